@@ -1,3 +1,8 @@
 module weir
 
-go 1.26
+go 1.26.0
+
+require (
+	github.com/tidwall/btree v1.8.2 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)

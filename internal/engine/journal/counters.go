@@ -1,0 +1,49 @@
+package journal
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// counters are what the journal counts of its own work.
+type counters struct {
+	groups  atomic.Uint64
+	records atomic.Uint64
+	bytes   atomic.Uint64
+	syncing atomic.Int64 // nanoseconds
+	copied  atomic.Uint64
+}
+
+func (c *counters) group(records, bytes int, took time.Duration) {
+	c.groups.Add(1)
+	c.records.Add(uint64(records))
+	c.bytes.Add(uint64(bytes))
+	c.syncing.Add(int64(took))
+}
+
+// Stats is what the journal did since it was opened, and what it holds.
+type Stats struct {
+	Groups   uint64        // writes with a sync each
+	Records  uint64        // in those groups
+	Bytes    uint64        // in those groups
+	Syncing  time.Duration // spent writing and syncing them
+	Copied   uint64        // bytes that reclaiming wrote again
+	Segments int           // files, those kept ready included
+	Disk     int64         // bytes of those files
+	Live     int64         // bytes of records that are still needed
+}
+
+// Stats returns the counts of now.
+func (j *Journal) Stats() Stats {
+	s := Stats{
+		Groups: j.counts.groups.Load(), Records: j.counts.records.Load(), Bytes: j.counts.bytes.Load(),
+		Syncing: time.Duration(j.counts.syncing.Load()), Copied: j.counts.copied.Load(),
+	}
+	all := j.store.allSegments()
+	for _, seg := range all {
+		s.Live += seg.live.Load()
+	}
+	s.Segments = len(all) + j.prepare.files()
+	s.Disk = int64(s.Segments) * j.size
+	return s
+}

@@ -1,0 +1,170 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"weir/internal/engine"
+)
+
+// documentOp creates, updates or deletes a document.
+type documentOp struct {
+	j       *Journal
+	change  change
+	key     string
+	value   []byte
+	rev     engine.Revision // expected; 0 on delete: any
+	sum     uint32
+	old     *document
+	result  *document  // what the key holds afterwards
+	deleted *tombstone // of a delete
+	log     *log       // of a delete
+	err     error      // why nothing was changed
+	done    chan error
+}
+
+type change uint8
+
+const (
+	createDocument change = iota
+	updateDocument
+	deleteDocument
+)
+
+func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
+
+// deletes lets updates through on a full disk as well: revoking a key is one.
+func (o *documentOp) deletes() bool { return o.change != createDocument }
+
+func (o *documentOp) stage(g *group) {
+	o.old = g.document(o.key)
+	switch {
+	case o.change == createDocument && o.old != nil:
+		o.err = engine.ErrExists
+	case o.change != createDocument && o.old == nil:
+		o.err = engine.ErrNotFound
+	case o.change != createDocument && o.rev != o.old.Revision && (o.change == updateDocument || o.rev != 0):
+		o.err = engine.ErrConflict
+	}
+	if o.err != nil {
+		return
+	}
+	c := &o.j.commit
+	r := record{kind: kindDocument, seq: c.next, key: o.key, payload: o.value, payloadSum: o.sum}
+	c.next++
+	created := engine.LogID(r.seq)
+	if o.old != nil {
+		created = o.old.Created
+	}
+	r.log = uint64(created)
+	if o.change == deleteDocument {
+		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), uint32(g.seg.number)
+		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: uint32(g.seg.number)}
+		o.deleted.at = extent{g.add(&r), int64(r.size())}
+		o.log = o.j.logOf(created)
+		o.log.doomed = true
+		g.setDocument(o.key, nil)
+		return
+	}
+	o.result = &document{Document: engine.Document{
+		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.seq),
+	}}
+	o.result.at = extent{g.add(&r), int64(r.size())}
+	g.setDocument(o.key, o.result)
+}
+
+func (o *documentOp) settle() {
+	switch {
+	case o.err != nil:
+	case o.change != deleteDocument:
+		o.j.store.put(o.result)
+	default:
+		o.j.store.remove(o.old, o.deleted)
+		o.log.drop()
+	}
+}
+
+func (o *documentOp) finish(err error) {
+	if err == nil {
+		err = o.err
+	}
+	o.done <- err
+}
+
+func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
+	switch {
+	case o.key == "" || len(o.key) > engine.MaxKey:
+		return fmt.Errorf("document key of %d bytes: not 1 to %d", len(o.key), engine.MaxKey)
+	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.size/4:
+		return fmt.Errorf("document %s: %d bytes are too many", o.key, len(o.value))
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	o.j, o.done = j, make(chan error, 1)
+	o.value = append([]byte(nil), o.value...)
+	o.sum = sum(0, o.value)
+	j.do(o)
+	select {
+	case err := <-o.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Create implements engine.Documents.
+func (j *Journal) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	o := &documentOp{change: createDocument, key: key, value: value}
+	if err := j.changeDocument(ctx, o); err != nil {
+		return engine.Document{}, err
+	}
+	return o.result.Document, nil
+}
+
+// Update implements engine.Documents.
+func (j *Journal) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
+	o := &documentOp{change: updateDocument, key: key, value: value, rev: rev}
+	if err := j.changeDocument(ctx, o); err != nil {
+		return engine.Document{}, err
+	}
+	return o.result.Document, nil
+}
+
+// Delete implements engine.Documents.
+func (j *Journal) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	return j.changeDocument(ctx, &documentOp{change: deleteDocument, key: key, rev: rev})
+}
+
+// Get implements engine.Documents.
+func (j *Journal) Get(_ context.Context, key string) (engine.Document, error) {
+	if j.closing.Load() {
+		return engine.Document{}, engine.ErrClosed
+	}
+	if d := j.store.document(key); d != nil {
+		return d.Document, nil
+	}
+	return engine.Document{}, engine.ErrNotFound
+}
+
+// List implements engine.Documents.
+func (j *Journal) List(_ context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+	if j.closing.Load() {
+		return nil, engine.ErrClosed
+	}
+	var list []engine.Document
+	j.store.mu.RLock()
+	defer j.store.mu.RUnlock()
+	j.store.docs.Ascend(max(prefix, after), func(key string, d *document) bool {
+		if key <= after && after != "" {
+			return true
+		}
+		if !strings.HasPrefix(key, prefix) || len(list) >= limit {
+			return key < prefix && len(list) < limit
+		}
+		list = append(list, d.Document)
+		return true
+	})
+	return list, nil
+}

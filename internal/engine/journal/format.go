@@ -1,0 +1,306 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// The bytes of a segment. DESIGN.md draws them; this file alone encodes and decodes them.
+//
+//	0          header (64)        magic, number, size, checksum; written before the segment gets its name
+//	2048       watermark (16)     how far the segment is known to be synced; evidence, not truth
+//	4096       groups             frame, then records; each group was one write and one sync
+//	size-64-n  index (40 a slot)  one slot a record; only in a sealed segment
+//	size-64    footer (64)        only in a sealed segment
+const (
+	headerSize      = 64
+	watermarkOffset = 2048
+	watermarkSize   = 16
+	dataStart       = 4096
+	frameSize       = 24
+	recordSize      = 48 // the fixed part of a record
+	slotSize        = 40
+	footerSize      = 64
+	align           = 8
+)
+
+const (
+	segmentMagic = "WEIRSEG1"
+	frameMagic   = 0x50524757 // "WGRP"
+	footerMagic  = 0x444e4557 // "WEND"
+)
+
+// kind of a record. Those of entries are the engine's.
+type kind uint8
+
+const (
+	kindBatch     = kind(engine.Batch)
+	kindGapClosed = kind(engine.GapClosed)
+	kindMark      = kind(3) // a log's low and note
+	kindDocument  = kind(4)
+	kindDeleted   = kind(5) // a document is gone, and its log
+	kindManifest  = kind(6) // which segments hold the journal
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seed starts every checksum of a segment: it covers the journal's secret salt and the segment's number, so that
+// what a recycled file held before never checks out, and nobody can publish bytes that look like a group.
+func seed(salt [8]byte, number uint64) uint32 {
+	var b [16]byte
+	copy(b[:], salt[:])
+	binary.LittleEndian.PutUint64(b[8:], number)
+	return crc32.Checksum(b[:], castagnoli)
+}
+
+func sum(seed uint32, b []byte) uint32 { return crc32.Update(seed, castagnoli, b) }
+
+func padded(n int) int { return (n + align - 1) &^ (align - 1) }
+
+// record is one record as it is written or read. Which fields mean what depends on the kind:
+//
+//	            log      seq            time      count          contentType  key              payload
+//	batch       its log  sequence       stored    events         as it came   idempotency key  payload
+//	gap closed  its log  last sequence  closed                                                 first sequence (8)
+//	mark        its log  low            revision                                               note
+//	document    Created  revision                                             document key     value
+//	deleted     Created  revision                 birth segment               document key
+//	manifest             next revision                                                         segment numbers (8 each)
+//
+// Revisions order what a copy by reclaiming may have put out of order.
+type record struct {
+	kind        kind
+	flags       engine.Flags
+	log         uint64
+	seq         uint64
+	time        int64
+	count       uint32
+	contentType string
+	key         string
+	payload     []byte
+	payloadSum  uint32
+	length      uint32 // of the payload, also where only the head was read
+}
+
+func (r *record) headLen() int { return recordSize + len(r.contentType) + len(r.key) }
+
+// size is the length of the record in the segment, padding included.
+func (r *record) size() int { return padded(r.headLen() + len(r.payload)) }
+
+// appendHead appends the record up to its payload, with the checksum of a segment.
+func (r *record) appendHead(b []byte, seed uint32) []byte {
+	at := len(b)
+	var h [recordSize]byte
+	binary.LittleEndian.PutUint32(h[4:], r.payloadSum)
+	binary.LittleEndian.PutUint32(h[8:], uint32(len(r.payload)))
+	binary.LittleEndian.PutUint16(h[12:], uint16(r.headLen()))
+	h[14], h[15] = byte(r.kind), byte(r.flags)
+	binary.LittleEndian.PutUint64(h[16:], r.log)
+	binary.LittleEndian.PutUint64(h[24:], r.seq)
+	binary.LittleEndian.PutUint64(h[32:], uint64(r.time))
+	binary.LittleEndian.PutUint32(h[40:], r.count)
+	binary.LittleEndian.PutUint16(h[44:], uint16(len(r.contentType)))
+	binary.LittleEndian.PutUint16(h[46:], uint16(len(r.key)))
+	b = append(b, h[:]...)
+	b = append(b, r.contentType...)
+	b = append(b, r.key...)
+	binary.LittleEndian.PutUint32(b[at:], sum(seed, b[at+4:]))
+	return b
+}
+
+// decodeHead reads the head of a record from the start of b, which may hold more or less than the record.
+func (r *record) decodeHead(b []byte, seed uint32) error {
+	if len(b) < recordSize {
+		return errShort
+	}
+	head := int(binary.LittleEndian.Uint16(b[12:]))
+	if head < recordSize || head > len(b) {
+		return errShort
+	}
+	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
+		return errChecksum
+	}
+	ct, key := int(binary.LittleEndian.Uint16(b[44:])), int(binary.LittleEndian.Uint16(b[46:]))
+	if recordSize+ct+key != head || b[14] == 0 {
+		return errChecksum
+	}
+	*r = record{
+		kind: kind(b[14]), flags: engine.Flags(b[15]),
+		log: binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
+		time: int64(binary.LittleEndian.Uint64(b[32:])), count: binary.LittleEndian.Uint32(b[40:]),
+		contentType: string(b[recordSize : recordSize+ct]), key: string(b[recordSize+ct : head]),
+		payloadSum: binary.LittleEndian.Uint32(b[4:]), length: binary.LittleEndian.Uint32(b[8:]),
+	}
+	return nil
+}
+
+// decode reads a whole record from the start of b and checks all of it. The payload is a part of b.
+func (r *record) decode(b []byte, seed uint32) error {
+	if err := r.decodeHead(b, seed); err != nil {
+		return err
+	}
+	head := r.headLen()
+	end := head + int(r.length)
+	if end > len(b) {
+		return errShort
+	}
+	r.payload = b[head:end:end]
+	if crc32.Checksum(r.payload, castagnoli) != r.payloadSum {
+		return errChecksum
+	}
+	return nil
+}
+
+// header turns the record of an entry into the engine's words.
+func (r *record) header() engine.Header {
+	h := engine.Header{
+		Kind: engine.Kind(r.kind), Flags: r.flags, Seq: weir.Seq(r.seq), Time: weir.Time(r.time), Count: r.count,
+		Size: r.length, ContentType: r.contentType, Key: r.key,
+	}
+	if r.kind == kindGapClosed {
+		h.First, h.Size = weir.Seq(binary.LittleEndian.Uint64(r.payload)), 0
+	}
+	return h
+}
+
+func encodeFrame(b []byte, seed uint32, length, count int, group uint64) {
+	binary.LittleEndian.PutUint32(b[4:], frameMagic)
+	binary.LittleEndian.PutUint32(b[8:], uint32(length))
+	binary.LittleEndian.PutUint32(b[12:], uint32(count))
+	binary.LittleEndian.PutUint64(b[16:], group)
+	binary.LittleEndian.PutUint32(b, sum(seed, b[4:frameSize]))
+}
+
+type frame struct {
+	length, count int
+	group         uint64
+}
+
+func decodeFrame(b []byte, seed uint32) (frame, bool) {
+	if len(b) < frameSize || binary.LittleEndian.Uint32(b[4:]) != frameMagic ||
+		binary.LittleEndian.Uint32(b) != sum(seed, b[4:frameSize]) {
+		return frame{}, false
+	}
+	return frame{
+		length: int(binary.LittleEndian.Uint32(b[8:])), count: int(binary.LittleEndian.Uint32(b[12:])),
+		group: binary.LittleEndian.Uint64(b[16:]),
+	}, true
+}
+
+func encodeHeader(seed uint32, number uint64, size int64) []byte {
+	b := make([]byte, dataStart) // the whole block: a recycled file's watermark goes with it
+	copy(b, segmentMagic)
+	binary.LittleEndian.PutUint64(b[8:], number)
+	binary.LittleEndian.PutUint64(b[16:], uint64(size))
+	binary.LittleEndian.PutUint32(b[headerSize-4:], sum(seed, b[:headerSize-4]))
+	return b
+}
+
+func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
+	switch {
+	case len(b) < headerSize:
+		return errShort
+	case string(b[:8]) != segmentMagic, binary.LittleEndian.Uint32(b[headerSize-4:]) != sum(seed, b[:headerSize-4]),
+		binary.LittleEndian.Uint64(b[8:]) != number:
+		return errChecksum
+	case int64(binary.LittleEndian.Uint64(b[16:])) != size:
+		return fmt.Errorf("the file has %d bytes, its header says %d", size, binary.LittleEndian.Uint64(b[16:]))
+	}
+	return nil
+}
+
+func encodeWatermark(seed uint32, end int64, group uint64) []byte {
+	b := make([]byte, watermarkSize)
+	binary.LittleEndian.PutUint32(b[4:], uint32(end))
+	binary.LittleEndian.PutUint64(b[8:], group)
+	binary.LittleEndian.PutUint32(b, sum(seed, b[4:]))
+	return b
+}
+
+// decodeWatermark returns up to where the segment was synced for sure; 0 when there is no (whole) watermark.
+func decodeWatermark(b []byte, seed uint32) int64 {
+	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:watermarkSize]) {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint32(b[4:]))
+}
+
+// slot is what the index of a sealed segment says of one record.
+type slot struct {
+	off   uint32
+	size  uint32 // of the payload
+	head  uint16
+	kind  kind
+	flags engine.Flags
+	count uint32
+	log   uint64
+	seq   uint64
+	time  int64
+	keyed bool
+}
+
+// slotKeyed marks, in the flags byte of a slot, a record with a key; engine flags stay below it.
+const slotKeyed = 0x80
+
+func appendSlot(b []byte, off uint32, r *record) []byte {
+	flags := byte(r.flags)
+	if r.key != "" {
+		flags |= slotKeyed
+	}
+	b = binary.LittleEndian.AppendUint32(b, off)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.payload)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(r.headLen()))
+	b = append(b, byte(r.kind), flags)
+	b = binary.LittleEndian.AppendUint32(b, r.count)
+	b = binary.LittleEndian.AppendUint64(b, r.log)
+	b = binary.LittleEndian.AppendUint64(b, r.seq)
+	return binary.LittleEndian.AppendUint64(b, uint64(r.time))
+}
+
+func decodeSlot(b []byte) slot {
+	return slot{
+		off: binary.LittleEndian.Uint32(b), size: binary.LittleEndian.Uint32(b[4:]), head: binary.LittleEndian.Uint16(b[8:]),
+		kind: kind(b[10]), flags: engine.Flags(b[11] &^ slotKeyed), keyed: b[11]&slotKeyed != 0,
+		count: binary.LittleEndian.Uint32(b[12:]),
+		log:   binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
+		time: int64(binary.LittleEndian.Uint64(b[32:])),
+	}
+}
+
+// footer closes a sealed segment.
+type footer struct {
+	number    uint64
+	nextGroup uint64
+	end       int64 // where the groups end
+	slots     int
+	index     int64 // where the index begins
+	indexSum  uint32
+}
+
+func (f footer) encode(seed uint32) []byte {
+	b := make([]byte, footerSize)
+	binary.LittleEndian.PutUint32(b[4:], footerMagic)
+	binary.LittleEndian.PutUint64(b[8:], f.number)
+	binary.LittleEndian.PutUint64(b[16:], f.nextGroup)
+	binary.LittleEndian.PutUint32(b[24:], uint32(f.end))
+	binary.LittleEndian.PutUint32(b[28:], uint32(f.slots))
+	binary.LittleEndian.PutUint32(b[32:], uint32(f.index))
+	binary.LittleEndian.PutUint32(b[36:], f.indexSum)
+	binary.LittleEndian.PutUint32(b, sum(seed, b[4:]))
+	return b
+}
+
+func decodeFooter(b []byte, seed uint32) (footer, bool) {
+	if binary.LittleEndian.Uint32(b[4:]) != footerMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:footerSize]) {
+		return footer{}, false
+	}
+	return footer{
+		number: binary.LittleEndian.Uint64(b[8:]), nextGroup: binary.LittleEndian.Uint64(b[16:]),
+		end: int64(binary.LittleEndian.Uint32(b[24:])), slots: int(binary.LittleEndian.Uint32(b[28:])),
+		index: int64(binary.LittleEndian.Uint32(b[32:])), indexSum: binary.LittleEndian.Uint32(b[36:]),
+	}, true
+}

@@ -1,0 +1,244 @@
+package journal
+
+import (
+	"slices"
+	"sort"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// place is where a record is.
+type place struct {
+	segment uint32
+	off     uint32
+}
+
+// item is what the index in memory knows of one entry, unpacked.
+type item struct {
+	seq   weir.Seq
+	time  weir.Time
+	place place
+	size  uint32 // of the payload
+	head  uint16
+	kind  kind
+	flags engine.Flags
+	keyed bool
+}
+
+func (it *item) length() int { return int(it.head) + int(it.size) }
+
+// bytes is what the record takes in its segment.
+func (it *item) bytes() int64 { return int64(padded(it.length())) }
+
+// packed is an item in 24 bytes: sequence and time count from the chunk's base, the payload's size needs 24 bits.
+type packed struct {
+	seq     uint32
+	time    uint32
+	segment uint32
+	off     uint32
+	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), flags (1), keyed (1)
+	head    uint16
+}
+
+const (
+	sizeBits   = 24
+	kindShift  = 24
+	lateBit    = 1 << 26
+	keyedBit   = 1 << 27
+	maxPayload = 1<<sizeBits - 1
+)
+
+// chunk is a run of entries in increasing sequence.
+type chunk struct {
+	seq   weir.Seq  // base
+	time  weir.Time // base
+	items []packed
+}
+
+const (
+	firstChunk = 8
+	maxChunk   = 512
+)
+
+func (c *chunk) pack(it item) (packed, bool) {
+	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
+	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
+		return packed{}, false
+	}
+	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.place.segment, off: it.place.off, head: it.head,
+		size: it.size | uint32(it.kind)<<kindShift}
+	if it.flags&engine.Late != 0 {
+		p.size |= lateBit
+	}
+	if it.keyed {
+		p.size |= keyedBit
+	}
+	return p, true
+}
+
+func (c *chunk) item(i int) item {
+	p := c.items[i]
+	it := item{seq: c.seq + weir.Seq(p.seq), time: c.time + weir.Time(p.time), place: place{p.segment, p.off}, head: p.head,
+		size: p.size & maxPayload, kind: kind(p.size >> kindShift & 3), keyed: p.size&keyedBit != 0}
+	if p.size&lateBit != 0 {
+		it.flags = engine.Late
+	}
+	return it
+}
+
+func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
+
+// index finds the entries of one log by sequence. Chunks double in size, so that a small log wastes little and a
+// large one costs 24 bytes an entry; entries come nearly in order, so that inserting is appending but for late ones.
+type index struct {
+	chunks []*chunk
+}
+
+// search returns the chunk and the place in it of the first item at or above seq; (len(chunks), 0) when there is none.
+func (x *index) search(seq weir.Seq) (int, int) {
+	n := sort.Search(len(x.chunks), func(i int) bool { return x.chunks[i].last() >= seq })
+	if n == len(x.chunks) {
+		return n, 0
+	}
+	c := x.chunks[n]
+	return n, sort.Search(len(c.items), func(i int) bool { return c.seq+weir.Seq(c.items[i].seq) >= seq })
+}
+
+func (x *index) find(seq weir.Seq) (item, bool) {
+	n, i := x.search(seq)
+	if n == len(x.chunks) {
+		return item{}, false
+	}
+	it := x.chunks[n].item(i)
+	return it, it.seq == seq
+}
+
+// insert adds an item. One that has its sequence already is replaced and returned.
+func (x *index) insert(it item) (old item, replaced bool) {
+	n, i := x.search(it.seq)
+	if n == len(x.chunks) {
+		x.push(it)
+		return item{}, false
+	}
+	c := x.chunks[n]
+	old = c.item(i)
+	replaced = old.seq == it.seq
+	p, ok := c.pack(it)
+	switch {
+	case ok && replaced:
+		c.items[i] = p
+	case ok && len(c.items) < cap(c.items):
+		c.items = slices.Insert(c.items, i, p)
+	default:
+		x.rebuild(n, i, it, replaced)
+	}
+	return old, replaced
+}
+
+// push appends an item above all others.
+func (x *index) push(it item) {
+	if n := len(x.chunks); n > 0 {
+		c := x.chunks[n-1]
+		if p, ok := c.pack(it); ok && len(c.items) < cap(c.items) {
+			c.items = append(c.items, p)
+			return
+		}
+	}
+	x.chunks = append(x.chunks, newChunk(x.room(), it))
+}
+
+// room is the size of the next chunk: that of the last one doubled.
+func (x *index) room() int {
+	if len(x.chunks) == 0 {
+		return firstChunk
+	}
+	return min(2*cap(x.chunks[len(x.chunks)-1].items), maxChunk)
+}
+
+func newChunk(room int, it item) *chunk {
+	c := &chunk{seq: it.seq, time: it.time, items: make([]packed, 0, room)}
+	p, _ := c.pack(it)
+	c.items = append(c.items, p)
+	return c
+}
+
+// rebuild puts an item between others, at place i of chunk n (over the one there when replace is set), and lays that
+// chunk out anew: its bases move down, and a full chunk becomes two.
+func (x *index) rebuild(n, i int, it item, replace bool) {
+	c := x.chunks[n]
+	all := make([]item, 0, len(c.items)+1)
+	for k := range c.items {
+		if k == i {
+			all = append(all, it)
+			if replace {
+				continue
+			}
+		}
+		all = append(all, c.item(k))
+	}
+	parts := layOut(all)
+	x.chunks = append(x.chunks[:n], append(parts, x.chunks[n+1:]...)...)
+}
+
+// layOut cuts items into chunks of their own, at most half full unless they are few.
+func layOut(all []item) []*chunk {
+	var parts []*chunk
+	room := max(firstChunk, len(all))
+	if len(all) > maxChunk {
+		room = maxChunk/2 + 1
+	} else if spare := len(all) + len(all)/4; spare <= maxChunk {
+		room = max(room, spare)
+	}
+	for len(all) > 0 {
+		n := min(room, len(all))
+		base := all[0]
+		for _, it := range all[1:n] {
+			base.time = min(base.time, it.time)
+		}
+		c := &chunk{seq: base.seq, time: base.time, items: make([]packed, 0, room)}
+		k := 0
+		for ; k < n; k++ {
+			p, ok := c.pack(all[k])
+			if !ok {
+				break
+			}
+			c.items = append(c.items, p)
+		}
+		if k == 0 { // the first item lies more than 49 days after a later one: give it a chunk of its own
+			c, k = newChunk(1, all[0]), 1
+		}
+		parts, all = append(parts, c), all[k:]
+	}
+	return parts
+}
+
+// ascend visits the items from seq on until visit returns false.
+func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
+	n, i := x.search(seq)
+	for ; n < len(x.chunks); n, i = n+1, 0 {
+		for c := x.chunks[n]; i < len(c.items); i++ {
+			if !visit(c.item(i)) {
+				return
+			}
+		}
+	}
+}
+
+// cut removes the items below low and returns them as an index of their own.
+func (x *index) cut(low weir.Seq) index {
+	n, i := x.search(low)
+	out := index{chunks: append([]*chunk(nil), x.chunks[:n]...)}
+	rest := x.chunks[n:]
+	if i > 0 {
+		c := rest[0]
+		out.chunks = append(out.chunks, &chunk{c.seq, c.time, c.items[:i:i]})
+		kept := &chunk{c.seq, c.time, make([]packed, len(c.items)-i, cap(c.items)-i)}
+		copy(kept.items, c.items[i:])
+		rest = append([]*chunk{kept}, rest[1:]...)
+	} else {
+		rest = append([]*chunk(nil), rest...)
+	}
+	x.chunks = rest
+	return out
+}

@@ -1,0 +1,328 @@
+package journal
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// log is one log in memory. It exists for a document whose log was ever opened or holds something.
+type log struct {
+	j  *Journal
+	id engine.LogID
+
+	mu      sync.RWMutex
+	index   index
+	low     weir.Seq
+	note    []byte
+	mark    extent // of the record that holds low and note
+	open    bool
+	dropped bool
+
+	// Of the committer alone.
+	judge    engine.Judge
+	admitted bool // has entries in the group that Judge.Commit is still to hear of
+	doomed   bool // its document is deleted, in this group or before
+}
+
+// handle is an open log, as the engine's callers see it.
+type handle struct {
+	*log
+	closed atomic.Bool
+}
+
+var _ engine.Log = (*handle)(nil)
+
+// Open implements engine.Engine.
+func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
+	if j.closing.Load() {
+		return nil, engine.ErrClosed
+	}
+	l := j.logOf(id)
+	if l == nil {
+		return nil, engine.ErrDropped
+	}
+	l.mu.Lock()
+	if l.open {
+		l.mu.Unlock()
+		panic(fmt.Sprintf("log %d is open already", id))
+	}
+	l.open = true
+	note := l.note
+	l.mu.Unlock()
+	err := l.restore(ctx, note, judge)
+	if err == nil {
+		err = j.attach(l, judge)
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.open = false
+		l.mu.Unlock()
+		return nil, err
+	}
+	return &handle{log: l}, nil
+}
+
+// logOf returns the log of the document that was created at this revision, which gets one now if it has none.
+func (j *Journal) logOf(id engine.LogID) *log {
+	j.store.mu.Lock()
+	defer j.store.mu.Unlock()
+	l, ok := j.store.logs[id]
+	if ok && l == nil {
+		l = &log{j: j, id: id}
+		j.store.logs[id] = l
+	}
+	return l
+}
+
+// attach hands the judge to the committer, at a place in its order; nil takes the judge away.
+func (j *Journal) attach(l *log, judge engine.Judge) error {
+	o := &attachOp{l: l, judge: judge, done: make(chan error, 1)}
+	j.do(o)
+	return <-o.done
+}
+
+type attachOp struct {
+	l     *log
+	judge engine.Judge
+	err   error
+	done  chan error
+}
+
+func (o *attachOp) bound() (int, int) { return 0, 0 }
+func (o *attachOp) deletes() bool     { return true }
+func (o *attachOp) settle()           {}
+func (o *attachOp) stage(*group) {
+	if o.l.doomed && o.judge != nil {
+		o.err = engine.ErrDropped
+		return
+	}
+	o.l.judge = o.judge
+}
+
+func (o *attachOp) finish(err error) {
+	if err == nil {
+		err = o.err
+	}
+	o.done <- err
+}
+
+// Close implements engine.Log.
+func (h *handle) Close() error {
+	if h.closed.Swap(true) {
+		return nil
+	}
+	h.j.attach(h.log, nil) // behind every append in flight; an error says that there are none
+	h.mu.Lock()
+	h.open = false
+	h.mu.Unlock()
+	return nil
+}
+
+// drop forgets everything, after the document's deletion is durable. By the committer.
+func (l *log) drop() {
+	l.mu.Lock()
+	gone, mark := l.index, l.mark
+	l.index, l.mark, l.note, l.dropped = index{}, extent{}, nil, true
+	l.mu.Unlock()
+	l.j.reclaim.forget(gone, mark)
+	if l.judge != nil {
+		l.judge.Dropped()
+		l.judge = nil
+	}
+}
+
+// usable returns why an open log cannot be used, or nil.
+func (h *handle) usable() error {
+	if h.closed.Load() || h.j.closing.Load() {
+		return engine.ErrClosed
+	}
+	return nil
+}
+
+// appendOp is an append on its way through the committer.
+type appendOp struct {
+	l        *log
+	e        *engine.Entry
+	sum      uint32
+	first    [8]byte
+	item     item
+	admitted bool
+	err      error
+	done     chan error
+}
+
+var appendOps = sync.Pool{New: func() any { return &appendOp{done: make(chan error, 1)} }}
+
+// Append implements engine.Log.
+func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
+	if err := h.usable(); err != nil {
+		return err
+	}
+	if err := h.check(e); err != nil {
+		return err
+	}
+	o := appendOps.Get().(*appendOp)
+	done := o.done
+	*o = appendOp{l: h.log, e: e, done: done}
+	if e.Kind == engine.Batch {
+		o.sum = sum(0, e.Payload) // here, where many do it at once, not in the committer
+	}
+	h.j.do(o)
+	select {
+	case err := <-done:
+		*o = appendOp{done: done}
+		appendOps.Put(o)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *handle) check(e *engine.Entry) error {
+	switch {
+	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
+		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
+	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/4:
+		return fmt.Errorf("append to log %d: a payload of %d bytes is too large", h.id, len(e.Payload))
+	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey:
+		return fmt.Errorf("append to log %d: content type or key is too long", h.id)
+	}
+	return nil
+}
+
+func (o *appendOp) bound() (int, int) {
+	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
+}
+
+// deletes lets closed gaps through on a full disk: subscribers wait for them.
+func (o *appendOp) deletes() bool { return o.e.Kind == engine.GapClosed }
+
+func (o *appendOp) stage(g *group) {
+	switch {
+	case o.l.doomed:
+		o.err = engine.ErrDropped
+		return
+	case o.l.judge == nil: // closed while this append was on its way
+		o.err = engine.ErrClosed
+		return
+	}
+	e := o.e
+	if o.admitted = g.admit(o.l, e); !o.admitted {
+		return
+	}
+	r := record{
+		kind: kind(e.Kind), flags: e.Flags, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
+		contentType: e.ContentType, key: e.Key, payload: e.Payload, payloadSum: o.sum,
+	}
+	if e.Kind == engine.GapClosed {
+		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))
+		r.payload, r.payloadSum = o.first[:], sum(0, o.first[:])
+	}
+	o.item = item{
+		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
+		kind: r.kind, flags: e.Flags, keyed: e.Key != "",
+	}
+}
+
+func (o *appendOp) settle() {
+	if !o.admitted {
+		return
+	}
+	l := o.l
+	l.mu.Lock()
+	dead := l.dropped || o.item.seq < l.low
+	if !dead {
+		if _, twice := l.index.insert(o.item); twice {
+			panic(fmt.Sprintf("log %d: the judge admitted sequence %d twice", l.id, o.item.seq))
+		}
+	}
+	l.mu.Unlock()
+	if !dead {
+		l.j.store.segment(o.item.place.segment).live.Add(o.item.bytes())
+	}
+}
+
+func (o *appendOp) finish(err error) {
+	if err == nil {
+		err = o.err
+	}
+	o.done <- err
+}
+
+// trimOp removes what is below low, and keeps a note.
+type trimOp struct {
+	l    *log
+	low  weir.Seq
+	note []byte
+	at   extent
+	err  error
+	done chan error
+}
+
+// Trim implements engine.Log.
+func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	if err := h.usable(); err != nil {
+		return err
+	}
+	if len(note) > engine.MaxValue {
+		return fmt.Errorf("trim log %d: a note of %d bytes is too long", h.id, len(note))
+	}
+	o := &trimOp{l: h.log, low: low, note: append([]byte{}, note...), done: make(chan error, 1)}
+	h.j.do(o)
+	select {
+	case err := <-o.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
+func (o *trimOp) deletes() bool     { return true }
+
+func (o *trimOp) stage(g *group) {
+	if o.l.doomed {
+		o.err = engine.ErrDropped
+		return
+	}
+	o.low = max(o.low, o.l.low)
+	c := &o.l.j.commit
+	r := record{
+		kind: kindMark, log: uint64(o.l.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
+	}
+	c.next++
+	o.at = extent{g.add(&r), int64(r.size())}
+}
+
+func (o *trimOp) settle() {
+	if o.err != nil {
+		return
+	}
+	l := o.l
+	l.mu.Lock()
+	old := l.mark
+	var gone index
+	if !l.dropped {
+		l.low, l.note, l.mark = max(o.low, l.low), o.note, o.at
+		gone = l.index.cut(l.low)
+	}
+	dropped := l.dropped
+	l.mu.Unlock()
+	if !dropped {
+		l.j.store.segment(o.at.segment).live.Add(o.at.bytes)
+	}
+	l.j.reclaim.forget(gone, old)
+}
+
+func (o *trimOp) finish(err error) {
+	if err == nil {
+		err = o.err
+	}
+	o.done <- err
+}

@@ -1,0 +1,275 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"weir/internal/disk"
+	"weir/internal/engine"
+)
+
+// preparer makes segments ready before they are needed: full size, written with zeros (or with what a dead segment
+// held) and synced, header in place, name durable. On blocks that were written before, a sync costs a fraction, and
+// taking a ready segment costs nothing.
+type preparer struct {
+	j *Journal
+
+	mu      sync.Mutex
+	change  *sync.Cond
+	ready   []*segment // in order of their numbers
+	dead    []*segment // given up: material for the next ones
+	number  uint64     // of the next segment to be made ready
+	short   error      // why there is no space
+	refused bool       // something was refused because of it
+	stopped bool
+	halt    chan struct{}
+}
+
+// temporary is the name of a segment until it is ready.
+const temporary = "segment.tmp"
+
+func (p *preparer) init(j *Journal) {
+	p.j, p.number = j, 1
+	p.change = sync.NewCond(&p.mu)
+	p.halt = make(chan struct{})
+}
+
+func (p *preparer) run() {
+	for p.wait() {
+		p.trimDead()
+		p.mu.Lock()
+		need := len(p.ready) < p.j.opts.Ahead
+		p.mu.Unlock()
+		if !need {
+			continue
+		}
+		s, err := p.make()
+		switch {
+		case err == nil:
+			p.add(s)
+		case isShortage(err):
+			p.setShort(err)
+			select {
+			case <-time.After(retry):
+			case <-p.halt:
+				return
+			}
+		case errors.Is(err, engine.ErrClosed):
+			return
+		default:
+			p.j.fail(fmt.Errorf("prepare a segment: %w", err))
+			p.mu.Lock()
+			p.stopped = true
+			p.change.Broadcast()
+			p.mu.Unlock()
+			return
+		}
+	}
+}
+
+// wait returns when there is something to do; false when the journal closes.
+func (p *preparer) wait() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.stopped && len(p.ready) >= p.j.opts.Ahead && len(p.dead) <= 1 {
+		p.change.Wait()
+	}
+	return !p.stopped
+}
+
+func (p *preparer) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stopped {
+		p.stopped = true
+		p.change.Broadcast()
+	}
+	close(p.halt)
+}
+
+func (p *preparer) add(s *segment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready, p.short, p.refused = append(p.ready, s), nil, false
+	p.change.Broadcast()
+}
+
+func (p *preparer) setShort(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.short = errFull(err)
+	p.change.Broadcast()
+}
+
+// shortage is the reason why appends are refused now; nil while none is.
+func (p *preparer) shortage() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refused {
+		return p.short
+	}
+	return nil
+}
+
+// take returns the next segment, waiting while it is being made. engine.ErrFull when there is no space for one.
+func (p *preparer) take() (*segment, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.ready) == 0 {
+		if err := p.j.failed(); err != nil {
+			return nil, err
+		}
+		if p.short != nil {
+			p.refused = true
+			return nil, p.short
+		}
+		if p.stopped {
+			return nil, engine.ErrClosed
+		}
+		p.change.Wait()
+	}
+	s := p.ready[0]
+	p.ready = p.ready[1:]
+	p.change.Broadcast()
+	return s, nil
+}
+
+// give takes a segment back that the journal has given up and nobody reads any more.
+func (p *preparer) give(s *segment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = append(p.dead, s)
+	p.change.Broadcast()
+}
+
+// trimDead removes what is more than the next segment needs.
+func (p *preparer) trimDead() {
+	for {
+		p.mu.Lock()
+		if len(p.dead) <= 1 {
+			p.mu.Unlock()
+			return
+		}
+		s := p.dead[len(p.dead)-1]
+		p.dead = p.dead[:len(p.dead)-1]
+		p.mu.Unlock()
+		s.file.Close()
+		p.j.fs.Remove(s.name) // one that stays is found unlisted at the next start, and removed then
+	}
+}
+
+// make prepares one segment.
+func (p *preparer) make() (*segment, error) {
+	p.mu.Lock()
+	number := p.number
+	var old *segment
+	if len(p.dead) > 0 {
+		old, p.dead = p.dead[0], p.dead[1:]
+	}
+	p.mu.Unlock()
+	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), gone: p.give}
+	s.refs.Store(1)
+	var err error
+	if old != nil {
+		err = p.recycle(old, s)
+	} else {
+		err = p.create(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.j.fs.SyncDir(); err != nil {
+		s.file.Close()
+		return nil, fmt.Errorf("sync directory: %w", err)
+	}
+	p.mu.Lock()
+	p.number++
+	p.mu.Unlock()
+	return s, nil
+}
+
+// recycle turns a dead segment into a ready one. The manifest does not list the old number any more, so that a crash
+// in between leaves a file that nobody asks for.
+func (p *preparer) recycle(old, s *segment) (err error) {
+	s.file = old.file
+	defer func() {
+		if err != nil {
+			s.file.Close()
+		}
+	}()
+	if err := s.file.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
+		return fmt.Errorf("recycle %s: %w", old.name, err)
+	}
+	if err := s.file.SyncData(); err != nil {
+		return fmt.Errorf("recycle %s: %w", old.name, err)
+	}
+	if err := p.j.fs.Rename(old.name, s.name); err != nil {
+		return fmt.Errorf("recycle %s: %w", old.name, err)
+	}
+	return nil
+}
+
+// create writes a new file in full under a temporary name, so that a file with a segment's name always has its header.
+func (p *preparer) create(s *segment) (err error) {
+	if err := p.j.fs.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", temporary, err)
+	}
+	f, err := p.j.fs.Create(temporary)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", s.name, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			p.j.fs.Remove(temporary)
+		}
+	}()
+	if err := p.zero(f); err != nil {
+		return fmt.Errorf("create %s: %w", s.name, err)
+	}
+	if err := f.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
+		return fmt.Errorf("create %s: %w", s.name, err)
+	}
+	if err := f.SyncData(); err != nil {
+		return fmt.Errorf("create %s: %w", s.name, err)
+	}
+	if err := p.j.fs.Rename(temporary, s.name); err != nil {
+		return fmt.Errorf("create %s: %w", s.name, err)
+	}
+	s.file = f
+	return nil
+}
+
+// zero writes the whole file with zeros.
+func (p *preparer) zero(f disk.File) error {
+	zeros := make([]byte, min(1<<20, p.j.size))
+	for off := int64(0); off < p.j.size; off += int64(len(zeros)) {
+		select {
+		case <-p.halt:
+			return engine.ErrClosed
+		default:
+		}
+		if err := f.WriteAt(off, zeros[:min(int64(len(zeros)), p.j.size-off)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// files counts the segments that are ready or dead.
+func (p *preparer) files() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ready) + len(p.dead)
+}
+
+func (p *preparer) closeFiles() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range append(p.ready, p.dead...) {
+		s.file.Close()
+	}
+}

@@ -1,0 +1,276 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+const (
+	// run is how much a scan reads at once.
+	run = 1 << 20
+	// runItems is how many entries a scan looks up at once.
+	runItems = 1024
+	// bridge is how much of other logs a scan reads over rather than reading twice.
+	bridge = 8 << 10
+)
+
+// spot is an entry to read, with its segment held.
+type spot struct {
+	item
+	seg *segment
+}
+
+// Read implements engine.Log.
+func (h *handle) Read(_ context.Context, seq weir.Seq) (engine.Entry, error) {
+	r, err := h.fetch(seq, true)
+	if err != nil {
+		return engine.Entry{}, err
+	}
+	e := engine.Entry{Header: r.header()}
+	if r.kind == kindBatch {
+		e.Payload = r.payload
+	}
+	return e, nil
+}
+
+// Header implements engine.Log.
+func (h *handle) Header(_ context.Context, seq weir.Seq) (engine.Header, error) {
+	r, err := h.fetch(seq, false)
+	if err != nil {
+		return engine.Header{}, err
+	}
+	return r.header(), nil
+}
+
+func (h *handle) fetch(seq weir.Seq, payload bool) (record, error) {
+	if err := h.usable(); err != nil {
+		return record{}, err
+	}
+	l := h.log
+	l.mu.RLock()
+	it, ok := l.index.find(seq)
+	dropped := l.dropped
+	var s spot
+	if ok {
+		s = l.spot(it)
+	}
+	l.mu.RUnlock()
+	if dropped {
+		return record{}, engine.ErrDropped
+	}
+	if !ok {
+		return record{}, engine.ErrNotFound
+	}
+	defer s.seg.release()
+	return l.load(s, payload)
+}
+
+// spot holds the segment of an item. With the log's lock held: the index is what keeps the segment reachable.
+func (l *log) spot(it item) spot {
+	seg := l.j.store.segment(it.place.segment)
+	seg.acquire()
+	return spot{it, seg}
+}
+
+// decode checks the bytes at a spot, and that they are the entry that the index promises.
+func (l *log) decode(s spot, b []byte) (record, error) {
+	var r record
+	err := r.decode(b, s.seg.seed)
+	return r, l.verify(s, &r, err)
+}
+
+// load reads the record at a spot: all of it, or the head alone (of a closed gap always all: it is short, and the
+// payload says where the gap begins).
+func (l *log) load(s spot, payload bool) (record, error) {
+	payload = payload || s.kind == kindGapClosed
+	n := int(s.head)
+	if payload {
+		n = s.length()
+	}
+	buf := make([]byte, n)
+	if err := s.seg.read(buf, int64(s.place.off)); err != nil {
+		return record{}, err
+	}
+	if payload {
+		return l.decode(s, buf)
+	}
+	var r record
+	err := r.decodeHead(buf, s.seg.seed)
+	return r, l.verify(s, &r, err)
+}
+
+func (l *log) verify(s spot, r *record, err error) error {
+	if err == nil && (r.kind != s.kind || r.log != uint64(l.id) || r.seq != uint64(s.seq) || r.length != s.size) {
+		err = errChecksum
+	}
+	if err != nil {
+		return s.seg.damage(int64(s.place.off), fmt.Sprintf("entry %d of log %d", s.seq, l.id), err)
+	}
+	return nil
+}
+
+// Headers implements engine.Log.
+func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	h.index.ascend(from, func(it item) bool { return visit(it.header()) })
+}
+
+func (it *item) header() engine.Header {
+	h := engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size}
+	if it.kind == kindGapClosed {
+		h.Size = 0
+	}
+	return h
+}
+
+// Scan implements engine.Log.
+func (h *handle) Scan(ctx context.Context, from weir.Seq, visit func(*engine.Entry) bool) error {
+	if err := h.usable(); err != nil {
+		return err
+	}
+	var e engine.Entry
+	for {
+		spots, dropped := h.ahead(from, run)
+		if dropped {
+			return engine.ErrDropped
+		}
+		if len(spots) == 0 {
+			return nil
+		}
+		from = spots[len(spots)-1].seq + 1
+		more, err := h.visit(spots, func(r *record) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			e = engine.Entry{Header: r.header()}
+			if r.kind == kindBatch {
+				e.Payload = r.payload
+			}
+			return visit(&e)
+		})
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// ahead looks up the next entries, up to about so many bytes, and holds their segments.
+func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	l.index.ascend(from, func(it item) bool {
+		spots = append(spots, l.spot(it))
+		budget -= it.length()
+		return budget > 0 && len(spots) < runItems
+	})
+	return spots, l.dropped
+}
+
+var runBuffers = sync.Pool{New: func() any { b := make([]byte, run+bridge); return &b }}
+
+// visit reads spots, near ones together, and releases them. It reports whether visit wanted more.
+func (l *log) visit(spots []spot, visit func(*record) bool) (more bool, err error) {
+	defer release(spots)
+	shared := runBuffers.Get().(*[]byte)
+	defer runBuffers.Put(shared)
+	for i := 0; i < len(spots); {
+		n, length := near(spots[i:])
+		buf := *shared
+		if length > len(buf) {
+			buf = make([]byte, length)
+		}
+		buf = buf[:length]
+		start := spots[i].place.off
+		if err := spots[i].seg.read(buf, int64(start)); err != nil {
+			return false, err
+		}
+		for _, s := range spots[i : i+n] {
+			r, err := l.decode(s, buf[s.place.off-start:][:s.length()])
+			if err != nil {
+				return false, err
+			}
+			if !visit(&r) {
+				return false, nil
+			}
+		}
+		i += n
+	}
+	return true, nil
+}
+
+// near returns how many of the spots, from the first on, one read gets, and how long that read is.
+func near(spots []spot) (n, length int) {
+	first := spots[0]
+	length = first.length()
+	for n = 1; n < len(spots); n++ {
+		s, end := spots[n], int64(first.place.off)+int64(length)
+		gap := int64(s.place.off) - end
+		total := int64(s.place.off) + int64(s.length()) - int64(first.place.off)
+		if s.seg != first.seg || gap < 0 || gap > bridge || total > run {
+			break
+		}
+		length = int(total)
+	}
+	return n, length
+}
+
+// restore tells a judge what the log holds. Entries with a key, and closed gaps, are read from the disk: the index
+// keeps neither keys nor where a gap begins.
+func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
+	var fault error
+	entries := func(yield func(engine.Header) bool) {
+		for from := weir.Seq(0); ; {
+			spots, _ := l.ahead(from, run)
+			if len(spots) == 0 {
+				return
+			}
+			from = spots[len(spots)-1].seq + 1
+			if fault = ctx.Err(); fault != nil {
+				release(spots)
+				return
+			}
+			more, err := l.headers(spots, yield)
+			if fault = err; err != nil || !more {
+				return
+			}
+		}
+	}
+	if err := judge.Restore(note, iter.Seq[engine.Header](entries)); err != nil {
+		return err
+	}
+	return fault
+}
+
+// headers yields the headers of spots, reading only what the index does not know, and releases them.
+func (l *log) headers(spots []spot, yield func(engine.Header) bool) (more bool, err error) {
+	defer release(spots)
+	for _, s := range spots {
+		h := s.header()
+		if s.kind == kindGapClosed || s.keyed {
+			r, err := l.load(s, false)
+			if err != nil {
+				return false, err
+			}
+			h = r.header()
+		}
+		if !yield(h) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func release(spots []spot) {
+	for _, s := range spots {
+		s.seg.release()
+	}
+}

@@ -1,0 +1,300 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// recovery is the state of opening a journal. Nothing is written until all of it was checked. The numbers of the steps
+// are those of DESIGN.md.
+type recovery struct {
+	j        *Journal
+	segments map[uint64]*segment // good header
+	bad      map[uint64]error    // no good header, and why
+	numbers  []uint64            // of both, in order
+	tail     *segment            // the last that was begun; nil in a fresh journal
+	unused   []*segment          // above the tail
+	stale    bool                // segment.tmp is there
+	marks    map[uint64]int64    // revision of each log's mark
+	deleted  map[string]*tombstone
+	docs     map[string]*document
+	logs     map[uint64]*log
+}
+
+func (j *Journal) recover() error {
+	fresh, err := j.identify() // steps 1 to 3
+	if err != nil {
+		return err
+	}
+	r := &recovery{
+		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{},
+		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
+	}
+	if fresh {
+		return nil
+	}
+	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle} {
+		if err := step(); err != nil {
+			r.closeFiles()
+			return err
+		}
+	}
+	if r.stale {
+		j.fs.Remove(temporary)
+	}
+	return nil
+}
+
+// openFiles is step 4: every file with a segment's name, and whether its header is good.
+func (r *recovery) openFiles() error {
+	names, err := r.j.fs.List()
+	if err != nil {
+		return fmt.Errorf("list the data directory: %w", err)
+	}
+	for _, name := range names {
+		r.stale = r.stale || name == temporary
+		number, ok := segmentNumber(name)
+		if !ok {
+			continue
+		}
+		f, err := r.j.fs.Open(name)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", name, err)
+		}
+		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), gone: r.j.prepare.give}
+		s.refs.Store(1)
+		r.segments[number] = s
+		r.numbers = append(r.numbers, number)
+		if err := r.checkHeader(s); err != nil {
+			if !errors.Is(err, engine.ErrDamaged) {
+				return err
+			}
+			r.bad[number] = err
+		}
+	}
+	slices.Sort(r.numbers)
+	return nil
+}
+
+func (r *recovery) checkHeader(s *segment) error {
+	size, err := s.file.Size()
+	if err != nil {
+		return fmt.Errorf("size of %s: %w", s.name, err)
+	}
+	b := make([]byte, headerSize)
+	if size >= headerSize {
+		if err := s.read(b, 0); err != nil {
+			return err
+		}
+	}
+	if err := checkHeader(b, s.seed, s.number, r.j.size); err != nil {
+		return s.damage(0, "segment header", err)
+	}
+	if size != r.j.size {
+		return s.damage(0, "segment", fmt.Errorf("the file has %d bytes, not %d", size, r.j.size))
+	}
+	return nil
+}
+
+// findTail is step 5: from the highest number down, the first segment that was begun is the tail. It is sealed, or it
+// is read record by record.
+func (r *recovery) findTail() error {
+	for _, number := range slices.Backward(r.numbers) {
+		if err := r.bad[number]; err != nil {
+			return err // a file gets its name after its header: this one is damaged, and may be the tail
+		}
+		s := r.segments[number]
+		slots, err := s.index(r.j.size)
+		if err == nil {
+			r.tail = s
+			s.slots = slots
+			s.sealed.Store(true)
+			f, _, err := s.footer(r.j.size)
+			r.j.commit.number = f.nextGroup
+			return err
+		}
+		if !errors.Is(err, engine.ErrDamaged) {
+			return err
+		}
+		if err := r.scan(s); err != nil {
+			return err
+		}
+		if s.end > dataStart {
+			r.tail = s
+			return nil
+		}
+		r.unused = append(r.unused, s)
+	}
+	return nil
+}
+
+// readManifest is step 6: the last manifest says which segments there are.
+func (r *recovery) readManifest() error {
+	if r.tail == nil {
+		r.keepUnused()
+		return nil
+	}
+	var last *slot
+	for b := r.tail.slots; len(b) > 0; b = b[slotSize:] {
+		if sl := decodeSlot(b); sl.kind == kindManifest {
+			last = &sl
+		}
+	}
+	if last == nil {
+		return r.tail.damage(dataStart, "manifest", errMissing)
+	}
+	m, err := (&window{seg: r.tail}).record(*last)
+	if err != nil {
+		return err
+	}
+	r.j.commit.next = m.seq
+	listed := map[uint64]bool{}
+	for b := m.payload; len(b) >= 8; b = b[8:] {
+		n := binary.LittleEndian.Uint64(b)
+		listed[n] = true
+		if err := r.bad[n]; err != nil {
+			return err
+		}
+		if r.segments[n] == nil {
+			return &DamageError{File: segmentName(n), What: "segment", Err: errMissing}
+		}
+		r.j.store.addSegment(r.segments[n])
+	}
+	for _, n := range r.numbers {
+		if n < r.tail.number && !listed[n] {
+			r.j.prepare.dead = append(r.j.prepare.dead, r.segments[n])
+		}
+	}
+	r.keepUnused()
+	return nil
+}
+
+// keepUnused hands the segments above the tail to the preparer, as they were.
+func (r *recovery) keepUnused() {
+	p := &r.j.prepare
+	slices.Reverse(r.unused)
+	p.ready = r.unused
+	if n := len(r.numbers); n > 0 {
+		p.number = r.numbers[n-1] + 1
+	}
+}
+
+// readIndexes is step 7: what every segment holds, in order.
+func (r *recovery) readIndexes() error {
+	for _, s := range r.j.store.allSegments() {
+		slots := s.slots
+		if s != r.tail {
+			var err error
+			if slots, err = s.index(r.j.size); err != nil {
+				return err
+			}
+			s.sealed.Store(true)
+		}
+		w := &window{seg: s}
+		for ; len(slots) > 0; slots = slots[slotSize:] {
+			if err := r.apply(w, decodeSlot(slots)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// apply takes in one record. Of copies and older states the one with the highest revision counts.
+func (r *recovery) apply(w *window, sl slot) error {
+	at := place{uint32(w.seg.number), sl.off}
+	switch sl.kind {
+	case kindBatch, kindGapClosed:
+		r.log(sl.log).index.insert(item{
+			seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
+			kind: sl.kind, flags: sl.flags, keyed: sl.keyed,
+		})
+		return nil
+	case kindManifest:
+		return nil
+	case kindMark, kindDocument, kindDeleted:
+	default:
+		return w.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
+	}
+	rec, err := w.record(sl)
+	if err != nil {
+		return err
+	}
+	where := extent{at, int64(rec.size())}
+	switch next := &r.j.commit.next; sl.kind {
+	case kindMark:
+		if *next = max(*next, uint64(rec.time)+1); rec.time >= r.marks[rec.log] {
+			l := r.log(rec.log)
+			r.marks[rec.log] = rec.time
+			l.low, l.note, l.mark = weir.Seq(rec.seq), slices.Clone(rec.payload), where
+		}
+	case kindDocument:
+		*next = max(*next, rec.seq+1)
+		if d := r.docs[rec.key]; d == nil || uint64(d.Revision) <= rec.seq {
+			r.docs[rec.key] = &document{at: where, Document: engine.Document{
+				Key: rec.key, Value: slices.Clone(rec.payload), Created: engine.LogID(rec.log), Revision: engine.Revision(rec.seq),
+			}}
+		}
+	case kindDeleted:
+		*next = max(*next, rec.seq+1)
+		if t := r.deleted[rec.key]; t == nil || uint64(t.revision) <= rec.seq {
+			r.deleted[rec.key] = &tombstone{
+				created: engine.LogID(rec.log), revision: engine.Revision(rec.seq), birth: rec.count, at: where,
+			}
+		}
+	}
+	return nil
+}
+
+func (r *recovery) log(id uint64) *log {
+	l := r.logs[id]
+	if l == nil {
+		l = &log{j: r.j, id: engine.LogID(id)}
+		r.logs[id] = l
+	}
+	return l
+}
+
+// settle is step 8: what counts of all that, and how much of each segment that is.
+func (r *recovery) settle() error {
+	s := &r.j.store
+	for key, t := range r.deleted {
+		if d := r.docs[key]; d != nil && d.Revision < t.revision {
+			delete(r.docs, key)
+		}
+		if len(s.segments) > 0 && r.docs[key] == nil && t.birth >= uint32(s.allSegments()[0].number) {
+			s.deleted[key] = t
+			s.keep(t.at)
+		}
+	}
+	for _, d := range r.docs {
+		s.put(d)
+		if l := r.logs[uint64(d.Created)]; l != nil {
+			l.index.cut(l.low)
+			s.logs[d.Created] = l
+			s.account(&l.index, 1)
+			if l.mark.bytes > 0 {
+				s.keep(l.mark)
+			}
+		}
+	}
+	if r.tail != nil && !r.tail.sealed.Load() {
+		r.j.commit.active = r.tail
+	} else if r.tail != nil {
+		r.tail.slots = nil
+	}
+	return nil
+}
+
+func (r *recovery) closeFiles() {
+	for _, s := range r.segments {
+		s.file.Close()
+	}
+	r.j.store.segments = nil
+	r.j.prepare.ready, r.j.prepare.dead = nil, nil
+}

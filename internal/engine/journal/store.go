@@ -1,0 +1,234 @@
+package journal
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/tidwall/btree"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// store is what the journal holds, in memory: documents, the logs that belong to them, and the segments. The committer
+// alone changes it, after the disk.
+type store struct {
+	mu       sync.RWMutex
+	docs     btree.Map[string, *document]
+	logs     map[engine.LogID]*log // of every document, by Created; nil until somebody needs it
+	segments map[uint32]*segment
+	deleted  map[string]*tombstone // by key
+}
+
+// document is a record under a key. It owns the log that is named by its Created.
+type document struct {
+	engine.Document
+	at extent
+}
+
+// extent is a record in a segment, as far as reclaiming cares.
+type extent struct {
+	place
+	bytes int64
+}
+
+// tombstone says that a document is gone. It is needed while a segment may hold the document: birth is the segment that
+// the tombstone was first written to, and older states of the document are in segments up to that one.
+type tombstone struct {
+	created  engine.LogID
+	revision engine.Revision
+	birth    uint32
+	at       extent
+}
+
+func (s *store) init() {
+	s.logs = make(map[engine.LogID]*log)
+	s.segments = make(map[uint32]*segment)
+	s.deleted = make(map[string]*tombstone)
+}
+
+func (s *store) document(key string) *document {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	d, _ := s.docs.Get(key)
+	return d
+}
+
+// put replaces what the key holds.
+func (s *store) put(d *document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, ok := s.docs.Set(d.Key, d); ok {
+		s.drop(old.at)
+	}
+	if t, ok := s.deleted[d.Key]; ok {
+		s.drop(t.at)
+		delete(s.deleted, d.Key)
+	}
+	if _, ok := s.logs[d.Created]; !ok {
+		s.logs[d.Created] = nil
+	}
+	s.keep(d.at)
+}
+
+// remove takes a document away and leaves its tombstone.
+func (s *store) remove(d *document, t *tombstone) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.docs.Delete(d.Key)
+	delete(s.logs, d.Created)
+	s.drop(d.at)
+	s.deleted[d.Key] = t
+	s.keep(t.at)
+}
+
+// keep and drop count the bytes that a segment is needed for.
+func (s *store) keep(e extent) { s.segments[e.segment].live.Add(e.bytes) }
+func (s *store) drop(e extent) {
+	if seg := s.segments[e.segment]; seg != nil && e.bytes > 0 {
+		seg.live.Add(-e.bytes)
+	}
+}
+
+// account adds (sign 1) or takes away (sign -1) the bytes of a log's items.
+func (s *store) account(x *index, sign int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, c := range x.chunks {
+		for i := range c.items {
+			it := c.item(i)
+			if seg := s.segments[it.place.segment]; seg != nil {
+				seg.live.Add(sign * it.bytes())
+			}
+		}
+	}
+}
+
+func (s *store) segment(number uint32) *segment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.segments[number]
+}
+
+func (s *store) addSegment(seg *segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.segments[uint32(seg.number)] = seg
+}
+
+// removeSegment gives a segment up, and with it the tombstones that only it made necessary.
+func (s *store) removeSegment(seg *segment) {
+	s.mu.Lock()
+	delete(s.segments, uint32(seg.number))
+	oldest := ^uint32(0)
+	for n := range s.segments {
+		oldest = min(oldest, n)
+	}
+	for key, t := range s.deleted {
+		if t.birth < oldest {
+			s.drop(t.at)
+			delete(s.deleted, key)
+		}
+	}
+	s.mu.Unlock()
+	seg.release()
+}
+
+func (s *store) allSegments() []*segment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]*segment, 0, len(s.segments))
+	for _, seg := range s.segments {
+		all = append(all, seg)
+	}
+	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.number) - int64(b.number)) })
+	return all
+}
+
+func (s *store) segmentNumbers() []uint64 {
+	var numbers []uint64
+	for _, seg := range s.allSegments() {
+		numbers = append(numbers, seg.number)
+	}
+	return numbers
+}
+
+func (s *store) segmentCount() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.segments)
+}
+
+// log returns the log of this name, nil when there is none.
+func (s *store) log(id engine.LogID) *log {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.logs[id]
+}
+
+// current tells whether the record at this place is the one that memory points to.
+func (s *store) current(at place, r *record) bool {
+	switch r.kind {
+	case kindDocument, kindDeleted:
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		if r.kind == kindDeleted {
+			t, ok := s.deleted[r.key]
+			return ok && t.at.place == at
+		}
+		d, ok := s.docs.Get(r.key)
+		return ok && d.at.place == at
+	case kindBatch, kindGapClosed, kindMark:
+		l := s.log(engine.LogID(r.log))
+		return l != nil && l.current(at, r)
+	}
+	return false
+}
+
+func (l *log) current(at place, r *record) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if r.kind == kindMark {
+		return l.mark.place == at && l.mark.bytes > 0
+	}
+	it, ok := l.index.find(weir.Seq(r.seq))
+	return ok && it.place == at
+}
+
+// move points memory to a copy, unless the record was given up in the same group. The old place is needed until
+// nobody can find it any more.
+func (s *store) move(r *record, from, to place) {
+	if !s.current(from, r) {
+		return
+	}
+	bytes := int64(r.size())
+	s.segment(to.segment).live.Add(bytes)
+	switch r.kind {
+	case kindDocument:
+		s.mu.Lock()
+		d, _ := s.docs.Get(r.key)
+		moved := *d // others hold documents without a lock
+		moved.at.place = to
+		s.docs.Set(r.key, &moved)
+		s.mu.Unlock()
+	case kindDeleted:
+		s.mu.Lock()
+		s.deleted[r.key].at.place = to
+		s.mu.Unlock()
+	default:
+		s.log(engine.LogID(r.log)).move(r, to)
+	}
+	s.segment(from.segment).live.Add(-bytes)
+}
+
+func (l *log) move(r *record, to place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.kind == kindMark {
+		l.mark.place = to
+		return
+	}
+	it, _ := l.index.find(weir.Seq(r.seq))
+	it.place = to
+	l.index.insert(it)
+}
