@@ -1,0 +1,84 @@
+package faulty
+
+import "slices"
+
+// content is a sequence of bytes that is cheap to clone: pages are shared until one side writes. An image of a megabyte
+// is cloned by copying 256 pointers, and crashes are taken by the thousand.
+type content struct {
+	pages []*page // nil pages hold zeros
+	size  int64
+	owner *owner
+}
+
+const pageSize = 4096
+
+type page struct {
+	owner *owner // the only content that may write into it
+	data  [pageSize]byte
+}
+
+// owner has a size, so that every one has its own address.
+type owner struct{ _ byte }
+
+// clone returns a content that shares all pages. From here on neither side owns them.
+func (c *content) clone() content {
+	c.owner = nil
+	return content{pages: slices.Clone(c.pages), size: c.size}
+}
+
+// writable returns page i for writing.
+func (c *content) writable(i int64) *page {
+	if c.owner == nil {
+		c.owner = new(owner)
+	}
+	p := c.pages[i]
+	if p == nil {
+		p = &page{owner: c.owner}
+	} else if p.owner != c.owner {
+		p = &page{owner: c.owner, data: p.data}
+	}
+	c.pages[i] = p
+	return p
+}
+
+func (c *content) read(b []byte, off int64) int {
+	b = b[:max(0, min(int64(len(b)), c.size-off))]
+	for n := 0; n < len(b); {
+		i, at := (off+int64(n))/pageSize, (off+int64(n))%pageSize
+		part := b[n:min(len(b), n+int(pageSize-at))]
+		if p := c.pages[i]; p != nil {
+			copy(part, p.data[at:])
+		} else {
+			clear(part)
+		}
+		n += len(part)
+	}
+	return len(b)
+}
+
+func (c *content) write(b []byte, off int64) {
+	if end := off + int64(len(b)); end > c.size {
+		c.truncate(end)
+	}
+	for len(b) > 0 {
+		n := copy(c.writable(off / pageSize).data[off%pageSize:], b)
+		b, off = b[n:], off+int64(n)
+	}
+}
+
+func (c *content) truncate(size int64) {
+	pages := int((size + pageSize - 1) / pageSize)
+	if pages > len(c.pages) {
+		c.pages = append(c.pages, make([]*page, pages-len(c.pages))...)
+	}
+	clear(c.pages[pages:])
+	c.pages = c.pages[:pages]
+	if tail := size % pageSize; size < c.size && tail > 0 && c.pages[pages-1] != nil {
+		clear(c.writable(int64(pages - 1)).data[tail:])
+	}
+	c.size = size
+}
+
+func (c *content) flip(off int64, bit uint) {
+	c.writable(off / pageSize).data[off%pageSize] ^= 1 << bit
+}

@@ -1,0 +1,317 @@
+package faulty
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/disk"
+)
+
+// outcomes crashes many times and returns every directory that came of it, as text.
+func outcomes(d *FS, loss Loss, times int) map[string]bool {
+	seen := map[string]bool{}
+	for seed := range uint64(times) {
+		seen[image(d.Crash(loss, rand.New(rand.NewPCG(seed, 7))))] = true
+	}
+	return seen
+}
+
+func image(d *FS) string {
+	var b strings.Builder
+	files := texts(d)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&b, "%s=%s ", name, files[name])
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func exactly(t *testing.T, got map[string]bool, want ...string) {
+	t.Helper()
+	keys := slices.Sorted(maps.Keys(got))
+	slices.Sort(want)
+	if !slices.Equal(keys, want) {
+		t.Errorf("may be found: %q\nwant:         %q", keys, want)
+	}
+}
+
+// "What a crash may take away: writes since the file's last successful SyncData or Sync, wholly or in part": of three
+// bytes cut by Tear any beginning can be found; a sector goes or stays in one piece.
+func TestUnsyncedWrites(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "...")
+	check(t, f.WriteAt(1, []byte("xyz")))
+	exactly(t, outcomes(d, LoseAll, 1), "a=...")
+	exactly(t, outcomes(d, LoseNothing, 1), "a=.xyz")
+	exactly(t, outcomes(d, LoseSome, 200), "a=...", "a=.xyz", "a=...\x00")
+	exactly(t, outcomes(d, Tear, 200), "a=...", "a=.x.", "a=.xy", "a=.xyz")
+	holds(t, d, "a", ".xyz")
+}
+
+// "in any order": of two writes the second can be found without the first, but not with Tear, which keeps the order.
+func TestOrderOfUnsyncedWrites(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "..")
+	g := made(t, d, "b", ".")
+	check(t, f.WriteAt(0, []byte("1")))
+	check(t, g.WriteAt(0, []byte("2")))
+	check(t, f.WriteAt(1, []byte("3")))
+	exactly(t, outcomes(d, LoseSome, 500), "a=.. b=.", "a=1. b=.", "a=.. b=2", "a=.3 b=.",
+		"a=1. b=2", "a=13 b=.", "a=.3 b=2", "a=13 b=2")
+	exactly(t, outcomes(d, Tear, 500), "a=.. b=.", "a=1. b=.", "a=1. b=2", "a=13 b=2")
+}
+
+// Sectors are those of the file, not of the write: a write over the border of two has two pieces.
+func TestSectorsAreIndependent(t *testing.T) {
+	d := New()
+	dots := strings.Repeat(".", 2*sector)
+	f := made(t, d, "a", dots)
+	check(t, f.WriteAt(sector-1, []byte("12")))
+	at := func(s string) string { return "a=" + dots[:sector-1] + s + dots[sector+1:] }
+	exactly(t, outcomes(d, LoseSome, 200), at(".."), at("1."), at(".2"), at("12"))
+}
+
+// "What those calls covered stays", whatever follows.
+func TestSyncedWritesStay(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "first")
+	check(t, f.WriteAt(5, []byte(" second")))
+	check(t, f.SyncData())
+	check(t, f.WriteAt(0, []byte("F")))
+	for _, loss := range Losses {
+		for found := range outcomes(d, loss, 50) {
+			if !strings.HasSuffix(found, "irst second") {
+				t.Errorf("%v left %q", loss, found)
+			}
+		}
+	}
+}
+
+// SyncData covers "the file's size with it": growing and cutting alike.
+func TestTruncations(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "long")
+	check(t, f.Truncate(1))
+	for _, loss := range []Loss{LoseSome, Tear} {
+		exactly(t, outcomes(d, loss, 100), "a=long", "a=l")
+	}
+	exactly(t, outcomes(d, LoseAll, 1), "a=long")
+	check(t, f.SyncData())
+	exactly(t, outcomes(d, LoseAll, 1), "a=l")
+	check(t, f.Truncate(3))
+	check(t, f.SyncData())
+	exactly(t, outcomes(d, LoseAll, 1), "a=l\x00\x00")
+}
+
+// "and creations, renames and removals since the last SyncDir": syncing a file does not keep its name.
+func TestUnsyncedCreation(t *testing.T) {
+	d := New()
+	f, err := d.Create("a")
+	check(t, err)
+	check(t, f.WriteAt(0, []byte("data")))
+	check(t, f.SyncData())
+	exactly(t, outcomes(d, LoseAll, 1), "")
+	exactly(t, outcomes(d, LoseSome, 50), "", "a=data")
+	exactly(t, outcomes(d, Tear, 50), "", "a=data")
+	check(t, d.SyncDir())
+	for _, loss := range Losses {
+		exactly(t, outcomes(d, loss, 50), "a=data")
+	}
+}
+
+// A synced name does not keep the content.
+func TestSyncDirDoesNotSyncContent(t *testing.T) {
+	d := New()
+	f, err := d.Create("a")
+	check(t, err)
+	check(t, f.WriteAt(0, []byte("data")))
+	check(t, d.SyncDir())
+	exactly(t, outcomes(d, LoseAll, 1), "a=")
+}
+
+// A removed name may come back with its durable content.
+func TestUnsyncedRemoval(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "kept")
+	check(t, f.WriteAt(0, []byte("lost")))
+	check(t, d.Remove("a"))
+	holds(t, d)
+	exactly(t, outcomes(d, LoseAll, 1), "a=kept")
+	exactly(t, outcomes(d, LoseNothing, 1), "")
+	exactly(t, outcomes(d, LoseSome, 100), "", "a=kept", "a=lost")
+	check(t, d.SyncDir())
+	for _, loss := range Losses {
+		exactly(t, outcomes(d, loss, 50), "")
+	}
+}
+
+// A rename may be undone: the old name is back, and so is what it replaced.
+func TestUnsyncedRename(t *testing.T) {
+	d := New()
+	made(t, d, "new", "1")
+	made(t, d, "temp", "2")
+	check(t, d.Rename("temp", "new"))
+	holds(t, d, "new", "2")
+	exactly(t, outcomes(d, LoseAll, 1), "new=1 temp=2")
+	exactly(t, outcomes(d, Tear, 50), "new=1 temp=2", "new=2")
+	check(t, d.SyncDir())
+	exactly(t, outcomes(d, LoseAll, 1), "new=2")
+}
+
+// Of the directory's changes a beginning is kept.
+func TestPrefixOfDirectoryChanges(t *testing.T) {
+	d := New()
+	made(t, d, "a", "1")
+	check(t, d.Rename("a", "b"))
+	_, err := d.Create("a")
+	check(t, err)
+	check(t, d.Remove("b"))
+	for _, loss := range []Loss{LoseSome, Tear} {
+		exactly(t, outcomes(d, loss, 200), "a=1", "b=1", "a= b=1", "a=")
+	}
+}
+
+// "After an error nothing may be assumed of any write since the last success": they can be read, but a later SyncData
+// that succeeds does not make them durable.
+func TestFailedSyncDropsWrites(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "....")
+	check(t, f.WriteAt(0, []byte("12")))
+	broken := errors.New("broken")
+	d.FailCall(Sync, 1, broken)
+	if err := f.SyncData(); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	holds(t, d, "a", "12..")
+	check(t, f.SyncData())
+	check(t, f.WriteAt(1, []byte("34")))
+	for _, loss := range Losses {
+		for found := range outcomes(d, loss, 50) {
+			if found[2] != '.' {
+				t.Errorf("%v left %q", loss, found)
+			}
+		}
+	}
+	check(t, f.SyncData())
+	holds(t, d, "a", "134.")
+	for _, loss := range Losses {
+		exactly(t, outcomes(d, loss, 50), "a=.34.")
+	}
+}
+
+// A failed SyncDir leaves the changes unsynced; a later one covers them.
+func TestFailedSyncDir(t *testing.T) {
+	d := New()
+	_, err := d.Create("a")
+	check(t, err)
+	d.FailCall(SyncDir, 1, errors.New("broken"))
+	if d.SyncDir() == nil {
+		t.Fatal("no error")
+	}
+	exactly(t, outcomes(d, LoseAll, 1), "")
+	check(t, d.SyncDir())
+	exactly(t, outcomes(d, LoseAll, 1), "a=")
+}
+
+// What a crash left is durable, independent of the original, and crashes again to the same.
+func TestCrashedDirectoryIsIndependent(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "one")
+	check(t, f.WriteAt(0, []byte("ONE")))
+	d.Capacity(100)
+	d.OnCall(func(Call) error { return errors.New("of the original only") })
+	after := d.Crash(LoseNothing, nil)
+	d.OnCall(nil)
+
+	g, err := after.Open("a")
+	check(t, err)
+	exactly(t, outcomes(after, LoseAll, 1), "a=ONE")
+	check(t, g.WriteAt(3, []byte("!")))
+	check(t, f.WriteAt(0, []byte("two")))
+	check(t, g.SyncData())
+	check(t, after.Remove("a"))
+	holds(t, d, "a", "two")
+	holds(t, after)
+	exactly(t, outcomes(after, LoseAll, 1), "a=ONE!")
+	exactly(t, outcomes(d, LoseAll, 1), "a=one")
+	if after.Crash(LoseAll, nil).capacity != 100 {
+		t.Error("the disk has grown")
+	}
+}
+
+// The same state and the same random numbers give the same crash.
+func TestCrashIsRepeatable(t *testing.T) {
+	d := New()
+	for i := range 20 {
+		f := made(t, d, fmt.Sprint("f", i), "")
+		check(t, f.WriteAt(int64(i), make([]byte, 5000), []byte("end")))
+	}
+	for _, loss := range Losses {
+		a := d.Crash(loss, rand.New(rand.NewPCG(3, 4)))
+		b := d.Crash(loss, rand.New(rand.NewPCG(3, 4)))
+		if image(a) != image(b) {
+			t.Errorf("%v differs", loss)
+		}
+	}
+}
+
+// After random calls every byte that a crash leaves is one that was written there since the last sync, or the one that
+// was durable, or a zero of a length that came without its data; where nothing was written since, it is the durable one.
+func TestRandomWritesAndCrashes(t *testing.T) {
+	const length = 6000
+	rng := rand.New(rand.NewPCG(11, 12))
+	for range 60 {
+		d := New()
+		f := made(t, d, "a", "")
+		durable := make([]byte, length)
+		allowed := make([][]byte, length)
+		check(t, f.WriteAt(0, durable))
+		check(t, f.SyncData())
+		for range rng.IntN(40) {
+			if rng.IntN(6) == 0 {
+				check(t, f.SyncData())
+				copy(durable, d.Files()["a"])
+				clear(allowed)
+			}
+			off := rng.IntN(length - 1)
+			data := random(rng, 1+rng.IntN(length-off-1))
+			check(t, f.WriteAt(int64(off), data))
+			for i, b := range data {
+				allowed[off+i] = append(allowed[off+i], b)
+			}
+		}
+		for _, loss := range Losses {
+			for i, b := range d.Crash(loss, rng).Files()["a"] {
+				if b != durable[i] && !bytes.Contains(allowed[i], []byte{b}) {
+					t.Fatalf("%v: byte %d is none that was written there", loss, i)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkCrash(b *testing.B) {
+	d := New()
+	rng := rand.New(rand.NewPCG(1, 1))
+	f, _ := d.Create("a")
+	f.WriteAt(0, make([]byte, 1<<20))
+	f.SyncData()
+	d.SyncDir()
+	for i := range int64(20) {
+		f.WriteAt(i*1500, make([]byte, 1500))
+	}
+	for _, loss := range Losses {
+		b.Run(loss.String(), func(b *testing.B) {
+			var after disk.FS
+			for b.Loop() {
+				after = d.Crash(loss, rng)
+			}
+			_ = after
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package faulty
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"syscall"
+)
+
+// file is an open file.
+type file struct {
+	fs     *FS
+	inode  *inode
+	closed bool
+}
+
+// enter runs the hook for a call and then holds the lock for it; the caller unlocks when there is no error.
+func (o *file) enter(op string, c Call) error {
+	o.fs.mu.Lock()
+	err := o.usable(op)
+	c.Name = o.inode.name
+	o.fs.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = o.fs.before(op, c)
+	o.fs.mu.Lock()
+	if err != nil {
+		o.failed(c, err)
+	} else {
+		err = o.usable(op) // the hook may have closed it
+	}
+	if err != nil {
+		o.fs.mu.Unlock()
+	}
+	return err
+}
+
+// failed does what a call does to the file although it fails.
+func (o *file) failed(c Call, err error) {
+	switch c.Kind {
+	case Sync:
+		// The kernel marks the pages clean all the same: they can be read, and no later sync writes them.
+		o.inode.pending = nil
+	case Write:
+		var p Partial
+		if errors.As(err, &p) && p.Bytes > 0 && c.Off >= 0 {
+			o.write(c.data[:min(p.Bytes, len(c.data))], c.Off)
+		}
+	}
+}
+
+func (o *file) usable(op string) error {
+	if o.closed {
+		return o.fault(op, fs.ErrClosed)
+	}
+	return nil
+}
+
+func (o *file) fault(op string, err error) error {
+	return &fs.PathError{Op: op, Path: o.inode.name, Err: err}
+}
+
+func (o *file) ReadAt(p []byte, off int64) (int, error) {
+	if err := o.enter("read", Call{Kind: Read, Off: off, Len: len(p)}); err != nil {
+		return 0, err
+	}
+	defer o.fs.mu.Unlock()
+	if off < 0 {
+		return 0, o.fault("read", fs.ErrInvalid)
+	}
+	n := o.inode.current.read(p, off)
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (o *file) WriteAt(off int64, bufs ...[]byte) error {
+	data := slices.Concat(bufs...)
+	if err := o.enter("write", Call{Kind: Write, Off: off, Len: len(data), data: data}); err != nil {
+		return err
+	}
+	defer o.fs.mu.Unlock()
+	if off < 0 {
+		return o.fault("write", fs.ErrInvalid)
+	}
+	return o.write(data, off)
+}
+
+// write writes what there is space for, like a disk that runs full.
+func (o *file) write(data []byte, off int64) error {
+	var err error
+	if room := o.room(); off+int64(len(data)) > room {
+		data, err = data[:max(0, room-off)], o.fault("write", syscall.ENOSPC)
+	}
+	if len(data) > 0 {
+		o.change(write{off: off, data: data})
+	}
+	return err
+}
+
+// room is the length that the file can have.
+func (o *file) room() int64 {
+	size := o.inode.current.size
+	if o.fs.capacity < 0 || !o.inode.linked {
+		return 1 << 62
+	}
+	return max(size, size+o.fs.capacity-o.fs.used)
+}
+
+func (o *file) change(w write) {
+	in := o.inode
+	before := in.current.size
+	w.apply(&in.current)
+	if in.linked {
+		o.fs.used += in.current.size - before
+	}
+	o.fs.writes++
+	w.order, w.file = o.fs.writes, in
+	in.pending = append(in.pending, w)
+}
+
+func (o *file) Truncate(size int64) error {
+	if err := o.enter("truncate", Call{Kind: Truncate, Off: size}); err != nil {
+		return err
+	}
+	defer o.fs.mu.Unlock()
+	switch {
+	case size < 0:
+		return o.fault("truncate", fs.ErrInvalid)
+	case size > o.room():
+		return o.fault("truncate", syscall.ENOSPC)
+	}
+	o.change(write{off: size, cut: true})
+	return nil
+}
+
+// SyncData makes durable what was written since the SyncData before, if that one succeeded: what was unsynced when one
+// failed is never made durable by a later one, although it can be read until the crash.
+func (o *file) SyncData() error {
+	if err := o.enter("sync", Call{Kind: Sync}); err != nil {
+		return err
+	}
+	defer o.fs.mu.Unlock()
+	in := o.inode
+	for _, w := range in.pending {
+		w.apply(&in.durable)
+	}
+	in.pending = nil
+	return nil
+}
+
+func (o *file) Size() (int64, error) {
+	o.fs.mu.Lock()
+	defer o.fs.mu.Unlock()
+	return o.inode.current.size, o.usable("size")
+}
+
+func (o *file) Close() error {
+	o.fs.mu.Lock()
+	defer o.fs.mu.Unlock()
+	err := o.usable("close")
+	o.closed = true
+	return err
+}

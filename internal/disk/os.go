@@ -1,0 +1,155 @@
+//go:build linux || darwin || dragonfly || freebsd || netbsd || openbsd
+
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// OS is a directory of the operating system. It must exist already. Files are made readable by their owner alone.
+func OS(dir string) FS { return osFS(dir) }
+
+type osFS string
+
+func (d osFS) path(op, name string) (string, error) {
+	if err := CheckName(op, name); err != nil {
+		return "", err
+	}
+	return filepath.Join(string(d), name), nil
+}
+
+func (d osFS) Create(name string) (File, error) {
+	return d.open("create", name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+}
+
+func (d osFS) Open(name string) (File, error) {
+	return d.open("open", name, os.O_RDWR)
+}
+
+func (d osFS) open(op, name string, flag int) (File, error) {
+	path, err := d.path(op, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{f}, nil
+}
+
+func (d osFS) Rename(old, new string) error {
+	from, err := d.path("rename", old)
+	if err != nil {
+		return err
+	}
+	to, err := d.path("rename", new)
+	if err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+func (d osFS) Remove(name string) error {
+	path, err := d.path("remove", name)
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// List leaves directories out: a data directory that is a mount point has a lost+found.
+func (d osFS) List() ([]string, error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func (d osFS) SyncDir() error {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Lock uses flock: it belongs to the open file and not to the process, so that a second Lock in the same process is
+// refused as well, and it cannot be lost by closing another descriptor of the same file.
+func (d osFS) Lock(name string) (io.Closer, error) {
+	path, err := d.path("lock", name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = control(f, "lock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = &fs.PathError{Op: "lock", Path: path, Err: ErrLocked}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return osLock{f}, nil
+}
+
+type osLock struct{ f *os.File }
+
+// Close unlocks before it closes: a child that was forked in this moment and has not yet reached its exec still holds a
+// copy of the descriptor, and closing ours alone would leave the lock with it.
+func (l osLock) Close() error {
+	err := control(l.f, "unlock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
+	return errors.Join(err, l.f.Close())
+}
+
+type osFile struct{ f *os.File }
+
+func (f *osFile) ReadAt(p []byte, off int64) (int, error) { return f.f.ReadAt(p, off) }
+func (f *osFile) Truncate(size int64) error               { return f.f.Truncate(size) }
+func (f *osFile) Close() error                            { return f.f.Close() }
+
+func (f *osFile) Size() (int64, error) {
+	info, err := f.f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// control runs a system call on the descriptor of f, again when a signal interrupted it. The descriptor cannot be
+// closed, and its number not given to another file, while call runs.
+func control(f *os.File, op string, call func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	closed := conn.Control(func(fd uintptr) {
+		for {
+			if err = call(int(fd)); err != syscall.EINTR {
+				return
+			}
+		}
+	})
+	if closed != nil {
+		err = fs.ErrClosed
+	}
+	if err != nil {
+		return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+	}
+	return nil
+}
