@@ -47,3 +47,10 @@ func (j *Journal) Stats() Stats {
 	s.Disk = int64(s.Segments) * j.size
 	return s
 }
+
+// Ready is how many segments are prepared beyond the active one.
+func (j *Journal) Ready() int {
+	j.prepare.mu.Lock()
+	defer j.prepare.mu.Unlock()
+	return len(j.prepare.ready)
+}

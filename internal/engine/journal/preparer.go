@@ -39,11 +39,11 @@ func (p *preparer) init(j *Journal) {
 
 func (p *preparer) run() {
 	for p.wait() {
-		p.trimDead()
 		p.mu.Lock()
 		need := len(p.ready) < p.j.opts.Ahead
 		p.mu.Unlock()
 		if !need {
+			p.removeDead()
 			continue
 		}
 		s, err := p.make()
@@ -74,7 +74,7 @@ func (p *preparer) run() {
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.stopped && len(p.ready) >= p.j.opts.Ahead && len(p.dead) <= 1 {
+	for !p.stopped && len(p.ready) >= p.j.opts.Ahead && len(p.dead) == 0 {
 		p.change.Wait()
 	}
 	return !p.stopped
@@ -145,20 +145,14 @@ func (p *preparer) give(s *segment) {
 	p.change.Broadcast()
 }
 
-// trimDead removes what is more than the next segment needs.
-func (p *preparer) trimDead() {
-	for {
-		p.mu.Lock()
-		if len(p.dead) <= 1 {
-			p.mu.Unlock()
-			return
-		}
-		s := p.dead[len(p.dead)-1]
-		p.dead = p.dead[:len(p.dead)-1]
-		p.mu.Unlock()
-		s.file.Close()
-		p.j.fs.Remove(s.name) // one that stays is found unlisted at the next start, and removed then
-	}
+// removeDead removes a file that is not needed for the next segment.
+func (p *preparer) removeDead() {
+	p.mu.Lock()
+	s := p.dead[0]
+	p.dead = p.dead[1:]
+	p.mu.Unlock()
+	s.file.Close()
+	p.j.fs.Remove(s.name) // one that stays is found unlisted at the next start, and removed then
 }
 
 // make prepares one segment.

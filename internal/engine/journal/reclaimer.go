@@ -11,8 +11,10 @@ import (
 const (
 	// copyAtOnce bounds what reclaiming puts before the appends that come after it.
 	copyAtOnce = 256 << 10
-	// slack is how many segments more than the live bytes need the journal may take before it copies to save space.
-	slack = 2
+	// calm is how long there must have been next to no appends before reclaiming tidies up to the last segment.
+	calm = time.Second
+	// calmBytes is what counts as next to no appends.
+	calmBytes = 1 << 20
 )
 
 // reclaimer gives segments up that hold nothing any more, and empties sparse ones by copying what they still hold to
@@ -62,20 +64,38 @@ func (r *reclaimer) run() {
 		case <-r.halt:
 			return
 		}
-		for r.step() {
+		for again := true; again; {
+			for r.step(false) {
+			}
+			again = r.tidy()
 		}
 	}
 }
 
+// tidy goes on to the strict bound if nobody appends; false when there is nothing to do.
+func (r *reclaimer) tidy() bool {
+	if s, _ := r.victim(true); s == nil {
+		return false
+	}
+	before := r.j.counts.bytes.Load() - r.j.counts.copied.Load()
+	if !r.pause(calm) {
+		return false
+	}
+	if r.j.counts.bytes.Load()-r.j.counts.copied.Load() < before+calmBytes {
+		return r.step(true)
+	}
+	return true
+}
+
 // step does one piece of work; false when there is none, or when it must wait.
-func (r *reclaimer) step() bool {
+func (r *reclaimer) step(strict bool) bool {
 	select {
 	case <-r.halt:
 		return false
 	default:
 	}
 	r.account()
-	s, empty := r.victim()
+	s, empty := r.victim(strict)
 	switch {
 	case s == nil:
 		return false
@@ -124,26 +144,40 @@ func (r *reclaimer) account() {
 	}
 }
 
-// victim picks the segment to give up (empty) or to empty: one without live bytes at once, else, while the journal
-// takes more space than it should, the one with the fewest. A segment that is more than seven eighths live is left
-// alone: emptying it would write eight times what it saves.
-func (r *reclaimer) victim() (s *segment, empty bool) {
-	all := r.j.store.allSegments()
-	space := int64(len(all)+r.j.prepare.files()) * r.j.size
-	for _, seg := range all {
-		live := seg.live.Load()
-		space -= live
-		if !seg.sealed.Load() || seg.stuck {
+// victim picks the segment to give up (empty) or to empty: one without live bytes at once, else the one with the
+// fewest, while too much of the journal is dead.
+//
+// Under load that is more than a segment and an eighth of what is live: the oldest segment is always partly dead, and
+// dies by itself. In calm (strict) it is whatever, together with the unused part of the active segment, makes more than
+// one segment: with the one that is kept ready the journal is then within two segments of its live bytes. A segment
+// that is more than seven eighths live is left alone: emptying it would write eight times what it saves.
+func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
+	dead, live := int64(0), int64(0)
+	for _, seg := range r.j.store.allSegments() {
+		here := seg.live.Load()
+		live += here
+		if !seg.sealed.Load() {
+			if strict {
+				dead += r.j.size - here
+			}
 			continue
 		}
-		if live == 0 {
+		dead += seg.used - here
+		if seg.stuck {
+			continue
+		}
+		if here == 0 {
 			return seg, true
 		}
-		if s == nil || live < s.live.Load() {
+		if s == nil || here < s.live.Load() {
 			s = seg
 		}
 	}
-	if s == nil || space <= slack*r.j.size || s.live.Load() > r.j.size/8*7 {
+	limit := r.j.size
+	if !strict {
+		limit += live / 8
+	}
+	if s == nil || dead <= limit || s.live.Load() > s.used/8*7 {
 		return nil, false
 	}
 	return s, false

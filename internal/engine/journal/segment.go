@@ -27,7 +27,8 @@ type segment struct {
 	slots  []byte // the index so far; nil once sealed
 	count  int    // records
 	sealed atomic.Bool
-	stuck  bool // of the reclaimer alone: damaged, left as it is
+	used   int64 // bytes of groups, once it is sealed
+	stuck  bool  // of the reclaimer alone: damaged, left as it is
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number) }
@@ -81,7 +82,7 @@ func (s *segment) seal(size int64, nextGroup uint64) error {
 	if err := s.file.SyncData(); err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
 	}
-	s.slots = nil
+	s.slots, s.used = nil, s.end-dataStart
 	s.sealed.Store(true)
 	return nil
 }
@@ -96,7 +97,7 @@ func (s *segment) footer(size int64) (footer, bool, error) {
 	return f, ok && f.number == s.number, nil
 }
 
-// index reads the slots of a sealed segment.
+// index reads the slots of a sealed segment, and how much of it is used.
 func (s *segment) index(size int64) ([]byte, error) {
 	f, ok, err := s.footer(size)
 	if err != nil {
@@ -112,6 +113,9 @@ func (s *segment) index(size int64) ([]byte, error) {
 	}
 	if sum(s.seed, b) != f.indexSum {
 		return nil, s.damage(f.index, "index", errChecksum)
+	}
+	if !s.sealed.Load() {
+		s.used = f.end - dataStart
 	}
 	return b, nil
 }

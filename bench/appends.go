@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// workload is so many writers that each append a payload, wait until it is durable, and go on.
+type workload struct {
+	Writers int `json:"writers"`
+	Size    int `json:"size"`
+	Streams int `json:"streams"`
+}
+
+var workloads = []workload{
+	{1, 1 << 10, 1}, {64, 1 << 10, 1}, {512, 1 << 10, 1}, {64, 64 << 10, 1}, {16, 1 << 20, 1},
+	{1, 1 << 10, 10_000}, {64, 1 << 10, 10_000}, {512, 1 << 10, 10_000}, {64, 64 << 10, 10_000}, {16, 1 << 20, 10_000},
+}
+
+func (w workload) String() string {
+	size := fmt.Sprintf("%d KiB", w.Size>>10)
+	if w.Size >= 1<<20 {
+		size = fmt.Sprintf("%d MiB", w.Size>>20)
+	}
+	return fmt.Sprintf("%d x %s, %d streams", w.Writers, size, w.Streams)
+}
+
+// contender is something that makes payloads durable.
+type contender interface {
+	name() string
+	// prepare is called before each round, outside the measured time.
+	prepare(w workload) error
+	// append makes the payload durable under a stream of the workload.
+	append(stream int, payload []byte) error
+	close() error
+}
+
+// row is the outcome of one contender at one workload: medians over the rounds.
+type row struct {
+	Workload  workload `json:"workload"`
+	Contender string   `json:"contender"`
+	Ratio     float64  `json:"ratio_to_limit"`
+	Rate      float64  `json:"ops_per_second"`
+	MBps      float64  `json:"mb_per_second"`
+	P50       float64  `json:"p50_ms"`
+	P99       float64  `json:"p99_ms"`
+	CPU       float64  `json:"cpu_us_per_op"`
+}
+
+// maxBytes bounds a round, so that a fast disk is not filled.
+const maxBytes = 640 << 20
+
+func appends(dir string, rounds int, span time.Duration) ([]row, error) {
+	var rows []row
+	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "workload", "", "ratio", "ops/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
+	for i, w := range workloads {
+		got, err := contest(filepath.Join(dir, fmt.Sprint(i)), w, rounds, span)
+		if err != nil {
+			return rows, fmt.Errorf("%v: %w", w, err)
+		}
+		for _, r := range got {
+			fmt.Printf("%-28s %-22s %7.2f %10.0f %8.1f %8.3f %8.3f %8.2f\n", r.Workload, r.Contender, r.Ratio, r.Rate, r.MBps, r.P50, r.P99, r.CPU)
+		}
+		rows = append(rows, got...)
+	}
+	return rows, nil
+}
+
+// contest runs all contenders in turns, so that whatever else the machine does meets them alike. The ratio is the
+// median of the ratios inside the rounds.
+func contest(dir string, w workload, rounds int, span time.Duration) ([]row, error) {
+	all, err := contenders(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, c := range all {
+			c.close()
+		}
+	}()
+	results := make([][]row, len(all))
+	for range rounds {
+		for i, c := range all {
+			r, err := round(c, w, span)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name(), err)
+			}
+			r.Ratio = r.Rate
+			if i > 0 {
+				r.Ratio /= results[0][len(results[0])-1].Rate
+			} else {
+				r.Ratio = 1
+			}
+			results[i] = append(results[i], r)
+		}
+	}
+	rows := make([]row, len(all))
+	for i, c := range all {
+		pick := func(f func(row) float64) float64 {
+			v := make([]float64, 0, rounds)
+			for _, r := range results[i] {
+				v = append(v, f(r))
+			}
+			slices.Sort(v)
+			return v[len(v)/2]
+		}
+		rows[i] = row{w, c.name(), pick(func(r row) float64 { return r.Ratio }), pick(func(r row) float64 { return r.Rate }),
+			pick(func(r row) float64 { return r.MBps }), pick(func(r row) float64 { return r.P50 }),
+			pick(func(r row) float64 { return r.P99 }), pick(func(r row) float64 { return r.CPU })}
+	}
+	return rows, nil
+}
+
+// round measures one contender for a while.
+func round(c contender, w workload, span time.Duration) (row, error) {
+	if err := c.prepare(w); err != nil {
+		return row{}, err
+	}
+	var (
+		wg      sync.WaitGroup
+		left    atomic.Int64
+		failure atomic.Pointer[error]
+		taken   = make([][]time.Duration, w.Writers)
+	)
+	left.Store(maxBytes / int64(w.Size))
+	start, before := time.Now(), cpu()
+	deadline := start.Add(span)
+	for i := range w.Writers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			payload := make([]byte, w.Size)
+			for k := range payload {
+				payload[k] = byte(rng.Uint32())
+			}
+			for now := time.Now(); now.Before(deadline) && left.Add(-1) >= 0; {
+				if err := c.append(rng.IntN(w.Streams), payload); err != nil {
+					failure.Store(&err)
+					return
+				}
+				done := time.Now()
+				taken[i] = append(taken[i], done.Sub(now))
+				now = done
+			}
+		})
+	}
+	wg.Wait()
+	wall, computed := time.Since(start), cpu()-before
+	if p := failure.Load(); p != nil {
+		return row{}, *p
+	}
+	var all []time.Duration
+	for _, t := range taken {
+		all = append(all, t...)
+	}
+	slices.Sort(all)
+	n := float64(len(all))
+	return row{
+		Rate: n / wall.Seconds(), MBps: n * float64(w.Size) / 1e6 / wall.Seconds(),
+		P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n,
+	}, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

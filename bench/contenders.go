@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sys/unix"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+)
+
+// contenders in the order of the table; the first is the limit.
+func contenders(dir string) ([]contender, error) {
+	for _, d := range []string{"limit", "growing", "journal", "pebble"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	limit, err := newBare(filepath.Join(dir, "limit", "file"), 1<<30)
+	if err != nil {
+		return nil, err
+	}
+	growing, err := newBare(filepath.Join(dir, "growing", "file"), 0)
+	if err != nil {
+		return nil, err
+	}
+	j, err := newJournal(filepath.Join(dir, "journal"))
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPebble(filepath.Join(dir, "pebble"))
+	return []contender{limit, growing, j, p}, err
+}
+
+// bare is the limit: it appends whatever is waiting to one file with one write and one fdatasync. Nothing is checked,
+// indexed or recoverable.
+type bare struct {
+	file    *os.File
+	zeroed  int64 // bytes written with zeros before; 0: the file grows
+	off     int64
+	mu      sync.Mutex
+	waiting []bareAppend
+	wake    chan struct{}
+	done    chan struct{}
+}
+
+type bareAppend struct {
+	payload []byte
+	done    chan error
+}
+
+var bareDone = sync.Pool{New: func() any { return make(chan error, 1) }}
+
+func newBare(name string, zeroed int64) (*bare, error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	b := &bare{file: f, zeroed: zeroed, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	zeros := make([]byte, 1<<20)
+	for off := int64(0); off < zeroed; off += 1 << 20 {
+		if _, err := f.WriteAt(zeros, off); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return nil, err
+	}
+	go b.loop()
+	return b, nil
+}
+
+func (b *bare) name() string {
+	if b.zeroed > 0 {
+		return "limit: written before"
+	}
+	return "bare, growing file"
+}
+
+// prepare lets every round start at the beginning of the prepared file, and of an empty growing one.
+func (b *bare) prepare(workload) error {
+	b.off = 0
+	if b.zeroed > 0 {
+		return nil
+	}
+	if err := b.file.Truncate(0); err != nil {
+		return err
+	}
+	return b.file.Sync()
+}
+
+func (b *bare) append(_ int, payload []byte) error {
+	done := bareDone.Get().(chan error)
+	b.mu.Lock()
+	b.waiting = append(b.waiting, bareAppend{payload, done})
+	first := len(b.waiting) == 1
+	b.mu.Unlock()
+	if first {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+	err := <-done
+	bareDone.Put(done)
+	return err
+}
+
+func (b *bare) loop() {
+	defer close(b.done)
+	var group []bareAppend
+	var buf []byte
+	for range b.wake {
+		for n := 0; ; runtime.Gosched() {
+			b.mu.Lock()
+			m := len(b.waiting)
+			b.mu.Unlock()
+			if m == n {
+				break
+			}
+			n = m
+		}
+		b.mu.Lock()
+		group, b.waiting = b.waiting, group[:0]
+		b.mu.Unlock()
+		err := b.write(group, &buf)
+		for _, a := range group {
+			a.done <- err
+		}
+	}
+}
+
+func (b *bare) write(group []bareAppend, buf *[]byte) error {
+	var bufs [][]byte
+	*buf = (*buf)[:0]
+	length := 0
+	for _, a := range group {
+		length += len(a.payload)
+		if len(a.payload) >= 32<<10 {
+			bufs = append(bufs, a.payload)
+		} else {
+			*buf = append(*buf, a.payload...)
+		}
+	}
+	if len(*buf) > 0 {
+		bufs = append(bufs, *buf)
+	}
+	if length == 0 {
+		return nil
+	}
+	if b.zeroed > 0 && b.off+int64(length) > b.zeroed {
+		b.off = 0
+	}
+	for left := length; left > 0; {
+		n, err := unix.Pwritev(int(b.file.Fd()), bufs, b.off)
+		if err != nil {
+			return err
+		}
+		if n < left {
+			return fmt.Errorf("short write: %d of %d", n, left)
+		}
+		left -= n
+	}
+	b.off += int64(length)
+	return unix.Fdatasync(int(b.file.Fd()))
+}
+
+func (b *bare) close() error {
+	close(b.wake)
+	<-b.done
+	return b.file.Close()
+}
+
+// ours is the journal, as a server uses it: a judge per log, entries checked and indexed, in the steady state in which
+// the room of dropped streams is used again.
+type ours struct {
+	j     *journal.Journal
+	logs  []engine.Log
+	round int
+	old   []string
+}
+
+// benchAhead is how many segments are ready when a round begins: as many bytes as the limit's file has.
+const benchAhead = 12
+
+func newJournal(dir string) (*ours, error) {
+	j, err := journal.Open(disk.OS(dir), journal.Options{Ahead: benchAhead})
+	return &ours{j: j}, err
+}
+
+func (o *ours) name() string { return "journal" }
+
+func (o *ours) prepare(w workload) error {
+	ctx := context.Background()
+	o.round++
+	var names []string
+	logs := make([]engine.Log, w.Streams)
+	var wg sync.WaitGroup
+	var failure atomic.Pointer[error]
+	for i := range w.Streams {
+		name := fmt.Sprintf("%d/%d", o.round, i)
+		names = append(names, name)
+		wg.Go(func() {
+			d, err := o.j.Create(ctx, name, nil)
+			if err == nil {
+				logs[i], err = o.j.Open(ctx, d.Created, &numbers{})
+			}
+			if err != nil {
+				failure.Store(&err)
+			}
+		})
+	}
+	wg.Wait()
+	if p := failure.Load(); p != nil {
+		return *p
+	}
+	o.logs = logs
+	for _, name := range o.old {
+		wg.Go(func() { o.j.Delete(ctx, name, 0) })
+	}
+	wg.Wait()
+	o.old = names
+	for o.j.Ready() < benchAhead { // the limit's file, too, was written before
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+func (o *ours) append(stream int, payload []byte) error {
+	return o.logs[stream].Append(context.Background(), &engine.Entry{
+		Header: engine.Header{Kind: engine.Batch, Count: 1, ContentType: "application/octet-stream"}, Payload: payload,
+	})
+}
+
+func (o *ours) close() error { return o.j.Close() }
+
+// numbers is a judge that numbers entries.
+type numbers struct{ seq weir.Seq }
+
+func (n *numbers) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+	for h := range entries {
+		n.seq = max(n.seq, h.Seq)
+	}
+	return nil
+}
+
+func (n *numbers) Admit(e *engine.Entry) bool {
+	n.seq++
+	e.Seq, e.Time = n.seq, weir.TimeOf(time.Now())
+	return true
+}
+
+func (n *numbers) Commit()  {}
+func (n *numbers) Dropped() {}
+
+// pebbles is Pebble with a synced commit for every append.
+type pebbles struct {
+	db  *pebble.DB
+	seq atomic.Uint64
+}
+
+func newPebble(dir string) (*pebbles, error) {
+	db, err := pebble.Open(dir, &pebble.Options{Logger: quiet{}})
+	return &pebbles{db: db}, err
+}
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)      {}
+func (quiet) Errorf(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }
+func (quiet) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
+
+func (p *pebbles) name() string           { return "pebble" }
+func (p *pebbles) prepare(workload) error { return nil }
+func (p *pebbles) close() error           { return p.db.Close() }
+
+func (p *pebbles) append(stream int, payload []byte) error {
+	var key [16]byte
+	binary.BigEndian.PutUint64(key[:], uint64(stream))
+	binary.BigEndian.PutUint64(key[8:], p.seq.Add(1))
+	return p.db.Set(key[:], payload, pebble.Sync)
+}
