@@ -3,6 +3,10 @@ module weir
 go 1.26.0
 
 require (
+	github.com/cockroachdb/datadriven v1.0.3
 	github.com/tidwall/btree v1.8.2
 	golang.org/x/sys v0.49.0
+	pgregory.net/rapid v1.3.0
 )
+
+require github.com/pmezard/go-difflib v1.0.0 // indirect

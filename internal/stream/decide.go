@@ -1,0 +1,102 @@
+package stream
+
+import "weir"
+
+// Publish is a batch that somebody wants to store.
+type Publish struct {
+	Chosen bool     // the client chose Seq; otherwise the next one is taken (D2)
+	Seq    weir.Seq // when Chosen
+	Key    string   // idempotency key; ignored when Chosen (D25)
+	Size   int64    // bytes of payload; -1 when the body was not read yet
+}
+
+// Outcome is what a publish becomes. Zero is not one.
+type Outcome uint8
+
+// The outcomes of a publish.
+const (
+	Stored    Outcome = iota + 1 // it may be stored, under the header of the verdict
+	Duplicate                    // it is stored already, under Seq of the verdict's header
+	Refused                      // Err of the verdict says why
+)
+
+// Verdict is the answer to a publish.
+type Verdict struct {
+	Outcome Outcome
+	Header  Header      // of Stored: the whole entry; of Duplicate: Seq of the stored batch; of Refused: nothing
+	Err     *weir.Error // of Refused
+}
+
+// Decide says what a publish becomes if it is the next entry of the log. It changes nothing, and it may be asked
+// before the body is read (Size -1, and then 0 in the header): a duplicate or a refusal that is known by then needs no
+// body (D19).
+//
+// A gap is open until a marker closes it, however long ago its grace ended: closing is durable before anybody is told
+// of it (D4).
+func (s *State) Decide(p Publish, now weir.Time) Verdict {
+	if !p.Chosen {
+		return s.decideNext(p, now)
+	}
+	switch {
+	case p.Seq > weir.MaxSeq: // D1
+		return refused(weir.InvalidSequence, "sequence %d is above the highest possible, %d", p.Seq, weir.MaxSeq)
+	case !s.ever && p.Seq == 0, p.Seq > s.cursor: // D3: a first 0, or above the cursor
+		if p.Seq > s.cursor+weir.MaxAhead {
+			return refused(weir.SequenceTooFarAhead, "sequence %d is more than %d above the cursor, which is %d",
+				p.Seq, weir.MaxAhead, s.cursor)
+		}
+		return s.admit(p, p.Seq, "", now)
+	case p.Seq < s.base():
+		return refused(weir.InvalidSequence, "sequence 0 is closed: it can only be stored before any other")
+	case p.Seq < s.low:
+		return refused(weir.InvalidSequence, "sequence %d is below %d, the lowest that can still be kept: "+
+			"it was evicted, or it was missing when a batch above it was evicted", p.Seq, s.low)
+	}
+	switch s.gaps.at(p.Seq) {
+	case filled:
+		return Verdict{Outcome: Duplicate, Header: Header{Seq: p.Seq}}
+	case closed:
+		return refused(weir.InvalidSequence, "sequence %d is in a closed gap: "+
+			"it was not stored within %s after a batch above it", p.Seq, s.rules.GapGrace)
+	}
+	return s.admit(p, p.Seq, "", now)
+}
+
+// decideNext gives a publish the sequence above the cursor (D2), unless its key was seen (D25).
+func (s *State) decideNext(p Publish, now weir.Time) Verdict {
+	if p.Key != "" {
+		if seq, ok := s.keys.find(p.Key, s.low, s.clock(now)); ok {
+			return Verdict{Outcome: Duplicate, Header: Header{Seq: seq}}
+		}
+	}
+	if s.cursor >= weir.MaxSeq {
+		return refused(weir.InvalidSequence, "the stream is at the highest possible sequence, %d", weir.MaxSeq)
+	}
+	return s.admit(p, s.cursor+1, p.Key, now)
+}
+
+// admit lets a publish be stored under seq if its size allows it. The size comes after everything that the sequence
+// decides: a retry of what is stored stays a duplicate (D19).
+func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdict {
+	if p.Size > s.rules.MaxBytes {
+		return refused(weir.PayloadTooLarge, "the batch has %d bytes and the stream keeps at most %d (max_bytes)",
+			p.Size, s.rules.MaxBytes)
+	}
+	if p.Size > weir.MaxBody {
+		return refused(weir.PayloadTooLarge, "the batch has %d bytes and the limit is %d", p.Size, weir.MaxBody)
+	}
+	return Verdict{Outcome: Stored, Header: Header{
+		Seq:  seq,
+		Time: s.clock(now),
+		Size: uint32(max(p.Size, 0)),
+		Key:  key,
+		Late: s.late(seq),
+	}}
+}
+
+// late tells whether a batch stored under seq as the next entry is below the cursor.
+func (s *State) late(seq weir.Seq) bool { return s.ever && seq < s.cursor }
+
+func refused(code weir.Code, format string, args ...any) Verdict {
+	return Verdict{Outcome: Refused, Err: weir.Errorf(code, format, args...)}
+}

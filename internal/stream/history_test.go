@@ -1,0 +1,234 @@
+package stream_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"weir"
+	"weir/internal/stream"
+)
+
+// TestMain asks for 10,000 random histories of 60 steps unless the command line says otherwise.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	want := map[string]string{"rapid.checks": "10000", "rapid.steps": "60"}
+	flag.Visit(func(f *flag.Flag) { delete(want, f.Name) })
+	for name, value := range want {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestHistories plays random histories of a stream and compares everything that the rules say with the model, which
+// follows the decisions in plain words. Subscriptions are held to what they were promised: every batch once, in order,
+// and every loss told.
+func TestHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":            h.compare,
+			"publish":     h.publishNext,
+			"publish key": h.publishKey,
+			"publish seq": h.publishSeq,
+			"fill":        h.fill,
+			"clock":       h.moveClock,
+			"due":         h.due,
+			"evict":       h.evict,
+			"trim":        h.trim,
+			"restart":     h.restart,
+			"subscribe":   h.subscribe,
+			"read":        h.read,
+			"reconnect":   h.reconnect,
+		})
+		h.readAll(t)
+	})
+}
+
+// history is one random history under way: the rules, the log they are applied along, and the model beside them.
+type history struct {
+	rules stream.Rules
+	now   weir.Time
+	state *stream.State
+	model *model
+	log   log
+	low   weir.Seq // of the last trim
+	subs  []*subscriber
+}
+
+const created weir.Time = 1_000_000
+
+func newHistory(t *rapid.T) *history {
+	rules := stream.Rules{
+		MaxBytes:  rapid.SampledFrom([]int64{1000, 30, 12}).Draw(t, "max bytes"),
+		Retention: rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 48 * time.Hour}).Draw(t, "retention"),
+		GapGrace:  rapid.SampledFrom([]time.Duration{2 * time.Second, 30 * time.Second, 0}).Draw(t, "grace"),
+	}
+	return &history{
+		rules: rules,
+		now:   created,
+		state: stream.New(rules, created),
+		model: newModel(rules, created),
+	}
+}
+
+func (h *history) publishNext(t *rapid.T) { h.publish(t, stream.Publish{Size: size(t)}) }
+
+func (h *history) publishKey(t *rapid.T) {
+	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")})
+}
+
+// publishSeq draws sequences around the cursor, now and then at the far end of what is allowed.
+func (h *history) publishSeq(t *rapid.T) {
+	c := h.model.cursor()
+	seq := c + weir.Seq(rapid.IntRange(0, 6).Draw(t, "above"))
+	switch rapid.IntRange(0, 40).Draw(t, "place") {
+	case 40:
+		seq = rapid.SampledFrom([]weir.Seq{c + 1025, c + 5000, weir.MaxSeq, weir.MaxSeq + 1}).Draw(t, "far")
+	case 39:
+		if c < 20 { // once in a history: what is missing costs the model dearly
+			seq = c + 1024
+		}
+	}
+	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t)})
+}
+
+// fill draws sequences from low to the cursor, or what is missing there.
+func (h *history) fill(t *rapid.T) {
+	c := h.model.cursor()
+	seq := c - min(c, weir.Seq(rapid.IntRange(0, 12).Draw(t, "below")))
+	if final := h.model.final(); rapid.Bool().Draw(t, "lowest") {
+		seq = final + weir.Seq(rapid.IntRange(0, 3).Draw(t, "into"))
+	}
+	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t)})
+}
+
+func size(t *rapid.T) int64 { return rapid.SampledFrom([]int64{3, 0, 10, 13, 1}).Draw(t, "size") }
+
+// publish decides, without the size first as a server does before it reads a body, and stores what may be stored.
+func (h *history) publish(t *rapid.T, p stream.Publish) {
+	outcome, seq, code := h.model.decide(p, h.now)
+	early := p
+	early.Size = -1
+	if v := h.state.Decide(early, h.now); v.Outcome != outcome && code != weir.PayloadTooLarge {
+		t.Fatalf("%+v before its body: got %+v, want outcome %d", p, v, outcome)
+	}
+	v := h.state.Decide(p, h.now)
+	if v.Outcome != outcome {
+		t.Fatalf("%+v: got %+v, want outcome %d, sequence %d, code %q", p, v, outcome, seq, code)
+	}
+	switch outcome {
+	case stream.Refused:
+		if v.Err.Code != code {
+			t.Fatalf("%+v: got %v, want %s", p, v.Err, code)
+		}
+	case stream.Duplicate:
+		if v.Header.Seq != seq {
+			t.Fatalf("%+v: got a duplicate of %d, want %d", p, v.Header.Seq, seq)
+		}
+	case stream.Stored:
+		if want := h.model.store(p, seq, h.now); v.Header != want {
+			t.Fatalf("%+v: got %+v, want %+v", p, v.Header, want)
+		}
+		h.log.append(t, v.Header)
+		h.state.Apply(v.Header)
+		for _, s := range h.subs {
+			s.published(t, seq)
+		}
+	}
+}
+
+// moveClock moves the clock by spans around the periods that count, now and then back.
+func (h *history) moveClock(t *rapid.T) {
+	const day = 24 * time.Hour
+	g, r := h.rules.GapGrace, h.rules.Retention
+	h.now = h.now.Add(rapid.SampledFrom([]time.Duration{
+		time.Millisecond, time.Second, g / 2, g, g - time.Millisecond, r / 2, r - time.Millisecond, r,
+		time.Minute, day / 2, day - time.Millisecond, day,
+		-time.Millisecond, -time.Second, -time.Hour, -g, -r,
+	}).Draw(t, "by"))
+}
+
+func (h *history) due(t *rapid.T) {
+	first, last, some := h.model.due(h.now)
+	marker, ok := h.state.Due(h.now)
+	if ok != some {
+		t.Fatalf("due: got %v (%+v), want %v (%d..%d)", ok, marker, some, first, last)
+	}
+	if next, waiting := h.state.NextDue(); waiting != (len(h.model.since) > 0) || waiting && (next <= h.now) != ok {
+		t.Fatalf("due: got %v at %d and next %d (%v), with %d waited for", ok, h.now, next, waiting, len(h.model.since))
+	}
+	if !ok {
+		return
+	}
+	want := stream.Header{Closed: true, First: first, Seq: last, Time: max(h.now, h.model.last)}
+	if marker != want {
+		t.Fatalf("due: got %+v, want %+v", marker, want)
+	}
+	h.log.append(t, marker)
+	h.state.Apply(marker)
+	h.model.close(h.now)
+}
+
+func (h *history) evict(t *rapid.T) {
+	want := h.model.evict(h.now)
+	if got := h.state.Evict(h.now, h.log.headers); got != want {
+		t.Fatalf("evicted %d batches, want %d", got, want)
+	}
+}
+
+// trim makes the low mark durable: what a restart finds is the log from here on, and this note. An engine may still
+// show what it has not reclaimed yet.
+func (h *history) trim(t *rapid.T) {
+	h.low = h.state.Low()
+	reclaimed := h.low
+	if rapid.Bool().Draw(t, "reclaimed later") {
+		reclaimed = 0
+	}
+	h.log.trim(reclaimed, h.state.Checkpoint())
+}
+
+// restart is a crash: the state is rebuilt from the log and the note of the last trim, subscribers come back.
+func (h *history) restart(t *rapid.T) {
+	state, err := stream.Restore(h.rules, created, h.log.note, h.log.all(), h.now)
+	if err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	h.state = state
+	h.model.restart(h.low, h.now)
+	h.compare(t)
+	for _, s := range h.subs {
+		s.reconnect(h)
+	}
+}
+
+// compare holds everything that can be asked of the state against the model.
+func (h *history) compare(t *rapid.T) {
+	if err := h.state.Sound(); err != nil {
+		t.Fatal(err)
+	}
+	c := weir.Cursor{Cursor: h.model.cursor(), UpdatedAt: h.model.updated()}
+	if got := h.state.Cursor(); got != c {
+		t.Fatalf("cursor is %+v, want %+v", got, c)
+	}
+	if got, want := h.state.Bytes(), h.model.bytes(); got != want {
+		t.Fatalf("bytes are %d, want %d", got, want)
+	}
+	low := h.model.low()
+	if got := h.state.Low(); got != low {
+		t.Fatalf("low is %d, want %d", got, low)
+	}
+	if got, want := h.state.Final(), h.model.final(); got != want {
+		t.Fatalf("final is %d, want %d", got, want)
+	}
+	for seq := weir.Seq(0); seq <= c.Cursor+2; seq++ {
+		if got, want := h.state.Lookup(seq), h.model.lookup(seq, low); got != want {
+			t.Fatalf("lookup of %d is %d, want %d", seq, got, want)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package stream_test
+
+import (
+	"iter"
+	"slices"
+	"sort"
+
+	"weir"
+	"weir/internal/stream"
+)
+
+// log is a store as small as it can be: entries in increasing sequence, and the note of the last trim.
+type log struct {
+	entries []stream.Header
+	note    []byte
+}
+
+// failer is what a script's test and a random history have in common.
+type failer interface {
+	Fatalf(format string, args ...any)
+}
+
+// append stores an entry under its sequence; two under one sequence are a broken promise.
+func (l *log) append(t failer, h stream.Header) {
+	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= h.Seq })
+	if i < len(l.entries) && l.entries[i].Seq == h.Seq {
+		t.Fatalf("two entries under sequence %d: %+v and %+v", h.Seq, l.entries[i], h)
+	}
+	l.entries = slices.Insert(l.entries, i, h)
+}
+
+func (l *log) trim(low weir.Seq, note []byte) {
+	l.entries = slices.DeleteFunc(l.entries, func(h stream.Header) bool { return h.Seq < low })
+	l.note = note
+}
+
+func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
+	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= from })
+	for _, h := range l.entries[i:] {
+		if !visit(h) {
+			return
+		}
+	}
+}
+
+func (l *log) all() iter.Seq[stream.Header] { return slices.Values(l.entries) }
+
+// batches returns the sequences of the batches from first to last.
+func (l *log) batches(first, last weir.Seq) (found []weir.Seq) {
+	l.headers(first, func(h stream.Header) bool {
+		if h.Seq > last {
+			return false
+		}
+		if !h.Closed {
+			found = append(found, h.Seq)
+		}
+		return true
+	})
+	return found
+}

@@ -1,0 +1,276 @@
+package stream_test
+
+import (
+	"weir"
+	"weir/internal/stream"
+)
+
+// model is the decisions in plain words: it remembers every batch that was ever stored and every missing sequence by
+// itself, and works everything else out from scratch whenever it is asked. It is slow, and short enough to be believed.
+type model struct {
+	rules   stream.Rules
+	created weir.Time
+
+	stored  map[weir.Seq]stream.Header // every batch ever stored
+	last    weir.Time                  // of the newest entry
+	evicted map[weir.Seq]bool          // batches that are gone
+	closed  map[weir.Seq]bool          // missing sequences that will never be stored
+	since   map[weir.Seq]weir.Time     // missing sequences that are waited for, and since when
+	spent   map[weir.Seq]bool          // batches whose key was found to be too old
+	marked  weir.Seq                   // the highest sequence that a marker closed; 0 is none
+}
+
+func newModel(r stream.Rules, created weir.Time) *model {
+	return &model{
+		rules: r, created: created, last: created,
+		stored: map[weir.Seq]stream.Header{}, evicted: map[weir.Seq]bool{},
+		closed: map[weir.Seq]bool{}, since: map[weir.Seq]weir.Time{}, spent: map[weir.Seq]bool{},
+	}
+}
+
+// cursor is the highest sequence ever stored, and 0 while nothing was (D1).
+func (m *model) cursor() (highest weir.Seq) {
+	for seq := range m.stored {
+		highest = max(highest, seq)
+	}
+	return highest
+}
+
+// updated is when the batch at the cursor was stored; on a stream without batches, when it was created (D13).
+func (m *model) updated() weir.Time {
+	if h, ok := m.stored[m.cursor()]; ok {
+		return h.Time
+	}
+	return m.created
+}
+
+// bytes is the sum of what is kept (D11).
+func (m *model) bytes() (sum int64) {
+	for seq, h := range m.stored {
+		if !m.evicted[seq] {
+			sum += int64(h.Size)
+		}
+	}
+	return sum
+}
+
+// low is just above the highest batch evicted. Before the first eviction it is 0, or 1 when 0 can come no more.
+func (m *model) low() (low weir.Seq) {
+	if m.closed[0] {
+		low = 1
+	}
+	for seq := range m.evicted {
+		low = max(low, seq+1)
+	}
+	return low
+}
+
+// final is the lowest sequence that is waited for; if there is none, the one above the cursor.
+func (m *model) final() weir.Seq {
+	if len(m.stored) == 0 {
+		return 0
+	}
+	final := m.cursor() + 1
+	for seq := range m.since {
+		final = min(final, seq)
+	}
+	return final
+}
+
+// lookup tells what became of a sequence. Of what is below the low mark nobody remembers whether it was ever stored,
+// except for a 0 that came too late.
+func (m *model) lookup(seq, low weir.Seq) stream.Presence {
+	_, stored := m.stored[seq]
+	switch {
+	case m.evicted[seq]:
+		return stream.Evicted
+	case stored:
+		return stream.Kept
+	case seq > 0 && seq < low:
+		return stream.Evicted
+	}
+	return stream.Unknown
+}
+
+// decide is the table of D3, with D2 and D25 for a sequence of the server's choice. It returns the sequence to store
+// under or to repeat, or the code of the refusal.
+func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Seq, weir.Code) {
+	c, seq := m.cursor(), p.Seq
+	_, stored := m.stored[seq]
+	_, awaited := m.since[seq]
+	switch {
+	case !p.Chosen:
+		if at, known := m.keyed(p.Key, now); known {
+			return stream.Duplicate, at, ""
+		}
+		if seq = c + 1; seq > weir.MaxSeq {
+			return stream.Refused, 0, weir.InvalidSequence
+		}
+	case seq > weir.MaxSeq:
+		return stream.Refused, 0, weir.InvalidSequence
+	case stored && !m.evicted[seq]:
+		return stream.Duplicate, seq, ""
+	case c < seq && seq <= c+1024:
+	case seq == 0 && len(m.stored) == 0:
+	case seq < c && awaited:
+	case seq <= c:
+		return stream.Refused, 0, weir.InvalidSequence
+	default:
+		return stream.Refused, 0, weir.SequenceTooFarAhead
+	}
+	if p.Size > m.rules.MaxBytes {
+		return stream.Refused, 0, weir.PayloadTooLarge
+	}
+	return stream.Stored, seq, ""
+}
+
+// keyed finds the batch that came with a key. There can be two when a crash brought back the first one, evicted but
+// not trimmed; then the later one was acknowledged last.
+func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
+	for seq, h := range m.stored {
+		if key != "" && h.Key == key && !m.evicted[seq] && !m.spent[seq] && !m.keyOver(h, now) {
+			highest, known = max(highest, seq), true
+		}
+	}
+	return highest, known
+}
+
+// keyOver: a key counts for 24 h at most (D25). A clock that steps back makes nothing younger (D14).
+func (m *model) keyOver(h stream.Header, now weir.Time) bool {
+	return h.Time.Add(weir.IdempotencyKeyLife) <= max(now, m.last)
+}
+
+// store takes a batch in. It is late when it is below the cursor, and its time is now unless the clock is behind (D14).
+func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Header {
+	c, first := m.cursor(), len(m.stored) == 0
+	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
+	if !p.Chosen {
+		h.Key = p.Key
+	}
+	m.tick(h.Time)
+	m.stored[seq] = h
+	delete(m.since, seq)
+	for missing := c + 1; missing < seq; missing++ {
+		m.since[missing] = h.Time // this is the first batch above it (D4)
+	}
+	if first && seq > 0 {
+		m.closed[0] = true // sequence 0 is never waited for (D4)
+	}
+	return h
+}
+
+// tick is what an entry or a look at the clock means for those waiting: when they seem to be waiting since a moment
+// to come, the clock stepped back and their grace starts now.
+func (m *model) tick(now weir.Time) {
+	m.last = max(m.last, now)
+	m.behind(now)
+}
+
+func (m *model) behind(now weir.Time) {
+	for seq, since := range m.since {
+		m.since[seq] = min(since, now)
+	}
+}
+
+// due lists what was waited for long enough (D4), lowest and highest.
+func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
+	m.behind(now)
+	for seq, since := range m.since {
+		if since.Add(m.rules.GapGrace) > now {
+			continue
+		}
+		if !some {
+			first, last, some = seq, seq, true
+		}
+		first, last = min(first, seq), max(last, seq)
+	}
+	return first, last, some
+}
+
+// close closes what is due for good.
+func (m *model) close(now weir.Time) {
+	_, last, _ := m.due(now)
+	m.tick(max(now, m.last))
+	for seq := range m.since {
+		if seq <= last {
+			m.shut(seq)
+		}
+	}
+	m.marked = max(m.marked, last)
+}
+
+func (m *model) shut(seq weir.Seq) {
+	delete(m.since, seq)
+	m.closed[seq] = true
+}
+
+// evict takes every batch that is too old, with everything below it; then the lowest ones until the rest fits (D12).
+// What is missing below an evicted batch is closed (D4).
+func (m *model) evict(now weir.Time) (count int) {
+	before := len(m.evicted)
+	for seq, h := range m.stored {
+		if h.Time.Add(m.rules.Retention) <= max(now, m.last) {
+			m.evictThrough(seq)
+		}
+	}
+	for m.bytes() > m.rules.MaxBytes {
+		lowest := m.cursor()
+		for seq := range m.stored {
+			if !m.evicted[seq] {
+				lowest = min(lowest, seq)
+			}
+		}
+		m.evictThrough(lowest)
+	}
+	m.spend(now)
+	return len(m.evicted) - before
+}
+
+func (m *model) evictThrough(highest weir.Seq) {
+	for seq := range m.stored {
+		if seq <= highest {
+			m.evicted[seq] = true
+		}
+	}
+	for seq := range m.since {
+		if seq < highest {
+			m.shut(seq)
+		}
+	}
+}
+
+// spend: a key that was seen to be too old stays so, even when the clock steps back.
+func (m *model) spend(now weir.Time) {
+	for seq, h := range m.stored {
+		if m.keyOver(h, now) {
+			m.spent[seq] = true
+		}
+	}
+}
+
+// restart is a crash after a trim to low. What was evicted since then is back. Missing is what is not stored; it is
+// closed if it is below low or below something that a marker closed, and otherwise waited for anew (D4).
+func (m *model) restart(low weir.Seq, now weir.Time) {
+	missing := map[weir.Seq]bool{}
+	for seq := range m.closed {
+		missing[seq] = true
+	}
+	for seq := range m.since {
+		missing[seq] = true
+	}
+	m.evicted, m.closed = map[weir.Seq]bool{}, map[weir.Seq]bool{}
+	m.since, m.spent = map[weir.Seq]weir.Time{}, map[weir.Seq]bool{}
+	for seq := range m.stored {
+		if seq < low {
+			m.evicted[seq] = true
+		}
+	}
+	for seq := range missing {
+		if seq == 0 || seq < low || seq <= m.marked {
+			m.closed[seq] = true
+		} else {
+			m.since[seq] = now
+		}
+	}
+	m.spend(now)
+}

@@ -1,0 +1,278 @@
+package stream_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"weir"
+	"weir/internal/stream"
+)
+
+// TestScripts plays the stories of testdata. Each block is lines of commands, a line of dashes, and what they answer;
+// -rewrite writes the answers anew. Moments are counted from the creation of the stream.
+//
+//	new [max-bytes=N] [retention=D] [grace=D]   a stream without batches, at moment 0
+//	clock D | clock +D | clock -D               sets or moves the clock
+//	publish [seq=N] [key=K] [size=N]            decides and, if it may be stored, stores
+//	decide [seq=N] [key=K] [size=N]             decides only; without size it is not known yet
+//	due                                         closes the gaps whose grace is over
+//	evict                                       evicts what is too old or too much
+//	show                                        where the stream stands
+//	lookup N...                                 what became of sequences
+//	subscribe NAME head|oldest|N                starts a subscription, N: after N
+//	read NAME                                   what the subscription is told until it waits
+//	trim                                        makes the low mark durable
+//	restart                                     a crash: back from what the log holds
+//	given N                                     a log that holds batch N, wherever it came from; before a restart
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			s := &script{t: t}
+			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+				var answer strings.Builder
+				for _, line := range append([]string{d.FullCmd()}, strings.Split(d.Input, "\n")...) {
+					if line = strings.TrimSpace(line); line != "" {
+						answer.WriteString(s.run(d, line))
+					}
+				}
+				return answer.String()
+			})
+		})
+	}
+}
+
+// script is one story under way.
+type script struct {
+	t     *testing.T
+	rules stream.Rules
+	now   weir.Time
+	state *stream.State
+	log   log
+	next  map[string]weir.Seq
+}
+
+// run carries out one command and returns its answer: nothing, or whole lines.
+func (s *script) run(d *datadriven.TestData, line string) string {
+	word := strings.Fields(line)
+	args := func(i int) string {
+		if i >= len(word) {
+			d.Fatalf(s.t, "%q needs more words", line)
+		}
+		return word[i]
+	}
+	switch word[0] {
+	case "new":
+		return s.create(word[1:])
+	case "clock":
+		return s.clock(args(1))
+	case "publish":
+		return s.publish(word[1:], true)
+	case "decide":
+		return s.publish(word[1:], false)
+	case "due":
+		return s.due()
+	case "evict":
+		n := s.state.Evict(s.now, s.log.headers)
+		return fmt.Sprintf("evicted %d, low %d, bytes %d\n", n, s.state.Low(), s.state.Bytes())
+	case "show":
+		return s.show()
+	case "lookup":
+		return s.lookup(word[1:])
+	case "subscribe":
+		return s.subscribe(args(1), args(2))
+	case "read":
+		return s.read(args(1))
+	case "trim":
+		s.log.trim(s.state.Low(), s.state.Checkpoint())
+		return ""
+	case "restart":
+		return s.restart()
+	case "given":
+		s.log.append(s.t, stream.Header{Seq: weir.Seq(s.number(args(1))), Time: s.now, Size: 10})
+		return ""
+	}
+	d.Fatalf(s.t, "unknown command %q", line)
+	return ""
+}
+
+func (s *script) create(words []string) string {
+	s.rules = stream.Rules{MaxBytes: 1000, Retention: time.Minute, GapGrace: 2 * time.Second}
+	for name, value := range s.options(words) {
+		switch name {
+		case "max-bytes":
+			s.rules.MaxBytes = int64(s.number(value))
+		case "retention":
+			s.rules.Retention = s.duration(value)
+		case "grace":
+			s.rules.GapGrace = s.duration(value)
+		default:
+			s.t.Fatalf("new has no option %q", name)
+		}
+	}
+	*s = script{t: s.t, rules: s.rules, state: stream.New(s.rules, 0), next: map[string]weir.Seq{}}
+	return ""
+}
+
+func (s *script) clock(word string) string {
+	switch moment := weir.Time(s.duration(strings.TrimLeft(word, "+-")).Milliseconds()); word[0] {
+	case '+':
+		s.now += moment
+	case '-':
+		s.now -= moment
+	default:
+		s.now = moment
+	}
+	return ""
+}
+
+func (s *script) publish(words []string, store bool) string {
+	p := stream.Publish{Size: -1}
+	if store {
+		p.Size = 10
+	}
+	for name, value := range s.options(words) {
+		switch name {
+		case "seq":
+			p.Chosen, p.Seq = true, weir.Seq(s.number(value))
+		case "key":
+			p.Key = value
+		case "size":
+			p.Size = int64(s.number(value))
+		default:
+			s.t.Fatalf("publish has no option %q", name)
+		}
+	}
+	switch v := s.state.Decide(p, s.now); v.Outcome {
+	case stream.Refused:
+		return fmt.Sprintf("refused, %v\n", v.Err)
+	case stream.Duplicate:
+		return fmt.Sprintf("duplicate of %d\n", v.Header.Seq)
+	default:
+		if !store {
+			return fmt.Sprintf("may be stored as %d\n", v.Header.Seq)
+		}
+		s.log.append(s.t, v.Header)
+		s.state.Apply(v.Header)
+		late := ""
+		if v.Header.Late {
+			late = ", late"
+		}
+		return fmt.Sprintf("stored %d at %s%s\n", v.Header.Seq, moment(v.Header.Time), late)
+	}
+}
+
+func (s *script) due() string {
+	marker, ok := s.state.Due(s.now)
+	if ok {
+		s.log.append(s.t, marker)
+		s.state.Apply(marker)
+		return fmt.Sprintf("closed what is missing in %d..%d at %s\n", marker.First, marker.Seq, moment(marker.Time))
+	}
+	if next, waiting := s.state.NextDue(); waiting {
+		return fmt.Sprintf("nothing is due before %s\n", moment(next))
+	}
+	return "no gap is open\n"
+}
+
+func (s *script) show() string {
+	c := s.state.Cursor()
+	return fmt.Sprintf("cursor %d of %s, low %d, final %d, bytes %d\n",
+		c.Cursor, moment(c.UpdatedAt), s.state.Low(), s.state.Final(), s.state.Bytes())
+}
+
+func (s *script) lookup(words []string) string {
+	var answer strings.Builder
+	for _, word := range words {
+		seq := weir.Seq(s.number(word))
+		name := map[stream.Presence]string{stream.Kept: "kept", stream.Evicted: "evicted", stream.Unknown: "unknown"}
+		fmt.Fprintf(&answer, "%d is %s\n", seq, name[s.state.Lookup(seq)])
+	}
+	return answer.String()
+}
+
+func (s *script) subscribe(name, from string) string {
+	switch from {
+	case "head":
+		s.next[name] = s.state.Resolve(stream.Head)
+	case "oldest":
+		s.next[name] = s.state.Resolve(stream.Oldest)
+	default:
+		s.next[name] = s.state.Resolve(stream.After(weir.Seq(s.number(from))))
+	}
+	return fmt.Sprintf("%s wants %d\n", name, s.next[name])
+}
+
+func (s *script) read(name string) string {
+	var answer strings.Builder
+	for {
+		switch step := s.state.Next(s.next[name]); step.Kind {
+		case stream.Gap:
+			fmt.Fprintf(&answer, "gap %d..%d, ", step.First, step.Last)
+			s.next[name] = step.Last + 1
+		case stream.Read:
+			for _, seq := range s.log.batches(step.First, step.Last) {
+				fmt.Fprintf(&answer, "batch %d, ", seq)
+			}
+			s.next[name] = step.Last + 1
+		default:
+			fmt.Fprintf(&answer, "waits at %d\n", s.next[name])
+			return answer.String()
+		}
+	}
+}
+
+func (s *script) restart() string {
+	state, err := stream.Restore(s.rules, 0, s.log.note, s.log.all(), s.now)
+	if err != nil {
+		s.t.Fatalf("restart: %v", err)
+	}
+	s.state = state
+	return s.show()
+}
+
+func (s *script) options(words []string) map[string]string {
+	all := map[string]string{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok {
+			s.t.Fatalf("%q is no option", word)
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// number reads a count; max stands for the highest sequence.
+func (s *script) number(word string) uint64 {
+	var n uint64
+	if rest, ok := strings.CutPrefix(word, "max"); ok {
+		if rest != "" {
+			n = s.number(strings.TrimPrefix(rest, "-"))
+		}
+		return uint64(weir.MaxSeq) - n
+	}
+	if _, err := fmt.Sscanf(word, "%d", &n); err != nil {
+		s.t.Fatalf("%q is no number: %v", word, err)
+	}
+	return n
+}
+
+func (s *script) duration(word string) time.Duration {
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		s.t.Fatalf("%q is no duration: %v", word, err)
+	}
+	return d
+}
+
+// moment shows a time as the scripts write it: counted from the creation of the stream.
+func moment(t weir.Time) string { return (time.Duration(t) * time.Millisecond).String() }

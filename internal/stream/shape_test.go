@@ -1,0 +1,174 @@
+package stream
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir"
+)
+
+// What a State costs is promised in gaps and keys. These tests count memory and steps; none of them reads a clock.
+
+var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * time.Second}
+
+// publish stores the batch that a publish becomes.
+func publish(t testing.TB, s *State, p Publish, now weir.Time) {
+	v := s.Decide(p, now)
+	if v.Outcome != Stored {
+		t.Fatalf("publish %+v at %d: %+v", p, now, v)
+	}
+	s.Apply(v.Header)
+}
+
+func TestContiguousBatchesCostNoMemory(t *testing.T) {
+	s := New(wide, 0)
+	now := weir.Time(0)
+	one := func() {
+		now++
+		publish(t, s, Publish{Size: 1}, now)
+	}
+	if allocs := testing.AllocsPerRun(1_000_000, one); allocs != 0 {
+		t.Errorf("a contiguous publish allocates %v times", allocs)
+	}
+	if s.cursor < 1_000_000 || s.gaps.closed != nil || s.gaps.open != nil || s.keys.queue != nil || s.keys.place != nil {
+		t.Errorf("after %d batches the state holds %+v and %+v", s.cursor, s.gaps, s.keys)
+	}
+}
+
+func TestOutOfOrderBatchesLeaveNothingBehind(t *testing.T) {
+	s := New(wide, 0)
+	publish(t, s, Publish{}, 0)
+	for range 10_000 {
+		c := s.cursor
+		for _, ahead := range []weir.Seq{4, 2, 1, 3} {
+			publish(t, s, Publish{Chosen: true, Seq: c + ahead}, 0)
+		}
+	}
+	if s.gaps.open != nil || s.gaps.closed != nil {
+		t.Errorf("the state holds %+v", s.gaps)
+	}
+}
+
+// steps counts the gaps that f looks at or moves.
+func steps(f func()) (n int) {
+	looked = func(more int) { n += more }
+	defer func() { looked = nil }()
+	f()
+	return n
+}
+
+// manyGaps is a state whose odd sequences are missing, and closed, up to twice n.
+func manyGaps(t testing.TB, n int) *State {
+	s := New(wide, 0)
+	for s.cursor < weir.Seq(2*n) {
+		publish(t, s, Publish{Chosen: true, Seq: s.cursor + 2}, 0)
+	}
+	marker, ok := s.Due(2000)
+	if !ok {
+		t.Fatal("nothing is due")
+	}
+	s.Apply(marker)
+	if len(s.gaps.closed) != n || len(s.gaps.open) != 0 {
+		t.Fatalf("%d gaps are closed, %d open", len(s.gaps.closed), len(s.gaps.open))
+	}
+	return s
+}
+
+func TestManyClosedGapsStayCheap(t *testing.T) {
+	const n, few = 100_000, 100 // 17 steps find one in n; an operation may search a handful of times
+	s := manyGaps(t, n)
+	now := weir.Time(3000)
+	operations := []struct {
+		name string
+		run  func()
+	}{
+		{"publish next", func() { publish(t, s, Publish{}, now) }},
+		{"publish above a gap", func() { publish(t, s, Publish{Chosen: true, Seq: s.cursor + 3}, now) }},
+		{"final", func() { s.Final() }},
+		{"step", func() { s.Next(5) }},
+		{"late fill", func() { publish(t, s, Publish{Chosen: true, Seq: s.cursor - 1}, now) }},
+		{"duplicate", func() { s.Decide(Publish{Chosen: true, Seq: n}, now) }},
+		{"closed", func() { s.Decide(Publish{Chosen: true, Seq: n + 1}, now) }},
+		{"lookup", func() { s.Lookup(n) }},
+		{"nothing due", func() { s.Due(now) }},
+		{"close", func() { m, _ := s.Due(now + 2000); s.Apply(m) }},
+		{"evict one", func() {
+			s.rules.MaxBytes = -1 // whatever is kept is too much: take one batch
+			s.Evict(now+2000, func(from weir.Seq, visit func(Header) bool) { visit(Header{Seq: 2, Time: now + 2000}) })
+		}},
+	}
+	for _, o := range operations {
+		if got := steps(o.run); got > few {
+			t.Errorf("%s looks at %d gaps of %d", o.name, got, n)
+		}
+	}
+	if err := s.Sound(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stream that goes on for long with gaps in it, evicting what is old, holds the gaps of what is kept and no more.
+func TestGapsThatComeAndGo(t *testing.T) {
+	const n, kept = 50_000, 1000
+	s := New(wide, 0)
+	now := weir.Time(0)
+	got := steps(func() {
+		for range n {
+			now += 2000
+			publish(t, s, Publish{Chosen: true, Seq: s.cursor + 2}, now)
+			if m, ok := s.Due(now + 2000); ok {
+				s.Apply(m)
+			}
+			if s.cursor > 2*kept {
+				s.low = s.cursor - 2*kept + 1
+				s.gaps.drop(s.low)
+			}
+			if len(s.gaps.closed) > kept || cap(s.gaps.closed) > 4*kept {
+				t.Fatalf("%d closed gaps are kept in the room of %d", len(s.gaps.closed), cap(s.gaps.closed))
+			}
+		}
+	})
+	if got > 50*n {
+		t.Errorf("%d gaps that come and go take %d steps", n, got)
+	}
+	s.gaps.drop(s.cursor)
+	if s.gaps.closed != nil || s.gaps.open != nil {
+		t.Errorf("without gaps the state holds %+v", s.gaps)
+	}
+}
+
+func TestKeysAreForgotten(t *testing.T) {
+	s := New(wide, 0)
+	hour := weir.Time(time.Hour.Milliseconds())
+	for i := range 2000 {
+		publish(t, s, Publish{Key: fmt.Sprint("key ", i)}, weir.Time(i)*hour)
+		if len(s.keys.queue) > 24 || len(s.keys.place) > 24 || cap(s.keys.queue) > 200 {
+			t.Fatalf("after %d hours %d keys are kept, %d found", i, len(s.keys.queue), len(s.keys.place))
+		}
+	}
+	s.Evict(3000*hour, func(weir.Seq, func(Header) bool) {})
+	if s.keys.queue != nil || s.keys.place != nil {
+		t.Errorf("a day later %d keys are kept, %d found", len(s.keys.queue), len(s.keys.place))
+	}
+}
+
+// When nothing is too old, eviction looks at one batch, however many are kept.
+func TestEvictingNothingLooksAtLittle(t *testing.T) {
+	s := New(wide, 0)
+	for range 1000 {
+		publish(t, s, Publish{Size: 1}, 0)
+	}
+	visits := 0
+	evicted := s.Evict(1, func(from weir.Seq, visit func(Header) bool) {
+		for seq := from; seq <= s.cursor; seq++ {
+			visits++
+			if !visit(Header{Seq: seq, Size: 1}) {
+				return
+			}
+		}
+	})
+	if evicted != 0 || visits != 1 {
+		t.Errorf("evicted %d after a look at %d batches", evicted, visits)
+	}
+}

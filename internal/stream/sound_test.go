@@ -1,0 +1,44 @@
+package stream
+
+import "fmt"
+
+// Sound reports what is wrong inside a state: gaps out of order or outside of low and cursor, closed ones above open
+// ones, moments that fall along the sequences, keys that cannot be found again.
+func (s *State) Sound() error {
+	next := s.low
+	for i, g := range s.gaps.closed {
+		if i > 0 && s.gaps.closed[i-1].to+1 == g.from {
+			return fmt.Errorf("closed gaps %+v and %+v touch", s.gaps.closed[i-1], g)
+		}
+		if g.from < next || g.to < g.from {
+			return fmt.Errorf("closed gap %+v is out of order or empty", g)
+		}
+		next = g.to + 1
+	}
+	for i, g := range s.gaps.open {
+		if g.from < next || g.to < g.from {
+			return fmt.Errorf("open gap %+v is out of order or empty", g)
+		}
+		if i > 0 && s.gaps.open[i-1].since > g.since {
+			return fmt.Errorf("open gap %+v is older than %+v below it", g, s.gaps.open[i-1])
+		}
+		next = g.to + 1
+	}
+	if len(s.gaps.closed)+len(s.gaps.open) > 0 && next > s.cursor {
+		return fmt.Errorf("a gap ends at %d, the cursor is %d", next-1, s.cursor)
+	}
+	for digest, at := range s.keys.place {
+		if i := at - s.keys.gone; i >= uint64(len(s.keys.queue)) || s.keys.queue[i].digest != digest {
+			return fmt.Errorf("a key has the place %d of %d", i, len(s.keys.queue))
+		}
+	}
+	for i, k := range s.keys.queue {
+		if k.seq < s.low {
+			return fmt.Errorf("the key of batch %d is kept below low %d", k.seq, s.low)
+		}
+		if i > 0 && (k.seq <= s.keys.queue[i-1].seq || k.time < s.keys.queue[i-1].time) {
+			return fmt.Errorf("the key of batch %d comes after that of %d", k.seq, s.keys.queue[i-1].seq)
+		}
+	}
+	return nil
+}
