@@ -23,7 +23,7 @@ import (
 
 // contenders in the order of the table; the first is the limit.
 func contenders(dir string) ([]contender, error) {
-	for _, d := range []string{"limit", "growing", "journal", "pebble"} {
+	for _, d := range []string{"limit", "growing", "recycling", "journal", "pebble"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return nil, err
 		}
@@ -36,12 +36,16 @@ func contenders(dir string) ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := newJournal(filepath.Join(dir, "journal"))
+	recycling, err := newJournal(filepath.Join(dir, "recycling"), true)
+	if err != nil {
+		return nil, err
+	}
+	j, err := newJournal(filepath.Join(dir, "journal"), false)
 	if err != nil {
 		return nil, err
 	}
 	p, err := newPebble(filepath.Join(dir, "pebble"))
-	return []contender{limit, growing, j, p}, err
+	return []contender{limit, growing, recycling, j, p}, err
 }
 
 // bare is the limit: it appends whatever is waiting to one file with one write and one fdatasync. Nothing is checked,
@@ -183,83 +187,123 @@ func (b *bare) close() error {
 	return b.file.Close()
 }
 
-// ours is the journal, as a server uses it: a judge per log, entries checked and indexed, in the steady state in which
-// the room of dropped streams is used again.
+// ours is the journal, as a server uses it: a judge per log, entries checked and indexed. In the steady state old
+// entries go as new ones come, and their segments are used again (recycling); else every segment is new, and written
+// twice: once ahead with zeros.
 type ours struct {
-	j     *journal.Journal
-	logs  []engine.Log
-	round int
-	old   []string
+	j        *journal.Journal
+	recycles bool
+	logs     []engine.Log
+	judges   []*numbers
+	bytes    atomic.Int64
+	trimming sync.WaitGroup
+	trims    sync.Mutex
 }
 
-// benchAhead is how many segments are ready when a round begins: as many bytes as the limit's file has.
-const benchAhead = 12
+// keep is how much a journal that recycles holds, about.
+const keep = 128 << 20
 
-func newJournal(dir string) (*ours, error) {
-	j, err := journal.Open(disk.OS(dir), journal.Options{Ahead: benchAhead})
-	return &ours{j: j}, err
+func newJournal(dir string, recycles bool) (*ours, error) {
+	j, err := journal.Open(disk.OS(dir), journal.Options{})
+	return &ours{j: j, recycles: recycles}, err
 }
 
-func (o *ours) name() string { return "journal" }
+func (o *ours) name() string {
+	if o.recycles {
+		return "journal, recycling"
+	}
+	return "journal, growing"
+}
 
+// prepare opens the logs, and brings a journal that recycles into its steady state.
 func (o *ours) prepare(w workload) error {
 	ctx := context.Background()
-	o.round++
-	var names []string
-	logs := make([]engine.Log, w.Streams)
-	var wg sync.WaitGroup
-	var failure atomic.Pointer[error]
-	for i := range w.Streams {
-		name := fmt.Sprintf("%d/%d", o.round, i)
-		names = append(names, name)
-		wg.Go(func() {
-			d, err := o.j.Create(ctx, name, nil)
-			if err == nil {
-				logs[i], err = o.j.Open(ctx, d.Created, &numbers{})
-			}
+	if o.logs == nil {
+		o.logs, o.judges = make([]engine.Log, w.Streams), make([]*numbers, w.Streams)
+		for i := range w.Streams {
+			d, err := o.j.Create(ctx, fmt.Sprint(i), nil)
 			if err != nil {
-				failure.Store(&err)
+				return err
 			}
-		})
+			o.judges[i] = &numbers{}
+			if o.logs[i], err = o.j.Open(ctx, d.Created, o.judges[i]); err != nil {
+				return err
+			}
+		}
+		payload := make([]byte, 1<<20)
+		for n := int64(0); o.recycles && n < 3*keep; n += int64(len(payload)) {
+			if err := o.append(int(n>>20)%w.Streams, payload); err != nil {
+				return err
+			}
+		}
 	}
-	wg.Wait()
-	if p := failure.Load(); p != nil {
-		return *p
-	}
-	o.logs = logs
-	for _, name := range o.old {
-		wg.Go(func() { o.j.Delete(ctx, name, 0) })
-	}
-	wg.Wait()
-	o.old = names
-	for o.j.Ready() < benchAhead { // the limit's file, too, was written before
+	o.trimming.Wait()
+	for o.j.Ready() < 1 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
 }
 
 func (o *ours) append(stream int, payload []byte) error {
-	return o.logs[stream].Append(context.Background(), &engine.Entry{
+	err := o.logs[stream].Append(context.Background(), &engine.Entry{
 		Header: engine.Header{Kind: engine.Batch, Count: 1, ContentType: "application/octet-stream"}, Payload: payload,
 	})
+	n := int64(len(payload))
+	if sum := o.bytes.Add(n); o.recycles && sum/(keep/4) != (sum-n)/(keep/4) {
+		o.trimming.Go(o.trim)
+	}
+	return err
 }
 
-func (o *ours) close() error { return o.j.Close() }
+// trim removes from every log what it held four passes ago.
+func (o *ours) trim() {
+	o.trims.Lock()
+	defer o.trims.Unlock()
+	var wg sync.WaitGroup
+	for part := range 64 {
+		wg.Go(func() {
+			for i := part; i < len(o.logs); i += 64 {
+				if low := o.judges[i].pass(); low > 0 {
+					o.logs[i].Trim(context.Background(), low, nil)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (o *ours) close() error {
+	o.trimming.Wait()
+	return o.j.Close()
+}
 
 // numbers is a judge that numbers entries.
-type numbers struct{ seq weir.Seq }
+type numbers struct {
+	seq    atomic.Uint64
+	passes [4]uint64 // where the log was at the last passes
+}
 
 func (n *numbers) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
 	for h := range entries {
-		n.seq = max(n.seq, h.Seq)
+		n.seq.Store(max(n.seq.Load(), uint64(h.Seq)))
 	}
 	return nil
 }
 
 func (n *numbers) Admit(e *engine.Entry) bool {
-	n.seq++
-	e.Seq, e.Time = n.seq, weir.TimeOf(time.Now())
+	e.Seq, e.Time = weir.Seq(n.seq.Add(1)), weir.TimeOf(time.Now())
 	return true
+}
+
+// pass notes where the log is, and returns where it was; 0 when nothing came since.
+func (n *numbers) pass() weir.Seq {
+	low := n.passes[0]
+	copy(n.passes[:], n.passes[1:])
+	n.passes[3] = n.seq.Load()
+	if low == n.passes[0] {
+		return 0
+	}
+	return weir.Seq(low)
 }
 
 func (n *numbers) Commit()  {}

@@ -19,7 +19,7 @@ func TestProfile(t *testing.T) {
 	if which == "limit" {
 		c, err = newBare(dir+"/f", 1<<30)
 	} else {
-		c, err = newJournal(dir)
+		c, err = newJournal(dir, which != "grow")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -15,10 +15,13 @@ type committer struct {
 	active  *segment
 	number  uint64 // of the next group
 	group   group
+	slots   []byte // of the segment before, to be used again
 	marked  int64  // end of the active segment at the last watermark
 	reserve int64  // of a segment, kept for deleting on a full disk
 	next    uint64 // revision of the next change of a document
 	done    chan struct{}
+	settled chan []op // groups to tell of
+	told    chan []op // and their slices, to be used again
 }
 
 func (c *committer) init(j *Journal) {
@@ -26,10 +29,13 @@ func (c *committer) init(j *Journal) {
 	c.reserve = min(256<<10, j.size/16)
 	c.number, c.next = 1, 1
 	c.done = make(chan struct{})
+	c.settled, c.told = make(chan []op, 1), make(chan []op, 2)
+	c.told <- nil
 }
 
 func (c *committer) run() {
 	defer close(c.done)
+	defer close(c.settled)
 	for {
 		quiet := idle
 		if c.active == nil || c.active.end == c.marked {
@@ -128,12 +134,13 @@ func (c *committer) rotate() error {
 		return err
 	}
 	if c.active != nil && !c.active.sealed.Load() {
+		c.slots = c.active.slots
 		if err := c.active.seal(c.j.size, c.number); err != nil {
 			return c.j.fail(err)
 		}
 	}
 	c.j.store.addSegment(next)
-	next.end, next.slots, next.count = dataStart, nil, 0
+	next.end, next.slots, next.count = dataStart, c.slots[:0], 0
 	c.active, c.marked = next, 0
 	ops := c.group.ops // refused so far: they have no records
 	c.group.ops = nil
@@ -182,14 +189,30 @@ func (c *committer) settle() {
 	for _, o := range g.ops {
 		o.settle()
 	}
+	if g.live > 0 {
+		g.seg.live.Add(g.live)
+	}
 	for _, l := range g.logs {
 		l.admitted = false
 		if l.judge != nil { // else its document was deleted in this very group
 			l.judge.Commit()
 		}
 	}
-	for _, o := range g.ops {
-		o.finish(nil)
+	c.tell(g.ops)
+	g.ops = <-c.told
+}
+
+// tell wakes whoever waits for ops, beside the committer: while the disk works on the next group, those who are woken
+// make the one after it.
+func (c *committer) tell(ops []op) { c.settled <- ops }
+
+func (c *committer) teller() {
+	for ops := range c.settled {
+		for _, o := range ops {
+			o.finish(nil)
+		}
+		clear(ops)
+		c.told <- ops[:0]
 	}
 }
 

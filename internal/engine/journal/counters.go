@@ -21,6 +21,9 @@ func (c *counters) group(records, bytes int, took time.Duration) {
 	c.syncing.Add(int64(took))
 }
 
+// appended is how many bytes were written that are not copies.
+func (c *counters) appended() uint64 { return c.bytes.Load() - c.copied.Load() }
+
 // Stats is what the journal did since it was opened, and what it holds.
 type Stats struct {
 	Groups   uint64        // writes with a sync each

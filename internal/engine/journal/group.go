@@ -22,6 +22,7 @@ type group struct {
 	pieces  []piece
 	length  int // bytes so far, the frame included
 	records int
+	live    int64 // bytes that are needed, counted while the group is settled
 
 	ops  []op
 	logs []*log               // with something admitted
@@ -42,7 +43,7 @@ func (g *group) begin(seg *segment) {
 	g.buf = append(g.buf[:0], make([]byte, frameSize)...)
 	clear(g.pieces)
 	g.pieces = g.pieces[:0]
-	g.length, g.records = frameSize, 0
+	g.length, g.records, g.live = frameSize, 0, 0
 	clear(g.ops)
 	g.ops = g.ops[:0]
 	clear(g.logs)

@@ -84,6 +84,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 		return nil, err
 	}
 	j.start(j.commit.run)
+	j.start(j.commit.teller)
 	j.start(j.prepare.run)
 	j.start(j.reclaim.run)
 	j.reclaim.wake()

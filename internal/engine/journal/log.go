@@ -174,14 +174,19 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		o.sum = sum(0, e.Payload) // here, where many do it at once, not in the committer
 	}
 	h.j.do(o)
-	select {
-	case err := <-done:
-		*o = appendOp{done: done}
-		appendOps.Put(o)
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	var err error
+	if ctx.Done() == nil {
+		err = <-done
+	} else {
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			return ctx.Err() // the committer still has the op
+		}
 	}
+	*o = appendOp{done: done}
+	appendOps.Put(o)
+	return err
 }
 
 func (h *handle) check(e *engine.Entry) error {
@@ -244,7 +249,7 @@ func (o *appendOp) settle() {
 	}
 	l.mu.Unlock()
 	if !dead {
-		l.j.store.segment(o.item.place.segment).live.Add(o.item.bytes())
+		l.j.commit.group.live += o.item.bytes()
 	}
 }
 

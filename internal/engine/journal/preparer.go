@@ -21,6 +21,7 @@ type preparer struct {
 	change  *sync.Cond
 	ready   []*segment // in order of their numbers
 	dead    []*segment // given up: material for the next ones
+	spare   int        // how many dead ones are kept for that
 	number  uint64     // of the next segment to be made ready
 	short   error      // why there is no space
 	refused bool       // something was refused because of it
@@ -74,7 +75,7 @@ func (p *preparer) run() {
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.stopped && len(p.ready) >= p.j.opts.Ahead && len(p.dead) == 0 {
+	for !p.stopped && len(p.ready) >= p.j.opts.Ahead && len(p.dead) <= p.spare {
 		p.change.Wait()
 	}
 	return !p.stopped
@@ -137,6 +138,21 @@ func (p *preparer) take() (*segment, error) {
 	return s, nil
 }
 
+// keepSpare says how many dead segments are kept as material for the next ones. Under load one is: making a segment of
+// it costs next to nothing, and a file that is removed may stall the disk.
+func (p *preparer) keepSpare(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = n
+	p.change.Broadcast()
+}
+
+func (p *preparer) hasSpare() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.dead) > 0
+}
+
 // give takes a segment back that the journal has given up and nobody reads any more.
 func (p *preparer) give(s *segment) {
 	p.mu.Lock()
@@ -148,6 +164,10 @@ func (p *preparer) give(s *segment) {
 // removeDead removes a file that is not needed for the next segment.
 func (p *preparer) removeDead() {
 	p.mu.Lock()
+	if len(p.dead) == 0 {
+		p.mu.Unlock()
+		return
+	}
 	s := p.dead[0]
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
@@ -237,9 +257,12 @@ func (p *preparer) create(s *segment) (err error) {
 	return nil
 }
 
+// zeroStep is how much is written between syncs: appends wait behind a sync of that much at most.
+const zeroStep = 4 << 20
+
 // zero writes the whole file with zeros.
 func (p *preparer) zero(f disk.File) error {
-	zeros := make([]byte, min(1<<20, p.j.size))
+	zeros := make([]byte, min(zeroStep, p.j.size))
 	for off := int64(0); off < p.j.size; off += int64(len(zeros)) {
 		select {
 		case <-p.halt:
@@ -247,6 +270,9 @@ func (p *preparer) zero(f disk.File) error {
 		default:
 		}
 		if err := f.WriteAt(off, zeros[:min(int64(len(zeros)), p.j.size-off)]); err != nil {
+			return err
+		}
+		if err := f.SyncData(); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,7 @@ type queue struct {
 	ops    []op
 	spare  []op
 	closed bool
+	enough int // of the committer: how many make a good group
 	signal chan struct{}
 }
 
@@ -70,10 +71,11 @@ func (q *queue) len() int {
 	return len(q.ops)
 }
 
-// gather lets runnable goroutines run until the queue stops growing: those that were just told of their last append
-// are about to make the next one, and a sync for many costs what a sync for one costs.
+// gather lets runnable goroutines run until the queue stops growing, or holds half of what was last taken: those that
+// are being told of their last append are about to make the next one, and a sync for many costs little more than a
+// sync for one. Half, because the other half is then made while the disk works.
 func (q *queue) gather() {
-	for n := q.len(); ; {
+	for n := q.len(); n < q.enough; {
 		runtime.Gosched()
 		m := q.len()
 		if m <= n {
@@ -95,6 +97,7 @@ func (q *queue) take(quiet time.Duration) (ops []op, open bool) {
 			ops, q.ops = q.ops, q.spare[:0]
 			q.spare = nil
 			q.mu.Unlock()
+			q.enough = max(len(ops)/2, q.enough/2, 8)
 			return ops, true
 		}
 		closed := q.closed

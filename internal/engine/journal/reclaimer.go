@@ -64,6 +64,7 @@ func (r *reclaimer) run() {
 		case <-r.halt:
 			return
 		}
+		r.j.prepare.keepSpare(1)
 		for again := true; again; {
 			for r.step(false) {
 			}
@@ -72,19 +73,27 @@ func (r *reclaimer) run() {
 	}
 }
 
-// tidy goes on to the strict bound if nobody appends; false when there is nothing to do.
+// tidy goes on to the strict bound once nobody appends; false when there is nothing to do.
 func (r *reclaimer) tidy() bool {
-	if s, _ := r.victim(true); s == nil {
+	s, _ := r.victim(true)
+	if s == nil && !r.j.prepare.hasSpare() {
 		return false
 	}
-	before := r.j.counts.bytes.Load() - r.j.counts.copied.Load()
-	if !r.pause(calm) {
+	before := r.j.counts.appended()
+	t := time.NewTimer(calm)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.signal:
+		return true
+	case <-r.halt:
 		return false
 	}
-	if r.j.counts.bytes.Load()-r.j.counts.copied.Load() < before+calmBytes {
-		return r.step(true)
+	if r.j.counts.appended() > before+calmBytes {
+		return true
 	}
-	return true
+	r.j.prepare.keepSpare(0)
+	return s == nil || r.step(true)
 }
 
 // step does one piece of work; false when there is none, or when it must wait.
