@@ -135,7 +135,7 @@ func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int
 			}
 		})
 	}
-	<-enough
+	s.await(enough, "the answer of appends")
 	mu.Lock()
 	certain := maps.Clone(all)
 	mu.Unlock()

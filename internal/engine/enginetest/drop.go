@@ -62,7 +62,7 @@ func dropOpen(s *store) {
 	if err := s.Delete(s.ctx, "stream", doc.Revision); err != nil {
 		s.Fatal(err)
 	}
-	<-j.over
+	s.await(j.over, "Judge.Dropped")
 	s.noLog(log)
 	if _, err := s.Open(s.ctx, doc.Created, newJudge()); !errors.Is(err, engine.ErrDropped) {
 		s.Errorf("open of a dropped log: %v", err)
@@ -161,7 +161,7 @@ func dropRace(s *store) {
 			s.Errorf("append: %v", err)
 		}
 	})
-	<-j.over
+	s.await(j.over, "Judge.Dropped")
 	s.noLog(log)
 	_, log = s.stream("stream", nil)
 	s.holds(log)

@@ -45,11 +45,12 @@ func counting(first weir.Seq) *judge {
 	return j
 }
 
-// enter marks the begin of a call and notes when it must not come.
-func (j *judge) enter(call string) (leave func()) {
+// enter marks the begin of a call and notes when it must not come. False means that another is under way: then nothing
+// more may be touched.
+func (j *judge) enter(call string) bool {
 	if !j.busy.CompareAndSwap(false, true) {
 		j.fault("%s while another call is under way", call)
-		return func() {}
+		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,8 +60,10 @@ func (j *judge) enter(call string) (leave func()) {
 	if j.restored == (call == "Restore") {
 		j.faults = append(j.faults, call+" out of order: Restore comes once and first")
 	}
-	return func() { j.busy.Store(false) }
+	return true
 }
+
+func (j *judge) leave() { j.busy.Store(false) }
 
 func (j *judge) fault(format string, args ...any) {
 	j.mu.Lock()
@@ -76,7 +79,10 @@ func (j *judge) found() []string {
 
 // Restore keeps what it is given.
 func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
-	defer j.enter("Restore")()
+	if !j.enter("Restore") {
+		return nil
+	}
+	defer j.leave()
 	j.mu.Lock()
 	j.restored, j.note = true, slices.Clone(note)
 	j.mu.Unlock()
@@ -94,7 +100,10 @@ func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 
 // Admit notes the entry's place.
 func (j *judge) Admit(e *engine.Entry) bool {
-	defer j.enter("Admit")()
+	if !j.enter("Admit") {
+		return false
+	}
+	defer j.leave()
 	ok := j.admit == nil || j.admit(e)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -110,7 +119,10 @@ func (j *judge) Admit(e *engine.Entry) bool {
 
 // Commit notes that all that was admitted is durable.
 func (j *judge) Commit() {
-	defer j.enter("Commit")()
+	if !j.enter("Commit") {
+		return
+	}
+	defer j.leave()
 	j.mu.Lock()
 	j.committed = len(j.admitted)
 	j.mu.Unlock()
@@ -121,7 +133,10 @@ func (j *judge) Commit() {
 
 // Dropped is the last call.
 func (j *judge) Dropped() {
-	defer j.enter("Dropped")()
+	if !j.enter("Dropped") {
+		return
+	}
+	defer j.leave()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.dropped {
@@ -135,6 +150,16 @@ func (j *judge) order() []engine.Header {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.admitted)
+}
+
+// newest is the sequence that was admitted last.
+func (j *judge) newest() weir.Seq {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.admitted) == 0 {
+		return 0
+	}
+	return j.admitted[len(j.admitted)-1].Seq
 }
 
 // keptSeqs are the sequences that Restore gave.

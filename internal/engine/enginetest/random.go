@@ -166,7 +166,7 @@ func (m *model) randomDelete(t *rapid.T) {
 		m.expect(t, "delete", err, nil)
 		delete(m.docs, key)
 		if d.log != nil {
-			<-d.judge.over
+			m.await(d.judge.over, "Judge.Dropped")
 			m.expect(t, "append to a dropped log", d.log.Append(m.ctx, batch(1, "")), engine.ErrDropped)
 		}
 		_, err = m.Open(m.ctx, d.Created, newJudge())

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"weir"
 	"weir/internal/engine"
@@ -141,6 +142,21 @@ func (s *store) parallel(n int, call func(i int)) {
 		all.Go(func() { call(i) })
 	}
 	all.Wait()
+}
+
+// patience is how long a case waits for what has to come anyway. It is for engines that never let it come.
+const patience = time.Minute
+
+// await waits for what closes done.
+func (s *store) await(done <-chan struct{}, what string) {
+	s.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		s.Fatalf("%s never came", what)
+	}
 }
 
 // seqs are the sequences that Headers visits.
