@@ -1,0 +1,280 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+var appendCases = []kase{
+	{"entries are admitted in the order of their appends", []string{
+		"The judge is asked at the entry's place in the log's order (Judge.Admit) and may complete it.",
+	}, appendOrder},
+	{"an entry can be read when its append returned", []string{
+		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
+		"An entry can be read as soon as its Append returned, and never before it is durable.",
+	}, readYourWrites},
+	{"thousands of appends on one log", []string{
+		"Any number of appends may be in flight, also on one log; none holds up another for longer than a sync.",
+		"It comes before the Appends of those entries return.",
+	}, manyOnOne},
+	{"appends on many logs", []string{
+		"Any number of appends may be in flight, also on one log; none holds up another for longer than a sync.",
+		"The engine calls it from one goroutine at a time per log.",
+	}, manyOnMany},
+	{"a refusal is as durable as what it rests on", []string{
+		"or the judge refused it and everything admitted before it is durable: so a refusal (\"a duplicate of that one\") is as durable as what it rests on.",
+		"False keeps the entry out.",
+	}, refusal},
+	{"sequences need not come in order", []string{
+		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
+		"headers of what the log holds, in increasing sequence.",
+	}, outOfOrder},
+	{"an append whose context has ended", []string{
+		"When ctx ends first its error is returned and the fate is open: it may yet be appended.",
+	}, endedContext},
+	{"a context that ends while its append is in flight", []string{
+		"When ctx ends first its error is returned and the fate is open: it may yet be appended.",
+	}, endingContext},
+}
+
+func appendOrder(s *store) {
+	j := newJudge()
+	_, log := s.stream("stream", j)
+	want := upTo(1, 100)
+	s.append(log, batches(want...)...)
+	var got []weir.Seq
+	for _, h := range j.order() {
+		got = append(got, h.Seq)
+	}
+	if !slices.Equal(got, want) {
+		s.Fatalf("admitted %v", got)
+	}
+	s.holds(log, want...)
+}
+
+func readYourWrites(s *store) {
+	j := counting(1)
+	_, log := s.stream("stream", j)
+	s.parallel(32, func(i int) {
+		for n := range 20 {
+			text := fmt.Sprint("entry ", n, " of ", i)
+			p := &place{}
+			e := batch(0, text)
+			e.Proposer = p
+			if err := log.Append(s.ctx, e); err != nil {
+				s.Errorf("append: %v", err)
+				return
+			}
+			if err := j.settled(p); err != nil {
+				s.Error(err)
+			}
+			got, err := log.Read(s.ctx, p.seq)
+			if err != nil || string(got.Payload) != text {
+				s.Errorf("read %d just after its append: %q, %v", p.seq, got.Payload, err)
+			}
+			visited := false
+			err = log.Scan(s.ctx, p.seq, func(e *engine.Entry) bool { visited = e.Seq == p.seq; return false })
+			if err != nil || !visited {
+				s.Errorf("scan from %d just after its append does not begin with it (%v)", p.seq, err)
+			}
+		}
+	})
+	s.holds(log, upTo(1, 640)...)
+}
+
+// flood appends n entries at once, each in a goroutine, and checks the answers.
+func (s *store) flood(log engine.Log, j *judge, n int) {
+	s.parallel(n, func(i int) {
+		p := &place{}
+		e := batch(0, fmt.Sprint("flood ", i))
+		e.Proposer = p
+		if err := log.Append(s.ctx, e); err != nil {
+			s.Errorf("append: %v", err)
+		} else if err := j.settled(p); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func manyOnOne(s *store) {
+	const n = 3000
+	j := counting(1)
+	doc, log := s.stream("stream", j)
+	s.flood(log, j, n)
+	check := func() {
+		seen := make([]bool, n)
+		next := weir.Seq(1)
+		err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+			var i int
+			if _, err := fmt.Sscanf(string(e.Payload), "flood %d", &i); err != nil || e.Seq != next || seen[i] {
+				s.Fatalf("entry %d, %q, where %d comes next", e.Seq, e.Payload, next)
+			}
+			seen[i] = true
+			next++
+			return true
+		})
+		if err != nil || next != n+1 {
+			s.Fatalf("%d entries of %d, %v", next-1, n, err)
+		}
+	}
+	check()
+	s.reopen()
+	log = s.open(doc.Created, newJudge())
+	check()
+}
+
+func manyOnMany(s *store) {
+	const logs, each = 50, 40
+	docs := make([]engine.Document, logs)
+	s.parallel(logs, func(i int) {
+		j := counting(weir.Seq(i))
+		doc, err := s.Create(s.ctx, fmt.Sprint("stream ", i), nil)
+		if err != nil {
+			s.Errorf("create: %v", err)
+			return
+		}
+		s.watch(j)
+		log, err := s.Open(s.ctx, doc.Created, j)
+		if err != nil {
+			s.Errorf("open: %v", err)
+			return
+		}
+		docs[i] = doc
+		s.flood(log, j, each)
+		if got, want := s.seqs(log), upTo(weir.Seq(i), weir.Seq(i+each-1)); !slices.Equal(got, want) {
+			s.Errorf("log %d holds %v, want %v", i, got, want)
+		}
+	})
+	if s.Failed() {
+		return
+	}
+	s.reopen()
+	for i, doc := range docs {
+		s.holds(s.open(doc.Created, newJudge()), upTo(weir.Seq(i), weir.Seq(i+each-1))...)
+	}
+}
+
+func refusal(s *store) {
+	const keys, times = 100, 8
+	first := map[string]weir.Seq{}
+	next := weir.Seq(0)
+	j := newJudge()
+	answers := make([]weir.Seq, keys*times) // the sequence that each proposal was stored under or is a duplicate of
+	j.admit = func(e *engine.Entry) bool {
+		seq, known := first[e.Key]
+		if !known {
+			seq = next
+			first[e.Key] = seq
+			e.Seq = seq
+			next++
+		}
+		var i int
+		fmt.Sscan(string(e.Payload), &i)
+		answers[i] = seq
+		return !known
+	}
+	_, log := s.stream("stream", j)
+	s.parallel(keys*times, func(i int) {
+		p := &place{}
+		e := batch(0, fmt.Sprint(i))
+		e.Key, e.Proposer = fmt.Sprint("key ", i%keys), p
+		if err := log.Append(s.ctx, e); err != nil {
+			s.Errorf("append: %v", err)
+			return
+		}
+		if err := j.settled(p); err != nil {
+			s.Error(err)
+		}
+		got, err := log.Header(s.ctx, answers[i])
+		if err != nil || got.Key != fmt.Sprint("key ", i%keys) {
+			s.Errorf("what answer %d rests on cannot be read: %+v, %v", i, got, err)
+		}
+	})
+	s.holds(log, upTo(0, keys-1)...)
+}
+
+func outOfOrder(s *store) {
+	doc, log := s.stream("stream", nil)
+	order := []weir.Seq{500, 3, 501, 499, 0, 7, 1 << 40, 502, 2, 1, 8}
+	s.append(log, batches(order...)...)
+	for i := range weir.Seq(100) {
+		s.append(log, batches(1000+i*7%100)...)
+	}
+	want := slices.Sorted(slices.Values(append(order, upTo(1000, 1099)...)))
+	s.holds(log, want...)
+	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+		if got := j.keptSeqs(); !slices.Equal(got, want) {
+			s.Fatalf("Restore gave %v", got)
+		}
+		s.holds(log, want...)
+	})
+}
+
+func endedContext(s *store) {
+	_, log := s.stream("stream", nil)
+	ctx, cancel := context.WithCancel(s.ctx)
+	cancel()
+	if err := log.Append(ctx, batch(1, "one")); !errors.Is(err, context.Canceled) {
+		s.Fatalf("append: %v", err)
+	}
+	s.append(log, batch(2, "two"))
+	s.maybe(log, 1, "one")
+	got, err := log.Read(s.ctx, 2)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.same(got, *batch(2, "two"))
+}
+
+// maybe checks that an entry is in the log as it was appended, or not at all.
+func (s *store) maybe(log engine.Log, seq weir.Seq, payload string) (there bool) {
+	s.Helper()
+	got, err := log.Read(s.ctx, seq)
+	if errors.Is(err, engine.ErrNotFound) {
+		return false
+	}
+	if err != nil {
+		s.Fatalf("read %d: %v", seq, err)
+	}
+	s.same(got, *batch(seq, payload))
+	return true
+}
+
+// Every second append is cancelled by its own Admit, so that it is in flight for certain.
+func endingContext(s *store) {
+	const n = 200
+	j := newJudge()
+	j.admit = func(e *engine.Entry) bool {
+		e.Proposer.(context.CancelFunc)()
+		return true
+	}
+	doc, log := s.stream("stream", j)
+	var stored [n]atomic.Bool
+	s.parallel(n, func(i int) {
+		ctx, cancel := context.WithCancel(s.ctx)
+		defer cancel()
+		e := batch(weir.Seq(i), content(weir.Seq(i)))
+		e.Proposer = cancel
+		if i%2 == 0 {
+			ctx = s.ctx
+		}
+		err := log.Append(ctx, e)
+		if err != nil && (i%2 == 0 || !errors.Is(err, context.Canceled)) {
+			s.Errorf("append %d: %v", i, err)
+		}
+		stored[i].Store(err == nil)
+	})
+	s.closeLog(log) // settles what is in flight
+	log = s.open(doc.Created, newJudge())
+	for i := range weir.Seq(n) {
+		if there := s.maybe(log, i, content(i)); stored[i].Load() && !there {
+			s.Errorf("entry %d was appended and is not there", i)
+		}
+	}
+}

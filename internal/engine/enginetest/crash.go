@@ -1,0 +1,165 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+var crashCases = []kase{
+	{"what was answered survives a crash", []string{
+		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
+		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
+		"Every change is durable when the call returns, and seen by every call that starts after that.",
+	}, crashAnswered},
+	{"a crash while appends are in flight", []string{
+		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
+		"or the judge refused it and everything admitted before it is durable",
+	}, crashInFlight},
+	{"revisions never repeat after a crash", []string{
+		"It is never used twice and never 0.",
+	}, crashRevisions},
+}
+
+func crashAnswered(s *store) {
+	docs := map[string]engine.Document{}
+	lows := map[string]weir.Seq{}
+	for round := range 4 {
+		for i := range 5 {
+			key := fmt.Sprint("stream ", i)
+			j := newJudge()
+			doc, known := docs[key]
+			if !known {
+				doc = s.create(key, "")
+			}
+			log := s.open(doc.Created, j)
+			if known {
+				if string(j.note) != fmt.Sprint("note of ", round-1) {
+					s.Errorf("%s: the note is %q", key, j.note)
+				}
+				s.holds(log, upTo(lows[key], weir.Seq(10*round-1))...)
+			}
+			s.append(log, batches(upTo(weir.Seq(10*round), weir.Seq(10*round+9))...)...)
+			lows[key] = weir.Seq(3*round + i)
+			s.trim(log, lows[key], fmt.Sprint("note of ", round))
+			docs[key] = s.update(doc, fmt.Sprint("round ", round))
+		}
+		if round == 2 {
+			s.delete("stream 3", 0)
+			delete(docs, "stream 3")
+			docs["stream 3"] = s.create("stream 3", "again")
+			s.delete("stream 3", 0)
+			delete(docs, "stream 3")
+		}
+		s.crash()
+		if got := names(s.list("", "", 100)); !slices.Equal(got, slices.Sorted(maps.Keys(docs))) {
+			s.Fatalf("after the crash there are %q", got)
+		}
+		for _, doc := range docs {
+			s.document(doc)
+		}
+	}
+}
+
+func crashInFlight(s *store) {
+	if s.fixture.Crash == nil {
+		s.crash() // says why it is skipped
+	}
+	doc := s.create("stream", "")
+	next := weir.Seq(0)
+	acked := map[string]weir.Seq{}
+	for round := range 6 {
+		before := newJudge()
+		log := s.open(doc.Created, before)
+		s.survived(log, before, acked)
+		if n := len(before.kept); n > 0 {
+			next = before.kept[n-1].Seq + 1
+		}
+		acked = s.writers(log, counting(next), doc, round, acked)
+	}
+	j := newJudge()
+	s.survived(s.open(doc.Created, j), j, acked)
+}
+
+// survived checks that everything in acked is in the log, and that whatever is there is whole.
+func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
+	s.Helper()
+	found := map[string]weir.Seq{}
+	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+		if string(e.Payload) != e.Key {
+			s.Errorf("entry %d under %q holds %d other bytes", e.Seq, e.Key, len(e.Payload))
+		}
+		found[e.Key] = e.Seq
+		return true
+	})
+	if err != nil || len(found) != len(j.kept) {
+		s.Fatalf("%d entries, and Restore gave %d: %v", len(found), len(j.kept), err)
+	}
+	for key, seq := range acked {
+		if got, ok := found[key]; !ok || got != seq {
+			s.Errorf("entry %d under %q was durable; found %d %v", seq, key, got, ok)
+		}
+	}
+}
+
+// writers appends from many goroutines, crashes in the middle, and returns what was durable for certain by then.
+func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int, acked map[string]weir.Seq) map[string]weir.Seq {
+	s.closeLog(log)
+	log = s.open(doc.Created, j)
+	var mu sync.Mutex
+	all := maps.Clone(acked)
+	enough := make(chan struct{})
+	fresh := 0
+	var writers sync.WaitGroup
+	for w := range 16 {
+		writers.Go(func() {
+			for n := range 1000 {
+				p := &place{}
+				e := batch(0, fmt.Sprintf("round %d writer %d entry %d", round, w, n))
+				e.Key, e.Proposer = string(e.Payload), p
+				key := e.Key
+				if err := log.Append(s.ctx, e); err != nil {
+					return // the engine is gone, in whatever way
+				}
+				mu.Lock()
+				all[key] = p.seq
+				if fresh++; fresh == 50+round*10 {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	s.await(enough, "the answer of appends")
+	mu.Lock()
+	certain := maps.Clone(all)
+	mu.Unlock()
+	s.crash()
+	writers.Wait()
+	return certain
+}
+
+func crashRevisions(s *store) {
+	var last engine.Revision
+	for round := range 4 {
+		doc := s.create("a", "")
+		if doc.Revision <= last {
+			s.Fatalf("revision %d after %d", doc.Revision, last)
+		}
+		last = s.update(doc, "x").Revision
+		s.delete("a", 0)
+		if round%2 == 0 {
+			last = s.create("b", "").Revision
+			s.delete("b", 0)
+		}
+		s.crash()
+		if _, err := s.Get(s.ctx, "a"); !errors.Is(err, engine.ErrNotFound) {
+			s.Errorf("get of a deleted document: %v", err)
+		}
+	}
+}

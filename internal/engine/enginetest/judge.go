@@ -1,0 +1,193 @@
+package enginetest
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// judge is a Judge that writes down what it is asked and complains about every call that the promise rules out.
+type judge struct {
+	admit   func(e *engine.Entry) bool                  // nil admits all
+	restore func(entries iter.Seq[engine.Header]) error // nil collects all
+	commit  func()                                      // run at the end of Commit, if any
+	log     atomic.Pointer[engine.Log]                  // for Headers inside Commit
+	over    chan struct{}                               // closed by Dropped
+
+	busy atomic.Bool // a call is under way
+
+	mu        sync.Mutex
+	faults    []string
+	restored  bool
+	note      []byte
+	kept      []engine.Header // as Restore gave them
+	admitted  []engine.Header // in order
+	committed int             // how many of admitted are durable
+	dropped   bool
+}
+
+func newJudge() *judge { return &judge{over: make(chan struct{})} }
+
+// counting numbers entries from first on, whatever their proposed sequence.
+func counting(first weir.Seq) *judge {
+	j := newJudge()
+	next := first
+	j.admit = func(e *engine.Entry) bool {
+		e.Seq = next
+		next++
+		return true
+	}
+	return j
+}
+
+// enter marks the begin of a call and notes when it must not come. False means that another is under way: then nothing
+// more may be touched.
+func (j *judge) enter(call string) bool {
+	if !j.busy.CompareAndSwap(false, true) {
+		j.fault("%s while another call is under way", call)
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.dropped {
+		j.faults = append(j.faults, call+" after Dropped")
+	}
+	if j.restored == (call == "Restore") {
+		j.faults = append(j.faults, call+" out of order: Restore comes once and first")
+	}
+	return true
+}
+
+func (j *judge) leave() { j.busy.Store(false) }
+
+func (j *judge) fault(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.faults = append(j.faults, "judge: "+fmt.Sprintf(format, args...))
+}
+
+func (j *judge) found() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.faults)
+}
+
+// Restore keeps what it is given.
+func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+	if !j.enter("Restore") {
+		return nil
+	}
+	defer j.leave()
+	j.mu.Lock()
+	j.restored, j.note = true, slices.Clone(note)
+	j.mu.Unlock()
+	if j.restore != nil {
+		return j.restore(entries)
+	}
+	for h := range entries {
+		if n := len(j.kept); n > 0 && j.kept[n-1].Seq >= h.Seq {
+			j.fault("Restore gave %d after %d", h.Seq, j.kept[n-1].Seq)
+		}
+		j.kept = append(j.kept, h)
+	}
+	return nil
+}
+
+// Admit notes the entry's place.
+func (j *judge) Admit(e *engine.Entry) bool {
+	if !j.enter("Admit") {
+		return false
+	}
+	defer j.leave()
+	ok := j.admit == nil || j.admit(e)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if ok {
+		j.admitted = append(j.admitted, e.Header)
+	}
+	if p, is := e.Proposer.(*place); is {
+		p.asked++
+		p.stored, p.rests, p.seq = ok, len(j.admitted), e.Seq
+	}
+	return ok
+}
+
+// Commit notes that all that was admitted is durable.
+func (j *judge) Commit() {
+	if !j.enter("Commit") {
+		return
+	}
+	defer j.leave()
+	j.mu.Lock()
+	j.committed = len(j.admitted)
+	j.mu.Unlock()
+	if j.commit != nil {
+		j.commit()
+	}
+}
+
+// Dropped is the last call.
+func (j *judge) Dropped() {
+	if !j.enter("Dropped") {
+		return
+	}
+	defer j.leave()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.dropped {
+		close(j.over)
+	}
+	j.dropped = true
+}
+
+// order is the admitted entries in order.
+func (j *judge) order() []engine.Header {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.admitted)
+}
+
+// newest is the sequence that was admitted last.
+func (j *judge) newest() weir.Seq {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.admitted) == 0 {
+		return 0
+	}
+	return j.admitted[len(j.admitted)-1].Seq
+}
+
+// keptSeqs are the sequences that Restore gave.
+func (j *judge) keptSeqs() []weir.Seq {
+	var seqs []weir.Seq
+	for _, h := range j.kept {
+		seqs = append(seqs, h.Seq)
+	}
+	return seqs
+}
+
+// place is a Proposer that learns the fate of its entry.
+type place struct {
+	asked  int      // how many times the judge was asked
+	stored bool     // what it answered
+	rests  int      // how many entries of the log the answer rests on, its own included
+	seq    weir.Seq // that the entry got
+}
+
+// settled checks what must hold when the Append of p's entry has returned nil.
+func (j *judge) settled(p *place) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if p.asked != 1 {
+		return fmt.Errorf("the judge was asked %d times", p.asked)
+	}
+	if j.committed < p.rests {
+		return fmt.Errorf("append returned before Commit: of the %[2]d entries that it rests on %[1]d are durable", j.committed, p.rests)
+	}
+	return nil
+}

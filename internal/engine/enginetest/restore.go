@@ -1,0 +1,161 @@
+package enginetest
+
+import (
+	"errors"
+	"iter"
+	"slices"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+var restoreCases = []kase{
+	{"open restores first and once", []string{
+		"Before it returns, Judge.Restore has been called once with everything that the log holds.",
+		"Restore is called once, before anything else, with the note of the last Trim (nil when there was none) and the headers of what the log holds, in increasing sequence. Count and ContentType are not set.",
+	}, restoreFirst},
+	{"a judge may stop reading or refuse", []string{
+		"Before it returns, Judge.Restore has been called once with everything that the log holds.",
+	}, restoreStops},
+	{"a log is open once at a time", []string{
+		"A log is open at most once at a time: opening it again before Log.Close is a fault of the caller and panics.",
+	}, openTwice},
+	{"a log can be opened again", []string{
+		"Close detaches the judge, after appends in flight are settled. The log can be opened again.",
+	}, openAgain},
+	{"a log is closed while appends are in flight", []string{
+		"Close detaches the judge, after appends in flight are settled. The log can be opened again.",
+		"ErrDropped, ErrClosed: not appended.",
+	}, closeInFlight},
+}
+
+func restoreFirst(s *store) {
+	j := newJudge()
+	doc, log := s.stream("stream", j)
+	if !j.restored || j.note != nil || len(j.kept) != 0 {
+		s.Fatalf("a fresh log: restored %v, note %q, %d entries", j.restored, j.note, len(j.kept))
+	}
+	var want []engine.Header
+	for _, e := range batches(7, 3, 5, 9) {
+		s.append(log, e)
+		h := e.Header
+		h.Count, h.ContentType = 0, ""
+		want = append(want, h)
+	}
+	gap := engine.Header{Kind: engine.GapClosed, First: 10, Seq: 12, Time: 4}
+	s.append(log, &engine.Entry{Header: gap})
+	want = append(want, gap)
+	s.trim(log, 5, "note")
+	slices.SortFunc(want, func(a, b engine.Header) int { return int(a.Seq) - int(b.Seq) })
+	want = want[1:]
+	s.again(doc.Created, log, func(j *judge, _ engine.Log) {
+		if !j.restored || string(j.note) != "note" || !slices.Equal(j.kept, want) {
+			s.Errorf("restored %v, note %q, entries\n     %+v\nwant %+v", j.restored, j.note, j.kept, want)
+		}
+	})
+}
+
+func restoreStops(s *store) {
+	doc, log := s.stream("stream", nil)
+	s.append(log, batches(1, 2, 3)...)
+	s.closeLog(log)
+
+	refused := errors.New("refused by the judge")
+	j := newJudge()
+	j.restore = func(entries iter.Seq[engine.Header]) error {
+		for range entries {
+			return refused
+		}
+		return nil
+	}
+	s.watch(j)
+	if _, err := s.Open(s.ctx, doc.Created, j); !errors.Is(err, refused) {
+		s.Fatalf("open with a judge that refuses: %v", err)
+	}
+	j = newJudge()
+	j.restore = func(iter.Seq[engine.Header]) error { return nil }
+	log = s.open(doc.Created, j)
+	s.append(log, batches(4)...)
+	s.holds(log, 1, 2, 3, 4)
+}
+
+func openTwice(s *store) {
+	doc, log := s.stream("stream", nil)
+	func() {
+		defer func() {
+			if recover() == nil {
+				s.Error("no panic")
+			}
+		}()
+		s.Open(s.ctx, doc.Created, newJudge())
+	}()
+	s.append(log, batches(1)...)
+	s.holds(log, 1)
+}
+
+func openAgain(s *store) {
+	doc, log := s.stream("stream", nil)
+	var want []weir.Seq
+	for seq := range weir.Seq(10) {
+		s.append(log, batches(seq)...)
+		s.closeLog(log)
+		if err := log.Append(s.ctx, batch(1000, "")); !errors.Is(err, engine.ErrClosed) {
+			s.Fatalf("append to a closed log: %v", err)
+		}
+		j := newJudge()
+		old := log
+		log = s.open(doc.Created, j)
+		want = append(want, seq)
+		if got := j.keptSeqs(); !slices.Equal(got, want) {
+			s.Fatalf("Restore gave %v, want %v", got, want)
+		}
+		if err := old.Append(s.ctx, batch(1000, "")); !errors.Is(err, engine.ErrClosed) {
+			s.Fatalf("append to a log that was closed, and opened by another: %v", err)
+		}
+	}
+	s.holds(log, want...)
+}
+
+func closeInFlight(s *store) {
+	const n = 500
+	j := counting(0)
+	doc, log := s.stream("stream", j)
+	places := make([]place, n)
+	stored := make([]bool, n)
+	s.parallel(n, func(i int) {
+		if i == n/2 {
+			if err := log.Close(); err != nil {
+				s.Errorf("close: %v", err)
+			}
+			return
+		}
+		e := batch(0, "payload")
+		e.Proposer = &places[i]
+		err := log.Append(s.ctx, e)
+		if err != nil && !errors.Is(err, engine.ErrClosed) {
+			s.Errorf("append: %v", err)
+		}
+		stored[i] = err == nil
+		if err == nil {
+			if err := j.settled(&places[i]); err != nil {
+				s.Error(err)
+			}
+		}
+	})
+	asked := len(j.order())
+	var want []weir.Seq
+	for i := range places {
+		if stored[i] {
+			want = append(want, places[i].seq)
+		} else if places[i].asked > 0 {
+			s.Errorf("entry %d was admitted and not appended", places[i].seq)
+		}
+	}
+	slices.Sort(want)
+	after := newJudge()
+	log = s.open(doc.Created, after)
+	if got := after.keptSeqs(); !slices.Equal(got, want) || asked != len(want) {
+		s.Fatalf("Restore gave %v, appended were %v of %d", got, want, asked)
+	}
+	s.holds(log, want...)
+}

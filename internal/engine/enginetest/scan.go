@@ -1,0 +1,172 @@
+package enginetest
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+var scanCases = []kase{
+	{"a scan ends when the visitor says so", []string{
+		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
+	}, scanStops},
+	{"a visitor may use the log", []string{
+		"reads in long runs, and holds no lock while visit runs.",
+	}, scanUsesLog},
+	{"a scan while entries are appended", []string{
+		"It sees at least what was durable when it was called",
+		"The payload belongs to the engine and is valid during the visit only.",
+	}, scanAppending},
+	{"a scan leaves out what is trimmed before it comes there", []string{
+		"An entry that is trimmed while the scan goes on is left out.",
+	}, scanTrimmed},
+	{"a scan while others trim", []string{
+		"An entry that is trimmed while the scan goes on is left out.",
+	}, scanTrimming},
+}
+
+func scanStops(s *store) {
+	_, log := s.stream("stream", nil)
+	s.append(log, batches(upTo(0, 49)...)...)
+	for stop := 1; stop <= 50; stop += 7 {
+		n := 0
+		err := log.Scan(s.ctx, 0, func(*engine.Entry) bool { n++; return n < stop })
+		if err != nil || n != stop {
+			s.Errorf("scan to stop after %d visits %d, %v", stop, n, err)
+		}
+		n = 0
+		log.Headers(0, func(engine.Header) bool { n++; return n < stop })
+		if n != stop {
+			s.Errorf("headers to stop after %d visits %d", stop, n)
+		}
+	}
+}
+
+func scanUsesLog(s *store) {
+	_, log := s.stream("stream", nil)
+	_, other := s.stream("other", nil)
+	s.append(log, batches(upTo(10, 20)...)...)
+	seen := weir.Seq(10)
+	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+		if e.Seq != seen {
+			s.Fatalf("entry %d where %d comes next", e.Seq, seen)
+		}
+		seen++
+		s.append(other, batches(e.Seq)...)
+		got, err := log.Read(s.ctx, e.Seq)
+		if err != nil {
+			s.Fatalf("read %d: %v", e.Seq, err)
+		}
+		s.same(got, *batch(e.Seq, content(e.Seq)))
+		s.append(log, batches(1000+e.Seq)...)
+		s.trim(log, e.Seq, "note")
+		n := 0
+		if err := log.Scan(s.ctx, e.Seq, func(*engine.Entry) bool { n++; return n < 3 }); err != nil {
+			s.Fatalf("scan inside a scan: %v", err)
+		}
+		if _, err := s.Update(s.ctx, "stream", []byte("x"), 0); err == nil {
+			s.Error("an update of revision 0 succeeded")
+		}
+		return e.Seq < 20
+	})
+	if err != nil || seen != 21 {
+		s.Fatalf("scan up to %d: %v", seen, err)
+	}
+	s.holds(other, upTo(10, 20)...)
+	s.holds(log, append([]weir.Seq{20}, upTo(1010, 1020)...)...)
+}
+
+func scanAppending(s *store) {
+	const n = 400
+	j := counting(1)
+	_, log := s.stream("stream", j)
+	var durable atomic.Uint64
+	var done atomic.Bool
+	s.parallel(4, func(i int) {
+		if i == 0 {
+			defer done.Store(true)
+			for k := range n {
+				e := batch(0, content(weir.Seq(k+1)))
+				e.Time, e.Key = 0, ""
+				if err := log.Append(s.ctx, e); err != nil {
+					s.Errorf("append: %v", err)
+					return
+				}
+				durable.Store(uint64(k + 1))
+			}
+			return
+		}
+		for last := false; !last; {
+			last = done.Load()
+			least := weir.Seq(durable.Load())
+			next := weir.Seq(1)
+			err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+				if e.Seq != next || string(e.Payload) != content(e.Seq) {
+					s.Errorf("entry %d of %d bytes where %d comes next", e.Seq, len(e.Payload), next)
+					return false
+				}
+				next++
+				return true
+			})
+			if err != nil || next <= least {
+				s.Errorf("scan ended before %d, and %d was durable: %v", next, least, err)
+				return
+			}
+		}
+	})
+}
+
+func scanTrimmed(s *store) {
+	_, log := s.stream("stream", nil)
+	s.append(log, batches(upTo(0, 99)...)...)
+	var seen []weir.Seq
+	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+		seen = append(seen, e.Seq)
+		switch e.Seq {
+		case 10:
+			s.trim(log, 50, "")
+		case 60:
+			s.trim(log, 200, "")
+		}
+		return true
+	})
+	want := append(upTo(0, 10), upTo(50, 60)...)
+	if err != nil || fmt.Sprint(seen) != fmt.Sprint(want) {
+		s.Fatalf("visited %v, %v\nwant %v", seen, err, want)
+	}
+}
+
+func scanTrimming(s *store) {
+	const n = 1000
+	_, log := s.stream("stream", nil)
+	s.append(log, batches(upTo(1, n)...)...)
+	var low atomic.Uint64
+	s.parallel(4, func(i int) {
+		if i == 0 {
+			for at := weir.Seq(10); at <= n; at += 10 {
+				if err := log.Trim(s.ctx, at, nil); err != nil {
+					s.Errorf("trim: %v", err)
+				}
+				low.Store(uint64(at))
+			}
+			return
+		}
+		for low.Load() < n {
+			var before weir.Seq
+			err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+				if e.Seq <= before || string(e.Payload) != content(e.Seq) {
+					s.Errorf("entry %d of %d bytes after %d", e.Seq, len(e.Payload), before)
+				}
+				before = e.Seq
+				return true
+			})
+			if err != nil || before != n {
+				s.Errorf("scan ended with %d, %v", before, err)
+				return
+			}
+		}
+	})
+	s.holds(log, n)
+}

@@ -1,0 +1,202 @@
+package enginetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// store is the store of one case, with calls that end the case when they fail.
+type store struct {
+	*testing.T
+	new     func(t *testing.T) Fixture
+	fixture Fixture
+	engine.Engine
+	ctx context.Context
+
+	mu     sync.Mutex
+	judges []*judge
+}
+
+func start(t *testing.T, new func(t *testing.T) Fixture) *store {
+	s := &store{T: t, new: new, ctx: context.Background()}
+	s.fixture = new(t)
+	s.Engine = s.fixture.Open(t)
+	t.Cleanup(s.end)
+	return s
+}
+
+// end closes the engine; after that no judge is called any more and what they saw can be checked.
+func (s *store) end() {
+	if err := s.Engine.Close(); err != nil {
+		s.Errorf("close: %v", err)
+	}
+	s.blame()
+}
+
+func (s *store) blame() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.judges {
+		for _, fault := range j.found() {
+			s.Error(fault)
+		}
+	}
+	s.judges = nil
+}
+
+// reopen closes the store and opens it again, or skips the rest of the case.
+func (s *store) reopen() {
+	s.Helper()
+	if s.fixture.Reopen == nil {
+		s.Skip("skipped from here on: this engine forgets at exit, so nothing can be reopened")
+	}
+	s.Engine = s.fixture.Reopen(s.T, s.Engine)
+	s.blame()
+}
+
+// crash ends the store without a word and opens what is left, or skips the rest of the case.
+func (s *store) crash() {
+	s.Helper()
+	if s.fixture.Crash == nil {
+		s.Skip("skipped from here on: this engine cannot be crashed by its tests")
+	}
+	s.Engine = s.fixture.Crash(s.T, s.Engine)
+	s.blame()
+}
+
+// create makes a document.
+func (s *store) create(key, value string) engine.Document {
+	s.Helper()
+	doc, err := s.Create(s.ctx, key, []byte(value))
+	if err != nil {
+		s.Fatalf("create %q: %v", key, err)
+	}
+	return doc
+}
+
+// open attaches j to a log.
+func (s *store) open(id engine.LogID, j *judge) engine.Log {
+	s.Helper()
+	s.watch(j)
+	log, err := s.Open(s.ctx, id, j)
+	if err != nil {
+		s.Fatalf("open log %d: %v", id, err)
+	}
+	j.log.Store(&log)
+	return log
+}
+
+// watch has the judge's complaints reported at the end of the case.
+func (s *store) watch(j *judge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.judges = append(s.judges, j)
+}
+
+// stream makes a document and opens its log with j, or with one that admits all when j is nil.
+func (s *store) stream(key string, j *judge) (engine.Document, engine.Log) {
+	s.Helper()
+	if j == nil {
+		j = newJudge()
+	}
+	doc := s.create(key, "")
+	return doc, s.open(doc.Created, j)
+}
+
+// closeLog closes a log.
+func (s *store) closeLog(log engine.Log) {
+	s.Helper()
+	if err := log.Close(); err != nil {
+		s.Fatalf("close the log: %v", err)
+	}
+}
+
+// append appends entries one after another.
+func (s *store) append(log engine.Log, entries ...*engine.Entry) {
+	s.Helper()
+	for _, e := range entries {
+		if err := log.Append(s.ctx, e); err != nil {
+			s.Fatalf("append %d: %v", e.Seq, err)
+		}
+	}
+}
+
+// trim trims a log.
+func (s *store) trim(log engine.Log, low weir.Seq, note string) {
+	s.Helper()
+	if err := log.Trim(s.ctx, low, []byte(note)); err != nil {
+		s.Fatalf("trim to %d: %v", low, err)
+	}
+}
+
+// parallel runs n calls at once and waits for all.
+func (s *store) parallel(n int, call func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { call(i) })
+	}
+	all.Wait()
+}
+
+// patience is how long a case waits for what has to come anyway. It is for engines that never let it come.
+const patience = time.Minute
+
+// await waits for what closes done.
+func (s *store) await(done <-chan struct{}, what string) {
+	s.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		s.Fatalf("%s never came", what)
+	}
+}
+
+// seqs are the sequences that Headers visits.
+func (s *store) seqs(log engine.Log) []weir.Seq {
+	var got []weir.Seq
+	log.Headers(0, func(h engine.Header) bool {
+		got = append(got, h.Seq)
+		return true
+	})
+	return got
+}
+
+// holds checks that a log holds entries of exactly these sequences, by every way of reading.
+func (s *store) holds(log engine.Log, want ...weir.Seq) {
+	s.Helper()
+	if got := s.seqs(log); !slices.Equal(got, want) {
+		s.Fatalf("Headers visits %v, want %v", got, want)
+	}
+	var got []weir.Seq
+	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+		got = append(got, e.Seq)
+		return true
+	})
+	if err != nil || !slices.Equal(got, want) {
+		s.Fatalf("Scan visits %v, want %v (%v)", got, want, err)
+	}
+	for _, seq := range want {
+		if _, err := log.Header(s.ctx, seq); err != nil {
+			s.Fatalf("header %d: %v", seq, err)
+		}
+		if _, err := log.Read(s.ctx, seq); err != nil {
+			s.Fatalf("read %d: %v", seq, err)
+		}
+	}
+}
+
+func upTo(from, to weir.Seq) []weir.Seq {
+	var seqs []weir.Seq
+	for ; from <= to; from++ {
+		seqs = append(seqs, from)
+	}
+	return seqs
+}

@@ -1,0 +1,183 @@
+package enginetest
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+var trimCases = []kase{
+	{"trim removes what is below low", []string{
+		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
+		"Removed entries are not seen again, after a restart neither.",
+	}, trimRemoves},
+	{"low never goes down", []string{
+		"Low never goes down: a lower one than before changes only the note.",
+	}, trimLower},
+	{"notes come back", []string{
+		"with the note of the last Trim (nil when there was none)",
+	}, notes},
+	{"trim of an empty log and beyond its end", []string{
+		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
+	}, trimBeyond},
+	{"trim while entries are appended", []string{
+		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
+		"All methods may be called from many goroutines at once.",
+	}, trimAppending},
+}
+
+// again closes the log and opens it, and then, if the engine can, does so with the whole store; check sees both.
+func (s *store) again(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
+	s.Helper()
+	s.closeLog(log)
+	j := newJudge()
+	log = s.open(id, j)
+	check(j, log)
+	s.reopen()
+	j = newJudge()
+	check(j, s.open(id, j))
+}
+
+func (s *store) gone(log engine.Log, seqs ...weir.Seq) {
+	s.Helper()
+	for _, seq := range seqs {
+		if _, err := log.Read(s.ctx, seq); !errors.Is(err, engine.ErrNotFound) {
+			s.Errorf("read of the trimmed %d: %v", seq, err)
+		}
+		if _, err := log.Header(s.ctx, seq); !errors.Is(err, engine.ErrNotFound) {
+			s.Errorf("header of the trimmed %d: %v", seq, err)
+		}
+	}
+}
+
+func trimRemoves(s *store) {
+	doc, log := s.stream("stream", nil)
+	_, other := s.stream("other", nil)
+	s.append(log, batches(upTo(0, 30)...)...)
+	s.append(other, batches(upTo(0, 5)...)...)
+	s.append(log, &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, First: 31, Seq: 40}})
+	for _, low := range []weir.Seq{0, 1, 10, 10, 29} {
+		s.trim(log, low, "note")
+		s.holds(log, append(upTo(low, 30), 40)...)
+		s.gone(log, upTo(0, low)[:low]...)
+	}
+	s.holds(other, upTo(0, 5)...)
+	s.trim(log, 35, "note") // a gap that ends above low is not below it
+	s.append(log, batches(41, 43, 42)...)
+	s.holds(log, 40, 41, 42, 43)
+	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+		if len(j.kept) != 4 || j.kept[0].Seq != 40 {
+			s.Errorf("Restore gave %v", j.keptSeqs())
+		}
+		s.holds(log, 40, 41, 42, 43)
+		s.gone(log, upTo(0, 39)...)
+	})
+}
+
+func trimLower(s *store) {
+	doc, log := s.stream("stream", nil)
+	s.append(log, batches(upTo(1, 20)...)...)
+	s.trim(log, 10, "first")
+	s.trim(log, 5, "second")
+	s.holds(log, upTo(10, 20)...)
+	check := func(j *judge, log engine.Log) {
+		if string(j.note) != "second" {
+			s.Errorf("the note is %q", j.note)
+		}
+		s.holds(log, upTo(10, 20)...)
+		s.gone(log, upTo(1, 9)...)
+	}
+	s.again(doc.Created, log, check)
+	log = s.open(s.create("another", "").Created, newJudge())
+	s.trim(log, 0, "of another")
+	s.reopen()
+	j := newJudge()
+	check(j, s.open(doc.Created, j))
+}
+
+func notes(s *store) {
+	for _, note := range []string{"", "x", "\x00\x01", strings.Repeat("note", 1<<14)} {
+		j := newJudge()
+		doc, log := s.stream("stream", j)
+		if j.note != nil {
+			s.Errorf("a fresh log has the note %q", j.note)
+		}
+		s.append(log, batches(1, 2)...)
+		s.closeLog(log)
+		j = newJudge()
+		log = s.open(doc.Created, j)
+		if j.note != nil {
+			s.Errorf("a log that was not trimmed has the note %q", j.note)
+		}
+		s.trim(log, 0, "before")
+		s.trim(log, 2, note)
+		s.closeLog(log)
+		j = newJudge()
+		log = s.open(doc.Created, j)
+		if string(j.note) != note {
+			s.Errorf("the note is %.20q (%d bytes), want %.20q (%d bytes)", j.note, len(j.note), note, len(note))
+		}
+		s.holds(log, 2)
+		if err := s.Delete(s.ctx, "stream", 0); err != nil {
+			s.Fatal(err)
+		}
+	}
+	doc, log := s.stream("kept", nil)
+	s.append(log, batches(1)...)
+	s.trim(log, 1, "survives")
+	s.reopen()
+	j := newJudge()
+	s.open(doc.Created, j)
+	if string(j.note) != "survives" {
+		s.Errorf("the note is %q", j.note)
+	}
+}
+
+func trimBeyond(s *store) {
+	doc, log := s.stream("stream", nil)
+	s.trim(log, 5, "empty")
+	s.holds(log)
+	s.append(log, batches(5, 6)...)
+	s.trim(log, 100, "beyond")
+	s.holds(log)
+	s.append(log, batches(100, 200)...)
+	s.again(doc.Created, log, func(j *judge, log engine.Log) {
+		if string(j.note) != "beyond" {
+			s.Errorf("the note is %q", j.note)
+		}
+		s.holds(log, 100, 200)
+	})
+}
+
+func trimAppending(s *store) {
+	const n = 1000
+	j := counting(1)
+	doc, log := s.stream("stream", j)
+	var writing atomic.Int32
+	writing.Store(8)
+	s.parallel(9, func(i int) {
+		if i > 0 {
+			defer writing.Add(-1)
+			for range n / 8 {
+				if err := log.Append(s.ctx, batch(0, "payload")); err != nil {
+					s.Errorf("append: %v", err)
+				}
+			}
+			return
+		}
+		for writing.Load() > 0 {
+			// Never above what was admitted: the judge admits nothing below low.
+			if err := log.Trim(s.ctx, min(j.newest(), n/2), nil); err != nil {
+				s.Errorf("trim: %v", err)
+			}
+		}
+	})
+	s.trim(log, n/2, "last")
+	s.holds(log, upTo(n/2, n)...)
+	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
+		s.holds(log, upTo(n/2, n)...)
+	})
+}

@@ -1,0 +1,78 @@
+package enginetest
+
+import (
+	"slices"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+var judgeCases = []kase{
+	{"the judge completes entries", []string{
+		"It may set the entry's sequence, time, flags and count.",
+	}, completes},
+	{"what is committed can be seen from inside Commit", []string{
+		"Commit reports that everything admitted so far is durable and can be read.",
+		"of the engine it may call Log.Headers only.",
+	}, headersInCommit},
+	{"a log of refusals stays empty", []string{
+		"False keeps the entry out.",
+	}, onlyRefusals},
+}
+
+func completes(s *store) {
+	j := newJudge()
+	next := weir.Seq(10)
+	j.admit = func(e *engine.Entry) bool {
+		e.Seq, e.Time, e.Flags, e.Count = next, weir.Time(next)*1000, engine.Late, uint32(next)*3
+		next += 10
+		return true
+	}
+	doc, log := s.stream("stream", j)
+	var want []engine.Entry
+	for i := range weir.Seq(5) {
+		e := engine.Entry{
+			Header:  engine.Header{Kind: engine.Batch, Size: 3, ContentType: "text/plain", Key: "k"},
+			Payload: []byte("abc"),
+		}
+		s.append(log, &e)
+		seq := (i + 1) * 10
+		h := e.Header
+		h.Seq, h.Time, h.Flags, h.Count = seq, weir.Time(seq)*1000, engine.Late, uint32(seq)*3
+		want = append(want, engine.Entry{Header: h, Payload: []byte("abc")})
+	}
+	s.whole(log, want)
+	s.closeLog(log)
+	s.whole(s.open(doc.Created, newJudge()), want)
+	s.reopen()
+	s.whole(s.open(doc.Created, newJudge()), want)
+}
+
+func headersInCommit(s *store) {
+	j := counting(1)
+	j.commit = func() {
+		var seen []weir.Seq
+		(*j.log.Load()).Headers(0, func(h engine.Header) bool {
+			seen = append(seen, h.Seq)
+			return true
+		})
+		if all := len(j.order()); !slices.Equal(seen, upTo(1, weir.Seq(all))) {
+			j.fault("Commit of %d entries sees %d of them", all, len(seen))
+		}
+	}
+	_, log := s.stream("stream", j)
+	s.flood(log, j, 300)
+	s.holds(log, upTo(1, 300)...)
+}
+
+func onlyRefusals(s *store) {
+	j := newJudge()
+	j.admit = func(*engine.Entry) bool { return false }
+	doc, log := s.stream("stream", j)
+	s.flood(log, j, 100)
+	s.holds(log)
+	s.closeLog(log)
+	s.holds(s.open(doc.Created, newJudge()))
+	s.reopen()
+	s.holds(s.open(doc.Created, newJudge()))
+}

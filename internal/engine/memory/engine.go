@@ -1,0 +1,196 @@
+// Package memory is an engine that keeps its promises until the process ends and then forgets everything. It is for
+// tests of what is built on engines, and the plainest reading of the promise: no goroutine, no queue, two locks a log.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"weir/internal/engine"
+)
+
+// Engine is one store. Locks are taken in the order log.order, Engine.mu, log.mu.
+type Engine struct {
+	mu       sync.Mutex
+	closed   bool
+	revision engine.Revision // the last that was given out
+	docs     map[string]engine.Document
+	logs     map[engine.LogID]*log // of every document, whether it was opened or not
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New is an empty store.
+func New() *Engine {
+	return &Engine{docs: map[string]engine.Document{}, logs: map[engine.LogID]*log{}}
+}
+
+// lock takes the lock if the store may be used; the caller unlocks when there is no error.
+func (e *Engine) lock(ctx context.Context) error {
+	e.mu.Lock()
+	err := ctx.Err()
+	if e.closed {
+		err = engine.ErrClosed
+	}
+	if err != nil {
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// put stores a document under the next revision. A new one names its log by it.
+func (e *Engine) put(doc engine.Document) (engine.Document, error) {
+	if len(doc.Key) > engine.MaxKey || len(doc.Value) > engine.MaxValue {
+		return engine.Document{}, fmt.Errorf("document %.20q: %d bytes under a key of %d bytes", doc.Key, len(doc.Value), len(doc.Key))
+	}
+	e.revision++
+	doc.Revision = e.revision
+	if doc.Created == 0 {
+		doc.Created = engine.LogID(doc.Revision)
+		e.logs[doc.Created] = new(log)
+	}
+	e.docs[doc.Key] = doc
+	return doc, nil
+}
+
+// Create stores a document under a key that has none.
+func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if err := e.lock(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	defer e.mu.Unlock()
+	if _, ok := e.docs[key]; ok {
+		return engine.Document{}, engine.ErrExists
+	}
+	return e.put(engine.Document{Key: key, Value: value})
+}
+
+// Update replaces the value of a document.
+func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
+	if err := e.lock(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	defer e.mu.Unlock()
+	doc, ok := e.docs[key]
+	switch {
+	case !ok:
+		return engine.Document{}, engine.ErrNotFound
+	case doc.Revision != rev:
+		return engine.Document{}, engine.ErrConflict
+	}
+	doc.Value = value
+	return e.put(doc)
+}
+
+// Get returns a document.
+func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
+	if err := e.lock(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	defer e.mu.Unlock()
+	doc, ok := e.docs[key]
+	if !ok {
+		return engine.Document{}, engine.ErrNotFound
+	}
+	return doc, nil
+}
+
+// Delete removes a document and its log.
+func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	for {
+		doc, err := e.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if done, err := e.delete(ctx, doc, rev); done || err != nil {
+			return err
+		}
+	}
+}
+
+// delete removes the document of this creation; not done means that the key has another by now. The log's order is
+// stopped meanwhile, so that no append falls between the end of the document and the end of the log.
+func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Revision) (done bool, err error) {
+	e.mu.Lock()
+	l := e.logs[doc.Created]
+	e.mu.Unlock()
+	if l == nil {
+		return false, nil
+	}
+	l.order.Lock()
+	defer l.order.Unlock()
+	if err := e.lock(ctx); err != nil {
+		return false, err
+	}
+	current := e.docs[doc.Key]
+	done = current.Created == doc.Created
+	if done && rev != 0 && rev != current.Revision {
+		done, err = false, engine.ErrConflict
+	}
+	var open *handle
+	if done {
+		e.revision++
+		delete(e.docs, doc.Key)
+		delete(e.logs, doc.Created)
+		open = l.drop()
+	}
+	e.mu.Unlock()
+	if open != nil {
+		open.judge.Dropped()
+	}
+	return done, err
+}
+
+// List returns documents in order of keys.
+func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+	if err := e.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer e.mu.Unlock()
+	var docs []engine.Document
+	for _, key := range slices.Sorted(maps.Keys(e.docs)) {
+		if len(docs) < limit && key > after && strings.HasPrefix(key, prefix) {
+			docs = append(docs, e.docs[key])
+		}
+	}
+	return docs, nil
+}
+
+// Open attaches a judge to a log.
+func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
+	if err := e.lock(ctx); err != nil {
+		return nil, err
+	}
+	l := e.logs[id]
+	e.mu.Unlock()
+	if l == nil {
+		return nil, engine.ErrDropped
+	}
+	return l.attach(id, judge)
+}
+
+// Status is Ready until Close.
+func (e *Engine) Status() engine.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return engine.Status{State: engine.Closed, Reason: engine.ErrClosed}
+	}
+	return engine.Status{}
+}
+
+// Close gives the store up.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	logs := slices.Collect(maps.Values(e.logs))
+	e.mu.Unlock()
+	for _, l := range logs {
+		l.close()
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// log is what a document's log holds, open or not.
+type log struct {
+	order sync.Mutex // held along every call of the judge: the log's order is the order in which it is taken
+
+	mu      sync.Mutex // guards what follows, and is not held while a judge or a visitor runs, Headers apart
+	entries []engine.Entry
+	low     weir.Seq
+	note    []byte
+	open    *handle // that the judge is attached to
+	over    error   // ErrClosed or ErrDropped, for good
+}
+
+// handle is one opening of a log.
+type handle struct {
+	*log
+	judge engine.Judge
+}
+
+func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
+	l.order.Lock()
+	defer l.order.Unlock()
+	if l.over != nil {
+		return nil, l.over
+	}
+	if l.open != nil {
+		panic(fmt.Sprintf("memory: log %d is open already", id))
+	}
+	h := &handle{log: l, judge: judge}
+	restore := func(yield func(engine.Header) bool) {
+		for _, e := range l.entries {
+			h := e.Header
+			h.Count, h.ContentType = 0, ""
+			if !yield(h) {
+				return
+			}
+		}
+	}
+	if err := judge.Restore(l.note, restore); err != nil {
+		return nil, fmt.Errorf("restore log %d: %w", id, err)
+	}
+	l.mu.Lock()
+	l.open = h
+	l.mu.Unlock()
+	return h, nil
+}
+
+// drop ends the log and returns what was attached to it; the caller holds its order.
+func (l *log) drop() *handle {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.open
+	l.entries, l.open, l.over = nil, nil, engine.ErrDropped
+	return h
+}
+
+// close waits for the append that is at its place in the order; those behind it come too late.
+func (l *log) close() {
+	l.order.Lock()
+	defer l.order.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == nil {
+		l.over = engine.ErrClosed
+	}
+}
+
+// lock takes the lock if the log may be used through h; the caller unlocks when there is no error.
+func (h *handle) lock(ctx context.Context) error {
+	h.mu.Lock()
+	err := ctx.Err()
+	if h.over != nil {
+		err = h.over
+	} else if h.open != h {
+		err = engine.ErrClosed
+	}
+	if err != nil {
+		h.mu.Unlock()
+	}
+	return err
+}
+
+// find is where sequence seq is or would be. An entry below low is never found, even if one were admitted.
+func (l *log) find(seq weir.Seq) (int, bool) {
+	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
+		return cmp.Compare(e.Seq, seq)
+	})
+}
+
+// Append asks the judge and keeps a copy of the entry.
+func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
+	h.order.Lock()
+	defer h.order.Unlock()
+	if err := h.lock(ctx); err != nil {
+		return err
+	}
+	h.mu.Unlock()
+	e.Size = uint32(len(e.Payload))
+	if !h.judge.Admit(e) {
+		return nil
+	}
+	kept := engine.Entry{Header: e.Header, Payload: bytes.Clone(e.Payload)}
+	h.mu.Lock()
+	i, found := h.find(e.Seq)
+	if !found && e.Seq >= h.low {
+		h.entries = slices.Insert(h.entries, i, kept)
+	}
+	h.mu.Unlock()
+	if found {
+		panic(fmt.Sprintf("memory: sequence %d was admitted twice", e.Seq))
+	}
+	h.judge.Commit()
+	return nil
+}
+
+// Read returns a copy of an entry.
+func (h *handle) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
+	e, err := h.get(ctx, seq)
+	e.Payload = bytes.Clone(e.Payload)
+	return e, err
+}
+
+// Header returns an entry without its payload.
+func (h *handle) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
+	e, err := h.get(ctx, seq)
+	return e.Header, err
+}
+
+func (h *handle) get(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
+	if err := h.lock(ctx); err != nil {
+		return engine.Entry{}, err
+	}
+	defer h.mu.Unlock()
+	i, found := h.find(seq)
+	if !found || seq < h.low {
+		return engine.Entry{}, engine.ErrNotFound
+	}
+	return h.entries[i], nil
+}
+
+// Scan takes one entry at a time, so that it never visits what was trimmed meanwhile.
+func (h *handle) Scan(ctx context.Context, from weir.Seq, visit func(*engine.Entry) bool) error {
+	for {
+		if err := h.lock(ctx); err != nil {
+			return err
+		}
+		i, _ := h.find(from)
+		if i == len(h.entries) {
+			h.mu.Unlock()
+			return nil
+		}
+		e := h.entries[i]
+		h.mu.Unlock()
+		if from = e.Seq + 1; !visit(&e) {
+			return nil
+		}
+	}
+}
+
+// Headers visits under the log's lock.
+func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
+	if h.lock(context.Background()) != nil {
+		return
+	}
+	defer h.mu.Unlock()
+	i, _ := h.find(from)
+	for _, e := range h.entries[i:] {
+		if !visit(engine.Header{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Flags: e.Flags, Size: e.Size}) {
+			return
+		}
+	}
+}
+
+// Trim removes what is below low.
+func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	if err := h.lock(ctx); err != nil {
+		return err
+	}
+	defer h.mu.Unlock()
+	h.low = max(h.low, low)
+	h.note = bytes.Clone(note)
+	i, _ := h.find(0)
+	h.entries = slices.Delete(h.entries, 0, i)
+	return nil
+}
+
+// Close detaches the judge.
+func (h *handle) Close() error {
+	h.order.Lock()
+	defer h.order.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open == h {
+		h.open = nil
+	}
+	return nil
+}
