@@ -306,8 +306,8 @@ func (n *numbers) pass() weir.Seq {
 	return weir.Seq(low)
 }
 
-func (n *numbers) Commit()  {}
-func (n *numbers) Dropped() {}
+func (n *numbers) Commit(int) {}
+func (n *numbers) Dropped()   {}
 
 // pebbles is Pebble with a synced commit for every append.
 type pebbles struct {

@@ -77,7 +77,9 @@ type Log interface {
 	Close() error
 }
 
-// Judge applies rules along a log's order. The engine calls it from one goroutine at a time per log.
+// Judge applies rules along a log's order. The engine calls Admit for one entry at a time per log, and Commit for one
+// group at a time, each in the log's order; the two may run at the same time, since entries are decided while the disk
+// is still busy with those before them.
 type Judge interface {
 	// Restore is called once, before anything else, with the note of the last Trim (nil when there was none) and the
 	// headers of what the log holds, in increasing sequence. Count and ContentType are not set.
@@ -89,9 +91,9 @@ type Judge interface {
 	// Two entries of one log must never be admitted under the same sequence.
 	Admit(e *Entry) bool
 
-	// Commit reports that everything admitted so far is durable and can be read. It comes before the Appends of
-	// those entries return. It must not block; of the engine it may call Log.Headers only.
-	Commit()
+	// Commit reports that of the entries admitted and not reported yet, the first n are durable and can be read. It
+	// comes before the Appends of those entries return. It must not block; of the engine it may call Log.Headers only.
+	Commit(n int)
 
 	// Dropped reports that the log's document was deleted and the log with it; nothing is called after it.
 	Dropped()

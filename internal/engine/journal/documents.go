@@ -20,7 +20,8 @@ type documentOp struct {
 	result  *document  // what the key holds afterwards
 	deleted *tombstone // of a delete
 	log     *log       // of a delete
-	err     error      // why nothing was changed
+	judge   engine.Judge
+	err     error // why nothing was changed
 	done    chan error
 }
 
@@ -63,7 +64,7 @@ func (o *documentOp) stage(g *group) {
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: uint32(g.seg.number)}
 		o.deleted.at = extent{g.add(&r), int64(r.size())}
 		o.log = o.j.logOf(created)
-		o.log.doomed = true
+		o.log.doomed, o.judge = true, o.log.judge
 		g.setDocument(o.key, nil)
 		return
 	}
@@ -74,14 +75,14 @@ func (o *documentOp) stage(g *group) {
 	g.setDocument(o.key, o.result)
 }
 
-func (o *documentOp) settle() {
+func (o *documentOp) settle(*group) {
 	switch {
 	case o.err != nil:
 	case o.change != deleteDocument:
 		o.j.store.put(o.result)
 	default:
 		o.j.store.remove(o.old, o.deleted)
-		o.log.drop()
+		o.log.drop(o.judge)
 	}
 }
 

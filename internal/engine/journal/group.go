@@ -18,15 +18,26 @@ type group struct {
 	j   *Journal
 	seg *segment
 
+	off  int64    // where it goes in the segment
+	seal *segment // full, and to be sealed first
+
 	buf     []byte // the frame, heads and small payloads
 	pieces  []piece
 	length  int // bytes so far, the frame included
 	records int
 	live    int64 // bytes that are needed, counted while the group is settled
 
-	ops  []op
-	logs []*log               // with something admitted
-	docs map[string]*document // changed by ops before this one; nil: deleted
+	ops     []op
+	commits []commit             // logs with something admitted
+	docs    map[string]*document // changed by ops of this group; nil: deleted
+	before  *group               // the one before, whose changes of documents may not be in memory yet
+}
+
+// commit is what a judge is to hear of when the group is durable.
+type commit struct {
+	log     *log
+	judge   engine.Judge
+	entries int
 }
 
 // piece is a part of the group: a range of the buffer, or a payload that stays where it is.
@@ -36,24 +47,26 @@ type piece struct {
 }
 
 func (g *group) begin(seg *segment) {
-	g.seg = seg
 	if cap(g.buf) > keepBuffer {
 		g.buf = nil
 	}
-	g.buf = append(g.buf[:0], make([]byte, frameSize)...)
 	clear(g.pieces)
-	g.pieces = g.pieces[:0]
-	g.length, g.records, g.live = frameSize, 0, 0
 	clear(g.ops)
-	g.ops = g.ops[:0]
-	clear(g.logs)
-	g.logs = g.logs[:0]
-	clear(g.docs)
+	clear(g.commits)
+	*g = group{
+		j: g.j, seg: seg, length: frameSize, buf: append(g.buf[:0], make([]byte, frameSize)...),
+		pieces: g.pieces[:0], ops: g.ops[:0], commits: g.commits[:0],
+	}
 }
 
 // add puts a record into the group and its slot into the segment's index, and returns where it will be.
 func (g *group) add(r *record) place {
-	off := uint32(g.seg.end) + uint32(g.length)
+	if g.records == 0 {
+		g.off = g.seg.end
+		g.seg.end += frameSize
+	}
+	off := uint32(g.seg.end)
+	g.seg.end += int64(r.size())
 	g.seg.slots = appendSlot(g.seg.slots, off, r)
 	g.seg.count++
 	g.records++
@@ -106,6 +119,11 @@ func (g *group) document(key string) *document {
 	if d, ok := g.docs[key]; ok {
 		return d
 	}
+	if g.before != nil {
+		if d, ok := g.before.docs[key]; ok {
+			return d
+		}
+	}
 	return g.j.store.document(key)
 }
 
@@ -116,14 +134,15 @@ func (g *group) setDocument(key string, d *document) {
 	g.docs[key] = d
 }
 
-// admit asks the log's judge, and notes the log for Judge.Commit.
+// admit asks the log's judge, and notes what it is to hear when the group is durable.
 func (g *group) admit(l *log, e *engine.Entry) bool {
 	if !l.judge.Admit(e) {
 		return false
 	}
-	if !l.admitted {
-		l.admitted = true
-		g.logs = append(g.logs, l)
+	if l.commit >= len(g.commits) || g.commits[l.commit].log != l {
+		l.commit = len(g.commits)
+		g.commits = append(g.commits, commit{log: l, judge: l.judge})
 	}
+	g.commits[l.commit].entries++
 	return true
 }

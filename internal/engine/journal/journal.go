@@ -47,6 +47,7 @@ type Journal struct {
 	prepare preparer
 	reclaim reclaimer
 	commit  committer
+	write   writer
 	counts  counters
 
 	failure atomic.Pointer[error] // set once: the journal is read-only for good
@@ -79,12 +80,14 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	j.prepare.init(j)
 	j.reclaim.init(j)
 	j.commit.init(j)
+	j.write.init(j)
 	if err := j.recover(); err != nil {
 		j.giveUp()
 		return nil, err
 	}
 	j.start(j.commit.run)
-	j.start(j.commit.teller)
+	j.start(j.write.run)
+	j.start(j.write.tell)
 	j.start(j.prepare.run)
 	j.start(j.reclaim.run)
 	j.reclaim.wake()
@@ -106,7 +109,7 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	j.queue.close() // the committer finishes what is queued, and may need a segment for it
-	<-j.commit.done
+	<-j.write.done
 	j.reclaim.stop()
 	j.prepare.stop()
 	j.work.Wait()

@@ -25,9 +25,12 @@ type log struct {
 	dropped bool
 
 	// Of the committer alone.
-	judge    engine.Judge
-	admitted bool // has entries in the group that Judge.Commit is still to hear of
-	doomed   bool // its document is deleted, in this group or before
+	judge  engine.Judge
+	commit int      // where the group counts what is admitted
+	staged weir.Seq // low, as trims on their way will make it
+	doomed bool     // its document is deleted, or about to be
+
+	gone bool // of the writer alone: Judge.Dropped was called
 }
 
 // handle is an open log, as the engine's callers see it.
@@ -96,7 +99,7 @@ type attachOp struct {
 
 func (o *attachOp) bound() (int, int) { return 0, 0 }
 func (o *attachOp) deletes() bool     { return true }
-func (o *attachOp) settle()           {}
+func (o *attachOp) settle(*group)     {}
 func (o *attachOp) stage(*group) {
 	if o.l.doomed && o.judge != nil {
 		o.err = engine.ErrDropped
@@ -124,16 +127,16 @@ func (h *handle) Close() error {
 	return nil
 }
 
-// drop forgets everything, after the document's deletion is durable. By the committer.
-func (l *log) drop() {
+// drop forgets everything, after the document's deletion is durable. By the writer.
+func (l *log) drop(judge engine.Judge) {
 	l.mu.Lock()
 	gone, mark := l.index, l.mark
 	l.index, l.mark, l.note, l.dropped = index{}, extent{}, nil, true
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, mark)
-	if l.judge != nil {
-		l.judge.Dropped()
-		l.judge = nil
+	l.gone = true
+	if judge != nil {
+		judge.Dropped()
 	}
 }
 
@@ -235,7 +238,7 @@ func (o *appendOp) stage(g *group) {
 	}
 }
 
-func (o *appendOp) settle() {
+func (o *appendOp) settle(g *group) {
 	if !o.admitted {
 		return
 	}
@@ -249,7 +252,7 @@ func (o *appendOp) settle() {
 	}
 	l.mu.Unlock()
 	if !dead {
-		l.j.commit.group.live += o.item.bytes()
+		g.live += o.item.bytes()
 	}
 }
 
@@ -296,7 +299,8 @@ func (o *trimOp) stage(g *group) {
 		o.err = engine.ErrDropped
 		return
 	}
-	o.low = max(o.low, o.l.low)
+	o.l.staged = max(o.l.staged, o.low)
+	o.low = o.l.staged
 	c := &o.l.j.commit
 	r := record{
 		kind: kindMark, log: uint64(o.l.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
@@ -305,7 +309,7 @@ func (o *trimOp) stage(g *group) {
 	o.at = extent{g.add(&r), int64(r.size())}
 }
 
-func (o *trimOp) settle() {
+func (o *trimOp) settle(g *group) {
 	if o.err != nil {
 		return
 	}
@@ -314,14 +318,13 @@ func (o *trimOp) settle() {
 	old := l.mark
 	var gone index
 	if !l.dropped {
-		l.low, l.note, l.mark = max(o.low, l.low), o.note, o.at
+		l.low, l.note, l.mark = o.low, o.note, o.at
 		gone = l.index.cut(l.low)
 	}
-	dropped := l.dropped
-	l.mu.Unlock()
-	if !dropped {
-		l.j.store.segment(o.at.segment).live.Add(o.at.bytes)
+	if !l.dropped {
+		g.live += o.at.bytes
 	}
+	l.mu.Unlock()
 	l.j.reclaim.forget(gone, old)
 }
 

@@ -3,7 +3,6 @@ package journal
 import (
 	"runtime"
 	"sync"
-	"time"
 
 	"weir/internal/engine"
 )
@@ -18,7 +17,7 @@ type op interface {
 	// stage decides what becomes of the op at its place in the order, and adds its records to the group.
 	stage(g *group)
 	// settle is called after the group was synced, in order: memory catches up with the disk.
-	settle()
+	settle(g *group)
 	// finish tells whoever waits.
 	finish(err error)
 }
@@ -29,7 +28,6 @@ type queue struct {
 	ops    []op
 	spare  []op
 	closed bool
-	enough int // of the committer: how many make a good group
 	signal chan struct{}
 }
 
@@ -71,11 +69,10 @@ func (q *queue) len() int {
 	return len(q.ops)
 }
 
-// gather lets runnable goroutines run until the queue stops growing, or holds half of what was last taken: those that
-// are being told of their last append are about to make the next one, and a sync for many costs little more than a
-// sync for one. Half, because the other half is then made while the disk works.
+// gather lets runnable goroutines run until the queue stops growing: those that were just told of their last append
+// are about to make the next one, and a sync for many costs little more than a sync for one.
 func (q *queue) gather() {
-	for n := q.len(); n < q.enough; {
+	for n := q.len(); ; {
 		runtime.Gosched()
 		m := q.len()
 		if m <= n {
@@ -85,40 +82,30 @@ func (q *queue) gather() {
 	}
 }
 
-// take waits for ops and returns all of them. After quiet without any it returns none, and open stays true.
-func (q *queue) take(quiet time.Duration) (ops []op, open bool) {
-	var timer <-chan time.Time
+// wait returns when there are ops; false when there are none and will be none.
+func (q *queue) wait() bool {
 	for {
 		q.mu.Lock()
-		if len(q.ops) > 0 {
-			q.mu.Unlock()
-			q.gather()
-			q.mu.Lock()
-			ops, q.ops = q.ops, q.spare[:0]
-			q.spare = nil
-			q.mu.Unlock()
-			q.enough = max(len(ops)/2, q.enough/2, 8)
-			return ops, true
-		}
-		closed := q.closed
+		n, closed := len(q.ops), q.closed
 		q.mu.Unlock()
-		if closed {
-			return nil, false
+		if n > 0 || closed {
+			return n > 0
 		}
-		if timer == nil && quiet > 0 {
-			t := time.NewTimer(quiet)
-			defer t.Stop()
-			timer = t.C
-		}
-		select {
-		case <-q.signal:
-		case <-timer:
-			return nil, true
-		}
+		<-q.signal
 	}
 }
 
-// give returns the slice of a take for the next one.
+// grab takes all ops that there are, perhaps none.
+func (q *queue) grab() []op {
+	q.gather()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ops := q.ops
+	q.ops, q.spare = q.spare[:0], nil
+	return ops
+}
+
+// give returns the slice of a grab for the next one.
 func (q *queue) give(ops []op) {
 	clear(ops)
 	q.mu.Lock()

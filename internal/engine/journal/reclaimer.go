@@ -288,13 +288,13 @@ func (o *copyOp) deletes() bool     { return false }
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]
-		if c.staged = o.j.store.current(c.from, &c.record); c.staged {
+		if c.staged = g.current(c.from, &c.record); c.staged {
 			c.to = g.add(&c.record)
 		}
 	}
 }
 
-func (o *copyOp) settle() {
+func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {
 			o.j.store.move(&c.record, c.from, c.to)

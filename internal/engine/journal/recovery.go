@@ -115,7 +115,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.commit.number = f.nextGroup
+			r.j.write.next = f.nextGroup
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
@@ -276,6 +276,7 @@ func (r *recovery) settle() error {
 		s.put(d)
 		if l := r.logs[uint64(d.Created)]; l != nil {
 			l.index.cut(l.low)
+			l.staged = l.low
 			s.logs[d.Created] = l
 			s.account(&l.index, 1)
 			if l.mark.bytes > 0 {
@@ -284,7 +285,8 @@ func (r *recovery) settle() error {
 		}
 	}
 	if r.tail != nil && !r.tail.sealed.Load() {
-		r.j.commit.active = r.tail
+		r.j.commit.active, r.j.write.active = r.tail, r.tail
+		r.j.write.synced = r.tail.end
 	} else if r.tail != nil {
 		r.tail.slots = nil
 	}

@@ -33,7 +33,7 @@ func (r *recovery) scan(s *segment) error {
 			off += rec.size()
 		}
 		s.end += int64(len(group))
-		r.j.commit.number = last + 1
+		r.j.write.next = last + 1
 	}
 	return r.evidence(s, last)
 }

@@ -22,10 +22,12 @@ type segment struct {
 	refs atomic.Int32 // readers, plus one for the journal itself; the file is given up at 0
 	gone func(*segment)
 
-	// Of the active segment, by the committer alone; fixed once it is sealed.
-	end    int64  // where the next group goes
-	slots  []byte // the index so far; nil once sealed
-	count  int    // records
+	// Of the committer alone, until it goes on to the next segment; then of the writer, until it is sealed.
+	end     int64  // where the next record or group goes
+	slots   []byte // the index so far; nil once sealed
+	count   int    // records
+	leaving bool   // of the committer: no manifest lists it any more
+
 	sealed atomic.Bool
 	used   int64 // bytes of groups, once it is sealed
 	stuck  bool  // of the reclaimer alone: damaged, left as it is

@@ -26,8 +26,8 @@ func (c *counter) Admit(e *engine.Entry) bool {
 	e.Time = weir.Time(c.seq)
 	return true
 }
-func (c *counter) Commit()  {}
-func (c *counter) Dropped() {}
+func (c *counter) Commit(int) {}
+func (c *counter) Dropped()   {}
 
 func TestSmoke(t *testing.T) {
 	dir := t.TempDir()

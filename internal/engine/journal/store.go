@@ -145,14 +145,6 @@ func (s *store) allSegments() []*segment {
 	return all
 }
 
-func (s *store) segmentNumbers() []uint64 {
-	var numbers []uint64
-	for _, seg := range s.allSegments() {
-		numbers = append(numbers, seg.number)
-	}
-	return numbers
-}
-
 func (s *store) segmentCount() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -164,6 +156,25 @@ func (s *store) log(id engine.LogID) *log {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.logs[id]
+}
+
+// current tells whether the record at this place is needed still, also when the groups on their way are in memory. A
+// copy of what they give up would outlive the record that says so.
+func (g *group) current(at place, r *record) bool {
+	switch r.kind {
+	case kindDocument:
+		d := g.document(r.key)
+		return d != nil && d.at.place == at
+	case kindDeleted:
+		if g.document(r.key) != nil {
+			return false
+		}
+	default:
+		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.doomed {
+			return false
+		}
+	}
+	return g.j.store.current(at, r)
 }
 
 // current tells whether the record at this place is the one that memory points to.
