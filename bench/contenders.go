@@ -195,9 +195,8 @@ type ours struct {
 	recycles bool
 	logs     []engine.Log
 	judges   []*numbers
-	bytes    atomic.Int64
-	trimming sync.WaitGroup
-	trims    sync.Mutex
+	stop     chan struct{}
+	stopped  chan struct{}
 }
 
 // keep is how much a journal that recycles holds, about.
@@ -205,7 +204,7 @@ const keep = 128 << 20
 
 func newJournal(dir string, recycles bool) (*ours, error) {
 	j, err := journal.Open(disk.OS(dir), journal.Options{})
-	return &ours{j: j, recycles: recycles}, err
+	return &ours{j: j, recycles: recycles, stop: make(chan struct{}), stopped: make(chan struct{})}, err
 }
 
 func (o *ours) name() string {
@@ -230,6 +229,11 @@ func (o *ours) prepare(w workload) error {
 				return err
 			}
 		}
+		if o.recycles {
+			go o.trimmer()
+		} else {
+			close(o.stopped)
+		}
 		payload := make([]byte, 1<<20)
 		for n := int64(0); o.recycles && n < 3*keep; n += int64(len(payload)) {
 			if err := o.append(int(n>>20)%w.Streams, payload); err != nil {
@@ -237,7 +241,6 @@ func (o *ours) prepare(w workload) error {
 			}
 		}
 	}
-	o.trimming.Wait()
 	for o.j.Ready() < 1 {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -245,20 +248,35 @@ func (o *ours) prepare(w workload) error {
 }
 
 func (o *ours) append(stream int, payload []byte) error {
-	err := o.logs[stream].Append(context.Background(), &engine.Entry{
-		Header: engine.Header{Kind: engine.Batch, Count: 1, ContentType: "application/octet-stream"}, Payload: payload,
-	})
-	n := int64(len(payload))
-	if sum := o.bytes.Add(n); o.recycles && sum/(keep/4) != (sum-n)/(keep/4) {
-		o.trimming.Go(o.trim)
-	}
+	e := entries.Get().(*engine.Entry)
+	e.Header = engine.Header{Kind: engine.Batch, Count: 1, Time: weir.TimeOf(time.Now()), ContentType: "application/octet-stream"}
+	e.Payload = payload
+	err := o.logs[stream].Append(context.Background(), e)
+	entries.Put(e)
 	return err
+}
+
+var entries = sync.Pool{New: func() any { return new(engine.Entry) }}
+
+// trimmer trims as bytes come, in the journal that recycles.
+func (o *ours) trimmer() {
+	defer close(o.stopped)
+	last := uint64(0)
+	for {
+		select {
+		case <-o.stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if n := o.j.Stats().Bytes; n-last >= keep/4 {
+			last = n
+			o.trim()
+		}
+	}
 }
 
 // trim removes from every log what it held four passes ago.
 func (o *ours) trim() {
-	o.trims.Lock()
-	defer o.trims.Unlock()
 	var wg sync.WaitGroup
 	for part := range 64 {
 		wg.Go(func() {
@@ -273,7 +291,10 @@ func (o *ours) trim() {
 }
 
 func (o *ours) close() error {
-	o.trimming.Wait()
+	close(o.stop)
+	if o.logs != nil {
+		<-o.stopped
+	}
 	return o.j.Close()
 }
 
@@ -291,7 +312,7 @@ func (n *numbers) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
 }
 
 func (n *numbers) Admit(e *engine.Entry) bool {
-	e.Seq, e.Time = weir.Seq(n.seq.Add(1)), weir.TimeOf(time.Now())
+	e.Seq = weir.Seq(n.seq.Add(1))
 	return true
 }
 

@@ -118,7 +118,7 @@ func (c *committer) rotate() error {
 	}
 	c.group.seal = c.active
 	c.j.store.addSegment(next)
-	next.end, next.slots, next.count = dataStart, nil, 0
+	next.end, next.slots, next.count = dataStart, c.j.spareSlots(), 0
 	c.active, c.group.seg = next, next
 	c.manifest(c.group)
 	return nil

@@ -247,18 +247,19 @@ type slot struct {
 const slotKeyed = 0x80
 
 func appendSlot(b []byte, off uint32, r *record) []byte {
-	flags := byte(r.flags)
+	var s [slotSize]byte
+	binary.LittleEndian.PutUint32(s[0:], off)
+	binary.LittleEndian.PutUint32(s[4:], uint32(len(r.payload)))
+	binary.LittleEndian.PutUint16(s[8:], uint16(r.headLen()))
+	s[10], s[11] = byte(r.kind), byte(r.flags)
 	if r.key != "" {
-		flags |= slotKeyed
+		s[11] |= slotKeyed
 	}
-	b = binary.LittleEndian.AppendUint32(b, off)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.payload)))
-	b = binary.LittleEndian.AppendUint16(b, uint16(r.headLen()))
-	b = append(b, byte(r.kind), flags)
-	b = binary.LittleEndian.AppendUint32(b, r.count)
-	b = binary.LittleEndian.AppendUint64(b, r.log)
-	b = binary.LittleEndian.AppendUint64(b, r.seq)
-	return binary.LittleEndian.AppendUint64(b, uint64(r.time))
+	binary.LittleEndian.PutUint32(s[12:], r.count)
+	binary.LittleEndian.PutUint64(s[16:], r.log)
+	binary.LittleEndian.PutUint64(s[24:], r.seq)
+	binary.LittleEndian.PutUint64(s[32:], uint64(r.time))
+	return append(b, s[:]...)
 }
 
 func decodeSlot(b []byte) slot {

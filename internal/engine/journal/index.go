@@ -116,11 +116,11 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 
 // insert adds an item. One that has its sequence already is replaced and returned.
 func (x *index) insert(it item) (old item, replaced bool) {
-	n, i := x.search(it.seq)
-	if n == len(x.chunks) {
+	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
 		return item{}, false
 	}
+	n, i := x.search(it.seq)
 	c := x.chunks[n]
 	old = c.item(i)
 	replaced = old.seq == it.seq

@@ -49,6 +49,7 @@ type Journal struct {
 	commit  committer
 	write   writer
 	counts  counters
+	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
 
 	failure atomic.Pointer[error] // set once: the journal is read-only for good
 	closing atomic.Bool
@@ -166,4 +167,12 @@ func isShortage(err error) bool {
 		}
 	}
 	return false
+}
+
+// spareSlots is room for the index of a segment.
+func (j *Journal) spareSlots() []byte {
+	if b := j.slots.Swap(nil); b != nil {
+		return (*b)[:0]
+	}
+	return nil
 }

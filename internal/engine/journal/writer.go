@@ -98,9 +98,11 @@ func (w *writer) write(g *group) error {
 		return nil
 	}
 	if old := g.seal; old != nil {
+		slots := old.slots
 		if err := old.seal(w.j.size, w.next); err != nil {
 			return w.j.fail(err)
 		}
+		w.j.slots.Store(&slots)
 		w.j.reclaim.wake() // it may be sparse already
 	}
 	start := time.Now()
