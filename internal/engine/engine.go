@@ -105,10 +105,10 @@ type Kind uint8
 // The kinds of entries. Zero is not one.
 const (
 	Batch     Kind = 1 // a batch under its sequence
-	GapClosed Kind = 2 // what is missing from First to Seq will stay missing
+	GapClosed Kind = 2 // what is missing from First to Seq will stay missing; it has no payload
 )
 
-// Flags are set by the judge and handed back in headers.
+// Flags are set by the judge and handed back in headers. Only the low four bits are kept.
 type Flags uint8
 
 // Late marks a batch that was stored below the cursor of its time.
@@ -124,7 +124,7 @@ type Header struct {
 	Count       uint32 // events in the batch
 	Size        uint32 // bytes of payload
 	ContentType string // at most MaxContentType bytes
-	Key         string // idempotency key
+	Key         string // idempotency key, at most MaxKey bytes
 }
 
 // MaxContentType is the longest content type that a log keeps.

@@ -25,7 +25,7 @@ var appendCases = []kase{
 	}, manyOnOne},
 	{"appends on many logs", []string{
 		"Any number of appends may be in flight, also on one log; none holds up another for longer than a sync.",
-		"The engine calls it from one goroutine at a time per log.",
+		"The engine calls Admit for one entry at a time per log, and Commit for one group at a time, each in the log's order;",
 	}, manyOnMany},
 	{"a refusal is as durable as what it rests on", []string{
 		"or the judge refused it and everything admitted before it is durable: so a refusal (\"a duplicate of that one\") is as durable as what it rests on.",

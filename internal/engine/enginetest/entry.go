@@ -156,17 +156,20 @@ func everyField(s *store) {
 	headers := []engine.Header{
 		{Kind: engine.Batch, Seq: 0},
 		{Kind: engine.Batch, Seq: 1, Time: 1, Count: 1, Flags: engine.Late, ContentType: "a", Key: "b"},
-		{Kind: engine.Batch, Seq: 2, Time: 1_763_164_800_123, Count: 1000, Flags: math.MaxUint8},
+		{Kind: engine.Batch, Seq: 2, Time: 1_763_164_800_123, Count: 1000, Flags: 15},
 		{Kind: engine.Batch, Seq: 3, Count: math.MaxUint32, ContentType: strings.Repeat("x", engine.MaxContentType)},
 		{Kind: engine.Batch, Seq: 4, Key: strings.Repeat("k", weir.MaxIdempotencyKey)},
-		{Kind: engine.Batch, Seq: 5, Key: strings.Repeat("𝄞", weir.MaxIdempotencyKey), ContentType: "text/plain; charset=\"utf-8\""},
+		{Kind: engine.Batch, Seq: 5, Key: strings.Repeat("𝄞", engine.MaxKey/4), ContentType: "text/plain; charset=\"utf-8\""},
 		{Kind: engine.GapClosed, Seq: 8, First: 6, Time: 5},
 		{Kind: engine.Batch, Seq: 1 << 32, Key: "key 7", Time: 1 << 52},
 		{Kind: engine.Batch, Seq: weir.MaxSeq, Key: "\x00\n\"\\"},
 	}
 	var entries []engine.Entry
 	for i, h := range headers {
-		payload := []byte(content(weir.Seq(i)))
+		var payload []byte
+		if h.Kind == engine.Batch {
+			payload = []byte(content(weir.Seq(i)))
+		}
 		h.Size = uint32(len(payload))
 		entries = append(entries, engine.Entry{Header: h, Payload: payload})
 	}

@@ -19,7 +19,8 @@ type judge struct {
 	log     atomic.Pointer[engine.Log]                  // for Headers inside Commit
 	over    chan struct{}                               // closed by Dropped
 
-	busy atomic.Bool // a call is under way
+	// A call is under way. Admit and Commit may run beside each other, but neither beside itself.
+	admitting, committing atomic.Bool
 
 	mu        sync.Mutex
 	faults    []string
@@ -48,7 +49,7 @@ func counting(first weir.Seq) *judge {
 // enter marks the begin of a call and notes when it must not come. False means that another is under way: then nothing
 // more may be touched.
 func (j *judge) enter(call string) bool {
-	if !j.busy.CompareAndSwap(false, true) {
+	if !j.busy(call).CompareAndSwap(false, true) {
 		j.fault("%s while another call is under way", call)
 		return false
 	}
@@ -63,7 +64,14 @@ func (j *judge) enter(call string) bool {
 	return true
 }
 
-func (j *judge) leave() { j.busy.Store(false) }
+func (j *judge) leave(call string) { j.busy(call).Store(false) }
+
+func (j *judge) busy(call string) *atomic.Bool {
+	if call == "Commit" {
+		return &j.committing
+	}
+	return &j.admitting
+}
 
 func (j *judge) fault(format string, args ...any) {
 	j.mu.Lock()
@@ -82,7 +90,7 @@ func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	if !j.enter("Restore") {
 		return nil
 	}
-	defer j.leave()
+	defer j.leave("Restore")
 	j.mu.Lock()
 	j.restored, j.note = true, slices.Clone(note)
 	j.mu.Unlock()
@@ -103,7 +111,7 @@ func (j *judge) Admit(e *engine.Entry) bool {
 	if !j.enter("Admit") {
 		return false
 	}
-	defer j.leave()
+	defer j.leave("Admit")
 	ok := j.admit == nil || j.admit(e)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -117,14 +125,16 @@ func (j *judge) Admit(e *engine.Entry) bool {
 	return ok
 }
 
-// Commit notes that all that was admitted is durable.
-func (j *judge) Commit() {
+// Commit notes that n more of what was admitted are durable.
+func (j *judge) Commit(n int) {
 	if !j.enter("Commit") {
 		return
 	}
-	defer j.leave()
+	defer j.leave("Commit")
 	j.mu.Lock()
-	j.committed = len(j.admitted)
+	if j.committed += n; n < 1 || j.committed > len(j.admitted) {
+		j.faults = append(j.faults, fmt.Sprintf("judge: Commit(%d) makes %d of %d admitted", n, j.committed, len(j.admitted)))
+	}
 	j.mu.Unlock()
 	if j.commit != nil {
 		j.commit()
@@ -136,7 +146,7 @@ func (j *judge) Dropped() {
 	if !j.enter("Dropped") {
 		return
 	}
-	defer j.leave()
+	defer j.leave("Dropped")
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.dropped {
@@ -150,6 +160,13 @@ func (j *judge) order() []engine.Header {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.admitted)
+}
+
+// durable is how many of the admitted entries are.
+func (j *judge) durable() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.committed
 }
 
 // newest is the sequence that was admitted last.

@@ -62,7 +62,7 @@ func (o *documentOp) stage(g *group) {
 	if o.change == deleteDocument {
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), uint32(g.seg.number)
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: uint32(g.seg.number)}
-		o.deleted.at = extent{g.add(&r), int64(r.size())}
+		o.deleted.at = extent{g.add(&r), r.bytes()}
 		o.log = o.j.logOf(created)
 		o.log.doomed, o.judge = true, o.log.judge
 		g.setDocument(o.key, nil)
@@ -71,16 +71,17 @@ func (o *documentOp) stage(g *group) {
 	o.result = &document{Document: engine.Document{
 		Key: o.key, Value: o.value, Created: created, Revision: engine.Revision(r.seq),
 	}}
-	o.result.at = extent{g.add(&r), int64(r.size())}
+	o.result.at = extent{g.add(&r), r.bytes()}
 	g.setDocument(o.key, o.result)
 }
 
-func (o *documentOp) settle(*group) {
+func (o *documentOp) settle(g *group) {
 	switch {
 	case o.err != nil:
 	case o.change != deleteDocument:
 		o.j.store.put(o.result)
 	default:
+		g.commitNow(o.log) // of what came before it in this group
 		o.j.store.remove(o.old, o.deleted)
 		o.log.drop(o.judge)
 	}
@@ -97,7 +98,7 @@ func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	switch {
 	case o.key == "" || len(o.key) > engine.MaxKey:
 		return fmt.Errorf("document key of %d bytes: not 1 to %d", len(o.key), engine.MaxKey)
-	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.size/4:
+	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.size/2:
 		return fmt.Errorf("document %s: %d bytes are too many", o.key, len(o.value))
 	}
 	if err := ctx.Err(); err != nil {

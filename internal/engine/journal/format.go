@@ -91,6 +91,9 @@ func (r *record) headLen() int { return recordSize + len(r.contentType) + len(r.
 // size is the length of the record in the segment, padding included.
 func (r *record) size() int { return padded(r.headLen() + len(r.payload)) }
 
+// bytes is what the record takes in its segment, its slot in the index included.
+func (r *record) bytes() int64 { return int64(r.size() + slotSize) }
+
 // appendHead appends the record up to its payload, with the checksum of a segment.
 func (r *record) appendHead(b []byte, seed uint32) []byte {
 	at := len(b)

@@ -146,3 +146,20 @@ func (g *group) admit(l *log, e *engine.Entry) bool {
 	g.commits[l.commit].entries++
 	return true
 }
+
+// tell tells the judge, once.
+func (c *commit) tell() {
+	if c.entries > 0 {
+		c.judge.Commit(c.entries)
+		c.entries = 0
+	}
+}
+
+// commitNow tells the judge of one log before the others.
+func (g *group) commitNow(l *log) {
+	for i := range g.commits {
+		if g.commits[i].log == l {
+			g.commits[i].tell()
+		}
+	}
+}

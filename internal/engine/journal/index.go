@@ -28,8 +28,8 @@ type item struct {
 
 func (it *item) length() int { return int(it.head) + int(it.size) }
 
-// bytes is what the record takes in its segment.
-func (it *item) bytes() int64 { return int64(padded(it.length())) }
+// bytes is what the record takes in its segment, its slot in the index included.
+func (it *item) bytes() int64 { return int64(padded(it.length()) + slotSize) }
 
 // packed is an item in 24 bytes: sequence and time count from the chunk's base, the payload's size needs 24 bits.
 type packed struct {
@@ -37,15 +37,16 @@ type packed struct {
 	time    uint32
 	segment uint32
 	off     uint32
-	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), flags (1), keyed (1)
+	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), keyed (1), flags (4)
 	head    uint16
 }
 
 const (
 	sizeBits   = 24
 	kindShift  = 24
-	lateBit    = 1 << 26
-	keyedBit   = 1 << 27
+	keyedBit   = 1 << 26
+	flagShift  = 27
+	flagMask   = 0xf
 	maxPayload = 1<<sizeBits - 1
 )
 
@@ -67,10 +68,7 @@ func (c *chunk) pack(it item) (packed, bool) {
 		return packed{}, false
 	}
 	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.place.segment, off: it.place.off, head: it.head,
-		size: it.size | uint32(it.kind)<<kindShift}
-	if it.flags&engine.Late != 0 {
-		p.size |= lateBit
-	}
+		size: it.size | uint32(it.kind)<<kindShift | uint32(it.flags&flagMask)<<flagShift}
 	if it.keyed {
 		p.size |= keyedBit
 	}
@@ -80,10 +78,8 @@ func (c *chunk) pack(it item) (packed, bool) {
 func (c *chunk) item(i int) item {
 	p := c.items[i]
 	it := item{seq: c.seq + weir.Seq(p.seq), time: c.time + weir.Time(p.time), place: place{p.segment, p.off}, head: p.head,
-		size: p.size & maxPayload, kind: kind(p.size >> kindShift & 3), keyed: p.size&keyedBit != 0}
-	if p.size&lateBit != 0 {
-		it.flags = engine.Late
-	}
+		size: p.size & maxPayload, kind: kind(p.size >> kindShift & 3), keyed: p.size&keyedBit != 0,
+		flags: engine.Flags(p.size >> flagShift & flagMask)}
 	return it
 }
 

@@ -29,8 +29,6 @@ type log struct {
 	commit int      // where the group counts what is admitted
 	staged weir.Seq // low, as trims on their way will make it
 	doomed bool     // its document is deleted, or about to be
-
-	gone bool // of the writer alone: Judge.Dropped was called
 }
 
 // handle is an open log, as the engine's callers see it.
@@ -134,7 +132,6 @@ func (l *log) drop(judge engine.Judge) {
 	l.index, l.mark, l.note, l.dropped = index{}, extent{}, nil, true
 	l.mu.Unlock()
 	l.j.reclaim.forget(gone, mark)
-	l.gone = true
 	if judge != nil {
 		judge.Dropped()
 	}
@@ -196,7 +193,7 @@ func (h *handle) check(e *engine.Entry) error {
 	switch {
 	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
-	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/4:
+	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/2:
 		return fmt.Errorf("append to log %d: a payload of %d bytes is too large", h.id, len(e.Payload))
 	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey:
 		return fmt.Errorf("append to log %d: content type or key is too long", h.id)
@@ -306,7 +303,7 @@ func (o *trimOp) stage(g *group) {
 		kind: kindMark, log: uint64(o.l.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
 	}
 	c.next++
-	o.at = extent{g.add(&r), int64(r.size())}
+	o.at = extent{g.add(&r), r.bytes()}
 }
 
 func (o *trimOp) settle(g *group) {

@@ -148,6 +148,9 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, visit func(*engine.Ent
 			if ctx.Err() != nil {
 				return false
 			}
+			if h.trimmed(weir.Seq(r.seq)) {
+				return true
+			}
 			e = engine.Entry{Header: r.header()}
 			if r.kind == kindBatch {
 				e.Payload = r.payload
@@ -161,6 +164,13 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, visit func(*engine.Ent
 			return err
 		}
 	}
+}
+
+// trimmed tells whether an entry went away since it was looked up.
+func (l *log) trimmed(seq weir.Seq) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return seq < l.low
 }
 
 // ahead looks up the next entries, up to about so many bytes, and holds their segments.
@@ -261,6 +271,7 @@ func (l *log) headers(spots []spot, yield func(engine.Header) bool) (more bool, 
 				return false, err
 			}
 			h = r.header()
+			h.Count, h.ContentType = 0, "" // as for those that were not read
 		}
 		if !yield(h) {
 			return false, nil

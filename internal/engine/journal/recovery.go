@@ -225,7 +225,7 @@ func (r *recovery) apply(w *window, sl slot) error {
 	if err != nil {
 		return err
 	}
-	where := extent{at, int64(rec.size())}
+	where := extent{at, rec.bytes()}
 	switch next := &r.j.commit.next; sl.kind {
 	case kindMark:
 		if *next = max(*next, uint64(rec.time)+1); rec.time >= r.marks[rec.log] {

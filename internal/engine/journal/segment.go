@@ -29,7 +29,7 @@ type segment struct {
 	leaving bool   // of the committer: no manifest lists it any more
 
 	sealed atomic.Bool
-	used   int64 // bytes of groups, once it is sealed
+	used   int64 // bytes of groups and index, once it is sealed
 	stuck  bool  // of the reclaimer alone: damaged, left as it is
 }
 
@@ -84,7 +84,7 @@ func (s *segment) seal(size int64, nextGroup uint64) error {
 	if err := s.file.SyncData(); err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
 	}
-	s.slots, s.used = nil, s.end-dataStart
+	s.slots, s.used = nil, s.end-dataStart+int64(s.count)*slotSize
 	s.sealed.Store(true)
 	return nil
 }
@@ -117,7 +117,7 @@ func (s *segment) index(size int64) ([]byte, error) {
 		return nil, s.damage(f.index, "index", errChecksum)
 	}
 	if !s.sealed.Load() {
-		s.used = f.end - dataStart
+		s.used = f.end - dataStart + int64(f.slots)*slotSize
 	}
 	return b, nil
 }

@@ -212,7 +212,7 @@ func (s *store) move(r *record, from, to place) {
 	if !s.current(from, r) {
 		return
 	}
-	bytes := int64(r.size())
+	bytes := r.bytes()
 	s.segment(to.segment).live.Add(bytes)
 	switch r.kind {
 	case kindDocument:

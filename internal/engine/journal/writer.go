@@ -79,10 +79,8 @@ func (w *writer) commit(g *group) {
 	if g.live > 0 {
 		g.seg.live.Add(g.live)
 	}
-	for _, c := range g.commits {
-		if !c.log.gone {
-			c.judge.Commit(c.entries)
-		}
+	for i := range g.commits {
+		g.commits[i].tell()
 	}
 	w.settled <- g.ops
 	select {

@@ -122,7 +122,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	if found {
 		panic(fmt.Sprintf("memory: sequence %d was admitted twice", e.Seq))
 	}
-	h.judge.Commit()
+	h.judge.Commit(1)
 	return nil
 }
 

@@ -1,0 +1,144 @@
+package journal
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"weir"
+	"weir/internal/disk/faulty"
+)
+
+// script is a run that goes through everything a journal does: groups of one and of many, large and small records,
+// rotation, updates, trims, deletions, and what reclaiming makes of them. Errors end it.
+func script(w *world) error {
+	for _, step := range []func() error{
+		func() error { return w.create("a", "one") },
+		func() error { return w.create("b", "two") },
+		func() error { return w.many("a", 1, 20, 300) },
+		func() error { return w.update("b", "three") },
+		func() error { return w.append("b", 5, 9000) },
+		func() error { return w.append("b", 2, 0) },
+		func() error { return w.many("a", 21, 60, 900) },
+		func() error { return w.trim("a", 15, "low 15") },
+		func() error { return w.create("c", "four") },
+		func() error { return w.many("c", 1, 30, 2000) },
+		func() error { return w.remove("b") },
+		func() error { return w.create("b", "again") },
+		func() error { return w.append("b", 1, 100) },
+		func() error { return w.trim("c", 31, "all gone") },
+		func() error { return w.many("a", 61, 90, 1500) },
+		func() error { return w.trim("a", 70, "low 70") },
+		func() error { return w.append("c", 31, 10) },
+		func() error { return w.many("b", 2, 25, 1200) },
+		func() error { return w.remove("c") },
+		func() error { return w.append("b", 26, 40) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// many appends a range of sequences at once.
+func (w *world) many(key string, from, to weir.Seq, size int) error {
+	var wg sync.WaitGroup
+	errs := make(chan error, to-from+1)
+	for seq := from; seq <= to; seq++ {
+		wg.Go(func() { errs <- w.append(key, seq, size) })
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// image is a disk as it may look after a power cut, and what was known of it at that instant.
+type image struct {
+	at   string
+	fs   *faulty.FS
+	hist *history
+}
+
+// TestCrashAtEveryCall cuts the power before every write, sync, rename and removal of the script, in every way that
+// unsynced bytes can be lost. Whatever was acknowledged is there, nothing is there in part or twice, and the journal
+// opens without help, also when the power is cut again while it opens.
+func TestCrashAtEveryCall(t *testing.T) {
+	images := crashes(t, faulty.New(), newHistory(), func(w *world) error { return script(w) })
+	if len(images) < 400 {
+		t.Fatalf("only %d images", len(images))
+	}
+	nested := 0
+	for i, im := range images {
+		again := verifyImage(t, im, i%7 == 0)
+		for _, im := range again {
+			verifyImage(t, im, false)
+		}
+		nested += len(again)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d crashes, %d while opening after one", len(images), nested)
+}
+
+// crashes runs f on a journal and returns images from before each call that changes the disk.
+func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
+	t.Helper()
+	var mu sync.Mutex
+	var images []image
+	rng := rand.New(rand.NewPCG(7, 7))
+	fs.OnCall(func(c faulty.Call) error {
+		switch c.Kind {
+		case faulty.Read, faulty.Open, faulty.List, faulty.Lock:
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		hist := h.copy()
+		for _, loss := range faulty.Losses {
+			images = append(images, image{fmt.Sprintf("%v %d of %s, %v", c.Kind, c.N, c.Name, loss), fs.Crash(loss, rng), hist})
+		}
+		return nil
+	})
+	w, err := openWorld(fs, h)
+	if err == nil {
+		err = f(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	fs.OnCall(nil)
+	return images
+}
+
+// verifyImage opens an image and holds it against its history; with again it cuts the power while opening, and while
+// what is opened goes on.
+func verifyImage(t *testing.T, im image, again bool) (images []image) {
+	t.Helper()
+	if again {
+		h := im.hist.copy()
+		fs := im.fs.Crash(faulty.LoseNothing, nil)
+		images = crashes(t, fs, h, func(w *world) error { return w.create("z", "after") })
+		for i := range images {
+			images[i].at = im.at + ", then " + images[i].at
+		}
+	}
+	j, err := Open(im.fs, small)
+	if err != nil {
+		t.Errorf("%s: %v", im.at, err)
+		return nil
+	}
+	defer j.Close()
+	if err := im.hist.verify(j); err != nil {
+		t.Errorf("%s: %v", im.at, err)
+	}
+	return images
+}

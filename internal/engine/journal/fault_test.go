@@ -1,0 +1,309 @@
+package journal
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// TestEveryCallFails fails the k-th call of each kind, for every k. Nothing is acknowledged that a power cut could
+// still take, a journal whose write or sync failed takes nothing more, and what is left opens and is whole.
+func TestEveryCallFails(t *testing.T) {
+	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read} {
+		points := 0
+		for k := 1; failOne(t, kind, k); k++ {
+			points++
+			if t.Failed() {
+				return
+			}
+		}
+		t.Logf("%v: %d points", kind, points)
+	}
+}
+
+// failOne runs the script with one failing call; false when the script has fewer calls of that kind.
+func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
+	fs, h := faulty.New(), newHistory()
+	fs.FailCall(kind, k, syscall.EIO)
+	w, err := openWorld(fs, h)
+	if err == nil {
+		err = script(w)
+		if !allowed(err) && !errors.Is(err, syscall.EIO) {
+			t.Errorf("%v %d: %v", kind, k, err)
+		}
+		if status := w.j.Status(); errors.Is(err, engine.ErrReadOnly) {
+			if status.State != engine.ReadOnly || status.Reason == nil {
+				t.Errorf("%v %d: status %v after %v", kind, k, status, err)
+			}
+			if err := w.create("late", "x"); !errors.Is(err, engine.ErrReadOnly) {
+				t.Errorf("%v %d: a change after the failure: %v", kind, k, err)
+			}
+		}
+		w.j.Close()
+	}
+	fired = fs.Calls(kind) >= k
+	for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+		after := fs.Crash(loss, nil)
+		j, err := Open(after, small)
+		if err != nil {
+			t.Errorf("%v %d, %v: %v", kind, k, loss, err)
+			continue
+		}
+		if err := h.verify(j); err != nil {
+			t.Errorf("%v %d, %v: %v", kind, k, loss, err)
+		}
+		j.Close()
+	}
+	return fired
+}
+
+// TestBitFlips flips bits all over a journal. Each is reported, or changes nothing: no wrong byte is served, and no
+// acknowledged entry is missing without a word.
+func TestBitFlips(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err == nil {
+		err = script(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	files := fs.Files()
+	delete(files, lockFile)
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	rng := rand.New(rand.NewPCG(3, 5))
+	reported, harmless := 0, 0
+	for n := range 4000 {
+		name := names[n%len(names)]
+		content := files[name]
+		off := rng.Int64N(int64(len(content)))
+		if used := len(strings.TrimRight(string(content), "\x00")); n%4 > 0 && used > 0 { // mostly where something is
+			off = rng.Int64N(int64(used))
+		}
+		after := fs.Crash(faulty.LoseNothing, nil)
+		after.Flip(name, off, uint(rng.IntN(8)))
+		switch err := openAndVerify(after, h); {
+		case err == nil:
+			harmless++
+		case errors.Is(err, engine.ErrDamaged), errors.Is(err, ErrForeign) && name == formatFile, errors.Is(err, ErrNewer) && name == formatFile:
+			reported++
+		default:
+			t.Fatalf("a flipped bit at %d of %s: %v", off, name, err)
+		}
+	}
+	t.Logf("%d reported, %d without effect", reported, harmless)
+	if reported < 1000 {
+		t.Errorf("only %d flips were reported", reported)
+	}
+}
+
+func openAndVerify(fs *faulty.FS, h *history) error {
+	j, err := Open(fs, small)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	return h.verify(j)
+}
+
+// TestNewestRecordDamaged damages the last record of a journal that was not closed: once it has been calm for a moment,
+// even that does not pass for a write that was cut short.
+func TestNewestRecordDamaged(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	marked := make(chan struct{}, 10)
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Write && c.Off == watermarkOffset {
+			marked <- struct{}{}
+		}
+		return nil
+	})
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.j.Close()
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.many("a", 1, 5, 100); err != nil {
+		t.Fatal(err)
+	}
+	<-marked
+	end := w.j.write.synced
+	for off := end - 100; off < end-8; off++ {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		after.Flip(segmentName(1), off, 3)
+		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
+			t.Fatalf("a flipped bit at %d of %d: %v", off, end, err)
+		}
+	}
+}
+
+// TestLostSegment takes a whole file away.
+func TestLostSegment(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err == nil {
+		err = script(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := w.j.store.allSegments()
+	w.j.Close()
+	for _, s := range numbers[:len(numbers)-1] {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		if err := after.Remove(s.name); err != nil {
+			t.Fatal(err)
+		}
+		var damage *DamageError
+		if _, err := Open(after, small); !errors.As(err, &damage) || damage.File != s.name {
+			t.Errorf("without %s: %v", s.name, err)
+		}
+	}
+}
+
+// TestFullDisk fills the disk. Appends are refused, reads and deletions go on, and appends are taken again when there
+// is space, without a restart.
+func TestFullDisk(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	fs.Capacity(5 * small.SegmentSize)
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if err := w.create(key, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seq := weir.Seq(1)
+	for ; err == nil; seq++ {
+		err = w.append("a", seq, 4000)
+	}
+	if !errors.Is(err, engine.ErrFull) || !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("on a full disk: %v", err)
+	}
+	if s := w.j.Status(); s.State != engine.Full || s.Reason == nil {
+		t.Errorf("status %v", s)
+	}
+	if err := w.create("c", strings.Repeat("x", 4000)); !errors.Is(err, engine.ErrFull) {
+		t.Errorf("create on a full disk: %v", err)
+	}
+	if _, err := w.logs["a"].Read(background, 1); err != nil {
+		t.Errorf("read on a full disk: %v", err)
+	}
+	if err := w.update("b", "revoked"); err != nil {
+		t.Errorf("update on a full disk: %v", err)
+	}
+	if err := w.trim("a", seq-3, "most is gone"); err != nil {
+		t.Errorf("trim on a full disk: %v", err)
+	}
+	// The dead segments are used again, without any more space.
+	for i := weir.Seq(0); i < 20; {
+		switch err := w.append("a", seq+i, 4000); {
+		case err == nil:
+			i++
+		case !errors.Is(err, engine.ErrFull):
+			t.Fatal(err)
+		}
+	}
+	if s := w.j.Status(); s.State != engine.Ready {
+		t.Errorf("status %v after space came back", s)
+	}
+	if err := w.remove("b"); err != nil {
+		t.Error(err)
+	}
+	w.j.Close()
+	for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+		if err := openAndVerify(fs.Crash(loss, nil), h); err != nil {
+			t.Error(loss, err)
+		}
+	}
+}
+
+// TestRefusedDirectories opens what must not be opened: each gets its own error, and nothing is changed.
+func TestRefusedDirectories(t *testing.T) {
+	good := faulty.New()
+	w, err := openWorld(good, newHistory())
+	if err == nil {
+		err = script(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	write := func(fs *faulty.FS, name, content string) {
+		fs.Remove(name)
+		f, err := fs.Create(name)
+		if err == nil {
+			err = f.WriteAt(0, []byte(content))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	for _, c := range []struct {
+		name string
+		make func() *faulty.FS
+		want error
+		says string
+	}{
+		{"foreign", func() *faulty.FS { fs := faulty.New(); write(fs, "photo.jpg", "x"); return fs }, ErrForeign, "photo.jpg"},
+		{"foreign format", func() *faulty.FS { fs := faulty.New(); write(fs, formatFile, "something else\n"); return fs }, ErrForeign, "something else"},
+		{"newer", func() *faulty.FS {
+			fs := good.Crash(faulty.LoseNothing, nil)
+			write(fs, formatFile, "weir journal 2\nwhatever\n")
+			return fs
+		}, ErrNewer, "format 2"},
+		{"locked", func() *faulty.FS {
+			fs := good.Crash(faulty.LoseNothing, nil)
+			if _, err := fs.Lock(lockFile); err != nil {
+				t.Fatal(err)
+			}
+			return fs
+		}, disk.ErrLocked, "in use"},
+		{"unwritable", func() *faulty.FS {
+			fs := good.Crash(faulty.LoseNothing, nil)
+			fs.OnCall(func(c faulty.Call) error {
+				if c.Kind != faulty.Read && c.Kind != faulty.List {
+					return syscall.EACCES
+				}
+				return nil
+			})
+			return fs
+		}, syscall.EACCES, "permission denied"},
+		{"damaged", func() *faulty.FS {
+			fs := good.Crash(faulty.LoseNothing, nil)
+			fs.Flip(w.j.store.allSegments()[0].name, 8, 0)
+			return fs
+		}, engine.ErrDamaged, "segment header"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fs := c.make()
+			before := fs.Files()
+			_, err := Open(fs, small)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v", err)
+			}
+			if !reflect.DeepEqual(before, fs.Files()) {
+				t.Error("the directory was changed")
+			}
+		})
+	}
+}

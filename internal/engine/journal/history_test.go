@@ -1,0 +1,238 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/engine"
+)
+
+// small is what the fault tests run on: segments that fill, rotate and are reclaimed within a short script.
+var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40}
+
+// history is what a test did to a journal and what it was told: the truth that an opened journal is held against.
+// What was acknowledged must be there; what was asked for and not acknowledged may be, whole; nothing else.
+type history struct {
+	mu   sync.Mutex
+	docs map[string]*docHistory
+}
+
+type docHistory struct {
+	acked   *string          // value that was acknowledged last; nil: deleted (acknowledged)
+	maybe   map[string]bool  // values that may be there instead
+	gone    bool             // a deletion is on its way, unacknowledged
+	entries map[weir.Seq]int // acknowledged: generation of the payload
+	open    map[weir.Seq]int // asked for
+	low     weir.Seq         // acknowledged
+	lowMay  weir.Seq         // asked for
+	note    string
+	notes   map[string]bool
+}
+
+func newHistory() *history { return &history{docs: map[string]*docHistory{}} }
+
+// copy is the history as it is now.
+func (h *history) copy() *history {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := newHistory()
+	for k, d := range h.docs {
+		n := *d
+		n.maybe, n.entries, n.open, n.notes = maps.Clone(d.maybe), maps.Clone(d.entries), maps.Clone(d.open), maps.Clone(d.notes)
+		c.docs[k] = &n
+	}
+	return c
+}
+
+func (h *history) doc(key string) *docHistory {
+	d := h.docs[key]
+	if d == nil {
+		d = &docHistory{maybe: map[string]bool{}, entries: map[weir.Seq]int{}, open: map[weir.Seq]int{}, notes: map[string]bool{}}
+		h.docs[key] = d
+	}
+	return d
+}
+
+func (h *history) with(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// payload of an entry tells what it is, so that a mix-up shows.
+func payloadOf(key string, seq weir.Seq, size int) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte(key+"/"), uint64(seq))
+	rng := rand.New(rand.NewPCG(uint64(seq), uint64(len(key))))
+	for len(b) < size {
+		b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
+	}
+	return b[:max(size, len(key)+9)]
+}
+
+// fixed is a judge that takes every entry as it is proposed.
+type fixed struct{ restored []engine.Header }
+
+func (f *fixed) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+	f.restored = slices.Collect(entries)
+	return nil
+}
+func (f *fixed) Admit(*engine.Entry) bool { return true }
+func (f *fixed) Commit(int)               {}
+func (f *fixed) Dropped()                 {}
+
+// world drives a journal and keeps the history.
+type world struct {
+	j    *Journal
+	h    *history
+	logs map[string]engine.Log
+}
+
+func openWorld(fs disk.FS, h *history) (*world, error) {
+	j, err := Open(fs, small)
+	if err != nil {
+		return nil, err
+	}
+	return &world{j: j, h: h, logs: map[string]engine.Log{}}, nil
+}
+
+var background = context.Background()
+
+func (w *world) create(key, value string) error {
+	w.h.with(func() { w.h.doc(key).maybe[value] = true })
+	d, err := w.j.Create(background, key, []byte(value))
+	if err != nil {
+		return err
+	}
+	w.h.with(func() { d := w.h.doc(key); d.acked = &value; clear(d.maybe) })
+	w.logs[key], err = w.j.Open(background, d.Created, &fixed{})
+	return err
+}
+
+func (w *world) update(key, value string) error {
+	old, err := w.j.Get(background, key)
+	if err != nil {
+		return err
+	}
+	w.h.with(func() { w.h.doc(key).maybe[value] = true })
+	if _, err = w.j.Update(background, key, []byte(value), old.Revision); err == nil {
+		w.h.with(func() { d := w.h.doc(key); d.acked = &value; clear(d.maybe) })
+	}
+	return err
+}
+
+func (w *world) remove(key string) error {
+	w.h.with(func() { w.h.doc(key).gone = true })
+	err := w.j.Delete(background, key, 0)
+	if err == nil {
+		w.h.with(func() { delete(w.h.docs, key) })
+		delete(w.logs, key)
+	}
+	return err
+}
+
+func (w *world) append(key string, seq weir.Seq, size int) error {
+	w.h.with(func() { w.h.doc(key).open[seq] = size })
+	e := &engine.Entry{Payload: payloadOf(key, seq, size), Header: engine.Header{
+		Kind: engine.Batch, Seq: seq, Time: weir.Time(seq), Count: uint32(seq), Key: fmt.Sprintf("%.*s", int(seq%3), "ab"),
+	}}
+	err := w.logs[key].Append(background, e)
+	if err == nil {
+		w.h.with(func() { w.h.doc(key).entries[seq] = size })
+	}
+	return err
+}
+
+func (w *world) trim(key string, low weir.Seq, note string) error {
+	w.h.with(func() { d := w.h.doc(key); d.lowMay = max(d.lowMay, low); d.notes[note] = true })
+	err := w.logs[key].Trim(background, low, []byte(note))
+	if err == nil {
+		w.h.with(func() { d := w.h.doc(key); d.low = max(d.low, low); d.note = note; clear(d.notes) })
+	}
+	return err
+}
+
+// verify holds an opened journal against a history.
+func (h *history) verify(j *Journal) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	docs, err := j.List(background, "", "", 1<<30)
+	if err != nil {
+		return err
+	}
+	found := map[string]engine.Document{}
+	for _, d := range docs {
+		found[d.Key] = d
+		if h.docs[d.Key] == nil {
+			return fmt.Errorf("document %s came back", d.Key)
+		}
+	}
+	for key, d := range h.docs {
+		got, ok := found[key]
+		if !ok {
+			if d.acked != nil && !d.gone {
+				return fmt.Errorf("document %s is lost", key)
+			}
+			continue
+		}
+		if v := string(got.Value); (d.acked == nil || *d.acked != v) && !d.maybe[v] {
+			return fmt.Errorf("document %s is %.20q", key, v)
+		}
+		if err := d.verify(j, key, got); err != nil {
+			return fmt.Errorf("log of %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
+	judge := &fixed{}
+	l, err := j.Open(background, doc.Created, judge)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	seen := map[weir.Seq]bool{}
+	err = l.Scan(background, 0, func(e *engine.Entry) bool {
+		size, ok := d.open[e.Seq]
+		if !ok || seen[e.Seq] || !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)) || e.Time != weir.Time(e.Seq) || e.Count != uint32(e.Seq) {
+			err = fmt.Errorf("entry %d is not what was appended (asked for: %t, seen before: %t)", e.Seq, ok, seen[e.Seq])
+			return false
+		}
+		if e.Seq < d.low {
+			err = fmt.Errorf("entry %d was trimmed, low is %d", e.Seq, d.low)
+			return false
+		}
+		seen[e.Seq] = true
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for seq := range d.entries {
+		if !seen[seq] && seq >= d.lowMay {
+			return fmt.Errorf("acknowledged entry %d is lost", seq)
+		}
+	}
+	if len(judge.restored) != len(seen) {
+		return fmt.Errorf("restored %d entries, scanned %d", len(judge.restored), len(seen))
+	}
+	if note := string(l.(*handle).note); note != d.note && !d.notes[note] {
+		return fmt.Errorf("note %q, not %q", note, d.note)
+	}
+	return nil
+}
+
+// allowed are the errors that a journal whose disk failed may give.
+func allowed(err error) bool {
+	return err == nil || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrClosed)
+}

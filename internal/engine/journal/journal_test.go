@@ -1,0 +1,60 @@
+package journal
+
+import (
+	"testing"
+
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
+)
+
+// TestPromise holds the journal against the promise of engines, on real files and on a disk that loses what was not
+// synced.
+func TestPromise(t *testing.T) {
+	t.Run("files", func(t *testing.T) {
+		enginetest.Run(t, func(t *testing.T) enginetest.Fixture {
+			fs := disk.OS(t.TempDir())
+			return fixture(func() disk.FS { return fs }, nil)
+		})
+	})
+	for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+		t.Run(loss.String(), func(t *testing.T) {
+			enginetest.Run(t, func(t *testing.T) enginetest.Fixture {
+				fs := faulty.New()
+				return fixture(func() disk.FS { return fs }, func() { fs = fs.Crash(loss, nil) })
+			})
+		})
+	}
+}
+
+// fixture opens journals with small segments, so that the suite rotates and reclaims.
+func fixture(fs func() disk.FS, crash func()) enginetest.Fixture {
+	open := func(t *testing.T) engine.Engine {
+		t.Helper()
+		j, err := Open(fs(), Options{SegmentSize: 17 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	f := enginetest.Fixture{
+		Open: open,
+		Reopen: func(t *testing.T, e engine.Engine) engine.Engine {
+			t.Helper()
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return open(t)
+		},
+	}
+	if crash != nil {
+		f.Crash = func(t *testing.T, e engine.Engine) engine.Engine {
+			t.Helper()
+			crash()
+			e.Close()
+			return open(t)
+		}
+	}
+	return f
+}
