@@ -307,3 +307,30 @@ func TestRefusedDirectories(t *testing.T) {
 		})
 	}
 }
+
+// TestOlderRecordDamaged damages a group that others follow, in a journal that crashed before it was calm.
+func TestOlderRecordDamaged(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.j.Close()
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for seq := weir.Seq(1); seq <= 20; seq++ {
+		if err := w.append("a", seq, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crashed := fs.Crash(faulty.LoseAll, nil)
+	for _, it := range []weir.Seq{1, 7, 19} {
+		place, _ := w.logs["a"].(*handle).index.find(it)
+		after := crashed.Crash(faulty.LoseNothing, nil)
+		after.Flip(segmentName(1), int64(place.place.off)+60, 1)
+		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
+			t.Errorf("entry %d of 20 damaged: %v", it, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,4 +74,99 @@ func (h *history) verifyOpen(w *world) error {
 		l.Close()
 	}
 	return h.verify(w.j)
+}
+
+// TestTombstoneOutlivesItsSegment deletes a document whose old state stays in a segment that is never reclaimed, and
+// then reclaims the segment that says so. The document does not come back.
+func TestTombstoneOutlivesItsSegment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := faulty.New(), newHistory()
+		w, err := openWorld(fs, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := []error{w.create("gone", "x"), w.create("kept", "x"), w.create("temp", "x")}
+		steps = append(steps, w.many("kept", 1, 50, 1000), w.many("temp", 1, 40, 1000)) // kept fills the first segment
+		steps = append(steps, w.remove("gone"), w.many("temp", 41, 200, 1000), w.trim("temp", 200, ""))
+		for i, err := range steps {
+			if err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		born := w.j.store.deleted["gone"].birth
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.j.store.segment(1) == nil || w.j.store.segment(born) != nil {
+			t.Fatalf("segment 1 is to stay and segment %d to go", born)
+		}
+		w.j.Close()
+		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCopyOvertaken lets a trim, an update and a deletion overtake the copies that reclaiming makes of what they give
+// up, in the same group. The copies count for nothing, in memory and after a restart.
+func TestCopyOvertaken(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if err := w.create(key, "old"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.many(key, 1, 10, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := w.j.store.segment(1)
+	all := w.j.reclaim.newCopy()
+	for slots := s.slots; len(slots) > 0; slots = slots[slotSize:] {
+		c, err := w.j.reclaim.load(s, decodeSlot(slots))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c != nil {
+			all.copies = append(all.copies, *c)
+			all.size += c.record.size()
+		}
+	}
+	if len(all.copies) != 33 {
+		t.Fatalf("%d records", len(all.copies))
+	}
+	slices.Reverse(all.copies) // so that nothing puts right what an overtaken copy puts wrong
+	old, err := w.j.Get(background, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trim := &trimOp{l: w.logs["a"].(*handle).log, low: 8, note: []byte("n"), done: make(chan error, 1)}
+	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
+	remove := &documentOp{j: w.j, change: deleteDocument, key: "c", done: make(chan error, 1)}
+	q := &w.j.queue
+	q.mu.Lock()
+	q.ops = append(q.ops, trim, update, remove, all)
+	q.mu.Unlock()
+	q.wake()
+	for _, done := range []chan error{trim.done, update.done, remove.done, all.done} {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	value := "new"
+	h.with(func() {
+		h.doc("a").low, h.doc("a").lowMay, h.doc("a").note = 8, 8, "n"
+		h.doc("b").acked = &value
+		delete(h.docs, "c")
+	})
+	delete(w.logs, "c")
+	if err := h.verifyOpen(w); err != nil {
+		t.Error(err)
+	}
+	w.j.Close()
+	if err := openAndVerify(fs, h); err != nil {
+		t.Error(err)
+	}
 }
