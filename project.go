@@ -1,0 +1,11 @@
+package weir
+
+// ProjectID names a project: 22 base62 characters.
+type ProjectID string
+
+// Project is the owner of streams and keys (D21).
+type Project struct {
+	ID        ProjectID `json:"id"`
+	Name      string    `json:"name"`
+	CreatedAt Time      `json:"created_at"`
+}
