@@ -105,9 +105,21 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 
 // Subscribe begins a subscription at from. It takes the wake-up before it looks, so that nothing falls between.
 // Overloaded or StreamNotFound when it cannot; end it with Close.
-func (s *Stream) Subscribe(ctx context.Context, from stream.From) (*Subscription, error) {
+func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error) {
 	return nil, errTodo
 }
+
+// From is where a subscription starts (D15): Head, Oldest or After(n).
+type From = stream.From
+
+// The starts that are not a sequence.
+var (
+	Head   = stream.Head
+	Oldest = stream.Oldest
+)
+
+// After is above sequence n, which may lie in the future.
+func After(n weir.Seq) From { return stream.After(n) }
 
 // Subscription is a cursor and a wake-up.
 type Subscription struct{}
