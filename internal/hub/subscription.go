@@ -55,11 +55,12 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 		return nil, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.dropped {
-		f.release()
+		f.mu.Unlock()
+		f.release() // takes the stream's lock, which comes before the feed's
 		return nil, notFound(s.ID)
 	}
+	defer f.mu.Unlock()
 	f.evict(s.hub.now())
 	f.tail.join(f)
 	return &Subscription{f: f, next: f.state.Resolve(from)}, nil
