@@ -118,6 +118,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			f.mu.Unlock()
 			return Event{Gap: &Gap{step.First, step.Last}}, nil
 		}
+		s.next = step.First              // above a 0 that was never stored
 		frames, err := s.read(ctx, step) // unlocks
 		if err != nil || len(frames) > 0 {
 			return Event{Frames: frames}, err
