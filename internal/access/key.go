@@ -1,0 +1,292 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// Kind says which limits a key has.
+type Kind string
+
+// The kinds of keys.
+const (
+	Live Kind = "live"
+	Test Kind = "test"
+)
+
+// Permission is something that a key may do (D20).
+type Permission string
+
+// The permissions.
+const (
+	Read    Permission = "read"
+	Publish Permission = "publish"
+	Manage  Permission = "manage" // create and delete streams
+)
+
+var allPermissions = []Permission{Read, Publish, Manage}
+
+// maxStreams bounds the list of a confined key, since the whole record is written again whenever its use is noted.
+const maxStreams = 1000
+
+// Key is the record of a key (D21), without the key. Nobody writes into its slices or through its pointers.
+type Key struct {
+	ID          string          `json:"id"`
+	Project     weir.ProjectID  `json:"project"`
+	Kind        Kind            `json:"kind"`
+	Name        string          `json:"name"`
+	Masked      string          `json:"masked"` // first 12 and last 4 characters
+	Permissions []Permission    `json:"permissions"`
+	Streams     []weir.StreamID `json:"streams"` // empty: the whole project
+	CreatedAt   weir.Time       `json:"created_at"`
+	LastUsedAt  *weir.Time      `json:"last_used_at"` // null: never
+	RevokedAt   *weir.Time      `json:"revoked_at"`   // null: it is valid
+}
+
+// KeySpec is what a new key is made of.
+type KeySpec struct {
+	Project     weir.ProjectID
+	Kind        Kind            // ImportKey takes it from the key
+	Name        string          // at most 128 code points; may be empty
+	Permissions []Permission    // empty: all three
+	Streams     []weir.StreamID // empty: the whole project
+}
+
+// CreateKey makes a key. It is durable when the call returns, and the secret is in no other place. InvalidRequest when
+// the specification does not make sense.
+func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) {
+	if s.Kind != Live && s.Kind != Test {
+		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "the kind of a key is %s or %s, not %q", Live, Test, s.Kind)
+	}
+	secret := newSecret(s.Kind)
+	key, _, err := a.makeKey(ctx, s, secret.Reveal())
+	if err != nil {
+		return Key{}, Secret{}, err
+	}
+	return key, secret, nil
+}
+
+// ImportKey makes a record for a key that exists elsewhere, such as in the configuration of a container. When there is
+// one already it is returned as it is: a revoked key stays revoked and a scope stays what it was. A key of another
+// project, the demo key, or one that does not match the pattern is an InvalidRequest.
+func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
+	kind, ok := kindOf(secret)
+	if !ok {
+		return Key{}, weir.Errorf(weir.InvalidRequest, "a key is %s or %s and 32 lower case hexadecimal digits", livePrefix, testPrefix)
+	}
+	if secret == DemoKey {
+		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in and belongs to no other project")
+	}
+	s.Kind = kind
+	key, _, err := a.makeKey(ctx, s, secret)
+	if err == nil && key.Project != s.Project {
+		err = weir.Errorf(weir.InvalidRequest, "the key %s belongs to another project already", key.Masked)
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	return key, nil
+}
+
+// makeKey creates the record of a secret, or finds the one that there is.
+func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (k Key, made bool, err error) {
+	if err := a.checkSpec(ctx, s); err != nil {
+		return k, false, err
+	}
+	k = Key{
+		ID:          string(weir.NewStreamID()),
+		Project:     s.Project,
+		Kind:        s.Kind,
+		Name:        s.Name,
+		Masked:      masked(secret),
+		Permissions: allPermissions,
+		Streams:     slices.Compact(slices.Sorted(slices.Values(s.Streams))),
+		CreatedAt:   weir.TimeOf(a.now()),
+	}
+	if len(s.Permissions) > 0 {
+		k.Permissions = slices.DeleteFunc(slices.Clone(allPermissions), func(p Permission) bool {
+			return !slices.Contains(s.Permissions, p)
+		})
+	}
+	if k.Streams == nil {
+		k.Streams = []weir.StreamID{} // [] and not null in JSON
+	}
+	value, err := json.Marshal(k)
+	if err != nil {
+		return k, false, err
+	}
+	d := digestOf(secret)
+	name := documentOf(d)
+	doc, err := a.docs.Create(ctx, name, value)
+	made = err == nil
+	if errors.Is(err, engine.ErrExists) {
+		doc, err = a.docs.Get(ctx, name)
+	}
+	if err != nil {
+		return Key{}, false, refused("create a key", err)
+	}
+	e, err := a.adoptKey(doc)
+	if err != nil {
+		return Key{}, false, refused("read "+name, err)
+	}
+	return a.recordOf(e), made, nil
+}
+
+func documentOf(d digest) string { return keyPrefix + hex.EncodeToString(d[:]) }
+
+// checkSpec refuses what a key cannot be.
+func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
+	if err := checkName("key", s.Name, 0); err != nil {
+		return err
+	}
+	for _, p := range s.Permissions {
+		if !slices.Contains(allPermissions, p) {
+			return weir.Errorf(weir.InvalidRequest, "the permissions of a key are out of read, publish and manage, not %q", p)
+		}
+	}
+	if len(s.Streams) > maxStreams {
+		return weir.Errorf(weir.InvalidRequest, "a key can be confined to %d streams at most, not %d", maxStreams, len(s.Streams))
+	}
+	for _, id := range s.Streams {
+		if !weir.IsID(string(id)) {
+			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", id)
+		}
+	}
+	if s.Project == DemoProject {
+		return weir.Errorf(weir.InvalidRequest, "the demo project has its built-in key only")
+	}
+	_, ok := a.Project(s.Project)
+	if !ok { // it may have been made by another node a moment ago
+		if err := a.Refresh(ctx); err != nil {
+			return err
+		}
+		_, ok = a.Project(s.Project)
+	}
+	if !ok {
+		return weir.Errorf(weir.InvalidRequest, "there is no project %q", s.Project)
+	}
+	return nil
+}
+
+// Keys lists the keys of a project (of all when project is empty), oldest first, revoked ones too.
+func (a *Access) Keys(project weir.ProjectID) []Key {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	list := []Key{}
+	for _, e := range a.keys {
+		if project == "" || e.record.Project == project {
+			list = append(list, e.current())
+		}
+	}
+	slices.SortFunc(list, func(k, l Key) int {
+		return cmp.Or(cmp.Compare(k.CreatedAt, l.CreatedAt), cmp.Compare(k.ID, l.ID))
+	})
+	return list
+}
+
+// Key finds a key by its id.
+func (a *Access) Key(id string) (Key, bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if e := a.keys[id]; e != nil {
+		return e.current(), true
+	}
+	return Key{}, false
+}
+
+func (a *Access) recordOf(e *entry) Key {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return e.current()
+}
+
+// current is the record with the last use as of now, which may not be stored yet. The lock is held.
+func (e *entry) current() Key {
+	k := e.record
+	if used := e.grant.lastUsed(); used != 0 {
+		k.LastUsedAt = &used
+	}
+	return k
+}
+
+// Revoke ends a key for good. When it returns the revocation is durable, Authenticate refuses the key, and its grants
+// are ended (D18). Revoking a revoked key changes nothing. NotFound when there is no such key.
+func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
+	if id == DemoKeyID {
+		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in: switch the demo off instead")
+	}
+	e := a.find(id)
+	if e == nil { // it may have been made by another node a moment ago
+		if err := a.Refresh(ctx); err != nil {
+			return Key{}, err
+		}
+		e = a.find(id)
+	}
+	if e == nil {
+		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", id)
+	}
+	now := weir.TimeOf(a.now())
+	err := a.update(ctx, e, func(k *Key) bool {
+		if k.RevokedAt != nil {
+			return false
+		}
+		k.RevokedAt = &now
+		return true
+	})
+	if errors.Is(err, engine.ErrNotFound) {
+		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q any more", id)
+	}
+	if err != nil {
+		return Key{}, refused("revoke key "+id, err)
+	}
+	return a.recordOf(e), nil
+}
+
+func (a *Access) find(id string) *entry {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.keys[id]
+}
+
+// update changes the stored record of a key, and memory after it. Change is asked again whenever somebody else was
+// faster, and returns false when there is nothing to change.
+func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) error {
+	name := documentOf(e.digest)
+	for {
+		a.mu.RLock()
+		record, revision := e.current(), e.revision
+		a.mu.RUnlock()
+		if !change(&record) {
+			return nil
+		}
+		value, err := json.Marshal(record)
+		if err != nil {
+			return err
+		}
+		doc, err := a.docs.Update(ctx, name, value, revision)
+		if errors.Is(err, engine.ErrConflict) {
+			doc, err = a.docs.Get(ctx, name)
+			if err == nil {
+				if _, err = a.adoptKey(doc); err == nil {
+					continue
+				}
+			}
+		}
+		if errors.Is(err, engine.ErrNotFound) {
+			a.forget(e.digest)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		_, err = a.adoptKey(doc)
+		return err
+	}
+}

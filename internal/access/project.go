@@ -1,0 +1,121 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// CreateProject makes a project. Its name is 1 to 128 code points without control characters, and no other project has
+// it: InvalidRequest otherwise. It is durable when the call returns.
+func (a *Access) CreateProject(ctx context.Context, name string) (weir.Project, error) {
+	p, made, err := a.makeProject(ctx, name)
+	if err == nil && !made {
+		err = weir.Errorf(weir.InvalidRequest, "a project named %q exists already", name)
+	}
+	if err != nil {
+		return weir.Project{}, err
+	}
+	return p, nil
+}
+
+// EnsureProject returns the project of this name and makes it when there is none.
+func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, error) {
+	if p, ok := a.ProjectNamed(name); ok && p.ID != DemoProject {
+		return p, nil
+	}
+	p, _, err := a.makeProject(ctx, name)
+	return p, err
+}
+
+// makeProject creates the project of this name, or finds the one that has it.
+func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
+	if err := checkName("project", name, 1); err != nil {
+		return p, false, err
+	}
+	if name == DemoProjectName {
+		return p, false, weir.Errorf(weir.InvalidRequest, "the project name %q is reserved for the demo", name)
+	}
+	p = weir.Project{ID: weir.ProjectID(weir.NewStreamID()), Name: name, CreatedAt: weir.TimeOf(a.now())}
+	value, err := json.Marshal(p)
+	if err != nil {
+		return p, false, err
+	}
+	// Keyed by a digest of the name, since a name may be longer than a key of the store.
+	sum := sha256.Sum256([]byte(name))
+	key := projectPrefix + hex.EncodeToString(sum[:])
+	doc, err := a.docs.Create(ctx, key, value)
+	made = err == nil
+	if errors.Is(err, engine.ErrExists) {
+		doc, err = a.docs.Get(ctx, key)
+	}
+	if err != nil {
+		return weir.Project{}, false, refused("create a project", err)
+	}
+	if err := a.adoptProject(doc); err != nil {
+		return weir.Project{}, false, refused("read "+key, err)
+	}
+	p, _ = a.ProjectNamed(name)
+	return p, made, nil
+}
+
+// Projects lists what operators made, oldest first. The project of the demo is built in and in no list.
+func (a *Access) Projects() []weir.Project {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	list := make([]weir.Project, 0, len(a.projects))
+	for _, p := range a.projects {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(p, q weir.Project) int {
+		return cmp.Or(cmp.Compare(p.CreatedAt, q.CreatedAt), cmp.Compare(p.Name, q.Name))
+	})
+	return list
+}
+
+// Project finds a project by its id; that of the demo too, while the demo is on.
+func (a *Access) Project(id weir.ProjectID) (weir.Project, bool) {
+	if id == DemoProject && a.demo {
+		return weir.Project{ID: DemoProject, Name: DemoProjectName}, true
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	p, ok := a.projects[id]
+	return p, ok
+}
+
+// ProjectNamed finds a project by its name, as Project does by its id.
+func (a *Access) ProjectNamed(name string) (weir.Project, bool) {
+	if name == DemoProjectName {
+		return a.Project(DemoProject)
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	p, ok := a.projects[a.names[name]]
+	return p, ok
+}
+
+// checkName holds a name to least to 128 code points. Names are printed on terminals, so they hold no control characters.
+func checkName(what, name string, least int) error {
+	if !utf8.ValidString(name) {
+		return weir.Errorf(weir.InvalidRequest, "the name of a %s must be valid UTF-8", what)
+	}
+	if n := utf8.RuneCountInString(name); n < least || n > weir.MaxName {
+		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, least, weir.MaxName, n)
+	}
+	for _, r := range name {
+		if unicode.IsControl(r) {
+			return weir.Errorf(weir.InvalidRequest, "the name of a %s must not hold control characters", what)
+		}
+	}
+	return nil
+}

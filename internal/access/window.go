@@ -1,0 +1,205 @@
+package access
+
+import (
+	"hash/maphash"
+	"math"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"weir"
+)
+
+// Limits are requests a minute; 0 is unlimited (D23).
+type Limits struct {
+	Live      int // of each live key
+	Test      int // of each test key
+	Demo      int // of each client address that reads the demo, with the demo key or without one
+	Anonymous int // of each client address, for requests without a valid key
+}
+
+// DefaultLimits are those of a server that nobody configured.
+var DefaultLimits = Limits{Live: 600_000, Test: 6_000, Demo: 60, Anonymous: 6_000}
+
+// Unlimited is the limit, and what remains of it, where there is none.
+const Unlimited = math.MaxInt32
+
+// Window is the state of a caller's rate window.
+type Window struct {
+	Limit      int
+	Remaining  int   // never negative
+	Reset      int64 // Unix time, in seconds, at which the window ends
+	Allowed    bool  // the request may go on
+	RetryAfter int   // seconds until Reset, at least 1
+}
+
+// window is how long windows are, in seconds.
+const window = 60
+
+// counter is the window of one caller: the second in which it began, above countBits of requests. One word, so that
+// the count is exact under any concurrency without a lock.
+//
+// A window begins with the first request after the one before has ended, at the full second, and not with the minute:
+// so a caller's first minute is a whole one, and callers do not all come back at once.
+type counter struct{ state atomic.Uint64 }
+
+const (
+	countBits = 31 // the rest holds seconds until the year 2242
+	countMask = 1<<countBits - 1
+)
+
+// take counts a request if the limit allows it; peek does not count.
+func (c *counter) take(limit int, now int64, count bool) Window {
+	for {
+		old := c.state.Load()
+		next, w := advance(old, limit, now, count)
+		if next == old || c.state.CompareAndSwap(old, next) {
+			return w
+		}
+	}
+}
+
+// advance is the rule of windows: the state after a request at second now, and what its caller is told.
+func advance(state uint64, limit int, now int64, count bool) (uint64, Window) {
+	begun, n := int64(state>>countBits), int(state&countMask)
+	// A clock that steps back a little stays in its window; one that steps back further must not lock anybody out.
+	if now >= begun+window || now <= begun-window {
+		begun, n = now, 0
+	}
+	w := Window{Limit: limit, Reset: begun + window, Allowed: true}
+	if limit == 0 {
+		w.Limit, w.Remaining = Unlimited, Unlimited
+	} else {
+		w.Allowed = n < limit
+		if count && w.Allowed {
+			n++
+		}
+		w.Remaining = max(0, limit-n)
+	}
+	w.RetryAfter = int(max(1, w.Reset-now))
+	if count {
+		state = uint64(begun)<<countBits | uint64(n)
+	}
+	return state, w
+}
+
+// windows are the limits, and the windows that are counted by address. Those of keys are in their grants.
+type windows struct {
+	live, test, demo, anonymous atomic.Int64
+	demoClients                 clients
+	anonymousClients            clients
+}
+
+func (w *windows) init() {
+	w.demoClients.seed = maphash.MakeSeed()
+	w.anonymousClients.seed = maphash.MakeSeed()
+}
+
+// SetLimits changes the limits from the next request on; what was counted in a running window stays counted.
+func (a *Access) SetLimits(l Limits) error {
+	for _, n := range []int{l.Live, l.Test, l.Demo, l.Anonymous} {
+		if n < 0 || n > Unlimited {
+			return weir.Errorf(weir.InvalidRequest, "a rate limit is 0 (unlimited) to %d requests a minute, not %d", Unlimited, n)
+		}
+	}
+	a.windows.live.Store(int64(l.Live))
+	a.windows.test.Store(int64(l.Test))
+	a.windows.demo.Store(int64(l.Demo))
+	a.windows.anonymous.Store(int64(l.Anonymous))
+	return nil
+}
+
+// Take counts a request against the window of its caller: that of the key; that of the client's address for a demo
+// caller; that of the client's address for requests without a valid key when g is nil. Windows are those of this
+// process: nodes that share a store count each for itself.
+func (a *Access) Take(g *Grant, client netip.Addr) Window { return a.take(g, client, true) }
+
+// Peek is what Take would return, without counting: for answers that are not counted but carry the window.
+func (a *Access) Peek(g *Grant, client netip.Addr) Window { return a.take(g, client, false) }
+
+func (a *Access) take(g *Grant, client netip.Addr, count bool) Window {
+	now := a.now().Unix()
+	switch w := &a.windows; {
+	case g == nil:
+		return w.anonymousClients.take(client, int(w.anonymous.Load()), now, count)
+	case g.demo:
+		return w.demoClients.take(client, int(w.demo.Load()), now, count)
+	case g.kind == Live:
+		return g.window.take(int(w.live.Load()), now, count)
+	default:
+		return g.window.take(int(w.test.Load()), now, count)
+	}
+}
+
+// clients are windows by address. An address is forgotten between one and two windows after its last request.
+type clients struct {
+	seed   maphash.Seed
+	shards [64]shard
+}
+
+// maxClients bounds each of the two generations of a shard: 2 x 64 x 8192 addresses in all, about 60 MB. Who can come
+// from more addresses than that within a minute is not held by windows per address, and pushes the oldest ones out.
+const maxClients = 8192
+
+// shard is a part of the clients, in two generations: the older is dropped as a whole when the younger has become one
+// window old (or full), so that forgetting costs nothing. A running window is never older than that.
+type shard struct {
+	mu    sync.Mutex
+	born  int64 // the second in which young was begun
+	young map[place]uint64
+	old   map[place]uint64
+	_     [24]byte // no two locks on one cache line
+}
+
+// place is what is counted as one client: an IPv4 address, or the /64 of an IPv6 address, since a whole /64 is what one
+// subscriber gets and whoever has one can change the rest at will.
+type place [16]byte
+
+func placeOf(client netip.Addr) place {
+	client = client.Unmap()
+	p := place(client.As16())
+	if client.Is6() {
+		clear(p[8:])
+	}
+	return p
+}
+
+func (c *clients) take(client netip.Addr, limit int, now int64, count bool) Window {
+	if limit == 0 { // nothing to remember
+		_, w := advance(0, 0, now, false)
+		return w
+	}
+	p := placeOf(client)
+	s := &c.shards[maphash.Comparable(c.seed, p)%uint64(len(c.shards))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age(now)
+	state, ok := s.young[p]
+	if !ok {
+		state, ok = s.old[p]
+	}
+	next, w := advance(state, limit, now, count)
+	if count {
+		if len(s.young) >= maxClients {
+			s.turn(now)
+		}
+		s.young[p] = next
+	}
+	return w
+}
+
+// age drops what is too old to hold a running window.
+func (s *shard) age(now int64) {
+	switch age := now - s.born; {
+	case s.young == nil, age >= 2*window, age <= -window:
+		s.turn(now)
+		s.old = nil
+	case age >= window:
+		s.turn(now)
+	}
+}
+
+// turn begins a generation.
+func (s *shard) turn(now int64) {
+	s.old, s.young, s.born = s.young, map[place]uint64{}, now
+}
