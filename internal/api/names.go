@@ -71,7 +71,7 @@ func (n *names) add(body []byte, at, size int, escaped bool) bool {
 	o := &n.stack[len(n.stack)-1]
 	if o.table == nil {
 		for _, other := range n.list[o.first:] {
-			if bytes.Equal(n.text(body, other), text) {
+			if (other.size^this.size)&^escapedName == 0 && bytes.Equal(n.text(body, other), text) {
 				return false
 			}
 		}
