@@ -1,0 +1,81 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"weir"
+)
+
+var (
+	errBodyTooLarge   = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 8 MiB (8388608 bytes)"}
+	errCreateTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes)"}
+	errBodyBroken     = &weir.Error{Code: weir.InvalidRequest, Message: "the body did not arrive whole"}
+	errBodySlow       = &weir.Error{Code: weir.InvalidRequest, Message: "the body did not arrive in time"}
+)
+
+const (
+	// firstRead is what is given to a body before anything of it has arrived, however long it says it will be.
+	firstRead = 64 << 10
+
+	// A body must bring slowestBytes (or end) every slowest, so that nobody holds a connection with nothing.
+	slowest      = 30 * time.Second
+	slowestBytes = 256 << 10
+)
+
+// body reads the whole body, which may have up to most bytes (D9), into memory that belongs to the caller. A body of known
+// length is read into a buffer of that length. One that turns out too large is given up as soon as it does: net/http then
+// closes the connection, after it has given the client time to read the answer.
+func (c *call) body(most int64, tooLarge error) ([]byte, error) {
+	length := c.r.ContentLength
+	if length == 0 {
+		return []byte{}, nil
+	}
+	control := http.NewResponseController(c.w)
+	size := min(length, most)
+	if length < 0 {
+		size = min(most, firstRead)
+	}
+	// One byte more than is wanted, so that the end is seen without growing.
+	b := make([]byte, 0, min(size, firstRead)+1)
+	err := error(nil)
+	for err == nil {
+		if len(b)%slowestBytes == 0 {
+			_ = control.SetReadDeadline(time.Now().Add(slowest))
+		}
+		if len(b) == cap(b) {
+			switch {
+			case int64(len(b)) > most:
+				return nil, tooLarge
+			case length >= 0 && int64(len(b)) > length:
+				return nil, errBodyBroken
+			}
+			b = grow(b, length, most)
+		}
+		var n int
+		n, err = c.r.Body.Read(b[len(b):min(cap(b), len(b)+slowestBytes-len(b)%slowestBytes)])
+		b = b[:len(b)+n]
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	switch {
+	case int64(len(b)) > most:
+		return nil, tooLarge
+	case err == io.EOF && (length < 0 || int64(len(b)) == length):
+		return b, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, errBodySlow
+	}
+	return nil, errBodyBroken
+}
+
+// grow makes room: for all that was announced, or for twice as much as has come.
+func grow(b []byte, length, most int64) []byte {
+	room := min(2*int64(cap(b)), most+1)
+	if length >= 0 {
+		room = min(length, most) + 1
+	}
+	return append(make([]byte, 0, room), b...)
+}

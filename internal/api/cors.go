@@ -1,0 +1,68 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+)
+
+// cors lets pages of other origins use the interface (D29). Nothing here honours a cookie, so any origin may be let in.
+type cors struct {
+	any     bool
+	origins []string
+}
+
+var (
+	anyOrigin      = []string{"*"}
+	varyOrigin     = []string{"Origin"}
+	exposedHeaders = []string{"x-request-id, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, retry-after, x-svc-cursor"}
+	allowedMethods = []string{"GET, HEAD, POST, DELETE, OPTIONS"}
+	allowedHeaders = []string{"authorization, content-type, idempotency-key, last-event-id"}
+	preflightAge   = []string{"86400"}
+)
+
+func newCORS(origins []string) cors {
+	return cors{any: slices.Contains(origins, "*"), origins: origins}
+}
+
+// allow sets what a browser wants to see before it shows the answer to a page, and tells whether it did.
+func (o *cors) allow(r *http.Request, h http.Header) bool {
+	origin := r.Header["Origin"]
+	if len(o.origins) == 0 {
+		return false
+	}
+	if !o.any {
+		h["Vary"] = varyOrigin // also for those that send none: a cache must not mix them up
+	}
+	if len(origin) != 1 {
+		return false
+	}
+	switch {
+	case o.any:
+		h["Access-Control-Allow-Origin"] = anyOrigin
+	case slices.Contains(o.origins, origin[0]):
+		h["Access-Control-Allow-Origin"] = origin
+	default:
+		return false
+	}
+	h["Access-Control-Expose-Headers"] = exposedHeaders
+	return true
+}
+
+// preflight answers OPTIONS, on any path and without a key, and counts it for nobody (D29, D23). It is the same for paths
+// that do not exist, so that a page can read the 404 that follows.
+func (c *call) preflight() error {
+	c.peek()
+	h := c.w.Header()
+	if allow := endpoints[c.route.kind].allow; allow != nil {
+		h["Allow"] = allow
+	} else {
+		h["Allow"] = allowedMethods
+	}
+	if c.h.cors.allow(c.r, h) {
+		h["Access-Control-Allow-Methods"] = allowedMethods
+		h["Access-Control-Allow-Headers"] = allowedHeaders
+		h["Access-Control-Max-Age"] = preflightAge
+	}
+	c.head(http.StatusNoContent, nil, none, none)
+	return nil
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"weir"
+)
+
+const (
+	jsonType  = "application/json"
+	bytesType = "application/octet-stream"
+
+	// maxContentType is the longest content type that is kept with a raw batch.
+	maxContentType = 1024
+)
+
+func unsupported(message string) error {
+	return &weir.Error{Code: weir.UnsupportedMediaType, Message: message}
+}
+
+// contentType checks that the body is announced as want, and not encoded, and returns the type as it was sent (D7).
+func contentType(h http.Header, want string) (string, error) {
+	if e := h["Content-Encoding"]; e != nil && (len(e) != 1 || !strings.EqualFold(e[0], "identity")) {
+		return "", unsupported("the body must not be encoded: send it without Content-Encoding")
+	}
+	values := h["Content-Type"]
+	if len(values) != 1 {
+		return "", unsupported("send the body with exactly one Content-Type: " + want)
+	}
+	if values[0] == want {
+		return want, nil
+	}
+	media, params, err := mime.ParseMediaType(values[0])
+	switch {
+	case err != nil || media != want || !visible(values[0], true) || len(values[0]) > maxContentType:
+		return "", unsupported("the Content-Type must be " + want)
+	case want == jsonType && params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8"):
+		return "", unsupported("JSON is UTF-8: send no other charset")
+	}
+	return values[0], nil
+}
+
+// visible tells whether s is made of visible ASCII characters, and of spaces where they are allowed.
+func visible(s string, spaces bool) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c <= ' ' && (c != ' ' || !spaces) || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// acceptsEvents tells whether an Accept header field lists text/event-stream with a quality above 0 (D28). Ranges such as
+// */* do not list it, and an element that is malformed says nothing.
+func acceptsEvents(accept []string) bool {
+	for _, list := range accept {
+		if !strings.Contains(list, "/") || len(list) < len("text/event-stream") {
+			continue
+		}
+		for more := true; more; {
+			var element string
+			element, list, more = cutElement(list, ',')
+			if listsEvents(element) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func listsEvents(element string) bool {
+	media, params, more := cutElement(element, ';')
+	if !strings.EqualFold(strings.Trim(media, " \t"), "text/event-stream") {
+		return false
+	}
+	for more {
+		var param string
+		param, params, more = cutElement(params, ';')
+		name, value, _ := strings.Cut(strings.Trim(param, " \t"), "=")
+		if strings.EqualFold(name, "q") {
+			return positive(value)
+		}
+	}
+	return true
+}
+
+// positive tells whether a quality value is above 0.
+func positive(q string) bool {
+	if len(q) == 0 || len(q) > 5 || strings.Trim(q, "0123456789.") != "" {
+		return false
+	}
+	v, err := strconv.ParseFloat(q, 32)
+	return err == nil && v > 0 && v <= 1
+}
+
+// cutElement cuts at the first separator that is not inside a quoted string.
+func cutElement(s string, separator byte) (before, after string, found bool) {
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == separator && !quoted:
+			return s[:i], s[i+1:], true
+		}
+	}
+	return s, "", false
+}

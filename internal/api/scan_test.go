@@ -1,0 +1,258 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir"
+)
+
+func TestEvents(t *testing.T) {
+	nest := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct {
+		body, want string // an empty want is a refusal
+		count      uint32
+	}{
+		{`{"events":[]}`, `[]`, 0},
+		{`{"events":[1,"a",null,true,false,{},[]]}`, `[1,"a",null,true,false,{},[]]`, 7},
+		{" \t\r\n{ \"events\" : [ 1 ,\n 2 , { \"a\" : [ ] , \"b\" : { } } ] } \n", `[1,2,{"a":[],"b":{}}]`, 3},
+		{`{"x":{"a":1},"events":[0],"y":[[],{"events":5}]}`, `[0]`, 1},
+		{`{"e\u0076ents":[7]}`, `[7]`, 1},
+		{`{"events":[[1,2,[3]],{"events":[1,2,3]}]}`, `[[1,2,[3]],{"events":[1,2,3]}]`, 2},
+
+		// B8: numbers come back as they were written.
+		{`{"events":[1e999999,-0,1E+2,0.10,123456789012345678901234567890]}`, `[1e999999,-0,1E+2,0.10,123456789012345678901234567890]`, 5},
+		// B10
+		{`{"events":["\u0000 \r\n \u2028` + "\u2028\u2029" + ` \/"]}`, `["\u0000 \r\n \u2028` + "\u2028\u2029" + ` \/"]`, 1},
+		{`{"events":["\ud83d\ude00 😀 é"]}`, `["\ud83d\ude00 😀 é"]`, 1},
+		{`{"events":["        spaces   stay    "  ]}`, `["        spaces   stay    "]`, 1},
+
+		// B1, B14, B15, B12
+		{``, ``, 0}, {` `, ``, 0}, {`null`, ``, 0}, {`[]`, ``, 0}, {`{}`, ``, 0}, {`"events"`, ``, 0}, {`1`, ``, 0},
+		{`{"events":null}`, ``, 0}, {`{"events":{}}`, ``, 0}, {`{"events":"[]"}`, ``, 0}, {`{"events"}`, ``, 0}, {`{"events":}`, ``, 0},
+		{`{"events":[]} x`, ``, 0}, {`{"events":[]}{"events":[]}`, ``, 0}, {`{"events":[]},`, ``, 0}, {`{"events":[]}` + "\x00", ``, 0},
+		{"\xef\xbb\xbf" + `{"events":[]}`, ``, 0}, {"{\x00\"\x00e\x00", ``, 0}, {"\xff\xfe{\x00", ``, 0},
+		{`{"Events":[]}`, ``, 0}, {`{"EVENTS":[]}`, ``, 0}, {`{"events":[],"events":[]}`, ``, 0}, {`{"events":[],"event\u0073":[]}`, ``, 0},
+
+		// C2: syntax
+		{`{"events":[1,]}`, ``, 0}, {`{"events":[,1]}`, ``, 0}, {`{"events":[1 2]}`, ``, 0}, {`{"events":[1],}`, ``, 0}, {`{,"events":[1]}`, ``, 0},
+		{`{"events":[1]`, ``, 0}, {`{"events":[1`, ``, 0}, {`{"events":[`, ``, 0}, {`{"events":["a`, ``, 0}, {`{"events":[{"a"`, ``, 0}, {`{"ev`, ``, 0},
+		{`{"events":[1}`, ``, 0}, {`{"events":[1}]`, ``, 0}, {`{"events":[{]}`, ``, 0}, {`{'events':[]}`, ``, 0}, {`{events:[]}`, ``, 0},
+		{`{"events":[/*x*/]}`, ``, 0}, {`{"events":[NaN]}`, ``, 0}, {`{"events":[Infinity]}`, ``, 0}, {`{"events":[tru]}`, ``, 0}, {`{"events":[nul`, ``, 0},
+		{`{"events":[True]}`, ``, 0}, {`{"events":[truee]}`, ``, 0}, {`{"events":["a" "b"]}`, ``, 0}, {`{"events":[{"a":1 "b":2}]}`, ``, 0}, {`{"events":[{"a"::1}]}`, ``, 0},
+		{`{"events":[01]}`, ``, 0}, {`{"events":[+1]}`, ``, 0}, {`{"events":[1.]}`, ``, 0}, {`{"events":[.1]}`, ``, 0}, {`{"events":[1e]}`, ``, 0},
+		{`{"events":[1e+]}`, ``, 0}, {`{"events":[-]}`, ``, 0}, {`{"events":[--1]}`, ``, 0}, {`{"events":[0x1]}`, ``, 0}, {`{"events":[1_0]}`, ``, 0},
+		{"{\"events\":[1\v]}", ``, 0}, {"{\"events\":[1\u00a0]}", ``, 0}, {"{\"events\":[1\x00]}", ``, 0},
+
+		// B9: strings
+		{"{\"events\":[\"\xff\"]}", ``, 0}, {"{\"events\":[\"\xc0\xaf\"]}", ``, 0}, {"{\"events\":[\"\xed\xa0\x80\"]}", ``, 0}, {"{\"events\":[\"\xf4\x90\x80\x80\"]}", ``, 0},
+		{"{\"events\":[\"é\xff\"]}", ``, 0}, {"{\"events\":[\"\xe2\x82\"]}", ``, 0}, {"{\"\xff\":1,\"events\":[]}", ``, 0},
+		{`{"events":["\ud800"]}`, ``, 0}, {`{"events":["\udc00"]}`, ``, 0}, {`{"events":["\ud800\u0041"]}`, ``, 0}, {`{"events":["\ud800x"]}`, ``, 0}, {`{"events":["\ud800\ud800"]}`, ``, 0},
+		{`{"events":["\x41"]}`, ``, 0}, {`{"events":["\u12"]}`, ``, 0}, {`{"events":["\u12g4"]}`, ``, 0}, {`{"events":["\U0041"]}`, ``, 0}, {`{"events":["\`, ``, 0}, {`{"events":["\u`, ``, 0},
+		{"{\"events\":[\"a\nb\"]}", ``, 0}, {"{\"events\":[\"a\x1fb\"]}", ``, 0}, {"{\"events\":[\"12345678\x00\"]}", ``, 0}, {"{\"events\":[\"\x7f\"]}", "[\"\x7f\"]", 1},
+
+		// B7: duplicate names at any depth, in events and beside them, however they are written
+		{`{"events":[{"a":1,"a":2}]}`, ``, 0}, {`{"events":[{"a":1,"\u0061":2}]}`, ``, 0}, {`{"events":[{"\u0061":1,"a":2}]}`, ``, 0}, {`{"events":[{"\u0061":1,"\u0061":2}]}`, ``, 0},
+		{`{"x":{"a":1,"a":2},"events":[]}`, ``, 0}, {`{"events":[],"x":[{"":1,"":2}]}`, ``, 0}, {`{"x":1,"events":[],"x":2}`, ``, 0},
+		{`{"events":[ {"b":1, "c":{"b":1}, "b":2}]}`, ``, 0}, {`{"events":[ { "b" : 1 , "c" : 1 , "d" : 1 , "b" : 2 } ] }`, ``, 0},
+		{`{"events":[{"a":{"a":{"a":1}}},{"a":1}]}`, `[{"a":{"a":{"a":1}}},{"a":1}]`, 2},
+		{`{"events":[{"a":1,"A":2,"a ":3,"":4}]}`, `[{"a":1,"A":2,"a ":3,"":4}]`, 1},
+
+		// B5: the outer object and the array of events are two of the thousand
+		{`{"events":[` + nest(998) + `]}`, `[` + nest(998) + `]`, 1}, {`{"events":[` + nest(999) + `]}`, ``, 0}, {`{"x":` + nest(1000) + `,"events":[]}`, ``, 0},
+		{`{"events":[` + strings.Repeat(`{"":`, 998) + "0" + strings.Repeat(`}`, 998) + `]}`, `[` + strings.Repeat(`{"":`, 998) + "0" + strings.Repeat(`}`, 998) + `]`, 1},
+		{`{"events":[` + strings.Repeat(`{"":`, 999) + "0" + strings.Repeat(`}`, 999) + `]}`, ``, 0},
+		{`{"events":` + strings.Repeat("[", 4_000_000), ``, 0},
+	} {
+		short := c.body[:min(len(c.body), 60)]
+		got, count, err := events([]byte(c.body))
+		var refusal *weir.Error
+		switch {
+		case c.want == "" && (!errors.As(err, &refusal) || refusal.Code != weir.InvalidRequest):
+			t.Errorf("%q is not refused: %v", short, err)
+		case c.want != "" && err != nil:
+			t.Errorf("%q: %v", short, err)
+		case string(got) != c.want || count != c.count:
+			t.Errorf("%q: %d events %q, want %d %q", short, count, got, c.count, c.want)
+		}
+	}
+}
+
+// TestEventsManyNames finds a duplicate among many names, wherever the two are, with and without white space to move.
+func TestEventsManyNames(t *testing.T) {
+	for _, count := range []int{2, few, few + 1, few + 2, 63, 64, 65, 1000, 100_000} {
+		for _, space := range []string{"", "\n  "} {
+			a, b := rand.IntN(count), rand.IntN(count)
+			for _, twice := range []bool{false, true} {
+				var body strings.Builder
+				body.WriteString(`{"events":[{"in":{}},{`)
+				for i := range count {
+					name := fmt.Sprintf(`n%d`, i)
+					if twice && i == max(a, b) {
+						name = fmt.Sprintf(`\u006e%d`, min(a, b))
+					}
+					fmt.Fprintf(&body, `%s"%s":{"n":%d},`, space, name, i)
+				}
+				body.WriteString(`"last":0}]}`)
+				_, _, err := events([]byte(body.String()))
+				if refused := err != nil; refused != (twice && a != b) {
+					t.Errorf("%d names, %d and %d alike: %v; white space %q: %v", count, a, b, twice, space, err)
+				}
+			}
+		}
+	}
+}
+
+// TestEventsMemory holds what the worst bodies cost beside themselves (B4, B6).
+func TestEventsMemory(t *testing.T) {
+	var names strings.Builder
+	names.WriteString(`{"events":[{"":0`)
+	for i := 0; names.Len() < weir.MaxBody-20; i++ {
+		fmt.Fprintf(&names, `,"%x":0`, i)
+	}
+	names.WriteString(`}]}`)
+	for _, c := range []struct {
+		name, body string
+		most       uint64
+	}{
+		{"four million zeros", `{"events":[0` + strings.Repeat(",0", (weir.MaxBody-14)/2) + `]}`, 64 << 10},
+		{"one long string", `{"events":["` + strings.Repeat("x", weir.MaxBody-14) + `"]}`, 64 << 10},
+		{"white space", strings.Repeat(" ", weir.MaxBody-13) + `{"events":[]}`, 64 << 10},
+		{"a million names", names.String(), 64 << 20},
+	} {
+		body := []byte(c.body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, _, err := events(body); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		runtime.ReadMemStats(&after)
+		spent := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %d KiB allocated in all", c.name, spent>>10)
+		if spent > c.most {
+			t.Errorf("%s: %d bytes allocated, at most %d wanted", c.name, spent, c.most)
+		}
+	}
+}
+
+// FuzzEvents holds the scanner against jsontext (which agrees on everything but the depth) and, where duplicate names
+// and broken text do not come into it, encoding/json: the same bodies are valid, and the same bytes come back.
+func FuzzEvents(f *testing.F) {
+	for _, s := range []string{`{"events":[]}`, `{"a":[{"b":"\u00e9é\ud83d\ude00"}],"events":[ 1 , {"x" : -1.5e-7 , "y":null} ],"c":true}`,
+		"\t{ \"events\"\n:\r[ \"\xff\" ] }", `{"events":[{"a":1,"a":2}]}`, `{"\u0065vents":["\ud800"]}`, `{"events":[[[[[]]]]]}{`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		want, count, valid := oracle(body)
+		got, n, err := events(bytes.Clone(body))
+		if (err == nil) != valid {
+			t.Fatalf("%q: %v, but jsontext says valid: %v", body, err, valid)
+		}
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(got, want) || n != count {
+			t.Fatalf("%q: %d events %q, jsontext has %d %q", body, n, got, count, want)
+		}
+		if !json.Valid(body) || !json.Valid(got) {
+			t.Fatalf("%q: encoding/json refuses it", body)
+		}
+		again, m, err := events([]byte(`{"events":` + string(got) + `}`))
+		if err != nil || !bytes.Equal(again, got) || m != n {
+			t.Fatalf("%q is not stable: %q, %v", got, again, err)
+		}
+	})
+}
+
+// oracle does what events does with jsontext.
+func oracle(body []byte) (payload []byte, count uint32, valid bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(body))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+		return nil, 0, false
+	}
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, 0, false
+		}
+		is := name.String() == "events"
+		value, err := d.ReadValue()
+		if err != nil || is && value.Kind() != '[' {
+			return nil, 0, false
+		}
+		if !is {
+			continue
+		}
+		payload = value.Clone()
+		if (*jsontext.Value)(&payload).Compact() != nil {
+			return nil, 0, false
+		}
+		var elements []json.RawMessage
+		if json.Unmarshal(payload, &elements) != nil {
+			return nil, 0, false
+		}
+		count = uint32(len(elements))
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, 0, false
+	}
+	if _, err := d.ReadToken(); err == nil || err.Error() != "EOF" {
+		return nil, 0, false
+	}
+	return payload, count, payload != nil && depth(body) <= maxDepth
+}
+
+// depth is how deep a valid text is nested.
+func depth(body []byte) (most int) {
+	d := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		if _, err := d.ReadToken(); err != nil {
+			return most
+		}
+		most = max(most, d.StackDepth())
+	}
+}
+
+func BenchmarkEvents(b *testing.B) {
+	event := `{"id":12345,"type":"order.created","at":"2026-11-15T00:00:00.000Z","amount":12.5,"tags":["a","b"],"note":"` + strings.Repeat("n", 80) + `"}`
+	for _, size := range []int{1 << 10, 1 << 20} {
+		body := `{"events":[` + event
+		for len(body) < size {
+			body += strings.Repeat(","+event, 1+len(body)/(len(event)*2))
+		}
+		body += `]}`
+		buf := make([]byte, len(body))
+		b.Run(fmt.Sprintf("here/%d", len(body)), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				copy(buf, body)
+				if _, _, err := events(buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("jsontext/%d", len(body)), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			d := new(jsontext.Decoder)
+			for b.Loop() {
+				copy(buf, body)
+				d.Reset(bytes.NewBuffer(buf))
+				for {
+					if _, err := d.ReadToken(); err != nil {
+						break
+					}
+				}
+			}
+		})
+	}
+}
