@@ -63,7 +63,9 @@ func hello() {
 // startWeir builds the server of this tree and runs it on an empty directory.
 func startWeir(dir string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
-	if out, err := exec.Command("go", "build", "-o", bin, "weir/cmd/weir").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
+	build.Dir = ".." // the module of the product, whose dependencies are not ours
+	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--demo=false",
