@@ -136,7 +136,7 @@ func TestGrantNames(t *testing.T) {
 			t.Errorf("%v of %q, demo %t", tc.g, tc.g.Project(), tc.g.Demo())
 		}
 	}
-	if caller(t, a, secret) != caller(t, a, secret) {
+	if g, h := caller(t, a, secret), caller(t, a, secret); g != h {
 		t.Error("a key has more than one grant")
 	}
 }
