@@ -5,12 +5,10 @@ package access
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -151,27 +149,37 @@ func (a *Access) adoptProject(doc engine.Document) error {
 	return nil
 }
 
-// adoptKey makes memory follow a document of a key, unless memory has a later revision of it.
+// adoptKey makes memory follow a document of a key, unless memory has that revision of it or a later one.
 func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
+	d, err := digestIn(doc.Key)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.RLock()
+	e := a.digests[d]
+	known := e != nil && doc.Revision <= e.revision
+	a.mu.RUnlock()
+	if known {
+		return e, nil
+	}
 	var record Key
 	if err := json.Unmarshal(doc.Value, &record); err != nil {
 		return nil, err
 	}
-	var d digest
-	name := strings.TrimPrefix(doc.Key, keyPrefix)
-	if n, err := hex.Decode(d[:], []byte(name)[:min(len(name), 2*len(d))]); err != nil || n != len(d) {
-		return nil, errors.New("the name of the document is no digest")
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.digests[d]
+	e = a.digests[d]
+	if e != nil && doc.Revision <= e.revision {
+		return e, nil
+	}
+	if e != nil && e.record.ID != record.ID { // removed and imported again, elsewhere
+		a.drop(e)
+		e = nil
+	}
 	if e == nil {
 		e = &entry{grant: newGrant(&record, a.demo), digest: d}
 		a.digests[d] = e
 		a.keys[record.ID] = e
-	}
-	if doc.Revision <= e.revision {
-		return e, nil
 	}
 	e.record, e.revision = record, doc.Revision
 	if record.LastUsedAt != nil {
@@ -188,10 +196,15 @@ func (a *Access) forget(d digest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.digests[d]; e != nil {
-		delete(a.digests, d)
-		delete(a.keys, e.record.ID)
-		e.grant.end()
+		a.drop(e)
 	}
+}
+
+// drop takes a key out of memory and ends its callers. The lock is held.
+func (a *Access) drop(e *entry) {
+	delete(a.digests, e.digest)
+	delete(a.keys, e.record.ID)
+	e.grant.end()
 }
 
 // refused says what a caller may know of a write that the store did not take, and wraps the rest.

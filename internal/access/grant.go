@@ -115,14 +115,11 @@ func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) e
 	if g.demo {
 		return g.mayDemo(action)
 	}
-	switch action {
-	case ReadStream, PublishBatch, DeleteStream:
-		if owner != g.project {
-			return forbidden("this key belongs to another project than the stream %s", stream)
-		}
-		if stream == DemoStream && action != ReadStream {
-			return forbidden("the demo stream can only be read")
-		}
+	if stream == DemoStream && (action == PublishBatch || action == DeleteStream) {
+		return forbidden("the demo stream can only be read")
+	}
+	if owner != g.project && action != CreateStream && action != ListStreams {
+		return forbidden("this key belongs to another project than the stream %s", stream)
 	}
 	need := action.needs()
 	if !g.has(need) {

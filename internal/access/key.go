@@ -3,7 +3,6 @@ package access
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -63,10 +62,10 @@ type KeySpec struct {
 // the specification does not make sense.
 func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) {
 	if s.Kind != Live && s.Kind != Test {
-		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "the kind of a key is %s or %s, not %q", Live, Test, s.Kind)
+		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "the kind of a key is %s or %s, not %q", Live, Test, redacted(string(s.Kind)))
 	}
 	secret := newSecret(s.Kind)
-	key, _, err := a.makeKey(ctx, s, secret.Reveal())
+	key, err := a.makeKey(ctx, s, secret.Reveal())
 	if err != nil {
 		return Key{}, Secret{}, err
 	}
@@ -85,7 +84,7 @@ func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, 
 		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in and belongs to no other project")
 	}
 	s.Kind = kind
-	key, _, err := a.makeKey(ctx, s, secret)
+	key, err := a.makeKey(ctx, s, secret)
 	if err == nil && key.Project != s.Project {
 		err = weir.Errorf(weir.InvalidRequest, "the key %s belongs to another project already", key.Masked)
 	}
@@ -96,11 +95,11 @@ func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, 
 }
 
 // makeKey creates the record of a secret, or finds the one that there is.
-func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (k Key, made bool, err error) {
+func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
 	if err := a.checkSpec(ctx, s); err != nil {
-		return k, false, err
+		return Key{}, err
 	}
-	k = Key{
+	k := Key{
 		ID:          string(weir.NewStreamID()),
 		Project:     s.Project,
 		Kind:        s.Kind,
@@ -120,26 +119,22 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (k Key, 
 	}
 	value, err := json.Marshal(k)
 	if err != nil {
-		return k, false, err
+		return Key{}, err
 	}
-	d := digestOf(secret)
-	name := documentOf(d)
+	name := digestOf(secret).document()
 	doc, err := a.docs.Create(ctx, name, value)
-	made = err == nil
 	if errors.Is(err, engine.ErrExists) {
 		doc, err = a.docs.Get(ctx, name)
 	}
 	if err != nil {
-		return Key{}, false, refused("create a key", err)
+		return Key{}, refused("create a key", err)
 	}
 	e, err := a.adoptKey(doc)
 	if err != nil {
-		return Key{}, false, refused("read "+name, err)
+		return Key{}, refused("read "+name, err)
 	}
-	return a.recordOf(e), made, nil
+	return a.recordOf(e), nil
 }
-
-func documentOf(d digest) string { return keyPrefix + hex.EncodeToString(d[:]) }
 
 // checkSpec refuses what a key cannot be.
 func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
@@ -148,7 +143,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	}
 	for _, p := range s.Permissions {
 		if !slices.Contains(allPermissions, p) {
-			return weir.Errorf(weir.InvalidRequest, "the permissions of a key are out of read, publish and manage, not %q", p)
+			return weir.Errorf(weir.InvalidRequest, "the permissions of a key are out of read, publish and manage, not %q", redacted(string(p)))
 		}
 	}
 	if len(s.Streams) > maxStreams {
@@ -156,7 +151,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	}
 	for _, id := range s.Streams {
 		if !weir.IsID(string(id)) {
-			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", id)
+			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", redacted(string(id)))
 		}
 	}
 	if s.Project == DemoProject {
@@ -170,7 +165,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 		_, ok = a.Project(s.Project)
 	}
 	if !ok {
-		return weir.Errorf(weir.InvalidRequest, "there is no project %q", s.Project)
+		return weir.Errorf(weir.InvalidRequest, "there is no project %q", redacted(string(s.Project)))
 	}
 	return nil
 }
@@ -230,7 +225,7 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 		e = a.find(id)
 	}
 	if e == nil {
-		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", id)
+		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", redacted(id))
 	}
 	now := weir.TimeOf(a.now())
 	err := a.update(ctx, e, func(k *Key) bool {
@@ -258,7 +253,7 @@ func (a *Access) find(id string) *entry {
 // update changes the stored record of a key, and memory after it. Change is asked again whenever somebody else was
 // faster, and returns false when there is nothing to change.
 func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) error {
-	name := documentOf(e.digest)
+	name := e.digest.document()
 	for {
 		a.mu.RLock()
 		record, revision := e.current(), e.revision

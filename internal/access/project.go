@@ -112,6 +112,9 @@ func checkName(what, name string, least int) error {
 	if n := utf8.RuneCountInString(name); n < least || n > weir.MaxName {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, least, weir.MaxName, n)
 	}
+	if redacted(name) != name {
+		return weir.Errorf(weir.InvalidRequest, "the name of a %s must not hold a key", what)
+	}
 	for _, r := range name {
 		if unicode.IsControl(r) {
 			return weir.Errorf(weir.InvalidRequest, "the name of a %s must not hold control characters", what)

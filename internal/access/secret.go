@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 )
 
 // A key is svc_live_ or svc_test_ and 32 lower case hexadecimal digits: 128 random bits.
@@ -21,6 +22,19 @@ const (
 type digest [sha256.Size]byte
 
 func digestOf(key string) digest { return sha256.Sum256([]byte(key)) }
+
+// document is the name under which the record of a key is stored.
+func (d digest) document() string { return keyPrefix + hex.EncodeToString(d[:]) }
+
+// digestIn reads the digest out of the name of a document.
+func digestIn(document string) (d digest, err error) {
+	name := strings.TrimPrefix(document, keyPrefix)
+	if len(name) != hex.EncodedLen(len(d)) {
+		return d, fmt.Errorf("document %s is not named after a digest", document)
+	}
+	_, err = hex.Decode(d[:], []byte(name))
+	return d, err
+}
 
 // kindOf tells whether s has the shape of a key, and which kind of key it is.
 func kindOf(s string) (Kind, bool) {
@@ -45,6 +59,16 @@ func kindOf(s string) (Kind, bool) {
 
 // masked is the form of a key that lists show (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
+
+// redacted is s with every key in it masked: what somebody typed in the wrong place is not repeated to logs and screens.
+func redacted(s string) string {
+	for i := 0; i+keyLength <= len(s); i++ {
+		if _, ok := kindOf(s[i : i+keyLength]); ok {
+			s = s[:i] + masked(s[i:i+keyLength]) + s[i+keyLength:]
+		}
+	}
+	return s
+}
 
 // Secret is a key that was just made. It shows itself to Reveal alone: printed, logged or marshalled it is masked.
 type Secret struct {

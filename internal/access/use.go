@@ -3,18 +3,22 @@ package access
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"weir"
 	"weir/internal/engine"
 )
 
 // flushEvery is how often the last use of one key is written, at most.
 const flushEvery = time.Minute
 
+// flushers write at once, since the store syncs what comes together with one sync.
+const flushers = 32
+
 // Flush stores when keys were last used, each at most once a minute. Call it now and then, and not while the store is
-// full: the records of keys are written out of the space that is kept for revoking them. It goes on after a key that
-// cannot be written, unless the store is to blame.
+// full: the records of keys are written out of the space that is kept for revoking them. It stops at the first fault; what
+// is left is due the next time. It also forgets the rate windows of clients that are gone.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
 
 // Close stores when keys were last used, all of them. Nothing else needs closing.
@@ -30,24 +34,47 @@ func (a *Access) flush(ctx context.Context, every time.Duration) error {
 		}
 	}
 	a.mu.RUnlock()
-	var faults []error
-	for _, e := range due {
-		err := a.update(ctx, e, func(k *Key) bool { return k.LastUsedAt != nil })
-		switch {
-		case err == nil:
-			a.mu.Lock()
-			e.flushed = now
-			a.mu.Unlock()
-		case errors.Is(err, engine.ErrNotFound): // forgotten
-		default:
-			faults = append(faults, refused("store the last use of key "+e.grant.id, err))
-			var known *weir.Error
-			if ctx.Err() != nil || errors.As(faults[len(faults)-1], &known) {
-				return errors.Join(faults...)
+	a.windows.demoClients.forget(now.Unix())
+	a.windows.anonymousClients.forget(now.Unix())
+
+	var (
+		group sync.WaitGroup
+		next  atomic.Int64
+		fault atomic.Pointer[error] // the first
+	)
+	for range min(len(due), flushers) {
+		group.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(due)) && fault.Load() == nil; i = next.Add(1) - 1 {
+				if err := a.flushKey(ctx, due[i], now); err != nil {
+					fault.CompareAndSwap(nil, &err)
+				}
 			}
-		}
+		})
 	}
-	return errors.Join(faults...)
+	group.Wait()
+	if err := fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// flushKey stores the last use of one key.
+func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
+	err := a.update(ctx, e, func(*Key) bool {
+		a.mu.RLock()
+		defer a.mu.RUnlock()
+		return e.unstored() // after a conflict another node may have stored a later use
+	})
+	if errors.Is(err, engine.ErrNotFound) { // and forgotten by now
+		return nil
+	}
+	if err != nil {
+		return refused("store the last use of key "+e.grant.id, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.flushed = now
+	return nil
 }
 
 // unstored tells whether the key was used since its record was stored. The lock is held.

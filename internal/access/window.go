@@ -137,9 +137,9 @@ type clients struct {
 	shards [64]shard
 }
 
-// maxClients bounds each of the two generations of a shard: 2 x 64 x 8192 addresses in all, about 60 MB. Who can come
+// maxClients bounds each of the two generations of a shard: 2 x 64 x 4096 addresses in all, about 25 MB. Who can come
 // from more addresses than that within a minute is not held by windows per address, and pushes the oldest ones out.
-const maxClients = 8192
+const maxClients = 4096
 
 // shard is a part of the clients, in two generations: the older is dropped as a whole when the younger has become one
 // window old (or full), so that forgetting costs nothing. A running window is never older than that.
@@ -176,7 +176,7 @@ func (c *clients) take(client netip.Addr, limit int, now int64, count bool) Wind
 	s.age(now)
 	state, ok := s.young[p]
 	if !ok {
-		state, ok = s.old[p]
+		state = s.old[p]
 	}
 	next, w := advance(state, limit, now, count)
 	if count {
@@ -196,6 +196,16 @@ func (s *shard) age(now int64) {
 		s.old = nil
 	case age >= window:
 		s.turn(now)
+	}
+}
+
+// forget drops the windows that are over, also where no request comes any more.
+func (c *clients) forget(now int64) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.age(now)
+		s.mu.Unlock()
 	}
 }
 

@@ -1,16 +1,17 @@
 // Package hub is where rules meet storage: one feed for every stream in use, which decides, appends, applies and wakes.
-// It knows streams and projects' ids, and no key.
+// It knows streams and the ids of projects, and no key.
 package hub
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
-	"weir/internal/stream"
 )
 
 // Options are what a hub needs beside an engine.
@@ -18,6 +19,7 @@ type Options struct {
 	GapGrace          time.Duration // D4; 2 s
 	StreamsPerProject int           // D24; 10,000
 	TailBytes         int           // of recent frames that a stream with subscribers keeps; 1 MiB
+	TailTotal         int64         // of recent frames that all streams together keep; 256 MiB
 	Now               func() time.Time
 	Logger            *slog.Logger
 
@@ -26,125 +28,92 @@ type Options struct {
 	Frame func(mode weir.Mode, b *weir.Batch) []byte
 }
 
-// Spec is what a new stream is made of.
-type Spec struct {
-	ID               weir.StreamID // empty: the hub makes one
-	Project          weir.ProjectID
-	Name             string
-	RetentionSeconds int64
-	MaxBytes         int64
-	Mode             weir.Mode
+func (o *Options) defaults() {
+	set := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	set(&o.StreamsPerProject, 10_000)
+	set(&o.TailBytes, 1<<20)
+	if o.TailTotal == 0 {
+		o.TailTotal = 256 << 20
+	}
+	if o.GapGrace == 0 {
+		o.GapGrace = 2 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 }
-
-var errTodo = errors.New("not built yet")
 
 // Hub serves the streams of one engine.
-type Hub struct{}
+type Hub struct {
+	engine  engine.Engine
+	opts    Options
+	catalog catalog
+	sweeper sweeper
+
+	tail      atomic.Int64 // bytes of all tails
+	stopping  chan struct{}
+	stopOnce  sync.Once
+	closing   chan struct{}
+	closeOnce sync.Once
+	work      sync.WaitGroup
+}
 
 // Open starts a hub on an engine.
-func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) { return nil, errTodo }
-
-// Close ends every subscription with ErrStopping, waits for what is in flight, and leaves the engine to its owner.
-func (h *Hub) Close() error { return errTodo }
+func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
+	o.defaults()
+	h := &Hub{engine: e, opts: o, stopping: make(chan struct{}), closing: make(chan struct{})}
+	h.catalog.init()
+	if err := h.load(ctx); err != nil {
+		return nil, err
+	}
+	h.sweeper.init(h)
+	h.work.Go(h.sweeper.run)
+	return h, nil
+}
 
 // StopSubscriptions ends every subscription with ErrStopping and refuses new ones; everything else goes on.
-func (h *Hub) StopSubscriptions() {}
+func (h *Hub) StopSubscriptions() { h.stopOnce.Do(func() { close(h.stopping) }) }
 
-// Create makes a stream. Errors: StreamNameTaken, StreamLimitReached, StorageUnavailable.
-func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) { return weir.Stream{}, errTodo }
-
-// Stream finds a stream; StreamNotFound when there is none.
-func (h *Hub) Stream(id weir.StreamID) (*Stream, error) { return nil, errTodo }
-
-// List returns up to limit streams of a project for which show is true, from the newest to the oldest, older than the
-// one at before (zero: from the newest). more tells whether others follow, and next is where (D27).
-func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
-	return nil, 0, false, errTodo
+// Close ends every subscription with ErrStopping, waits for what is in flight, and leaves the engine to its owner.
+func (h *Hub) Close() error {
+	h.StopSubscriptions()
+	h.closeOnce.Do(func() { close(h.closing) })
+	h.work.Wait()
+	for _, e := range h.catalog.open() {
+		h.fold(e, true)
+	}
+	return nil
 }
 
-// Count is the number of streams of a project.
-func (h *Hub) Count(p weir.ProjectID) int { return 0 }
+func (h *Hub) now() weir.Time { return weir.TimeOf(h.opts.Now()) }
 
-// Stream is one stream. It costs nothing to hold.
-type Stream struct {
-	Spec
-	CreatedAt weir.Time
+// errStopped answers what comes after Close.
+var errStopped = weir.Errorf(weir.StorageUnavailable, "the server is shutting down")
+
+func notFound(id weir.StreamID) *weir.Error {
+	return weir.Errorf(weir.StreamNotFound, "there is no stream %s", id)
 }
 
-// Delete removes the stream and all its batches; subscribers get End. StreamNotFound when it is gone already.
-func (s *Stream) Delete(ctx context.Context) error { return errTodo }
-
-// Object is the stream object of now.
-func (s *Stream) Object(ctx context.Context) (weir.Stream, error) { return weir.Stream{}, errTodo }
-
-// Cursor is the cursor object of now.
-func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) { return weir.Cursor{}, errTodo }
-
-// Batch reads one batch. StreamNotFound, with a message that says whether it was evicted or never stored (D12).
-func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
-	return weir.Batch{}, errTodo
+// outcome turns an engine's error into what a caller may know. What is not known here is returned as it is.
+func outcome(id weir.StreamID, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, engine.ErrDropped):
+		return notFound(id)
+	case errors.Is(err, engine.ErrFull):
+		return weir.Errorf(weir.StorageUnavailable, "the store has no space left: nothing can be written until there is")
+	case errors.Is(err, engine.ErrReadOnly):
+		return weir.Errorf(weir.StorageUnavailable, "the store takes no writes since one failed")
+	case errors.Is(err, engine.ErrClosed):
+		return errStopped
+	}
+	return err
 }
-
-// Publish is a batch on its way into a stream.
-type Publish struct {
-	Chosen bool     // the client chose Seq
-	Seq    weir.Seq // when Chosen
-	Key    string   // idempotency key; only when not Chosen
-	Batch  weir.Batch
-}
-
-// Decide answers what needs no body (D19): an acknowledgement of a duplicate, or a refusal (InvalidSequence,
-// SequenceTooFarAhead, StreamNotFound). A nil acknowledgement and no error: send the body.
-func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) { return nil, errTodo }
-
-// Publish stores the batch and returns its acknowledgement once it is durable (D5), or refuses it as Decide does, or
-// with PayloadTooLarge or StorageUnavailable. The payload belongs to the hub from here on.
-func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
-	return weir.Ack{}, errTodo
-}
-
-// Subscribe begins a subscription at from. It takes the wake-up before it looks, so that nothing falls between.
-// Overloaded or StreamNotFound when it cannot; end it with Close.
-func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error) {
-	return nil, errTodo
-}
-
-// From is where a subscription starts (D15): Head, Oldest or After(n).
-type From = stream.From
-
-// The starts that are not a sequence.
-var (
-	Head   = stream.Head
-	Oldest = stream.Oldest
-)
-
-// After is above sequence n, which may lie in the future.
-func After(n weir.Seq) From { return stream.After(n) }
-
-// Subscription is a cursor and a wake-up.
-type Subscription struct{}
-
-// Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
-type Event struct {
-	Frames [][]byte // encoded batches, in order; shared, nobody writes into them
-	Gap    *Gap     // instead of frames: what was evicted before it could be sent
-}
-
-// Gap is a range of sequences that the subscriber will not get, inclusive.
-type Gap struct{ From, To weir.Seq }
-
-// Why a subscription is over.
-var (
-	ErrDeleted  = errors.New("the stream was deleted") // send End
-	ErrStopping = errors.New("the server shuts down")  // send a jittered retry
-)
-
-// Next returns what comes next, waiting for it at most until the context ends (its error) or wait has passed (an empty
-// Event: time for a heartbeat). The frames of one call are about 256 KiB at most, unless one frame is larger.
-// ErrDeleted, ErrStopping: it is over.
-func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
-	return Event{}, errTodo
-}
-
-// Close ends the subscription.
-func (s *Subscription) Close() {}

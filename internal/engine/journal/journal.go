@@ -50,6 +50,7 @@ type Journal struct {
 	write   writer
 	counts  counters
 	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
+	appends sync.Pool              // of *appendOp
 
 	failure atomic.Pointer[error] // set once: the journal is read-only for good
 	closing atomic.Bool

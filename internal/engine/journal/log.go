@@ -157,8 +157,6 @@ type appendOp struct {
 	done     chan error
 }
 
-var appendOps = sync.Pool{New: func() any { return &appendOp{done: make(chan error, 1)} }}
-
 // Append implements engine.Log.
 func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	if err := h.usable(); err != nil {
@@ -167,7 +165,10 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	if err := h.check(e); err != nil {
 		return err
 	}
-	o := appendOps.Get().(*appendOp)
+	o, _ := h.j.appends.Get().(*appendOp)
+	if o == nil {
+		o = &appendOp{done: make(chan error, 1)}
+	}
 	done := o.done
 	*o = appendOp{l: h.log, e: e, done: done}
 	if e.Kind == engine.Batch {
@@ -185,7 +186,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		}
 	}
 	*o = appendOp{done: done}
-	appendOps.Put(o)
+	h.j.appends.Put(o)
 	return err
 }
 

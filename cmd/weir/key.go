@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/admin"
+)
+
+func keyCommand() *cobra.Command {
+	var data string
+	var asJSON bool
+	return operator(group("key", "Keys of the running server",
+		listKeys(&data, &asJSON), createKey(&data, &asJSON), revokeKey(&data, &asJSON)), &data, &asJSON)
+}
+
+func listKeys(data *string, asJSON *bool) *cobra.Command {
+	var project string
+	c := &cobra.Command{
+		Use: "ls", Short: "List the keys, masked", Args: args(), Example: "  weir key ls --project default",
+		RunE: func(c *cobra.Command, _ []string) error {
+			var list []access.Key
+			if err := ask(c.Context(), *data, "GET", "/keys?project="+url.QueryEscape(project), nil, &list); err != nil {
+				return err
+			}
+			if *asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(list)
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "ID\tPROJECT\tKIND\tKEY\tNAME\tPERMISSIONS\tCREATED\tLAST USED\tREVOKED")
+			for _, k := range list {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Kind, k.Masked, k.Name,
+					join(k.Permissions), k.CreatedAt, moment(k.LastUsedAt), moment(k.RevokedAt))
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().StringVar(&project, "project", "", "only those of the project of this `name`")
+	return c
+}
+
+func createKey(data *string, asJSON *bool) *cobra.Command {
+	var spec admin.NewKey
+	var kind string
+	var permissions, streams []string
+	c := &cobra.Command{
+		Use: "create", Short: "Make a key and print it, alone; it is shown only now", Args: args(),
+		Example: "  weir key create --project default --kind live\n  weir key create --project default --kind live --permissions read --streams STREAM_ID --name browser",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if spec.Project == "" {
+				return misuse{fmt.Errorf("--project is missing"), c.CommandPath()}
+			}
+			spec.Kind = access.Kind(kind)
+			for _, p := range permissions {
+				spec.Permissions = append(spec.Permissions, access.Permission(p))
+			}
+			for _, s := range streams {
+				spec.Streams = append(spec.Streams, weir.StreamID(s))
+			}
+			var made admin.MadeKey
+			if err := ask(c.Context(), *data, "POST", "/keys", spec, &made); err != nil {
+				return err
+			}
+			if *asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(made)
+			}
+			fmt.Fprintln(c.OutOrStdout(), made.Secret)
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&spec.Project, "project", "", "`name` of the project")
+	f.StringVar(&kind, "kind", "live", "live or test")
+	f.StringSliceVar(&permissions, "permissions", nil, "out of read, publish and manage (default: all)")
+	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key is confined to (default: the whole project)")
+	f.StringVar(&spec.Name, "name", "", "what the key is for")
+	return c
+}
+
+func revokeKey(data *string, asJSON *bool) *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID", Short: "Revoke a key: its next request is refused, its subscriptions end", Args: args("ID"),
+		Example: "  weir key revoke 4fGh0…  (the ID as weir key ls shows it)",
+		RunE: func(c *cobra.Command, got []string) error {
+			var k access.Key
+			if err := ask(c.Context(), *data, "POST", "/keys/"+url.PathEscape(got[0])+"/revoke", nil, &k); err != nil {
+				return err
+			}
+			if *asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(k)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s is revoked since %s\n", k.Masked, moment(k.RevokedAt))
+			return nil
+		},
+	}
+}
+
+func join(list []access.Permission) string {
+	var s []string
+	for _, p := range list {
+		s = append(s, string(p))
+	}
+	return strings.Join(s, ",")
+}
+
+func moment(t *weir.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.String()
+}

@@ -1,0 +1,80 @@
+// Command weir is the server, and what an operator types beside it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of every command.
+const (
+	exitDone    = 0
+	exitFailed  = 1 // refused by the server, or failed
+	exitMisused = 2 // wrong usage
+)
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the whole program, for main and for tests.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "Append-only streams of batches over plain HTTP",
+		Long:          "Weir stores append-only streams of batches, published over HTTP under sequence numbers\nand subscribed to over server-sent events.",
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(serveCommand(), projectCommand(), keyCommand(), versionCommand())
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{err, c.CommandPath()} })
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(stderr, "weir:", err)
+	var wrong misuse
+	if errors.As(err, &wrong) {
+		fmt.Fprintf(stderr, "'%s --help' shows how it is used\n", wrong.command)
+		return exitMisused
+	}
+	return exitFailed
+}
+
+// misuse is an error in how a command was called.
+type misuse struct {
+	error
+	command string
+}
+
+func (m misuse) Unwrap() error { return m.error }
+
+// args checks the number of arguments and says what is missing.
+func args(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, got []string) error {
+		switch {
+		case len(got) < len(names):
+			return misuse{fmt.Errorf("%s is missing", names[len(got)]), c.CommandPath()}
+		case len(got) > len(names):
+			return misuse{fmt.Errorf("%q is one argument too many", got[len(names)]), c.CommandPath()}
+		}
+		return nil
+	}
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, got []string) error {
+		if len(got) > 0 {
+			return misuse{fmt.Errorf("there is no command %q", c.CommandPath()+" "+got[0]), c.CommandPath()}
+		}
+		return misuse{errors.New("a command is missing"), c.CommandPath()}
+	}}
+	c.AddCommand(commands...)
+	return c
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"weir"
+	"weir/internal/admin"
+)
+
+func projectCommand() *cobra.Command {
+	var data string
+	var asJSON bool
+	ls := &cobra.Command{
+		Use: "ls", Short: "List the projects", Args: args(), Example: "  weir project ls",
+		RunE: func(c *cobra.Command, _ []string) error {
+			var list []weir.Project
+			if err := ask(c.Context(), data, "GET", "/projects", nil, &list); err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(list)
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "ID\tNAME\tCREATED")
+			for _, p := range list {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", p.ID, p.Name, p.CreatedAt)
+			}
+			return w.Flush()
+		},
+	}
+	create := &cobra.Command{
+		Use: "create NAME", Short: "Make a project", Args: args("NAME"), Example: "  weir project create shop",
+		RunE: func(c *cobra.Command, got []string) error {
+			var p weir.Project
+			if err := ask(c.Context(), data, "POST", "/projects", admin.NewProject{Name: got[0]}, &p); err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(p)
+			}
+			fmt.Fprintln(c.OutOrStdout(), p.ID)
+			return nil
+		},
+	}
+	return operator(group("project", "Projects of the running server", ls, create), &data, &asJSON)
+}
+
+// operator adds the flags of commands that talk to the running server through its socket.
+func operator(c *cobra.Command, data *string, asJSON *bool) *cobra.Command {
+	dataFlag(c.PersistentFlags(), data)
+	c.PersistentFlags().BoolVar(asJSON, "json", false, "print JSON")
+	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if err := environment(c); err != nil {
+			return misuse{err, c.CommandPath()}
+		}
+		return nil
+	}
+	return c
+}

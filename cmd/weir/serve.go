@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func serveCommand() *cobra.Command {
+	var s settings
+	c := &cobra.Command{
+		Use: "serve", Short: "Run the server", Args: args(),
+		Long: `Run the server. Without any flag it is a complete service on this machine, with its data in ./weir-data.
+
+Every flag is also an environment variable: --gap-grace is WEIR_GAP_GRACE. Flags win.
+
+SIGTERM and SIGINT stop it: requests in flight are finished, subscribers are told to come back, and it exits with 0.
+A second signal stops it at once.`,
+		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:8080 --base-url https://streams.example.com",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := environment(c); err != nil {
+				return misuse{err, c.CommandPath()}
+			}
+			if err := s.check(); err != nil {
+				return misuse{err, c.CommandPath()}
+			}
+			logger, err := newLogger(c.ErrOrStderr(), s.logLevel, s.logFormat)
+			if err != nil {
+				return misuse{err, c.CommandPath()}
+			}
+			return serve(c.Context(), s, logger, c.OutOrStdout())
+		},
+	}
+	s.flags(c.Flags())
+	return c
+}
+
+// serve runs the service until a signal comes, or the context ends.
+func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	svc, err := start(ctx, s, logger)
+	if err != nil {
+		return err
+	}
+	svc.welcome(out)
+	logger.Info("ready", "http", svc.url(), "data", s.data)
+	select {
+	case sig := <-signals:
+		logger.Info("stopping", "signal", sig.String())
+	case <-ctx.Done():
+		logger.Info("stopping")
+	case err := <-svc.server.Failed():
+		svc.stop(s.shutdownGrace)
+		return fmt.Errorf("serve: %w", err)
+	}
+	go func() {
+		if _, ok := <-signals; ok {
+			logger.Warn("stopped at once by a second signal")
+			os.Exit(exitFailed)
+		}
+	}()
+	if err := svc.stop(s.shutdownGrace); err != nil {
+		return err
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+// newLogger writes to w, in a form for people on a terminal and for programs elsewhere.
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: not debug, info, warn or error", level)
+	}
+	if format == "" {
+		format = "json"
+		if f, ok := w.(*os.File); ok {
+			if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+				format = "text"
+			}
+		}
+	}
+	o := &slog.HandlerOptions{Level: l}
+	if format == "text" {
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, o)), nil
+}

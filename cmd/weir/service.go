@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/admin"
+	"weir/internal/api"
+	"weir/internal/disk"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+	"weir/internal/server"
+)
+
+// adminSocket is where the running server takes an operator's commands, in the data directory.
+const adminSocket = "admin.sock"
+
+// service is a running server: every room, wired.
+type service struct {
+	settings settings
+	logger   *slog.Logger
+	engine   *journal.Journal
+	access   *access.Access
+	hub      *hub.Hub
+	server   *server.Server
+	socket   *http.Server
+	first    *firstStart // what to print, once
+	stopping chan struct{}
+	work     sync.WaitGroup
+}
+
+// start opens the data directory and serves. On an error everything that was opened is closed again.
+func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, err error) {
+	svc = &service{settings: s, logger: logger, stopping: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			svc.stop(0)
+		}
+	}()
+	dir := filepath.Join(s.data, "journal")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return svc, fmt.Errorf("make the data directory: %w", err)
+	}
+	if svc.engine, err = journal.Open(disk.OS(dir), journal.Options{}); err != nil {
+		return svc, fmt.Errorf("open %s: %w", dir, err)
+	}
+	svc.access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.limits, Demo: s.demo, TrustedProxies: s.proxies})
+	if err != nil {
+		return svc, err
+	}
+	svc.hub, err = hub.Open(ctx, svc.engine, hub.Options{
+		GapGrace: s.gapGrace, StreamsPerProject: s.streamsPerProject, Logger: logger, Frame: api.Frame,
+	})
+	if err != nil {
+		return svc, err
+	}
+	if err := svc.furnish(ctx); err != nil {
+		return svc, err
+	}
+	if err := svc.listen(); err != nil {
+		return svc, err
+	}
+	svc.work.Go(svc.keepUse)
+	if s.demo {
+		svc.work.Go(svc.feedDemo)
+	}
+	return svc, nil
+}
+
+// furnish makes what must be there: the first project, its key and its stream, the keys that were asked for, the demo.
+func (svc *service) furnish(ctx context.Context) error {
+	if len(svc.access.Projects()) == 0 {
+		if err := svc.firstStart(ctx); err != nil {
+			return fmt.Errorf("make the first project: %w", err)
+		}
+	}
+	for _, k := range svc.settings.bootstrapKeys {
+		name, key, _ := strings.Cut(k, ":")
+		p, err := svc.access.EnsureProject(ctx, name)
+		if err == nil {
+			_, err = svc.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "bootstrap"}, key)
+		}
+		if err != nil {
+			return fmt.Errorf("--bootstrap-keys: project %s: %w", name, err)
+		}
+	}
+	if svc.settings.demo {
+		return svc.makeDemo(ctx)
+	}
+	return nil
+}
+
+// listen takes the addresses and begins to serve.
+func (svc *service) listen() error {
+	b := thisBuild()
+	started := time.Now()
+	handler := &late{}
+	var err error
+	svc.server, err = server.Listen(server.Options{HTTP: svc.settings.http, Handler: handler, Logger: svc.logger})
+	if err != nil {
+		return err
+	}
+	handler.Handler = api.New(api.Options{
+		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
+		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
+		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: started, Health: svc.health,
+	})
+	path := filepath.Join(svc.settings.data, adminSocket)
+	os.Remove(path) // of a server that was killed: the lock says that none runs
+	old := umask(0o177)
+	socket, err := net.Listen("unix", path)
+	umask(old)
+	if err != nil {
+		return fmt.Errorf("open the admin socket: %w", err)
+	}
+	svc.socket = &http.Server{Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second}
+	svc.work.Go(func() { svc.socket.Serve(socket) })
+	svc.server.Serve()
+	return nil
+}
+
+// late is a handler that is set after the address is known and before anything is served.
+type late struct{ http.Handler }
+
+// url is what links start with.
+func (svc *service) url() string {
+	if svc.settings.baseURL != "" {
+		return strings.TrimRight(svc.settings.baseURL, "/")
+	}
+	host, port, err := net.SplitHostPort(svc.server.Addr())
+	if err != nil {
+		return "http://" + svc.server.Addr()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// health says whether the service takes reads and writes (D32).
+func (svc *service) health() (string, bool) {
+	select {
+	case <-svc.stopping:
+		return "stopping", false
+	default:
+	}
+	if svc.engine.Status().State != engine.Ready {
+		return "read_only", false
+	}
+	return "ok", true
+}
+
+// keepUse stores when keys were last used, now and then.
+func (svc *service) keepUse() {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := svc.access.Flush(context.Background()); err != nil {
+				svc.logger.Warn("when keys were last used was not stored", "error", err)
+			}
+		case <-svc.stopping:
+			return
+		}
+	}
+}
+
+// stop drains: subscribers are sent away, requests in flight get until the grace is over, and everything is flushed.
+func (svc *service) stop(grace time.Duration) error {
+	close(svc.stopping)
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	var faults []error
+	if svc.hub != nil {
+		svc.hub.StopSubscriptions()
+	}
+	if svc.server != nil {
+		if err := svc.server.Shutdown(ctx); err != nil {
+			svc.logger.Warn("some requests were cut off", "error", err)
+		}
+	}
+	if svc.socket != nil {
+		svc.socket.Close()
+	}
+	svc.work.Wait()
+	if svc.hub != nil {
+		faults = append(faults, svc.hub.Close())
+	}
+	if svc.access != nil && svc.engine.Status().State == engine.Ready {
+		faults = append(faults, svc.access.Close(context.Background()))
+	}
+	if svc.engine != nil {
+		faults = append(faults, svc.engine.Close())
+	}
+	return errors.Join(faults...)
+}
+
+// firstStart is what is made once, and shown once.
+type firstStart struct {
+	key    string
+	stream weir.StreamID
+}
+
+func (svc *service) firstStart(ctx context.Context) error {
+	p, err := svc.access.CreateProject(ctx, "default")
+	if err != nil {
+		return err
+	}
+	_, secret, err := svc.access.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live, Name: "first"})
+	if err != nil {
+		return err
+	}
+	s, err := svc.hub.Create(ctx, hub.Spec{
+		Project: p.ID, Name: "first", RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON,
+	})
+	svc.first = &firstStart{secret.Reveal(), s.ID}
+	return err
+}
+
+// welcome prints the key and what to do with it, at the first start only.
+func (svc *service) welcome(w io.Writer) {
+	if svc.first == nil {
+		return
+	}
+	fmt.Fprintf(w, `
+Weir is running at %[1]s
+Its data is in %[2]s.
+
+The project "default" was made, with a stream and this key. It is shown only now:
+
+  %[3]s
+
+Publish to the stream:
+
+  curl -sS -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"events":["hello"]}' %[1]s/v1/streams/%[4]s/publish
+
+Subscribe to it, from its beginning:
+
+  curl -sSN -H 'Authorization: Bearer %[3]s' -H 'Accept: text/event-stream' '%[1]s/v1/streams/%[4]s?cursor=0'
+
+More keys: weir key create --project default --data %[2]s
+
+`, svc.url(), svc.settings.data, svc.first.key, svc.first.stream)
+	svc.first = nil
+}

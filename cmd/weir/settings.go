@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"weir/internal/access"
+)
+
+// settings are the flags of serve. Every flag is also an environment variable: --gap-grace is WEIR_GAP_GRACE.
+type settings struct {
+	data              string
+	http              string
+	baseURL           string
+	bootstrapKeys     []string
+	demo              bool
+	gapGrace          time.Duration
+	limits            access.Limits
+	streamsPerProject int
+	maxSubscribers    int
+	heartbeat         time.Duration
+	writeTimeout      time.Duration
+	corsOrigins       []string
+	trustedProxies    []string
+	shutdownGrace     time.Duration
+	logLevel          string
+	logFormat         string
+
+	proxies []netip.Prefix
+}
+
+const defaultData = "./weir-data"
+
+func (s *settings) flags(f *pflag.FlagSet) {
+	dataFlag(f, &s.data)
+	f.StringVar(&s.http, "http", "127.0.0.1:8080", "`address` for HTTP/1.1 and cleartext HTTP/2 (prior knowledge); off to disable")
+	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http)")
+	f.StringSliceVar(&s.bootstrapKeys, "bootstrap-keys", nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
+	f.BoolVar(&s.demo, "demo", true, "the demo project and stream")
+	f.DurationVar(&s.gapGrace, "gap-grace", 2*time.Second, "how long a missing sequence below the cursor can still be filled")
+	f.IntVar(&s.limits.Live, "rate-live", 600_000, "requests per minute of each live key; 0 is unlimited")
+	f.IntVar(&s.limits.Test, "rate-test", 6_000, "requests per minute of each test key; 0 is unlimited")
+	f.IntVar(&s.limits.Demo, "rate-demo", 60, "requests per minute and client address for the demo; 0 is unlimited")
+	f.IntVar(&s.limits.Anonymous, "rate-anonymous", 6_000, "requests per minute and client address without a valid key; 0 is unlimited")
+	f.IntVar(&s.streamsPerProject, "streams-per-project", 10_000, "how many streams a project may have")
+	f.IntVar(&s.maxSubscribers, "max-subscribers", 100_000, "open subscriptions on this node; more are refused")
+	f.DurationVar(&s.heartbeat, "heartbeat", 15*time.Second, "a comment is sent to subscribers that got nothing for so long")
+	f.DurationVar(&s.writeTimeout, "write-timeout", 30*time.Second, "a subscriber that takes nothing for so long is disconnected")
+	f.StringSliceVar(&s.corsOrigins, "cors-origins", []string{"*"}, "origins that browsers may call /v1 from, comma-separated")
+	f.StringSliceVar(&s.trustedProxies, "trusted-proxies", nil, "`CIDRs` of proxies whose X-Forwarded-For counts, comma-separated")
+	f.DurationVar(&s.shutdownGrace, "shutdown-grace", 10*time.Second, "how long requests in flight may take when the server stops")
+	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&s.logFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
+}
+
+func dataFlag(f *pflag.FlagSet, data *string) {
+	f.StringVar(data, "data", defaultData, "`directory` of everything the server keeps")
+}
+
+// environment sets the flags that were not given from WEIR_* variables.
+func environment(c *cobra.Command) error {
+	var faults []error
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		v, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" {
+			return
+		}
+		if err := c.Flags().Set(f.Name, v); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	return errors.Join(faults...)
+}
+
+// check refuses what cannot be, and names the flag.
+func (s *settings) check() error {
+	var faults []error
+	must := func(ok bool, format string, a ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf(format, a...))
+		}
+	}
+	must(s.http != "off", "--http off: there is no other listener yet")
+	must(s.gapGrace > 0, "--gap-grace %v: not above 0", s.gapGrace)
+	must(s.limits.Live >= 0 && s.limits.Test >= 0 && s.limits.Demo >= 0 && s.limits.Anonymous >= 0, "--rate-*: below 0")
+	must(s.streamsPerProject > 0, "--streams-per-project %d: not above 0", s.streamsPerProject)
+	must(s.maxSubscribers > 0, "--max-subscribers %d: not above 0", s.maxSubscribers)
+	must(s.heartbeat > 0, "--heartbeat %v: not above 0", s.heartbeat)
+	must(s.writeTimeout > 0, "--write-timeout %v: not above 0", s.writeTimeout)
+	must(s.shutdownGrace >= 0, "--shutdown-grace %v: below 0", s.shutdownGrace)
+	must(s.logFormat == "" || s.logFormat == "text" || s.logFormat == "json", "--log-format %q: not text or json", s.logFormat)
+	if s.baseURL != "" {
+		u, err := url.Parse(s.baseURL)
+		must(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "--base-url %q: not a http or https address", s.baseURL)
+	}
+	for _, p := range s.trustedProxies {
+		prefix, err := netip.ParsePrefix(p)
+		if addr, bad := netip.ParseAddr(p); err != nil && bad == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		must(err == nil, "--trusted-proxies %q: not an address or CIDR", p)
+		s.proxies = append(s.proxies, prefix)
+	}
+	for i, k := range s.bootstrapKeys {
+		project, key, ok := strings.Cut(k, ":")
+		must(ok && project != "" && key != "", "--bootstrap-keys: entry %d is not PROJECT_NAME:KEY", i+1)
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,73 @@
+// Package admin is what an operator does beyond /v1: projects and keys. It is served on a Unix socket that only the
+// owner of the data directory can open.
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"weir"
+	"weir/internal/access"
+)
+
+// Handler serves the operator's requests:
+//
+//	GET  /projects             POST /projects {name}
+//	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
+//	POST /keys/{id}/revoke
+type Handler struct {
+	access *access.Access
+	logger *slog.Logger
+	mux    *http.ServeMux
+}
+
+// New makes the handler.
+func New(a *access.Access, l *slog.Logger) *Handler {
+	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
+	h.mux.HandleFunc("GET /projects", h.answer(h.projects))
+	h.mux.HandleFunc("POST /projects", h.answer(h.createProject))
+	h.mux.HandleFunc("GET /keys", h.answer(h.keys))
+	h.mux.HandleFunc("POST /keys", h.answer(h.createKey))
+	h.mux.HandleFunc("POST /keys/{id}/revoke", h.answer(h.revoke))
+	return h
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// Error is how a refusal looks on the socket.
+type Error struct {
+	Code    weir.Code `json:"code"`
+	Message string    `json:"message"`
+}
+
+// answer writes what a function returns. Errors that the operator may know go out as they are; others are logged.
+func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		v, err := f(r)
+		if err != nil {
+			e := Error{weir.InternalError, "something went wrong: the server's log says what"}
+			var known *weir.Error
+			if errors.As(err, &known) {
+				e = Error{known.Code, known.Message}
+			} else {
+				h.logger.Error("admin request failed", "path", r.URL.Path, "error", err)
+			}
+			w.WriteHeader(http.StatusBadRequest)
+			v = e
+		}
+		json.NewEncoder(w).Encode(v)
+	}
+}
+
+// read decodes a body; what is not expected is refused.
+func read(r *http.Request, v any) error {
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return weir.Errorf(weir.InvalidRequest, "the body: %v", err)
+	}
+	return nil
+}

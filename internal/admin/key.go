@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"net/http"
+
+	"weir"
+	"weir/internal/access"
+)
+
+// NewKey asks for a key.
+type NewKey struct {
+	Project     string              `json:"project"` // its name
+	Kind        access.Kind         `json:"kind"`
+	Name        string              `json:"name"`
+	Permissions []access.Permission `json:"permissions"`
+	Streams     []weir.StreamID     `json:"streams"`
+}
+
+// MadeKey is a key at the only moment that it is shown.
+type MadeKey struct {
+	access.Key
+	Secret string `json:"key"`
+}
+
+func (h *Handler) keys(r *http.Request) (any, error) {
+	projects := h.access.Projects()
+	if name := r.URL.Query().Get("project"); name != "" {
+		p, err := h.project(name)
+		if err != nil {
+			return nil, err
+		}
+		projects = []weir.Project{p}
+	}
+	list := []access.Key{}
+	for _, p := range projects {
+		list = append(list, h.access.Keys(p.ID)...)
+	}
+	return list, nil
+}
+
+func (h *Handler) createKey(r *http.Request) (any, error) {
+	var body NewKey
+	if err := read(r, &body); err != nil {
+		return nil, err
+	}
+	p, err := h.project(body.Project)
+	if err != nil {
+		return nil, err
+	}
+	k, secret, err := h.access.CreateKey(r.Context(), access.KeySpec{
+		Project: p.ID, Kind: body.Kind, Name: body.Name, Permissions: body.Permissions, Streams: body.Streams,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return MadeKey{k, secret.Reveal()}, nil
+}
+
+func (h *Handler) revoke(r *http.Request) (any, error) {
+	return h.access.Revoke(r.Context(), r.PathValue("id"))
+}
+
+func (h *Handler) project(name string) (weir.Project, error) {
+	p, ok := h.access.ProjectNamed(name)
+	if !ok {
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "there is no project %q", name)
+	}
+	return p, nil
+}

@@ -1,0 +1,28 @@
+package admin
+
+import (
+	"net/http"
+
+	"weir"
+)
+
+// NewProject asks for a project.
+type NewProject struct {
+	Name string `json:"name"`
+}
+
+func (h *Handler) projects(*http.Request) (any, error) {
+	list := h.access.Projects()
+	if list == nil {
+		list = []weir.Project{}
+	}
+	return list, nil
+}
+
+func (h *Handler) createProject(r *http.Request) (any, error) {
+	var body NewProject
+	if err := read(r, &body); err != nil {
+		return nil, err
+	}
+	return h.access.CreateProject(r.Context(), body.Name)
+}

@@ -1,0 +1,338 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// feed is a stream in use: its log, and where it stands. It is the log's judge.
+type feed struct {
+	s    *Stream
+	hub  *Hub
+	log  engine.Log
+	used atomic.Int64 // Unix seconds of the last use
+
+	users int // guarded by Stream.mu
+
+	mu        sync.Mutex
+	ahead     *stream.State // decides: as far as entries are admitted
+	state     *stream.State // what everybody sees: as far as entries are durable
+	pending   []admitted    // what lies between the two, in order
+	trimmed   weir.Seq      // low of the last trim
+	evicted   int64         // bytes evicted since
+	untrimmed weir.Time     // since when there is something to trim; 0: not known
+	changed   chan struct{} // closed when something changed; nil while nobody waits
+	dropped   bool
+	timer     *time.Timer // closes gaps
+	tail      tail
+}
+
+// admitted is an entry that is on its way to the disk.
+type admitted struct {
+	header stream.Header
+	batch  weir.Batch // of a batch while somebody subscribes; for the tail
+}
+
+// acquire returns the feed of a stream, which is opened if nobody uses it yet. Give it back with release.
+func (s *Stream) acquire(ctx context.Context) (*feed, error) {
+	for {
+		s.mu.Lock()
+		if s.deleted {
+			s.mu.Unlock()
+			return nil, notFound(s.ID)
+		}
+		if f := s.feed; f != nil {
+			f.users++
+			s.mu.Unlock()
+			return f, nil
+		}
+		if busy := s.busy; busy != nil {
+			s.mu.Unlock()
+			select {
+			case <-busy:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		busy := make(chan struct{})
+		s.busy = busy
+		s.mu.Unlock()
+		f, err := s.open()
+		s.mu.Lock()
+		if err == nil {
+			f.users = 1
+			s.feed, s.resting = f, nil
+		}
+		s.busy = nil
+		s.mu.Unlock()
+		close(busy)
+		return f, err
+	}
+}
+
+func (s *Stream) open() (*feed, error) {
+	select {
+	case <-s.hub.closing:
+		return nil, errStopped
+	default:
+	}
+	f := &feed{s: s, hub: s.hub}
+	log, err := s.hub.engine.Open(context.Background(), s.log, f)
+	if err != nil {
+		if known := outcome(s.ID, err); known != err {
+			return nil, known
+		}
+		return nil, fmt.Errorf("open stream %s: %w", s.ID, err)
+	}
+	f.mu.Lock()
+	f.log = log
+	f.evict(s.hub.now())
+	f.schedule()
+	f.mu.Unlock()
+	s.hub.catalog.setOpen(s, true)
+	return f, nil
+}
+
+func (f *feed) release() {
+	f.used.Store(f.hub.opts.Now().Unix())
+	f.s.mu.Lock()
+	f.users--
+	f.s.mu.Unlock()
+}
+
+// fold closes the log of a stream that nobody uses, and keeps what the stream object needs.
+func (h *Hub) fold(s *Stream, force bool) {
+	s.mu.Lock()
+	f := s.feed
+	if f == nil || s.busy != nil || (f.users > 0 && !force) {
+		s.mu.Unlock()
+		return
+	}
+	f.mu.Lock()
+	_, waiting := f.ahead.NextDue()
+	busy := waiting || len(f.pending) > 0 || f.trimmed < f.state.Low()
+	if busy && !force {
+		f.mu.Unlock()
+		s.mu.Unlock()
+		return
+	}
+	rest := f.rest()
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	f.mu.Unlock()
+	done := make(chan struct{})
+	s.feed, s.busy = nil, done
+	s.mu.Unlock()
+
+	f.log.Close()
+	h.catalog.setOpen(s, false)
+	s.mu.Lock()
+	s.busy, s.resting = nil, &rest
+	s.mu.Unlock()
+	close(done)
+	if rest.until > 0 {
+		h.sweeper.later(s, rest.until)
+	}
+}
+
+// rest is what can be said of the stream while its log is closed. With f.mu held.
+func (f *feed) rest() resting {
+	r := resting{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
+	f.headers(f.state.Low(), func(h stream.Header) bool {
+		if !h.Closed {
+			r.until = h.Time.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
+		}
+		return h.Closed
+	})
+	return r
+}
+
+// headers visits the log's entries in the rules' words.
+func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
+	f.log.Headers(from, func(h engine.Header) bool { return visit(rules(h)) })
+}
+
+func rules(h engine.Header) stream.Header {
+	return stream.Header{
+		Closed: h.Kind == engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
+		Late: h.Flags&engine.Late != 0,
+	}
+}
+
+// evict takes away what is too old or too much at now. With f.mu held.
+func (f *feed) evict(now weir.Time) {
+	before := f.state.Bytes()
+	if f.state.Evict(now, f.headers) == 0 {
+		return
+	}
+	f.evicted += before - f.state.Bytes()
+	f.ahead.Raise(f.state.Low())
+	f.tail.raise(f, f.state.Low())
+	f.wake() // who waits below the low mark is told of the loss
+}
+
+// wake tells everybody who waits that something changed. With f.mu held.
+func (f *feed) wake() {
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+}
+
+// Restore implements engine.Judge.
+func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	headers := func(yield func(stream.Header) bool) {
+		for h := range entries {
+			if !yield(rules(h)) {
+				return
+			}
+		}
+	}
+	s, err := stream.Restore(f.s.rules(), f.s.CreatedAt, note, headers, f.hub.now())
+	if err != nil {
+		return err
+	}
+	f.ahead, f.state = s, s.Fork()
+	f.trimmed = s.Low()
+	return nil
+}
+
+// Admit implements engine.Judge: the verdict on an entry at its place in the log.
+func (f *feed) Admit(e *engine.Entry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.hub.now()
+	p, ok := e.Proposer.(*proposal)
+	if !ok {
+		return f.admitMarker(e, now)
+	}
+	p.verdict = f.ahead.Decide(p.rules, now)
+	if p.verdict.Outcome != stream.Stored || p.probe {
+		return false
+	}
+	h := p.verdict.Header
+	h.Size = uint32(len(e.Payload))
+	e.Seq, e.Time, e.Key = h.Seq, h.Time, h.Key
+	if h.Late {
+		e.Flags = engine.Late
+	}
+	f.ahead.Apply(h)
+	p.cursor = f.ahead.Cursor().Cursor
+	a := admitted{header: h}
+	if f.tail.wanted() {
+		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
+	}
+	f.pending = append(f.pending, a)
+	f.schedule()
+	return true
+}
+
+// admitMarker closes the gaps whose grace is over. They may have been filled meanwhile.
+func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
+	m, due := f.ahead.Due(now)
+	if !due {
+		return false
+	}
+	e.First, e.Seq, e.Time = m.First, m.Seq, m.Time
+	f.ahead.Apply(m)
+	f.pending = append(f.pending, admitted{header: m})
+	return true
+}
+
+// Commit implements engine.Judge: what was decided is durable, and seen from here on.
+func (f *feed) Commit(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.pending[:n] {
+		a := &f.pending[i]
+		if !a.header.Closed && a.header.Seq < f.state.Low() {
+			continue // it came late, and what overtook it was evicted meanwhile: it went with that
+		}
+		a.header.Key = "" // keys are the business of the state ahead
+		f.state.Apply(a.header)
+		if !a.header.Closed {
+			f.tail.add(f, a)
+		}
+		*a = admitted{}
+	}
+	if f.pending = f.pending[n:]; len(f.pending) == 0 {
+		f.pending = nil
+	}
+	f.evict(f.hub.now())
+	f.wake()
+}
+
+// Dropped implements engine.Judge.
+func (f *feed) Dropped() {
+	f.mu.Lock()
+	f.dropped = true
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	f.tail.clear(f)
+	f.wake()
+	f.mu.Unlock()
+	f.s.mu.Lock()
+	f.s.deleted = true
+	f.s.mu.Unlock()
+	f.hub.catalog.remove(f.s)
+}
+
+// schedule sees to it that gaps are closed when their grace is over. A clock that stepped back is noticed within a
+// grace. With f.mu held.
+func (f *feed) schedule() {
+	due, waiting := f.ahead.NextDue()
+	if !waiting {
+		return
+	}
+	wait := min(max(due.Std().Sub(f.hub.opts.Now()), 0)+time.Millisecond, f.hub.opts.GapGrace+time.Millisecond)
+	if f.timer == nil {
+		f.timer = time.AfterFunc(wait, f.closeGaps)
+	} else {
+		f.timer.Reset(wait)
+	}
+}
+
+// closeGaps proposes a marker. It runs on a goroutine of its own, when a timer fires.
+func (f *feed) closeGaps() {
+	select {
+	case <-f.hub.closing:
+		return
+	default:
+	}
+	f.s.mu.Lock()
+	if f.s.feed != f {
+		f.s.mu.Unlock()
+		return
+	}
+	f.users++
+	f.s.mu.Unlock()
+	defer f.release()
+	f.mu.Lock()
+	_, due := f.ahead.Due(f.hub.now())
+	f.mu.Unlock()
+	if due {
+		err := f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
+		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
+			f.hub.opts.Logger.Warn("gaps stay open", "stream", f.s.ID, "error", err)
+		}
+	}
+	f.mu.Lock()
+	if !f.dropped {
+		f.schedule()
+	}
+	f.mu.Unlock()
+}

@@ -1,0 +1,462 @@
+package hub
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/engine/memory"
+)
+
+var ctx = context.Background()
+
+// testFrame is the sequence and the payload.
+func testFrame(_ weir.Mode, b *weir.Batch) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(b.Seq)), b.Payload...)
+}
+
+func open(t *testing.T, e engine.Engine, o Options) *Hub {
+	t.Helper()
+	o.Frame = testFrame
+	h, err := Open(ctx, e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// made creates a stream that keeps much for long, unless change says otherwise.
+func made(t *testing.T, h *Hub, change func(*Spec)) *Stream {
+	t.Helper()
+	spec := Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
+	if change != nil {
+		change(&spec)
+	}
+	o, err := h.Create(ctx, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.Stream(o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func at(seq weir.Seq, payload string) *Publish {
+	return &Publish{Chosen: true, Seq: seq, Batch: weir.Batch{Events: 1, Payload: []byte(payload)}}
+}
+
+func publish(t *testing.T, s *Stream, p *Publish) weir.Ack {
+	t.Helper()
+	ack, err := s.Publish(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ack
+}
+
+func code(err error) weir.Code {
+	var e *weir.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// engines runs a test in a bubble of fake time, on the engine in memory and on the journal.
+func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
+	for name, make := range map[string]func() engine.Engine{
+		"memory": func() engine.Engine { return memory.New() },
+		"journal": func() engine.Engine {
+			j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return j
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := make()
+				test(t, e)
+				e.Close()
+			})
+		})
+	}
+}
+
+// collector is a subscriber that checks what it gets: every sequence once, in order, and what was evicted is told.
+type collector struct {
+	next weir.Seq
+	got  map[weir.Seq]string
+	gaps []Gap
+	from From
+}
+
+// follow subscribes until it has seen sequence last, over any number of connections.
+func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
+	for c.next <= last {
+		sub, err := s.Subscribe(ctx, c.from)
+		if err != nil {
+			return err
+		}
+		for n := cut(); n > 0 && c.next <= last; n-- {
+			e, err := sub.Next(ctx, time.Hour)
+			if err != nil {
+				sub.Close()
+				return err
+			}
+			if err := c.take(e); err != nil {
+				sub.Close()
+				return err
+			}
+		}
+		sub.Close()
+		if c.next > 0 {
+			c.from = After(c.next - 1)
+		}
+	}
+	return nil
+}
+
+func (c *collector) take(e Event) error {
+	if e.Gap != nil {
+		if e.Gap.From != c.next {
+			return fmt.Errorf("gap %v, expected from %d", *e.Gap, c.next)
+		}
+		c.gaps = append(c.gaps, *e.Gap)
+		c.next = e.Gap.To + 1
+	}
+	for _, f := range e.Frames {
+		seq := weir.Seq(binary.BigEndian.Uint64(f))
+		if seq < c.next {
+			return fmt.Errorf("got %d after %d", seq, c.next)
+		}
+		c.got[seq] = string(f[8:])
+		c.next = seq + 1
+	}
+	return nil
+}
+
+// TestExactlyOnce lets publishers keep 200 batches in flight in random order, each sent up to three times, against
+// subscribers that disconnect and resume at random: every subscriber sees exactly the stored batches, once, in order.
+func TestExactlyOnce(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{TailBytes: 8 << 10})
+		s := made(t, h, nil)
+		const last = 3000
+		var acked sync.Map
+		var work sync.WaitGroup
+		subscribers := make([]*collector, 6)
+		for i := range subscribers {
+			c := &collector{next: 1, got: map[weir.Seq]string{}, from: After(0)}
+			subscribers[i] = c
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			work.Go(func() {
+				if err := c.follow(s, last, func() int { return 1 + rng.IntN(20) }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		rng := rand.New(rand.NewPCG(9, 9))
+		slots := make(chan struct{}, 200)
+		for from := weir.Seq(1); from <= last; from += 100 {
+			for _, i := range rng.Perm(100) {
+				seq := from + weir.Seq(i)
+				slots <- struct{}{}
+				sends := 1 + rng.IntN(3)
+				work.Go(func() {
+					defer func() { <-slots }()
+					for n := range sends {
+						ack, err := s.Publish(ctx, at(seq, fmt.Sprintf("%d by %d", seq, n)))
+						if err != nil || ack.Seq != seq {
+							t.Errorf("publish %d: %v %v", seq, ack, err)
+							return
+						}
+						if !ack.Duplicate {
+							acked.Store(seq, fmt.Sprintf("%d by %d", seq, n))
+						}
+					}
+				})
+			}
+		}
+		work.Wait()
+		for i, c := range subscribers {
+			if len(c.got) != last || len(c.gaps) > 0 {
+				t.Errorf("subscriber %d got %d batches and gaps %v", i, len(c.got), c.gaps)
+			}
+			for seq, payload := range c.got {
+				if want, _ := acked.Load(seq); want != payload {
+					t.Errorf("subscriber %d got %q as %d, stored was %q", i, payload, seq, want)
+				}
+			}
+		}
+		h.Close()
+	})
+}
+
+// TestGapCloses waits at an open gap, and goes on when its grace is over (D4).
+func TestGapCloses(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, nil)
+		sub, err := s.Subscribe(ctx, Oldest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, s, at(1, "a"))
+		publish(t, s, at(4, "d"))
+		start := time.Now()
+		for _, want := range []weir.Seq{1, 4} {
+			ev, err := sub.Next(ctx, time.Hour)
+			if err != nil || len(ev.Frames) != 1 || weir.Seq(binary.BigEndian.Uint64(ev.Frames[0])) != want {
+				t.Fatalf("got %v %v", ev, err)
+			}
+		}
+		if d := time.Since(start); d < 2*time.Second || d > 2100*time.Millisecond {
+			t.Errorf("the gap was waited for %v", d)
+		}
+		if _, err := s.Publish(ctx, at(2, "late")); code(err) != weir.InvalidSequence {
+			t.Errorf("a closed gap was filled: %v", err)
+		}
+		if ack, err := s.Decide(ctx, at(3, "")); ack != nil || code(err) != weir.InvalidSequence {
+			t.Errorf("decide: %v %v", ack, err)
+		}
+		sub.Close()
+		h.Close()
+	})
+}
+
+// TestRetention evicts to the second, tells subscribers, and gives the space back (D12, D16).
+func TestRetention(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, func(s *Spec) { s.RetentionSeconds = 60 })
+		publish(t, s, at(1, "one"))
+		time.Sleep(30 * time.Second)
+		publish(t, s, at(2, "two"))
+		time.Sleep(30*time.Second - time.Millisecond)
+		if b, err := s.Batch(ctx, 1); err != nil || string(b.Payload) != "one" {
+			t.Errorf("just before: %v %v", b, err)
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := s.Batch(ctx, 1); code(err) != weir.StreamNotFound {
+			t.Errorf("just after: %v", err)
+		}
+		if o, _ := s.Object(ctx); o.BytesStored != 3 || o.Cursor != 2 {
+			t.Errorf("%+v", o)
+		}
+		sub, err := s.Subscribe(ctx, After(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{1, 1}) {
+			t.Errorf("%v %v", ev, err)
+		}
+		sub.Close()
+		time.Sleep(time.Hour) // nobody looks
+		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
+			t.Errorf("%+v", o)
+		}
+		h.Close()
+		again := open(t, e, Options{})
+		s, err = again.Stream(s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
+			t.Errorf("after a restart %+v", o)
+		}
+		if ack := publish(t, s, &Publish{Batch: weir.Batch{Events: 1}}); ack.Seq != 3 {
+			t.Errorf("%+v", ack)
+		}
+		again.Close()
+	})
+}
+
+// TestIdempotencyKeys answers a repeated key with the first acknowledgement, also at once and after a restart (D25).
+func TestIdempotencyKeys(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, nil)
+		keyed := func() *Publish { return &Publish{Key: "k", Batch: weir.Batch{Events: 7, Payload: []byte("x")}} }
+		var stored atomic.Int32
+		var work sync.WaitGroup
+		for range 50 {
+			work.Go(func() {
+				ack, err := s.Publish(ctx, keyed())
+				if err != nil || ack.Seq != 1 || ack.Accepted != 7 {
+					t.Error(ack, err)
+				}
+				if !ack.Duplicate {
+					stored.Add(1)
+				}
+			})
+		}
+		work.Wait()
+		if stored.Load() != 1 {
+			t.Errorf("%d were stored", stored.Load())
+		}
+		h.Close()
+		h = open(t, e, Options{})
+		s, _ = h.Stream(s.ID)
+		if ack, err := s.Decide(ctx, keyed()); err != nil || ack == nil || !ack.Duplicate || ack.Seq != 1 {
+			t.Error(ack, err)
+		}
+		time.Sleep(24 * time.Hour)
+		h.Close()
+	})
+}
+
+// TestDelete ends everything at once (D31).
+func TestDelete(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{StreamsPerProject: 1})
+		s := made(t, h, nil)
+		publish(t, s, at(1, "x"))
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Create(ctx, Spec{Project: "p"}); code(err) != weir.StreamLimitReached {
+			t.Errorf("beyond the limit: %v", err)
+		}
+		if err := s.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrDeleted) {
+			t.Errorf("subscriber: %v", err)
+		}
+		sub.Close()
+		if _, err := s.Publish(ctx, at(2, "y")); code(err) != weir.StreamNotFound {
+			t.Errorf("publish: %v", err)
+		}
+		if err := s.Delete(ctx); code(err) != weir.StreamNotFound {
+			t.Errorf("delete again: %v", err)
+		}
+		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
+			t.Errorf("find: %v", err)
+		}
+		again := made(t, h, func(spec *Spec) { spec.ID = s.ID })
+		if o, err := again.Object(ctx); err != nil || o.Cursor != 0 {
+			t.Errorf("re-used id: %+v %v", o, err)
+		}
+		h.Close()
+	})
+}
+
+// TestFolding folds a feed away that nobody uses, and finds everything again.
+func TestFolding(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, nil)
+		for i := range 10 {
+			publish(t, s, at(weir.Seq(i), "abc"))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.mu.Lock()
+		folded := s.feed == nil
+		s.mu.Unlock()
+		if !folded {
+			t.Error("the feed is still open")
+		}
+		if o, err := s.Object(ctx); err != nil || o.Cursor != 9 || o.BytesStored != 30 {
+			t.Errorf("%+v %v", o, err)
+		}
+		if ack := publish(t, s, at(9, "again")); !ack.Duplicate || ack.Cursor != 9 {
+			t.Errorf("%+v", ack)
+		}
+		h.Close()
+	})
+}
+
+// TestStopping ends subscriptions when the server shuts down, and nothing else.
+func TestStopping(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, nil)
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			h.StopSubscriptions()
+		}()
+		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrStopping) {
+			t.Errorf("%v", err)
+		}
+		sub.Close()
+		publish(t, s, at(1, "still"))
+		h.Close()
+		if _, err := s.Publish(ctx, at(2, "no")); code(err) != weir.StorageUnavailable {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// TestHeartbeat returns an empty event when nothing comes.
+func TestHeartbeat(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		s := made(t, h, nil)
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for range 3 {
+			if ev, err := sub.Next(ctx, 15*time.Second); err != nil || ev.Frames != nil || ev.Gap != nil {
+				t.Errorf("%v %v", ev, err)
+			}
+		}
+		if d := time.Since(start); d != 45*time.Second {
+			t.Errorf("three heartbeats took %v", d)
+		}
+		sub.Close()
+		h.Close()
+	})
+}
+
+// TestList pages from the newest to the oldest, whatever is created and deleted meanwhile (D27).
+func TestList(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		var want []weir.StreamID
+		for range 25 {
+			want = append([]weir.StreamID{made(t, h, nil).ID}, want...)
+		}
+		made(t, h, func(s *Spec) { s.Project = "other" })
+		var got []weir.StreamID
+		before, more := uint64(0), true
+		for more {
+			var page []weir.Stream
+			var err error
+			page, before, more, err = h.List(ctx, "p", before, 10, func(weir.StreamID) bool { return true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range page {
+				got = append(got, s.ID)
+			}
+			made(t, h, nil)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got %v\nwant %v", got, want)
+		}
+		h.Close()
+	})
+}

@@ -1,0 +1,87 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// Object is the stream object of now.
+func (s *Stream) Object(ctx context.Context) (weir.Stream, error) {
+	r, err := s.stand(ctx)
+	return s.object(r), err
+}
+
+// Cursor is the cursor object of now.
+func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
+	r, err := s.stand(ctx)
+	return r.cursor, err
+}
+
+// stand is where the stream stands. For one that nobody uses it is known without opening the log, until a batch
+// expires.
+func (s *Stream) stand(ctx context.Context) (resting, error) {
+	now := s.hub.now()
+	s.mu.Lock()
+	if r := s.resting; r != nil && s.feed == nil && !s.deleted && (r.until == 0 || now < r.until) {
+		s.mu.Unlock()
+		return *r, nil
+	}
+	s.mu.Unlock()
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return resting{}, err
+	}
+	defer f.release()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped {
+		return resting{}, notFound(s.ID)
+	}
+	f.evict(now)
+	return resting{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
+}
+
+// Batch reads one batch. StreamNotFound, with a message that says whether it was evicted or never stored (D12).
+func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return weir.Batch{}, err
+	}
+	defer f.release()
+	f.mu.Lock()
+	f.evict(s.hub.now())
+	presence, dropped := f.state.Lookup(seq), f.dropped
+	f.mu.Unlock()
+	switch {
+	case dropped:
+		return weir.Batch{}, notFound(s.ID)
+	case presence == stream.Unknown:
+		return weir.Batch{}, weir.Errorf(weir.StreamNotFound, "batch %d was never stored in stream %s", seq, s.ID)
+	case presence == stream.Evicted:
+		return weir.Batch{}, evicted(s.ID, seq)
+	}
+	e, err := f.log.Read(ctx, seq)
+	if errors.Is(err, engine.ErrNotFound) {
+		return weir.Batch{}, evicted(s.ID, seq) // between the look and the read
+	}
+	if err != nil {
+		if known := outcome(s.ID, err); known != err {
+			return weir.Batch{}, known
+		}
+		return weir.Batch{}, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
+	}
+	return batch(&e), nil
+}
+
+func evicted(id weir.StreamID, seq weir.Seq) *weir.Error {
+	return weir.Errorf(weir.StreamNotFound, "batch %d of stream %s was evicted", seq, id)
+}
+
+func batch(e *engine.Entry) weir.Batch {
+	return weir.Batch{Seq: e.Seq, Time: e.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
+}

@@ -1,0 +1,211 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// From is where a subscription starts (D15): Head, Oldest or After(n).
+type From = stream.From
+
+// The starts that are not a sequence.
+var (
+	Head   = stream.Head
+	Oldest = stream.Oldest
+)
+
+// After is above sequence n, which may lie in the future.
+func After(n weir.Seq) From { return stream.After(n) }
+
+// run is about how many bytes of frames one Next returns.
+const run = 256 << 10
+
+// Subscription is a cursor and a wake-up.
+type Subscription struct {
+	f     *feed
+	next  weir.Seq // the first sequence that it wants
+	timer *time.Timer
+}
+
+// Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
+type Event struct {
+	Frames [][]byte // encoded batches, in order; shared, nobody writes into them
+	Gap    *Gap     // instead of frames: what was evicted before it could be sent
+}
+
+// Gap is a range of sequences that the subscriber will not get, inclusive.
+type Gap struct{ From, To weir.Seq }
+
+// Why a subscription is over.
+var (
+	ErrDeleted  = errors.New("the stream was deleted")
+	ErrStopping = errors.New("the server shuts down")
+)
+
+// Subscribe begins a subscription at from. StreamNotFound or ErrStopping when it cannot. End it with Close.
+func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error) {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	if f.dropped {
+		f.mu.Unlock()
+		f.release() // takes the stream's lock, which comes before the feed's
+		return nil, notFound(s.ID)
+	}
+	defer f.mu.Unlock()
+	f.evict(s.hub.now())
+	f.tail.join(f)
+	return &Subscription{f: f, next: f.state.Resolve(from)}, nil
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.f.mu.Lock()
+	s.f.tail.leave(s.f)
+	s.f.mu.Unlock()
+	s.f.release()
+}
+
+// Next returns what comes next, waiting for it at most until the context ends (its error) or wait has passed (an empty
+// Event: time for a heartbeat). The frames of one call are about 256 KiB at most, unless one frame is larger.
+// ErrDeleted, ErrStopping: it is over.
+func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
+	f := s.f
+	waiting := false
+	for {
+		f.mu.Lock()
+		if f.dropped {
+			f.mu.Unlock()
+			return Event{}, ErrDeleted
+		}
+		f.evict(f.hub.now())
+		step := f.state.Next(s.next)
+		if step.Kind == stream.Wait {
+			changed := f.changed
+			if changed == nil {
+				changed = make(chan struct{})
+				f.changed = changed
+			}
+			f.mu.Unlock()
+			if !waiting {
+				waiting = true
+				s.arm(wait)
+			}
+			if more, err := s.wait(ctx, changed); !more {
+				return Event{}, err
+			}
+			continue
+		}
+		select {
+		case <-f.hub.stopping:
+			f.mu.Unlock()
+			return Event{}, ErrStopping
+		default:
+		}
+		if step.Kind == stream.Gap {
+			s.next = step.Last + 1
+			f.mu.Unlock()
+			return Event{Gap: &Gap{step.First, step.Last}}, nil
+		}
+		s.next = step.First              // above a 0 that was never stored
+		frames, err := s.read(ctx, step) // unlocks
+		if err != nil || len(frames) > 0 {
+			return Event{Frames: frames}, err
+		}
+	}
+}
+
+func (s *Subscription) arm(wait time.Duration) {
+	if s.timer == nil {
+		s.timer = time.NewTimer(wait)
+	} else {
+		s.timer.Reset(wait)
+	}
+}
+
+// wait returns true when there may be something to send.
+func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}) (bool, error) {
+	select {
+	case <-changed:
+		return true, nil
+	case <-s.timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-s.f.hub.stopping:
+		return false, ErrStopping
+	}
+}
+
+// read returns the frames of a step, from the tail or from the log, and moves on. It is called with the feed's lock
+// held and gives it back.
+func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, error) {
+	f := s.f
+	if s.next < f.tail.low {
+		f.mu.Unlock()
+		return s.readLog(ctx, step)
+	}
+	var recent []*frame
+	size := 0
+	i := f.tail.find(s.next)
+	for ; i < len(f.tail.frames) && f.tail.frames[i].seq <= step.Last && size < run; i++ {
+		recent = append(recent, f.tail.frames[i])
+		size += f.tail.frames[i].size
+	}
+	if s.next = step.Last + 1; i < len(f.tail.frames) && f.tail.frames[i].seq <= step.Last {
+		s.next = f.tail.frames[i].seq
+	}
+	f.mu.Unlock()
+	frames := make([][]byte, len(recent))
+	for i, r := range recent {
+		frames[i] = r.encoded(f.hub, f.s.Mode)
+	}
+	return frames, nil
+}
+
+// readLog reads older batches in a long run.
+func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
+	f := s.f
+	var frames [][]byte
+	size, next := 0, step.Last+1
+	err := f.log.Scan(ctx, s.next, func(e *engine.Entry) bool {
+		if e.Seq > step.Last {
+			return false
+		}
+		if size >= run {
+			next = e.Seq
+			return false
+		}
+		if e.Kind == engine.Batch {
+			b := batch(e)
+			frame := f.hub.opts.Frame(f.s.Mode, &b)
+			frames = append(frames, frame)
+			size += len(frame)
+		}
+		return true
+	})
+	if errors.Is(err, engine.ErrDropped) {
+		return nil, ErrDeleted
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s from %d: %w", f.s.ID, s.next, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.Low() > s.next {
+		return nil, nil // something was evicted while we read: what, is told next
+	}
+	s.next = next
+	return frames, nil
+}
