@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weir"
 )
@@ -48,11 +49,12 @@ const (
 	countMask = 1<<countBits - 1
 )
 
-// take counts a request if the limit allows it; peek does not count.
-func (c *counter) take(limit int, now int64, count bool) Window {
+// take counts a request if the limit allows it and count is set. The clock is read after the state: so nobody who was
+// held up in between takes a window that others have begun meanwhile for one of the future, and replaces it.
+func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	for {
 		old := c.state.Load()
-		next, w := advance(old, limit, now, count)
+		next, w := advance(old, limit, now().Unix(), count)
 		if next == old || c.state.CompareAndSwap(old, next) {
 			return w
 		}
@@ -118,16 +120,15 @@ func (a *Access) Take(g *Grant, client netip.Addr) Window { return a.take(g, cli
 func (a *Access) Peek(g *Grant, client netip.Addr) Window { return a.take(g, client, false) }
 
 func (a *Access) take(g *Grant, client netip.Addr, count bool) Window {
-	now := a.now().Unix()
 	switch w := &a.windows; {
 	case g == nil:
-		return w.anonymousClients.take(client, int(w.anonymous.Load()), now, count)
+		return w.anonymousClients.take(client, int(w.anonymous.Load()), a.now, count)
 	case g.demo:
-		return w.demoClients.take(client, int(w.demo.Load()), now, count)
+		return w.demoClients.take(client, int(w.demo.Load()), a.now, count)
 	case g.kind == Live:
-		return g.window.take(int(w.live.Load()), now, count)
+		return g.window.take(int(w.live.Load()), a.now, count)
 	default:
-		return g.window.take(int(w.test.Load()), now, count)
+		return g.window.take(int(w.test.Load()), a.now, count)
 	}
 }
 
@@ -148,7 +149,7 @@ type shard struct {
 	born  int64 // the second in which young was begun
 	young map[place]uint64
 	old   map[place]uint64
-	_     [24]byte // no two locks on one cache line
+	_     [32]byte // no two locks on one cache line
 }
 
 // place is what is counted as one client: an IPv4 address, or the /64 of an IPv6 address, since a whole /64 is what one
@@ -164,15 +165,16 @@ func placeOf(client netip.Addr) place {
 	return p
 }
 
-func (c *clients) take(client netip.Addr, limit int, now int64, count bool) Window {
+func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, count bool) Window {
 	if limit == 0 { // nothing to remember
-		_, w := advance(0, 0, now, false)
+		_, w := advance(0, 0, clock().Unix(), false)
 		return w
 	}
 	p := placeOf(client)
 	s := &c.shards[maphash.Comparable(c.seed, p)%uint64(len(c.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := clock().Unix() // under the lock, for the reason in counter.take
 	s.age(now)
 	state, ok := s.young[p]
 	if !ok {

@@ -1,0 +1,131 @@
+package access
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+func TestProjectNames(t *testing.T) {
+	for _, tc := range []struct {
+		what, name string
+		code       weir.Code
+	}{
+		{"one character", "a", ""},
+		{"128 code points of four bytes", strings.Repeat("😀", 128), ""},
+		{"spaces and colons", "my project: one", ""},
+		{"empty", "", weir.InvalidRequest},
+		{"129 code points", strings.Repeat("é", 129), weir.InvalidRequest},
+		{"no UTF-8", "a\xff", weir.InvalidRequest},
+		{"a line break", "a\nb", weir.InvalidRequest},
+		{"an escape", "\x1b[2J", weir.InvalidRequest},
+		{"the demo's", "demo", weir.InvalidRequest},
+		{"a key", "svc_live_00000000000000000000000000000000", weir.InvalidRequest},
+	} {
+		for _, demo := range []bool{true, false} {
+			a := open(t, store(), func(o *Options) { o.Demo = demo })
+			p, err := a.CreateProject(t.Context(), tc.name)
+			want(t, tc.what, err, tc.code)
+			if err == nil && (p.Name != tc.name || !weir.IsID(string(p.ID)) || p.CreatedAt == 0) {
+				t.Errorf("%s: made %+v", tc.what, p)
+			}
+			_, err = a.EnsureProject(t.Context(), tc.name)
+			want(t, "ensure "+tc.what, err, tc.code)
+		}
+	}
+}
+
+func TestProjectLists(t *testing.T) {
+	clock := newClock()
+	a := open(t, store(), clock.set)
+	var made []weir.Project
+	for _, name := range []string{"zebra", "ant", "fox"} {
+		made = append(made, project(t, a, name))
+		clock.advance(1e9)
+	}
+	list := a.Projects()
+	if len(list) != 3 || list[0] != made[0] || list[1] != made[1] || list[2] != made[2] {
+		t.Errorf("listed %v, want %v", list, made)
+	}
+	for _, p := range made {
+		if q, ok := a.Project(p.ID); !ok || q != p {
+			t.Errorf("by id: %v, want %v", q, p)
+		}
+		if q, ok := a.ProjectNamed(p.Name); !ok || q != p {
+			t.Errorf("by name: %v, want %v", q, p)
+		}
+		if q, err := a.EnsureProject(t.Context(), p.Name); err != nil || q != p {
+			t.Errorf("ensured: %v (%v), want %v", q, err, p)
+		}
+		_, err := a.CreateProject(t.Context(), p.Name)
+		want(t, "a taken name", err, weir.InvalidRequest)
+	}
+	if _, ok := a.ProjectNamed("Fox"); ok {
+		t.Error("names are exact")
+	}
+	if _, ok := a.Project(""); ok {
+		t.Error("found a project without an id")
+	}
+}
+
+func TestDemoProject(t *testing.T) {
+	for _, demo := range []bool{true, false} {
+		a := open(t, store(), func(o *Options) { o.Demo = demo })
+		p, ok := a.Project(DemoProject)
+		q, named := a.ProjectNamed(DemoProjectName)
+		if ok != demo || named != demo || p != q || len(a.Projects()) != 0 {
+			t.Errorf("demo %t: %v, %v", demo, p, q)
+		}
+		if !weir.IsID(string(DemoProject)) || !weir.IsID(string(DemoStream)) {
+			t.Error("the demo's ids are no ids")
+		}
+	}
+}
+
+// Of many who create one name on two nodes, one succeeds, and all who only want it to exist get the same.
+func TestProjectNamesAreUnique(t *testing.T) {
+	docs := store()
+	nodes := []*Access{open(t, docs), open(t, docs)}
+	var group sync.WaitGroup
+	var made atomic.Int64
+	var ids sync.Map
+	for i := range 32 {
+		group.Go(func() {
+			if _, err := nodes[i%2].CreateProject(t.Context(), "one"); err == nil {
+				made.Add(1)
+			}
+			p, err := nodes[i%2].EnsureProject(t.Context(), "one")
+			if err != nil {
+				t.Error(err)
+			}
+			ids.Store(p.ID, true)
+		})
+	}
+	group.Wait()
+	distinct := 0
+	ids.Range(func(any, any) bool { distinct++; return true })
+	if made.Load() != 1 || distinct != 1 {
+		t.Errorf("made %d times, %d ids", made.Load(), distinct)
+	}
+}
+
+func TestProjectStorage(t *testing.T) {
+	docs := store()
+	a := open(t, docs)
+	for _, fault := range []error{engine.ErrFull, engine.ErrReadOnly, engine.ErrClosed} {
+		docs.failure(fault)
+		_, err := a.CreateProject(t.Context(), "app")
+		want(t, fault.Error(), err, weir.StorageUnavailable)
+		if !errors.Is(err, fault) {
+			t.Errorf("%v does not wrap %v", err, fault)
+		}
+		if len(a.Projects()) != 0 {
+			t.Error("memory before storage")
+		}
+	}
+}
