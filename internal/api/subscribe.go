@@ -15,6 +15,7 @@ import (
 var (
 	errFrom        = &weir.Error{Code: weir.InvalidRequest, Message: `cursor must be "head", 0 or a sequence`}
 	errLastEventID = &weir.Error{Code: weir.InvalidRequest, Message: "Last-Event-ID must be the id of an event of this stream: a sequence"}
+	errStopping    = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down"}
 	errSubscribers = &weir.Error{Code: weir.Overloaded, Message: "this server has as many open subscriptions as it may have"}
 )
 
@@ -46,6 +47,9 @@ func (c *call) subscribe(s *hub.Stream) error {
 	defer cancel()
 
 	sub, err := s.Subscribe(ctx, from)
+	if errors.Is(err, hub.ErrStopping) {
+		return errStopping
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,198 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"weir"
+)
+
+// row is one bad (or surprisingly good) input and its exact answer.
+type row struct {
+	name   string
+	method string
+	path   string
+	header []string
+	body   string
+	status int
+	code   weir.Code
+}
+
+const (
+	jsonBody = "Content-Type: application/json"
+	rawBody  = "Content-Type: application/octet-stream"
+	noType   = "X-Nothing: "
+	noKey    = "key: "
+)
+
+// run checks rows over both protocols. Whatever is refused leaves the streams as they were.
+func (h *house) run(t *testing.T, rows []row) {
+	for _, protocol := range protocols {
+		for _, r := range rows {
+			before, rawBefore := h.object(h.ids["id"]), h.object(h.ids["raw"])
+			a := h.do(protocol, h.request(r.method, r.path, r.header, r.body))
+			what := fmt.Sprintf("%s over %s: %s %.80s", r.name, protocol, r.method, r.path)
+			if a.status != r.status {
+				t.Errorf("%s: %d %.200s, want %d %s", what, a.status, a.body, r.status, r.code)
+				continue
+			}
+			if r.method == http.MethodHead {
+				continue
+			}
+			if got := h.code(what, a); got != string(r.code) {
+				t.Errorf("%s: %s, want %s: %.200s", what, got, r.code, a.body)
+			}
+			if a.status >= 400 && (h.object(h.ids["id"]) != before || h.object(h.ids["raw"]) != rawBefore) {
+				t.Errorf("%s: it was refused and changed a stream", what)
+			}
+		}
+	}
+}
+
+// TestAuthentication is part A of the catalogue.
+func TestAuthentication(t *testing.T) {
+	h := newHouse(t, furnish{})
+	rows := []row{
+		{"A1", "GET", "/v1/streams", []string{noKey}, "", 401, weir.MissingAPIKey},
+		{"A2", "GET", "/v1/streams", []string{"Authorization: "}, "", 401, weir.MissingAPIKey},
+		{"A3", "GET", "/v1/streams", []string{"Authorization: Bearer"}, "", 401, weir.InvalidAPIKey},
+		{"A4", "GET", "/v1/streams", []string{"Authorization: Basic dXNlcjpwYXNz"}, "", 401, weir.InvalidAPIKey},
+		{"A5", "GET", "/v1/streams", []string{"Authorization: Bearer svc_live_" + strings.Repeat("0", 31)}, "", 401, weir.InvalidAPIKey},
+		{"A5", "GET", "/v1/streams", []string{"Authorization: Bearer svc_live_" + strings.Repeat("0", 33)}, "", 401, weir.InvalidAPIKey},
+		{"A6", "GET", "/v1/streams", []string{"Authorization: Bearer svc_live_" + strings.Repeat("A", 32)}, "", 401, weir.InvalidAPIKey},
+		{"A7", "GET", "/v1/streams", []string{"Authorization: Bearer svc_prod_" + strings.Repeat("0", 32)}, "", 401, weir.InvalidAPIKey},
+		{"A7", "GET", "/v1/streams", []string{"Authorization: Bearer SVC_live_" + strings.Repeat("0", 32)}, "", 401, weir.InvalidAPIKey},
+		{"A7", "GET", "/v1/streams", []string{"Authorization: Bearer svc-live-" + strings.Repeat("0", 32)}, "", 401, weir.InvalidAPIKey},
+		{"A8", "GET", "/v1/streams", []string{"key: unknown"}, "", 401, weir.InvalidAPIKey},
+		{"A9", "GET", "/v1/streams", []string{"key: revoked"}, "", 401, weir.KeyRevoked},
+		{"A10", "GET", "/v1/streams", []string{"Authorization: Bearer {key:live}g"}, "", 401, weir.InvalidAPIKey},
+		{"A11", "GET", "/v1/streams", []string{"Authorization: Bearer {key:live}", "Authorization: Bearer {key:live}"}, "", 401, weir.InvalidAPIKey},
+		{"A12", "GET", "/v1/streams", []string{"Authorization: bearer {key:live}"}, "", 200, ""},
+		{"A12", "GET", "/v1/streams", []string{"Authorization: BEARER {key:live}"}, "", 200, ""},
+		{"A13", "GET", "/v1/streams", []string{"Authorization: Bearer  {key:live}"}, "", 401, weir.InvalidAPIKey},
+		{"A13", "GET", "/v1/streams", []string{"Authorization: Bearer\t{key:live}"}, "", 401, weir.InvalidAPIKey},
+		{"A14", "GET", "/v1/streams?api_key={key:live}", []string{noKey, "Cookie: key={key:live}"}, "", 401, weir.MissingAPIKey},
+		{"A16", "GET", "/v1/streams", []string{"Authorization: Bearer svc_live_" + strings.Repeat("٠", 16)}, "", 401, weir.InvalidAPIKey},
+		{"A18", "GET", "/v1/streams/{none}", []string{"key: theirs"}, "", 404, weir.StreamNotFound},
+		{"A19", "POST", "/v1/streams/{demo}/publish", []string{"key: demo", jsonBody}, `{"events":[]}`, 403, weir.ProjectForbidden},
+		{"A19", "POST", "/v1/streams/{demo}/1", []string{"key: live", jsonBody}, `{"events":[]}`, 403, weir.ProjectForbidden},
+		{"A19", "DELETE", "/v1/streams/{demo}", []string{"key: demo"}, "", 403, weir.ProjectForbidden},
+		{"A19", "DELETE", "/v1/streams/{demo}", []string{"key: live"}, "", 403, weir.ProjectForbidden},
+		{"A20", "GET", "/v1/streams/{id}", []string{"key: demo"}, "", 403, weir.ProjectForbidden},
+		{"A20", "GET", "/v1/streams", []string{"key: demo"}, "", 200, ""},
+		{"A20", "POST", "/v1/streams", []string{"key: demo", jsonBody}, `{"name":"x"}`, 403, weir.ProjectForbidden},
+		{"A21", "GET", "/v1/streams/{demo}", []string{noKey}, "", 200, ""},
+		{"A21", "GET", "/v1/streams/{demo}", []string{"Authorization: "}, "", 200, ""},
+		{"A21", "HEAD", "/v1/streams/{demo}", []string{noKey}, "", 200, ""},
+		{"A21", "GET", "/v1/streams/{demo}/cursor", []string{noKey}, "", 200, ""},
+		{"A21", "GET", "/v1/streams/{demo}/batches/7", []string{noKey}, "", 404, weir.StreamNotFound},
+		{"A21", "GET", "/v1/streams/{demo}", []string{"key: theirs"}, "", 200, ""},
+		{"A21", "GET", "/v1/streams/{demo}", []string{"key: unknown"}, "", 401, weir.InvalidAPIKey},
+		{"A21", "POST", "/v1/streams/{demo}/1", []string{noKey, jsonBody}, `{"events":[]}`, 401, weir.MissingAPIKey},
+		{"A21", "DELETE", "/v1/streams/{demo}", []string{noKey}, "", 401, weir.MissingAPIKey},
+		{"A23", "GET", "/v1/streams", []string{noKey, "Cookie: session=abc"}, "", 401, weir.MissingAPIKey},
+		{"A25", "POST", "/v1/streams/bad/x", []string{"key: unknown", "Content-Type: text/x"}, `{`, 401, weir.InvalidAPIKey},
+		{"A27", "GET", "/v1/health", []string{"key: unknown"}, "", 200, ""},
+		{"A27", "GET", "/v1/version", []string{"Authorization: rubbish"}, "", 200, ""},
+		{"routes need a key first", "GET", "/v1/nope", []string{noKey}, "", 401, weir.MissingAPIKey},
+		{"routes need a key first", "PUT", "/v1/streams", []string{noKey}, "", 401, weir.MissingAPIKey},
+
+		{"scope", "POST", "/v1/streams/{id}/publish", []string{"key: reader", "Content-Type: text/x"}, `{`, 403, weir.ProjectForbidden},
+		{"scope", "DELETE", "/v1/streams/{id}", []string{"key: writer"}, "", 403, weir.ProjectForbidden},
+		{"scope", "GET", "/v1/streams/{id}", []string{"key: writer"}, "", 403, weir.ProjectForbidden},
+		{"scope", "GET", "/v1/streams", []string{"key: writer"}, "", 403, weir.ProjectForbidden},
+		{"scope", "POST", "/v1/streams", []string{"key: reader", "Content-Type: text/x"}, `{`, 403, weir.ProjectForbidden},
+		{"scope", "GET", "/v1/streams/{id}", []string{"key: confined"}, "", 403, weir.ProjectForbidden},
+		{"scope", "GET", "/v1/streams/{other}", []string{"key: confined"}, "", 200, ""},
+		{"scope", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x"}`, 403, weir.ProjectForbidden},
+		{"scope after the body", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":""}`, 400, weir.InvalidRequest},
+		{"scope before existence", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x","id":"{id}"}`, 403, weir.ProjectForbidden},
+		{"scope", "POST", "/v1/streams", []string{"key: confined", jsonBody}, `{"name":"x","id":"{other}"}`, 409, weir.StreamNameTaken},
+	}
+	for _, m := range []row{{method: "GET", path: "/v1/streams/{id}"}, {method: "GET", path: "/v1/streams/{id}", header: []string{"Accept: text/event-stream"}},
+		{method: "DELETE", path: "/v1/streams/{id}"}, {method: "POST", path: "/v1/streams/{id}/1"}, {method: "POST", path: "/v1/streams/{id}/publish"},
+		{method: "GET", path: "/v1/streams/{id}/cursor"}, {method: "GET", path: "/v1/streams/{id}/batches/1"}} {
+		m.name, m.header, m.status, m.code = "A17", append(m.header, "key: theirs"), 403, weir.ProjectForbidden
+		rows = append(rows, m)
+	}
+	for i := range rows {
+		rows[i].body = h.fill(rows[i].body)
+	}
+	h.run(t, rows)
+	for _, secret := range h.keys {
+		if strings.Contains(h.log.String(), secret) {
+			t.Errorf("a key is in the log")
+		}
+	}
+}
+
+// TestPaths is part U of the catalogue.
+func TestPaths(t *testing.T) {
+	h := newHouse(t, furnish{})
+	var rows []row
+	add := func(name, method string, status int, code weir.Code, paths ...string) {
+		for _, p := range paths {
+			rows = append(rows, row{name, method, p, []string{jsonBody}, "", status, code})
+		}
+	}
+	id := h.ids["id"]
+	add("U1", "GET", 400, weir.InvalidStreamID, "/v1/streams/"+id[1:], "/v1/streams/"+id+"0")
+	add("U2", "GET", 400, weir.InvalidStreamID, "/v1/streams/-"+id[1:], "/v1/streams/_"+id[1:], "/v1/streams/."+id[1:], "/v1/streams/%20"+id[1:], "/v1/streams/%C3%A9"+id[2:])
+	add("U3", "GET", 400, weir.InvalidStreamID, "/v1/streams/%2e%2e", "/v1/streams/..%2f..%2fetc%2fpasswd", "/v1/streams/a%2fb", "/v1/streams/..", "/v1/streams/.", "/v1/streams/"+id+"%2fcursor")
+	add("U4", "GET", 400, weir.InvalidStreamID, "/v1/streams/"+id+"%00", "/v1/streams/"+id[1:]+"%00")
+	add("U5", "GET", 400, weir.InvalidStreamID, "/v1/streams/%ff%fe")
+	add("U6", "GET", 404, weir.StreamNotFound, "/v1/streams/zzzzzzzzzzzzzzzzzzzzzz")
+	add("U7", "GET", 404, weir.NotFound, "/v1//streams", "/v1/streams//cursor", "/v1/streams/../../etc/passwd", "/v1/./streams", "/v1/x/../streams")
+	add("U7", "POST", 404, weir.NotFound, "/v1/streams//publish", "/v1/streams/"+id+"//publish")
+	add("U8", "GET", 404, weir.NotFound, "/v1/streams/", "/v1/streams/"+id+"/", "/v1/health/", "/v1/", "/v1", "/v1/streams/"+id+"/cursor/")
+	add("U9", "GET", 404, weir.NotFound, "/V1/streams", "/v2/streams", "/v1x", "/v1/Streams", "/", "/nope", "/docs")
+	add("U10", "GET", 404, weir.NotFound, "/v1/streams/"+id+"/cursor/x", "/v1/streams/"+id+"/batches/", "/v1/streams/"+id+"/batches/1/x", "/v1/streams/"+id+"/x/1", "/v1/health/x", "/v1/streams/"+id+"/batches/1/")
+	for _, m := range []string{"PUT", "PATCH", "TRACE", "get", "PROPFIND"} {
+		add("U11", m, 405, weir.MethodNotAllowed, "/v1/streams", "/v1/streams/"+id, "/v1/streams/bad", "/v1/streams/"+id+"/cursor", "/v1/streams/"+id+"/publish", "/v1/streams/"+id+"/7",
+			"/v1/streams/"+id+"/batches/7", "/v1/health", "/v1/version")
+	}
+	add("U11", "DELETE", 405, weir.MethodNotAllowed, "/v1/streams", "/v1/health", "/v1/streams/"+id+"/7", "/v1/streams/"+id+"/publish")
+	add("U11", "GET", 405, weir.MethodNotAllowed, "/v1/streams/"+id+"/7", "/v1/streams/"+id+"/publish", "/v1/streams/"+id+"/batches")
+	add("U11", "POST", 405, weir.MethodNotAllowed, "/v1/health", "/v1/streams/"+id, "/v1/streams/"+id+"/batches/1")
+	add("U12", "HEAD", 200, "", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/"+id, "/v1/streams/"+id+"/cursor")
+	add("U12", "HEAD", 404, "", "/v1/streams/"+id+"/batches/1", "/v1/nope")
+	add("U12", "HEAD", 405, "", "/v1/streams/"+id+"/publish", "/v1/streams/"+id+"/7")
+	add("U14", "GET", 404, weir.NotFound, "/v1/"+strings.Repeat("x", 9<<10))
+	add("U14", "GET", 400, weir.InvalidStreamID, "/v1/streams/"+strings.Repeat("x", 9<<10))
+	add("U15", "GET", 200, "", "/v1/streams?"+strings.Repeat("a=1&", 20_000))
+	add("U16", "GET", 200, "", "/v1/streams?limit=1;cursor=2", "/v1/streams?a;b", "/v1/streams?%zz=1", "/v1/streams?x=%zz", "/v1/health?limit=0")
+	add("U17", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/-1", "/v1/streams/{id}/+1", "/v1/streams/{id}/01", "/v1/streams/{id}/00", "/v1/streams/{id}/1.0", "/v1/streams/{id}/1e3", "/v1/streams/{id}/0x1",
+		"/v1/streams/{id}/%D9%A1", "/v1/streams/{id}/1%20", "/v1/streams/{id}/%201", "/v1/streams/{id}/1%00", "/v1/streams/{id}/1%2f2", "/v1/streams/{id}/batches", "/v1/streams/{id}/cursor", "/v1/streams/{id}/..")
+	add("U18", "POST", 422, weir.SequenceTooFarAhead, "/v1/streams/{id}/1025", "/v1/streams/{id}/9007199254740991")
+	add("U19", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/9007199254740992", "/v1/streams/{id}/9223372036854775808", "/v1/streams/{id}/18446744073709551617", "/v1/streams/{id}/"+strings.Repeat("9", 10_000))
+	add("U21", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/publish%20", "/v1/streams/{id}/PUBLISH")
+	add("U21", "POST", 400, weir.InvalidRequest, "/v1/streams/{id}/%70ublish") // it is publish, and the body is empty
+	add("U22", "GET", 404, weir.StreamNotFound, "/v1/streams/{id}/batches/x", "/v1/streams/{id}/batches/-1", "/v1/streams/{id}/batches/99999999999999999999", "/v1/streams/{id}/batches/1", "/v1/streams/{id}/batches/0", "/v1/streams/{id}/batches/01")
+	add("D19: type before sequence", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/x")
+	rows = append(rows, row{"D19: type before sequence", "POST", "/v1/streams/{id}/x", []string{rawBody}, "", 415, weir.UnsupportedMediaType})
+	rows = append(rows, row{"D19: id before type", "POST", "/v1/streams/bad/x", []string{rawBody}, "", 400, weir.InvalidStreamID})
+	h.run(t, rows)
+	h.preflights(t)
+}
+
+// preflights are U13 and the rest of D29: no key, not counted, the same on any path.
+func (h *house) preflights(t *testing.T) {
+	for _, protocol := range protocols {
+		for _, path := range []string{"/v1/streams", "/v1/streams/{id}", "/v1/streams/bad", "/v1/nope", "/v1/health"} {
+			a := h.do(protocol, h.request("OPTIONS", path, []string{noKey, "Origin: https://page.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization"}, ""))
+			if a.status != 204 || a.body != "" || a.header.Get("access-control-allow-origin") != "*" || !strings.Contains(a.header.Get("access-control-allow-methods"), "DELETE") ||
+				a.header.Get("access-control-allow-headers") != "authorization, content-type, idempotency-key, last-event-id" {
+				t.Errorf("OPTIONS %s: %d %v", path, a.status, a.header)
+			}
+		}
+		a := h.do(protocol, h.request("GET", "/v1/nope", []string{"Origin: https://page.example"}, ""))
+		if a.status != 404 || a.header.Get("access-control-allow-origin") != "*" || !strings.Contains(a.header.Get("access-control-expose-headers"), "x-svc-cursor") {
+			t.Errorf("a page cannot read a 404: %v", a.header)
+		}
+		if a := h.do(protocol, h.request("GET", "/v1/health", []string{noKey}, "")); a.header.Get("access-control-allow-origin") != "" || a.header.Get("vary") != "" {
+			t.Errorf("CORS without an origin: %v", a.header)
+		}
+	}
+}
