@@ -53,12 +53,15 @@ func undeclared() option {
 	return func(r *request) { r.body, r.length = io.MultiReader(r.body), -1 }
 }
 
-// announced declares a length and sends nothing of it: only a server that needs no body can answer.
+// announced declares a length and asks whether it may send that much (Expect: 100-continue), which it then never does:
+// only a server that needs no body can answer. Without the question a server may take some of the body before it
+// answers, to keep the connection.
 func announced(contentType string, length int64) option {
 	return func(r *request) {
 		if contentType != "" {
 			r.header.Set("Content-Type", contentType)
 		}
+		r.header.Set("Expect", "100-continue")
 		r.body, r.length = &silent{over: make(chan struct{})}, length
 	}
 }
@@ -84,7 +87,7 @@ type Answer struct {
 // do sends a request with the live key unless an option says otherwise, and checks what holds for every answer.
 func (t *T) do(method, path string, options ...option) *Answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	resp := t.send(ctx, method, path, options...)
 	defer resp.Body.Close()

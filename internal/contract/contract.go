@@ -168,7 +168,10 @@ func client(set func(*http.Protocols)) *http.Client {
 	var p http.Protocols
 	set(&p)
 	return &http.Client{
-		Transport: &http.Transport{Protocols: &p, MaxIdleConnsPerHost: 256, DisableCompression: true},
+		Transport: &http.Transport{
+			Protocols: &p, MaxIdleConnsPerHost: 256, DisableCompression: true,
+			ExpectContinueTimeout: time.Minute, // longer than any case waits: a body that was not asked for is not sent
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // an answer like any other, and a wrong one
 		},

@@ -12,13 +12,19 @@ var routeCases = []Case{
 		path := "/v1/streams/" + s.ID
 		for _, p := range []string{"/v1", "/v1/", "/v1/nowhere", "/v1/Streams", "/v1/health/", "/v1/version/x", "/v1/streams/", path + "/", path + "/cursor/", path + "/cursor/x",
 			path + "/batches/", path + "/batches/1/", path + "/batches/1/x", path + "/nothing/1", "/v1//streams", "/v1/streams//cursor", "/v1/./streams", "/v1/x/../streams",
-			"/v1/streams/../health", "/v1/streams/../../etc/passwd", "/v1/%73treams/", "/v1/keys", "/v1/projects"} {
+			"/v1/streams/../../etc/passwd", "/v1/%73treams/", "/v1/keys", "/v1/projects"} {
 			t.get(p).refused(404, "not_found")
 		}
 		for _, p := range []string{path + "/publish/", path + "/1/2", "/v1/streams//publish", "/v1//streams/" + s.ID + "/publish", path + "//1", path + "/"} {
 			t.post(p, jsonBody(`{"events":[]}`)).refused(404, "not_found")
 		}
 		t.delete(path+"/").refused(404, "not_found")
+	}},
+	{"dots are no way up", `D30: a path means what it says: ".." is an id like any other, and a wrong one`, func(t *T) {
+		t.get("/v1/streams/..").refused(400, "invalid_stream_id")
+		t.get("/v1/streams/../cursor").refused(400, "invalid_stream_id")
+		t.post("/v1/streams/../publish", jsonBody(`{"events":[]}`)).refused(400, "invalid_stream_id")
+		t.get("/v1/streams/../health").refused(405, "method_not_allowed") // as /v1/streams/{id}/{seq}
 	}},
 	{"outside /v1", `spec: "Every path below begins with /v1": other versions and cases of it are no routes, and nothing redirects`, func(t *T) {
 		for _, p := range []string{"/V1/streams", "/v2/streams", "/v1x", "/v1.0/streams"} {
