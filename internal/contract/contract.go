@@ -96,18 +96,7 @@ func RunLimits(t *testing.T, target Target) {
 }
 
 func run(t *testing.T, target Target, subjects []subject) {
-	target.BaseURL = strings.TrimSuffix(target.BaseURL, "/")
-	if target.DocBase == "" {
-		target.DocBase = target.BaseURL
-	}
-	if target.GapGrace == 0 {
-		target.GapGrace = 2 * time.Second
-	}
-	if target.Client == nil {
-		target.Client = HTTP1
-	}
-	shared := &common{client: target.Client()}
-	t.Cleanup(shared.client.CloseIdleConnections)
+	whole := newT(t, target)
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			for _, c := range s.cases {
@@ -120,11 +109,28 @@ func run(t *testing.T, target Target, subjects []subject) {
 							t.Logf("the contract says: %s", c.Says)
 						}
 					})
-					c.Run(&T{T: t, Target: target, common: shared})
+					c.Run(&T{T: t, Target: whole.Target, common: whole.common})
 				})
 			}
 		})
 	}
+}
+
+// newT fills in what a target leaves out.
+func newT(t *testing.T, target Target) *T {
+	target.BaseURL = strings.TrimSuffix(target.BaseURL, "/")
+	if target.DocBase == "" {
+		target.DocBase = target.BaseURL
+	}
+	if target.GapGrace == 0 {
+		target.GapGrace = 2 * time.Second
+	}
+	if target.Client == nil {
+		target.Client = HTTP1
+	}
+	shared := &common{client: target.Client()}
+	t.Cleanup(shared.client.CloseIdleConnections)
+	return &T{T: t, Target: target, common: shared}
 }
 
 // common is what the cases of a run share.
