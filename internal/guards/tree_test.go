@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 )
@@ -84,14 +85,19 @@ func (tr *tree) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// project loads the tree that this package is part of.
+var (
+	once  sync.Once
+	whole *tree
+)
+
+// project is the tree that this package is part of.
 func project(t *testing.T) *tree {
 	t.Helper()
-	tr := load(t, os.DirFS("../.."))
-	if !strings.HasPrefix(string(tr.text["go.mod"]), "module weir\n") {
-		t.Fatal("../.. is not the root of the module")
+	once.Do(func() { whole = load(t, os.DirFS("../..")) })
+	if whole == nil || !strings.HasPrefix(string(whole.text["go.mod"]), "module weir\n") {
+		t.Fatal("../.. is not the root of the module, or was not read")
 	}
-	return tr
+	return whole
 }
 
 // planted is a tree made of the files in an archive of "-- name --" lines.

@@ -2,6 +2,7 @@ package guards
 
 import (
 	"fmt"
+	"go/ast"
 	"maps"
 	"path"
 	"regexp"
@@ -13,19 +14,37 @@ import (
 // sleepers are test files that may sleep, each for the reason beside it.
 var sleepers = map[string]string{}
 
-// checkSleep wants tests that wait for the thing itself.
+// checkSleep wants tests that wait for the thing itself. Inside of synctest.Test a sleep turns the hands of a clock that
+// is not real, and waits for nothing.
 func checkSleep(tr *tree) []string {
 	var complaints []string
 	for _, s := range tr.goes {
 		if !s.test && !slices.Contains(forTests, roomOf(s)) || sleepers[s.path] != "" {
 			continue
 		}
+		bubbles := bubbles(s.ast)
 		for _, n := range calls(s.ast, "time", "Sleep") {
+			if slices.ContainsFunc(bubbles, func(b ast.Node) bool { return b.Pos() <= n.Pos() && n.End() <= b.End() }) {
+				continue
+			}
 			complaints = append(complaints, tr.at(n)+": a test sleeps: wait for the thing itself, or use testing/synctest "+
 				"(or name the reason in internal/guards)")
 		}
 	}
 	return complaints
+}
+
+// bubbles are the calls of synctest.Test in a file.
+func bubbles(file *ast.File) []ast.Node {
+	tests := calls(file, "testing/synctest", "Test")
+	var found []ast.Node
+	ast.Inspect(file, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && slices.Contains(tests, ast.Node(call.Fun)) {
+			found = append(found, call)
+		}
+		return true
+	})
+	return found
 }
 
 func TestSleep(t *testing.T) { holds(t, checkSleep) }
@@ -35,6 +54,10 @@ func TestSleepBite(t *testing.T) {
 	bites(t, checkSleep, []bite{
 		{"in a test", "-- a_test.go --\npackage weir" + body, "a_test.go:3: a test sleeps"},
 		{"in a suite", "-- internal/engine/enginetest/a.go --\npackage enginetest" + body, "a test sleeps"},
+		{"in a bubble", "-- a_test.go --\npackage weir\nimport (\n\"testing/synctest\"\n\"time\"\n)\n" +
+			"func f() { synctest.Test(nil, func() { time.Sleep(1) }) }\n", ""},
+		{"beside a bubble", "-- a_test.go --\npackage weir\nimport (\n\"testing/synctest\"\n\"time\"\n)\n" +
+			"func f() {\nsynctest.Test(nil, func() {})\ntime.Sleep(1)\n}\n", "a_test.go:8: a test sleeps"},
 		{"in a program", "-- a.go --\npackage weir" + body, ""},
 	})
 }
@@ -46,6 +69,9 @@ var elsewhere = regexp.MustCompile(`\.\./[s]hared|/[w]ork/|/[r]oot/|/home/[a-z]+
 func checkElsewhere(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {
+		if !elsewhere.Match(tr.text[name]) {
+			continue
+		}
 		for i, line := range strings.Split(string(tr.text[name]), "\n") {
 			if found := elsewhere.FindString(line); found != "" {
 				complaints = append(complaints, fmt.Sprintf("%s:%d: %s is no part of the project: say it here, in our own words",
