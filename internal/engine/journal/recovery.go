@@ -10,14 +10,16 @@ import (
 	"weir/internal/engine"
 )
 
-// recovery is the state of opening a journal. Nothing is written until all of it was checked. The numbers of the steps
-// are those of DESIGN.md.
+// recovery is the state of opening a journal. Nothing is written until all of it was checked, and then only what was
+// found there. The numbers of the steps are those of DESIGN.md.
 type recovery struct {
 	j        *Journal
 	segments map[uint64]*segment // good header
 	bad      map[uint64]error    // no good header, and why
 	numbers  []uint64            // of both, in order
 	tail     *segment            // the last that was begun; nil in a fresh journal
+	newest   int64               // where the tail's last group begins; in a sealed one, its index
+	marked   bool                // the tail's watermark says that all of it was synced
 	unused   []*segment          // above the tail
 	stale    bool                // segment.tmp is there
 	marks    map[uint64]int64    // revision of each log's mark
@@ -38,7 +40,7 @@ func (j *Journal) recover() error {
 	if fresh {
 		return nil
 	}
-	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle} {
+	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle, r.confirm} {
 		if err := step(); err != nil {
 			r.closeFiles()
 			return err
@@ -115,7 +117,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.write.next = f.nextGroup
+			r.j.write.next, r.newest = f.nextGroup, f.index
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
@@ -289,6 +291,34 @@ func (r *recovery) settle() error {
 		r.j.write.synced = r.tail.end
 	} else if r.tail != nil {
 		r.tail.slots = nil
+	}
+	return nil
+}
+
+// confirm is step 9: what was found is durable before anybody sees it. A process that was killed may have left a
+// whole group, a seal or a name that it never synced; nor does a sync help after one that failed, since the kernel may
+// hold such pages for written. So the newest bytes are written again: all older ones were synced before them.
+func (r *recovery) confirm() error {
+	if err := r.j.fs.SyncDir(); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	s := r.tail
+	if s == nil || r.marked {
+		return nil
+	}
+	end := r.j.size
+	if !s.sealed.Load() {
+		end = s.end
+	}
+	b := make([]byte, end-r.newest)
+	if err := s.read(b, r.newest); err != nil {
+		return err
+	}
+	if err := s.file.WriteAt(r.newest, b); err != nil {
+		return fmt.Errorf("confirm %s: %w", s.name, err)
+	}
+	if err := s.file.SyncData(); err != nil {
+		return fmt.Errorf("confirm %s: %w", s.name, err)
 	}
 	return nil
 }
