@@ -158,6 +158,20 @@ func (s *store) log(id engine.LogID) *log {
 	return s.logs[id]
 }
 
+// doom marks the log of a document that is about to be deleted: whoever opens it from here on is told. It gets one for
+// that if it has none, also when the document's creation is itself not settled yet. By the committer.
+func (s *store) doom(j *Journal, id engine.LogID) *log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logs[id]
+	if l == nil {
+		l = &log{j: j, id: id}
+		s.logs[id] = l
+	}
+	l.doomed = true
+	return l
+}
+
 // current tells whether the record at this place is needed still, also when the groups on their way are in memory. A
 // copy of what they give up would outlive the record that says so.
 func (g *group) current(at place, r *record) bool {
