@@ -82,7 +82,7 @@ func (o *documentOp) settle(g *group) {
 		o.j.store.put(o.result)
 	default:
 		g.commitNow(o.log) // of what came before it in this group
-		o.j.store.remove(o.old, o.deleted)
+		o.j.store.remove(o.key, o.deleted)
 		o.log.drop(o.judge)
 	}
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -167,6 +168,44 @@ func TestCopyOvertaken(t *testing.T) {
 	}
 	w.j.Close()
 	if err := openAndVerify(fs, h); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDeleteOvertakesCopy deletes a document that reclaiming has a copy of on its way. The bytes are taken away where
+// they are counted, which is where the copy went.
+func TestDeleteOvertakesCopy(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.j.Close()
+	for _, key := range []string{"a", "b"} {
+		if err := w.create(key, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.j.store.segment(1)
+	if err := w.many("b", 1, 70, 1000); err != nil { // on to the next segment
+		t.Fatal(err)
+	}
+	old := w.j.store.document("a")
+	if old.at.segment != 1 || w.j.commit.active == before {
+		t.Fatalf("a is in %d", old.at.segment)
+	}
+	o := w.j.reclaim.newCopy()
+	c, err := w.j.reclaim.load(before, slot{off: old.at.off, head: recordSize + 1, size: 1, kind: kindDocument})
+	if err != nil || c == nil {
+		t.Fatal(c, err)
+	}
+	o.copies, o.size = append(o.copies, *c), c.record.size()
+	remove := newDocumentOp(w.j, deleteDocument, "a", "")
+	w.j.together(o, remove)
+	if err := errors.Join(<-o.done, <-remove.done); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.j.exact(); err != nil {
 		t.Error(err)
 	}
 }

@@ -71,14 +71,16 @@ func (s *store) put(d *document) {
 	s.keep(d.at)
 }
 
-// remove takes a document away and leaves its tombstone.
-func (s *store) remove(d *document, t *tombstone) {
+// remove takes a document away and leaves its tombstone. What is given up is where the document is by then: a copy may
+// have moved it since its deletion was decided.
+func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.docs.Delete(d.Key)
-	delete(s.logs, d.Created)
-	s.drop(d.at)
-	s.deleted[d.Key] = t
+	if d, ok := s.docs.Delete(key); ok {
+		s.drop(d.at)
+	}
+	delete(s.logs, t.created)
+	s.deleted[key] = t
 	s.keep(t.at)
 }
 
