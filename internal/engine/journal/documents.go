@@ -35,8 +35,13 @@ const (
 
 func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
 
-// deletes lets updates through on a full disk as well: revoking a key is one.
-func (o *documentOp) deletes() bool { return o.change != createDocument }
+// class lets updates through on a full disk as well: revoking a key is one.
+func (o *documentOp) class() class {
+	if o.change == createDocument {
+		return growing
+	}
+	return deleting
+}
 
 func (o *documentOp) stage(g *group) {
 	o.old = g.document(o.key)

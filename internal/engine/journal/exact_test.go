@@ -31,7 +31,7 @@ type exactOp struct {
 }
 
 func (o *exactOp) bound() (int, int) { return 0, 0 }
-func (o *exactOp) deletes() bool     { return true }
+func (o *exactOp) class() class      { return freeing }
 func (o *exactOp) stage(*group)      {}
 func (o *exactOp) finish(err error)  { o.done <- err }
 

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -96,7 +97,7 @@ type attachOp struct {
 }
 
 func (o *attachOp) bound() (int, int) { return 0, 0 }
-func (o *attachOp) deletes() bool     { return true }
+func (o *attachOp) class() class      { return freeing }
 func (o *attachOp) settle(*group)     {}
 func (o *attachOp) stage(*group) {
 	if o.l.doomed && o.judge != nil {
@@ -106,8 +107,9 @@ func (o *attachOp) stage(*group) {
 	o.l.judge = o.judge
 }
 
+// finish lets logs be opened, and read, when nothing can be written any more.
 func (o *attachOp) finish(err error) {
-	if err == nil {
+	if err == nil || errors.Is(err, engine.ErrReadOnly) {
 		err = o.err
 	}
 	o.done <- err
@@ -157,8 +159,6 @@ type appendOp struct {
 	done     chan error
 }
 
-var appendOps = sync.Pool{New: func() any { return &appendOp{done: make(chan error, 1)} }}
-
 // Append implements engine.Log.
 func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	if err := h.usable(); err != nil {
@@ -167,7 +167,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	if err := h.check(e); err != nil {
 		return err
 	}
-	o := appendOps.Get().(*appendOp)
+	o := h.j.appends.Get().(*appendOp)
 	done := o.done
 	*o = appendOp{l: h.log, e: e, done: done}
 	if e.Kind == engine.Batch {
@@ -185,7 +185,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		}
 	}
 	*o = appendOp{done: done}
-	appendOps.Put(o)
+	h.j.appends.Put(o)
 	return err
 }
 
@@ -205,8 +205,13 @@ func (o *appendOp) bound() (int, int) {
 	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
 }
 
-// deletes lets closed gaps through on a full disk: subscribers wait for them.
-func (o *appendOp) deletes() bool { return o.e.Kind == engine.GapClosed }
+// class lets closed gaps through on a full disk: subscribers wait for them.
+func (o *appendOp) class() class {
+	if o.e.Kind == engine.GapClosed {
+		return deleting
+	}
+	return growing
+}
 
 func (o *appendOp) stage(g *group) {
 	switch {
@@ -289,7 +294,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 }
 
 func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
-func (o *trimOp) deletes() bool     { return true }
+func (o *trimOp) class() class      { return deleting }
 
 func (o *trimOp) stage(g *group) {
 	if o.l.doomed {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/disk"
@@ -19,12 +20,13 @@ type preparer struct {
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	ready   []*segment // in order of their numbers
-	dead    []*segment // given up: material for the next ones
-	spare   int        // how many dead ones are kept for that
-	number  uint64     // of the next segment to be made ready
-	short   error      // why there is no space
-	refused bool       // something was refused because of it
+	ready   []*segment  // in order of their numbers
+	dead    []*segment  // given up: material for the next ones
+	spare   int         // how many dead ones are kept for that
+	number  uint64      // of the next segment to be made ready
+	short   error       // why there is no space
+	refused bool        // something was refused because of it
+	tight   atomic.Bool // there is no space for a segment, and none is ready
 	stopped bool
 	halt    chan struct{}
 }
@@ -95,6 +97,7 @@ func (p *preparer) add(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ready, p.short, p.refused = append(p.ready, s), nil, false
+	p.tight.Store(false)
 	p.change.Broadcast()
 }
 
@@ -102,6 +105,7 @@ func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.short = errFull(err)
+	p.tight.Store(len(p.ready) == 0)
 	p.change.Broadcast()
 }
 
@@ -134,6 +138,7 @@ func (p *preparer) take() (*segment, error) {
 	}
 	s := p.ready[0]
 	p.ready = p.ready[1:]
+	p.tight.Store(p.short != nil && len(p.ready) == 0)
 	p.change.Broadcast()
 	return s, nil
 }

@@ -283,7 +283,7 @@ type copyOp struct {
 }
 
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
-func (o *copyOp) deletes() bool     { return false }
+func (o *copyOp) class() class      { return copying }
 
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
