@@ -92,7 +92,11 @@ func (c *committer) stage(ops []op) []op {
 				if g.records > 0 {
 					return ops
 				}
-				if err := c.rotate(); err != nil {
+				err := c.rotate()
+				if err == nil && !g.seg.fits(c.j.size, bytes, records, 0) {
+					err = fmt.Errorf("%d bytes do not fit into a segment", bytes)
+				}
+				if err != nil {
 					o.finish(err)
 					ops = ops[1:]
 				}

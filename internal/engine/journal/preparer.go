@@ -28,6 +28,7 @@ type preparer struct {
 	refused bool        // something was refused because of it
 	tight   atomic.Bool // there is no space for a segment, and none is ready
 	stopped bool
+	closed  bool
 	halt    chan struct{}
 }
 
@@ -162,6 +163,10 @@ func (p *preparer) hasSpare() bool {
 func (p *preparer) give(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed { // by a reader that outlived the journal
+		s.file.Close()
+		return
+	}
 	p.dead = append(p.dead, s)
 	p.change.Broadcast()
 }
@@ -211,12 +216,13 @@ func (p *preparer) make() (*segment, error) {
 }
 
 // recycle turns a dead segment into a ready one. The manifest does not list the old number any more, so that a crash
-// in between leaves a file that nobody asks for.
+// in between leaves a file that nobody asks for. Where it fails the file is given up: for want of space that helps.
 func (p *preparer) recycle(old, s *segment) (err error) {
 	s.file = old.file
 	defer func() {
 		if err != nil {
 			s.file.Close()
+			p.j.fs.Remove(old.name)
 		}
 	}()
 	if err := s.file.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
@@ -294,6 +300,7 @@ func (p *preparer) files() int {
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closed = true
 	for _, s := range append(p.ready, p.dead...) {
 		s.file.Close()
 	}
