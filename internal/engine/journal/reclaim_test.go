@@ -209,3 +209,44 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTombstonesGo creates and deletes thousands of documents beside a segment that stays. Their tombstones go with
+// the segments that held them: what memory and disk hold does not grow with the number of deletions.
+func TestTombstonesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := faulty.New(), newHistory()
+		w, err := openWorld(fs, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.j.Close()
+		if err := errors.Join(w.create("kept", "x"), w.many("kept", 1, 50, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3000 {
+			key := fmt.Sprint("short-lived ", i)
+			if err := errors.Join(w.create(key, "x"), w.append(key, 1, 100), w.remove(key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(w.j.store.deleted); n > 1000 || w.j.store.segment(1) == nil {
+			t.Errorf("%d tombstones of 3000 are left; %+v", n, w.j.Stats())
+		}
+		if err := w.j.exact(); err != nil {
+			t.Error(err)
+		}
+		next, err := Open(fs.Crash(faulty.LoseAll, nil), small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close()
+		if a, b := len(w.j.store.deleted), len(next.store.deleted); a < b {
+			t.Errorf("%d tombstones, after a restart %d", a, b)
+		}
+		if err := h.verify(next); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -23,6 +23,7 @@ type recovery struct {
 	unused   []*segment          // above the tail
 	stale    bool                // segment.tmp is there
 	marks    map[uint64]int64    // revision of each log's mark
+	first    map[string]uint32   // segment with the first state of each document
 	deleted  map[string]*tombstone
 	docs     map[string]*document
 	logs     map[uint64]*log
@@ -34,7 +35,7 @@ func (j *Journal) recover() error {
 		return err
 	}
 	r := &recovery{
-		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{},
+		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
 		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
 	if fresh {
@@ -237,6 +238,9 @@ func (r *recovery) apply(w *window, sl slot) error {
 		}
 	case kindDocument:
 		*next = max(*next, rec.seq+1)
+		if _, ok := r.first[rec.key]; !ok {
+			r.first[rec.key] = at.segment
+		}
 		if d := r.docs[rec.key]; d == nil || uint64(d.Revision) <= rec.seq {
 			r.docs[rec.key] = &document{at: where, Document: engine.Document{
 				Key: rec.key, Value: slices.Clone(rec.payload), Created: engine.LogID(rec.log), Revision: engine.Revision(rec.seq),
@@ -269,12 +273,14 @@ func (r *recovery) settle() error {
 		if d := r.docs[key]; d != nil && d.Revision < t.revision {
 			delete(r.docs, key)
 		}
-		if len(s.segments) > 0 && r.docs[key] == nil && t.birth >= uint32(s.allSegments()[0].number) {
+		if first, ok := r.first[key]; ok && r.docs[key] == nil { // else there is nothing that it could be needed for
+			t.first = first
 			s.deleted[key] = t
 			s.keep(t.at)
 		}
 	}
-	for _, d := range r.docs {
+	for key, d := range r.docs {
+		d.first = r.first[key]
 		s.put(d)
 		if l := r.logs[uint64(d.Created)]; l != nil {
 			l.index.cut(l.low)
