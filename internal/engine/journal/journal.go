@@ -49,8 +49,8 @@ type Journal struct {
 	commit  committer
 	write   writer
 	counts  counters
-	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
 	appends sync.Pool              // of *appendOp
+	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
 
 	failure atomic.Pointer[error] // set once: the journal is read-only for good
 	closing atomic.Bool
@@ -77,6 +77,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 		o.ReclaimRate = defaultRate
 	}
 	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{})}
+	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
 	j.store.init()
 	j.prepare.init(j)
