@@ -12,9 +12,12 @@ STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## compile everything (there is no binary to keep before the server)
-	go build ./...
-	cd bench && go build -buildvcs=false -o /dev/null .
+# What /v1/version says. Without git it is what the Go toolchain knows.
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := -X main.buildCommit=$(COMMIT) -X main.buildTime=$(shell date -u +%Y-%m-%dT%H:%M:%SZ)
+
+build: ## build the server into bin/weir
+	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
 # Tests run every time (-count=1): the random histories are other ones in each run.
 test: lint ## check format, vet, staticcheck, then all tests under the race detector
@@ -43,6 +46,5 @@ lint: ## check format, vet, staticcheck
 fmt: ## format all Go files
 	gofmt -w .
 
-run: ## start the service (comes with the server: refuses until then)
-	@echo 'weir: there is no server yet. It arrives with the next step; today there are the rules and the journal: see README.md.' >&2
-	@exit 1
+run: ## build and run the service, with its data in ./weir-data; ARGS="--help" lists flags
+	@go run -ldflags '$(LDFLAGS)' ./cmd/weir serve $(ARGS)
