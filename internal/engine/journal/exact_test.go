@@ -2,7 +2,6 @@ package journal
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
 	"weir/internal/engine"
@@ -11,15 +10,16 @@ import (
 // exact recomputes what every segment is needed for from what memory points to, and compares. What was forgotten is
 // counted by the reclaimer in its own time: a difference is one when it stays.
 func (j *Journal) exact() error {
-	for deadline := time.Now().Add(2 * time.Second); ; runtime.Gosched() {
+	for tries := 0; ; tries++ {
 		o := &exactOp{j: j, done: make(chan error, 1)}
 		j.do(o)
 		if err := <-o.done; err != nil {
 			return err
 		}
-		if o.err == nil || time.Now().After(deadline) {
+		if o.err == nil || tries > 200 {
 			return o.err
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
