@@ -83,6 +83,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := c.serve(); err != nil {
 		c.refuse(err)
 	}
+	if r.ProtoMajor == 2 && r.ContentLength != 0 && !c.read {
+		c.linger()
+	}
 }
 
 // serve takes a request through the checks that all endpoints share, in the order of D19, and on to its endpoint:

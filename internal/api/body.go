@@ -30,6 +30,7 @@ const (
 // length is read into a buffer of that length. One that turns out too large is given up as soon as it does: net/http then
 // closes the connection, after it has given the client time to read the answer.
 func (c *call) body(most int64, tooLarge error) ([]byte, error) {
+	c.read = true
 	length := c.r.ContentLength
 	if length == 0 {
 		return []byte{}, nil
@@ -49,6 +50,7 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		if len(b) == cap(b) {
 			switch {
 			case int64(len(b)) > most:
+				c.read = false
 				return nil, tooLarge
 			case length >= 0 && int64(len(b)) > length:
 				return nil, errBodyBroken
@@ -78,4 +80,27 @@ func grow(b []byte, length, most int64) []byte {
 		room = min(length, most) + 1
 	}
 	return append(make([]byte, 0, room), b...)
+}
+
+const (
+	lingerTime  = 100 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// linger gives an HTTP/2 client whose body was not read a moment to take the answer in. When the handler returns, net/http
+// resets such a stream, and some clients (curl before 8) then forget an answer that they had not looked at yet. Over
+// HTTP/1.1 net/http itself does the same.
+func (c *call) linger() {
+	control := http.NewResponseController(c.w)
+	end := time.Now().Add(lingerTime)
+	if control.Flush() != nil || control.SetReadDeadline(end) != nil {
+		return
+	}
+	// Who sends more than this has not looked yet. Nothing more is read, so that it cannot send on either.
+	if _, err := io.CopyN(io.Discard, c.r.Body, lingerBytes); err == nil {
+		select {
+		case <-c.r.Context().Done():
+		case <-time.After(time.Until(end)):
+		}
+	}
 }

@@ -20,6 +20,7 @@ type call struct {
 	window access.Window
 	id     [requestIDLength]byte
 	sent   bool // the answer has begun
+	read   bool // the body was read, as far as it will be
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}

@@ -88,7 +88,7 @@ func newHouse(t testing.TB, f furnish) *house {
 		f.api(&ao)
 	}
 	h.api = New(ao)
-	h.listen()
+	h.listenTo(h.api)
 	h.people()
 	t.Cleanup(func() {
 		h.hub.Close()
@@ -97,8 +97,8 @@ func newHouse(t testing.TB, f furnish) *house {
 	return h
 }
 
-func (h *house) listen() {
-	srv := httptest.NewUnstartedServer(h.api)
+func (h *house) listenTo(handler http.Handler) {
+	srv := httptest.NewUnstartedServer(handler)
 	var both http.Protocols
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)

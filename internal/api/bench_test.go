@@ -1,0 +1,87 @@
+package api
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// null is a ResponseWriter that costs nothing, so that what is measured is ours.
+type null struct {
+	header http.Header
+	status int
+}
+
+func (w *null) Header() http.Header              { return w.header }
+func (w *null) Write(p []byte) (int, error)      { return len(p), nil }
+func (w *null) WriteHeader(status int)           { w.status = status }
+func (w *null) SetReadDeadline(time.Time) error  { return nil }
+func (w *null) SetWriteDeadline(time.Time) error { return nil }
+func (w *null) Flush()                           {}
+
+// BenchmarkHandler is one request through the handler alone. The publish includes the hub on the engine that forgets; the
+// duplicate is everything but the body and the store.
+func BenchmarkHandler(b *testing.B) {
+	h := newHouse(b, furnish{})
+	h.publish("id", "1")
+	body := `{"events":["` + strings.Repeat("x", 1000) + `"]}`
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+	}{
+		{"publish", "POST", "/v1/streams/{id}/publish", body, 202},
+		{"duplicate", "POST", "/v1/streams/{id}/1", body, 200},
+		{"cursor", "GET", "/v1/streams/{id}/cursor", "", 200},
+		{"health", "GET", "/v1/health", "", 200},
+		{"refused", "GET", "/v1/nope", "", 404},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			req := h.request(c.method, c.path, []string{jsonBody}, c.body)
+			req.RemoteAddr = "127.0.0.1:1"
+			reader := strings.NewReader(c.body)
+			req.Body = io.NopCloser(reader)
+			w := &null{header: http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				reader.Reset(c.body)
+				clear(w.header)
+				h.api.ServeHTTP(w, req)
+				if w.status != c.status {
+					b.Fatal(w.status)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkServer is the same publish over HTTP/1.1, beside a server that reads the body and answers 202.
+func BenchmarkServer(b *testing.B) {
+	h := newHouse(b, furnish{})
+	nothing := &house{t: b, client: map[string]*http.Client{}, ids: h.ids, keys: h.keys}
+	nothing.listenTo(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(202)
+	}))
+	body := `{"events":["` + strings.Repeat("x", 1000) + `"]}`
+	for _, s := range []struct {
+		name string
+		*house
+	}{{"nothing", nothing}, {"publish", h}} {
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					resp, err := s.client["HTTP/1.1"].Do(s.request("POST", "/v1/streams/{id}/publish", []string{jsonBody}, body))
+					if err != nil || resp.StatusCode != 202 {
+						b.Error(resp, err)
+						return
+					}
+					io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+			})
+		})
+	}
+}

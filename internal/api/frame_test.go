@@ -1,0 +1,112 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"weir"
+	"weir/internal/hub"
+)
+
+func TestFrames(t *testing.T) {
+	ts := weir.Time(1_794_700_800_000)
+	for _, c := range []struct{ got, want string }{
+		{string(Frame(weir.JSON, &weir.Batch{Seq: 7, Time: ts, Payload: []byte(`[1,{"a":"\n"}]`)})),
+			"id: 7\nevent: batch\ndata: {\"seq\":7,\"ts\":\"2026-11-15T00:00:00.000Z\",\"events\":[1,{\"a\":\"\\n\"}]}\n\n"},
+		{string(Frame(weir.Raw, &weir.Batch{Seq: 0, Time: ts, ContentType: `application/octet-stream; x="y"`, Payload: []byte("\n\nevent: end\ndata: x\n\n")})),
+			"id: 0\nevent: batch\ndata: {\"seq\":0,\"ts\":\"2026-11-15T00:00:00.000Z\",\"content_type\":\"application/octet-stream; x=\\\"y\\\"\",\"data\":\"CgpldmVudDogZW5kCmRhdGE6IHgKCg==\"}\n\n"},
+		{string(gapFrame(&hub.Gap{From: 8, To: 41})), "id: 41\nevent: gap\ndata: {\"from\":8,\"to\":41,\"reason\":\"evicted\"}\n\n"},
+		{string(endFrame), "event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n"},
+		{string(retryFrame(4711)), "retry: 4711\n\n"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestFrameSize: a frame is made in one piece of memory of the right size.
+func TestFrameSize(t *testing.T) {
+	b := &weir.Batch{Seq: weir.MaxSeq, Payload: bytes.Repeat([]byte("1,"), 5000), ContentType: "application/octet-stream"}
+	for _, mode := range []weir.Mode{weir.JSON, weir.Raw} {
+		if n := testing.AllocsPerRun(100, func() { Frame(mode, b) }); n > 1 {
+			t.Errorf("a %s frame takes %v allocations", mode, n)
+		}
+	}
+}
+
+// FuzzFrame: whatever is published comes back equal through a strict parser, in a stream of other frames.
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte(`{"events":[1,"\n\ndata: x"]}`), "application/octet-stream", uint64(7))
+	f.Add([]byte("\r\n\r\nevent: end\n\n"), "application/octet-stream; a=b", uint64(0))
+	f.Fuzz(func(t *testing.T, body []byte, contentType string, n uint64) {
+		seq := weir.Seq(n) & weir.MaxSeq
+		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
+		stream := append(bytes.Clone(helloFrame), Frame(weir.Raw, &raw)...)
+		payload, _, err := events(bytes.Clone(body))
+		if err == nil {
+			stream = append(stream, Frame(weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)
+		}
+		stream = append(stream, heartbeatFrame...)
+		r := sseReader{bufio.NewReader(bytes.NewReader(stream))}
+		next := func() sseEvent {
+			e, err := r.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		next()
+		var got struct {
+			Seq         weir.Seq
+			ContentType string `json:"content_type"`
+			Data        []byte
+			Events      json.RawMessage
+		}
+		e := next()
+		if err := json.Unmarshal([]byte(e.data), &got); err != nil {
+			t.Fatal(err)
+		}
+		if e.name != "batch" || e.id != strconv.FormatUint(uint64(seq), 10) || got.Seq != seq || !bytes.Equal(got.Data, body) || utf8.ValidString(contentType) && got.ContentType != contentType {
+			t.Fatalf("%q came back as %+v", body, got)
+		}
+		if err == nil {
+			if err := json.Unmarshal([]byte(next().data), &got); err != nil || !bytes.Equal(got.Events, payload) {
+				t.Fatalf("%q came back as %q: %v", payload, got.Events, err)
+			}
+		}
+		if !next().comment {
+			t.Fatal("the heartbeat is lost")
+		}
+		if _, err := r.next(); err != io.EOF {
+			t.Fatalf("%v at the end", err)
+		}
+	})
+}
+
+func TestAccept(t *testing.T) {
+	for _, c := range []struct {
+		accept string // lines, separated by |
+		want   bool
+	}{
+		{"text/event-stream", true}, {"TEXT/Event-Stream", true}, {" text/event-stream ", true}, {"text/event-stream;q=0.9, */*;q=0.1", true},
+		{"*/*;q=0.1,text/event-stream ; q=0.001", true}, {"application/json|text/event-stream", true}, {"text/event-stream;charset=utf-8", true},
+		{"text/event-stream;q=1.000", true}, {"text/event-stream;Q=0.5", true}, {`text/event-stream;a="x,;y";q=0.5`, true}, {`a/b;c="\",",text/event-stream`, true},
+		{"", false}, {"*/*", false}, {"text/*", false}, {"text/event-stream;q=0", false}, {"text/event-stream; q=0.000", false}, {"text/event-stream;q=", false},
+		{"text/event-stream;q=x", false}, {"text/event-stream;q=-1", false}, {"text/event-stream;q=NaN", false}, {"text/event-stream;q=2", false}, {"text/event-streams", false},
+		{"text/html, application/json", false}, {`a/b;c="text/event-stream"`, false}, {`a/b;c=",text/event-stream,"`, false}, {"text/event-stream;q=0, text/event-stream;q=0.1", true},
+	} {
+		if got := acceptsEvents(strings.Split(c.accept, "|")); got != c.want {
+			t.Errorf("%q: %v", c.accept, got)
+		}
+	}
+	if acceptsEvents(nil) {
+		t.Error("no Accept is a subscription")
+	}
+}

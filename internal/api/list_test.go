@@ -1,0 +1,80 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"weir"
+)
+
+// list pages through all streams with a key.
+func (h *house) list(t *testing.T, key string) (ids []string) {
+	t.Helper()
+	header := []string{}
+	if key != "" {
+		header = append(header, "key: "+key)
+	}
+	for cursor, n := "", 0; n < 100; n++ {
+		a := h.do("HTTP/1.1", h.request("GET", "/v1/streams?limit=7"+cursor, header, ""))
+		var page struct {
+			Data       []weir.Stream
+			HasMore    bool    `json:"has_more"`
+			NextCursor *string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal([]byte(a.body), &page); err != nil || a.status != 200 || page.Data == nil || page.HasMore != (page.NextCursor != nil) {
+			t.Fatalf("%d %s: %v", a.status, a.body, err)
+		}
+		for _, s := range page.Data {
+			ids = append(ids, string(s.ID))
+		}
+		if !page.HasMore {
+			return ids
+		}
+		cursor = "&cursor=" + *page.NextCursor
+	}
+	t.Fatal("the list does not end")
+	return nil
+}
+
+func TestList(t *testing.T) {
+	h := newHouse(t, furnish{})
+	for key, want := range map[string][]string{"live": {"smalljson", "small", "other", "raw", "id"}, "reader": {"smalljson", "small", "other", "raw", "id"}, "theirs": {"theirs"}, "confined": {"other"}, "demo": {"demo"}} {
+		var ids []string
+		for _, name := range want {
+			ids = append(ids, h.ids[name])
+		}
+		if got := h.list(t, key); strings.Join(got, " ") != strings.Join(ids, " ") {
+			t.Errorf("%s sees %v, want %v", key, got, ids)
+		}
+	}
+	var rows []row
+	add := func(name string, status int, code weir.Code, queries ...string) {
+		for _, q := range queries {
+			rows = append(rows, row{name, "GET", "/v1/streams?" + q, nil, "", status, code})
+		}
+	}
+	add("L1", 400, weir.InvalidRequest, "limit=0", "limit=101", "limit=-1", "limit=%2b1", "limit=abc", "limit=1.5", "limit=1e1", "limit=%D9%A3", "limit=", "limit=1&limit=1", "limit=01", "limit=18446744073709551617")
+	add("L1", 200, "", "limit=1", "limit=100", "", "unknown=1&limit=5", "LIMIT=0")
+	ours, theirs := pageToken(h.project, 7), pageToken(h.stranger, 7)
+	add("L2", 400, weir.InvalidRequest, "cursor=", "cursor=abc", "cursor=AAAAAAAAAAAAAAAAAAAAAAA", "cursor="+ours[1:], "cursor="+ours+"A", "cursor="+theirs, "cursor="+strings.Repeat("A", 60<<10),
+		"cursor="+ours+"&cursor="+ours, "cursor=head", "cursor=0", "cursor="+pageToken(h.project, 0), "cursor=%00")
+	add("L2", 200, "", "cursor="+ours, "cursor="+ours+"&limit=1")
+	h.run(t, rows)
+}
+
+func FuzzPageToken(f *testing.F) {
+	f.Add("project", uint64(7), "AAAA")
+	f.Fuzz(func(t *testing.T, project string, before uint64, other string) {
+		token := pageToken(weir.ProjectID(project), before)
+		if got, ok := parsePageToken(weir.ProjectID(project), token); before != 0 && (!ok || got != before) {
+			t.Fatalf("%q is not read back", token)
+		}
+		if _, ok := parsePageToken(weir.ProjectID(project+"x"), token); ok {
+			t.Fatalf("another project takes %q", token)
+		}
+		if before, ok := parsePageToken(weir.ProjectID(project), other); ok && pageToken(weir.ProjectID(project), before) != other {
+			t.Fatalf("%q and %q mean the same", other, pageToken(weir.ProjectID(project), before))
+		}
+	})
+}
