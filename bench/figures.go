@@ -79,7 +79,11 @@ func openOurs(fs disk.FS, options journal.Options, streams int) (*ours, error) {
 		return nil, err
 	}
 	o := &ours{j: j}
-	return o, o.openStreams(streams)
+	err = o.openStreams(streams)
+	for j.Ready() < 1 && err == nil { // preparing has a buffer of its own
+		time.Sleep(10 * time.Millisecond)
+	}
+	return o, err
 }
 
 func emptyDir(dir, name string) (string, error) {
