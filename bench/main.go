@@ -13,11 +13,15 @@ import (
 )
 
 func main() {
+	if os.Getenv("WEIR_BENCH_HELLO") != "" {
+		hello()
+		return
+	}
 	dir := flag.String("dir", "", "directory on the disk to measure (default: a temporary one)")
 	out := flag.String("out", "results", "directory for the JSON file")
 	rounds := flag.Int("rounds", 5, "rounds of each workload; medians are shown")
 	span := flag.Duration("for", time.Second, "length of a round")
-	only := flag.String("only", "", "run only this part: appends, memory, start, reclaim")
+	only := flag.String("only", "", "run only this part: appends, http, streaming, memory, start, reclaim")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nMeasures the journal beside the disk's limit and beside Pebble.\n\n")
 		flag.PrintDefaults()
@@ -33,6 +37,7 @@ func main() {
 type report struct {
 	Time    time.Time  `json:"time"`
 	Appends []row      `json:"appends,omitempty"`
+	HTTP    []row      `json:"http,omitempty"`
 	Figures []figure   `json:"figures,omitempty"`
 	Machine machine    `json:"machine"`
 	Options runOptions `json:"options"`
@@ -66,6 +71,8 @@ func run(dir, out, only string, rounds int, span time.Duration) error {
 		run  func() error
 	}{
 		{"appends", func() (err error) { rep.Appends, err = appends(dir, rounds, span); return }},
+		{"http", func() (err error) { rep.HTTP, err = overHTTP(dir, rounds, span); return }},
+		{"streaming", func() error { return collect(&rep, streaming, dir) }},
 		{"memory", func() error { return collect(&rep, memoryPerBatch, dir) }},
 		{"start", func() error { return collect(&rep, startAfterCrash, dir) }},
 		{"reclaim", func() error { return collect(&rep, reclaiming, dir) }},
@@ -85,7 +92,7 @@ func run(dir, out, only string, rounds int, span time.Duration) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	name := filepath.Join(out, "journal-"+rep.Time.Format("20060102-150405")+".json")
+	name := filepath.Join(out, "weir-"+rep.Time.Format("20060102-150405")+".json")
 	fmt.Println("\nwritten to", name)
 	return os.WriteFile(name, append(b, '\n'), 0o644)
 }

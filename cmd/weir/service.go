@@ -50,6 +50,11 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 			svc.stop(0)
 		}
 	}()
+	handler := &late{}
+	svc.server, err = server.Listen(server.Options{HTTP: s.http, Handler: handler, Logger: logger})
+	if err != nil {
+		return svc, err // before anything is made that is shown only once
+	}
 	dir := filepath.Join(s.data, "journal")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return svc, fmt.Errorf("make the data directory: %w", err)
@@ -70,7 +75,7 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err := svc.furnish(ctx); err != nil {
 		return svc, err
 	}
-	if err := svc.listen(); err != nil {
+	if err := svc.listen(handler); err != nil {
 		return svc, err
 	}
 	svc.work.Go(svc.keepUse)
@@ -103,20 +108,13 @@ func (svc *service) furnish(ctx context.Context) error {
 	return nil
 }
 
-// listen takes the addresses and begins to serve.
-func (svc *service) listen() error {
+// listen opens the operator's socket and begins to serve.
+func (svc *service) listen(handler *late) error {
 	b := thisBuild()
-	started := time.Now()
-	handler := &late{}
-	var err error
-	svc.server, err = server.Listen(server.Options{HTTP: svc.settings.http, Handler: handler, Logger: svc.logger})
-	if err != nil {
-		return err
-	}
 	handler.Handler = api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
-		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: started, Health: svc.health,
+		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
 	path := filepath.Join(svc.settings.data, adminSocket)
 	os.Remove(path) // of a server that was killed: the lock says that none runs
@@ -132,7 +130,7 @@ func (svc *service) listen() error {
 	return nil
 }
 
-// late is a handler that is set after the address is known and before anything is served.
+// late is a handler that is set after the address was taken and before anything is served.
 type late struct{ http.Handler }
 
 // url is what links start with.

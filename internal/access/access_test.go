@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -140,7 +141,13 @@ func newClock() *clock {
 	return c
 }
 
-func (c *clock) now() time.Time          { return time.Unix(0, c.at.Load()) }
+// now lets others run first, as a loaded machine does at the worst moment.
+func (c *clock) now() time.Time {
+	at := c.at.Load()
+	runtime.Gosched()
+	return time.Unix(0, at)
+}
+
 func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
 func (c *clock) set(o *Options)          { o.Now = c.now }
 
@@ -260,6 +267,28 @@ func TestRefreshOnDemand(t *testing.T) {
 	}
 	_, err := there.CreateProject(t.Context(), "shared")
 	want(t, "the name of a project made elsewhere", err, weir.InvalidRequest)
+}
+
+// A document that was read before a change and comes to memory after it changes nothing.
+func TestOldRevisionsAreNotAdopted(t *testing.T) {
+	docs := memory.New()
+	a := open(t, docs)
+	p := project(t, a, "app")
+	k, secret := key(t, a, KeySpec{Project: p.ID})
+	before, err := docs.Get(t.Context(), digestOf(secret).document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Revoke(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.adoptKey(before); err != nil {
+		t.Fatal(err)
+	}
+	if k, _ := a.Key(k.ID); k.RevokedAt == nil {
+		t.Error("an old revision undid a revocation")
+	}
+	caller(t, a, DemoKey)
 }
 
 func TestRefreshForgets(t *testing.T) {

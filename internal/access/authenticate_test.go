@@ -67,6 +67,9 @@ func TestAuthenticate(t *testing.T) {
 		if (g == nil) != (err != nil) {
 			t.Errorf("%s: grant %v with error %v", tc.what, g, err)
 		}
+		if shaped := tc.what == "unknown" || tc.what == "the other kind"; (err == errUnknown) != shaped {
+			t.Errorf("%s: %v; looked up is what matches the pattern and nothing else", tc.what, err)
+		}
 	}
 	if n := docs.calls.Load(); n != 0 {
 		t.Errorf("%d calls to the store", n)
@@ -95,6 +98,12 @@ func FuzzAuthenticate(f *testing.F) {
 	f.Add("bearer\t"+given, "", false)
 	f.Add("Bearer "+given, "Bearer "+given, true)
 	f.Add("", "", false)
+	f.Add(given, "", false)
+	f.Add(given[:40]+"g", "", false)
+	f.Add(given[:40]+"`", "", false)
+	f.Add(given[:9]+"A"+given[10:], "", false)
+	f.Add(given[:9]+":"+given[10:], "", false)
+	f.Add("svc_prod_"+given[9:], "", false)
 	pattern := regexp.MustCompile(`^[ \t]*(?i:bearer) (svc_(live|test)_[0-9a-f]{32})[ \t]*$`)
 	f.Fuzz(func(t *testing.T, first, second string, two bool) {
 		values := []string{first}

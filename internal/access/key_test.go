@@ -250,12 +250,16 @@ func TestRevokeUnderFire(t *testing.T) {
 	}
 	grants := []*Grant{caller(t, nodes[0], secret), caller(t, nodes[1], secret)}
 	stop := make(chan struct{})
-	var group sync.WaitGroup
+	var group, fire sync.WaitGroup
+	fire.Add(8)
 	for i := range 8 {
 		a := nodes[i%2]
 		group.Go(func() {
 			revoked := false
-			for {
+			for round := 0; ; round++ {
+				if round == 10 {
+					fire.Done()
+				}
 				_, err := a.Authenticate([]string{"Bearer " + secret})
 				if err != nil {
 					revoked = true
@@ -276,7 +280,7 @@ func TestRevokeUnderFire(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(20 * time.Millisecond) // of fire; nothing is waited for
+	fire.Wait()
 	if _, err := nodes[0].Revoke(t.Context(), k.ID); err != nil {
 		t.Error(err)
 	}

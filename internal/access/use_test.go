@@ -96,6 +96,9 @@ func TestFlushAfterAConflict(t *testing.T) {
 	if got := lastUse(t, docs, k.ID); got != weir.TimeOf(clock.now()) {
 		t.Errorf("an earlier use won: %v", got)
 	}
+	if k, _ := here.Key(k.ID); *k.LastUsedAt != weir.TimeOf(clock.now()) {
+		t.Errorf("the later use elsewhere is not known here: %v", *k.LastUsedAt)
+	}
 	clock.advance(time.Minute)
 	caller(t, here, secret)
 	if _, err := there.Revoke(t.Context(), k.ID); err != nil {

@@ -138,7 +138,8 @@ type clients struct {
 	shards [64]shard
 }
 
-// maxClients bounds each of the two generations of a shard: 2 x 64 x 4096 addresses in all, about 25 MB. Who can come
+// maxClients bounds each of the two generations of a shard: 2 x 64 x 4096 addresses in all, about 25 MB, for the
+// demo and again for those without a key. Who can come
 // from more addresses than that within a minute is not held by windows per address, and pushes the oldest ones out.
 const maxClients = 4096
 

@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
@@ -258,6 +259,45 @@ func TestExactAcrossWindows(t *testing.T) {
 			t.Errorf("%d windows only", len(perWindow))
 		}
 	}
+}
+
+// Who is held up right after reading the clock, for longer than a window, does not undo the window of the others.
+func TestHeldUpAfterTheClock(t *testing.T) {
+	clock := newClock()
+	var a *Access
+	var hook func() // runs once, between reading the clock and returning
+	a = open(t, store(), limits(Limits{Live: 5, Anonymous: 5}), func(o *Options) {
+		o.Now = func() time.Time {
+			now := clock.now()
+			if h := hook; h != nil {
+				hook = nil
+				h()
+			}
+			return now
+		}
+	})
+	p := project(t, a, "app")
+	_, secret := key(t, a, KeySpec{Project: p.ID})
+	g := caller(t, a, secret)
+	a.Take(g, client)
+	hook = func() {
+		clock.advance(5 * window * time.Second)
+		a.Take(g, client)
+	}
+	if w := a.Take(g, client); w.Remaining != 3 {
+		t.Errorf("the window of the others is gone: %+v", w)
+	}
+
+	// By address, the others cannot even come in between.
+	hook = func() {
+		c := &a.windows.anonymousClients
+		s := &c.shards[maphash.Comparable(c.seed, placeOf(client))%uint64(len(c.shards))]
+		if s.mu.TryLock() {
+			s.mu.Unlock()
+			t.Error("the clock is read outside of the lock")
+		}
+	}
+	a.Take(nil, client)
 }
 
 // Addresses against a plain map that forgets nothing: generations forget no window that runs.

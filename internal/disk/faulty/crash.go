@@ -14,7 +14,7 @@ type Loss uint8
 const (
 	// LoseAll takes everything.
 	LoseAll Loss = iota
-	// LoseNothing takes nothing, like the end of a process on a machine that goes on.
+	// LoseNothing takes nothing: all of it had just reached the disk.
 	LoseNothing
 	// LoseSome takes or leaves each sector of each write on its own, and each truncation; a write that made the file
 	// longer may leave the length without the data. How likely a loss is, is drawn for each crash, so that a single
@@ -81,6 +81,40 @@ func (f *FS) Crash(loss Loss, rng *rand.Rand) *FS {
 		after.used += in.current.size
 	}
 	after.durable = maps.Clone(after.names)
+	return after
+}
+
+// Kill returns the directory as the next process finds it after the one that used it was killed, on a machine that goes
+// on: unlocked, everything can be read, and what was not synced is still not synced, so that a power cut may yet take
+// it. Nothing changes in f.
+func (f *FS) Kill() *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	images := map[*inode]*inode{nil: nil}
+	image := func(in *inode) *inode {
+		if im, ok := images[in]; ok {
+			return im
+		}
+		im := &inode{name: in.name, linked: in.linked, current: in.current.clone(), durable: in.durable.clone()}
+		for _, w := range in.pending {
+			w.file, w.data = im, slices.Clone(w.data)
+			im.pending = append(im.pending, w)
+		}
+		images[in] = im
+		return im
+	}
+	after := New()
+	after.capacity, after.used, after.writes = f.capacity, f.used, f.writes
+	for name, in := range f.names {
+		after.names[name] = image(in)
+	}
+	for name, in := range f.durable {
+		after.durable[name] = image(in)
+	}
+	for _, c := range f.changes {
+		after.changes = append(after.changes, change{c.from, c.to, image(c.file)})
+	}
 	return after
 }
 

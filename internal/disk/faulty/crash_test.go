@@ -315,3 +315,24 @@ func BenchmarkCrash(b *testing.B) {
 		})
 	}
 }
+
+// A process that is killed leaves what it wrote, and the next one cannot take it for durable.
+func TestKillKeepsWhatIsNotSynced(t *testing.T) {
+	d := New()
+	f := made(t, d, "a", "12")
+	check(t, f.WriteAt(2, []byte("34")))
+	check(t, d.Rename("a", "b"))
+	_, err := d.Lock("b")
+	check(t, err)
+	next := d.Kill()
+	check(t, f.WriteAt(0, []byte("....")))
+	holds(t, next, "b", "1234")
+	exactly(t, outcomes(next, LoseAll, 1), "a=12")
+	_, err = next.Lock("b")
+	check(t, err)
+	g, err := next.Open("b")
+	check(t, err)
+	check(t, g.SyncData())
+	check(t, next.SyncDir())
+	holds(t, next.Crash(LoseAll, nil), "b", "1234")
+}

@@ -14,7 +14,8 @@ type committer struct {
 	j       *Journal
 	active  *segment
 	group   *group
-	reserve int64  // of a segment, kept for deleting on a full disk
+	reserve int64  // of a segment, kept for deleting when there is no other
+	room    int64  // of a segment, kept for giving others up
 	next    uint64 // revision of the next change of a document
 
 	full    chan *group // to the writer
@@ -62,7 +63,7 @@ func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
 	g.before = c.pending
-	c.group = g
+	c.group, c.room = g, int64(2*(frameSize+c.manifestSize()+slotSize))
 }
 
 // hand gives the group to the writer, when it is free.
@@ -77,29 +78,30 @@ func (c *committer) handed() {
 }
 
 // stage stages ops until the group or the segment is full, and returns the rest. An op for which there is no space on
-// the disk is finished here, and so are all when the journal is read-only.
+// the disk is finished here, and so are all that write when the journal is read-only.
 func (c *committer) stage(ops []op) []op {
 	for len(ops) > 0 {
 		o, g := ops[0], c.group
-		if err := c.j.failed(); err != nil {
-			o.finish(err)
-			ops = ops[1:]
-			continue
-		}
-		bytes, records := o.bound()
-		reserve := c.reserve
-		if o.deletes() {
-			reserve = 0
-		}
-		if g.seg == nil || !g.seg.fits(c.j.size, g.length+bytes, records, reserve) {
-			if g.records > 0 {
-				return ops
-			}
-			if err := c.rotate(); err != nil {
+		if bytes, records := o.bound(); records > 0 {
+			if err := c.j.failed(); err != nil {
 				o.finish(err)
 				ops = ops[1:]
+				continue
 			}
-			continue
+			if g.seg == nil || !g.seg.fits(c.j.size, bytes, records, c.spare(o.class())) {
+				if g.records > 0 {
+					return ops
+				}
+				err := c.rotate()
+				if err == nil && !g.seg.fits(c.j.size, bytes, records, 0) {
+					err = fmt.Errorf("%d bytes do not fit into a segment", bytes)
+				}
+				if err != nil {
+					o.finish(err)
+					ops = ops[1:]
+				}
+				continue
+			}
 		}
 		o.stage(g)
 		g.ops, ops = append(g.ops, o), ops[1:]
@@ -124,6 +126,26 @@ func (c *committer) rotate() error {
 	return nil
 }
 
+// spare is how much of a segment an op of this class leaves free. Without the room to say that a segment is free none
+// ever would be; and while the disk has no space for another segment, what is left of this one is for emptying those
+// that are mostly dead.
+func (c *committer) spare(of class) int64 {
+	if of == freeing {
+		return 0
+	}
+	room := c.room
+	switch {
+	case of == deleting:
+	case of == growing && c.j.prepare.tight.Load():
+		room += c.j.size / 2
+	default:
+		room += c.reserve
+	}
+	return room
+}
+
+func (c *committer) manifestSize() int { return padded(recordSize + 8*(c.j.store.segmentCount()+1)) }
+
 // manifest adds the list of the journal's segments.
 func (c *committer) manifest(g *group) {
 	var payload []byte
@@ -142,11 +164,8 @@ type freeOp struct {
 	done chan error
 }
 
-func (o *freeOp) bound() (int, int) {
-	return padded(recordSize + 8*(o.c.j.store.segmentCount()+1)), 1
-}
-
-func (o *freeOp) deletes() bool { return true }
+func (o *freeOp) bound() (int, int) { return o.c.manifestSize(), 1 }
+func (o *freeOp) class() class      { return freeing }
 
 func (o *freeOp) stage(g *group) {
 	o.seg.leaving = true

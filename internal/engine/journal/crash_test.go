@@ -71,7 +71,7 @@ type image struct {
 // opens without help, also when the power is cut again while it opens.
 func TestCrashAtEveryCall(t *testing.T) {
 	images := crashes(t, faulty.New(), newHistory(), func(w *world) error { return script(w) })
-	if len(images) < 400 {
+	if len(images) < 300 {
 		t.Fatalf("only %d images", len(images))
 	}
 	nested := 0

@@ -35,8 +35,13 @@ const (
 
 func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
 
-// deletes lets updates through on a full disk as well: revoking a key is one.
-func (o *documentOp) deletes() bool { return o.change != createDocument }
+// class lets updates through on a full disk as well: revoking a key is one.
+func (o *documentOp) class() class {
+	if o.change == createDocument {
+		return growing
+	}
+	return deleting
+}
 
 func (o *documentOp) stage(g *group) {
 	o.old = g.document(o.key)
@@ -63,8 +68,8 @@ func (o *documentOp) stage(g *group) {
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), uint32(g.seg.number)
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: uint32(g.seg.number)}
 		o.deleted.at = extent{g.add(&r), r.bytes()}
-		o.log = o.j.logOf(created)
-		o.log.doomed, o.judge = true, o.log.judge
+		o.log = o.j.store.doom(o.j, created)
+		o.judge = o.log.judge
 		g.setDocument(o.key, nil)
 		return
 	}
@@ -82,7 +87,7 @@ func (o *documentOp) settle(g *group) {
 		o.j.store.put(o.result)
 	default:
 		g.commitNow(o.log) // of what came before it in this group
-		o.j.store.remove(o.old, o.deleted)
+		o.j.store.remove(o.key, o.deleted)
 		o.log.drop(o.judge)
 	}
 }

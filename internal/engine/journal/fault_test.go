@@ -163,8 +163,8 @@ func TestLostSegment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	numbers := w.j.store.allSegments()
 	w.j.Close()
+	numbers := w.j.store.allSegments() // none is given up from here on
 	for _, s := range numbers[:len(numbers)-1] {
 		after := fs.Crash(faulty.LoseNothing, nil)
 		if err := after.Remove(s.name); err != nil {

@@ -147,10 +147,10 @@ func (r *record) decode(b []byte, seed uint32) error {
 		return err
 	}
 	head := r.headLen()
-	end := head + int(r.length)
-	if end > len(b) {
+	if uint64(r.length) > uint64(len(b)-head) {
 		return errShort
 	}
+	end := head + int(r.length)
 	r.payload = b[head:end:end]
 	if crc32.Checksum(r.payload, castagnoli) != r.payloadSum {
 		return errChecksum

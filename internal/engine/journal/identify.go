@@ -87,7 +87,7 @@ func (j *Journal) readFormat() error {
 	var salt string
 	_, err = fmt.Sscanf(body, "segment %d\nsalt %s\n", &j.size, &salt)
 	raw, bad := hex.DecodeString(salt)
-	if err != nil || bad != nil || len(raw) != len(j.salt) || j.size < minSegment || j.size%dataStart != 0 ||
+	if err != nil || bad != nil || len(raw) != len(j.salt) || j.size < minSegment || j.size > maxSegment || j.size%dataStart != 0 ||
 		check != formatCheck(first+"\n"+body) {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}

@@ -26,6 +26,7 @@ type Options struct {
 const (
 	defaultSegment = 64 << 20
 	minSegment     = 64 << 10 // tests only: a server's segment holds its largest batch several times over
+	maxSegment     = 1 << 31  // offsets are 32 bits
 	defaultRate    = 64 << 20
 
 	// idle is how long after the last append the watermark is written.
@@ -49,8 +50,8 @@ type Journal struct {
 	commit  committer
 	write   writer
 	counts  counters
-	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
 	appends sync.Pool              // of *appendOp
+	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
 
 	failure atomic.Pointer[error] // set once: the journal is read-only for good
 	closing atomic.Bool
@@ -67,8 +68,8 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegment
 	}
-	if o.SegmentSize < minSegment || o.SegmentSize > 1<<31 || o.SegmentSize%dataStart != 0 {
-		return nil, fmt.Errorf("segment size %d: not a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, 1<<31)
+	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%dataStart != 0 {
+		return nil, fmt.Errorf("segment size %d: not a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
 	}
 	if o.Ahead == 0 {
 		o.Ahead = 1
@@ -77,6 +78,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 		o.ReclaimRate = defaultRate
 	}
 	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{})}
+	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
 	j.store.init()
 	j.prepare.init(j)

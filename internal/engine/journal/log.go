@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type log struct {
 
 	// Of the committer alone.
 	judge  engine.Judge
+	owner  *handle  // whose judge it is
 	commit int      // where the group counts what is admitted
 	staged weir.Seq // low, as trims on their way will make it
 	doomed bool     // its document is deleted, or about to be
@@ -56,9 +58,10 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	l.open = true
 	note := l.note
 	l.mu.Unlock()
+	h := &handle{log: l}
 	err := l.restore(ctx, note, judge)
 	if err == nil {
-		err = j.attach(l, judge)
+		err = j.attach(h, judge)
 	}
 	if err != nil {
 		l.mu.Lock()
@@ -66,7 +69,7 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 		l.mu.Unlock()
 		return nil, err
 	}
-	return &handle{log: l}, nil
+	return h, nil
 }
 
 // logOf returns the log of the document that was created at this revision, which gets one now if it has none.
@@ -82,32 +85,34 @@ func (j *Journal) logOf(id engine.LogID) *log {
 }
 
 // attach hands the judge to the committer, at a place in its order; nil takes the judge away.
-func (j *Journal) attach(l *log, judge engine.Judge) error {
-	o := &attachOp{l: l, judge: judge, done: make(chan error, 1)}
+func (j *Journal) attach(h *handle, judge engine.Judge) error {
+	o := &attachOp{l: h.log, owner: h, judge: judge, done: make(chan error, 1)}
 	j.do(o)
 	return <-o.done
 }
 
 type attachOp struct {
 	l     *log
+	owner *handle
 	judge engine.Judge
 	err   error
 	done  chan error
 }
 
 func (o *attachOp) bound() (int, int) { return 0, 0 }
-func (o *attachOp) deletes() bool     { return true }
+func (o *attachOp) class() class      { return freeing }
 func (o *attachOp) settle(*group)     {}
 func (o *attachOp) stage(*group) {
 	if o.l.doomed && o.judge != nil {
 		o.err = engine.ErrDropped
 		return
 	}
-	o.l.judge = o.judge
+	o.l.judge, o.l.owner = o.judge, o.owner
 }
 
+// finish lets logs be opened, and read, when nothing can be written any more.
 func (o *attachOp) finish(err error) {
-	if err == nil {
+	if err == nil || errors.Is(err, engine.ErrReadOnly) {
 		err = o.err
 	}
 	o.done <- err
@@ -118,7 +123,9 @@ func (h *handle) Close() error {
 	if h.closed.Swap(true) {
 		return nil
 	}
-	h.j.attach(h.log, nil) // behind every append in flight; an error says that there are none
+	if err := h.j.attach(h, nil); err != nil { // behind every append in flight
+		<-h.j.write.done // or the journal is closing: behind them too
+	}
 	h.mu.Lock()
 	h.open = false
 	h.mu.Unlock()
@@ -148,6 +155,7 @@ func (h *handle) usable() error {
 // appendOp is an append on its way through the committer.
 type appendOp struct {
 	l        *log
+	owner    *handle
 	e        *engine.Entry
 	sum      uint32
 	first    [8]byte
@@ -165,12 +173,9 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	if err := h.check(e); err != nil {
 		return err
 	}
-	o, _ := h.j.appends.Get().(*appendOp)
-	if o == nil {
-		o = &appendOp{done: make(chan error, 1)}
-	}
+	o := h.j.appends.Get().(*appendOp)
 	done := o.done
-	*o = appendOp{l: h.log, e: e, done: done}
+	*o = appendOp{l: h.log, owner: h, e: e, done: done}
 	if e.Kind == engine.Batch {
 		o.sum = sum(0, e.Payload) // here, where many do it at once, not in the committer
 	}
@@ -206,15 +211,20 @@ func (o *appendOp) bound() (int, int) {
 	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
 }
 
-// deletes lets closed gaps through on a full disk: subscribers wait for them.
-func (o *appendOp) deletes() bool { return o.e.Kind == engine.GapClosed }
+// class lets closed gaps through on a full disk: subscribers wait for them.
+func (o *appendOp) class() class {
+	if o.e.Kind == engine.GapClosed {
+		return deleting
+	}
+	return growing
+}
 
 func (o *appendOp) stage(g *group) {
 	switch {
 	case o.l.doomed:
 		o.err = engine.ErrDropped
 		return
-	case o.l.judge == nil: // closed while this append was on its way
+	case o.l.judge == nil || o.l.owner != o.owner: // closed, and perhaps opened anew, while this append was on its way
 		o.err = engine.ErrClosed
 		return
 	}
@@ -223,7 +233,7 @@ func (o *appendOp) stage(g *group) {
 		return
 	}
 	r := record{
-		kind: kind(e.Kind), flags: e.Flags, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
+		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
 		contentType: e.ContentType, key: e.Key, payload: e.Payload, payloadSum: o.sum,
 	}
 	if e.Kind == engine.GapClosed {
@@ -232,7 +242,7 @@ func (o *appendOp) stage(g *group) {
 	}
 	o.item = item{
 		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
-		kind: r.kind, flags: e.Flags, keyed: e.Key != "",
+		kind: r.kind, flags: r.flags, keyed: e.Key != "",
 	}
 }
 
@@ -276,7 +286,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	if err := h.usable(); err != nil {
 		return err
 	}
-	if len(note) > engine.MaxValue {
+	if len(note) > engine.MaxValue || int64(len(note)) > h.j.size/2 {
 		return fmt.Errorf("trim log %d: a note of %d bytes is too long", h.id, len(note))
 	}
 	o := &trimOp{l: h.log, low: low, note: append([]byte{}, note...), done: make(chan error, 1)}
@@ -290,7 +300,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 }
 
 func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
-func (o *trimOp) deletes() bool     { return true }
+func (o *trimOp) class() class      { return deleting }
 
 func (o *trimOp) stage(g *group) {
 	if o.l.doomed {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/disk"
@@ -19,13 +20,15 @@ type preparer struct {
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	ready   []*segment // in order of their numbers
-	dead    []*segment // given up: material for the next ones
-	spare   int        // how many dead ones are kept for that
-	number  uint64     // of the next segment to be made ready
-	short   error      // why there is no space
-	refused bool       // something was refused because of it
+	ready   []*segment  // in order of their numbers
+	dead    []*segment  // given up: material for the next ones
+	spare   int         // how many dead ones are kept for that
+	number  uint64      // of the next segment to be made ready
+	short   error       // why there is no space
+	refused bool        // something was refused because of it
+	tight   atomic.Bool // there is no space for a segment, and none is ready
 	stopped bool
+	closed  bool
 	halt    chan struct{}
 }
 
@@ -95,6 +98,7 @@ func (p *preparer) add(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ready, p.short, p.refused = append(p.ready, s), nil, false
+	p.tight.Store(false)
 	p.change.Broadcast()
 }
 
@@ -102,6 +106,7 @@ func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.short = errFull(err)
+	p.tight.Store(len(p.ready) == 0)
 	p.change.Broadcast()
 }
 
@@ -134,6 +139,7 @@ func (p *preparer) take() (*segment, error) {
 	}
 	s := p.ready[0]
 	p.ready = p.ready[1:]
+	p.tight.Store(p.short != nil && len(p.ready) == 0)
 	p.change.Broadcast()
 	return s, nil
 }
@@ -157,6 +163,10 @@ func (p *preparer) hasSpare() bool {
 func (p *preparer) give(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed { // by a reader that outlived the journal
+		s.file.Close()
+		return
+	}
 	p.dead = append(p.dead, s)
 	p.change.Broadcast()
 }
@@ -206,12 +216,13 @@ func (p *preparer) make() (*segment, error) {
 }
 
 // recycle turns a dead segment into a ready one. The manifest does not list the old number any more, so that a crash
-// in between leaves a file that nobody asks for.
+// in between leaves a file that nobody asks for. Where it fails the file is given up: for want of space that helps.
 func (p *preparer) recycle(old, s *segment) (err error) {
 	s.file = old.file
 	defer func() {
 		if err != nil {
 			s.file.Close()
+			p.j.fs.Remove(old.name)
 		}
 	}()
 	if err := s.file.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
@@ -289,6 +300,7 @@ func (p *preparer) files() int {
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closed = true
 	for _, s := range append(p.ready, p.dead...) {
 		s.file.Close()
 	}

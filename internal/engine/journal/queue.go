@@ -12,8 +12,8 @@ import (
 type op interface {
 	// bound returns the most that the op will write, in bytes and in records.
 	bound() (bytes, records int)
-	// deletes marks what is let into the space that is kept for deleting on a full disk.
-	deletes() bool
+	// class says what the op leaves free for others when space runs out.
+	class() class
 	// stage decides what becomes of the op at its place in the order, and adds its records to the group.
 	stage(g *group)
 	// settle is called after the group was synced, in order: memory catches up with the disk.
@@ -21,6 +21,16 @@ type op interface {
 	// finish tells whoever waits.
 	finish(err error)
 }
+
+// class orders ops by when they are refused on a full disk.
+type class uint8
+
+const (
+	growing  class = iota // needs space for good: refused first, while there is room yet to make space
+	copying               // makes space by taking some
+	deleting              // small, and makes space or must not wait
+	freeing               // gives a segment back
+)
 
 // queue is what waits for the committer.
 type queue struct {

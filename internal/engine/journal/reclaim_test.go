@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -169,4 +170,83 @@ func TestCopyOvertaken(t *testing.T) {
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestDeleteOvertakesCopy deletes a document that reclaiming has a copy of on its way. The bytes are taken away where
+// they are counted, which is where the copy went.
+func TestDeleteOvertakesCopy(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.j.Close()
+	for _, key := range []string{"a", "b"} {
+		if err := w.create(key, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.j.store.segment(1)
+	if err := w.many("b", 1, 70, 1000); err != nil { // on to the next segment
+		t.Fatal(err)
+	}
+	old := w.j.store.document("a")
+	if old.at.segment != 1 || w.j.commit.active == before {
+		t.Fatalf("a is in %d", old.at.segment)
+	}
+	o := w.j.reclaim.newCopy()
+	c, err := w.j.reclaim.load(before, slot{off: old.at.off, head: recordSize + 1, size: 1, kind: kindDocument})
+	if err != nil || c == nil {
+		t.Fatal(c, err)
+	}
+	o.copies, o.size = append(o.copies, *c), c.record.size()
+	remove := newDocumentOp(w.j, deleteDocument, "a", "")
+	w.j.together(o, remove)
+	if err := errors.Join(<-o.done, <-remove.done); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.j.exact(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTombstonesGo creates and deletes thousands of documents beside a segment that stays. Their tombstones go with
+// the segments that held them: what memory and disk hold does not grow with the number of deletions.
+func TestTombstonesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := faulty.New(), newHistory()
+		w, err := openWorld(fs, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.j.Close()
+		if err := errors.Join(w.create("kept", "x"), w.many("kept", 1, 50, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3000 {
+			key := fmt.Sprint("short-lived ", i)
+			if err := errors.Join(w.create(key, "x"), w.append(key, 1, 100), w.remove(key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(w.j.store.deleted); n > 1000 || w.j.store.segment(1) == nil {
+			t.Errorf("%d tombstones of 3000 are left; %+v", n, w.j.Stats())
+		}
+		if err := w.j.exact(); err != nil {
+			t.Error(err)
+		}
+		next, err := Open(fs.Crash(faulty.LoseAll, nil), small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close()
+		if a, b := len(w.j.store.deleted), len(next.store.deleted); a < b {
+			t.Errorf("%d tombstones, after a restart %d", a, b)
+		}
+		if err := h.verify(next); err != nil {
+			t.Error(err)
+		}
+	})
 }

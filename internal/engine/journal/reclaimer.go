@@ -85,11 +85,13 @@ func (r *reclaimer) tidy() bool {
 	select {
 	case <-t.C:
 	case <-r.signal:
+		r.j.prepare.keepSpare(1)
 		return true
 	case <-r.halt:
 		return false
 	}
 	if r.j.counts.appended() > before+calmBytes {
+		r.j.prepare.keepSpare(1)
 		return true
 	}
 	r.j.prepare.keepSpare(0)
@@ -213,7 +215,7 @@ func (r *reclaimer) empty(s *segment) error {
 			continue
 		}
 		o.copies = append(o.copies, *c)
-		if o.size += c.record.size(); o.size >= copyAtOnce {
+		if o.size += c.record.size(); o.size >= min(copyAtOnce, int(r.j.size/4)) {
 			if err := r.copy(o); err != nil {
 				return err
 			}
@@ -234,7 +236,6 @@ func (r *reclaimer) copy(o *copyOp) error {
 	if err := <-o.done; err != nil {
 		return err
 	}
-	r.j.counts.copied.Add(uint64(o.size))
 	if !r.pause(time.Duration(o.size) * time.Second / time.Duration(r.j.opts.ReclaimRate)) {
 		return engine.ErrClosed
 	}
@@ -283,7 +284,7 @@ type copyOp struct {
 }
 
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
-func (o *copyOp) deletes() bool     { return false }
+func (o *copyOp) class() class      { return copying }
 
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
@@ -297,6 +298,7 @@ func (o *copyOp) stage(g *group) {
 func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {
+			o.j.counts.copied.Add(uint64(c.record.size()))
 			o.j.store.move(&c.record, c.from, c.to)
 		}
 	}

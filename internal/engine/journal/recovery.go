@@ -10,17 +10,20 @@ import (
 	"weir/internal/engine"
 )
 
-// recovery is the state of opening a journal. Nothing is written until all of it was checked. The numbers of the steps
-// are those of DESIGN.md.
+// recovery is the state of opening a journal. Nothing is written until all of it was checked, and then only what was
+// found there. The numbers of the steps are those of DESIGN.md.
 type recovery struct {
 	j        *Journal
 	segments map[uint64]*segment // good header
 	bad      map[uint64]error    // no good header, and why
 	numbers  []uint64            // of both, in order
 	tail     *segment            // the last that was begun; nil in a fresh journal
+	newest   int64               // where the tail's last group begins; in a sealed one, its index
+	marked   bool                // the tail's watermark says that all of it was synced
 	unused   []*segment          // above the tail
 	stale    bool                // segment.tmp is there
 	marks    map[uint64]int64    // revision of each log's mark
+	first    map[string]uint32   // segment with the first state of each document
 	deleted  map[string]*tombstone
 	docs     map[string]*document
 	logs     map[uint64]*log
@@ -32,13 +35,13 @@ func (j *Journal) recover() error {
 		return err
 	}
 	r := &recovery{
-		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{},
+		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
 		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
 	if fresh {
 		return nil
 	}
-	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle} {
+	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle, r.confirm} {
 		if err := step(); err != nil {
 			r.closeFiles()
 			return err
@@ -115,7 +118,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.write.next = f.nextGroup
+			r.j.write.next, r.newest = f.nextGroup, f.index
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
@@ -235,6 +238,9 @@ func (r *recovery) apply(w *window, sl slot) error {
 		}
 	case kindDocument:
 		*next = max(*next, rec.seq+1)
+		if _, ok := r.first[rec.key]; !ok {
+			r.first[rec.key] = at.segment
+		}
 		if d := r.docs[rec.key]; d == nil || uint64(d.Revision) <= rec.seq {
 			r.docs[rec.key] = &document{at: where, Document: engine.Document{
 				Key: rec.key, Value: slices.Clone(rec.payload), Created: engine.LogID(rec.log), Revision: engine.Revision(rec.seq),
@@ -267,12 +273,14 @@ func (r *recovery) settle() error {
 		if d := r.docs[key]; d != nil && d.Revision < t.revision {
 			delete(r.docs, key)
 		}
-		if len(s.segments) > 0 && r.docs[key] == nil && t.birth >= uint32(s.allSegments()[0].number) {
+		if first, ok := r.first[key]; ok && r.docs[key] == nil { // else there is nothing that it could be needed for
+			t.first = first
 			s.deleted[key] = t
 			s.keep(t.at)
 		}
 	}
-	for _, d := range r.docs {
+	for key, d := range r.docs {
+		d.first = r.first[key]
 		s.put(d)
 		if l := r.logs[uint64(d.Created)]; l != nil {
 			l.index.cut(l.low)
@@ -289,6 +297,34 @@ func (r *recovery) settle() error {
 		r.j.write.synced = r.tail.end
 	} else if r.tail != nil {
 		r.tail.slots = nil
+	}
+	return nil
+}
+
+// confirm is step 9: what was found is durable before anybody sees it. A process that was killed may have left a
+// whole group, a seal or a name that it never synced; nor does a sync help after one that failed, since the kernel may
+// hold such pages for written. So the newest bytes are written again: all older ones were synced before them.
+func (r *recovery) confirm() error {
+	if err := r.j.fs.SyncDir(); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	s := r.tail
+	if s == nil || r.marked {
+		return nil
+	}
+	end := r.j.size
+	if !s.sealed.Load() {
+		end = s.end
+	}
+	b := make([]byte, end-r.newest)
+	if err := s.read(b, r.newest); err != nil {
+		return err
+	}
+	if err := s.file.WriteAt(r.newest, b); err != nil {
+		return fmt.Errorf("confirm %s: %w", s.name, err)
+	}
+	if err := s.file.SyncData(); err != nil {
+		return fmt.Errorf("confirm %s: %w", s.name, err)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ func (r *recovery) scan(s *segment) error {
 			s.count++
 			off += rec.size()
 		}
+		r.newest = s.end
 		s.end += int64(len(group))
 		r.j.write.next = last + 1
 	}
@@ -79,7 +80,8 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 	if err := s.read(mark[:], watermarkOffset); err != nil {
 		return err
 	}
-	if decodeWatermark(mark[:], s.seed) > s.end {
+	synced := decodeWatermark(mark[:], s.seed)
+	if r.marked = synced == s.end; synced > s.end {
 		return s.damage(s.end, "group", errChecksum)
 	}
 	const step = 1 << 20

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"weir/internal/disk"
+	"weir/internal/engine"
 )
 
 // segment is one file of the journal. All have the same size, written in full before their first use.
@@ -62,6 +64,9 @@ func (s *segment) read(b []byte, off int64) error {
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		return s.damage(off+int64(n), "data", errShort)
+	}
+	if errors.Is(err, fs.ErrClosed) { // the journal was closed under a reader
+		return engine.ErrClosed
 	}
 	return fmt.Errorf("read %s: %w", s.name, err)
 }

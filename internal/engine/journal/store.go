@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -23,7 +24,8 @@ type store struct {
 // document is a record under a key. It owns the log that is named by its Created.
 type document struct {
 	engine.Document
-	at extent
+	at    extent
+	first uint32 // the first segment that may hold a state of the key
 }
 
 // extent is a record in a segment, as far as reclaiming cares.
@@ -32,13 +34,20 @@ type extent struct {
 	bytes int64
 }
 
-// tombstone says that a document is gone. It is needed while a segment may hold the document: birth is the segment that
-// the tombstone was first written to, and older states of the document are in segments up to that one.
+// tombstone says that a document is gone. It is needed while there is a segment that may hold an older state of the key:
+// one from first on, up to birth, which is the segment that the tombstone was first written to.
 type tombstone struct {
 	created  engine.LogID
 	revision engine.Revision
+	first    uint32
 	birth    uint32
 	at       extent
+}
+
+// needed takes the numbers of all segments, in order.
+func (t *tombstone) needed(segments []uint32) bool {
+	i, _ := slices.BinarySearch(segments, t.first)
+	return i < len(segments) && segments[i] <= t.birth
 }
 
 func (s *store) init() {
@@ -58,10 +67,15 @@ func (s *store) document(key string) *document {
 func (s *store) put(d *document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if d.first == 0 {
+		d.first = d.at.segment
+	}
 	if old, ok := s.docs.Set(d.Key, d); ok {
+		d.first = old.first
 		s.drop(old.at)
 	}
 	if t, ok := s.deleted[d.Key]; ok {
+		d.first = t.first
 		s.drop(t.at)
 		delete(s.deleted, d.Key)
 	}
@@ -71,14 +85,17 @@ func (s *store) put(d *document) {
 	s.keep(d.at)
 }
 
-// remove takes a document away and leaves its tombstone.
-func (s *store) remove(d *document, t *tombstone) {
+// remove takes a document away and leaves its tombstone. What is given up is where the document is by then: a copy may
+// have moved it since its deletion was decided.
+func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.docs.Delete(d.Key)
-	delete(s.logs, d.Created)
-	s.drop(d.at)
-	s.deleted[d.Key] = t
+	if d, ok := s.docs.Delete(key); ok {
+		t.first = d.first
+		s.drop(d.at)
+	}
+	delete(s.logs, t.created)
+	s.deleted[key] = t
 	s.keep(t.at)
 }
 
@@ -120,12 +137,9 @@ func (s *store) addSegment(seg *segment) {
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
 	delete(s.segments, uint32(seg.number))
-	oldest := ^uint32(0)
-	for n := range s.segments {
-		oldest = min(oldest, n)
-	}
+	left := slices.Sorted(maps.Keys(s.segments))
 	for key, t := range s.deleted {
-		if t.birth < oldest {
+		if !t.needed(left) {
 			s.drop(t.at)
 			delete(s.deleted, key)
 		}
@@ -156,6 +170,20 @@ func (s *store) log(id engine.LogID) *log {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.logs[id]
+}
+
+// doom marks the log of a document that is about to be deleted: whoever opens it from here on is told. It gets one for
+// that if it has none, also when the document's creation is itself not settled yet. By the committer.
+func (s *store) doom(j *Journal, id engine.LogID) *log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logs[id]
+	if l == nil {
+		l = &log{j: j, id: id}
+		s.logs[id] = l
+	}
+	l.doomed = true
+	return l
 }
 
 // current tells whether the record at this place is needed still, also when the groups on their way are in memory. A

@@ -1,0 +1,50 @@
+# Every target with a "## text" after it is shown by `make`.
+
+# A workspace around the clone would refuse -modfile below.
+export GOWORK := off
+
+# staticcheck comes from a module of its own, so that it is no dependency of the product.
+STATICCHECK := go tool -modfile=tools/go.mod staticcheck
+
+.DEFAULT_GOAL := help
+.PHONY: help build test bench lint fmt run
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What /v1/version says. Without git it is what the Go toolchain knows.
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := -X main.buildCommit=$(COMMIT) -X main.buildTime=$(shell date -u +%Y-%m-%dT%H:%M:%SZ)
+
+build: ## build the server into bin/weir
+	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
+
+# Tests run every time (-count=1): the random histories are other ones in each run.
+test: lint ## check format, vet, staticcheck, then all tests under the race detector
+	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null; then \
+		echo '== go test -race ./...'; \
+		go test -race -count=1 -timeout 10m ./...; \
+	else \
+		echo '== go test ./... WITHOUT THE RACE DETECTOR: it needs a C compiler and cgo, and here is none'; \
+		go test -count=1 -timeout 10m ./...; \
+	fi
+
+bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
+	cd bench && go run . $(ARGS)
+
+lint: ## check format, vet, staticcheck
+	@echo '== gofmt -l .'
+	@files=$$(gofmt -l .) || exit 1; if [ -n "$$files" ]; then \
+		echo 'not formatted, run `make fmt`:'; echo "$$files"; exit 1; fi
+	@echo '== go vet ./...'
+	@go vet ./...
+	@echo '== go vet ./... (bench)'
+	@cd bench && go vet ./...
+	@echo '== staticcheck ./...'
+	@$(STATICCHECK) ./...
+
+fmt: ## format all Go files
+	gofmt -w .
+
+run: ## build and run the service, with its data in ./weir-data; ARGS="--help" lists flags
+	@go run -ldflags '$(LDFLAGS)' ./cmd/weir serve $(ARGS)

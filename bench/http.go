@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// publishLoad is so many connections that each publish, wait for the answer, and go on.
+type publishLoad struct {
+	Connections int `json:"connections"`
+	Size        int `json:"size"`
+	Streams     int `json:"streams"`
+}
+
+var publishLoads = []publishLoad{{64, 1 << 10, 1}, {64, 1 << 10, 10_000}, {64, 64 << 10, 1}, {16, 1 << 20, 1}, {1, 1 << 10, 1}}
+
+func (l publishLoad) String() string {
+	return workload{l.Connections, l.Size, l.Streams}.String()
+}
+
+// body is a json batch of about so many bytes.
+func body(size int) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"events":["`)
+	for b.Len() < size-3 {
+		b.WriteByte("abcdefghijklmnopqrstuvwxyz0123456789"[b.Len()%36])
+	}
+	b.WriteString(`"]}`)
+	return b.Bytes()
+}
+
+// client is one HTTP/1.1 connection that costs the generator as little as possible: the request is made once, and of
+// the answer only the status and the length are looked at.
+type client struct {
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+func dial(addr string) (*client, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &client{c, bufio.NewReaderSize(c, 4<<10)}, nil
+}
+
+// request is the bytes of a request.
+func request(method, path, key string, body []byte, headers ...string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n", method, path, key)
+	for _, h := range headers {
+		b.WriteString(h + "\r\n")
+	}
+	if body != nil {
+		fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	b.WriteString("\r\n")
+	b.Write(body)
+	return b.Bytes()
+}
+
+var errAnswer = errors.New("unexpected answer")
+
+// do sends a request and reads the answer; its status must be one of 2xx.
+func (c *client) do(request []byte) error {
+	if _, err := c.conn.Write(request); err != nil {
+		return err
+	}
+	status, length := "", 0
+	for {
+		line, err := c.r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if status == "" {
+			status = string(line[9:12])
+			continue
+		}
+		if len(line) <= 2 {
+			break
+		}
+		if name, v, ok := bytes.Cut(line, []byte(":")); ok && len(name) == 14 && bytes.EqualFold(name, []byte("content-length")) {
+			length, _ = strconv.Atoi(string(bytes.TrimSpace(v)))
+		}
+	}
+	if status[0] != '2' {
+		b, _ := io.ReadAll(io.LimitReader(c.r, int64(length)))
+		return fmt.Errorf("%w: %s %s", errAnswer, status, b)
+	}
+	_, err := c.r.Discard(length)
+	return err
+}
+
+// publishing measures a server under a load.
+func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
+	var wg sync.WaitGroup
+	var failure atomic.Pointer[error]
+	taken := make([][]time.Duration, l.Connections)
+	clients := make([]*client, l.Connections)
+	for i := range clients {
+		c, err := dial(s.addr)
+		if err != nil {
+			return row{}, err
+		}
+		defer c.conn.Close()
+		clients[i] = c
+	}
+	payload := body(l.Size)
+	before, start := s.cpu(), time.Now()
+	deadline := start.Add(span)
+	for i, c := range clients {
+		wg.Go(func() {
+			var requests [][]byte
+			for k := i; k < l.Streams; k += l.Connections { // each connection has streams of its own
+				requests = append(requests, request("POST", s.publishPath(k), s.key, payload))
+			}
+			if len(requests) == 0 {
+				requests = append(requests, request("POST", s.publishPath(i%l.Streams), s.key, payload))
+			}
+			for n, now := 0, time.Now(); now.Before(deadline); n++ {
+				if err := c.do(requests[n%len(requests)]); err != nil {
+					failure.Store(&err)
+					return
+				}
+				done := time.Now()
+				taken[i] = append(taken[i], done.Sub(now))
+				now = done
+			}
+		})
+	}
+	wg.Wait()
+	wall, computed := time.Since(start), s.cpu()-before
+	if p := failure.Load(); p != nil {
+		return row{}, *p
+	}
+	all := slices.Concat(taken...)
+	slices.Sort(all)
+	n := float64(len(all))
+	return row{
+		Workload: workload{l.Connections, l.Size, l.Streams}, Contender: s.name,
+		Rate: n / wall.Seconds(), MBps: n * float64(l.Size) / 1e6 / wall.Seconds(),
+		P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n,
+	}, nil
+}
+
+// overHTTP runs the publish loads against a do-nothing server and against ours, in turns.
+func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
+	hello, err := startHello()
+	if err != nil {
+		return nil, err
+	}
+	defer hello.stop()
+	ours, err := startWeir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer ours.stop()
+	if err := ours.createStreams(10_000); err != nil {
+		return nil, err
+	}
+	var rows []row
+	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over HTTP/1.1", "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
+	for _, l := range publishLoads {
+		var got [2][]row
+		for range rounds {
+			for i, s := range []*target{hello, ours} {
+				r, err := publishing(s, l, span)
+				if err != nil {
+					return rows, fmt.Errorf("%v: %s: %w", l, s.name, err)
+				}
+				r.Ratio = 1
+				if i > 0 {
+					r.Ratio = r.Rate / got[0][len(got[0])-1].Rate
+				}
+				got[i] = append(got[i], r)
+			}
+		}
+		for i := range got {
+			r := median(got[i])
+			fmt.Printf("%-28s %-22s %7.2f %10.0f %8.1f %8.3f %8.3f %8.2f\n", l, r.Contender, r.Ratio, r.Rate, r.MBps, r.P50, r.P99, r.CPU)
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// median of each column.
+func median(rows []row) row {
+	pick := func(f func(row) float64) float64 {
+		v := make([]float64, 0, len(rows))
+		for _, r := range rows {
+			v = append(v, f(r))
+		}
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	m := rows[0]
+	m.Ratio, m.Rate = pick(func(r row) float64 { return r.Ratio }), pick(func(r row) float64 { return r.Rate })
+	m.MBps, m.CPU = pick(func(r row) float64 { return r.MBps }), pick(func(r row) float64 { return r.CPU })
+	m.P50, m.P99 = pick(func(r row) float64 { return r.P50 }), pick(func(r row) float64 { return r.P99 })
+	return m
+}

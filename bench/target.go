@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// target is a server in a process of its own, so that its CPU and memory can be told from the generator's.
+type target struct {
+	name    string
+	addr    string
+	key     string
+	process *exec.Cmd
+	streams []string
+}
+
+const benchKey = "svc_live_00000000000000000000000000000000"
+
+// startHello runs this program again as a server that reads a body and answers 202.
+func startHello() (*target, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), "WEIR_BENCH_HELLO=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	return &target{name: "do nothing", addr: strings.TrimSpace(addr), process: cmd}, err
+}
+
+// hello is that server.
+func hello() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr())
+	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+}
+
+// startWeir builds the server of this tree and runs it on an empty directory.
+func startWeir(dir string) (*target, error) {
+	bin := filepath.Join(dir, "weir")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
+	build.Dir = ".." // the module of the product, whose dependencies are not ours
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
+	}
+	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--demo=false",
+		"--bootstrap-keys", "bench:"+benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json")
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		var l struct{ Msg, HTTP string }
+		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "ready" {
+			go io.Copy(os.Stderr, log)
+			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), key: benchKey, process: cmd}, nil
+		}
+		fmt.Fprintln(os.Stderr, lines.Text())
+	}
+	return nil, fmt.Errorf("weir did not become ready: %w", cmd.Wait())
+}
+
+func (t *target) stop() {
+	t.process.Process.Signal(syscall.SIGTERM)
+	t.process.Wait()
+}
+
+func (t *target) publishPath(stream int) string {
+	if t.streams == nil {
+		return "/publish"
+	}
+	return "/v1/streams/" + t.streams[stream] + "/publish"
+}
+
+// createStreams makes streams that keep little, so that the run is in the state that a server is in for most of its life.
+func (t *target) createStreams(n int) error {
+	c, err := dial(t.addr)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	for i := range n {
+		id := fmt.Sprintf("bench%017d", i)
+		maxBytes := 1 << 20
+		if i == 0 {
+			maxBytes = 256 << 20
+		}
+		b := fmt.Appendf(nil, `{"name":"bench","id":%q,"max_bytes":%d}`, id, maxBytes)
+		if err := c.do(request("POST", "/v1/streams", t.key, b)); err != nil {
+			return err
+		}
+		t.streams = append(t.streams, id)
+	}
+	return nil
+}
+
+// cpu is the time that the process has computed.
+func (t *target) cpu() time.Duration {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.process.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// memory is the resident set of the process, in bytes.
+func (t *target) memory() int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", t.process.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}

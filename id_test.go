@@ -1,0 +1,142 @@
+package weir_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"strings"
+	"testing"
+
+	"weir"
+)
+
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+func TestNewStreamID(t *testing.T) {
+	seen := map[weir.StreamID]bool{}
+	for range 10_000 {
+		id := weir.NewStreamID()
+		if seen[id] {
+			t.Fatalf("%s was made twice", id)
+		}
+		seen[id] = true
+		if len(id) != 22 || strings.Trim(string(id), alphabet) != "" {
+			t.Fatalf("%q is not 22 base62 characters", id)
+		}
+		if parsed, err := weir.ParseStreamID(string(id)); err != nil || parsed != id {
+			t.Fatalf("ParseStreamID(%q) = %q, %v", id, parsed, err)
+		}
+	}
+}
+
+func TestBase62Length(t *testing.T) {
+	for _, n := range []int{0, 1, 16, 22, 31, 32, 33, 1000} {
+		if got := weir.Base62(n); len(got) != n || strings.Trim(got, alphabet) != "" {
+			t.Errorf("Base62(%d) = %q", n, got)
+		}
+	}
+}
+
+// Over all 256 values of a random byte each of the 62 characters comes up equally often, and the values that are left
+// over come up as nothing: so no character is more likely than another, exactly. Several rounds, because the end of a
+// single one would be cut off just where a remainder by 62 begins to favour the first characters.
+func TestBase62HasNoBias(t *testing.T) {
+	const rounds, each = 8, 256 / 62 // 4 values a character, and 8 that are drawn again
+	var every []byte
+	for i := range rounds * 256 {
+		every = append(every, byte(i))
+	}
+	source := &fixed{bytes.NewReader(every)}
+	defer func(r io.Reader) { rand.Reader = r }(rand.Reader)
+	rand.Reader = source
+
+	got := weir.Base62(rounds * 62 * each)
+	if source.Len() != 0 {
+		t.Errorf("%d of %d random bytes were not used", source.Len(), len(every))
+	}
+	for _, c := range alphabet {
+		if n := strings.Count(got, string(c)); n != rounds*each {
+			t.Errorf("%c came up %d times in %d rounds of all values, want %d", c, n, rounds, rounds*each)
+		}
+	}
+}
+
+// fixed is a source of randomness that ends in a panic rather than repeat itself.
+type fixed struct{ *bytes.Reader }
+
+func (f *fixed) Read(b []byte) (int, error) {
+	n, err := f.Reader.Read(b)
+	if err != nil {
+		panic("more random bytes were drawn than an even mapping needs")
+	}
+	return n, nil
+}
+
+// The mapping may be right and the source wrong. With 61 degrees of freedom chi-square is above 160 once in 10^10 runs;
+// a remainder by 62 would make it about 400.
+func TestBase62IsEven(t *testing.T) {
+	const each = 1000
+	counts := map[rune]int{}
+	for _, c := range weir.Base62(62 * each) {
+		counts[c]++
+	}
+	var chi float64
+	for _, c := range alphabet {
+		d := float64(counts[c] - each)
+		chi += d * d / each
+	}
+	if chi > 160 {
+		t.Errorf("chi-square over 62 characters is %.0f", chi)
+	}
+}
+
+func TestParseStreamID(t *testing.T) {
+	const good = "0123456789ABCXYZabcxyz"
+	for _, c := range []struct {
+		in   string
+		want bool
+	}{
+		{good, true},
+		{"demo000000000000000000", true},
+		{strings.Repeat("0", 22), true},
+		{strings.Repeat("z", 22), true},
+		{"", false},
+		{good[1:], false},
+		{good + "0", false},
+		{" " + good[1:], false},
+		{good[1:] + "\n", false},
+		{good[1:] + "-", false},
+		{good[1:] + "_", false},
+		{good[1:] + "/", false}, // the neighbours of 0-9, A-Z and a-z in ASCII
+		{good[1:] + ":", false},
+		{good[1:] + "@", false},
+		{good[1:] + "[", false},
+		{good[1:] + "`", false},
+		{good[1:] + "{", false},
+		{good[1:] + "\x00", false},
+		{good[2:] + "é", false}, // 22 bytes
+		{good[1:] + "é", false}, // 22 characters
+		{good[3:] + "٣x", false},
+	} {
+		id, err := weir.ParseStreamID(c.in)
+		if (err == nil) != c.want || weir.IsID(c.in) != c.want {
+			t.Errorf("ParseStreamID(%q) = %q, %v; want ok: %t", c.in, id, err, c.want)
+		}
+		if c.want && string(id) != c.in || !c.want && id != "" {
+			t.Errorf("ParseStreamID(%q) = %q", c.in, id)
+		}
+	}
+}
+
+func FuzzParseStreamID(f *testing.F) {
+	for _, s := range []string{"", "0123456789ABCXYZabcxyz", "0123456789ABCXYZabcxy/", "0123456789ABCXYZabcxyé"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want := len(s) == 22 && strings.Trim(s, alphabet) == ""
+		id, err := weir.ParseStreamID(s)
+		if (err == nil) != want || (err == nil && string(id) != s) {
+			t.Errorf("ParseStreamID(%q) = %q, %v; want ok: %t", s, id, err, want)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package contract
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// request is on its way; options change it.
+type request struct {
+	header http.Header
+	body   io.Reader
+	length int64 // -1: not declared
+}
+
+type option func(*request)
+
+// key sends another key than the live one; the empty one sends no Authorization at all.
+func key(k string) option {
+	return func(r *request) {
+		r.header.Del("Authorization")
+		if k != "" {
+			r.header.Set("Authorization", "Bearer "+k)
+		}
+	}
+}
+
+// header sends a header field once for each value, and not at all for none.
+func header(name string, values ...string) option {
+	return func(r *request) { r.header[http.CanonicalHeaderKey(name)] = values }
+}
+
+func body(contentType string, b []byte) option {
+	return func(r *request) {
+		if contentType != "" {
+			r.header.Set("Content-Type", contentType)
+		}
+		r.body, r.length = bytes.NewReader(b), int64(len(b))
+	}
+}
+
+func jsonBody(text string) option { return body("application/json", []byte(text)) }
+func rawBody(b []byte) option     { return body("application/octet-stream", b) }
+
+// undeclared sends the body without Content-Length. It follows the option that sets the body.
+func undeclared() option {
+	return func(r *request) { r.body, r.length = io.MultiReader(r.body), -1 }
+}
+
+// announced declares a length and sends nothing of it: only a server that needs no body can answer.
+func announced(contentType string, length int64) option {
+	return func(r *request) {
+		if contentType != "" {
+			r.header.Set("Content-Type", contentType)
+		}
+		r.body, r.length = &silent{over: make(chan struct{})}, length
+	}
+}
+
+// silent is a body that never comes: reading it blocks until the request is over.
+type silent struct {
+	over chan struct{}
+	once sync.Once
+}
+
+func (s *silent) Read([]byte) (int, error) { <-s.over; return 0, io.ErrUnexpectedEOF }
+func (s *silent) Close() error             { s.once.Do(func() { close(s.over) }); return nil }
+
+// Answer is a response that was read to its end.
+type Answer struct {
+	t       *T
+	request string // for messages
+	Status  int
+	Header  http.Header
+	Body    []byte
+}
+
+// do sends a request with the live key unless an option says otherwise, and checks what holds for every answer.
+func (t *T) do(method, path string, options ...option) *Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	resp := t.send(ctx, method, path, options...)
+	defer resp.Body.Close()
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && method != http.MethodHead {
+		t.Fatalf("%s %s: became a subscription", method, path)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: read the answer: %v", method, path, err)
+	}
+	a := &Answer{t, fmt.Sprintf("%s %s", method, shorten(path)), resp.StatusCode, resp.Header, b}
+	a.universal(strings.HasPrefix(path, "/v1"))
+	a.publishes(method, path)
+	return a
+}
+
+// send sends a request; the answer's body is still to be read.
+func (t *T) send(ctx context.Context, method, path string, options ...option) *http.Response {
+	t.Helper()
+	resp, err := t.try(ctx, method, path, options...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, shorten(path), err)
+	}
+	return resp
+}
+
+func (t *T) try(ctx context.Context, method, path string, options ...option) (*http.Response, error) {
+	r := request{header: http.Header{}}
+	key(t.Live)(&r)
+	for _, o := range options {
+		o(&r)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, t.BaseURL+path, r.body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = r.header
+	if r.body != nil {
+		req.ContentLength = r.length
+	}
+	return t.client.Do(req)
+}
+
+func shorten(s string) string {
+	if len(s) > 120 {
+		return s[:120] + "…"
+	}
+	return s
+}
+
+// want checks the status.
+func (a *Answer) want(status int) *Answer {
+	a.t.Helper()
+	if a.Status != status {
+		a.t.Fatalf("%s: got %d %s, want %d", a.request, a.Status, shorten(string(a.Body)), status)
+	}
+	return a
+}
+
+// refused checks status and code of an error.
+func (a *Answer) refused(status int, code string) *Answer {
+	a.t.Helper()
+	a.want(status)
+	if got := a.code(); got != code {
+		a.t.Fatalf("%s: got %d %s, want code %s", a.request, a.Status, got, code)
+	}
+	return a
+}
+
+// code is the error's code; empty when this is no error.
+func (a *Answer) code() string {
+	var e envelope
+	json.Unmarshal(a.Body, &e)
+	return e.Error.Code
+}
+
+func (a *Answer) message() string {
+	var e envelope
+	json.Unmarshal(a.Body, &e)
+	return e.Error.Message
+}
+
+// into reads the body as a JSON object with exactly the fields of v.
+func (a *Answer) into(v any) {
+	a.t.Helper()
+	if err := exactly(a.Body, v); err != nil {
+		a.t.Fatalf("%s: %v in %s", a.request, err, shorten(string(a.Body)))
+	}
+}
+
+func (t *T) get(path string, options ...option) *Answer {
+	t.Helper()
+	return t.do(http.MethodGet, path, options...)
+}
+
+func (t *T) post(path string, options ...option) *Answer {
+	t.Helper()
+	return t.do(http.MethodPost, path, options...)
+}
+
+func (t *T) delete(path string, options ...option) *Answer {
+	t.Helper()
+	return t.do(http.MethodDelete, path, options...)
+}
+
+func readAll(resp *http.Response) []byte {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return b
+}

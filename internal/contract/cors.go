@@ -1,0 +1,73 @@
+package contract
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// list splits a header field with a list of names.
+func list(h http.Header, name string) []string {
+	return strings.FieldsFunc(strings.ToLower(strings.Join(h.Values(name), ",")), func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+var corsCases = []Case{
+	{"preflight", `D29: "preflight without a key, authorization, content-type, idempotency-key and last-event-id allowed"`, func(t *T) {
+		s := t.jsonStream()
+		for path, methods := range map[string][]string{
+			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "DELETE"},
+			nextPath(s.ID): {"POST"}, seqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, batchPath(s.ID, 1): {"GET"},
+		} {
+			for _, m := range methods {
+				a := t.do(http.MethodOptions, path, key(""), header("Origin", "https://page.example"), header("Access-Control-Request-Method", m),
+					header("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id"))
+				if a.Status != 204 && a.Status != 200 {
+					t.Errorf("%s: preflight got %d", path, a.Status)
+				}
+				if o := a.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
+					t.Errorf("%s: allow-origin is %q", path, o)
+				}
+				if got := list(a.Header, "Access-Control-Allow-Methods"); !slices.Contains(got, strings.ToLower(m)) {
+					t.Errorf("%s: allow-methods is %v, without %s", path, got, m)
+				}
+				got := list(a.Header, "Access-Control-Allow-Headers")
+				for _, want := range []string{"authorization", "content-type", "idempotency-key", "last-event-id"} {
+					if !slices.Contains(got, want) {
+						t.Errorf("%s: allow-headers is %v, without %s", path, got, want)
+					}
+				}
+			}
+		}
+	}},
+	{"exposed", `D29: "x-request-id, the rate-limit headers, retry-after and x-svc-cursor exposed"`, func(t *T) {
+		s := t.jsonStream()
+		from := header("Origin", "https://page.example")
+		for _, a := range []*Answer{
+			t.get("/v1/health", from), t.get("/v1/streams", from), t.get("/v1/streams", from, key("")), t.get("/v1/nowhere", from),
+			t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), from), t.do("PUT", "/v1/streams", from), t.post(nextPath(s.ID), jsonBody(`x`), from),
+		} {
+			if o := a.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
+				t.Errorf("%s: allow-origin is %q", a.request, o)
+			}
+			got := list(a.Header, "Access-Control-Expose-Headers")
+			for _, want := range []string{"x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after", "x-svc-cursor"} {
+				if !slices.Contains(got, want) {
+					t.Errorf("%s: expose-headers is %v, without %s", a.request, got, want)
+				}
+			}
+			if a.Header.Get("Access-Control-Allow-Credentials") != "" {
+				t.Errorf("%s: credentials are allowed", a.request)
+			}
+		}
+	}},
+	{"subscriptions", `D29: "/v1 answers CORS", so browsers can subscribe`, func(t *T) {
+		s := t.jsonStream()
+		ctx, cancel := contextWithTimeout()
+		defer cancel()
+		resp := t.send(ctx, "GET", "/v1/streams/"+s.ID, header("Accept", "text/event-stream"), header("Origin", "https://page.example"))
+		defer resp.Body.Close()
+		if o := resp.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
+			t.Errorf("allow-origin is %q", o)
+		}
+	}},
+}

@@ -1,0 +1,127 @@
+package contract
+
+import (
+	"fmt"
+	"sync"
+)
+
+var deliveryCases = []Case{
+	{"several subscribers", `D4: "Every subscriber gets every batch exactly once, in increasing sequence"`, func(t *T) {
+		s := t.jsonStream()
+		var subs []*Subscription
+		for i := range 8 {
+			subs = append(subs, t.subscribe(s.ID, []string{"", "cursor=0", "cursor=head", "cursor=0"}[i%4]))
+		}
+		for seq := int64(1); seq <= 30; seq++ {
+			t.publish(s.ID, fmt.Sprintf(`[%d]`, seq))
+		}
+		for _, sub := range subs {
+			for seq := int64(1); seq <= 30; seq++ {
+				t.same(sub.batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
+			}
+		}
+	}},
+	{"from history to live", `D4: nothing is lost and nothing comes twice where what is stored meets what is being published`, func(t *T) {
+		s := t.jsonStream()
+		const n = 150
+		var publisher sync.WaitGroup
+		publisher.Go(func() {
+			for seq := int64(1); seq <= n; seq++ {
+				t.publishAt(s.ID, seq, `[]`)
+			}
+		})
+		var subs []*Subscription
+		for range 10 { // each at another moment of it
+			sub := t.subscribe(s.ID, "cursor=0")
+			sub.batch(1)
+			subs = append(subs, sub)
+		}
+		for _, sub := range subs {
+			for seq := int64(2); seq <= n; seq++ {
+				sub.batch(seq)
+			}
+		}
+		publisher.Wait()
+	}},
+	{"resume", `D4: "over any reconnects that resume from the last id seen"`, func(t *T) {
+		s := t.jsonStream()
+		for range 40 {
+			t.publish(s.ID, `[]`)
+		}
+		last := int64(0)
+		for step := int64(1); last < 40; step++ {
+			var o []option
+			if last > 0 {
+				o = append(o, header("Last-Event-ID", itoa(int(last))))
+			}
+			sub := t.subscribe(s.ID, "cursor=0", o...)
+			for i := int64(0); i < step && last < 40; i++ {
+				last++
+				sub.batch(last)
+			}
+			sub.cancel()
+		}
+	}},
+	{"a backlog larger than memory of recent batches", `D17: subscribers "read from the store at their own pace"`, func(t *T) {
+		s := t.rawStream()
+		const n = 24
+		for i := range n {
+			t.post(nextPath(s.ID), rawBody([]byte(fmt.Sprintf("%0262144d", i)))).want(202)
+		}
+		slow, fast := t.subscribe(s.ID, "cursor=0"), t.subscribe(s.ID, "cursor=0")
+		for seq := int64(1); seq <= n; seq++ {
+			if got := fast.raw(seq); string(got.Data) != fmt.Sprintf("%0262144d", seq-1) {
+				t.Fatalf("batch %d came back changed", seq)
+			}
+		}
+		t.post(nextPath(s.ID), rawBody([]byte("live"))).want(202)
+		fast.raw(n + 1)
+		for seq := int64(1); seq <= n+1; seq++ {
+			slow.raw(seq)
+		}
+	}},
+	{"streams do not mix", `spec: a subscription is to one stream`, func(t *T) {
+		a, b := t.jsonStream(), t.jsonStream()
+		subA, subB := t.subscribe(a.ID, ""), t.subscribe(b.ID, "")
+		for seq := int64(1); seq <= 10; seq++ {
+			t.publish(a.ID, `["a"]`)
+			t.publish(b.ID, `["b"]`)
+		}
+		for seq := int64(1); seq <= 10; seq++ {
+			t.same(subA.batch(seq).Events, []byte(`["a"]`))
+			t.same(subB.batch(seq).Events, []byte(`["b"]`))
+		}
+	}},
+	{"what is seen can be read", `D5: nobody is shown what is not stored`, func(t *T) {
+		s := t.jsonStream()
+		sub := t.subscribe(s.ID, "")
+		var publisher sync.WaitGroup
+		publisher.Go(func() {
+			for range 40 {
+				t.publish(s.ID, `["x"]`)
+			}
+		})
+		for seq := int64(1); seq <= 40; seq++ {
+			got := sub.batch(seq)
+			if b := t.batch(s.ID, seq); b.TS != got.TS {
+				t.Errorf("batch %d was delivered with ts %s and read with %s", seq, got.TS, b.TS)
+			}
+			if c := t.cursor(s.ID).Cursor; c < seq {
+				t.Errorf("batch %d was delivered and the cursor is %d", seq, c)
+			}
+		}
+		publisher.Wait()
+	}},
+	{"a subscriber that takes nothing", `D17: slow subscribers "slow nobody else down"`, func(t *T) {
+		s := t.rawStream()
+		ctx, cancel := contextWithTimeout()
+		defer cancel()
+		resp := t.send(ctx, "GET", "/v1/streams/"+s.ID+"?cursor=0", header("Accept", "text/event-stream"))
+		defer resp.Body.Close() // and is never read
+		fast := t.subscribe(s.ID, "cursor=0")
+		for seq := int64(1); seq <= 8; seq++ {
+			t.post(nextPath(s.ID), rawBody(filler(mib))).want(202)
+			fast.raw(seq)
+		}
+	}},
+}

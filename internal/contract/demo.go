@@ -1,0 +1,137 @@
+package contract
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// The demo, as documented (D22).
+const (
+	DemoStream = "demo000000000000000000"
+	DemoKey    = "svc_test_0123456789abcdef0123456789abcdef"
+)
+
+const demoPath = "/v1/streams/" + DemoStream
+
+// These share a window of 60 requests a minute: each asks little, and the last one uses it up.
+var demoCases = []Case{
+	{"read by anybody", `spec: "read-only access to the public demo stream" needs no key; D22: "works with anybody's"`, func(t *T) {
+		t.demo()
+		for _, k := range []string{"", DemoKey, t.Live, t.OtherLive} {
+			var s Stream
+			t.get(demoPath, key(k)).want(200).into(&s)
+			t.checkStream(s)
+			t.get(demoPath+"/cursor", key(k)).want(200)
+			if s.Cursor > 0 {
+				t.get(batchPath(DemoStream, s.Cursor), key(k)).want(200)
+			}
+		}
+		t.do(http.MethodHead, demoPath, key("")).want(200)
+	}},
+	{"fed every second", `D22: "fed a small live event every second"`, func(t *T) {
+		t.demo()
+		sub := t.subscribe(DemoStream, "", key(""))
+		var first int64
+		for i := range int64(3) {
+			e := sub.next()
+			seq, err := strconv.ParseInt(e.ID, 10, 64)
+			if err != nil || e.Name != "batch" {
+				t.Fatalf("got %+v", e)
+			}
+			if i == 0 {
+				first = seq
+			} else if seq != first+i {
+				t.Errorf("got batch %d after %d", seq, first+i-1)
+			}
+		}
+		t.subscribe(DemoStream, "", key(DemoKey)).next()
+	}},
+	{"read only", `spec: the demo key "can only read the demo stream and cannot publish"; D22: "cannot be deleted or published to over the API by any key"`, func(t *T) {
+		t.demo()
+		for _, k := range []string{DemoKey, t.Live} {
+			t.post(nextPath(DemoStream), jsonBody(`{"events":[]}`), key(k)).refused(403, forbidden)
+			t.post(seqPath(DemoStream, 1<<40), jsonBody(`{"events":[]}`), key(k)).refused(403, forbidden)
+			t.delete(demoPath, key(k)).refused(403, forbidden)
+		}
+		t.post(nextPath(DemoStream), jsonBody(`{"events":[]}`), key("")).refused(401, "missing_api_key")
+		t.delete(demoPath, key("")).refused(401, "missing_api_key")
+		t.post("/v1/streams", jsonBody(`{"name":"x"}`), key(DemoKey)).refused(403, forbidden)
+		t.post("/v1/streams", jsonBody(`{"name":"x","id":"`+DemoStream+`"}`)).refused(409, "stream_name_taken")
+	}},
+	{"nothing else", `spec: the demo key "can only read the demo stream"; D22: "list shows the demo stream"`, func(t *T) {
+		t.demo()
+		s := t.jsonStream()
+		t.get("/v1/streams/"+s.ID, key(DemoKey)).refused(403, forbidden)
+		t.get("/v1/streams/"+newID(), key(DemoKey)).refused(404, "stream_not_found")
+		if got := ids(t.page("", key(DemoKey))); len(got) != 1 || got[0] != DemoStream {
+			t.Errorf("the demo key's list shows %v", got)
+		}
+		t.get("/v1/streams", key("")).refused(401, "missing_api_key")
+		t.get(demoPath, key("svc_test_0")).refused(401, "invalid_api_key")
+		t.get(demoPath, key(unknownKey)).refused(401, "invalid_api_key")
+	}},
+	{"rate", `spec: the demo key "is limited to 60 requests per minute per IP"; D22: "Both share"; D23: X-Forwarded-For counts "only when the peer is listed"`, func(t *T) {
+		t.demo()
+		limit := t.get(demoPath, key("")).window().limit
+		if limit == unlimited || limit > 1000 {
+			t.Skipf("the demo's limit is %d on this target", limit)
+		}
+		refused := t.exhaust(limit, func(i int64) *Answer {
+			return t.get(demoPath, key([]string{"", DemoKey}[i%2]), header("X-Forwarded-For", "192.0.2."+strconv.FormatInt(i%250, 10)))
+		})
+		t.checkLimited(refused)
+		t.get(demoPath, key("")).refused(429, "rate_limited")
+		t.get(demoPath, key(DemoKey)).refused(429, "rate_limited")
+		t.get(demoPath).want(200) // a key of one's own counts for itself
+		t.get("/v1/health", key("")).want(200)
+	}},
+}
+
+// demo skips the case where there is no demo, and waits for a new window where others used it up.
+func (t *T) demo() {
+	t.Helper()
+	if !t.Demo {
+		t.Skip("the demo is switched off on this target")
+	}
+	t.eventually(65*time.Second, "the demo can be read", func() bool { return t.get(demoPath, key("")).Status == 200 })
+}
+
+// exhaust asks until it is refused. A window allows exactly its limit, and a new one may begin in between, once.
+func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
+	t.Helper()
+	var last window
+	for i := range 2*limit + 2 {
+		a := ask(i)
+		w := a.window()
+		if w.limit != limit {
+			t.Fatalf("the limit was %d, now it is %d", limit, w.limit)
+		}
+		if w.reset == last.reset && w.remaining != max(last.remaining-1, 0) {
+			t.Errorf("%d remained, then %d", last.remaining, w.remaining)
+		}
+		if a.Status == 429 {
+			if w.reset == last.reset && last.remaining != 0 {
+				t.Errorf("refused with %d remaining", last.remaining)
+			}
+			return a
+		}
+		last = w
+	}
+	t.Fatalf("%d requests were allowed by a limit of %d", 2*limit+2, limit)
+	return nil
+}
+
+// checkLimited checks a 429.
+func (t *T) checkLimited(a *Answer) {
+	t.Helper()
+	a.refused(429, "rate_limited")
+	wait, err := strconv.ParseInt(a.Header.Get("Retry-After"), 10, 64)
+	w := a.window()
+	if err != nil || wait < 1 || wait > 60 || w.remaining != 0 {
+		t.Errorf("retry-after is %q with %d remaining", a.Header.Get("Retry-After"), w.remaining)
+	}
+	if until := w.reset - time.Now().Unix(); wait < until-2 || wait > until+2 {
+		t.Errorf("retry-after is %d and the window resets in %d s", wait, until)
+	}
+}

@@ -1,0 +1,221 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Stream is the stream object.
+type Stream struct {
+	ID               string `json:"id"`
+	Name             string `json:"name"`
+	CreatedAt        string `json:"created_at"`
+	RetentionSeconds int64  `json:"retention_seconds"`
+	MaxBytes         int64  `json:"max_bytes"`
+	Cursor           int64  `json:"cursor"`
+	BytesStored      int64  `json:"bytes_stored"`
+	Mode             string `json:"mode"`
+}
+
+// Batch is the batch object of json streams.
+type Batch struct {
+	Seq    int64           `json:"seq"`
+	TS     string          `json:"ts"`
+	Events json.RawMessage `json:"events"`
+}
+
+// RawBatch is how subscribers of raw streams get a batch (D16).
+type RawBatch struct {
+	Seq         int64  `json:"seq"`
+	TS          string `json:"ts"`
+	ContentType string `json:"content_type"`
+	Data        []byte `json:"data"`
+}
+
+// Ack is the publish acknowledgement.
+type Ack struct {
+	StreamID  string `json:"stream_id"`
+	Seq       int64  `json:"seq"`
+	Accepted  int64  `json:"accepted"`
+	Cursor    int64  `json:"cursor"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+// Cursor is the cursor object.
+type Cursor struct {
+	Cursor    int64  `json:"cursor"`
+	UpdatedAt string `json:"updated_at"`
+}
+
+// Page is the list envelope.
+type Page struct {
+	Data       []Stream `json:"data"`
+	HasMore    bool     `json:"has_more"`
+	NextCursor *string  `json:"next_cursor"`
+}
+
+const (
+	mib       = 1 << 20
+	bodyLimit = 8 * mib
+	reach     = 1024 // how far ahead of the cursor a sequence may be
+)
+
+// create makes a stream from the members of a JSON object (beside its name) and deletes it in the end.
+func (t *T) create(members string) Stream {
+	t.Helper()
+	if members != "" {
+		members = "," + members
+	}
+	return t.createBody(fmt.Sprintf(`{"name":%q%s}`, shorten(t.Name()), members))
+}
+
+func (t *T) createBody(text string, options ...option) Stream {
+	t.Helper()
+	var s Stream
+	t.post("/v1/streams", append([]option{jsonBody(text)}, options...)...).want(201).into(&s)
+	t.checkStream(s)
+	t.Cleanup(func() { t.remove(s.ID) })
+	return s
+}
+
+func (t *T) jsonStream() Stream { t.Helper(); return t.create("") }
+func (t *T) rawStream() Stream  { t.Helper(); return t.create(`"mode":"raw"`) }
+
+// remove deletes a stream that may be gone already.
+func (t *T) remove(id string) {
+	t.Helper()
+	clean := &T{T: t.T, Target: t.Target, common: t.common}
+	ctx, cancel := contextWithTimeout()
+	defer cancel()
+	resp, err := clean.try(ctx, "DELETE", "/v1/streams/"+id)
+	if err != nil {
+		t.Logf("delete stream %s: %v", id, err)
+		return
+	}
+	resp.Body.Close()
+}
+
+// checkStream checks the shapes of a stream object's fields.
+func (t *T) checkStream(s Stream) {
+	t.Helper()
+	if !streamID.MatchString(s.ID) {
+		t.Errorf("id %q is not 22 base62 characters", s.ID)
+	}
+	t.checkTime(s.CreatedAt)
+	if s.Mode != "json" && s.Mode != "raw" {
+		t.Errorf("mode is %q", s.Mode)
+	}
+	if s.RetentionSeconds < 60 || s.RetentionSeconds > 2592000 || s.MaxBytes < mib || s.MaxBytes > 4096*mib {
+		t.Errorf("out of range: %+v", s)
+	}
+	if s.Cursor < 0 || s.BytesStored < 0 {
+		t.Errorf("below zero: %+v", s)
+	}
+}
+
+// checkTime checks the shape of a timestamp and that it is about now, or before.
+func (t *T) checkTime(text string) time.Time {
+	t.Helper()
+	at, err := time.Parse("2006-01-02T15:04:05.000Z", text)
+	if err != nil || !timestamp.MatchString(text) {
+		t.Errorf("timestamp %q is not RFC 3339 in UTC with milliseconds", text)
+	}
+	if time.Until(at) > time.Minute {
+		t.Errorf("timestamp %s lies in the future", text)
+	}
+	return at
+}
+
+func (t *T) stream(id string) Stream {
+	t.Helper()
+	var s Stream
+	t.get("/v1/streams/" + id).want(200).into(&s)
+	t.checkStream(s)
+	return s
+}
+
+func (t *T) cursor(id string) Cursor {
+	t.Helper()
+	var c Cursor
+	t.get("/v1/streams/" + id + "/cursor").want(200).into(&c)
+	t.checkTime(c.UpdatedAt)
+	return c
+}
+
+func (t *T) batch(id string, seq int64) Batch {
+	t.Helper()
+	var b Batch
+	t.get(batchPath(id, seq)).want(200).into(&b)
+	t.checkTime(b.TS)
+	if b.Seq != seq {
+		t.Errorf("batch %d says that it is %d", seq, b.Seq)
+	}
+	return b
+}
+
+func batchPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/batches/%d", id, seq) }
+func seqPath(id string, seq int64) string   { return fmt.Sprintf("/v1/streams/%s/%d", id, seq) }
+func nextPath(id string) string             { return "/v1/streams/" + id + "/publish" }
+
+// publish sends events, as a JSON array, under a sequence of the server's and wants them stored.
+func (t *T) publish(id, events string, options ...option) Ack {
+	t.Helper()
+	return t.ack(t.post(nextPath(id), append([]option{jsonBody(`{"events":` + events + `}`)}, options...)...).want(202), id)
+}
+
+// publishAt sends events under a sequence of ours and wants them stored.
+func (t *T) publishAt(id string, seq int64, events string) Ack {
+	t.Helper()
+	k := t.ack(t.post(seqPath(id, seq), jsonBody(`{"events":`+events+`}`)).want(202), id)
+	if k.Seq != seq {
+		t.Errorf("published under %d, acknowledged as %d", seq, k.Seq)
+	}
+	return k
+}
+
+func (t *T) ack(a *Answer, id string) Ack {
+	t.Helper()
+	var k Ack
+	a.into(&k)
+	if k.StreamID != id {
+		t.Errorf("%s: stream_id is %s, want %s", a.request, k.StreamID, id)
+	}
+	return k
+}
+
+// same compares JSON values byte for byte, but for white space between tokens (D8).
+func (t *T) same(got, want []byte) {
+	t.Helper()
+	var g, w bytes.Buffer
+	if err := json.Compact(&g, got); err != nil {
+		t.Fatalf("not JSON: %v", err)
+	}
+	if err := json.Compact(&w, want); err != nil {
+		t.Fatalf("not JSON: %v", err)
+	}
+	if !bytes.Equal(g.Bytes(), w.Bytes()) {
+		t.Errorf("events came back changed:\n got %s\nwant %s", shorten(g.String()), shorten(w.String()))
+	}
+}
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// newID makes a stream id that nobody uses.
+func newID() string {
+	b := make([]byte, 22)
+	rand.Read(b)
+	for i := range b {
+		b[i] = base62[b[i]%62]
+	}
+	return string(b)
+}
+
+// filler is n bytes that do not repeat soon.
+func filler(n int) []byte {
+	b := make([]byte, n)
+	rand.Read(b)
+	return b
+}

@@ -1,0 +1,196 @@
+package contract
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The keys of every server that these tests start.
+const (
+	liveKey  = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
+	otherKey = "svc_live_b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1"
+	testKey  = "svc_test_c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2"
+)
+
+var binary struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// program builds the real server, once.
+func program(t testing.TB) string {
+	t.Helper()
+	binary.once.Do(func() {
+		dir, err := os.MkdirTemp("", "weir-contract-")
+		if err != nil {
+			binary.err = err
+			return
+		}
+		binary.path = filepath.Join(dir, "weir")
+		args := []string{"build", "-o", binary.path}
+		if raceEnabled {
+			args = append(args, "-race")
+		}
+		if out, err := exec.Command("go", append(args, "weir/cmd/weir")...).CombinedOutput(); err != nil {
+			binary.err = fmt.Errorf("build weir: %w\n%s", err, out)
+		}
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.path
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if binary.path != "" {
+		os.RemoveAll(filepath.Dir(binary.path))
+	}
+	os.Exit(code)
+}
+
+// server is a running weir serve.
+type server struct {
+	url    string
+	data   string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it is gone; then err says how
+	err    error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// serve starts a server on a data directory and waits until it is ready. It is stopped in the end, unless it is gone.
+func serve(t testing.TB, data string, flags ...string) *server {
+	t.Helper()
+	s, err := start(program(t), data, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.stop(t)
+		if text := s.logged(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
+			t.Errorf("the server's log:\n%s", text)
+		}
+	})
+	return s
+}
+
+func start(binary, data string, flags ...string) (*server, error) {
+	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--log-format", "json",
+		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
+	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ready := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			s.mu.Lock()
+			s.log.Write(append(lines.Bytes(), '\n'))
+			s.mu.Unlock()
+			var line struct{ Msg, HTTP string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
+				ready <- line.HTTP
+			}
+		}
+		s.err = s.cmd.Wait()
+		close(s.exited)
+	}()
+	select {
+	case s.url = <-ready:
+		return s, nil
+	case <-s.exited:
+		return nil, fmt.Errorf("weir serve: %v\n%s", s.err, s.logged())
+	case <-time.After(time.Minute):
+		s.kill()
+		return nil, fmt.Errorf("weir serve was not ready within a minute\n%s", s.logged())
+	}
+}
+
+func (s *server) logged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// kill is kill -9.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	<-s.exited
+}
+
+// stop asks it to stop, and wants it to exit with 0.
+func (s *server) stop(t testing.TB) {
+	t.Helper()
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.exited:
+		if s.err != nil {
+			t.Errorf("weir serve: %v\n%s", s.err, s.logged())
+		}
+	case <-time.After(time.Minute):
+		s.kill()
+		t.Errorf("weir serve did not stop within a minute of SIGTERM")
+	}
+}
+
+// newKey makes a key with the operator's command.
+func (s *server) newKey(t testing.TB, k Key) (string, func()) {
+	t.Helper()
+	args := []string{"key", "create", "--json", "--data", s.data, "--project", "a", "--kind", k.Kind}
+	if k.Permissions != nil {
+		args = append(args, "--permissions", strings.Join(k.Permissions, ","))
+	}
+	if k.Streams != nil {
+		args = append(args, "--streams", strings.Join(k.Streams, ","))
+	}
+	var made struct {
+		ID     string `json:"id"`
+		Secret string `json:"secret"`
+		Key    string `json:"key"`
+	}
+	out, err := exec.Command(program(t), args...).Output()
+	if err != nil {
+		t.Fatalf("weir %s: %v", strings.Join(args, " "), err)
+	}
+	if err := json.Unmarshal(out, &made); err != nil {
+		t.Fatalf("weir key create: %v in %s", err, out)
+	}
+	if made.Secret == "" {
+		made.Secret = made.Key
+	}
+	return made.Secret, func() {
+		t.Helper()
+		if out, err := exec.Command(program(t), "key", "revoke", made.ID, "--data", s.data).CombinedOutput(); err != nil {
+			t.Fatalf("weir key revoke: %v: %s", err, out)
+		}
+	}
+}
+
+func (s *server) target() Target {
+	return Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
+}

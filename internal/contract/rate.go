@@ -1,0 +1,72 @@
+package contract
+
+import (
+	"strconv"
+	"sync"
+	"time"
+)
+
+// window reads the rate-limit header fields.
+type window struct{ limit, remaining, reset int64 }
+
+func (a *Answer) window() window {
+	n := func(name string) int64 { v, _ := strconv.ParseInt(a.Header.Get(name), 10, 64); return v }
+	return window{n("X-Ratelimit-Limit"), n("X-Ratelimit-Remaining"), n("X-Ratelimit-Reset")}
+}
+
+// unlimited is what the header fields say where there is no limit (D23).
+const unlimited = 2147483647
+
+var rateCases = []Case{
+	{"test keys have lower limits", `spec: "Test keys: lower rate limits than live keys"`, func(t *T) {
+		live, test := t.get("/v1/streams?limit=1").window(), t.get("/v1/streams?limit=1", key(t.Test)).window()
+		if test.limit >= live.limit {
+			t.Errorf("a test key may %d, a live key %d", test.limit, live.limit)
+		}
+	}},
+	{"counted per key", `D23: "fixed windows of 60 s, per key"; "A subscription counts once"`, func(t *T) {
+		k, _ := t.newKey(Key{Kind: "test"})
+		s := t.jsonStream()
+		var last window
+		step := func(what string, w window) {
+			t.Helper()
+			if w.limit == unlimited {
+				t.Skip("test keys are not limited on this target")
+			}
+			if last.reset == w.reset && w.remaining != last.remaining-1 {
+				t.Errorf("%s: %d remained, then %d", what, last.remaining, w.remaining)
+			}
+			if last.reset != w.reset && w.remaining != w.limit-1 {
+				t.Errorf("%s: the first of a window leaves %d of %d", what, w.remaining, w.limit)
+			}
+			last = w
+		}
+		step("get", t.get("/v1/streams/"+s.ID, key(k)).window())
+		step("publish", t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), key(k)).window())
+		step("subscribe", t.get("/v1/streams/"+s.ID+"?cursor=x", header("Accept", "text/event-stream"), key(k)).window())
+		step("not found", t.get("/v1/nowhere", key(k)).window())
+		step("not allowed", t.do("PUT", "/v1/streams", key(k)).window())
+		t.subscribe(s.ID, "cursor=0", key(k)).batch(1)
+		last.remaining--
+		step("after a subscription", t.get("/v1/streams/"+s.ID, key(k)).window())
+	}},
+	{"exact at once", `D23: a window counts every request, also many at once`, func(t *T) {
+		k, _ := t.newKey(Key{Kind: "test"})
+		var mu sync.Mutex
+		seen := map[window]bool{}
+		t.together(30, func(int) {
+			w := t.get("/v1/streams?limit=1", key(k)).window()
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[w] && w.limit != unlimited {
+				t.Errorf("two requests left %d of %d", w.remaining, w.limit)
+			}
+			seen[w] = true
+		})
+	}},
+	{"reset", `spec: x-ratelimit-reset "Unix time at which the window resets"; D23: windows of 60 s`, func(t *T) {
+		if away := t.get("/v1/streams?limit=1").window().reset - time.Now().Unix(); away < 0 || away > 60 {
+			t.Errorf("the window resets in %d s", away)
+		}
+	}},
+}

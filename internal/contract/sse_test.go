@@ -1,0 +1,71 @@
+package contract
+
+import (
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestDecoder(t *testing.T) {
+	batch := Event{ID: "7", HasID: true, Name: "batch", Data: "{}", HasData: true, Retry: -1}
+	for _, c := range []struct {
+		name, text string
+		want       []Event
+		fault      string // part of the error; empty: it ends well
+	}{
+		{"nothing", "", nil, ""},
+		{"a batch", "id: 7\nevent: batch\ndata: {}\n\n", []Event{batch}, ""},
+		{"carriage returns", "id: 7\revent: batch\rdata: {}\r\r", []Event{batch}, ""},
+		{"both", "id: 7\r\nevent: batch\r\ndata: {}\r\n\r\n", []Event{batch}, ""},
+		{"no space after the colon", "id:7\nevent:batch\ndata:{}\n\n", []Event{batch}, ""},
+		{"a byte order mark", "\ufeffid: 7\nevent: batch\ndata: {}\n\n", []Event{batch}, ""},
+		{"lines of data", "data: a\ndata\ndata:  b\n\n", []Event{{Data: "a\n\n b", HasData: true, Retry: -1}}, ""},
+		{"a retry", "retry: 1000\n\n", []Event{{Retry: 1000}}, ""},
+		{"a comment", ": still here\n\n", []Event{{Comment: true, Retry: -1}}, ""},
+		{"a comment inside", "id: 7\n:\nevent: batch\ndata: {}\n\n", []Event{batch}, ""},
+		{"two blocks", "retry: 5\n\nid: 7\nevent: batch\ndata: {}\n\n", []Event{{Retry: 5}, batch}, ""},
+		{"cut in an event", "id: 7\nevent: batch\ndata: {}\n", nil, "inside an event"},
+		{"cut in a line", "retry: 5\n\nid: 7", []Event{{Retry: 5}}, "inside an event"},
+		{"no data", "id: 7\nevent: batch\n\n", nil, "never shown"},
+		{"not UTF-8", "data: \xff\n\n", nil, "not UTF-8"},
+		{"a retry that is no number", "retry: 1s\n\n", nil, "retry"},
+		{"an id with a NUL", "id: 7\x00\ndata: {}\n\n", nil, "id"},
+		{"an unknown field", "seq: 7\ndata: {}\n\n", nil, "no client knows"},
+		{"two names", "event: a\nevent: b\ndata: {}\n\n", nil, "event"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, r := range []io.Reader{strings.NewReader(c.text), iotest.OneByteReader(strings.NewReader(c.text))} {
+				d := NewDecoder(r)
+				var got []Event
+				for {
+					e, err := d.Next()
+					if err == nil {
+						got = append(got, e)
+						continue
+					}
+					if c.fault == "" && err != io.EOF || c.fault != "" && !strings.Contains(err.Error(), c.fault) {
+						t.Errorf("got %v, want %q", err, c.fault)
+					}
+					break
+				}
+				if !reflect.DeepEqual(got, c.want) {
+					t.Errorf("got %+v, want %+v", got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// A decoder shows an event when its empty line is there, also when the line ended with a CR alone.
+func TestDecoderDoesNotWait(t *testing.T) {
+	for _, end := range []string{"\n", "\r"} {
+		r, w := io.Pipe()
+		go w.Write([]byte("data: x" + end + end))
+		if e, err := NewDecoder(r).Next(); err != nil || e.Data != "x" {
+			t.Errorf("%q: got %+v, %v", end, e, err)
+		}
+		w.Close()
+	}
+}

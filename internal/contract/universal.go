@@ -1,0 +1,233 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// fault is what the contract says about an error code.
+type fault struct {
+	status int
+	kind   string
+}
+
+// faults are all codes: those of the specification, and those of D26.
+var faults = map[string]fault{
+	"missing_api_key":        {401, "authentication_error"},
+	"invalid_api_key":        {401, "authentication_error"},
+	"key_revoked":            {401, "authentication_error"},
+	"project_forbidden":      {403, "authentication_error"},
+	"stream_limit_reached":   {403, "limit_error"},
+	"invalid_request_error":  {400, "invalid_request_error"},
+	"invalid_stream_id":      {400, "invalid_request_error"},
+	"stream_not_found":       {404, "not_found_error"},
+	"stream_name_taken":      {409, "conflict_error"},
+	"invalid_sequence":       {409, "conflict_error"},
+	"payload_too_large":      {413, "invalid_request_error"},
+	"unsupported_media_type": {415, "invalid_request_error"},
+	"retention_out_of_range": {422, "invalid_request_error"},
+	"sequence_too_far_ahead": {422, "invalid_request_error"},
+	"rate_limited":           {429, "rate_limit_error"},
+	"not_found":              {404, "not_found_error"},
+	"method_not_allowed":     {405, "invalid_request_error"},
+	"internal_error":         {500, "api_error"},
+	"storage_unavailable":    {503, "api_error"},
+	"overloaded":             {503, "api_error"},
+}
+
+type envelope struct {
+	Error struct {
+		Type      string `json:"type"`
+		Code      string `json:"code"`
+		Message   string `json:"message"`
+		RequestID string `json:"request_id"`
+		DocURL    string `json:"doc_url"`
+	} `json:"error"`
+}
+
+var (
+	requestID = regexp.MustCompile(`^req_[0-9A-Za-z]{16}$`)
+	streamID  = regexp.MustCompile(`^[0-9A-Za-z]{22}$`)
+	timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
+	decimal   = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+	published = regexp.MustCompile(`^/v1/streams/[^/?]+/[^/?]+(\?.*)?$`)
+)
+
+// universal checks what holds for every answer, whatever was asked.
+func (a *Answer) universal(v1 bool) {
+	a.t.Helper()
+	bad := func(format string, args ...any) {
+		a.t.Helper()
+		a.t.Errorf("%s: %d: %s", a.request, a.Status, fmt.Sprintf(format, args...))
+	}
+	if v1 {
+		for _, fault := range headers(a.Header, time.Now()) {
+			bad("%s", fault)
+		}
+		if id := a.Header.Get("X-Request-Id"); id != "" {
+			if _, twice := a.t.requestIDs.LoadOrStore(id, true); twice {
+				bad("x-request-id %s came before: it is unique per request", id)
+			}
+		}
+	}
+	head := strings.HasPrefix(a.request, http.MethodHead+" ")
+	switch {
+	case a.Status >= 500:
+		bad("the server failed: %s", a.Body)
+	case a.Status >= 300 && a.Status < 400:
+		bad("redirects to %s: no endpoint redirects", a.Header.Get("Location"))
+	case a.Status == http.StatusNoContent || head:
+		if len(a.Body) > 0 {
+			bad("has a body: %q", a.Body)
+		}
+	case v1 && a.Status >= 400:
+		for _, fault := range a.t.errorFaults(a) {
+			bad("%s", fault)
+		}
+	}
+}
+
+// headers checks the universal header fields.
+func headers(h http.Header, now time.Time) (faults []string) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	one := func(name string) string {
+		if n := len(h.Values(name)); n != 1 {
+			bad("%s is there %d times", name, n)
+			return ""
+		}
+		return h.Get(name)
+	}
+	exact := func(name, want string) {
+		if got := one(name); got != want {
+			bad("%s is %q, want %q", name, got, want)
+		}
+	}
+	number := func(name string) int64 {
+		text := one(name)
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || !decimal.MatchString(text) {
+			bad("%s is %q, not an integer", name, text)
+		}
+		return n
+	}
+	exact("Cache-Control", "no-store")
+	exact("Server", "svc")
+	exact("X-Content-Type-Options", "nosniff")
+	if id := one("X-Request-Id"); !requestID.MatchString(id) {
+		bad("x-request-id is %q, not req_ and 16 base62 characters", id)
+	}
+	limit, remaining := number("X-Ratelimit-Limit"), number("X-Ratelimit-Remaining")
+	if limit < 1 || remaining < 0 || remaining > limit {
+		bad("the rate limit is %d with %d remaining", limit, remaining)
+	}
+	if away := number("X-Ratelimit-Reset") - now.Unix(); away < -5 || away > 65 {
+		bad("x-ratelimit-reset is %d s away; windows are of 60 s", away)
+	}
+	if h.Get("Set-Cookie") != "" {
+		bad("a cookie is set under /v1")
+	}
+	return faults
+}
+
+// errorFaults checks the error object and what comes with it.
+func (t *T) errorFaults(a *Answer) (found []string) {
+	bad := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	if got := a.Header.Get("Content-Type"); got != "application/json" {
+		bad("the error's content type is %q", got)
+	}
+	var e envelope
+	if err := exactly(a.Body, &e); err != nil {
+		bad("the error object: %v in %s", err, shorten(string(a.Body)))
+		return found
+	}
+	f, ok := faults[e.Error.Code]
+	switch {
+	case !ok:
+		bad("there is no code %q", e.Error.Code)
+	case f.status != a.Status || f.kind != e.Error.Type:
+		bad("%s came with %d and type %s, want %d and %s", e.Error.Code, a.Status, e.Error.Type, f.status, f.kind)
+	}
+	if e.Error.Message == "" {
+		bad("the error has no message")
+	}
+	if id := a.Header.Get("X-Request-Id"); e.Error.RequestID != id {
+		bad("error.request_id is %q and x-request-id %q", e.Error.RequestID, id)
+	}
+	if want := t.DocBase + "/docs/errors#" + e.Error.Code; e.Error.DocURL != want {
+		bad("error.doc_url is %q, want %q", e.Error.DocURL, want)
+	}
+	accompanied := map[int]string{401: "Www-Authenticate", 405: "Allow", 429: "Retry-After", 503: "Retry-After"}
+	if name := accompanied[a.Status]; name != "" && len(a.Header[name]) != 1 {
+		bad("%s is there %d times", strings.ToLower(name), len(a.Header[name]))
+	}
+	if a.Status == http.StatusUnauthorized && a.Header.Get("Www-Authenticate") != "Bearer" {
+		bad("www-authenticate is %q", a.Header.Get("Www-Authenticate"))
+	}
+	if v := a.Header.Get("Retry-After"); v != "" && !decimal.MatchString(v) {
+		bad("retry-after is %q, not seconds", v)
+	}
+	return found
+}
+
+// publishes checks what every acknowledgement carries.
+func (a *Answer) publishes(method, path string) {
+	a.t.Helper()
+	if method != http.MethodPost || !published.MatchString(path) || a.Status >= 300 {
+		return
+	}
+	var k Ack
+	a.into(&k)
+	if got := a.Header.Values("X-Svc-Cursor"); len(got) != 1 || got[0] != strconv.FormatInt(k.Cursor, 10) {
+		a.t.Errorf("%s: x-svc-cursor is %q and the cursor in the body %d", a.request, got, k.Cursor)
+	}
+	if want := map[bool]int{false: 202, true: 200}[k.Duplicate]; a.Status != want {
+		a.t.Errorf("%s: %d with duplicate %v", a.request, a.Status, k.Duplicate)
+	}
+}
+
+// exactly reads a JSON object into a struct: every field of the struct must be there, and nothing else.
+func exactly(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("something follows the object")
+	}
+	return complete(b, reflect.TypeOf(v).Elem())
+}
+
+func complete(b []byte, of reflect.Type) error {
+	var got map[string]json.RawMessage
+	if err := json.Unmarshal(b, &got); err != nil {
+		return err
+	}
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name := f.Tag.Get("json")
+		value, ok := got[name]
+		if !ok {
+			return fmt.Errorf("field %s is missing beside %v", name, slices.Sorted(maps.Keys(got)))
+		}
+		if string(value) == "null" && f.Type.Kind() != reflect.Pointer {
+			return fmt.Errorf("field %s is null", name)
+		}
+		if f.Type.Kind() == reflect.Struct {
+			if err := complete(value, f.Type); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

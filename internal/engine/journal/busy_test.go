@@ -1,0 +1,225 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// TestReadWhileReclaimed scans, reads and opens logs while their segments are emptied, recycled and written anew under
+// the readers. They get the right bytes, or are told that an entry is gone.
+func TestReadWhileReclaimed(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.j.Close()
+	if err := errors.Join(w.create("kept", "x"), w.create("moving", "x"), w.create("keyed", "x")); err != nil {
+		t.Fatal(err)
+	}
+	keyed, err := w.j.Get(background, "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, appended := &world{w.j, h, map[string]engine.Log{"keyed": w.logs["keyed"]}}, 0
+	delete(w.logs, "keyed")
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	right := func(key string, size int) func(*engine.Entry) bool {
+		return func(e *engine.Entry) bool {
+			if !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)) {
+				t.Errorf("entry %d of %s is not what was appended", e.Seq, key)
+			}
+			return !t.Failed()
+		}
+	}
+	reader := func(f func() error) {
+		wg.Go(func() {
+			for !stop.Load() && !t.Failed() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	reader(func() error { return w.logs["kept"].Scan(background, 0, right("kept", 400)) })
+	reader(func() error { return w.logs["moving"].Scan(background, 0, right("moving", 900)) })
+	reader(func() error { // restoring reads the heads of entries with a key
+		k.logs["keyed"].Close()
+		judge, least := &fixed{}, appended
+		l, err := w.j.Open(background, keyed.Created, judge)
+		if err != nil || len(judge.restored) != least {
+			return fmt.Errorf("%d of %d entries restored: %w", len(judge.restored), least, err)
+		}
+		for _, e := range judge.restored {
+			if want := fmt.Sprintf("%.*s", int(e.Seq%3), "ab"); e.Key != want {
+				return fmt.Errorf("entry %d is restored with the key %q", e.Seq, e.Key)
+			}
+		}
+		k.logs["keyed"] = l
+		appended++
+		return k.append("keyed", weir.Seq(appended), 300)
+	})
+	for seq := weir.Seq(1); seq <= 1200 && !t.Failed(); seq++ {
+		if err := w.append("moving", seq, 900); err != nil {
+			t.Fatal(err)
+		}
+		if seq%20 == 0 { // some of it stays for long, so that segments are sparse
+			err = errors.Join(w.append("kept", seq, 400), w.trim("moving", seq-min(seq, 20), ""), w.trim("kept", seq-min(seq, 800), ""))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	k.logs["keyed"].Close()
+	if err := w.j.exact(); err != nil {
+		t.Error(err)
+	}
+	if s := w.j.Stats(); s.Copied == 0 {
+		t.Errorf("nothing was moved: %+v", s)
+	}
+	if err := h.verifyOpen(w); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDiskFailsWhileWaiting lets the disk fail while the committer waits for a segment, while the writer holds a group
+// and while more is queued. Everybody is told, and the journal closes.
+func TestDiskFailsWhileWaiting(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		holds   func(faulty.Call) bool // what the disk does not answer until it fails
+		failing func(faulty.Call) bool
+	}{
+		{"the preparer", func(c faulty.Call) bool { return c.Name == temporary && c.Kind == faulty.Write },
+			func(c faulty.Call) bool { return c.Name == temporary }},
+		{"the writer", func(c faulty.Call) bool { return c.Name != temporary && c.Kind == faulty.Sync },
+			func(c faulty.Call) bool { return c.Name != temporary && c.Kind == faulty.Sync }},
+		{"the writer, and the preparer is slow", func(c faulty.Call) bool { return c.Kind == faulty.Sync || c.Name == temporary },
+			func(c faulty.Call) bool { return c.Name != temporary }},
+		{"everything", func(c faulty.Call) bool { return c.Kind == faulty.Sync || c.Name == temporary },
+			func(faulty.Call) bool { return true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			synctest.Test(t, func(t *testing.T) {
+				fs, h := faulty.New(), newHistory()
+				w, err := openWorld(fs, h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(w.create("a", "x"), w.append("a", 1, 100)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				failed := make(chan struct{})
+				fs.OnCall(func(call faulty.Call) error {
+					if c.holds(call) {
+						<-failed
+					}
+					select {
+					case <-failed:
+						if c.failing(call) && call.Kind != faulty.Read {
+							return syscall.EIO
+						}
+					default:
+					}
+					return nil
+				})
+				errs := make(chan error, 300)
+				for seq := weir.Seq(2); seq < 300; seq++ {
+					go func() { errs <- w.append("a", seq, 1000) }()
+				}
+				synctest.Wait()
+				go func() { time.Sleep(time.Second); close(failed) }()
+				refused := 0
+				for seq := 2; seq < 300; seq++ {
+					if err := <-errs; errors.Is(err, engine.ErrReadOnly) {
+						refused++
+					} else if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if s := w.j.Status(); refused == 0 || s.State != engine.ReadOnly {
+					t.Errorf("%d were refused, status %v", refused, s)
+				}
+				if err := w.append("a", 1000, 10); !errors.Is(err, engine.ErrReadOnly) {
+					t.Error(err)
+				}
+				w.j.Close()
+				fs.OnCall(nil)
+				if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestStorm creates, trims, updates and deletes a hundred thousand things from many goroutines.
+func TestStorm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
+	j, err := Open(faulty.New(), Options{SegmentSize: 1 << 20, ReclaimRate: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			if err := storm(j, i); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := j.exact(); err != nil {
+		t.Error(err)
+	}
+	if docs, err := j.List(background, "", "", 1<<30); err != nil || len(docs) != 50 {
+		t.Errorf("%d documents, %v", len(docs), err)
+	}
+}
+
+func storm(j *Journal, i int) error {
+	kept, err := j.Create(background, fmt.Sprint("kept ", i), nil)
+	if err != nil {
+		return err
+	}
+	for n := range 400 {
+		d, err := j.Create(background, fmt.Sprintf("%d/%d", i, n), []byte("value"))
+		if err != nil {
+			return err
+		}
+		l, err := j.Open(background, d.Created, &fixed{})
+		if err != nil {
+			return err
+		}
+		_, updated := j.Update(background, d.Key, []byte("new"), d.Revision)
+		if err := errors.Join(updated, l.Append(background, batchOf(1, "x")), l.Trim(background, 2, []byte("note"))); err != nil {
+			return err
+		}
+		if err := errors.Join(j.Delete(background, d.Key, 0), l.Close()); err != nil {
+			return err
+		}
+	}
+	_, err = j.Update(background, kept.Key, []byte("end"), kept.Revision)
+	return err
+}

@@ -1,0 +1,186 @@
+package journal
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// counting is a judge that counts what it was told.
+type counting struct {
+	fixed
+	admitted, committed atomic.Int64
+}
+
+func (c *counting) Admit(*engine.Entry) bool { c.admitted.Add(1); return true }
+func (c *counting) Commit(n int)             { c.committed.Add(int64(n)) }
+
+func batchOf(seq weir.Seq, payload string) *engine.Entry {
+	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: seq}, Payload: []byte(payload)}
+}
+
+// openOne opens a journal with one document and its log.
+func openOne(t *testing.T, fs *faulty.FS, judge engine.Judge) (*Journal, engine.Document, engine.Log) {
+	t.Helper()
+	j, err := Open(fs, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := j.Create(background, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := j.Open(background, d.Created, judge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, d, l
+}
+
+// TestCloseLogWhileJournalCloses closes a log while the journal waits for the sync of an append to it. The judge
+// hears nothing after its log is closed.
+func TestCloseLogWhileJournalCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, judge := faulty.New(), &counting{}
+		j, _, l := openOne(t, fs, judge)
+		hold := make(chan struct{})
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Sync {
+				<-hold
+			}
+			return nil
+		})
+		go l.Append(background, batchOf(1, "x"))
+		synctest.Wait()
+		go j.Close()
+		synctest.Wait()
+		go func() { time.Sleep(time.Second); close(hold) }()
+		l.Close()
+		if judge.admitted.Load() != 1 || judge.committed.Load() != 1 {
+			t.Errorf("closed after %d of %d entries were reported", judge.committed.Load(), judge.admitted.Load())
+		}
+		j.Close()
+	})
+}
+
+// TestAppendThroughClosedHandle lets an append come to its turn after its log was closed and opened again. It belongs
+// to a judge that is gone; the next one is not asked.
+func TestAppendThroughClosedHandle(t *testing.T) {
+	j, d, l := openOne(t, faulty.New(), &counting{})
+	defer j.Close()
+	late := &appendOp{l: l.(*handle).log, owner: l.(*handle), e: batchOf(1, "x"), done: make(chan error, 1)}
+	l.Close()
+	next := &counting{}
+	if _, err := j.Open(background, d.Created, next); err != nil {
+		t.Fatal(err)
+	}
+	j.do(late)
+	if err := <-late.done; !errors.Is(err, engine.ErrClosed) || next.admitted.Load() != 0 {
+		t.Errorf("%v, and the next judge was asked %d times", err, next.admitted.Load())
+	}
+}
+
+// TestScanWhileJournalCloses closes the journal under a scan, which says so.
+func TestScanWhileJournalCloses(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.create("a", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.many("a", 1, 3*runItems, 10); err != nil {
+		t.Fatal(err)
+	}
+	err = w.logs["a"].Scan(background, 0, func(*engine.Entry) bool { w.j.Close(); return true })
+	if !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("scan of a journal that was closed: %v", err)
+	}
+}
+
+// TestLongNote trims with a note that no segment of this journal holds.
+func TestLongNote(t *testing.T) {
+	j, _, l := openOne(t, faulty.New(), &fixed{})
+	defer j.Close()
+	note := []byte(strings.Repeat("x", int(small.SegmentSize)))
+	before := j.Stats().Segments
+	failed := make(chan error, 1)
+	go func() { failed <- l.Trim(background, 1, note) }()
+	select {
+	case err := <-failed:
+		if err == nil {
+			t.Error("taken")
+		}
+	case <-time.After(5 * time.Second):
+		t.Errorf("%d segments, after %d", j.Stats().Segments, before)
+	}
+}
+
+// TestFlagsAreFour sets all flags: the low four are kept, in memory as on the disk.
+func TestFlagsAreFour(t *testing.T) {
+	j, _, l := openOne(t, faulty.New(), &fixed{})
+	defer j.Close()
+	e := batchOf(1, "x")
+	e.Flags = 0xff
+	if err := l.Append(background, e); err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.Header(background, 1)
+	if err != nil || got.Flags != flagMask {
+		t.Errorf("flags %x, %v", got.Flags, err)
+	}
+}
+
+// TestRecycleWithoutSpace fails to write the header of a segment that is to be used again, as a file system that never
+// overwrites may on a full disk. The file is given up: it takes no space that nobody knows of.
+func TestRecycleWithoutSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := faulty.New(), newHistory()
+		w, err := openWorld(fs, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.j.Close()
+		refused := 0
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Write && c.Off == 0 && c.Len == dataStart && c.Name != temporary && refused < 3 {
+				refused++
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		if err := w.create("a", "x"); err != nil {
+			t.Fatal(err)
+		}
+		for seq := 1; seq < 2000; seq++ {
+			err := w.append("a", weir.Seq(seq), 700)
+			for ; errors.Is(err, engine.ErrFull); err = w.append("a", weir.Seq(seq), 700) {
+				time.Sleep(retry)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seq%50 == 0 {
+				if err := w.trim("a", weir.Seq(seq), ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		if refused < 3 {
+			t.Errorf("refused %d times", refused)
+		}
+		if got, want := fs.Size(), w.j.Stats().Disk+1024; got > want {
+			t.Errorf("%d bytes on the disk, %d counted", got, want)
+		}
+	})
+}

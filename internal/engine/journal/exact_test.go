@@ -1,0 +1,80 @@
+package journal
+
+import (
+	"fmt"
+	"time"
+
+	"weir/internal/engine"
+)
+
+// exact recomputes what every segment is needed for from what memory points to, and compares. What was forgotten is
+// counted by the reclaimer in its own time: a difference is one when it stays.
+func (j *Journal) exact() error {
+	for tries := 0; ; tries++ {
+		o := &exactOp{j: j, done: make(chan error, 1)}
+		j.do(o)
+		if err := <-o.done; err != nil {
+			return err
+		}
+		if o.err == nil || tries > 200 {
+			return o.err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// exactOp compares in the writer's turn: nothing is settled meanwhile.
+type exactOp struct {
+	j    *Journal
+	err  error
+	done chan error
+}
+
+func (o *exactOp) bound() (int, int) { return 0, 0 }
+func (o *exactOp) class() class      { return freeing }
+func (o *exactOp) stage(*group)      {}
+func (o *exactOp) finish(err error)  { o.done <- err }
+
+func (o *exactOp) settle(g *group) {
+	r := &o.j.reclaim
+	r.mu.Lock()
+	waiting := r.forgotten
+	r.mu.Unlock()
+	want := map[uint32]int64{}
+	count := func(x *index, mark extent) {
+		x.ascend(0, func(it item) bool { want[it.place.segment] += it.bytes(); return true })
+		if mark.bytes > 0 {
+			want[mark.segment] += mark.bytes
+		}
+	}
+	for i := range waiting {
+		count(&waiting[i].items, waiting[i].mark)
+	}
+	s := &o.j.store
+	s.docs.Scan(func(_ string, d *document) bool {
+		want[d.at.segment] += d.at.bytes
+		if l := s.logs[engine.LogID(d.Created)]; l != nil {
+			count(&l.index, l.mark)
+		}
+		return true
+	})
+	for _, t := range s.deleted {
+		want[t.at.segment] += t.at.bytes
+	}
+	if g.seg != nil {
+		want[uint32(g.seg.number)] -= g.live // added when the group is settled
+	}
+	for n, bytes := range want {
+		seg := s.segments[n]
+		if seg == nil && bytes != 0 {
+			o.err = fmt.Errorf("segment %d is gone and %d bytes of it are needed", n, bytes)
+		} else if seg != nil && seg.live.Load() != bytes {
+			o.err = fmt.Errorf("segment %d counts %d bytes, and %d are needed", n, seg.live.Load(), bytes)
+		}
+	}
+	for n, seg := range s.segments {
+		if _, ok := want[n]; !ok && seg.live.Load() != 0 {
+			o.err = fmt.Errorf("segment %d counts %d bytes, and none are needed", n, seg.live.Load())
+		}
+	}
+}

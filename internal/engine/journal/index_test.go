@@ -1,0 +1,151 @@
+package journal
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// naive is an index as one sorted slice.
+type naive []item
+
+func (n naive) search(seq weir.Seq) (int, bool) {
+	return slices.BinarySearchFunc(n, seq, func(it item, seq weir.Seq) int {
+		return int(min(max(int64(it.seq)-int64(seq), -1), 1))
+	})
+}
+
+func (n *naive) insert(it item) (old item, replaced bool) {
+	i, found := n.search(it.seq)
+	if found {
+		old, (*n)[i] = (*n)[i], it
+		return old, true
+	}
+	*n = slices.Insert(*n, i, it)
+	return item{}, false
+}
+
+func all(x *index) naive {
+	var n naive
+	x.ascend(0, func(it item) bool { n = append(n, it); return true })
+	return n
+}
+
+func drawItem(t *rapid.T, seq weir.Seq) item {
+	day := weir.Time(86_400_000)
+	return item{
+		seq:   seq,
+		time:  rapid.SampledFrom([]weir.Time{0, 1, -day, day, 60 * day, -400 * day, 1 << 45}).Draw(t, "time") + weir.Time(seq&0xff),
+		place: place{rapid.Uint32().Draw(t, "segment"), rapid.Uint32().Draw(t, "off")},
+		size:  rapid.Uint32Range(0, maxPayload).Draw(t, "size"),
+		head:  rapid.Uint16().Draw(t, "head"),
+		kind:  rapid.SampledFrom([]kind{kindBatch, kindGapClosed}).Draw(t, "kind"),
+		flags: engine.Flags(rapid.Uint8Range(0, flagMask).Draw(t, "flags")),
+		keyed: rapid.Bool().Draw(t, "keyed"),
+	}
+}
+
+// TestIndexIsASortedSlice inserts in order, late and far apart, replaces and cuts, and compares with the obvious.
+func TestIndexIsASortedSlice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var x index
+		var n naive
+		insert := func(t *rapid.T, seq weir.Seq) {
+			it := drawItem(t, seq)
+			gotOld, got := x.insert(it)
+			wantOld, want := n.insert(it)
+			if got != want || got && gotOld != wantOld {
+				t.Fatalf("insert of %d: %v, %+v, want %v, %+v", seq, got, gotOld, want, wantOld)
+			}
+		}
+		seqs := rapid.OneOf(rapid.Uint64Range(0, 300), rapid.Uint64Range(0, 1<<34), rapid.Just(uint64(1<<63-1)))
+		t.Repeat(map[string]func(*rapid.T){
+			"append": func(t *rapid.T) {
+				last := weir.Seq(0)
+				if len(n) > 0 {
+					last = n[len(n)-1].seq
+				}
+				if last > 1<<62 {
+					t.Skip("at the end")
+				}
+				for range rapid.IntRange(1, 700).Draw(t, "n") {
+					last++
+					it := item{seq: last, time: weir.Time(last), kind: kindBatch}
+					x.insert(it)
+					n.insert(it)
+				}
+			},
+			"late": func(t *rapid.T) { insert(t, weir.Seq(seqs.Draw(t, "seq"))) },
+			"replace": func(t *rapid.T) {
+				if len(n) == 0 {
+					t.Skip("empty")
+				}
+				insert(t, n[rapid.IntRange(0, len(n)-1).Draw(t, "i")].seq)
+			},
+			"cut": func(t *rapid.T) {
+				low := weir.Seq(seqs.Draw(t, "low"))
+				i, _ := n.search(low)
+				gone := x.cut(low)
+				if !slices.Equal(all(&gone), n[:i:i]) {
+					t.Fatalf("cut at %d returns something else", low)
+				}
+				kept := slices.Clone(n[i:])
+				n = kept
+				if before := all(&gone); len(before) > 0 { // what was cut is not touched by what comes
+					x.insert(drawItem(t, before[0].seq))
+					n.insert(all(&x)[0])
+					if !slices.Equal(all(&gone), before) {
+						t.Fatal("an insert changed what was cut off")
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				if got := all(&x); !slices.Equal(got, n) {
+					t.Fatalf("%d items, want %d", len(got), len(n))
+				}
+				seq := weir.Seq(seqs.Draw(t, "seq"))
+				i, found := n.search(seq)
+				if it, ok := x.find(seq); ok != found || ok && it != n[i] {
+					t.Fatalf("find %d: %v", seq, ok)
+				}
+				first := item{seq: 1<<64 - 1}
+				x.ascend(seq, func(it item) bool { first = it; return false })
+				if i < len(n) && first != n[i] || i == len(n) && first.seq != 1<<64-1 {
+					t.Fatalf("ascend from %d begins at %d", seq, first.seq)
+				}
+			},
+		})
+	})
+}
+
+// TestIndexMemory weighs a million entries, in one log and in ten thousand.
+func TestIndexMemory(t *testing.T) {
+	const entries = 1_000_000
+	for _, logs := range []int{1, 10_000} {
+		before := heapInUse()
+		all := make([]index, logs)
+		for i := range entries {
+			seq := weir.Seq(i / logs)
+			all[i%logs].insert(item{seq: seq, time: weir.Time(1_700_000_000_000 + i), kind: kindBatch, size: 100, head: recordSize})
+		}
+		each := float64(heapInUse()-before) / entries
+		t.Logf("%d logs: %.1f bytes an entry", logs, each)
+		if each > 32 {
+			t.Errorf("%d logs: %.1f bytes an entry", logs, each)
+		}
+		runtime.KeepAlive(all)
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

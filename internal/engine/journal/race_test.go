@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"errors"
+	"testing"
+
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// together puts ops into the queue in one piece, so that they are decided as one group, and waits for them.
+func (j *Journal) together(ops ...op) {
+	j.queue.mu.Lock()
+	j.queue.ops = append(j.queue.ops, ops...)
+	j.queue.mu.Unlock()
+	j.queue.wake()
+}
+
+func newDocumentOp(j *Journal, c change, key, value string) *documentOp {
+	return &documentOp{
+		j: j, change: c, key: key, value: []byte(value), sum: sum(0, []byte(value)), done: make(chan error, 1),
+	}
+}
+
+// TestDeleteOvertakesCreate deletes a document whose creation is not durable yet.
+func TestDeleteOvertakesCreate(t *testing.T) {
+	fs := faulty.New()
+	j, err := Open(fs, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create, remove := newDocumentOp(j, createDocument, "a", "x"), newDocumentOp(j, deleteDocument, "a", "")
+	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
+	// Whoever created it may be quicker to open its log than the deletion is to be durable.
+	attach := &attachOp{done: make(chan error, 1)}
+	late := &lateAttach{attachOp: attach, j: j, of: create}
+	j.together(create, remove, again, late, gone)
+	for i, done := range []chan error{create.done, remove.done, again.done, gone.done} {
+		if err := <-done; err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if err := <-attach.done; !errors.Is(err, engine.ErrDropped) {
+		t.Errorf("the log of a document that is being deleted was opened: %v", err)
+	}
+	if _, err := j.Get(background, "a"); !errors.Is(err, engine.ErrNotFound) {
+		t.Error(err)
+	}
+	for _, id := range []engine.LogID{create.result.Created, again.result.Created} {
+		if _, err := j.Open(background, id, &fixed{}); !errors.Is(err, engine.ErrDropped) {
+			t.Error(err)
+		}
+	}
+	if err := j.exact(); err != nil {
+		t.Error(err)
+	}
+	j.Close()
+	if err := openAndVerify(fs, newHistory()); err != nil {
+		t.Error(err)
+	}
+}
+
+// lateAttach is the attach of an Open that found the log while its document's creation was being settled.
+type lateAttach struct {
+	*attachOp
+	j  *Journal
+	of *documentOp
+}
+
+func (o *lateAttach) stage(g *group) {
+	if o.l = o.j.logOf(o.of.result.Created); o.l == nil {
+		o.err = engine.ErrDropped
+		return
+	}
+	o.judge = &fixed{}
+	o.attachOp.stage(g)
+}
