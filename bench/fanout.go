@@ -33,10 +33,11 @@ var marker = []byte("\nevent: batch\n")
 
 // read counts until the connection ends, or n batches have come.
 func (s *subscriber) read(n int64, seen func(batch []byte)) {
-	buf := make([]byte, 0, 64<<10)
+	room := make([]byte, 64<<10)
+	left := 0 // bytes that were looked at, and may hold the beginning of a marker and the id line before it
 	for {
-		m, err := s.conn.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+m]
+		m, err := s.conn.Read(room[left:])
+		buf := room[:left+m]
 		for {
 			i := bytes.Index(buf, marker)
 			if i < 0 {
@@ -48,10 +49,7 @@ func (s *subscriber) read(n int64, seen func(batch []byte)) {
 			s.count.Add(1)
 			buf = buf[i+len(marker):]
 		}
-		// What is left may hold the beginning of a marker, and the id line before it.
-		keep := buf[max(0, len(buf)-64):]
-		buf = append(buf[:0:0], make([]byte, 0, 64<<10)...)
-		buf = append(buf, keep...)
+		left = copy(room, buf[max(0, len(buf)-64):])
 		if err != nil || (n > 0 && s.count.Load() >= n) {
 			return
 		}
