@@ -27,12 +27,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Short:         "Append-only streams of batches over plain HTTP",
 		Long:          "Weir stores append-only streams of batches, published over HTTP under sequence numbers\nand subscribed to over server-sent events.",
 		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs, // or cobra would refuse an unknown command itself, and not as wrong usage
+		RunE: func(c *cobra.Command, got []string) error {
+			if len(got) > 0 {
+				return noCommand(c, got[0])
+			}
+			return c.Help()
+		},
 	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(serveCommand(), projectCommand(), keyCommand(), versionCommand())
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{err, c.CommandPath()} })
+	root.SetHelpCommand(helpCommand())
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{withoutKeys(err), c.CommandPath()} })
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
@@ -71,10 +79,32 @@ func args(names ...string) cobra.PositionalArgs {
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, got []string) error {
 		if len(got) > 0 {
-			return misuse{fmt.Errorf("there is no command %q", c.CommandPath()+" "+got[0]), c.CommandPath()}
+			return noCommand(c, got[0])
 		}
 		return misuse{errors.New("a command is missing"), c.CommandPath()}
 	}}
 	c.AddCommand(commands...)
 	return c
+}
+
+func noCommand(c *cobra.Command, name string) error {
+	return misuse{fmt.Errorf("there is no command %q", c.CommandPath()+" "+name), c.CommandPath()}
+}
+
+// helpCommand is cobra's, except that a command that is not there is wrong usage.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(c *cobra.Command, got []string) error {
+			about, rest, err := c.Root().Find(got)
+			if err != nil {
+				return misuse{err, c.Root().CommandPath()}
+			}
+			if len(rest) > 0 {
+				return noCommand(about, rest[0])
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }
