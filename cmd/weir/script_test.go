@@ -35,8 +35,12 @@ func TestMain(m *testing.M) {
 //	mode MODE FILE                   hold a file to its permissions
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:   "testdata",
-		Setup: func(e *testscript.Env) error { e.Values[servers{}] = map[string]*running{}; return nil },
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Values[servers{}] = map[string]*running{}
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
+			return nil
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
 		},
@@ -139,7 +143,7 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 
 // environ is what a script set of the variables that serve reads.
 func environ(ts *testscript.TestScript) []string {
-	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR")}
+	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
 	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
 		if v := ts.Getenv(variable(f)); v != "" {
 			env = append(env, variable(f)+"="+v)
