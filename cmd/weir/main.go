@@ -22,6 +22,23 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stder
 
 // run is the whole program, for main and for tests.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := program(stdout, stderr)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(stderr, "weir:", err)
+	var wrong misuse
+	if errors.As(err, &wrong) {
+		fmt.Fprintf(stderr, "'%s --help' shows how it is used\n", wrong.command)
+		return exitMisused
+	}
+	return exitFailed
+}
+
+// program is all commands.
+func program(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
 		Short:         "Append-only streams of batches over plain HTTP",
@@ -35,23 +52,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return c.Help()
 		},
 	}
-	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(serveCommand(), projectCommand(), keyCommand(), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{withoutKeys(err), c.CommandPath()} })
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return exitDone
-	}
-	fmt.Fprintln(stderr, "weir:", err)
-	var wrong misuse
-	if errors.As(err, &wrong) {
-		fmt.Fprintf(stderr, "'%s --help' shows how it is used\n", wrong.command)
-		return exitMisused
-	}
-	return exitFailed
+	return root
 }
 
 // misuse is an error in how a command was called.
