@@ -32,6 +32,18 @@ func (svc *service) makeDemo(ctx context.Context) error {
 	return nil
 }
 
+// dropDemo deletes the demo stream of an earlier start, which would otherwise be a stream of a project that nobody has.
+func (svc *service) dropDemo(ctx context.Context) error {
+	s, err := svc.hub.Stream(access.DemoStream)
+	if err != nil {
+		return nil
+	}
+	if err := s.Delete(ctx); err != nil {
+		return fmt.Errorf("delete the demo stream: %w", err)
+	}
+	return nil
+}
+
 // feedDemo publishes a small event every second: a made-up temperature that wanders.
 func (svc *service) feedDemo() {
 	s, err := svc.hub.Stream(access.DemoStream)

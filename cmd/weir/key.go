@@ -58,7 +58,13 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 				return misuse{fmt.Errorf("--project is missing"), c.CommandPath()}
 			}
 			spec.Kind = access.Kind(kind)
+			if spec.Kind != access.Live && spec.Kind != access.Test {
+				return misuse{fmt.Errorf("--kind %q: not live or test", kind), c.CommandPath()}
+			}
 			for _, p := range permissions {
+				if p := access.Permission(p); p != access.Read && p != access.Publish && p != access.Manage {
+					return misuse{fmt.Errorf("--permissions %q: not read, publish or manage", p), c.CommandPath()}
+				}
 				spec.Permissions = append(spec.Permissions, access.Permission(p))
 			}
 			for _, s := range streams {

@@ -22,17 +22,8 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stder
 
 // run is the whole program, for main and for tests.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:           "weir",
-		Short:         "Append-only streams of batches over plain HTTP",
-		Long:          "Weir stores append-only streams of batches, published over HTTP under sequence numbers\nand subscribed to over server-sent events.",
-		SilenceErrors: true, SilenceUsage: true,
-	}
+	root := program(stdout, stderr)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.AddCommand(serveCommand(), projectCommand(), keyCommand(), versionCommand())
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{err, c.CommandPath()} })
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
@@ -44,6 +35,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitMisused
 	}
 	return exitFailed
+}
+
+// program is all commands.
+func program(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "Append-only streams of batches over plain HTTP",
+		Long:          "Weir stores append-only streams of batches, published over HTTP under sequence numbers\nand subscribed to over server-sent events.",
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs, // or cobra would refuse an unknown command itself, and not as wrong usage
+		RunE: func(c *cobra.Command, got []string) error {
+			if len(got) > 0 {
+				return noCommand(c, got[0])
+			}
+			return c.Help()
+		},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(serveCommand(), projectCommand(), keyCommand(), versionCommand())
+	root.SetHelpCommand(helpCommand())
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{withoutKeys(err), c.CommandPath()} })
+	return root
 }
 
 // misuse is an error in how a command was called.
@@ -71,10 +85,32 @@ func args(names ...string) cobra.PositionalArgs {
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, got []string) error {
 		if len(got) > 0 {
-			return misuse{fmt.Errorf("there is no command %q", c.CommandPath()+" "+got[0]), c.CommandPath()}
+			return noCommand(c, got[0])
 		}
 		return misuse{errors.New("a command is missing"), c.CommandPath()}
 	}}
 	c.AddCommand(commands...)
 	return c
+}
+
+func noCommand(c *cobra.Command, name string) error {
+	return misuse{fmt.Errorf("there is no command %q", c.CommandPath()+" "+name), c.CommandPath()}
+}
+
+// helpCommand is cobra's, except that a command that is not there is wrong usage.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(c *cobra.Command, got []string) error {
+			about, rest, err := c.Root().Find(got)
+			if err != nil {
+				return misuse{err, c.Root().CommandPath()}
+			}
+			if len(rest) > 0 {
+				return noCommand(about, rest[0])
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -56,6 +57,9 @@ func operator(c *cobra.Command, data *string, asJSON *bool) *cobra.Command {
 	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if err := environment(c); err != nil {
 			return misuse{err, c.CommandPath()}
+		}
+		if *data == "" {
+			return misuse{errors.New("--data: empty"), c.CommandPath()}
 		}
 		return nil
 	}

@@ -57,7 +57,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 		return err
 	}
 	svc.welcome(out)
-	logger.Info("ready", "http", svc.url(), "data", s.data)
+	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url())
 	select {
 	case sig := <-signals:
 		logger.Info("stopping", "signal", sig.String())

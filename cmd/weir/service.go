@@ -30,16 +30,17 @@ const adminSocket = "admin.sock"
 
 // service is a running server: every room, wired.
 type service struct {
-	settings settings
-	logger   *slog.Logger
-	engine   *journal.Journal
-	access   *access.Access
-	hub      *hub.Hub
-	server   *server.Server
-	socket   *http.Server
-	first    *firstStart // what to print, once
-	stopping chan struct{}
-	work     sync.WaitGroup
+	settings  settings
+	logger    *slog.Logger
+	engine    *journal.Journal
+	access    *access.Access
+	hub       *hub.Hub
+	server    *server.Server
+	operators net.Listener // of the admin socket
+	socket    *http.Server
+	first     *firstStart // what to print, once
+	stopping  chan struct{}
+	work      sync.WaitGroup
 }
 
 // start opens the data directory and serves. On an error everything that was opened is closed again.
@@ -72,12 +73,19 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err != nil {
 		return svc, err
 	}
+	isFirst := svc.isFirst()
 	if err := svc.furnish(ctx); err != nil {
 		return svc, err
 	}
-	if err := svc.listen(handler); err != nil {
+	if svc.operators, err = listenSocket(s.data); err != nil {
 		return svc, err
 	}
+	if isFirst { // after all that can fail: its key is shown only now
+		if err := svc.makeFirst(ctx); err != nil {
+			return svc, fmt.Errorf("make the first project: %w", err)
+		}
+	}
+	svc.serve(handler)
 	svc.work.Go(svc.keepUse)
 	if s.demo {
 		svc.work.Go(svc.feedDemo)
@@ -85,49 +93,54 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	return svc, nil
 }
 
-// furnish makes what must be there: the first project, its key and its stream, the keys that were asked for, the demo.
+// furnish makes what was asked for: keys and the demo.
 func (svc *service) furnish(ctx context.Context) error {
-	if len(svc.access.Projects()) == 0 {
-		if err := svc.firstStart(ctx); err != nil {
-			return fmt.Errorf("make the first project: %w", err)
-		}
-	}
-	for _, k := range svc.settings.bootstrapKeys {
+	for i, k := range svc.settings.bootstrapKeys {
 		name, key, _ := strings.Cut(k, ":")
 		p, err := svc.access.EnsureProject(ctx, name)
 		if err == nil {
 			_, err = svc.access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "bootstrap"}, key)
 		}
+		if known, ok := errors.AsType[*weir.Error](err); ok {
+			err = errors.New(known.Message) // its code is for programs
+		}
 		if err != nil {
-			return fmt.Errorf("--bootstrap-keys: project %s: %w", name, err)
+			return fmt.Errorf("--bootstrap-keys: entry %d: %w", i+1, err)
 		}
 	}
 	if svc.settings.demo {
 		return svc.makeDemo(ctx)
 	}
-	return nil
+	return svc.dropDemo(ctx)
 }
 
-// listen opens the operator's socket and begins to serve.
-func (svc *service) listen(handler *late) error {
+// listenSocket opens the operator's socket.
+func listenSocket(data string) (net.Listener, error) {
+	path := filepath.Join(data, adminSocket)
+	os.Remove(path) // of a server that was killed: the lock says that none runs
+	old := umask(0o177)
+	l, err := net.Listen("unix", path)
+	umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("open the admin socket: %w", ofSocket(path, err))
+	}
+	return l, nil
+}
+
+// serve begins to serve.
+func (svc *service) serve(handler *late) {
 	b := thisBuild()
 	handler.Handler = api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
-	path := filepath.Join(svc.settings.data, adminSocket)
-	os.Remove(path) // of a server that was killed: the lock says that none runs
-	old := umask(0o177)
-	socket, err := net.Listen("unix", path)
-	umask(old)
-	if err != nil {
-		return fmt.Errorf("open the admin socket: %w", err)
+	svc.socket = &http.Server{
+		Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
-	svc.socket = &http.Server{Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second}
-	svc.work.Go(func() { svc.socket.Serve(socket) })
+	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
 	svc.server.Serve()
-	return nil
 }
 
 // late is a handler that is set after the address was taken and before anything is served.
@@ -138,6 +151,11 @@ func (svc *service) url() string {
 	if svc.settings.baseURL != "" {
 		return strings.TrimRight(svc.settings.baseURL, "/")
 	}
+	return svc.address()
+}
+
+// address is where the server listens, in a form to open on this machine.
+func (svc *service) address() string {
 	host, port, err := net.SplitHostPort(svc.server.Addr())
 	if err != nil {
 		return "http://" + svc.server.Addr()
@@ -191,6 +209,9 @@ func (svc *service) stop(grace time.Duration) error {
 			svc.logger.Warn("some requests were cut off", "error", err)
 		}
 	}
+	if svc.operators != nil {
+		svc.operators.Close() // also when a failed start never served it
+	}
 	if svc.socket != nil {
 		svc.socket.Close()
 	}
@@ -213,8 +234,23 @@ type firstStart struct {
 	stream weir.StreamID
 }
 
-func (svc *service) firstStart(ctx context.Context) error {
-	p, err := svc.access.CreateProject(ctx, "default")
+const firstProject = "default"
+
+// isFirst tells whether no start got as far as making the first key.
+func (svc *service) isFirst() bool {
+	p, ok := svc.access.ProjectNamed(firstProject)
+	return !ok || len(svc.access.Keys(p.ID)) == 0
+}
+
+// makeFirst makes the first project, its stream and, last of all, its key.
+func (svc *service) makeFirst(ctx context.Context) error {
+	p, err := svc.access.EnsureProject(ctx, firstProject)
+	if err != nil {
+		return err
+	}
+	s, err := svc.hub.Create(ctx, hub.Spec{
+		Project: p.ID, Name: "first", RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON,
+	})
 	if err != nil {
 		return err
 	}
@@ -222,11 +258,8 @@ func (svc *service) firstStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := svc.hub.Create(ctx, hub.Spec{
-		Project: p.ID, Name: "first", RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON,
-	})
 	svc.first = &firstStart{secret.Reveal(), s.ID}
-	return err
+	return nil
 }
 
 // welcome prints the key and what to do with it, at the first start only.
@@ -250,8 +283,19 @@ Subscribe to it, from its beginning:
 
   curl -sSN -H 'Authorization: Bearer %[3]s' -H 'Accept: text/event-stream' '%[1]s/v1/streams/%[4]s?cursor=0'
 
-More keys: weir key create --project default --data %[2]s
+More keys: weir key create --project default --data %[5]s
 
-`, svc.url(), svc.settings.data, svc.first.key, svc.first.stream)
+`, svc.url(), svc.settings.data, svc.first.key, svc.first.stream, quoted(svc.settings.data))
 	svc.first = nil
+}
+
+// quoted is a word as a shell takes it.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-", r)
+	}
+	if !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -37,13 +38,16 @@ type settings struct {
 	proxies []netip.Prefix
 }
 
-const defaultData = "./weir-data"
+const (
+	defaultData   = "./weir-data"
+	bootstrapKeys = "bootstrap-keys" // the flag whose value nobody repeats
+)
 
 func (s *settings) flags(f *pflag.FlagSet) {
 	dataFlag(f, &s.data)
 	f.StringVar(&s.http, "http", "127.0.0.1:8080", "`address` for HTTP/1.1 and cleartext HTTP/2 (prior knowledge); off to disable")
 	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http)")
-	f.StringSliceVar(&s.bootstrapKeys, "bootstrap-keys", nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
+	f.StringSliceVar(&s.bootstrapKeys, bootstrapKeys, nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
 	f.BoolVar(&s.demo, "demo", true, "the demo project and stream")
 	f.DurationVar(&s.gapGrace, "gap-grace", 2*time.Second, "how long a missing sequence below the cursor can still be filled")
 	f.IntVar(&s.limits.Live, "rate-live", 600_000, "requests per minute of each live key; 0 is unlimited")
@@ -69,16 +73,41 @@ func dataFlag(f *pflag.FlagSet, data *string) {
 func environment(c *cobra.Command) error {
 	var faults []error
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variable(f)
 		v, ok := os.LookupEnv(name)
 		if !ok || f.Changed || f.Name == "help" {
 			return
 		}
 		if err := c.Flags().Set(f.Name, v); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+			faults = append(faults, fmt.Errorf("%s: %w", name, withoutKeys(err)))
 		}
 	})
-	return errors.Join(faults...)
+	return oneLine(faults)
+}
+
+// variable is the environment variable of a flag.
+func variable(f *pflag.Flag) string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+}
+
+// withoutKeys is an error of a flag that does not repeat keys.
+func withoutKeys(err error) error {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && bad.GetFlag().Name == bootstrapKeys {
+		return fmt.Errorf("--%s: %w", bootstrapKeys, bad.Unwrap())
+	}
+	return err
+}
+
+// oneLine is all faults in one message.
+func oneLine(faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	text := make([]string, len(faults))
+	for i, err := range faults {
+		text[i] = err.Error()
+	}
+	return errors.New(strings.Join(text, "; "))
 }
 
 // check refuses what cannot be, and names the flag.
@@ -89,9 +118,17 @@ func (s *settings) check() error {
 			faults = append(faults, fmt.Errorf(format, a...))
 		}
 	}
+	must(s.data != "", "--data: empty")
 	must(s.http != "off", "--http off: there is no other listener yet")
+	if s.http != "off" {
+		_, _, err := net.SplitHostPort(s.http) // of an empty address net.Listen makes one that is open to everybody
+		must(err == nil, "--http %q: not HOST:PORT", s.http)
+	}
 	must(s.gapGrace > 0, "--gap-grace %v: not above 0", s.gapGrace)
-	must(s.limits.Live >= 0 && s.limits.Test >= 0 && s.limits.Demo >= 0 && s.limits.Anonymous >= 0, "--rate-*: below 0")
+	must(s.limits.Live >= 0, "--rate-live %d: below 0", s.limits.Live)
+	must(s.limits.Test >= 0, "--rate-test %d: below 0", s.limits.Test)
+	must(s.limits.Demo >= 0, "--rate-demo %d: below 0", s.limits.Demo)
+	must(s.limits.Anonymous >= 0, "--rate-anonymous %d: below 0", s.limits.Anonymous)
 	must(s.streamsPerProject > 0, "--streams-per-project %d: not above 0", s.streamsPerProject)
 	must(s.maxSubscribers > 0, "--max-subscribers %d: not above 0", s.maxSubscribers)
 	must(s.heartbeat > 0, "--heartbeat %v: not above 0", s.heartbeat)
@@ -110,9 +147,22 @@ func (s *settings) check() error {
 		must(err == nil, "--trusted-proxies %q: not an address or CIDR", p)
 		s.proxies = append(s.proxies, prefix)
 	}
-	for i, k := range s.bootstrapKeys {
-		project, key, ok := strings.Cut(k, ":")
-		must(ok && project != "" && key != "", "--bootstrap-keys: entry %d is not PROJECT_NAME:KEY", i+1)
+	for _, o := range s.corsOrigins {
+		must(isOrigin(o), "--cors-origins %q: not * or an origin such as https://example.com", o)
 	}
-	return errors.Join(faults...)
+	for i, k := range s.bootstrapKeys {
+		project, key, _ := strings.Cut(k, ":")
+		must(project != "" && !access.IsKey(project) && access.IsKey(key), "--"+bootstrapKeys+
+			": entry %d is not PROJECT_NAME:KEY, with a key of svc_live_ or svc_test_ and 32 lower case hexadecimal digits", i+1)
+	}
+	return oneLine(faults)
+}
+
+// isOrigin tells whether a browser could send s as its Origin, or s is "*". A path, even a lone slash, never matches.
+func isOrigin(s string) bool {
+	if s == "*" || s == "null" {
+		return true
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme != "" && u.Host != "" && s == u.Scheme+"://"+u.Host
 }

@@ -43,7 +43,7 @@ func ask(ctx context.Context, data, method, path string, body, answer any) error
 		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("the server's socket in %s belongs to another user", data)
 		}
-		return fmt.Errorf("ask the server: %w", err)
+		return fmt.Errorf("ask the server: %w", ofSocket(filepath.Join(data, adminSocket), err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -54,4 +54,12 @@ func ask(ctx context.Context, data, method, path string, body, answer any) error
 		return errors.New(e.Message)
 	}
 	return json.NewDecoder(resp.Body).Decode(answer)
+}
+
+// ofSocket says what the system means by an invalid argument: it holds paths of sockets to about a hundred bytes.
+func ofSocket(path string, err error) error {
+	if errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("the path %s is too long for a socket: choose a shorter --data", path)
+	}
+	return err
 }

@@ -61,6 +61,12 @@ func kindOf(s string) (Kind, bool) {
 	return kind, true
 }
 
+// IsKey tells whether s has the shape of a key.
+func IsKey(s string) bool {
+	_, ok := kindOf(s)
+	return ok
+}
+
 // masked is the form of a key that lists show (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
 

@@ -5,8 +5,10 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
+	"path"
 
 	"weir"
 	"weir/internal/access"
@@ -31,10 +33,22 @@ func New(a *access.Access, l *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /keys", h.answer(h.keys))
 	h.mux.HandleFunc("POST /keys", h.answer(h.createKey))
 	h.mux.HandleFunc("POST /keys/{id}/revoke", h.answer(h.revoke))
+	h.mux.HandleFunc("/", h.answer(h.none))
 	return h
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := r.URL.EscapedPath(); path.Clean(p) != p { // the mux would redirect, and a client would follow
+		h.answer(h.none)(w, r)
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// none answers what there is not. The path is not repeated: it may hold a key.
+func (h *Handler) none(*http.Request) (any, error) {
+	return nil, weir.Errorf(weir.NotFound, "there is no such request: the server may be of another version")
+}
 
 // Error is how a refusal looks on the socket.
 type Error struct {
@@ -53,13 +67,25 @@ func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			if errors.As(err, &known) {
 				e = Error{known.Code, known.Message}
 			} else {
-				h.logger.Error("admin request failed", "path", r.URL.Path, "error", err)
+				h.logger.Error("admin request failed", "request", r.Pattern, "error", err) // the path may hold a key
 			}
-			w.WriteHeader(http.StatusBadRequest)
+			w.WriteHeader(status(e.Code))
 			v = e
 		}
 		json.NewEncoder(w).Encode(v)
 	}
+}
+
+func status(c weir.Code) int {
+	switch c {
+	case weir.NotFound:
+		return http.StatusNotFound
+	case weir.InternalError:
+		return http.StatusInternalServerError
+	case weir.StorageUnavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusBadRequest
 }
 
 // read decodes a body; what is not expected is refused.
@@ -68,6 +94,9 @@ func read(r *http.Request, v any) error {
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return weir.Errorf(weir.InvalidRequest, "the body: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return weir.Errorf(weir.InvalidRequest, "the body: more than one JSON value")
 	}
 	return nil
 }

@@ -102,6 +102,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err != nil {
 		s.http.Close()
 	}
+	s.listener.Close() // http.Server closes only what it serves
 	s.work.Wait()
 	return err
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var row = regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (.*?) \\|")
+
+// docs/operating.md has a row for every flag of serve, with the default that serve has, and for no other.
+func TestFlagsInManual(t *testing.T) {
+	rows := map[string]string{}
+	for _, m := range row.FindAllStringSubmatch(manual(t), -1) {
+		rows[m[1]] = m[2]
+	}
+	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		said, ok := rows[f.Name]
+		delete(rows, f.Name)
+		want := "`" + strings.Trim(f.DefValue, "[]") + "`"
+		switch {
+		case !ok:
+			t.Errorf("docs/operating.md has no row for --%s", f.Name)
+		case want == "``" && (said == "none" || strings.Contains(f.Usage, "(default: ")):
+		case said != want:
+			t.Errorf("docs/operating.md says that --%s is %s by default, it is %s", f.Name, said, want)
+		}
+	})
+	for name := range rows {
+		t.Errorf("docs/operating.md has a row for --%s, serve has not", name)
+	}
+}
+
+// Every command is in the manual, with its flags, and the manual names no other.
+func TestCommandsInManual(t *testing.T) {
+	text := manual(t)
+	var known []string
+	root := program(io.Discard, io.Discard)
+	root.InitDefaultHelpCmd() // cobra adds these two when it runs
+	root.InitDefaultCompletionCmd()
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		known = append(known, c.CommandPath())
+		if c.HasSubCommands() && c.Name() != "completion" {
+			for _, sub := range c.Commands() {
+				visit(sub)
+			}
+			return
+		}
+		if !strings.Contains(text, "\n| `"+strings.TrimSuffix(c.CommandPath()+strings.TrimPrefix(c.Use, c.Name()), " [COMMAND]")+"` |") {
+			t.Errorf("docs/operating.md has no row for `%s`", c.UseLine())
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !strings.Contains(text, "`--"+f.Name) {
+				t.Errorf("docs/operating.md does not mention --%s of %s", f.Name, c.CommandPath())
+			}
+		})
+	}
+	visit(root)
+	for _, m := range regexp.MustCompile("(?m)[`|^](weir( [a-z]+)+)").FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(known, m[1]) {
+			t.Errorf("docs/operating.md names `%s`, which is no command", m[1])
+		}
+	}
+}
+
+func manual(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

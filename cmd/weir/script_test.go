@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/pflag"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"weir": main})
+}
+
+// The transcripts in testdata are what an operator types and sees. Beside the commands of testscript they know:
+//
+//	exits CODE PROGRAM ARGS...       run it and hold it to an exit code
+//	serve NAME ARGS...               run `weir serve ARGS --http 127.0.0.1:0` until stopped. $URL and $ADDR are its address,
+//	                                 NAME.out and NAME.err are what it prints. It returns when the server is ready.
+//	signal NAME [SIGNAL]             send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed
+//	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
+//	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
+//	mode MODE FILE                   hold a file to its permissions
+func TestTranscripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Values[servers{}] = map[string]*running{}
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
+		},
+	})
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// servers is the key of a script's servers, by name.
+type servers struct{}
+
+type running struct {
+	cmd    *exec.Cmd
+	log    *log
+	exited chan struct{} // closed when it is gone; then err says how
+	err    error
+}
+
+// log writes on, and says when a pattern came by.
+type log struct {
+	file *os.File
+
+	mu    sync.Mutex
+	text  bytes.Buffer
+	ready chan string // gets the address, once
+}
+
+var readyLine = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*\n`)
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	if m := readyLine.FindSubmatch(l.text.Bytes()); m != nil && l.ready != nil {
+		l.ready <- string(m[1])
+		l.ready = nil
+	}
+	return l.file.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: serve NAME ARGS...")
+	}
+	name := args[0]
+	program, err := exec.LookPath("weir")
+	ts.Check(err)
+	out, err := os.Create(ts.MkAbs(name + ".out"))
+	ts.Check(err)
+	errs, err := os.Create(ts.MkAbs(name + ".err"))
+	ts.Check(err)
+	ready := make(chan string, 1)
+	r := &running{
+		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0"}, args[1:]...)...),
+		log: &log{file: errs, ready: ready}, exited: make(chan struct{}),
+	}
+	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr, r.cmd.Env = ts.MkAbs("."), out, r.log, environ(ts)
+	ts.Check(r.cmd.Start())
+	ts.Value(servers{}).(map[string]*running)[name] = r
+	go func() {
+		r.err = r.cmd.Wait()
+		out.Close()
+		errs.Close()
+		close(r.exited)
+	}()
+	ts.Defer(func() {
+		r.cmd.Process.Kill()
+		<-r.exited
+	})
+	select {
+	case addr := <-ready:
+		ts.Setenv("ADDR", addr)
+		ts.Setenv("URL", "http://"+addr)
+	case <-r.exited:
+		ts.Fatalf("serve: %v\n%s", r.err, r.log)
+	case <-time.After(time.Minute):
+		ts.Fatalf("serve: not ready after a minute\n%s", r.log)
+	}
+}
+
+// environ is what a script set of the variables that serve reads.
+func environ(ts *testscript.TestScript) []string {
+	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
+	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if v := ts.Getenv(variable(f)); v != "" {
+			env = append(env, variable(f)+"="+v)
+		}
+	})
+	return env
+}
+
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	sig := syscall.SIGTERM
+	if len(args) == 2 {
+		sig = signals[args[1]]
+	}
+	if neg || len(args) < 1 || len(args) > 2 || sig == 0 {
+		ts.Fatalf("usage: signal NAME [TERM|INT|KILL]")
+	}
+	r := ts.Value(servers{}).(map[string]*running)[args[0]]
+	if r == nil {
+		ts.Fatalf("there is no server %s", args[0])
+	}
+	ts.Check(r.cmd.Process.Signal(sig))
+	select {
+	case <-r.exited:
+	case <-time.After(time.Minute):
+		ts.Fatalf("%s still runs a minute after the signal\n%s", args[0], r.log)
+	}
+	if r.err != nil && sig != syscall.SIGKILL {
+		ts.Fatalf("%s: %v\n%s", args[0], r.err, r.log)
+	}
+}
+
+func request(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 4 {
+		ts.Fatalf("usage: http METHOD PATH [KEY] [BODY]")
+	}
+	args = append(args, "", "")
+	r, err := http.NewRequest(args[0], ts.Getenv("URL")+args[1], strings.NewReader(args[3]))
+	ts.Check(err)
+	if args[2] != "" {
+		r.Header.Set("Authorization", "Bearer "+args[2])
+	}
+	if args[3] != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(r)
+	ts.Check(err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d\n%s", resp.StatusCode, body)
+}
+
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: capture NAME FILE PATTERN")
+	}
+	pattern, err := regexp.Compile("(?m)" + args[2])
+	ts.Check(err)
+	found := map[string]bool{}
+	last := ""
+	for _, m := range pattern.FindAllStringSubmatch(ts.ReadFile(args[1]), -1) {
+		last = m[len(m)-1]
+		found[last] = true
+	}
+	if len(found) != 1 {
+		ts.Fatalf("%d matches of %s in %s, not one:\n%s", len(found), args[2], args[1], ts.ReadFile(args[1]))
+	}
+	ts.Setenv(args[0], last)
+}
+
+func mode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mode MODE FILE")
+	}
+	st, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := fmt.Sprintf("%04o", st.Mode().Perm()); got != args[0] {
+		ts.Fatalf("the mode of %s is %s, not %s", args[1], got, args[0])
+	}
+}

@@ -1,0 +1,184 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// house is a handler on an engine that can be made to fail.
+type house struct {
+	*Handler
+	docs *breakable
+	log  *bytes.Buffer
+}
+
+// breakable is documents that fail once err is set.
+type breakable struct {
+	engine.Documents
+	err error
+}
+
+func (b *breakable) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if b.err != nil {
+		return engine.Document{}, b.err
+	}
+	return b.Documents.Create(ctx, key, value)
+}
+
+func (b *breakable) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	return b.Documents.List(ctx, prefix, after, limit)
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	e := memory.New()
+	t.Cleanup(func() { e.Close() })
+	docs := &breakable{Documents: e}
+	a, err := access.Open(t.Context(), docs, access.Options{Demo: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := new(bytes.Buffer)
+	return &house{New(a, slog.New(slog.NewTextHandler(log, nil))), docs, log}
+}
+
+// ask sends a request and wants a status and JSON, which it decodes.
+func (h *house) ask(t *testing.T, method, path, body string, status int, answer any) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	if w.Code != status {
+		t.Errorf("%s %s: status %d, want %d: %s", method, path, w.Code, status, w.Body)
+	}
+	if got := w.Header().Get("Content-Type"); got != "application/json" {
+		t.Errorf("%s %s: content type %q", method, path, got)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), answer); err != nil {
+		t.Errorf("%s %s: %v in %q", method, path, err, w.Body)
+	}
+}
+
+// Every refusal is an Error, whoever found it.
+func TestRefusals(t *testing.T) {
+	h := newHouse(t)
+	var p weir.Project
+	h.ask(t, "POST", "/projects", `{"name":"shop"}`, 200, &p)
+	key := "svc_live_00112233445566778899aabbccddeeff"
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+		code                     weir.Code
+		message                  string
+	}{
+		{"no body", "POST", "/projects", "", 400, weir.InvalidRequest, "the body: "},
+		{"no JSON", "POST", "/projects", "shop", 400, weir.InvalidRequest, "the body: "},
+		{"another type", "POST", "/projects", `{"name":7}`, 400, weir.InvalidRequest, "the body: "},
+		{"an unknown field", "POST", "/projects", `{"name":"a","colour":"red"}`, 400, weir.InvalidRequest, `"colour"`},
+		{"an unknown field of a key", "POST", "/keys", `{"project":"shop","kind":"live","expires":"never"}`, 400, weir.InvalidRequest, `"expires"`},
+		{"two bodies", "POST", "/projects", `{"name":"a"}{"name":"b"}`, 400, weir.InvalidRequest, "more than one"},
+		{"too long a body", "POST", "/projects", `{"name":"` + strings.Repeat("a", 65<<10) + `"}`, 400, weir.InvalidRequest, "too large"},
+		{"a name that is taken", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" exists already`},
+		{"no project", "POST", "/keys", `{"project":"none","kind":"live"}`, 400, weir.InvalidRequest, `no project "none"`},
+		{"no kind", "POST", "/keys", `{"project":"shop"}`, 400, weir.InvalidRequest, "live or test"},
+		{"no such permission", "POST", "/keys", `{"project":"shop","kind":"live","permissions":["write"]}`, 400, weir.InvalidRequest, `"write"`},
+		{"keys of no project", "GET", "/keys?project=none", "", 400, weir.InvalidRequest, `no project "none"`},
+		{"no such key", "POST", "/keys/none/revoke", "", 404, weir.NotFound, `"none"`},
+		{"a key for its id", "POST", "/keys/" + key + "/revoke", "", 404, weir.NotFound, `"svc_live_001...eeff"`},
+		{"the demo key", "POST", "/keys/demo/revoke", "", 400, weir.InvalidRequest, "built in"},
+		{"no such path", "GET", "/streams", "", 404, weir.NotFound, "no such request"},
+		{"no such method", "DELETE", "/projects", "", 404, weir.NotFound, "no such request"},
+		{"a path that is not clean", "POST", "/keys//revoke", "", 404, weir.NotFound, ""},
+		{"a path with a key", "GET", "/" + key, "", 404, weir.NotFound, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var e Error
+			h.ask(t, c.method, c.path, c.body, c.status, &e)
+			if e.Code != c.code || !strings.Contains(e.Message, c.message) || e.Message == "" {
+				t.Errorf("got %q, want %s with %q", e, c.code, c.message)
+			}
+			if strings.Contains(e.Message, key) {
+				t.Errorf("repeats a key: %s", e.Message)
+			}
+		})
+	}
+	if h.log.Len() > 0 {
+		t.Errorf("what the operator was told is logged too: %s", h.log)
+	}
+}
+
+// What the operator cannot know is in the log, and no key is.
+func TestFaults(t *testing.T) {
+	h := newHouse(t)
+	h.docs.err = errors.New("the disk is on fire")
+	key := "svc_live_00112233445566778899aabbccddeeff"
+	var e Error
+	h.ask(t, "POST", "/keys/"+key+"/revoke", "", 500, &e)
+	if e.Code != weir.InternalError || strings.Contains(e.Message, "fire") {
+		t.Errorf("got %q", e)
+	}
+	if !strings.Contains(h.log.String(), "on fire") {
+		t.Errorf("the log does not say what happened: %s", h.log)
+	}
+	if strings.Contains(h.log.String(), key) {
+		t.Errorf("the log holds a key: %s", h.log)
+	}
+
+	h.docs.err = engine.ErrReadOnly
+	h.ask(t, "POST", "/projects", `{"name":"shop"}`, 503, &e)
+	if e.Code != weir.StorageUnavailable {
+		t.Errorf("got %q", e)
+	}
+}
+
+// A key is in the answer that makes it and in no other.
+func TestKeyIsShownOnce(t *testing.T) {
+	h := newHouse(t)
+	var p weir.Project
+	h.ask(t, "POST", "/projects", `{"name":"shop"}`, 200, &p)
+	var made MadeKey
+	h.ask(t, "POST", "/keys", `{"project":"shop","kind":"test","name":"n"}`, 200, &made)
+	if !access.IsKey(made.Secret) || made.Project != p.ID || made.Kind != access.Test || made.Name != "n" {
+		t.Errorf("made %+v", made)
+	}
+	var list []access.Key
+	var plain json.RawMessage
+	h.ask(t, "GET", "/keys?project=shop", "", 200, &list)
+	h.ask(t, "GET", "/keys", "", 200, &plain)
+	if len(list) != 1 || list[0].ID != made.ID || bytes.Contains(plain, []byte(made.Secret)) {
+		t.Errorf("listed %s", plain)
+	}
+	var revoked access.Key
+	h.ask(t, "POST", "/keys/"+made.ID+"/revoke", "", 200, &revoked)
+	if revoked.RevokedAt == nil {
+		t.Errorf("revoked %+v", revoked)
+	}
+	if h.log.Len() > 0 {
+		t.Errorf("logged %s", h.log)
+	}
+}
+
+// Lists of nothing are [] and not null.
+func TestEmptyLists(t *testing.T) {
+	h := newHouse(t)
+	for _, path := range []string{"/projects", "/keys", "/keys?project=demo"} {
+		var plain json.RawMessage
+		h.ask(t, "GET", path, "", 200, &plain)
+		if string(plain) != "[]" {
+			t.Errorf("%s: %s", path, plain)
+		}
+	}
+}
