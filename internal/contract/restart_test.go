@@ -20,13 +20,17 @@ func TestOpenGapAfterCrash(t *testing.T) {
 	stored := time.Now()
 	s.kill()
 	<-time.After(time.Until(stored.Add(grace))) // down for longer than a grace period
+	started := time.Now()
 	s = serve(t, data, "--gap-grace", grace.String())
 	c = newT(t, s.target())
-	c.publishAt(stream, 2, `[2]`)
 	sub := c.subscribe(stream, "cursor=0")
 	sub.batch(1)
+	c.publishAt(stream, 2, `[2]`)
 	sub.batch(2)
 	sub.batch(4) // 3 is given up
+	if open := time.Since(started); open < grace {
+		t.Errorf("the gap was closed %v after the server was started, within the grace of %v", open, grace)
+	}
 	c.post(seqPath(stream, 3), jsonBody(`{"events":[]}`)).refused(409, "invalid_sequence")
 }
 
