@@ -101,17 +101,8 @@ func contest(dir string, w workload, rounds int, span time.Duration) ([]row, err
 	}
 	rows := make([]row, len(all))
 	for i, c := range all {
-		pick := func(f func(row) float64) float64 {
-			v := make([]float64, 0, rounds)
-			for _, r := range results[i] {
-				v = append(v, f(r))
-			}
-			slices.Sort(v)
-			return v[len(v)/2]
-		}
-		rows[i] = row{w, c.name(), pick(func(r row) float64 { return r.Ratio }), pick(func(r row) float64 { return r.Rate }),
-			pick(func(r row) float64 { return r.MBps }), pick(func(r row) float64 { return r.P50 }),
-			pick(func(r row) float64 { return r.P99 }), pick(func(r row) float64 { return r.CPU })}
+		rows[i] = median(results[i])
+		rows[i].Workload, rows[i].Contender = w, c.name()
 	}
 	return rows, nil
 }

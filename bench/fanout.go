@@ -105,7 +105,7 @@ func idleSubscribers(t *target) ([]figure, error) {
 }
 
 func catchUp(t *target) ([]figure, error) {
-	const n = 100_000
+	const n = 100_000 // 98 MiB, which stream 0 keeps
 	payload := body(1 << 10)
 	var wg sync.WaitGroup
 	var failure atomic.Pointer[error]

@@ -167,6 +167,9 @@ func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	if err := ours.createStreams(10_000); err != nil {
 		return nil, err
 	}
+	if err := ours.warmUp(512 << 20); err != nil {
+		return nil, err
+	}
 	var rows []row
 	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over HTTP/1.1", "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
 	for _, l := range publishLoads {

@@ -27,6 +27,13 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	if full := os.Getenv(fillEnv); full != "" { // a child of startAfterCrash
+		if err := fillUntilKilled(full); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(*dir, *out, *only, *rounds, *span); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

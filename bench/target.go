@@ -112,7 +112,7 @@ func (t *target) createStreams(n int) error {
 		id := fmt.Sprintf("bench%017d", i)
 		maxBytes := 1 << 20
 		if i == 0 {
-			maxBytes = 256 << 20
+			maxBytes = 128 << 20
 		}
 		b := fmt.Appendf(nil, `{"name":"bench","id":%q,"max_bytes":%d}`, id, maxBytes)
 		if err := c.do(request("POST", "/v1/streams", t.key, b)); err != nil {
@@ -143,4 +143,20 @@ func (t *target) memory() int64 {
 	}
 	pages, _ := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
 	return pages * int64(os.Getpagesize())
+}
+
+// warmUp publishes so many bytes, so that streams are full and segments are used again.
+func (t *target) warmUp(bytes int) error {
+	c, err := dial(t.addr)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	payload := body(1 << 20)
+	for r := request("POST", t.publishPath(0), t.key, payload); bytes > 0; bytes -= len(payload) {
+		if err := c.do(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -43,6 +43,7 @@ func TestHeaders(t *testing.T) {
 	for _, e := range []string{"gzip", "br", "zstd", "gzip, gzip", "", "identity, gzip"} {
 		next("H8", 415, weir.UnsupportedMediaType, to, empty, jsonBody, "Content-Encoding: "+e)
 	}
+	next("H8", 415, weir.UnsupportedMediaType, to, empty, jsonBody, "Content-Encoding: identity", "Content-Encoding: gzip")
 	next("H9", 202, "", to, empty, jsonBody, "Content-Encoding: identity")
 	next("H10", 202, "", toRaw, strings.Repeat("x", weir.MaxBody), rawBody)
 	next("H10", 413, weir.PayloadTooLarge, toRaw, strings.Repeat("x", weir.MaxBody+1), rawBody)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -263,6 +264,17 @@ func TestStalled(t *testing.T) {
 		<-time.After(5 * time.Millisecond)
 	}
 	h.gone(t, c)
+}
+
+// TestEndedWriter: who was ended between two writes gets nothing more, whichever deadline was set last.
+func TestEndedWriter(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	rec := httptest.NewRecorder()
+	w := writer{rec, http.NewResponseController(rec), time.Second, ctx}
+	if err := w.send(helloFrame, endFrame); err == nil || rec.Body.Len() > 0 {
+		t.Errorf("%v, after %q", err, rec.Body)
+	}
 }
 
 // TestIdle: a subscription outlives many write timeouts while nothing is sent but heartbeats (D16).

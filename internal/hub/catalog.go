@@ -45,7 +45,7 @@ type Stream struct {
 type resting struct {
 	cursor weir.Cursor
 	bytes  int64
-	until  weir.Time // the oldest batch expires; 0 when there is none
+	until  weir.Time // nothing expires before
 }
 
 // document is a stream as it is stored, under its id.
@@ -207,7 +207,7 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 		return weir.Stream{}, outcome(s.ID, err)
 	}
 	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created}
-	made.resting = &resting{cursor: weir.Cursor{UpdatedAt: created}}
+	made.resting = &resting{cursor: weir.Cursor{UpdatedAt: created}, until: never}
 	h.catalog.add(made)
 	return made.object(*made.resting), nil
 }

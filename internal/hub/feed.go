@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,8 @@ type feed struct {
 	untrimmed weir.Time     // since when there is something to trim; 0: not known
 	changed   chan struct{} // closed when something changed; nil while nobody waits
 	dropped   bool
+	newest    weir.Time   // of the durable entries
+	expiry    weir.Time   // nothing expires before
 	timer     *time.Timer // closes gaps
 	tail      tail
 }
@@ -141,21 +144,14 @@ func (h *Hub) fold(s *Stream, force bool) {
 	s.busy, s.resting = nil, &rest
 	s.mu.Unlock()
 	close(done)
-	if rest.until > 0 {
+	if rest.until != never {
 		h.sweeper.later(s, rest.until)
 	}
 }
 
 // rest is what can be said of the stream while its log is closed. With f.mu held.
 func (f *feed) rest() resting {
-	r := resting{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
-	f.headers(f.state.Low(), func(h stream.Header) bool {
-		if !h.Closed {
-			r.until = h.Time.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
-		}
-		return h.Closed
-	})
-	return r
+	return resting{cursor: f.state.Cursor(), bytes: f.state.Bytes(), until: f.nextExpiry()}
 }
 
 // headers visits the log's entries in the rules' words.
@@ -173,13 +169,36 @@ func rules(h engine.Header) stream.Header {
 // evict takes away what is too old or too much at now. With f.mu held.
 func (f *feed) evict(now weir.Time) {
 	before := f.state.Bytes()
-	if f.state.Evict(now, f.headers) == 0 {
+	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {
+		return // as nearly always: a look at two numbers
+	}
+	n := f.state.Evict(now, f.headers)
+	f.expiry = f.nextExpiry()
+	if n == 0 {
 		return
 	}
 	f.evicted += before - f.state.Bytes()
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
 	f.wake() // who waits below the low mark is told of the loss
+}
+
+// never is later than everything.
+const never = weir.Time(math.MaxInt64)
+
+// nextExpiry is the moment before which nothing expires. A batch that is not late has only younger ones above it.
+func (f *feed) nextExpiry() weir.Time {
+	oldest := never
+	f.headers(f.state.Low(), func(h stream.Header) bool {
+		if !h.Closed {
+			oldest = min(oldest, h.Time)
+		}
+		return h.Closed || h.Late
+	})
+	if oldest == never {
+		return never
+	}
+	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
 }
 
 // wake tells everybody who waits that something changed. With f.mu held.
@@ -263,7 +282,9 @@ func (f *feed) Commit(n int) {
 		}
 		a.header.Key = "" // keys are the business of the state ahead
 		f.state.Apply(a.header)
+		f.newest = a.header.Time
 		if !a.header.Closed {
+			f.expiry = min(f.expiry, a.header.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
 			f.tail.add(f, a)
 		}
 		*a = admitted{}

@@ -27,7 +27,7 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 func (s *Stream) stand(ctx context.Context) (resting, error) {
 	now := s.hub.now()
 	s.mu.Lock()
-	if r := s.resting; r != nil && s.feed == nil && !s.deleted && (r.until == 0 || now < r.until) {
+	if r := s.resting; r != nil && s.feed == nil && !s.deleted && now < r.until {
 		s.mu.Unlock()
 		return *r, nil
 	}

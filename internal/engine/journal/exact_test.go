@@ -2,25 +2,18 @@ package journal
 
 import (
 	"fmt"
-	"time"
 
 	"weir/internal/engine"
 )
 
-// exact recomputes what every segment is needed for from what memory points to, and compares. What was forgotten is
-// counted by the reclaimer in its own time: a difference is one when it stays.
+// exact recomputes what every segment is needed for from what memory points to, and compares.
 func (j *Journal) exact() error {
-	for tries := 0; ; tries++ {
-		o := &exactOp{j: j, done: make(chan error, 1)}
-		j.do(o)
-		if err := <-o.done; err != nil {
-			return err
-		}
-		if o.err == nil || tries > 200 {
-			return o.err
-		}
-		time.Sleep(10 * time.Millisecond)
+	o := &exactOp{j: j, done: make(chan error, 1)}
+	j.do(o)
+	if err := <-o.done; err != nil {
+		return err
 	}
+	return o.err
 }
 
 // exactOp compares in the writer's turn: nothing is settled meanwhile.
@@ -37,6 +30,8 @@ func (o *exactOp) finish(err error)  { o.done <- err }
 
 func (o *exactOp) settle(g *group) {
 	r := &o.j.reclaim
+	r.counting.Lock()
+	defer r.counting.Unlock()
 	r.mu.Lock()
 	waiting := r.forgotten
 	r.mu.Unlock()

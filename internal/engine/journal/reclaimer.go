@@ -26,6 +26,7 @@ type reclaimer struct {
 
 	mu        sync.Mutex
 	forgotten []forgotten
+	counting  sync.Mutex // held while they are counted: whoever compares counts finds each of them wholly or not
 }
 
 // forgotten is what a trim or a deletion left behind, still counted as live.
@@ -143,6 +144,8 @@ func (r *reclaimer) pause(d time.Duration) bool {
 }
 
 func (r *reclaimer) account() {
+	r.counting.Lock()
+	defer r.counting.Unlock()
 	r.mu.Lock()
 	all := r.forgotten
 	r.forgotten = nil

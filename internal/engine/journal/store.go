@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// store is what the journal holds, in memory: documents, the logs that belong to them, and the segments. The committer
-// alone changes it, after the disk.
+// store is what the journal holds, in memory: documents, the logs that belong to them, and the segments. The writer
+// changes it, after the disk; the committer adds segments and dooms logs.
 type store struct {
 	mu       sync.RWMutex
 	docs     btree.Map[string, *document]

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/engine/journal"
+)
+
+// counted is a directory that counts the bytes written to its files.
+type counted struct {
+	disk.FS
+	bytes atomic.Int64
+}
+
+type countedFile struct {
+	disk.File
+	fs *counted
+}
+
+func (c *counted) Create(name string) (disk.File, error) {
+	f, err := c.FS.Create(name)
+	return &countedFile{f, c}, err
+}
+
+func (c *counted) Open(name string) (disk.File, error) {
+	f, err := c.FS.Open(name)
+	return &countedFile{f, c}, err
+}
+
+func (f *countedFile) WriteAt(off int64, bufs ...[]byte) error {
+	for _, b := range bufs {
+		f.fs.bytes.Add(int64(len(b)))
+	}
+	return f.File.WriteAt(off, bufs...)
+}
+
+// reclaiming appends 512 MiB to 64 streams of which most keep little and every eighth keeps much, so that each segment
+// is left sparse, and looks at what the journal wrote for it and at what is left when it has come to rest.
+func reclaiming(dir string) ([]figure, error) {
+	const (
+		streams, size = 64, 1 << 10
+		segment       = 16 << 20
+		batches       = 512 << 20 / size
+	)
+	dir, err := emptyDir(dir, "reclaim")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	fs := &counted{FS: disk.OS(dir)}
+	o, err := openOurs(fs, journal.Options{SegmentSize: segment}, streams)
+	if err != nil {
+		return nil, err
+	}
+	defer o.j.Close()
+	err = o.fill(batches, size, func(stream int, seq weir.Seq) error {
+		kept := weir.Seq(200)
+		if stream%8 == 0 {
+			kept = 4000
+		}
+		if seq%100 > 0 || seq <= kept {
+			return nil
+		}
+		return o.logs[stream].Trim(context.Background(), seq-kept, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	loaded := o.j.Stats()
+	rest, took := atRest(o.j)
+	appended := float64(batches * size)
+	return []figure{
+		{"written / appended under load, copies by reclaiming", float64(loaded.Bytes) / float64(loaded.Bytes-loaded.Copied), ""},
+		{"written / appended at rest, copies by reclaiming", float64(rest.Bytes) / float64(rest.Bytes-rest.Copied), ""},
+		{"written / payload, everything, preparing included", float64(fs.bytes.Load()) / appended, ""},
+		{"disk beyond live bytes under load", float64(loaded.Disk-loaded.Live) / segment, "segments"},
+		{"disk beyond live bytes at rest", float64(rest.Disk-rest.Live) / segment, "segments"},
+		{fmt.Sprintf("  with %d MiB live, after", rest.Live>>20), took.Seconds(), "s"},
+	}, nil
+}
+
+// atRest waits until nothing has changed for three seconds.
+func atRest(j *journal.Journal) (journal.Stats, time.Duration) {
+	begin := time.Now()
+	last, changed := j.Stats(), time.Now()
+	for time.Since(changed) < 3*time.Second {
+		time.Sleep(50 * time.Millisecond)
+		if s := j.Stats(); s.Bytes != last.Bytes || s.Disk != last.Disk {
+			last, changed = s, time.Now()
+		}
+	}
+	return last, changed.Sub(begin)
+}
