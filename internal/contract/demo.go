@@ -110,11 +110,15 @@ func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 		if w.reset == last.reset && w.remaining != max(last.remaining-1, 0) {
 			t.Errorf("%d remained, then %d", last.remaining, w.remaining)
 		}
+		spent := w.reset == last.reset && last.remaining == 0
 		if a.Status == 429 {
-			if w.reset == last.reset && last.remaining != 0 {
+			if w.reset == last.reset && !spent {
 				t.Errorf("refused with %d remaining", last.remaining)
 			}
 			return a
+		}
+		if spent {
+			t.Fatalf("a request was allowed when none remained")
 		}
 		last = w
 	}

@@ -110,7 +110,10 @@ var subscribeCases = []Case{
 	}},
 	{"HEAD never subscribes", `D30: "HEAD works wherever GET does and never subscribes"`, func(t *T) {
 		s := t.jsonStream()
-		t.do(http.MethodHead, "/v1/streams/"+s.ID+"?cursor=0", header("Accept", "text/event-stream")).want(200)
+		a := t.do(http.MethodHead, "/v1/streams/"+s.ID+"?cursor=0", header("Accept", "text/event-stream")).want(200)
+		if got := a.Header.Get("Content-Type"); got != "application/json" {
+			t.Errorf("the content type is %q, and should be that of the stream object", got)
+		}
 	}},
 	{"refused subscriptions", `spec: "Errors: 404 stream_not_found; 400 invalid_stream_id; 403 project_forbidden"`, func(t *T) {
 		s := t.jsonStream()

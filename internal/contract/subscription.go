@@ -94,25 +94,31 @@ func (s *Subscription) read(ctx context.Context, body io.Reader) {
 // any returns the next block, whatever it is.
 func (s *Subscription) any() Event {
 	s.t.Helper()
+	return s.until(time.After(patience + s.t.GapGrace))
+}
+
+// next returns the next event, over heartbeats.
+func (s *Subscription) next() Event {
+	s.t.Helper()
+	deadline := time.After(patience + s.t.GapGrace)
+	for {
+		if e := s.until(deadline); !e.Comment {
+			return e
+		}
+	}
+}
+
+func (s *Subscription) until(deadline <-chan time.Time) Event {
+	s.t.Helper()
 	select {
 	case e, ok := <-s.events:
 		if !ok {
 			s.t.Fatalf("the subscription ended: %v", s.ended)
 		}
 		return e
-	case <-time.After(patience + s.t.GapGrace):
+	case <-deadline:
 		s.t.Fatalf("nothing came from the subscription")
 		panic("unreachable")
-	}
-}
-
-// next returns the next event, over heartbeats.
-func (s *Subscription) next() Event {
-	s.t.Helper()
-	for {
-		if e := s.any(); !e.Comment {
-			return e
-		}
 	}
 }
 
