@@ -271,7 +271,7 @@ func TestEndedWriter(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	rec := httptest.NewRecorder()
-	w := writer{rec, http.NewResponseController(rec), time.Second, ctx}
+	w := writer{w: rec, control: http.NewResponseController(rec), timeout: time.Second, ended: ctx}
 	if err := w.send(helloFrame, endFrame); err == nil || rec.Body.Len() > 0 {
 		t.Errorf("%v, after %q", err, rec.Body)
 	}

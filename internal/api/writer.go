@@ -13,13 +13,18 @@ type writer struct {
 	control *http.ResponseController
 	timeout time.Duration
 	ended   context.Context // nothing is written any more once it has ended
+	lasting bool            // the deadline may stay set between writes: HTTP/1.1
+	until   time.Time       // the deadline that stays set
 }
 
 // piece is what has to be taken within the deadline: 2 KiB a second with the default one.
 const piece = 64 << 10
 
 func (c *call) writer() writer {
-	return writer{c.w, http.NewResponseController(c.w), c.h.WriteTimeout, c.r.Context()}
+	return writer{
+		w: c.w, control: http.NewResponseController(c.w), timeout: c.h.WriteTimeout, ended: c.r.Context(),
+		lasting: c.r.ProtoMajor == 1,
+	}
 }
 
 // write sends b. The deadline stays set: flush or disarm must follow.
@@ -39,9 +44,20 @@ func (w *writer) write(b []byte) error {
 
 // arm sets the deadline, and looks whether there is still somebody to write to. In that order: whoever ends the
 // subscription ends the context first and sets a deadline in the past after it, so one of the two is always seen.
+//
+// Over HTTP/1.1 a deadline does no harm while nothing is written, so it is set an eighth later than it must be and stays for
+// that long: setting two for every batch costs as much as waking the subscriber.
 func (w *writer) arm() error {
+	now := time.Now()
+	if w.lasting && w.until.Sub(now) >= w.timeout {
+		return w.ended.Err()
+	}
+	w.until = now.Add(w.timeout)
+	if w.lasting {
+		w.until = w.until.Add(w.timeout / 8)
+	}
 	// A server without deadlines (a test's recorder) goes without.
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
+	_ = w.control.SetWriteDeadline(w.until)
 	return w.ended.Err()
 }
 
@@ -50,12 +66,16 @@ func (w *writer) flush() error {
 	if err := w.control.Flush(); err != nil {
 		return err
 	}
+	if w.lasting {
+		return w.ended.Err()
+	}
 	return w.disarm()
 }
 
 // disarm takes the deadline away. Over HTTP/2 it would end a stream that is idle, and over HTTP/1.1 it would hit the next
 // answers on the same connection.
 func (w *writer) disarm() error {
+	w.until = time.Time{}
 	_ = w.control.SetWriteDeadline(time.Time{})
 	return w.ended.Err()
 }

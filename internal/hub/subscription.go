@@ -28,14 +28,21 @@ const run = 256 << 10
 
 // Subscription is a cursor and a wake-up.
 type Subscription struct {
-	f     *feed
-	next  weir.Seq // the first sequence that it wants
-	timer *time.Timer
+	f      *feed
+	next   weir.Seq // the first sequence that it wants
+	timer  *time.Timer
+	armed  bool      // the timer runs
+	since  time.Time // the last time that there was something to send
+	recent []*frame  // room for the next run, kept while it is small
+	frames [][]byte
 }
+
+// keptRun is how much room a subscription keeps while it waits.
+const keptRun = 4
 
 // Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
 type Event struct {
-	Frames [][]byte // encoded batches, in order; shared, nobody writes into them
+	Frames [][]byte // encoded batches, in order, until the next Next; shared, nobody writes into them
 	Gap    *Gap     // instead of frames: what was evicted before it could be sent
 }
 
@@ -82,7 +89,7 @@ func (s *Subscription) Close() {
 // ErrDeleted, ErrStopping: it is over.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
 	f := s.f
-	waiting := false
+	s.since = time.Now()
 	for {
 		f.mu.Lock()
 		if f.dropped {
@@ -98,11 +105,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 				f.changed = changed
 			}
 			f.mu.Unlock()
-			if !waiting {
-				waiting = true
-				s.arm(wait)
-			}
-			if more, err := s.wait(ctx, changed); !more {
+			if more, err := s.wait(ctx, changed, wait); !more {
 				return Event{}, err
 			}
 			continue
@@ -126,25 +129,31 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	}
 }
 
-func (s *Subscription) arm(wait time.Duration) {
-	if s.timer == nil {
-		s.timer = time.NewTimer(wait)
-	} else {
-		s.timer.Reset(wait)
-	}
-}
-
-// wait returns true when there may be something to send.
-func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}) (bool, error) {
-	select {
-	case <-changed:
-		return true, nil
-	case <-s.timer.C:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-s.f.hub.stopping:
-		return false, ErrStopping
+// wait returns true when there may be something to send. The timer is left running from one wait to the next, and looked
+// at when it fires: setting it anew for every batch would cost more than the rest.
+func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait time.Duration) (bool, error) {
+	for {
+		if !s.armed {
+			s.armed = true
+			left := wait - time.Since(s.since)
+			if s.timer == nil {
+				s.timer = time.NewTimer(left)
+			} else {
+				s.timer.Reset(left)
+			}
+		}
+		select {
+		case <-changed:
+			return true, nil
+		case <-s.timer.C:
+			if s.armed = false; time.Since(s.since) >= wait {
+				return false, nil
+			}
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-s.f.hub.stopping:
+			return false, ErrStopping
+		}
 	}
 }
 
@@ -156,7 +165,7 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 		f.mu.Unlock()
 		return s.readLog(ctx, step)
 	}
-	var recent []*frame
+	recent, frames := s.recent[:0], s.frames[:0]
 	size := 0
 	i := f.tail.find(s.next)
 	for ; i < len(f.tail.frames) && f.tail.frames[i].seq <= step.Last && size < run; i++ {
@@ -167,9 +176,13 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 		s.next = f.tail.frames[i].seq
 	}
 	f.mu.Unlock()
-	frames := make([][]byte, len(recent))
-	for i, r := range recent {
-		frames[i] = r.encoded(f.hub, f.s.Mode)
+	for _, r := range recent {
+		frames = append(frames, r.encoded(f.hub, f.s.Mode))
+	}
+	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
+		s.recent, s.frames = recent, frames
+	} else {
+		s.recent, s.frames = nil, nil
 	}
 	return frames, nil
 }
