@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,8 +31,12 @@ func TestMain(m *testing.M) {
 //	exits CODE PROGRAM ARGS...       run it and hold it to an exit code
 //	serve NAME ARGS...               run `weir serve ARGS --http 127.0.0.1:0` until stopped. $URL and $ADDR are its address,
 //	                                 NAME.out and NAME.err are what it prints. It returns when the server is ready.
-//	signal NAME [SIGNAL]             send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed
+//	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed. A
+//	                                 second signal follows when it said that it stops; then it must be gone with 1
 //	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
+//	subscribe PATH KEY               open a subscription
+//	ended                            wait until all subscriptions came to a clean end; what they got is on stdout
+//	stall PATH KEY                   begin a request whose body never comes
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
 func TestTranscripts(t *testing.T) {
@@ -38,11 +44,13 @@ func TestTranscripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
 			e.Values[servers{}] = map[string]*running{}
+			e.Values[opened{}] = new([]io.Reader)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
+			"subscribe": subscribe, "ended": ended, "stall": stall,
 		},
 	})
 }
@@ -66,6 +74,11 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // servers is the key of a script's servers, by name.
 type servers struct{}
 
+var (
+	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*\n`)
+	stoppingLine = regexp.MustCompile(`(?m)^.*"msg":"stopping".*\n`)
+)
+
 type running struct {
 	cmd    *exec.Cmd
 	log    *log
@@ -73,26 +86,43 @@ type running struct {
 	err    error
 }
 
-// log writes on, and says when a pattern came by.
+// log is a file that can be waited on.
 type log struct {
 	file *os.File
 
 	mu    sync.Mutex
 	text  bytes.Buffer
-	ready chan string // gets the address, once
+	grown chan struct{} // closed at the next write
 }
-
-var readyLine = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*\n`)
 
 func (l *log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text.Write(p)
-	if m := readyLine.FindSubmatch(l.text.Bytes()); m != nil && l.ready != nil {
-		l.ready <- string(m[1])
-		l.ready = nil
-	}
+	close(l.grown)
+	l.grown = make(chan struct{})
 	return l.file.Write(p)
+}
+
+// await returns the first match in what the server logs; it fails when the server is gone, or after a minute.
+func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []string {
+	late := time.After(time.Minute)
+	for {
+		r.log.mu.Lock()
+		m := pattern.FindStringSubmatch(r.log.text.String())
+		grown := r.log.grown
+		r.log.mu.Unlock()
+		if m != nil {
+			return m
+		}
+		select {
+		case <-grown:
+		case <-r.exited:
+			ts.Fatalf("serve: %v\n%s", r.err, r.log)
+		case <-late:
+			ts.Fatalf("serve: no %s after a minute\n%s", pattern, r.log)
+		}
+	}
 }
 
 func (l *log) String() string {
@@ -112,10 +142,9 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	errs, err := os.Create(ts.MkAbs(name + ".err"))
 	ts.Check(err)
-	ready := make(chan string, 1)
 	r := &running{
 		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0"}, args[1:]...)...),
-		log: &log{file: errs, ready: ready}, exited: make(chan struct{}),
+		log: &log{file: errs, grown: make(chan struct{})}, exited: make(chan struct{}),
 	}
 	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr, r.cmd.Env = ts.MkAbs("."), out, r.log, environ(ts)
 	ts.Check(r.cmd.Start())
@@ -130,15 +159,9 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 		r.cmd.Process.Kill()
 		<-r.exited
 	})
-	select {
-	case addr := <-ready:
-		ts.Setenv("ADDR", addr)
-		ts.Setenv("URL", "http://"+addr)
-	case <-r.exited:
-		ts.Fatalf("serve: %v\n%s", r.err, r.log)
-	case <-time.After(time.Minute):
-		ts.Fatalf("serve: not ready after a minute\n%s", r.log)
-	}
+	addr := r.await(ts, readyLine)[1]
+	ts.Setenv("ADDR", addr)
+	ts.Setenv("URL", "http://"+addr)
 }
 
 // environ is what a script set of the variables that serve reads.
@@ -154,25 +177,30 @@ func environ(ts *testscript.TestScript) []string {
 
 func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
-	sig := syscall.SIGTERM
-	if len(args) == 2 {
-		sig = signals[args[1]]
+	if len(args) == 1 {
+		args = append(args, "TERM")
 	}
-	if neg || len(args) < 1 || len(args) > 2 || sig == 0 {
-		ts.Fatalf("usage: signal NAME [TERM|INT|KILL]")
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: signal NAME [SIGNAL [SIGNAL]]")
 	}
 	r := ts.Value(servers{}).(map[string]*running)[args[0]]
 	if r == nil {
 		ts.Fatalf("there is no server %s", args[0])
 	}
-	ts.Check(r.cmd.Process.Signal(sig))
+	want := map[string]int{"TERM": exitDone, "INT": exitDone, "KILL": -1}[args[1]]
+	ts.Check(r.cmd.Process.Signal(signals[args[1]]))
+	if len(args) == 3 {
+		r.await(ts, stoppingLine)
+		ts.Check(r.cmd.Process.Signal(signals[args[2]]))
+		want = exitFailed
+	}
 	select {
 	case <-r.exited:
 	case <-time.After(time.Minute):
 		ts.Fatalf("%s still runs a minute after the signal\n%s", args[0], r.log)
 	}
-	if r.err != nil && sig != syscall.SIGKILL {
-		ts.Fatalf("%s: %v\n%s", args[0], r.err, r.log)
+	if got := r.cmd.ProcessState.ExitCode(); got != want {
+		ts.Fatalf("%s: exit code %d, want %d\n%s", args[0], got, want, r.log)
 	}
 }
 
@@ -224,5 +252,53 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if got := fmt.Sprintf("%04o", st.Mode().Perm()); got != args[0] {
 		ts.Fatalf("the mode of %s is %s, not %s", args[1], got, args[0])
+	}
+}
+
+// opened is the key of a script's answers that are still open.
+type opened struct{}
+
+func subscribe(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: subscribe PATH KEY")
+	}
+	r, err := http.NewRequest("GET", ts.Getenv("URL")+args[0], nil)
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+args[1])
+	r.Header.Set("Accept", "text/event-stream")
+	tr := &http.Transport{DisableKeepAlives: true}
+	resp, err := tr.RoundTrip(r)
+	ts.Check(err)
+	ts.Defer(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		ts.Fatalf("status %s", resp.Status)
+	}
+	*ts.Value(opened{}).(*[]io.Reader) = append(*ts.Value(opened{}).(*[]io.Reader), resp.Body)
+}
+
+func ended(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: ended")
+	}
+	for _, body := range *ts.Value(opened{}).(*[]io.Reader) {
+		text, err := io.ReadAll(body)
+		ts.Check(err)
+		ts.Stdout().Write(text)
+	}
+}
+
+func stall(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: stall PATH KEY")
+	}
+	c, err := net.Dial("tcp", ts.Getenv("ADDR"))
+	ts.Check(err)
+	ts.Defer(func() { c.Close() })
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: 100\r\nExpect: 100-continue\r\n\r\n", args[0], args[1])
+	line, err := bufio.NewReader(c).ReadString('\n') // comes when the handler begins to read
+	ts.Check(err)
+	if !strings.Contains(line, " 100 ") {
+		ts.Fatalf("got %s", line)
 	}
 }

@@ -62,7 +62,7 @@ type KeySpec struct {
 // the specification does not make sense.
 func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) {
 	if s.Kind != Live && s.Kind != Test {
-		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "the kind of a key is %s or %s, not %q", Live, Test, redacted(string(s.Kind)))
+		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "the kind of a key is %s or %s, not %q", Live, Test, Redacted(string(s.Kind)))
 	}
 	secret := newSecret(s.Kind)
 	key, err := a.makeKey(ctx, s, secret.Reveal())
@@ -143,7 +143,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	}
 	for _, p := range s.Permissions {
 		if !slices.Contains(allPermissions, p) {
-			return weir.Errorf(weir.InvalidRequest, "the permissions of a key are out of read, publish and manage, not %q", redacted(string(p)))
+			return weir.Errorf(weir.InvalidRequest, "the permissions of a key are out of read, publish and manage, not %q", Redacted(string(p)))
 		}
 	}
 	if len(s.Streams) > maxStreams {
@@ -151,7 +151,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	}
 	for _, id := range s.Streams {
 		if !weir.IsID(string(id)) {
-			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", redacted(string(id)))
+			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", Redacted(string(id)))
 		}
 	}
 	if s.Project == DemoProject {
@@ -165,7 +165,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 		_, ok = a.Project(s.Project)
 	}
 	if !ok {
-		return weir.Errorf(weir.InvalidRequest, "there is no project %q", redacted(string(s.Project)))
+		return weir.Errorf(weir.InvalidRequest, "there is no project %q", Redacted(string(s.Project)))
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 		e = a.find(id)
 	}
 	if e == nil {
-		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", redacted(id))
+		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", Redacted(id))
 	}
 	now := weir.TimeOf(a.now())
 	err := a.update(ctx, e, func(k *Key) bool {

@@ -112,7 +112,7 @@ func checkName(what, name string, least int) error {
 	if n := utf8.RuneCountInString(name); n < least || n > weir.MaxName {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, least, weir.MaxName, n)
 	}
-	if redacted(name) != name {
+	if Redacted(name) != name {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must not hold a key", what)
 	}
 	for _, r := range name {

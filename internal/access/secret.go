@@ -70,8 +70,8 @@ func IsKey(s string) bool {
 // masked is the form of a key that lists show (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
 
-// redacted is s with every key in it masked: what somebody typed in the wrong place is not repeated to logs and screens.
-func redacted(s string) string {
+// Redacted is s with every key in it masked: what somebody typed in the wrong place is not repeated to logs and screens.
+func Redacted(s string) string {
 	for i := 0; i+keyLength <= len(s); i++ {
 		if _, ok := kindOf(s[i : i+keyLength]); ok {
 			s = s[:i] + masked(s[i:i+keyLength]) + s[i+keyLength:]

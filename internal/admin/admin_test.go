@@ -96,6 +96,8 @@ func TestRefusals(t *testing.T) {
 		{"no kind", "POST", "/keys", `{"project":"shop"}`, 400, weir.InvalidRequest, "live or test"},
 		{"no such permission", "POST", "/keys", `{"project":"shop","kind":"live","permissions":["write"]}`, 400, weir.InvalidRequest, `"write"`},
 		{"keys of no project", "GET", "/keys?project=none", "", 400, weir.InvalidRequest, `no project "none"`},
+		{"a key for a project", "POST", "/keys", `{"project":"` + key + `","kind":"live"}`, 400, weir.InvalidRequest, `"svc_live_001...eeff"`},
+		{"keys of a key", "GET", "/keys?project=" + key, "", 400, weir.InvalidRequest, `"svc_live_001...eeff"`},
 		{"no such key", "POST", "/keys/none/revoke", "", 404, weir.NotFound, `"none"`},
 		{"a key for its id", "POST", "/keys/" + key + "/revoke", "", 404, weir.NotFound, `"svc_live_001...eeff"`},
 		{"the demo key", "POST", "/keys/demo/revoke", "", 400, weir.InvalidRequest, "built in"},

@@ -63,7 +63,7 @@ func (h *Handler) revoke(r *http.Request) (any, error) {
 func (h *Handler) project(name string) (weir.Project, error) {
 	p, ok := h.access.ProjectNamed(name)
 	if !ok {
-		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "there is no project %q", name)
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "there is no project %q", access.Redacted(name))
 	}
 	return p, nil
 }
