@@ -18,6 +18,7 @@ var cycles = flag.Int("contract.cycles", 20, "how often the crash tests kill the
 // cursors do not go down, idempotency keys are remembered, deleted streams stay deleted, and nobody had been shown
 // anything that is not there afterwards (D5, D4, D25, D31).
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	r, _ := seeded(t)
 	data := t.TempDir()
 	c := &crash{t: t, r: r, ledger: newLedger()}

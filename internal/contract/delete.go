@@ -50,6 +50,7 @@ var deleteCases = []Case{
 		go func() {
 			resp, err := t.try(context.Background(), http.MethodPost, nextPath(s.ID), func(q *request) {
 				q.header.Set("Content-Type", "application/json")
+				q.header.Set("Expect", "100-continue")
 				q.body, q.length = r, -1
 			})
 			if err != nil {
@@ -60,7 +61,7 @@ var deleteCases = []Case{
 			resp.Body.Close()
 			status <- resp.StatusCode
 		}()
-		w.Write(bytes.Repeat([]byte(" "), 4096)) // the request is on its way when the server has taken some
+		w.Write(bytes.Repeat([]byte(" "), 4096)) // is taken when the server asked for it: the request is on its way
 		t.delete("/v1/streams/" + s.ID).want(204)
 		w.Write([]byte(`{"events":[1]}`))
 		w.Close()

@@ -19,6 +19,7 @@ func TestPowerCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not with -short")
 	}
+	t.Parallel()
 	r, _ := seeded(t)
 	d := newBlockDevice(t)
 	c := &crash{t: t, r: r, ledger: newLedger()}

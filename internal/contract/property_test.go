@@ -18,6 +18,7 @@ var seed = flag.Uint64("contract.seed", 0, "seed of random choices; 0: another o
 // Publishers keep 200 batches in flight in random order, send some twice, give up waiting and try again; subscribers leave
 // and come back at any moment. Every subscriber sees exactly the stored batches, once, in order (D3, D4, D25).
 func TestProperty(t *testing.T) {
+	t.Parallel()
 	for name, client := range map[string]func() *http.Client{"HTTP1": HTTP1, "H2C": H2C} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := seeded(t)

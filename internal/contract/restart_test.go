@@ -102,6 +102,7 @@ func TestShutdown(t *testing.T) {
 	go func() {
 		resp, err := c.try(t.Context(), "POST", nextPath(stream), func(r *request) {
 			r.header.Set("Content-Type", "application/json")
+			r.header.Set("Expect", "100-continue") // so that it is in flight when the first of the body is taken
 			r.body, r.length = body, -1
 		})
 		if err != nil {

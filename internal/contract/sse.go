@@ -2,6 +2,7 @@ package contract
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -117,29 +118,37 @@ var errNotUTF8 = errors.New("the stream is not UTF-8")
 func (d *Decoder) line() (string, error) {
 	var b []byte
 	for {
-		c, err := d.r.ReadByte()
-		if err != nil {
+		if _, err := d.r.Peek(1); err != nil {
 			return string(b), err
 		}
-		skip := d.skipLF
-		d.skipLF = false
-		if c == '\n' && skip {
+		chunk, _ := d.r.Peek(d.r.Buffered())
+		if d.skipLF {
+			d.skipLF = false
+			if chunk[0] == '\n' {
+				d.r.Discard(1)
+				continue
+			}
+		}
+		end := bytes.IndexAny(chunk, "\r\n")
+		if end < 0 {
+			b = append(b, chunk...)
+			d.r.Discard(len(chunk))
+			if len(b) > maxLine {
+				return "", errors.New("a line does not end")
+			}
 			continue
 		}
-		if c == '\n' || c == '\r' {
-			d.skipLF = c == '\r'
-			break
-		}
-		if b = append(b, c); len(b) > maxLine {
-			return "", errors.New("a line does not end")
-		}
+		b = append(b, chunk[:end]...)
+		d.skipLF = chunk[end] == '\r'
+		d.r.Discard(end + 1)
+		break
 	}
 	if !utf8.Valid(b) {
 		return "", errNotUTF8
 	}
 	if d.first {
 		d.first = false
-		b = []byte(strings.TrimPrefix(string(b), "\ufeff"))
+		b = bytes.TrimPrefix(b, []byte("\ufeff"))
 	}
 	return string(b), nil
 }
