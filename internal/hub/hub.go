@@ -58,8 +58,7 @@ type Hub struct {
 	sweeper sweeper
 
 	tail      atomic.Int64 // bytes of all tails
-	stopping  chan struct{}
-	stopOnce  sync.Once
+	stopping  atomic.Bool
 	closing   chan struct{}
 	closeOnce sync.Once
 	work      sync.WaitGroup
@@ -68,7 +67,7 @@ type Hub struct {
 // Open starts a hub on an engine.
 func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
-	h := &Hub{engine: e, opts: o, stopping: make(chan struct{}), closing: make(chan struct{})}
+	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
 	h.catalog.init()
 	if err := h.load(ctx); err != nil {
 		return nil, err
@@ -78,8 +77,23 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// StopSubscriptions ends every subscription with ErrStopping and refuses new ones; everything else goes on.
-func (h *Hub) StopSubscriptions() { h.stopOnce.Do(func() { close(h.stopping) }) }
+// StopSubscriptions ends every subscription with ErrStopping, also those that begin after it; everything else goes on.
+// Whoever waits is woken and sees the mark, so that no subscription has to wait for one thing more.
+func (h *Hub) StopSubscriptions() {
+	h.stopping.Store(true)
+	for _, s := range h.catalog.open() {
+		s.mu.Lock()
+		f := s.feed
+		s.mu.Unlock()
+		if f != nil {
+			f.mu.Lock()
+			f.wake()
+			f.mu.Unlock()
+		}
+	}
+}
+
+func (h *Hub) isStopping() bool { return h.stopping.Load() }
 
 // Close ends every subscription with ErrStopping, waits for what is in flight, and leaves the engine to its owner.
 func (h *Hub) Close() error {

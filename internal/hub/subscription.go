@@ -96,6 +96,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			f.mu.Unlock()
 			return Event{}, ErrDeleted
 		}
+		if f.hub.isStopping() {
+			f.mu.Unlock()
+			return Event{}, ErrStopping
+		}
 		f.evict(f.hub.now())
 		step := f.state.Next(s.next)
 		if step.Kind == stream.Wait {
@@ -109,12 +113,6 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 				return Event{}, err
 			}
 			continue
-		}
-		select {
-		case <-f.hub.stopping:
-			f.mu.Unlock()
-			return Event{}, ErrStopping
-		default:
 		}
 		if step.Kind == stream.Gap {
 			s.next = step.Last + 1
@@ -151,8 +149,6 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 			}
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-s.f.hub.stopping:
-			return false, ErrStopping
 		}
 	}
 }
