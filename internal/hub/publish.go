@@ -33,6 +33,9 @@ var proposals = sync.Pool{New: func() any { return new(proposal) }}
 // Decide answers what needs no body (D19): an acknowledgement of a duplicate, or a refusal (InvalidSequence,
 // SequenceTooFarAhead, StreamNotFound). A nil acknowledgement and no error: send the body.
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
+	if !p.Chosen && p.Key == "" {
+		return nil, nil // there is always a next sequence
+	}
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
