@@ -115,10 +115,12 @@ type quickConn struct {
 // quickBuffer is what a head must fit into.
 const quickBuffer = 4 << 10
 
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, quickBuffer) }}
+
 func (q *quick) add(conn net.Conn) {
-	c := &quickConn{Conn: conn, remote: conn.RemoteAddr().String()}
-	c.in = bufio.NewReaderSize(c, quickBuffer)
-	c.answer = answer{c: c, header: make(http.Header)}
+	c := &quickConn{Conn: conn}
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
 	q.mu.Lock()
 	q.conns[c] = struct{}{}
 	q.mu.Unlock()
@@ -189,6 +191,8 @@ func (q *quick) forget(c *quickConn) {
 	q.mu.Lock()
 	delete(q.conns, c)
 	q.mu.Unlock()
+	c.in.Reset(nil)
+	readers.Put(c.in)
 }
 
 // handOver gives a connection to net/http, with what was read of it.
@@ -241,6 +245,10 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 			again = false
 		}
 	}()
+	if c.remote == "" {
+		c.remote = c.RemoteAddr().String()
+		c.answer = answer{c: c, header: make(http.Header)}
+	}
 	body := &quickBody{c: c, left: r.ContentLength}
 	r.Body, r.RemoteAddr = body, c.remote
 	a := &c.answer

@@ -68,7 +68,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10*time.Second))
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	go func() { // the server may answer before it has read all
 		io.WriteString(c, raw)
 		c.(*net.TCPConn).CloseWrite()
