@@ -61,12 +61,13 @@ func (g *group) stop() {
 // flight is a batch with its sequence, until it is acknowledged.
 type flight struct {
 	seq     weir.Seq
+	claim   string // instead of the sequence: an idempotency key
 	payload Payload
 	events  int
 	state   state
 	tries   int
-	epoch   int // when it was sent last
-	ack     weir.Ack
+	epoch   int      // when it was sent last
+	ack     weir.Ack // of whoever sends it, until it is stored
 }
 
 type state uint8
@@ -119,7 +120,7 @@ func compact(event json.RawMessage) []byte {
 
 // room tells whether another batch of so many bytes may be on the way.
 func (p *Publisher) room(n int) bool {
-	return len(p.window) < p.o.InFlight && (len(p.window) == 0 || p.bytes+n <= p.o.Buffer)
+	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }
 
 // cutDue makes a batch of the group when it is due and there is room for it.
@@ -129,6 +130,7 @@ func (p *Publisher) cutDue() {
 	}
 	p.group.stop()
 	f := p.group.flight(p.next, p.mode)
+	f.claim = p.claim
 	if len(p.window) == 0 {
 		p.progress = time.Now()
 	}

@@ -23,8 +23,12 @@ func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, 
 	if !validKey(key) {
 		return ack, weir.Errorf(weir.InvalidRequest, "an idempotency key is 1 to %d visible ASCII characters", weir.MaxIdempotencyKey)
 	}
-	_, err = c.do(ctx, &request{method: "POST", path: streamPath(id) + "/publish", contentType: p.contentType, body: p.body, key: key}, &ack)
+	_, err = c.do(ctx, publishNext(id, key, p), &ack)
 	return ack, err
+}
+
+func publishNext(id weir.StreamID, key string, p Payload) *request {
+	return &request{method: "POST", path: streamPath(id) + "/publish", contentType: p.contentType, body: p.body, key: key}
 }
 
 // PublishAt stores a batch under a sequence that the caller chose, which can be repeated without risk. When the sequence

@@ -90,7 +90,6 @@ func (e *PublishError) Unwrap() error { return e.Err }
 type Publisher struct {
 	c         *Client
 	id        weir.StreamID
-	mode      weir.Mode
 	o         PublisherOptions
 	transport http.RoundTripper // of its own, unless the caller brought one
 	ctx       context.Context   // ends with Close
@@ -99,6 +98,8 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	changed  sync.Cond
+	mode     weir.Mode // empty: not known yet
+	claim    string    // the idempotency key of the first batch, whose sequence the service chooses; empty: it is known
 	group    group     // events of the next batch
 	window   []*flight // batches that are not acknowledged, in order of sequences, without holes
 	unsent   int       // place in the window of the first batch that has to be sent
@@ -124,17 +125,20 @@ type resend struct {
 	ahead    int       // acknowledged batches above one that is not: there is a gap
 }
 
-// Publisher opens a publisher, which must be closed. It asks for the stream first, for which the key needs the permission to
-// read; the context is for that alone.
+// Publisher opens a publisher, which must be closed. It asks for the stream first; the context is for that alone. With a key
+// that may publish and not read, the service chooses the sequence of the first batch, and the others follow it.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
 	s, err := c.Stream(ctx, id)
-	if err != nil {
+	blind := CodeOf(err) == weir.ProjectForbidden
+	if err != nil && !blind {
 		return nil, err
 	}
 	o.fill()
 	p := &Publisher{c: c, id: id, mode: s.Mode, o: o, transport: c.o.Transport, next: s.Cursor + 1}
 	if o.StartAt != nil {
 		p.next = *o.StartAt
+	} else if blind {
+		p.claim = weir.Base62(22)
 	}
 	p.first = p.next
 	p.changed.L = &p.mu
@@ -178,30 +182,32 @@ func (p *Publisher) Add(ctx context.Context, event any) error {
 
 // AddEvent is [Publisher.Add] for an event that [Event] made already.
 func (p *Publisher) AddEvent(ctx context.Context, event json.RawMessage) error {
-	if p.mode == weir.Raw {
-		return errors.New("the stream is raw: it takes bytes, not events")
-	}
 	if n := len(bodyStart) + len(event) + len(bodyEnd); n > weir.MaxBody {
 		return tooLarge(n)
 	}
-	return p.take(ctx, func() bool { return p.group.add(event, &p.o) })
+	return p.take(ctx, weir.JSON, func() bool { return p.group.add(event, &p.o) })
 }
 
 // AddBytes adds a batch to a raw stream. It takes a copy.
 func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
-	if p.mode != weir.Raw {
-		return errors.New("the stream is json: it takes events, not bytes")
-	}
 	if len(b) > weir.MaxBody {
 		return tooLarge(len(b))
 	}
-	return p.take(ctx, func() bool { return p.group.set(b) })
+	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
 // take calls add, which tells whether there was room, until there was.
-func (p *Publisher) take(ctx context.Context, add func() bool) error {
+func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mode == "" {
+		p.mode = mode
+	}
+	if p.mode != mode {
+		return weir.Errorf(weir.UnsupportedMediaType, "the stream is %s: it takes %s", p.mode, map[weir.Mode]string{
+			weir.JSON: "events", weir.Raw: "bytes",
+		}[p.mode])
+	}
 	err := p.wait(ctx, func() bool {
 		if p.err != nil || p.closed || add() {
 			return true

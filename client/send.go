@@ -74,36 +74,48 @@ func (p *Publisher) toSend() *flight {
 	return f
 }
 
-// attempt sends a batch once.
+// attempt sends a batch once. One that is known to be stored is not sent again: what is left is to look whose it is.
 func (p *Publisher) attempt(f *flight, written func()) {
 	defer written()
-	r := publishAt(p.id, f.seq, f.payload)
-	r.sent = written
 	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { written() }}
-	var ack weir.Ack
-	err := p.c.once(httptrace.WithClientTrace(p.ctx, trace), p.transport, r, &ack)
-	switch {
-	case err == nil && ack.Duplicate:
-		err = p.mine(f, ack)
-	case f.tries > 1 && CodeOf(err) == weir.InvalidSequence && p.passed(f):
-		ack, err = weir.Ack{StreamID: p.id, Seq: f.seq, Accepted: uint32(f.events), Cursor: f.seq, Duplicate: true}, nil
+	ctx := httptrace.WithClientTrace(p.ctx, trace)
+	var err error
+	if !f.ack.Duplicate {
+		f.ack, err = p.try(ctx, f, written)
+	}
+	if err == nil && f.ack.Duplicate && f.claim == "" {
+		err = p.mine(ctx, f)
 	}
 	if err == nil {
-		p.succeed(f, ack)
+		p.succeed(f)
 	} else {
 		p.fail(f, err)
 	}
 }
 
+// try publishes a batch once.
+func (p *Publisher) try(ctx context.Context, f *flight, written func()) (ack weir.Ack, err error) {
+	r := publishAt(p.id, f.seq, f.payload)
+	if f.claim != "" {
+		r = publishNext(p.id, f.claim, f.payload)
+	}
+	r.sent = written
+	err = p.c.once(ctx, p.transport, r, &ack)
+	if f.tries > 1 && CodeOf(err) == weir.InvalidSequence && p.passed(ctx, f) {
+		return weir.Ack{StreamID: p.id, Seq: f.seq, Accepted: uint32(f.events), Cursor: f.seq, Duplicate: true}, nil
+	}
+	return ack, err
+}
+
 // mine finds out whether what is stored under a sequence is what was sent under it: an answer that got lost is followed by
 // one that says duplicate, but so is what another writer stored. Where the batch cannot be read, for lack of permission or
 // because it was evicted, only the number of events is compared.
-func (p *Publisher) mine(f *flight, ack weir.Ack) error {
+func (p *Publisher) mine(ctx context.Context, f *flight) error {
 	if f.tries == 1 && p.o.StartAt == nil {
 		return fmt.Errorf("%w: sequence %d was taken before it was sent", ErrConflict, f.seq)
 	}
 	var got body
-	err := p.c.once(p.ctx, p.transport, batchRequest(p.id, f.seq), &got)
+	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), &got)
 	if err == nil {
 		batch, err := got.batch(f.seq)
 		if err == nil && !f.holds(batch) {
@@ -114,25 +126,29 @@ func (p *Publisher) mine(f *flight, ack weir.Ack) error {
 	switch code := CodeOf(err); {
 	case code != weir.ProjectForbidden && code != weir.StreamNotFound:
 		return err
-	case int(ack.Accepted) != f.events:
-		return fmt.Errorf("%w: sequence %d holds %d events, and %d were sent", ErrConflict, f.seq, ack.Accepted, f.events)
+	case int(f.ack.Accepted) != f.events:
+		return fmt.Errorf("%w: sequence %d holds %d events, and %d were sent", ErrConflict, f.seq, f.ack.Accepted, f.events)
 	}
 	return nil
 }
 
 // passed tells whether a batch that was sent before is refused because the retention of the stream has passed its sequence
 // since: nobody could read it any more, and that is no conflict.
-func (p *Publisher) passed(f *flight) bool {
-	err := p.c.once(p.ctx, p.transport, batchRequest(p.id, f.seq), nil)
+func (p *Publisher) passed(ctx context.Context, f *flight) bool {
+	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), nil)
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == weir.StreamNotFound && strings.Contains(e.Message, "evicted") // only the message tells (D12)
 }
 
 // succeed notes an acknowledgement, and reports those that are next in order.
-func (p *Publisher) succeed(f *flight, ack weir.Ack) {
+func (p *Publisher) succeed(f *flight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.state, f.ack = stored, ack
+	f.state = stored
+	if f.claim != "" {
+		f.seq = f.ack.Seq
+		p.first, p.next, p.claim = f.seq, f.seq+1, ""
+	}
 	p.sending--
 	p.failures, p.until, p.progress = 0, time.Time{}, time.Now()
 	p.ahead++
