@@ -111,7 +111,7 @@ type Publisher struct {
 	sending  int       // batches that are on the way
 	first    weir.Seq  // where it began
 	closed   bool
-	err      error // why it failed
+	err      *PublishError // why it failed
 
 	resend
 }
@@ -286,6 +286,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	err := p.flush(ctx)
 	if p.err != nil { // what is on the way is no longer sent again, but its answers still count
 		_ = p.wait(ctx, func() bool { return p.sending == 0 })
+		err = p.err
 	}
 	p.group.stop()
 	p.changed.Broadcast()

@@ -184,12 +184,11 @@ func (p *Publisher) fail(f *flight, err error) {
 	f.state = queued
 	p.unsent = min(p.unsent, int(f.seq-p.window[0].seq))
 	p.changed.Broadcast()
-	if p.ctx.Err() != nil || p.err != nil {
-		p.mu.Unlock()
-		return
-	}
-	if !transient(err) || errors.Is(err, ErrConflict) {
+	final := !transient(err) || errors.Is(err, ErrConflict)
+	if p.ctx.Err() == nil && final {
 		p.end(f, explain(err))
+	}
+	if p.ctx.Err() != nil || p.err != nil {
 		p.mu.Unlock()
 		return
 	}
@@ -212,9 +211,11 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
-// end makes the publisher fail.
+// end makes the publisher fail. Of several batches that fail the first in order is the one to know of.
 func (p *Publisher) end(f *flight, err error) {
-	p.err = &PublishError{Stream: p.id, Seq: f.seq, Err: err}
+	if p.err == nil || f.seq < p.err.Seq {
+		p.err = &PublishError{Stream: p.id, Seq: f.seq, Err: err}
+	}
 	p.changed.Broadcast()
 }
 

@@ -108,9 +108,12 @@ func (d *decoder) readLine() ([]byte, error) {
 				continue
 			}
 		}
-		end := bytes.IndexAny(chunk, "\r\n")
+		end := bytes.IndexByte(chunk, '\n')
 		if end < 0 {
 			end = len(chunk)
+		}
+		if cr := bytes.IndexByte(chunk[:end], '\r'); cr >= 0 {
+			end = cr
 		}
 		if len(d.line)+end > maxEvent+keep {
 			return nil, errLongEvent

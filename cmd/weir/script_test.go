@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 //	stall PATH KEY                   begin a request whose body never comes
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
+//	fill FILE BYTES                  make a file of so many dots
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
@@ -50,7 +51,7 @@ func TestTranscripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
-			"subscribe": subscribe, "ended": ended, "stall": stall,
+			"subscribe": subscribe, "ended": ended, "stall": stall, "fill": fill,
 		},
 	})
 }
@@ -253,6 +254,15 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	if got := fmt.Sprintf("%04o", st.Mode().Perm()); got != args[0] {
 		ts.Fatalf("the mode of %s is %s, not %s", args[1], got, args[0])
 	}
+}
+
+func fill(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fill FILE BYTES")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte{'.'}, n), 0o644))
 }
 
 // opened is the key of a script's answers that are still open.

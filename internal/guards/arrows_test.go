@@ -20,6 +20,7 @@ const arrows = `
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
 	server, disk, weir, guards      → nothing
+	client/http3                    → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
@@ -31,7 +32,7 @@ var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "co
 
 // testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and the
 // client's against a service.
-var testArrows = map[string][]string{"hub": {"engine/journal"}, "client": {"api", "hub", "access"}}
+var testArrows = map[string][]string{"hub": {"engine/journal"}, "client": {"api", "hub", "access"}, "client/http3": {"client", "weir"}}
 
 type table map[string][]string
 
