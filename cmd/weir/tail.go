@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -12,6 +13,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -147,7 +150,7 @@ func (t *tailing) print(b client.Batch) error {
 	default:
 		for _, e := range b.Events {
 			t.lead(b)
-			t.out.Write(e)
+			t.out.Write(t.tame(e))
 			t.out.WriteByte('\n')
 		}
 	}
@@ -159,6 +162,22 @@ func (t *tailing) lead(b client.Batch) {
 	if t.screen.live {
 		io.WriteString(t.out, t.screen.paint(yellow, fmt.Sprintf("%6d", b.Seq))+"  "+t.screen.paint(dim, b.Time.Std().Local().Format("15:04:05.000"))+"  ")
 	}
+}
+
+// tame spells the control characters that JSON allows inside of strings, and that a terminal would obey, as escapes.
+func (t *tailing) tame(event []byte) []byte {
+	if !t.screen.live || bytes.IndexFunc(event, unicode.IsControl) < 0 {
+		return event
+	}
+	var b []byte
+	for _, r := range string(event) {
+		if unicode.IsControl(r) {
+			b = fmt.Appendf(b, `\u%04x`, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
 }
 
 // printJSON writes a batch as subscribers get it.
