@@ -193,6 +193,7 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 // readLog reads older batches, a run of them into one piece.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
+	s.giveBack()
 	s.older = runs.Get().(*[]byte)
 	frames := (*s.older)[:0]
 	next := step.Last + 1
@@ -200,13 +201,13 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		if e.Seq > step.Last {
 			return false
 		}
-		if len(frames) >= run {
-			next = e.Seq
-			return false
-		}
 		if e.Kind == engine.Batch {
 			b := batch(e)
 			frames = f.hub.opts.Frame(frames, f.s.Mode, &b)
+		}
+		if len(frames) >= run {
+			next = e.Seq + 1
+			return false
 		}
 		return true
 	})

@@ -105,11 +105,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if s.http == nil {
 		return nil
 	}
+	s.quick.stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		s.http.Close()
 	}
-	err = errors.Join(err, s.quick.shutdown(ctx))
+	err = errors.Join(err, s.quick.wait(ctx))
 	s.listener.Close() // http.Server closes only what it serves
 	s.work.Wait()
 	return err
