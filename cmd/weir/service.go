@@ -41,6 +41,8 @@ type service struct {
 	first     *firstStart // what to print, once
 	stopping  chan struct{}
 	work      sync.WaitGroup
+
+	reloads []reload // what SIGHUP has re-read beside the settings
 }
 
 // start opens the data directory and serves. On an error everything that was opened is closed again.
