@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/meter"
 	"weir/internal/stream"
 )
 
@@ -35,6 +37,11 @@ type Subscription struct {
 	since  time.Time // the last time that there was something to send
 	recent []*frame  // room for the next run, kept while it is small
 	frames [][]byte
+
+	before, after *Subscription // in the audience
+	stand         atomic.Uint64 // next, for others to see
+	shard         uint32        // where it counts
+	handed        handed        // what it was given last
 }
 
 // keptRun is how much room a subscription keeps while it waits.
@@ -70,7 +77,10 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	defer f.mu.Unlock()
 	f.evict(s.hub.now())
 	f.tail.join(f)
-	return &Subscription{f: f, next: f.state.Resolve(from)}, nil
+	sub := &Subscription{f: f, next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
+	sub.stand.Store(uint64(sub.next))
+	f.audience.join(sub)
+	return sub, nil
 }
 
 // Close ends the subscription.
@@ -78,6 +88,7 @@ func (s *Subscription) Close() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+	s.f.audience.leave(s)
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
 	s.f.mu.Unlock()
@@ -90,6 +101,7 @@ func (s *Subscription) Close() {
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
 	f := s.f
 	s.since = time.Now()
+	s.settle()
 	for {
 		f.mu.Lock()
 		if f.dropped {
@@ -173,7 +185,12 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 	}
 	f.mu.Unlock()
 	for _, r := range recent {
-		frames = append(frames, r.encoded(f.hub, f.s.Mode))
+		b := r.encoded(f.hub, f.s.Mode)
+		frames = append(frames, b)
+		s.handed.bytes += len(b)
+	}
+	if s.handed.batches = len(recent); len(recent) > 0 {
+		s.handed.at = recent[0].at
 	}
 	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
 		s.recent, s.frames = recent, frames
@@ -215,6 +232,6 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if f.state.Low() > s.next {
 		return nil, nil // something was evicted while we read: what, is told next
 	}
-	s.next = next
+	s.next, s.handed = next, handed{batches: len(frames), bytes: size}
 	return frames, nil
 }
