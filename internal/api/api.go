@@ -16,6 +16,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/hub"
+	"weir/internal/meter"
 )
 
 // Options are what the interface needs.
@@ -47,6 +48,7 @@ type Handler struct {
 	version     []byte
 	subscribers atomic.Int64
 	ends        ends
+	counts      counters
 }
 
 // New makes the handler. It takes no resources that would have to be given back.
@@ -78,7 +80,7 @@ func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
-	*c = call{h: h, w: w, r: r, id: newRequestID()}
+	*c = call{h: h, w: w, r: r, id: newRequestID(), began: meter.Now()}
 	defer c.finish()
 	if err := c.serve(); err != nil {
 		c.refuse(err)
@@ -134,6 +136,7 @@ func (c *call) identify() error {
 		c.window = c.h.Access.Take(c.grant, noClient)
 	}
 	if !c.window.Allowed {
+		c.h.counts.limited[windowOf(c.grant)].Add(1)
 		return errRateLimited
 	}
 	return refusal
@@ -190,12 +193,15 @@ func (c *call) finish() {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)
 		}
+		c.h.counts.panics.Add(1)
 		c.h.Logger.Error("panic", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
 		if c.sent {
+			c.count()
 			panic(http.ErrAbortHandler)
 		}
 		c.refuse(errPanic)
 	}
+	c.count()
 	*c = call{}
 	calls.Put(c)
 }

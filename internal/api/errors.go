@@ -149,6 +149,9 @@ func (c *call) refuse(err error) {
 	if f == nil { // a code without a row; a test keeps this from happening
 		f, e = faultOf[weir.InternalError], errInternal
 	}
+	if f.status == http.StatusServiceUnavailable {
+		c.complain(f.status, string(f.code))
+	}
 	h := c.w.Header()
 	if f.retryAfter != "" {
 		h["Retry-After"] = []string{f.retryAfter}
