@@ -28,17 +28,21 @@ func (svc *service) followHangups(hangups <-chan os.Signal) {
 		case <-svc.stopping:
 			return
 		}
+		failed := false
 		for _, r := range svc.reloads {
 			if err := r.read(); err != nil {
+				failed = true
 				svc.logger.Error("not re-read, what was there stays", "what", r.what, "error", err)
 			}
 		}
 		next, err := svc.reread(&running)
 		if err != nil {
+			failed = true
 			svc.logger.Error("the configuration was not re-read, the old one stays", "error", err)
-			continue
+		} else {
+			running = next
 		}
-		running = next
+		svc.observer.failed.Store(failed)
 	}
 }
 

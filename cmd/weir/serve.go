@@ -58,7 +58,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 	}
 	svc.work.Go(func() { svc.followHangups(hangups) })
 	svc.welcome(out)
-	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url())
+	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url(), "metrics", svc.observer.address())
 	select {
 	case sig := <-signals:
 		logger.Info("stopping", "signal", sig.String())
