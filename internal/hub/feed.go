@@ -12,6 +12,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/meter"
 	"weir/internal/stream"
 )
 
@@ -44,7 +45,7 @@ type feed struct {
 type admitted struct {
 	header stream.Header
 	batch  weir.Batch // of a batch while somebody subscribes; for the tail
-	at     time.Time  // when it was admitted; with the batch
+	at     int64      // when it was admitted, by the meter; with the batch
 }
 
 // acquire returns the feed of a stream, which is opened if nobody uses it yet. Give it back with release.
@@ -258,7 +259,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	a := admitted{header: h}
 	if f.tail.wanted() {
 		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
-		a.at = at
+		a.at = meter.At(at)
 	}
 	f.pending = append(f.pending, a)
 	f.schedule()

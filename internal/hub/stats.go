@@ -3,7 +3,6 @@ package hub
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"weir"
 	"weir/internal/meter"
@@ -32,7 +31,7 @@ type delivered struct {
 type handed struct {
 	batches int
 	bytes   int
-	at      time.Time // when the oldest of them was admitted; zero for what was read from the log
+	at      int64 // when the oldest of them was admitted, by the meter; 0 for what was read from the log
 }
 
 // settle counts the run that was sent before: who asks for the next one has sent it. All frames of a run count with the
@@ -46,8 +45,8 @@ func (s *Subscription) settle() {
 	d := &s.f.hub.counts.delivered[s.shard]
 	d.batches.Add(uint64(run.batches))
 	d.bytes.Add(uint64(run.bytes))
-	if !run.at.IsZero() {
-		d.delays.Observe(&meter.Latencies, int64(s.since.Sub(run.at)), uint64(run.batches))
+	if run.at != 0 {
+		d.delays.Observe(&meter.Latencies, meter.At(s.since)-run.at, uint64(run.batches))
 	}
 	*run = handed{}
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sort"
 	"sync"
-	"time"
 
 	"weir"
 )
@@ -22,7 +21,7 @@ type tail struct {
 type frame struct {
 	seq   weir.Seq
 	size  int
-	at    time.Time // when it was admitted
+	at    int64 // when it was admitted, by the meter
 	once  sync.Once
 	batch weir.Batch
 	bytes []byte

@@ -74,3 +74,6 @@ var epoch = time.Now()
 // Now is the time since the process began, in nanoseconds. It asks the monotonic clock alone, for half the price of
 // time.Now.
 func Now() int64 { return int64(time.Since(epoch)) }
+
+// At is a moment that time.Now returned, as Now would have.
+func At(t time.Time) int64 { return int64(t.Sub(epoch)) }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestBounds(t *testing.T) {
@@ -38,8 +39,9 @@ func TestHistogram(t *testing.T) {
 
 func TestNow(t *testing.T) {
 	a := Now()
-	if b := Now(); a < 0 || b < a {
-		t.Errorf("%d, then %d", a, b)
+	b := At(time.Now())
+	if c := Now(); a < 0 || b < a || c < b {
+		t.Errorf("%d, then %d, then %d", a, b, c)
 	}
 }
 
