@@ -93,7 +93,7 @@ func read(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return weir.Errorf(weir.InvalidRequest, "the body: %v", err)
+		return weir.Errorf(weir.InvalidRequest, "the body: %s", access.Redacted(err.Error())) // it names what it does not know
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return weir.Errorf(weir.InvalidRequest, "the body: more than one JSON value")

@@ -142,7 +142,7 @@ func (c *call) refuse(err error) {
 	default:
 		e = errInternal
 		if !errors.Is(err, errPanic) {
-			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", c.r.Method, "route", c.route.kind.String(), "error", err)
+			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)], "route", c.route.kind.String(), "error", err)
 		}
 	}
 	f := faultOf[e.Code]
