@@ -17,15 +17,17 @@ var (
 	endFrame       = []byte("event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n")
 )
 
-// Frame encodes a batch as subscribers get it. It is what hub.Options.Frame wants.
-func Frame(mode weir.Mode, batch *weir.Batch) []byte {
+// Frame appends a batch as subscribers get it. It is what hub.Options.Frame wants.
+func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	const fixed = len("id: 9007199254740991\nevent: batch\ndata: ") + len(`{"seq":9007199254740991,"ts":"2026-11-15T00:00:00.000Z"`) +
 		len(`,"content_type":"","data":""`) + len("}\n\n")
 	size := fixed + len(batch.Payload)
 	if mode == weir.Raw {
 		size = fixed + len(batch.ContentType) + base64.StdEncoding.EncodedLen(len(batch.Payload))
 	}
-	b := make([]byte, 0, size)
+	if b == nil {
+		b = make([]byte, 0, size)
+	}
 	b = append(b, "id: "...)
 	b = appendSeq(b, batch.Seq)
 	b = append(b, "\nevent: batch\ndata: "...)

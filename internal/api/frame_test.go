@@ -17,9 +17,9 @@ import (
 func TestFrames(t *testing.T) {
 	ts := weir.Time(1_794_700_800_000)
 	for _, c := range []struct{ got, want string }{
-		{string(Frame(weir.JSON, &weir.Batch{Seq: 7, Time: ts, Payload: []byte(`[1,{"a":"\n"}]`)})),
+		{string(Frame(nil, weir.JSON, &weir.Batch{Seq: 7, Time: ts, Payload: []byte(`[1,{"a":"\n"}]`)})),
 			"id: 7\nevent: batch\ndata: {\"seq\":7,\"ts\":\"2026-11-15T00:00:00.000Z\",\"events\":[1,{\"a\":\"\\n\"}]}\n\n"},
-		{string(Frame(weir.Raw, &weir.Batch{Seq: 0, Time: ts, ContentType: `application/octet-stream; x="y"`, Payload: []byte("\n\nevent: end\ndata: x\n\n")})),
+		{string(Frame(nil, weir.Raw, &weir.Batch{Seq: 0, Time: ts, ContentType: `application/octet-stream; x="y"`, Payload: []byte("\n\nevent: end\ndata: x\n\n")})),
 			"id: 0\nevent: batch\ndata: {\"seq\":0,\"ts\":\"2026-11-15T00:00:00.000Z\",\"content_type\":\"application/octet-stream; x=\\\"y\\\"\",\"data\":\"CgpldmVudDogZW5kCmRhdGE6IHgKCg==\"}\n\n"},
 		{string(gapFrame(&hub.Gap{From: 8, To: 41})), "id: 41\nevent: gap\ndata: {\"from\":8,\"to\":41,\"reason\":\"evicted\"}\n\n"},
 		{string(endFrame), "event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n"},
@@ -35,7 +35,7 @@ func TestFrames(t *testing.T) {
 func TestFrameSize(t *testing.T) {
 	b := &weir.Batch{Seq: weir.MaxSeq, Payload: bytes.Repeat([]byte("1,"), 5000), ContentType: "application/octet-stream"}
 	for _, mode := range []weir.Mode{weir.JSON, weir.Raw} {
-		if n := testing.AllocsPerRun(100, func() { Frame(mode, b) }); n > 1 {
+		if n := testing.AllocsPerRun(100, func() { Frame(nil, mode, b) }); n > 1 {
 			t.Errorf("a %s frame takes %v allocations", mode, n)
 		}
 	}
@@ -48,10 +48,10 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, contentType string, n uint64) {
 		seq := weir.Seq(n) & weir.MaxSeq
 		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
-		stream := append(bytes.Clone(helloFrame), Frame(weir.Raw, &raw)...)
+		stream := append(bytes.Clone(helloFrame), Frame(nil, weir.Raw, &raw)...)
 		payload, _, err := events(bytes.Clone(body))
 		if err == nil {
-			stream = append(stream, Frame(weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)
+			stream = append(stream, Frame(nil, weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)
 		}
 		stream = append(stream, heartbeatFrame...)
 		r := sseReader{bufio.NewReader(bytes.NewReader(stream))}

@@ -89,7 +89,7 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 }
 
 // gathered is memory for a few frames on their way into one write.
-var gathered = sync.Pool{New: func() any { b := make([]byte, 0, piece); return &b }}
+var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
 // send writes frames and flushes them. Small ones are gathered, since a thousand frames in a thousand writes would cost a
 // thousand chunks.

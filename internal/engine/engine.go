@@ -59,10 +59,11 @@ type Log interface {
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
 	// Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit
-	// returns false or there are no more. It sees at least what was durable when it was called, reads in long runs,
-	// and holds no lock while visit runs. The payload belongs to the engine and is valid during the visit only.
-	// An entry that is trimmed while the scan goes on is left out.
-	Scan(ctx context.Context, from weir.Seq, visit func(*Entry) bool) error
+	// returns false or there are no more. It sees at least what was durable when it was called, reads in runs of about
+	// run bytes (how much the caller thinks it will take; 0: long ones), and holds no lock while visit runs. The payload
+	// belongs to the engine and is valid during the visit only. An entry that is trimmed while the scan goes on is left
+	// out.
+	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags and Size are set,
 	// and nothing else. It holds the log's lock: visit must be quick and must not call the log.

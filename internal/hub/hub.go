@@ -23,9 +23,9 @@ type Options struct {
 	Now               func() time.Time
 	Logger            *slog.Logger
 
-	// Frame encodes a batch as subscribers of such a stream get it. It is called once a batch for as long as the
+	// Frame appends a batch to b as subscribers of such a stream get it. It is called once a batch for as long as the
 	// batch is recent, and the result is shared.
-	Frame func(mode weir.Mode, b *weir.Batch) []byte
+	Frame func(b []byte, mode weir.Mode, batch *weir.Batch) []byte
 }
 
 func (o *Options) defaults() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,9 +22,11 @@ import (
 
 var ctx = context.Background()
 
-// testFrame is the sequence and the payload.
-func testFrame(_ weir.Mode, b *weir.Batch) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(b.Seq)), b.Payload...)
+// testFrame is the sequence, the length of the payload, and the payload.
+func testFrame(b []byte, _ weir.Mode, batch *weir.Batch) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(batch.Seq))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(batch.Payload)))
+	return append(b, batch.Payload...)
 }
 
 func open(t *testing.T, e engine.Engine, o Options) *Hub {
@@ -139,13 +142,14 @@ func (c *collector) take(e Event) error {
 		c.gaps = append(c.gaps, *e.Gap)
 		c.next = e.Gap.To + 1
 	}
-	for _, f := range e.Frames {
-		seq := weir.Seq(binary.BigEndian.Uint64(f))
+	for f := slices.Concat(e.Frames...); len(f) > 0; {
+		seq, n := weir.Seq(binary.BigEndian.Uint64(f)), binary.BigEndian.Uint32(f[8:])
 		if seq < c.next {
 			return fmt.Errorf("got %d after %d", seq, c.next)
 		}
-		c.got[seq] = string(f[8:])
+		c.got[seq] = string(f[12 : 12+n])
 		c.next = seq + 1
+		f = f[12+n:]
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ func TestStats(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		drain(t, head)
 		got = h.Stats()
-		if got.Delivered != 4 || got.DeliveredBytes != 4*(8+5) || got.SlowestLag != 1 || got.Backlog != 1 {
+		frame := len(testFrame(nil, weir.Raw, &weir.Batch{Payload: []byte("abcde")}))
+		if got.Delivered != 4 || got.DeliveredBytes != uint64(4*frame) || got.SlowestLag != 1 || got.Backlog != 1 {
 			t.Errorf("after four deliveries: %+v", got)
 		}
 		if got.Delays.Count() != 1 || got.Delays.Sum < int64(20*time.Millisecond) || got.TailBytes == 0 {

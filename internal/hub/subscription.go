@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,11 @@ var (
 // After is above sequence n, which may lie in the future.
 func After(n weir.Seq) From { return stream.After(n) }
 
-// run is about how many bytes of frames one Next returns.
-const run = 256 << 10
+// run is about how many bytes of frames one Next returns: all that a subscriber holds that does not go on.
+const run = 24 << 10
+
+// runs is memory for frames that were read from the log.
+var runs = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &b }}
 
 // Subscription is a cursor and a wake-up.
 type Subscription struct {
@@ -37,6 +41,7 @@ type Subscription struct {
 	since  time.Time // the last time that there was something to send
 	recent []*frame  // room for the next run, kept while it is small
 	frames [][]byte
+	older  *[]byte // the last run, if it came from the log
 
 	before, after *Subscription // in the audience
 	stand         atomic.Uint64 // next, for others to see
@@ -49,7 +54,7 @@ const keptRun = 4
 
 // Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
 type Event struct {
-	Frames [][]byte // encoded batches, in order, until the next Next; shared, nobody writes into them
+	Frames [][]byte // encoded batches, in order, one or more in a piece, until the next Next; shared, nobody writes into them
 	Gap    *Gap     // instead of frames: what was evicted before it could be sent
 }
 
@@ -88,6 +93,7 @@ func (s *Subscription) Close() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+	s.giveBack()
 	s.f.audience.leave(s)
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
@@ -96,11 +102,12 @@ func (s *Subscription) Close() {
 }
 
 // Next returns what comes next, waiting for it at most until the context ends (its error) or wait has passed (an empty
-// Event: time for a heartbeat). The frames of one call are about 256 KiB at most, unless one frame is larger.
+// Event: time for a heartbeat). The frames of one call are about 24 KiB at most, unless one frame is larger.
 // ErrDeleted, ErrStopping: it is over.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
 	f := s.f
 	s.since = time.Now()
+	s.giveBack()
 	s.settle()
 	for {
 		f.mu.Lock()
@@ -200,27 +207,32 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 	return frames, nil
 }
 
-// readLog reads older batches in a long run.
+// readLog reads older batches, a run of them into one piece.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
-	var frames [][]byte
-	size, next := 0, step.Last+1
-	err := f.log.Scan(ctx, s.next, func(e *engine.Entry) bool {
+	s.older = runs.Get().(*[]byte)
+	frames := (*s.older)[:0]
+	next, batches := step.Last+1, 0
+	err := f.log.Scan(ctx, s.next, run, func(e *engine.Entry) bool {
 		if e.Seq > step.Last {
 			return false
 		}
-		if size >= run {
+		if len(frames) >= run {
 			next = e.Seq
 			return false
 		}
 		if e.Kind == engine.Batch {
 			b := batch(e)
-			frame := f.hub.opts.Frame(f.s.Mode, &b)
-			frames = append(frames, frame)
-			size += len(frame)
+			frames = f.hub.opts.Frame(frames, f.s.Mode, &b)
+			batches++
 		}
 		return true
 	})
+	if cap(frames) == cap(*s.older) {
+		*s.older = frames
+	} else {
+		s.giveBack() // a large frame has memory of its own
+	}
 	if errors.Is(err, engine.ErrDropped) {
 		return nil, ErrDeleted
 	}
@@ -232,6 +244,17 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if f.state.Low() > s.next {
 		return nil, nil // something was evicted while we read: what, is told next
 	}
-	s.next, s.handed = next, handed{batches: len(frames), bytes: size}
-	return frames, nil
+	s.next, s.handed = next, handed{batches: batches, bytes: len(frames)}
+	if len(frames) == 0 {
+		return nil, nil
+	}
+	return append(s.frames[:0], frames), nil
+}
+
+// giveBack gives the memory of the last run to others.
+func (s *Subscription) giveBack() {
+	if s.older != nil {
+		runs.Put(s.older)
+		s.older = nil
+	}
 }

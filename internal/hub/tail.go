@@ -30,7 +30,7 @@ type frame struct {
 // encoded is the frame's bytes. The first who asks makes them, outside any lock of the feed.
 func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	r.once.Do(func() {
-		r.bytes = h.opts.Frame(mode, &r.batch)
+		r.bytes = h.opts.Frame(nil, mode, &r.batch)
 		r.batch = weir.Batch{}
 	})
 	return r.bytes

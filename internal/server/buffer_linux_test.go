@@ -22,7 +22,7 @@ func TestWriteBuffer(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			raw, err := (<-conns).(*net.TCPConn).SyscallConn()
+			raw, err := (<-conns).(*replayed).Conn.(*net.TCPConn).SyscallConn()
 			if err != nil {
 				t.Fatal(err)
 			}

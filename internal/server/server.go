@@ -32,6 +32,7 @@ const (
 // Server is a set of listeners with one handler behind them.
 type Server struct {
 	http     *http.Server
+	quick    *quick
 	listener net.Listener
 	failed   chan error
 	work     sync.WaitGroup
@@ -48,13 +49,14 @@ func Listen(o Options) (*Server, error) {
 		return nil, fmt.Errorf("listen on %s (--http): %w", o.HTTP, err)
 	}
 	s.listener = l
+	s.quick = newQuick(o.Handler, o.Logger)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
 		Handler: o.Handler, Protocols: &protocols, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
-		DisableGeneralOptionsHandler: true, ConnState: boundBuffer,
+		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: 20 * time.Second, PingTimeout: 15 * time.Second,
 			WriteByteTimeout: 30 * time.Second,
@@ -63,11 +65,15 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// boundBuffer keeps the kernel from holding megabytes for a client that reads nothing.
-func boundBuffer(c net.Conn, state http.ConnState) {
-	if tcp, ok := c.(*net.TCPConn); ok && state == http.StateNew {
+// bounded keeps the kernel from holding megabytes for a client that reads nothing.
+type bounded struct{ net.Listener }
+
+func (l bounded) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
 		tcp.SetWriteBuffer(writeBuffer)
 	}
+	return c, err
 }
 
 // Addr is the address of the HTTP listener; empty when it is off.
@@ -83,8 +89,9 @@ func (s *Server) Serve() {
 	if s.http == nil {
 		return
 	}
+	rest := s.quick.front(bounded{s.listener})
 	s.work.Go(func() {
-		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(rest); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	})
@@ -102,6 +109,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err != nil {
 		s.http.Close()
 	}
+	err = errors.Join(err, s.quick.shutdown(ctx))
 	s.listener.Close() // http.Server closes only what it serves
 	s.work.Wait()
 	return err

@@ -79,7 +79,7 @@ func readYourWrites(s *store) {
 				s.Errorf("read %d just after its append: %q, %v", p.seq, got.Payload, err)
 			}
 			visited := false
-			err = log.Scan(s.ctx, p.seq, func(e *engine.Entry) bool { visited = e.Seq == p.seq; return false })
+			err = log.Scan(s.ctx, p.seq, 0, func(e *engine.Entry) bool { visited = e.Seq == p.seq; return false })
 			if err != nil || !visited {
 				s.Errorf("scan from %d just after its append does not begin with it (%v)", p.seq, err)
 			}
@@ -110,7 +110,7 @@ func manyOnOne(s *store) {
 	check := func() {
 		seen := make([]bool, n)
 		next := weir.Seq(1)
-		err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+		err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 			var i int
 			if _, err := fmt.Sscanf(string(e.Payload), "flood %d", &i); err != nil || e.Seq != next || seen[i] {
 				s.Fatalf("entry %d, %q, where %d comes next", e.Seq, e.Payload, next)

@@ -39,7 +39,7 @@ func closedForGood(s *store) {
 	for what, err := range map[string]error{
 		"create": create, "update": update, "delete": s.Delete(s.ctx, "stream", 0), "get": get, "list": list, "open": open,
 		"append": log.Append(s.ctx, batch(2, "")), "read": read, "header": header, "trim": log.Trim(s.ctx, 1, nil),
-		"scan":                   log.Scan(s.ctx, 0, func(*engine.Entry) bool { return true }),
+		"scan":                   log.Scan(s.ctx, 0, 0, func(*engine.Entry) bool { return true }),
 		"append to a closed log": closed.Append(s.ctx, batch(1, "")),
 	} {
 		if !errors.Is(err, engine.ErrClosed) {

@@ -90,7 +90,7 @@ func crashInFlight(s *store) {
 func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	s.Helper()
 	found := map[string]weir.Seq{}
-	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		if string(e.Payload) != e.Key {
 			s.Errorf("entry %d under %q holds %d other bytes", e.Seq, e.Key, len(e.Payload))
 		}

@@ -41,7 +41,7 @@ func (s *store) noLog(log engine.Log) {
 	if _, err := log.Header(s.ctx, 1); !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrNotFound) {
 		s.Errorf("header from a dropped log: %v", err)
 	}
-	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool { s.Errorf("scan of a dropped log visits %d", e.Seq); return true })
+	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool { s.Errorf("scan of a dropped log visits %d", e.Seq); return true })
 	if err != nil && !errors.Is(err, engine.ErrDropped) {
 		s.Errorf("scan of a dropped log: %v", err)
 	}

@@ -89,7 +89,7 @@ func (s *store) whole(log engine.Log, want []engine.Entry) {
 	}
 	s.holds(log, seqs...)
 	i := 0
-	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		s.same(*e, want[i])
 		i++
 		return true

@@ -244,7 +244,7 @@ func (m *model) check(t *rapid.T) {
 func (m *model) checkLog(t *rapid.T, d *modelDoc) {
 	want := slices.Sorted(maps.Keys(d.entries))
 	i := 0
-	err := d.log.Scan(m.ctx, 0, func(e *engine.Entry) bool {
+	err := d.log.Scan(m.ctx, 0, 0, func(e *engine.Entry) bool {
 		if i >= len(want) || e.Header != d.entries[want[i]].Header || string(e.Payload) != string(d.entries[want[i]].Payload) {
 			t.Fatalf("scan of %q: entry %d is %+v of %d bytes, want the sequences %v", d.Key, i, e.Header, len(e.Payload), want)
 		}

@@ -38,7 +38,7 @@ func agreement(s *store) {
 	for _, from := range []weir.Seq{0, 1, 2, 3, 449, 450, 451, 896, 897, 898, weir.MaxSeq} {
 		rest := want[min(len(want), int(from+2)/3):]
 		i := 0
-		if err := log.Scan(s.ctx, from, func(e *engine.Entry) bool {
+		if err := log.Scan(s.ctx, from, 0, func(e *engine.Entry) bool {
 			s.same(*e, rest[i])
 			i++
 			return true
@@ -100,7 +100,7 @@ func readsEnded(s *store) {
 		s.Errorf("header: %+v, %v", h, err)
 	}
 	n := 0
-	err = log.Scan(ctx, 0, func(*engine.Entry) bool { n++; return true })
+	err = log.Scan(ctx, 0, 0, func(*engine.Entry) bool { n++; return true })
 	if err == nil && n != 3 || err != nil && !errors.Is(err, context.Canceled) {
 		s.Errorf("scan: %d entries, %v", n, err)
 	}

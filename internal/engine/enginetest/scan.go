@@ -13,7 +13,7 @@ var scanCases = []kase{
 		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
 	}, scanStops},
 	{"a visitor may use the log", []string{
-		"reads in long runs, and holds no lock while visit runs.",
+		"and holds no lock while visit runs.",
 	}, scanUsesLog},
 	{"a scan while entries are appended", []string{
 		"It sees at least what was durable when it was called",
@@ -32,7 +32,7 @@ func scanStops(s *store) {
 	s.append(log, batches(upTo(0, 49)...)...)
 	for stop := 1; stop <= 50; stop += 7 {
 		n := 0
-		err := log.Scan(s.ctx, 0, func(*engine.Entry) bool { n++; return n < stop })
+		err := log.Scan(s.ctx, 0, 0, func(*engine.Entry) bool { n++; return n < stop })
 		if err != nil || n != stop {
 			s.Errorf("scan to stop after %d visits %d, %v", stop, n, err)
 		}
@@ -49,7 +49,7 @@ func scanUsesLog(s *store) {
 	_, other := s.stream("other", nil)
 	s.append(log, batches(upTo(10, 20)...)...)
 	seen := weir.Seq(10)
-	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		if e.Seq != seen {
 			s.Fatalf("entry %d where %d comes next", e.Seq, seen)
 		}
@@ -63,7 +63,7 @@ func scanUsesLog(s *store) {
 		s.append(log, batches(1000+e.Seq)...)
 		s.trim(log, e.Seq, "note")
 		n := 0
-		if err := log.Scan(s.ctx, e.Seq, func(*engine.Entry) bool { n++; return n < 3 }); err != nil {
+		if err := log.Scan(s.ctx, e.Seq, 0, func(*engine.Entry) bool { n++; return n < 3 }); err != nil {
 			s.Fatalf("scan inside a scan: %v", err)
 		}
 		if _, err := s.Update(s.ctx, "stream", []byte("x"), 0); err == nil {
@@ -102,7 +102,7 @@ func scanAppending(s *store) {
 			last = done.Load()
 			least := weir.Seq(durable.Load())
 			next := weir.Seq(1)
-			err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+			err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 				if e.Seq != next || string(e.Payload) != content(e.Seq) {
 					s.Errorf("entry %d of %d bytes where %d comes next", e.Seq, len(e.Payload), next)
 					return false
@@ -122,7 +122,7 @@ func scanTrimmed(s *store) {
 	_, log := s.stream("stream", nil)
 	s.append(log, batches(upTo(0, 99)...)...)
 	var seen []weir.Seq
-	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		seen = append(seen, e.Seq)
 		switch e.Seq {
 		case 10:
@@ -155,7 +155,7 @@ func scanTrimming(s *store) {
 		}
 		for low.Load() < n {
 			var before weir.Seq
-			err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+			err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 				if e.Seq <= before || string(e.Payload) != content(e.Seq) {
 					s.Errorf("entry %d of %d bytes after %d", e.Seq, len(e.Payload), before)
 				}

@@ -176,7 +176,7 @@ func (s *store) holds(log engine.Log, want ...weir.Seq) {
 		s.Fatalf("Headers visits %v, want %v", got, want)
 	}
 	var got []weir.Seq
-	err := log.Scan(s.ctx, 0, func(e *engine.Entry) bool {
+	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		got = append(got, e.Seq)
 		return true
 	})

@@ -55,8 +55,8 @@ func TestReadWhileReclaimed(t *testing.T) {
 			}
 		})
 	}
-	reader(func() error { return w.logs["kept"].Scan(background, 0, right("kept", 400)) })
-	reader(func() error { return w.logs["moving"].Scan(background, 0, right("moving", 900)) })
+	reader(func() error { return w.logs["kept"].Scan(background, 0, 0, right("kept", 400)) })
+	reader(func() error { return w.logs["moving"].Scan(background, 0, 0, right("moving", 900)) })
 	reader(func() error { // restoring reads the heads of entries with a key
 		k.logs["keyed"].Close()
 		judge, least := &fixed{}, appended

@@ -101,7 +101,7 @@ func TestScanWhileJournalCloses(t *testing.T) {
 	if err := w.many("a", 1, 3*runItems, 10); err != nil {
 		t.Fatal(err)
 	}
-	err = w.logs["a"].Scan(background, 0, func(*engine.Entry) bool { w.j.Close(); return true })
+	err = w.logs["a"].Scan(background, 0, 0, func(*engine.Entry) bool { w.j.Close(); return true })
 	if !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("scan of a journal that was closed: %v", err)
 	}

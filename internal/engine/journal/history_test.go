@@ -202,7 +202,7 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	}
 	defer l.Close()
 	seen := map[weir.Seq]bool{}
-	err = l.Scan(background, 0, func(e *engine.Entry) bool {
+	err = l.Scan(background, 0, 0, func(e *engine.Entry) bool {
 		size, ok := d.open[e.Seq]
 		if !ok || seen[e.Seq] || !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)) || e.Time != weir.Time(e.Seq) || e.Count != uint32(e.Seq) {
 			err = fmt.Errorf("entry %d is not what was appended (asked for: %t, seen before: %t)", e.Seq, ok, seen[e.Seq])

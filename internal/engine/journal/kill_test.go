@@ -21,7 +21,7 @@ func shown(j *Journal) (map[string]string, error) {
 			return nil, err
 		}
 		text := fmt.Sprintf("%s at %d, note %q:", d.Value, d.Revision, l.(*handle).note)
-		err = l.Scan(background, 0, func(e *engine.Entry) bool {
+		err = l.Scan(background, 0, 0, func(e *engine.Entry) bool {
 			text += fmt.Sprintf(" %d (%d)", e.Seq, len(e.Payload))
 			return true
 		})

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// run is how much a scan reads at once.
-	run = 1 << 20
+	// longRun is how much a scan reads at once, unless it is told otherwise.
+	longRun = 1 << 20
 	// runItems is how many entries a scan looks up at once.
 	runItems = 1024
 	// bridge is how much of other logs a scan reads over rather than reading twice.
@@ -130,9 +130,12 @@ func (it *item) header() engine.Header {
 }
 
 // Scan implements engine.Log.
-func (h *handle) Scan(ctx context.Context, from weir.Seq, visit func(*engine.Entry) bool) error {
+func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engine.Entry) bool) error {
 	if err := h.usable(); err != nil {
 		return err
+	}
+	if run == 0 {
+		run = longRun
 	}
 	var e engine.Entry
 	for {
@@ -185,7 +188,7 @@ func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 	return spots, l.dropped
 }
 
-var runBuffers = sync.Pool{New: func() any { b := make([]byte, run+bridge); return &b }}
+var runBuffers = sync.Pool{New: func() any { b := make([]byte, longRun+bridge); return &b }}
 
 // visit reads spots, near ones together, and releases them. It reports whether visit wanted more.
 func (l *log) visit(spots []spot, visit func(*record) bool) (more bool, err error) {
@@ -225,7 +228,7 @@ func near(spots []spot) (n, length int) {
 		s, end := spots[n], int64(first.place.off)+int64(length)
 		gap := int64(s.place.off) - end
 		total := int64(s.place.off) + int64(s.length()) - int64(first.place.off)
-		if s.seg != first.seg || gap < 0 || gap > bridge || total > run {
+		if s.seg != first.seg || gap < 0 || gap > bridge || total > longRun {
 			break
 		}
 		length = int(total)
@@ -239,7 +242,7 @@ func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) erro
 	var fault error
 	entries := func(yield func(engine.Header) bool) {
 		for from := weir.Seq(0); ; {
-			spots, _ := l.ahead(from, run)
+			spots, _ := l.ahead(from, longRun)
 			if len(spots) == 0 {
 				return
 			}

@@ -152,7 +152,7 @@ func (h *handle) get(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 }
 
 // Scan takes one entry at a time, so that it never visits what was trimmed meanwhile.
-func (h *handle) Scan(ctx context.Context, from weir.Seq, visit func(*engine.Entry) bool) error {
+func (h *handle) Scan(ctx context.Context, from weir.Seq, _ int, visit func(*engine.Entry) bool) error {
 	for {
 		if err := h.lock(ctx); err != nil {
 			return err

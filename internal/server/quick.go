@@ -1,0 +1,338 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// quick answers the plainest requests of cleartext HTTP/1.1 itself: a POST whose head came in one piece and has nothing
+// unusual in it, with a body of declared length. net/http needs two goroutines, a context and a copy of the header for
+// each, and wakes one goroutine only to tell it to stop: more than everything that a publish does. Requests are parsed by
+// http.ReadRequest and given to the same handler. Whatever looks different in any way (see plain) goes to net/http as it
+// came, with the rest of its connection.
+//
+// The answer is sent when the handler returns, so such a handler cannot stream. The request's context never ends: a
+// client that went away is noticed when it is answered.
+type quick struct {
+	handler http.Handler
+	logger  *slog.Logger
+
+	rest     chan accepted // connections for net/http
+	closed   chan struct{}
+	stopping atomic.Bool
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[*quickConn]struct{}
+}
+
+// accepted is what net/http gets when it accepts.
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+func newQuick(h http.Handler, l *slog.Logger) *quick {
+	return &quick{
+		handler: h, logger: l, rest: make(chan accepted), closed: make(chan struct{}), conns: make(map[*quickConn]struct{}),
+	}
+}
+
+// front accepts from l and returns a listener with what is not answered here.
+func (q *quick) front(l net.Listener) net.Listener {
+	q.work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err == nil {
+				q.add(c)
+				continue
+			}
+			select {
+			case q.rest <- accepted{err: err}: // net/http knows which errors pass, and when to try again
+			case <-q.closed:
+				return
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+		}
+	})
+	return &handover{Listener: l, q: q}
+}
+
+// handover is the listener that net/http has.
+type handover struct {
+	net.Listener
+	q    *quick
+	once sync.Once
+}
+
+func (h *handover) Accept() (net.Conn, error) {
+	select {
+	case a := <-h.q.rest:
+		return a.conn, a.err
+	case <-h.q.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handover) Close() error {
+	h.once.Do(func() { close(h.q.closed) })
+	return h.Listener.Close()
+}
+
+// The states of a connection.
+const (
+	waiting = iota // for a request
+	answering
+	finished // closed, or handed over
+)
+
+// quickConn is a connection whose requests were all plain so far.
+type quickConn struct {
+	net.Conn
+	in     *bufio.Reader
+	remote string
+	state  atomic.Int32
+
+	wanted, set time.Time // read deadline: what it should be when something is read, and what it is
+	writeUntil  time.Time // write deadline
+
+	out    []byte
+	answer answer
+}
+
+// quickBuffer is what a head must fit into.
+const quickBuffer = 4 << 10
+
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, quickBuffer) }}
+
+func (q *quick) add(conn net.Conn) {
+	c := &quickConn{Conn: conn}
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
+	q.mu.Lock()
+	q.conns[c] = struct{}{}
+	q.mu.Unlock()
+	q.work.Go(func() { q.converse(c) })
+}
+
+// Read reads from the connection within the deadline that is wanted. A body that came with its head needs none.
+func (c *quickConn) Read(p []byte) (int, error) {
+	if c.wanted != c.set {
+		if err := c.SetReadDeadline(c.wanted); err != nil {
+			return 0, err
+		}
+		c.set = c.wanted
+	}
+	return c.Conn.Read(p)
+}
+
+// within bounds the next read, to an eighth: setting a deadline costs as much as looking at a request.
+func (c *quickConn) within(now time.Time, d time.Duration) {
+	if left := c.set.Sub(now); left < d-d/8 || left > d {
+		c.wanted = now.Add(d)
+	} else {
+		c.wanted = c.set
+	}
+}
+
+// converse answers requests until the connection ends, or brings one that is not plain.
+func (q *quick) converse(c *quickConn) {
+	defer q.forget(c)
+	patience := readHeaderTimeout
+	for before := 0; ; before++ {
+		c.within(time.Now(), patience)
+		least := 1
+		if before > 0 {
+			least = 4 // less than that after a body is no request, as for net/http
+		}
+		if _, err := c.in.Peek(least); err != nil {
+			c.Close()
+			return
+		}
+		raw, _ := c.in.Peek(c.in.Buffered())
+		r := c.request(raw)
+		if r == nil {
+			if before > 0 {
+				raw = bytes.TrimLeft(raw, "\r\n") // some old clients send a line break after a body, as net/http knows
+			}
+			q.handOver(c, bytes.Clone(raw))
+			return
+		}
+		if !c.state.CompareAndSwap(waiting, answering) {
+			c.Close()
+			return
+		}
+		if !q.serve(c, r) {
+			c.Close()
+			return
+		}
+		c.state.Store(waiting)
+		patience = idleTimeout
+		if q.stopping.Load() {
+			c.Close()
+			return
+		}
+	}
+}
+
+func (q *quick) forget(c *quickConn) {
+	q.mu.Lock()
+	delete(q.conns, c)
+	q.mu.Unlock()
+	c.in.Reset(nil)
+	readers.Put(c.in)
+}
+
+// handOver gives a connection to net/http, with what was read of it.
+func (q *quick) handOver(c *quickConn, raw []byte) {
+	if !c.state.CompareAndSwap(waiting, finished) || c.SetDeadline(time.Time{}) != nil {
+		c.Close()
+		return
+	}
+	select {
+	case q.rest <- accepted{conn: &replayed{Conn: c.Conn, raw: raw}}:
+	case <-q.closed:
+		c.Close()
+	}
+}
+
+// replayed is a connection that begins with what was read of it before.
+type replayed struct {
+	net.Conn
+	raw []byte
+}
+
+func (c *replayed) Read(p []byte) (int, error) {
+	if len(c.raw) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.raw)
+	if c.raw = c.raw[n:]; len(c.raw) == 0 {
+		c.raw = nil
+	}
+	return n, nil
+}
+
+// CloseWrite lets net/http say that it is done before it closes.
+func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if tcp, ok := c.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// serve answers one request, and tells whether the connection can bring another.
+func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				q.logger.Error("panic", "panic", p, "stack", string(debug.Stack()))
+			}
+			again = false
+		}
+	}()
+	if c.remote == "" {
+		c.remote = c.RemoteAddr().String()
+		c.answer = answer{c: c, header: make(http.Header)}
+	}
+	body := &quickBody{c: c, left: r.ContentLength}
+	r.Body, r.RemoteAddr = body, c.remote
+	a := &c.answer
+	a.begin()
+	q.handler.ServeHTTP(a, r)
+	whole := body.skip()
+	last := !whole || r.Close || a.close || q.stopping.Load()
+	if err := a.send(last); err != nil {
+		return false
+	}
+	if !whole {
+		c.linger()
+	}
+	return !last
+}
+
+// linger lets a client that is still sending read its answer, which closing at once might take away from it.
+func (c *quickConn) linger() {
+	if closeWrite(c.Conn) != nil || c.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	io.CopyN(io.Discard, c.Conn, lingerBytes)
+}
+
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// quickBody is a body of declared length.
+type quickBody struct {
+	c      *quickConn
+	left   int64
+	broken bool
+}
+
+func (b *quickBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.c.in.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	switch {
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	case err == nil && b.left == 0:
+		err = io.EOF
+	}
+	b.broken = err != nil && err != io.EOF
+	return n, err
+}
+
+func (b *quickBody) Close() error { return nil }
+
+// skip passes over what the handler did not read if it is here already, and tells whether nothing is left.
+func (b *quickBody) skip() bool {
+	if b.left > 0 && !b.broken && b.left <= int64(b.c.in.Buffered()) {
+		b.c.in.Discard(int(b.left))
+		b.left = 0
+	}
+	return b.left == 0
+}
+
+// shutdown ends connections that wait, and waits for the others until the context ends; then it cuts them.
+func (q *quick) shutdown(ctx context.Context) error {
+	q.stopping.Store(true)
+	q.mu.Lock()
+	for c := range q.conns {
+		if c.state.CompareAndSwap(waiting, finished) {
+			c.Close()
+		}
+	}
+	q.mu.Unlock()
+	done := make(chan struct{})
+	go func() { q.work.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	for c := range q.conns {
+		c.Close()
+	}
+	q.mu.Unlock()
+	return ctx.Err()
+}

@@ -1,0 +1,365 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// mirror answers with everything that it was asked, and some paths in ways of their own.
+func mirror(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/unread":
+		http.Error(w, "no", http.StatusUnauthorized)
+		return
+	case "/silent":
+		return
+	case "/none":
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case "/close":
+		w.Header().Set("Connection", "close")
+	case "/odd":
+		w.Header()["X-Lines"] = []string{"a\r\nSet-Cookie: b", "c"}
+		w.Header()["Bad Name"] = []string{"x"}
+		w.Header()["Content-Type"] = []string{"text/odd"}
+		w.WriteHeader(299)
+		w.Header().Set("X-Late", "no")
+		w.WriteHeader(500)
+	case "/long":
+		w.Write(bytes.Repeat([]byte("x"), 100<<10))
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s %s %s %d %v\n", r.Method, r.RequestURI, r.Host, r.Proto, r.ContentLength, r.TransferEncoding)
+	for _, k := range slices.Sorted(maps.Keys(r.Header)) {
+		fmt.Fprintf(w, "%s: %q\n", k, r.Header[k])
+	}
+	fmt.Fprintf(w, "%d %x %v", len(body), sha256.Sum256(body), err)
+}
+
+// reply is what a client sees of an answer.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends raw bytes, then its end, and returns all answers.
+func ask(t testing.TB, addr, raw string) []reply {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	go func() { // the server may answer before it has read all
+		io.WriteString(c, raw)
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	var all []reply
+	in := bufio.NewReader(c)
+	for {
+		resp, err := http.ReadResponse(in, &http.Request{Method: "POST"})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%q: no answer, and no end, after %d answers of %s", raw, len(all), addr)
+		}
+		if err != nil {
+			return all
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Header.Del("Date")
+		resp.Header.Del("Connection")
+		if len(body) > 2<<10 {
+			resp.Header.Del("Content-Length") // net/http sends a long answer in chunks
+		}
+		all = append(all, reply{resp.StatusCode, resp.Header, string(body)})
+	}
+}
+
+func post11(path, header, body string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a.example:80\r\n%sContent-Length: %d\r\n\r\n%s", path, header, len(body), body)
+}
+
+// pair is our server and one with net/http alone, behind which the same handler stands.
+type pair struct {
+	ours, plain string
+	quick       atomic.Int64 // answers that net/http had no part in
+}
+
+func newPair(t testing.TB) *pair {
+	p := &pair{}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := w.(*answer); ok {
+			p.quick.Add(1)
+		}
+		mirror(w, r)
+	})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", Handler: h, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve()
+	t.Cleanup(func() { s.Shutdown(context.Background()) })
+	other := httptest.NewUnstartedServer(h)
+	other.Config.MaxHeaderBytes, other.Config.DisableGeneralOptionsHandler = maxHeaderBytes, true
+	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	other.Start()
+	t.Cleanup(other.Close)
+	p.ours, p.plain = s.Addr(), other.Listener.Addr().String()
+	return p
+}
+
+// compare asks both.
+func (p *pair) compare(t testing.TB, raw string) {
+	t.Helper()
+	want, got := ask(t, p.plain, raw), ask(t, p.ours, raw)
+	if len(got) != len(want) {
+		t.Fatalf("%q: %d answers, net/http gives %d: %v, %v", raw, len(got), len(want), got, want)
+	}
+	for i := range want {
+		if got[i].status != want[i].status || got[i].body != want[i].body || !maps.EqualFunc(got[i].header, want[i].header, slices.Equal) {
+			t.Errorf("%q: answer %d: got %v, net/http gives %v", raw, i, got[i], want[i])
+		}
+	}
+}
+
+var quickCases = []struct {
+	name, raw string
+	quick     int64 // answers that come from here
+}{
+	{"plain", post11("/a?b=c", "", "hello"), 1},
+	{"no body", post11("/", "", ""), 1},
+	{"no length", "POST / HTTP/1.1\r\nHost: a\r\n\r\n", 1},
+	{"header fields", post11("/", "authorization: Bearer x\r\nX-A: 1\r\nx-a: 2\r\nEmpty:\r\nContent-Type: application/json\r\nPragma: no-cache\r\n", "{}"), 1},
+	{"keep-alive", post11("/", "Connection: keep-alive\r\n", "x"), 1},
+	{"close", post11("/", "Connection: close\r\n", "x") + post11("/", "", "y"), 1},
+	{"one after the other", post11("/1", "", "x") + post11("/2", "", "") + post11("/3", "", "zzz"), 3},
+	{"then another method", post11("/1", "", "x") + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" + post11("/3", "", "y"), 1},
+	{"larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
+	{"unread", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
+	{"silent", post11("/silent", "", "") + post11("/none", "", ""), 2},
+	{"close asked by the handler", post11("/close", "", "x") + post11("/", "", "y"), 1},
+	{"odd answer", post11("/odd", "", "x"), 1},
+	{"long answer", post11("/long", "", "") + post11("/", "", "y"), 2},
+	{"escaped path", post11("/a%2fb//c/../d;e?f#g", "", ""), 1},
+	{"bad path", post11("/a%zz", "", "x"), 0},
+	{"space in the path", post11("/a b", "", "x"), 0},
+	{"body cut short", strings.TrimSuffix(post11("/", "", "hello"), "lo"), 1},
+	{"same length twice", post11("/", "Content-Length: 5\r\n", "hello"), 1},
+	{"two lengths", post11("/", "Content-Length: 6\r\n", "hello"), 0},
+	{"bad length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello", 0},
+	{"chunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + post11("/", "", "y"), 0},
+	{"chunked and a length", post11("/", "Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"), 0},
+	{"unknown coding", post11("/", "Transfer-Encoding: gzip\r\n", "hello"), 0},
+	{"expect", post11("/", "Expect: 100-continue\r\n", "hello"), 0},
+	{"expect something else", post11("/", "Expect: more\r\n", "hello"), 0},
+	{"upgrade", post11("/", "Connection: upgrade\r\nUpgrade: websocket\r\n", "hello"), 0},
+	{"h2c upgrade", post11("/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", ""), 0},
+	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // net/http too looks at it only where it can come
+	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
+	{"HTTP/1.2", "POST / HTTP/1.2\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
+	{"lower case method", strings.ToLower(post11("/", "", "x")), 0},
+	{"absolute form", post11("http://b.example/x", "", "y"), 0},
+	{"asterisk", post11("*", "", "y"), 0},
+	{"no host", "POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 0},
+	{"empty host", "POST / HTTP/1.1\r\nHost:\r\nContent-Length: 1\r\n\r\nx", 0},
+	{"two hosts", post11("/", "Host: b\r\n", "x"), 0},
+	{"bad host", "POST / HTTP/1.1\r\nHost: a b\r\nContent-Length: 1\r\n\r\nx", 0},
+	{"folded line", post11("/", "X-A: 1\r\n 2\r\n", "x"), 0},
+	{"folded with a tab", post11("/", "X-A: 1\r\n\t2\r\n", "x"), 0},
+	{"bare line feeds", strings.ReplaceAll(post11("/", "", "x"), "\r\n", "\n"), 0},
+	{"bare carriage return", post11("/", "X-A: a\rb\r\n", "x"), 0},
+	{"control character", post11("/", "X-A: a\x01b\r\n", "x"), 0},
+	{"NUL", post11("/", "X-A: a\x00b\r\n", "x"), 0},
+	{"beyond ASCII", post11("/ü", "X-A: é\r\n", "x"), 0},
+	{"tab", post11("/", "X-A: a\tb\r\n", "x"), 0},
+	{"space before the colon", post11("/", "X-A : a\r\n", "x"), 0},
+	{"no colon", post11("/", "X-A\r\n", "x"), 0},
+	{"no name", post11("/", ": a\r\n", "x"), 0},
+	{"bad name", post11("/", "X(A): a\r\n", "x"), 0},
+	{"line break first", "\r\n" + post11("/", "", "x"), 0},
+	{"line break between", post11("/", "", "x") + "\r\n" + post11("/", "", "y"), 1},
+	{"long head", post11("/", "X-A: "+strings.Repeat("a", 8<<10)+"\r\n", "x"), 0},
+	{"too long a head", post11("/", "X-A: "+strings.Repeat("a", 64<<10)+"\r\n", "x"), 0},
+	{"half a head", "POST / HTTP/1.1\r\nHost: a\r\n", 0},
+	{"nothing", "", 0},
+	{"something else", "hello\r\n\r\n", 0},
+	{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
+}
+
+// Whoever answers, the answer is that of net/http.
+func TestQuickIsNoOther(t *testing.T) {
+	p := newPair(t)
+	for _, c := range quickCases {
+		t.Run(c.name, func(t *testing.T) {
+			before := p.quick.Load()
+			p.compare(t, c.raw)
+			if n := p.quick.Load() - before; n != c.quick {
+				t.Errorf("%d answers came from here, want %d", n, c.quick)
+			}
+		})
+	}
+}
+
+func FuzzQuick(f *testing.F) {
+	for _, c := range quickCases {
+		f.Add(c.raw)
+	}
+	p := newPair(f)
+	f.Fuzz(func(t *testing.T, raw string) {
+		if strings.Contains(raw, "PRI ") {
+			t.Skip("HTTP/2, which the other server does not speak")
+		}
+		p.compare(t, raw)
+	})
+}
+
+// A body that is refused need not be sent: the answer comes first, and then the end.
+func TestQuickRefusesEarly(t *testing.T) {
+	s := serve(t, mirror)
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\nhello")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !resp.Close {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "no\n" {
+		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+// A deadline that the handler sets holds for what has not come yet, and not for the next request.
+func TestQuickDeadline(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+		}
+		_, err := io.ReadAll(r.Body)
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+		fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
+	})
+	got := ask(t, s.Addr(), post11("/late", "", "here already")+post11("/next", "", "x"))
+	if len(got) != 2 || got[0].body != "false" || got[1].body != "false" {
+		t.Errorf("got %v", got)
+	}
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "true" || !resp.Close {
+		t.Errorf("got %q, %v, close %v", b, err, resp.Close)
+	}
+}
+
+// A handler that panics ends its connection and nothing else.
+func TestQuickPanic(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/panic":
+			panic("planted")
+		case "/abort":
+			panic(http.ErrAbortHandler)
+		}
+	})
+	for _, path := range []string{"/panic", "/abort"} {
+		if got := ask(t, s.Addr(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
+			t.Errorf("%s: got %v", path, got)
+		}
+	}
+	if got := ask(t, s.Addr(), post11("/", "", "x")); len(got) != 1 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// busyQuick starts a quick request whose handler waits, beside a connection that waits for its second request.
+func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle chan []reply) {
+	t.Helper()
+	started := make(chan struct{})
+	finish = make(chan struct{})
+	s = listen(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			close(started)
+			<-finish
+		}
+	})
+	s.Serve()
+	answered, idle = make(chan []reply, 1), make(chan []reply, 1)
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	in := bufio.NewReader(c)
+	io.WriteString(c, post11("/", "", ""))
+	if _, err := http.ReadResponse(in, nil); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		in.ReadByte() // until the server closes it
+		idle <- nil
+	}()
+	go func() { answered <- ask(t, s.Addr(), post11("/wait", "", "")) }()
+	<-started
+	return s, finish, answered, idle
+}
+
+// Quick requests in flight are finished, and connections without one are closed.
+func TestQuickShutdownWaits(t *testing.T) {
+	s, finish, answered, idle := busyQuick(t)
+	down := make(chan error)
+	go func() { down <- s.Shutdown(context.Background()) }()
+	<-idle
+	select {
+	case err := <-down:
+		t.Fatalf("did not wait: %v", err)
+	default:
+	}
+	close(finish)
+	if got := <-answered; len(got) != 1 || got[0].status != http.StatusOK {
+		t.Errorf("got %v", got)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestQuickShutdownCuts(t *testing.T) {
+	s, finish, answered, idle := busyQuick(t)
+	defer close(finish)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	<-idle
+	if got := <-answered; len(got) != 0 {
+		t.Errorf("the request was answered: %v", got)
+	}
+}
