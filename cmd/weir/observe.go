@@ -68,7 +68,8 @@ func (svc *service) watched(h *api.Handler) {
 	svc.observer.up.Store(true)
 }
 
-// ready says whether the service takes reads and writes, also while it starts.
+// ready says whether the service takes reads and writes, also while it starts. The operator is told what is wrong with the
+// store, which clients are not.
 func (svc *service) ready() (string, bool) {
 	select {
 	case <-svc.stopping:
@@ -78,7 +79,11 @@ func (svc *service) ready() (string, bool) {
 	if !svc.observer.up.Load() {
 		return "starting", false
 	}
-	return svc.health()
+	status, ok := svc.health()
+	if reason := svc.engine.Status().Reason; !ok && reason != nil {
+		status += ": " + reason.Error()
+	}
+	return status, ok
 }
 
 // address is where the operator looks; empty when that is nowhere.

@@ -98,7 +98,7 @@ func TestReadiness(t *testing.T) {
 	}
 	wants(svc, 200, "ok")
 	svc.engine.Close() // as if it were over with writing
-	wants(svc, 503, "read_only")
+	wants(svc, 503, "read_only: the store is closed")
 	svc.stop(0)
 	if got, ok := svc.ready(); got != "stopping" || ok {
 		t.Errorf("after it stopped it is %s", got)

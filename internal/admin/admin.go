@@ -72,6 +72,7 @@ func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			w.WriteHeader(status(e.Code))
 			v = e
 		}
+		h.logger.Debug("admin request", "request", r.Pattern, "refused", err != nil)
 		json.NewEncoder(w).Encode(v)
 	}
 }

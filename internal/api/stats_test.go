@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/meter"
 )
 
 // Every status that the interface can answer with is told apart.
@@ -159,6 +160,20 @@ func TestComplaints(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		if len(lines) != 2 || !strings.Contains(lines[0], "request_id=req_") || !strings.Contains(lines[1], "unsaid=4") {
 			t.Errorf("got:\n%s", b.String())
+		}
+	})
+}
+
+// BenchmarkCount is all that counting costs a publish that is acknowledged.
+func BenchmarkCount(b *testing.B) {
+	h := New(Options{})
+	c := call{h: h, r: httptest.NewRequest("POST", "/", nil), id: newRequestID(), route: route{kind: nextRoute}}
+	b.RunParallel(func(pb *testing.PB) {
+		c := c
+		for pb.Next() {
+			c.id[len(c.id)-1]++ // another shard
+			c.began, c.status, c.received, c.written = meter.Now(), 202, 1000, 100
+			c.count()
 		}
 	})
 }
