@@ -16,7 +16,6 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/hub"
-	"weir/internal/meter"
 )
 
 // Options are what the interface needs.
@@ -80,7 +79,7 @@ func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
-	*c = call{h: h, w: w, r: r, id: newRequestID(), began: meter.Now()}
+	*c = call{h: h, w: w, r: r, id: newRequestID()}
 	defer c.finish()
 	if err := c.serve(); err != nil {
 		c.refuse(err)

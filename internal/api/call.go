@@ -22,7 +22,6 @@ type call struct {
 	sent   bool // the answer has begun
 	read   bool // the body was read, as far as it will be
 
-	began    int64 // by meter.Now
 	status   int   // of the answer
 	received int64 // bytes of the body
 	written  int64 // bytes of the answer's body, but of a subscription

@@ -139,7 +139,10 @@ func (c *call) count() {
 	if !stored && !logged {
 		return
 	}
-	took := meter.Now() - c.began
+	took := int64(0)
+	if c.window.At != 0 { // it was counted; the page of errors is not
+		took = meter.Now() - c.window.At
+	}
 	if stored {
 		s.publishes.Observe(&meter.Latencies, took, 1)
 	}

@@ -17,7 +17,7 @@ const arrows = `
 	api                             → hub, access, meter, weir
 	admin, dashboard                → hub, access, weir
 	hub                             → stream, engine, meter, weir
-	access                          → engine, weir
+	access                          → engine, meter, weir
 	engine/journal                  → engine, disk, meter, weir
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
