@@ -13,6 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 	"github.com/spf13/pflag"
+
+	"weir/internal/access"
 )
 
 // maxConfig bounds what is read as a configuration: larger files are something else.
@@ -48,7 +50,7 @@ func readFile(path string, f *pflag.FlagSet, from sources) error {
 	for _, k := range keys {
 		at := fmt.Sprintf("%s:%d", path, k.line)
 		if err := setKey(k, values[k.name], f, from, at); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %s: %w", at, k.name, err))
+			wrong = append(wrong, fmt.Errorf("%s: %s: %w", at, access.Redacted(k.name), err))
 		}
 	}
 	if wrong != nil {

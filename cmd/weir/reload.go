@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"weir/internal/access"
 )
 
 // reload is something beside the settings that SIGHUP re-reads, such as certificates.
@@ -38,7 +40,7 @@ func (svc *service) followHangups(hangups <-chan os.Signal) {
 		next, err := svc.reread(&running)
 		if err != nil {
 			failed = true
-			svc.logger.Error("the configuration was not re-read, the old one stays", "error", err)
+			svc.logger.Error("the configuration was not re-read, the old one stays", "error", access.Redacted(err.Error()))
 		} else {
 			running = next
 		}

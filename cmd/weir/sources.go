@@ -56,8 +56,8 @@ func (s sources) of(flag string) source {
 func configure(c *cobra.Command) (sources, error) {
 	from := sources{}
 	note := func(s func(*pflag.Flag) source) {
-		c.Flags().Visit(func(f *pflag.Flag) {
-			if _, known := from[f.Name]; !known {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if _, known := from[f.Name]; f.Changed && !known {
 				from[f.Name] = s(f)
 			}
 		})
