@@ -24,7 +24,9 @@ Every flag is also an environment variable (--gap-grace is WEIR_GAP_GRACE) and a
 (gap-grace = "2s"). Flags win over the environment, the environment over the file; 'weir config' shows what is in effect.
 
 SIGHUP re-reads the configuration: the log level, the rate limits and certificates change at once, the rest with the
-next start. SIGTERM and SIGINT stop it: requests in flight are finished, subscribers are told to come back, and it exits with 0.
+next start.
+
+SIGTERM and SIGINT stop it: requests in flight are finished, subscribers are told to come back, and it exits with 0.
 A second signal stops it at once.`,
 		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:8080 --base-url https://streams.example.com",
 		RunE: func(c *cobra.Command, _ []string) error {

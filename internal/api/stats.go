@@ -186,7 +186,7 @@ type Stats struct {
 }
 
 // Requests is a number of requests that had the same fate. Method and Route are "other" for what is not ours, and Status
-// is 0.
+// is 0 where nobody got an answer.
 type Requests struct {
 	Method, Route string
 	Status        int

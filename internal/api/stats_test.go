@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
@@ -175,4 +177,18 @@ func BenchmarkCount(b *testing.B) {
 			c.count()
 		}
 	})
+}
+
+// A client that goes away before the answer is no refusal of the server's, and nothing to complain of.
+func TestGoneStats(t *testing.T) {
+	var b strings.Builder
+	h := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c := call{h: h, w: &null{header: http.Header{}}, r: httptest.NewRequestWithContext(ctx, "POST", "/", nil), id: newRequestID(), route: route{kind: nextRoute}}
+	c.refuse(ctx.Err())
+	c.count()
+	if got := h.Stats().Requests; !slices.Equal(got, []Requests{{"POST", "/v1/streams/{id}/publish", 0, 1}}) || b.Len() > 0 {
+		t.Errorf("got %+v and the log %s", got, b.String())
+	}
 }

@@ -13,7 +13,7 @@ import (
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
 	cmd                             → server, api, admin, dashboard, metrics, hub, access, engine/journal, engine/jetstream, engine, disk, client, weir
-	metrics                         → api, hub, engine/journal, engine, disk, meter
+	metrics                         → api, hub, engine/journal, engine, meter
 	api                             → hub, access, meter, weir
 	admin, dashboard                → hub, access, weir
 	hub                             → stream, engine, meter, weir

@@ -75,7 +75,7 @@ var table = []row{
 		value: func(s *sample) float64 { return truth(s.reloaded) }},
 
 	{name: "weir_http_requests_total", kind: counter, needs: service, labels: []string{"method", "route", "code"},
-		help: "Requests that were answered, by method, route and status. A subscription counts when it ends. What is no route, method or status of the interface is other.",
+		help: "Requests that were answered, by method, route and status. A subscription counts when it ends. What is no route or method of the interface is other, and so is the status where the client went away before the answer.",
 		values: func(s *sample, put func(float64, ...string)) {
 			for _, r := range s.api.Requests {
 				code := "other"
