@@ -68,7 +68,7 @@ func startWeir(dir string) (*target, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
-	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--demo=false",
+	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--demo=false",
 		"--bootstrap-keys", "bench:"+benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json")
 	log, err := cmd.StderrPipe()
 	if err != nil {

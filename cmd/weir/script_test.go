@@ -29,13 +29,15 @@ func TestMain(m *testing.M) {
 // The transcripts in testdata are what an operator types and sees. Beside the commands of testscript they know:
 //
 //	exits CODE PROGRAM ARGS...       run it and hold it to an exit code
-//	serve NAME ARGS...               run `weir serve ARGS --http 127.0.0.1:0` until stopped. $URL and $ADDR are its address,
+//	serve NAME ARGS...               run `weir serve --http 127.0.0.1:0 --metrics 127.0.0.1:0 ARGS` until stopped. $URL and $ADDR are its address, $METRICS that of metrics,
 //	                                 NAME.out and NAME.err are what it prints. It returns when the server is ready.
 //	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed. A
 //	                                 second signal follows when it said that it stops; then it must be gone with 1
 //	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
 //	subscribe PATH KEY               open a subscription
 //	ended                            wait until all subscriptions came to a clean end; what they got is on stdout
+//	metrics PATH                     ask $METRICS, as http does
+//	hangup NAME                      send it HUP and wait until it has read its configuration again, or refused it
 //	stall PATH KEY                   begin a request whose body never comes
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
@@ -50,7 +52,7 @@ func TestTranscripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
-			"subscribe": subscribe, "ended": ended, "stall": stall,
+			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "metrics": askMetrics,
 		},
 	})
 }
@@ -75,13 +77,14 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 type servers struct{}
 
 var (
-	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*\n`)
+	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*"metrics":"([^"]*)".*\n`)
 	stoppingLine = regexp.MustCompile(`(?m)^.*"msg":"stopping".*\n`)
 )
 
 type running struct {
 	cmd    *exec.Cmd
 	log    *log
+	read   int           // how often it has read its configuration again
 	exited chan struct{} // closed when it is gone; then err says how
 	err    error
 }
@@ -143,7 +146,7 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	errs, err := os.Create(ts.MkAbs(name + ".err"))
 	ts.Check(err)
 	r := &running{
-		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0"}, args[1:]...)...),
+		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"}, args[1:]...)...),
 		log: &log{file: errs, grown: make(chan struct{})}, exited: make(chan struct{}),
 	}
 	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr, r.cmd.Env = ts.MkAbs("."), out, r.log, environ(ts)
@@ -159,7 +162,9 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 		r.cmd.Process.Kill()
 		<-r.exited
 	})
-	addr := r.await(ts, readyLine)[1]
+	m := r.await(ts, readyLine)
+	addr := m[1]
+	ts.Setenv("METRICS", m[2])
 	ts.Setenv("ADDR", addr)
 	ts.Setenv("URL", "http://"+addr)
 }

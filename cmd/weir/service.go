@@ -41,6 +41,10 @@ type service struct {
 	first     *firstStart // what to print, once
 	stopping  chan struct{}
 	work      sync.WaitGroup
+
+	reloads  []reload // what SIGHUP has re-read beside the settings
+	observer observer
+	observed sync.WaitGroup // ends after everything else
 }
 
 // start opens the data directory and serves. On an error everything that was opened is closed again.
@@ -55,6 +59,9 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	svc.server, err = server.Listen(server.Options{HTTP: s.http, Handler: handler, Logger: logger})
 	if err != nil {
 		return svc, err // before anything is made that is shown only once
+	}
+	if err := svc.observe(); err != nil {
+		return svc, err
 	}
 	dir := filepath.Join(s.data, "journal")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -130,11 +137,13 @@ func listenSocket(data string) (net.Listener, error) {
 // serve begins to serve.
 func (svc *service) serve(handler *late) {
 	b := thisBuild()
-	handler.Handler = api.New(api.Options{
+	h := api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
+	handler.Handler = h
+	svc.watched(h)
 	svc.socket = &http.Server{
 		Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
@@ -198,6 +207,7 @@ func (svc *service) keepUse() {
 // stop drains: subscribers are sent away, requests in flight get until the grace is over, and everything is flushed.
 func (svc *service) stop(grace time.Duration) error {
 	close(svc.stopping)
+	defer svc.stopObserving()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var faults []error

@@ -72,6 +72,7 @@ func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			w.WriteHeader(status(e.Code))
 			v = e
 		}
+		h.logger.Debug("admin request", "request", r.Pattern, "refused", err != nil)
 		json.NewEncoder(w).Encode(v)
 	}
 }
@@ -93,7 +94,7 @@ func read(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return weir.Errorf(weir.InvalidRequest, "the body: %v", err)
+		return weir.Errorf(weir.InvalidRequest, "the body: %s", access.Redacted(err.Error())) // it names what it does not know
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return weir.Errorf(weir.InvalidRequest, "the body: more than one JSON value")

@@ -21,6 +21,10 @@ type call struct {
 	id     [requestIDLength]byte
 	sent   bool // the answer has begun
 	read   bool // the body was read, as far as it will be
+
+	status   int   // of the answer
+	received int64 // bytes of the body
+	written  int64 // bytes of the answer's body, but of a subscription
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -105,7 +109,10 @@ func (c *call) head(status int, contentType []string, length, cursor int64) {
 		h["X-Svc-Cursor"] = values[5:6:6]
 	}
 	c.h.cors.allow(c.r, h)
-	c.sent = true
+	c.sent, c.status = true, status
+	if length != none && !c.isHead() {
+		c.written = length
+	}
 	c.w.WriteHeader(status)
 }
 

@@ -77,9 +77,10 @@ func (c *call) errors() error {
 	h["X-Content-Type-Options"] = noSniff
 	h["Cache-Control"] = []string{"public, max-age=300"}
 	h["Server"] = serverName
-	c.sent = true
+	c.sent, c.status = true, http.StatusOK
 	c.w.WriteHeader(http.StatusOK)
 	if !c.isHead() {
+		c.written = int64(len(c.h.errorsPage.body))
 		c.w.Write(c.h.errorsPage.body)
 	}
 	return nil

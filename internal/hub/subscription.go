@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/meter"
 	"weir/internal/stream"
 )
 
@@ -40,6 +42,11 @@ type Subscription struct {
 	recent []*frame  // room for the next run, kept while it is small
 	frames [][]byte
 	older  *[]byte // the last run, if it came from the log
+
+	before, after *Subscription // in the audience
+	stand         atomic.Uint64 // next, for others to see
+	shard         uint32        // where it counts
+	handed        handed        // what it was given last
 }
 
 // keptRun is how much room a subscription keeps while it waits.
@@ -75,7 +82,10 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	defer f.mu.Unlock()
 	f.evict(s.hub.now())
 	f.tail.join(f)
-	return &Subscription{f: f, next: f.state.Resolve(from)}, nil
+	sub := &Subscription{f: f, next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
+	sub.stand.Store(uint64(sub.next))
+	f.audience.join(sub)
+	return sub, nil
 }
 
 // Close ends the subscription.
@@ -84,6 +94,7 @@ func (s *Subscription) Close() {
 		s.timer.Stop()
 	}
 	s.giveBack()
+	s.f.audience.leave(s)
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
 	s.f.mu.Unlock()
@@ -97,6 +108,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	f := s.f
 	s.since = time.Now()
 	s.giveBack()
+	s.settle()
 	for {
 		f.mu.Lock()
 		if f.dropped {
@@ -180,7 +192,12 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 	}
 	f.mu.Unlock()
 	for _, r := range recent {
-		frames = append(frames, r.encoded(f.hub, f.s.Mode))
+		b := r.encoded(f.hub, f.s.Mode)
+		frames = append(frames, b)
+		s.handed.bytes += len(b)
+	}
+	if s.handed.batches = len(recent); len(recent) > 0 {
+		s.handed.at = recent[0].at
 	}
 	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
 		s.recent, s.frames = recent, frames
@@ -196,7 +213,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	s.giveBack()
 	s.older = runs.Get().(*[]byte)
 	frames := (*s.older)[:0]
-	next := step.Last + 1
+	next, batches := step.Last+1, 0
 	err := f.log.Scan(ctx, s.next, run, func(e *engine.Entry) bool {
 		if e.Seq > step.Last {
 			return false
@@ -204,6 +221,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		if e.Kind == engine.Batch {
 			b := batch(e)
 			frames = f.hub.opts.Frame(frames, f.s.Mode, &b)
+			batches++
 		}
 		if len(frames) >= run {
 			next = e.Seq + 1
@@ -227,7 +245,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if f.state.Low() > s.next {
 		return nil, nil // something was evicted while we read: what, is told next
 	}
-	s.next = next
+	s.next, s.handed = next, handed{batches: batches, bytes: len(frames)}
 	if len(frames) == 0 {
 		return nil, nil
 	}
