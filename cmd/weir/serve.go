@@ -57,6 +57,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 		return err
 	}
 	svc.welcome(out)
+	notify("READY=1")
 	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url())
 	select {
 	case sig := <-signals:
@@ -67,6 +68,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 		svc.stop(s.shutdownGrace)
 		return fmt.Errorf("serve: %w", err)
 	}
+	notify("STOPPING=1")
 	go func() {
 		if _, ok := <-signals; ok {
 			logger.Warn("stopped at once by a second signal")

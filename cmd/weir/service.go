@@ -56,7 +56,7 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err != nil {
 		return svc, err // before anything is made that is shown only once
 	}
-	dir := filepath.Join(s.data, "journal")
+	dir := filepath.Join(s.data, journalDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return svc, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -136,7 +136,7 @@ func (svc *service) serve(handler *late) {
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
 	svc.socket = &http.Server{
-		Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.backups(admin.New(svc.access, svc.logger)), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })

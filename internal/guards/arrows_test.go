@@ -12,14 +12,14 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, api, admin, dashboard, hub, access, engine/journal, engine/jetstream, engine, disk, client, weir
+	cmd                             → server, api, admin, dashboard, hub, access, backup, engine/journal, engine/jetstream, engine, disk, client, weir
 	api, admin, dashboard           → hub, access, weir
 	hub                             → stream, engine, weir
 	access                          → engine, weir
 	engine/journal                  → engine, disk, weir
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
-	server, disk, weir, guards      → nothing
+	server, disk, backup, weir, guards → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
