@@ -168,6 +168,7 @@ func (c *checkup) findEnd() error {
 			continue
 		case c.tail == nil:
 			c.tail, c.tailed = x.seg, x
+			x.unseal()
 		}
 		c.listed = append(c.listed, n) // also without a manifest
 		if k := len(x.manifests); k > 0 {
@@ -205,7 +206,9 @@ func (c *checkup) readAll() error {
 		if err != nil {
 			return err
 		}
-		if x.seg != c.tail && !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
+		if x.seg == c.tail {
+			x.unseal()
+		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
 		}
 		if before != nil && before.seg.number+1 == n && x.first > 0 && before.group > 0 && x.first != before.group+1 {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 )
 
@@ -248,6 +249,12 @@ func (x *inspection) compareIndex() {
 		x.structural(x.size-footerSize-int64(len(x.index)), int64(len(x.index)), "index", errors.New("it does not tell what is there"))
 	}
 	x.index = nil
+}
+
+// unseal forgives the tail an index that is not whole: a crash may have come before it was synced, and it says nothing
+// that the records do not.
+func (x *inspection) unseal() {
+	x.holes = slices.DeleteFunc(x.holes, func(h *hole) bool { return h.what == "index" && !x.sealed })
 }
 
 // slotOf is the slot of a record whose payload is perhaps not there.

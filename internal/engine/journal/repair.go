@@ -254,10 +254,7 @@ func (p *repair) mend() error {
 		if err := p.give(key, l, entries); err != nil {
 			return err
 		}
-		if p.o.Mend == nil {
-			continue
-		}
-		note, more, err := p.o.Mend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
+		note, more, err := p.askMend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
 			l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
 		}, min(p.unknown, int(weir.MaxAhead)))
 		if err != nil {
@@ -273,6 +270,14 @@ func (p *repair) mend() error {
 		}
 	}
 	return nil
+}
+
+// askMend asks whoever knows the rules, if there is somebody.
+func (p *repair) askMend(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
+	if p.o.Mend == nil {
+		return nil, nil, nil
+	}
+	return p.o.Mend(d, low, note, entries, unknown)
 }
 
 // give writes entries that stand for what is lost.

@@ -74,8 +74,11 @@ func (r *Restore) Add(name string, content io.Reader) error {
 		if err != nil {
 			return err
 		}
+		if err := r.j.parseFormat(string(b)); err != nil {
+			return err
+		}
 		r.format = b
-		return r.j.parseFormat(string(b))
+		return nil
 	}
 	if _, ok := segmentNumber(name); !ok || r.format == nil {
 		return fmt.Errorf("%w: %s is out of place", ErrForeign, name)
