@@ -29,8 +29,8 @@ const arrows = `
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
 
-// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too.
-var testArrows = map[string][]string{"hub": {"engine/journal"}}
+// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it.
+var testArrows = map[string][]string{"hub": {"engine/journal", "disk"}}
 
 type table map[string][]string
 

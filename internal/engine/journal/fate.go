@@ -53,7 +53,7 @@ func (c *checkup) judge() error {
 	for _, d := range c.lostDocs {
 		if l := c.logs[d.created]; l != nil {
 			l.index.ascend(l.low, func(it item) bool {
-				if it.kind == kindBatch {
+				if it.kind == kindBatch && it.flags&engine.Lost == 0 {
 					c.report.Orphans++
 				}
 				return true

@@ -213,7 +213,7 @@ func (x *inspection) identify(limit int64, left int) *hole {
 	default:
 		h.length = x.resync(off, limit)
 		h.err = errors.New("nothing here checks out")
-		h.count = int((h.length + recordSize) / (recordSize + align))
+		h.count = int((h.length + recordSize - 1) / recordSize)
 		if left > 0 {
 			h.count = max(1, min(h.count, left))
 		}
