@@ -159,6 +159,9 @@ func documentName(key string) string {
 }
 
 func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
+	if err := foreign(data); err != nil {
+		return err
+	}
 	aside := ""
 	r, err := journal.RepairJournal(disk.OS(filepath.Join(data, journalDir)), journal.RepairOptions{
 		CheckOptions: checkOptions(p),

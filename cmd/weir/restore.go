@@ -123,6 +123,9 @@ func newRestoration(data string) (*restoration, error) {
 			return nil, fmt.Errorf("%s is not empty: it holds %s. A backup is restored into an empty directory", data, e.Name())
 		}
 	}
+	if err := foreign(data); err != nil {
+		return nil, err
+	}
 	r := &restoration{data: data}
 	if err := r.mkdir(filepath.Join(data, journalDir)); err != nil {
 		return nil, errors.Join(err, r.abort())
