@@ -265,8 +265,5 @@ func slotOf(off uint32, r *record) slot {
 	}
 }
 
-// damage is the hole as an error that names file and offset.
-func (h *hole) damage() error { return h.seg.damage(h.off, h.what, h.err) }
-
 // begun tells whether anything was ever written to the segment.
 func (x *inspection) begun() bool { return x.group > 0 || x.records > 0 || x.end > dataStart }
