@@ -193,7 +193,6 @@ func (r *restoration) abort() error {
 	var faults []error
 	if r.journal != nil {
 		faults = append(faults, r.journal.Abort())
-		os.Remove(filepath.Join(r.data, journalDir, "lock"))
 	}
 	for _, f := range r.files {
 		faults = append(faults, os.Remove(f))

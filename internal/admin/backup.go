@@ -14,7 +14,7 @@ import (
 
 // Backup is a consistent copy of everything that the server keeps, at the moment that it was made.
 type Backup interface {
-	// Size is about how many bytes WriteTo writes.
+	// Size is about how many bytes Copy writes.
 	Size() int64
 	// Copy writes the copy. It does not hold up the server, whatever w does.
 	Copy(ctx context.Context, w io.Writer) error

@@ -211,10 +211,9 @@ func (c *checkup) readAll() error {
 		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
 		}
-		if before != nil && before.seg.number+1 == n && x.first > 0 && before.group > 0 && x.first != before.group+1 {
-			x.holes = append(x.holes, &hole{seg: before.seg, off: before.end, what: "group", count: int(weir.MaxAhead),
+		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // it lost its end
+			c.holes = append(c.holes, &hole{seg: before.seg, off: before.end, what: "group", count: int(weir.MaxAhead),
 				err: fmt.Errorf("groups %d to %d are missing", before.group+1, x.first-1)})
-			c.harmed[before.seg.number] = before
 		}
 		if before = x; !c.sound(x) {
 			c.harmed[n] = x

@@ -59,7 +59,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	for _, step := range []func() error{p.setAside, p.settleTail, p.rewrite, p.mend, p.finish, p.remove} {
+	for _, step := range []func() error{p.setAside, p.settleTail, p.rewrite, p.mend, p.verify, p.finish, p.remove} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -283,6 +283,7 @@ func (p *repair) askMend(d engine.Document, low weir.Seq, note []byte, entries i
 // give writes entries that stand for what is lost.
 func (p *repair) give(key string, l *log, entries []engine.Header) error {
 	slices.SortFunc(entries, func(a, b engine.Header) int { return int(int64(a.Seq) - int64(b.Seq)) })
+	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // original and copy
 	for _, e := range entries {
 		r := &record{kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(l.id), seq: uint64(e.Seq), time: int64(e.Time)}
 		if e.Kind == engine.GapClosed {
@@ -321,7 +322,7 @@ func (p *repair) add(r *record) error {
 		}
 	}
 	p.group.add(r)
-	if p.group.length >= copyStep {
+	if p.group.length >= copyStep || len(r.payload) >= largePayload { // which the group does not copy
 		return p.flush()
 	}
 	return nil
@@ -384,8 +385,8 @@ func (p *repair) flush() error {
 	return nil
 }
 
-// finish takes the damaged segments out of service, in one write.
-func (p *repair) finish() error {
+// verify reads again what was written: nothing is taken out of service for copies that are not whole.
+func (p *repair) verify() error {
 	if p.seg == nil {
 		if err := p.rotate(); err != nil {
 			return err
@@ -394,6 +395,24 @@ func (p *repair) finish() error {
 	if err := p.flush(); err != nil {
 		return err
 	}
+	for _, n := range p.added {
+		x, err := p.inspect(n)
+		if err != nil {
+			return err
+		}
+		if x.end != x.seg.end { // the newest group passes for one that was cut short
+			x.structural(x.end, 0, "group", errChecksum)
+		}
+		if len(x.holes) > 0 {
+			h := x.holes[0]
+			return fmt.Errorf("what the repair wrote cannot be read, so that nothing was taken out of service: %w", h.seg.damage(h.off, h.what, h.err))
+		}
+	}
+	return nil
+}
+
+// finish takes the damaged segments out of service, in one write.
+func (p *repair) finish() error {
 	var keep []uint64
 	for _, n := range slices.Concat(p.listed, p.added) {
 		if p.harmed[n] == nil && p.segments[n] != nil {

@@ -146,9 +146,10 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	return report, errors.Join(r.j.fs.SyncDir(), r.j.lock.Close())
 }
 
-// Abort removes what was made.
+// Abort removes what was made, the lock last and while it is held: whoever comes next makes another.
 func (r *Restore) Abort() error {
 	var faults []error
+	r.made = append([]string{lockFile}, r.made...)
 	for i := len(r.made) - 1; i >= 0; i-- { // the format first
 		if err := r.j.fs.Remove(r.made[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			faults = append(faults, err)

@@ -105,7 +105,7 @@ func TestRestoreFullDisk(t *testing.T) {
 		if err := restoreInto(dir, snapshotOf(t, source)); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("with %d bytes: %v", size, err)
 		}
-		if names, _ := dir.List(); len(names) != 1 || names[0] != lockFile {
+		if names, _ := dir.List(); len(names) > 0 {
 			t.Errorf("with %d bytes it leaves %q", size, names)
 		}
 		dir.Capacity(-1)
@@ -142,7 +142,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	s := snapshotOf(t, source)
 	defer s.Close()
-	if err := r.Add(formatFile, strings.NewReader(s.Taken)); err != nil {
+	if err := r.Add(formatFile, strings.NewReader(s.Format)); err != nil {
 		t.Error(err)
 	}
 	if err := r.Add(segmentName(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {

@@ -15,7 +15,7 @@ import (
 // sealed segments never change, and of the active one only what was synced by then is taken. Their files are held
 // until they are copied, or the snapshot is closed; nothing else waits for it.
 type Snapshot struct {
-	Taken   string // the format file of the journal
+	Format  string // what the file of this name holds
 	j       *Journal
 	parts   []part
 	damages []error
@@ -98,7 +98,7 @@ func (o *snapshotOp) finish(err error) {
 // snapshot holds all segments as they are now. By the writer: segments are sealed and given up by nobody else. One that
 // the committer has begun and nothing was written to is left out.
 func (w *writer) snapshot() *Snapshot {
-	s := &Snapshot{j: w.j, Taken: w.j.formatText()}
+	s := &Snapshot{j: w.j, Format: w.j.formatText()}
 	for _, seg := range w.j.store.allSegments() {
 		p := part{seg: seg, held: true}
 		if !seg.sealed.Load() {
@@ -115,7 +115,7 @@ func (w *writer) snapshot() *Snapshot {
 
 // Files are the files of the snapshot, in order.
 func (s *Snapshot) Files() []SnapshotFile {
-	files := []SnapshotFile{{formatFile, int64(len(s.Taken)), int64(len(s.Taken))}}
+	files := []SnapshotFile{{formatFile, int64(len(s.Format)), int64(len(s.Format))}}
 	for _, p := range s.parts {
 		f := SnapshotFile{p.seg.name, s.j.size, s.j.size}
 		if p.end > 0 {
@@ -130,7 +130,7 @@ func (s *Snapshot) Files() []SnapshotFile {
 // copied as it is and remembered for Damages. An error is that of the disk or of w.
 func (s *Snapshot) Copy(w io.Writer, i int) error {
 	if i == 0 {
-		_, err := io.WriteString(w, s.Taken)
+		_, err := io.WriteString(w, s.Format)
 		return err
 	}
 	p := &s.parts[i-1]

@@ -112,12 +112,12 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
+	w.j.Close() // the reclaimer holds segments, too
 	for _, s := range w.j.store.allSegments() {
 		if n := s.refs.Load(); n != 1 {
 			t.Errorf("%s is held %d times", s.name, n)
 		}
 	}
-	w.j.Close()
 	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 		t.Error(err)
 	}
