@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"weir"
@@ -493,6 +494,46 @@ func TestRepairOnBadDisk(t *testing.T) {
 	bad.OnCall(nil)
 	if r, lost := repaired(t, "again", bad, h, false); lost > 0 || len(r.Losses) > 0 {
 		t.Errorf("lost %+v", r.Losses)
+	}
+}
+
+// A disk that cannot be read in places: what lies there is lost, and all else is found around it.
+func TestRepairUnreadable(t *testing.T) {
+	fs, h := stories(t)
+	rng := rand.New(rand.NewPCG(2, 6))
+	var names []string
+	for name := range fs.Files() {
+		if strings.HasSuffix(name, ".seg") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	lostAll := 0
+	for range 40 {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		bad, from := names[rng.IntN(len(names))], rng.Int64N(small.SegmentSize)&^4095
+		after.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read && c.Name == bad && c.Off < from+4096 && c.Off+int64(c.Len) > from {
+				return syscall.EIO
+			}
+			return nil
+		})
+		aside := faulty.New()
+		r, err := RepairJournal(after, repairOptions(aside))
+		if err != nil {
+			t.Fatalf("%s at %d: %v", bad, from, err)
+		}
+		if len(r.After.Damages) > 0 || aside.Files()[bad] == nil && slices.Contains(r.Aside, bad) {
+			t.Fatalf("%s at %d: %+v", bad, from, r.After)
+		}
+		lost, err := relaxed(after.Crash(faulty.LoseAll, nil), h, r.Documents, r.Before.MayBeLost > 0)
+		if err != nil {
+			t.Fatalf("%s at %d: %v", bad, from, err)
+		}
+		lostAll += lost
+	}
+	if lostAll == 0 {
+		t.Error("nothing was ever lost: everything could be read")
 	}
 }
 

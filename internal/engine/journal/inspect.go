@@ -58,8 +58,8 @@ func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 		return nil, fmt.Errorf("size of %s: %w", s.name, err)
 	}
 	clear(x.b)
-	if err := s.read(x.b[:min(have, size)], 0); err != nil {
-		return nil, err
+	if off, err := s.readable(x.b[:min(have, size)], 0); err != nil {
+		x.structural(off, 0, "data", err)
 	}
 	if err := checkHeader(x.b, s.seed, s.number, size); err != nil {
 		x.structural(0, headerSize, "segment header", err)
@@ -74,6 +74,27 @@ func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 	}
 	x.b = nil
 	return x, nil
+}
+
+// sector is how much is given up where a disk cannot be read.
+const sector = 4096
+
+// readable fills b from off as far as the disk gives it: what cannot be read is zeros. It returns where that begins.
+func (s *segment) readable(b []byte, off int64) (int64, error) {
+	if s.read(b, off) == nil {
+		return 0, nil
+	}
+	at, fault := int64(0), error(nil)
+	for i := 0; i < len(b); i += sector {
+		piece := b[i:min(i+sector, len(b))]
+		if err := s.read(piece, off+int64(i)); err != nil {
+			clear(piece)
+			if fault == nil {
+				at, fault = off+int64(i), err
+			}
+		}
+	}
+	return at, fault
 }
 
 func (x *inspection) structural(off, length int64, what string, err error) {

@@ -59,6 +59,16 @@ func newRecovery(j *Journal) *recovery {
 
 // openFiles is step 4: every file with a segment's name, and whether its header is good.
 func (r *recovery) openFiles() error {
+	return r.openEach(func(s *segment) error {
+		err := r.checkHeader(s)
+		if errors.Is(err, engine.ErrDamaged) {
+			r.bad[s.number], err = err, nil
+		}
+		return err
+	})
+}
+
+func (r *recovery) openEach(check func(*segment) error) error {
 	names, err := r.j.fs.List()
 	if err != nil {
 		return fmt.Errorf("list the data directory: %w", err)
@@ -77,11 +87,8 @@ func (r *recovery) openFiles() error {
 		s.refs.Store(1)
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
-		if err := r.checkHeader(s); err != nil {
-			if !errors.Is(err, engine.ErrDamaged) {
-				return err
-			}
-			r.bad[number] = err
+		if err := check(s); err != nil {
+			return err
 		}
 	}
 	slices.Sort(r.numbers)
