@@ -35,12 +35,14 @@ func TestMain(m *testing.M) {
 //	                                 second signal follows when it said that it stops; then it must be gone with 1
 //	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
 //	subscribe PATH KEY               open a subscription
+//	received TEXT                    wait until the subscription got a text; what came until then is on stdout
 //	ended                            wait until all subscriptions came to a clean end; what they got is on stdout
 //	metrics PATH                     ask $METRICS, as http does
 //	hangup NAME                      send it HUP and wait until it has read its configuration again, or refused it
 //	stall PATH KEY                   begin a request whose body never comes
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
+//	damage [-bit|-cut] FILE TEXT     spoil the place in a file that holds a text
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
@@ -53,6 +55,7 @@ func TestTranscripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
 			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "metrics": askMetrics,
+			"damage": damage, "received": received,
 		},
 	})
 }

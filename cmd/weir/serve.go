@@ -60,6 +60,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 	}
 	svc.work.Go(func() { svc.followHangups(hangups) })
 	svc.welcome(out)
+	notify("READY=1")
 	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url(), "metrics", svc.observer.address())
 	select {
 	case sig := <-signals:
@@ -70,6 +71,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 		svc.stop(s.shutdownGrace)
 		return fmt.Errorf("serve: %w", err)
 	}
+	notify("STOPPING=1")
 	go func() {
 		if _, ok := <-signals; ok {
 			logger.Warn("stopped at once by a second signal")

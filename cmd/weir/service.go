@@ -63,7 +63,7 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err := svc.observe(); err != nil {
 		return svc, err
 	}
-	dir := filepath.Join(s.data, "journal")
+	dir := filepath.Join(s.data, journalDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return svc, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -145,7 +145,7 @@ func (svc *service) serve(handler *late) {
 	handler.Handler = h
 	svc.watched(h)
 	svc.socket = &http.Server{
-		Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.backups(admin.New(svc.access, svc.logger)), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })

@@ -19,6 +19,7 @@ import (
 //	GET  /projects             POST /projects {name}
 //	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
 //	POST /keys/{id}/revoke
+//	POST /backup[?rate=BYTES_A_SECOND], once Backups said how
 type Handler struct {
 	access *access.Access
 	logger *slog.Logger
@@ -83,7 +84,7 @@ func status(c weir.Code) int {
 		return http.StatusNotFound
 	case weir.InternalError:
 		return http.StatusInternalServerError
-	case weir.StorageUnavailable:
+	case weir.StorageUnavailable, weir.Overloaded:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadRequest

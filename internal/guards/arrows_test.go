@@ -12,7 +12,7 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, api, admin, dashboard, metrics, hub, access, engine/journal, engine/jetstream, engine, disk, client, weir
+	cmd                             → server, api, admin, dashboard, metrics, hub, access, backup, engine/journal, engine/jetstream, engine, disk, client, weir
 	metrics                         → api, hub, engine/journal, engine, meter
 	api                             → hub, access, meter, weir
 	admin, dashboard                → hub, access, weir
@@ -21,7 +21,7 @@ const arrows = `
 	engine/journal                  → engine, disk, meter, weir
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
-	server, disk, meter, weir, guards → nothing
+	server, disk, backup, meter, weir, guards → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
@@ -31,8 +31,8 @@ const arrows = `
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
 
-// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too.
-var testArrows = map[string][]string{"hub": {"engine/journal"}}
+// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it.
+var testArrows = map[string][]string{"hub": {"engine/journal", "disk"}}
 
 type table map[string][]string
 

@@ -165,7 +165,7 @@ func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
 func rules(h engine.Header) stream.Header {
 	return stream.Header{
 		Closed: h.Kind == engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
-		Late: h.Flags&engine.Late != 0,
+		Late: h.Flags&engine.Late != 0, Lost: h.Flags&engine.Lost != 0,
 	}
 }
 

@@ -55,11 +55,14 @@ const keptRun = 4
 // Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
 type Event struct {
 	Frames [][]byte // encoded batches, in order, one or more in a piece, until the next Next; shared, nobody writes into them
-	Gap    *Gap     // instead of frames: what was evicted before it could be sent
+	Gap    *Gap     // instead of frames: what was evicted before it could be sent, or is lost
 }
 
 // Gap is a range of sequences that the subscriber will not get, inclusive.
-type Gap struct{ From, To weir.Seq }
+type Gap struct {
+	From, To weir.Seq
+	Lost     bool // not evicted: given up when the store was repaired
+}
 
 // Why a subscription is over.
 var (
@@ -133,10 +136,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			}
 			continue
 		}
-		if step.Kind == stream.Gap {
+		if step.Kind == stream.Gap || step.Kind == stream.Loss {
 			s.next = step.Last + 1
 			f.mu.Unlock()
-			return Event{Gap: &Gap{step.First, step.Last}}, nil
+			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
 		s.next = step.First              // above a 0 that was never stored
 		frames, err := s.read(ctx, step) // unlocks
