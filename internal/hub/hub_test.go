@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -142,16 +143,27 @@ func (c *collector) take(e Event) error {
 		c.gaps = append(c.gaps, *e.Gap)
 		c.next = e.Gap.To + 1
 	}
-	for f := slices.Concat(e.Frames...); len(f) > 0; {
-		seq, n := weir.Seq(binary.BigEndian.Uint64(f)), binary.BigEndian.Uint32(f[8:])
+	for seq, payload := range delivered(e) {
 		if seq < c.next {
 			return fmt.Errorf("got %d after %d", seq, c.next)
 		}
-		c.got[seq] = string(f[12 : 12+n])
+		c.got[seq] = payload
 		c.next = seq + 1
-		f = f[12+n:]
 	}
 	return nil
+}
+
+// delivered is what testFrame made frames of.
+func delivered(e Event) iter.Seq2[weir.Seq, string] {
+	return func(yield func(weir.Seq, string) bool) {
+		for f := slices.Concat(e.Frames...); len(f) > 0; {
+			seq, n := weir.Seq(binary.BigEndian.Uint64(f)), binary.BigEndian.Uint32(f[8:])
+			if !yield(seq, string(f[12:12+n])) {
+				return
+			}
+			f = f[12+n:]
+		}
+	}
 }
 
 // TestExactlyOnce lets publishers keep 200 batches in flight in random order, each sent up to three times, against

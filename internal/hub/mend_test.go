@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -234,9 +233,8 @@ func (k *told) followed(s *Stream, last weir.Seq, left map[weir.Seq]string) erro
 			}
 			next = g.To + 1
 		}
-		for _, f := range ev.Frames {
-			seq := weir.Seq(binary.BigEndian.Uint64(f))
-			if seq < next || left[seq] != string(f[8:]) {
+		for seq, payload := range delivered(ev) {
+			if seq < next || left[seq] != payload {
 				return fmt.Errorf("after %d came %d", next, seq)
 			}
 			delete(left, seq)
