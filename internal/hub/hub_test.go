@@ -143,7 +143,7 @@ func (c *collector) take(e Event) error {
 		c.gaps = append(c.gaps, *e.Gap)
 		c.next = e.Gap.To + 1
 	}
-	for seq, payload := range delivered(e) {
+	for seq, payload := range batchesOf(e) {
 		if seq < c.next {
 			return fmt.Errorf("got %d after %d", seq, c.next)
 		}
@@ -153,8 +153,8 @@ func (c *collector) take(e Event) error {
 	return nil
 }
 
-// delivered is what testFrame made frames of.
-func delivered(e Event) iter.Seq2[weir.Seq, string] {
+// batchesOf is what testFrame made frames of.
+func batchesOf(e Event) iter.Seq2[weir.Seq, string] {
 	return func(yield func(weir.Seq, string) bool) {
 		for f := slices.Concat(e.Frames...); len(f) > 0; {
 			seq, n := weir.Seq(binary.BigEndian.Uint64(f)), binary.BigEndian.Uint32(f[8:])

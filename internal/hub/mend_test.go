@@ -233,7 +233,7 @@ func (k *told) followed(s *Stream, last weir.Seq, left map[weir.Seq]string) erro
 			}
 			next = g.To + 1
 		}
-		for seq, payload := range delivered(ev) {
+		for seq, payload := range batchesOf(ev) {
 			if seq < next || left[seq] != payload {
 				return fmt.Errorf("after %d came %d", next, seq)
 			}
