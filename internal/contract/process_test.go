@@ -89,7 +89,7 @@ func serve(t testing.TB, data string, flags ...string) *server {
 }
 
 func start(binary, data string, flags ...string) (*server, error) {
-	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--log-format", "json",
+	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--log-format", "json",
 		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
 	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
 	tie(s.cmd)

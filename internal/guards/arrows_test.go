@@ -12,7 +12,7 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, api, admin, dashboard, hub, access, engine/journal, engine/jetstream, engine, disk, client, weir
+	cmd                             → server, certificate, api, admin, dashboard, hub, access, engine/journal, engine/jetstream, engine, disk, client, weir
 	api, admin, dashboard           → hub, access, weir
 	hub                             → stream, engine, weir
 	access                          → engine, weir
@@ -20,6 +20,7 @@ const arrows = `
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
 	server, disk, weir, guards      → nothing
+	certificate                     → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
