@@ -37,6 +37,7 @@ type service struct {
 	hub       *hub.Hub
 	server    *server.Server
 	certs     certificates
+	api       *api.Handler
 	operators net.Listener // of the admin socket
 	socket    *http.Server
 	first     *firstStart // what to print, once
@@ -136,7 +137,7 @@ func listenSocket(data string) (net.Listener, error) {
 // serve begins to serve.
 func (svc *service) serve(secure server.TLS) error {
 	b := thisBuild()
-	handler := api.New(api.Options{
+	svc.api = api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
@@ -146,7 +147,7 @@ func (svc *service) serve(secure server.TLS) error {
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(handler), secure)
+	svc.server.Serve(svc.certs.handler(svc.api), secure)
 	return svc.certs.start(svc.server)
 }
 
@@ -237,6 +238,10 @@ func (svc *service) stop(grace time.Duration) error {
 		svc.hub.StopSubscriptions()
 	}
 	svc.certs.close()
+	if svc.api != nil {
+		// Who has not taken the goodbye by then takes nothing at all, and would hold the others until the grace is over.
+		defer time.AfterFunc(grace/2, svc.api.EndSubscriptions).Stop()
+	}
 	if svc.server != nil {
 		if err := svc.server.Shutdown(ctx); err != nil {
 			svc.logger.Warn("some requests were cut off", "error", err)
