@@ -107,8 +107,15 @@ func serverNames(baseURL, address string) []string {
 	if u, err := url.Parse(baseURL); err == nil {
 		names = append(names, u.Hostname())
 	}
-	if at, _, err := net.SplitHostPort(address); err == nil && !net.ParseIP(at).IsUnspecified() {
-		names = append(names, at)
+	at, _, _ := net.SplitHostPort(address)
+	if !net.ParseIP(at).IsUnspecified() {
+		return append(names, at)
+	}
+	addresses, _ := net.InterfaceAddrs()
+	for _, a := range addresses { // those that stay; others change too often to be names
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsPrivate() {
+			names = append(names, n.IP.String())
+		}
 	}
 	return names
 }

@@ -108,8 +108,9 @@ func split(address string) (string, int, error) {
 	return host, port, err
 }
 
-// Close stops whatever is under way.
+// Close stops whatever is under way. A lock that it held would keep the next start waiting.
 func (a *ACME) Close() {
 	a.cancel()
+	certmagic.CleanUpOwnLocks(context.Background(), a.config.Logger)
 	a.cache.Stop()
 }

@@ -60,6 +60,9 @@ func (l loud) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
 }
 
+func (l loud) WithAttrs(a []slog.Attr) slog.Handler { return loud{l.Handler.WithAttrs(a)} }
+func (l loud) WithGroup(name string) slog.Handler   { return loud{l.Handler.WithGroup(name)} }
+
 // serve serves until shutdown. When the socket fails HTTPS goes on without HTTP/3, and no longer says that there is one.
 func (u *udp) serve() {
 	defer close(u.over)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,6 +257,44 @@ func TestStreaming(t *testing.T) {
 		resp.Body.Close()
 		<-ended
 	})
+}
+
+// Addresses have parameters, and people put keys there: nothing of a request is logged here, whatever the level.
+func TestNothingOfARequestIsLogged(t *testing.T) {
+	var mu sync.Mutex
+	var log bytes.Buffer
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(http.NotFoundHandler(), secured())
+	each(t, func(t *testing.T, w wire) {
+		r, _ := http.NewRequest("GET", w.url(s)+"/canary?key=canary;a", nil)
+		r.Header.Set("Authorization", "Bearer canary")
+		resp, err := w.client(t).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	})
+	s.Shutdown(t.Context())
+	mu.Lock()
+	defer mu.Unlock()
+	if strings.Contains(log.String(), "canary") {
+		t.Errorf("the log is %s", &log)
+	}
+}
+
+// locked is a writer for many.
+type locked struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 // Whoever comes again sends nothing before the handshake is complete: what could be replayed is never taken.
