@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // The transcripts in testdata are what an operator types and sees. Beside the commands of testscript they know:
 //
 //	exits CODE PROGRAM ARGS...       run it and hold it to an exit code
-//	serve NAME ARGS...               run `weir serve --http 127.0.0.1:0 --metrics 127.0.0.1:0 ARGS` until stopped. $URL and $ADDR are its address, $METRICS that of metrics,
+//	serve NAME ARGS...               run `weir serve` on free ports of 127.0.0.1 with ARGS until stopped. $URL and $ADDR are its address, $METRICS that of metrics,
 //	                                 NAME.out and NAME.err are what it prints. It returns when the server is ready.
 //	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed. A
 //	                                 second signal follows when it said that it stops; then it must be gone with 1
@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
 //	damage [-bit|-cut] FILE TEXT     spoil the place in a file that holds a text
+//	https TRUST URL PATH             ask over HTTP/2 with TLS; protocol and status are the first line of stdout, the fields follow
+//	keypair CERT KEY                 make a certificate for 127.0.0.1, and its key
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
@@ -55,7 +57,7 @@ func TestTranscripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
 			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "metrics": askMetrics,
-			"damage": damage, "received": received,
+			"damage": damage, "received": received, "https": secureRequest, "keypair": makePair,
 		},
 	})
 }
@@ -80,7 +82,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 type servers struct{}
 
 var (
-	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*"metrics":"([^"]*)".*\n`)
+	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready",("http":"http://([^"]+)")?.*"metrics":"([^"]*)".*\n`)
 	stoppingLine = regexp.MustCompile(`(?m)^.*"msg":"stopping".*\n`)
 )
 
@@ -149,7 +151,7 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	errs, err := os.Create(ts.MkAbs(name + ".err"))
 	ts.Check(err)
 	r := &running{
-		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"}, args[1:]...)...),
+		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "127.0.0.1:0"}, args[1:]...)...),
 		log: &log{file: errs, grown: make(chan struct{})}, exited: make(chan struct{}),
 	}
 	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr, r.cmd.Env = ts.MkAbs("."), out, r.log, environ(ts)
@@ -166,8 +168,8 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 		<-r.exited
 	})
 	m := r.await(ts, readyLine)
-	addr := m[1]
-	ts.Setenv("METRICS", m[2])
+	addr := m[2]
+	ts.Setenv("METRICS", m[3])
 	ts.Setenv("ADDR", addr)
 	ts.Setenv("URL", "http://"+addr)
 }

@@ -28,7 +28,7 @@ next start.
 
 SIGTERM and SIGINT stop it: requests in flight are finished, subscribers are told to come back, and it exits with 0.
 A second signal stops it at once.`,
-		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:8080 --base-url https://streams.example.com",
+		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:80 --https 0.0.0.0:443 --acme-domain streams.example.com --base-url https://streams.example.com",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.load(c, c.ErrOrStderr()); err != nil {
 				return misuse{err, c.CommandPath()}
@@ -48,6 +48,8 @@ const ballast = 32 << 20
 // serve runs the service until a signal comes, or the context ends.
 func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) error {
 	defer runtime.KeepAlive(make([]byte, ballast))
+	slog.SetLogLoggerLevel(slog.LevelDebug) // what libraries print by themselves, such as quic-go about buffers
+	slog.SetDefault(logger)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
@@ -61,7 +63,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 	svc.work.Go(func() { svc.followHangups(hangups) })
 	svc.welcome(out)
 	notify("READY=1")
-	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url(), "metrics", svc.observer.address())
+	logger.Info("ready", append(svc.addresses(), "data", s.data, "url", svc.url(), "metrics", svc.observer.address())...)
 	select {
 	case sig := <-signals:
 		logger.Info("stopping", "signal", sig.String())

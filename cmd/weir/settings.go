@@ -24,6 +24,7 @@ type settings struct {
 	config            string
 	data              string
 	http              string
+	https             https
 	baseURL           string
 	bootstrapKeys     []string
 	demo              bool
@@ -57,7 +58,8 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.config, configFlag, "", "TOML `file` with the same settings, by the names of the flags")
 	dataFlag(f, &s.data)
 	f.StringVar(&s.http, "http", "127.0.0.1:8080", "`address` for HTTP/1.1 and cleartext HTTP/2 (prior knowledge); off to disable")
-	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http)")
+	s.https.flags(f)
+	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or --https when that is off)")
 	f.StringSliceVar(&s.bootstrapKeys, bootstrapKeys, nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
 	f.BoolVar(&s.demo, "demo", true, "the demo project and stream")
 	f.DurationVar(&s.gapGrace, "gap-grace", 2*time.Second, "how long a missing sequence below the cursor can still be filled")
@@ -129,6 +131,7 @@ func (s *settings) load(c *cobra.Command, w io.Writer) error {
 	if err := s.check(); err != nil {
 		return s.from.named(err)
 	}
+	s.https.chosen = s.from.of(httpsFlag).kind != byDefault
 	s.level = new(slog.LevelVar)
 	s.level.Set(levelOf(s.logLevel))
 	s.logger = newLogger(w, s.level, s.logFormat)
@@ -144,7 +147,7 @@ func (s *settings) check() error {
 		}
 	}
 	must(s.data != "", "--data: empty")
-	must(s.http != "off", "--http off: there is no other listener yet")
+	must(s.http != "off" || s.https.address != "off", "--http off and --https off: nothing would be served")
 	if s.http != "off" {
 		_, _, err := net.SplitHostPort(s.http) // of an empty address net.Listen makes one that is open to everybody
 		must(err == nil, "--http %q: not HOST:PORT", s.http)
@@ -153,6 +156,7 @@ func (s *settings) check() error {
 		_, _, err := net.SplitHostPort(s.metrics)
 		must(err == nil, "--metrics %q: not HOST:PORT or off", s.metrics)
 	}
+	s.https.check(must)
 	must(s.gapGrace > 0, "--gap-grace %v: not above 0", s.gapGrace)
 	must(s.limits.Live >= 0, "--rate-live %d: below 0", s.limits.Live)
 	must(s.limits.Live <= access.Unlimited, "--rate-live %d: above %d", s.limits.Live, access.Unlimited)

@@ -76,6 +76,10 @@ func New(o Options) *Handler {
 // Subscribers is the number of open subscriptions.
 func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
 
+// EndSubscriptions cuts every open subscription off. When the server stops, the hub sends subscribers away with a word, and
+// those who do not take it are left for this.
+func (h *Handler) EndSubscriptions() { h.ends.all() }
+
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)

@@ -111,18 +111,18 @@ func newPair(t testing.TB) *pair {
 		}
 		mirror(w, r)
 	})
-	s, err := Listen(Options{HTTP: "127.0.0.1:0", Handler: h, Logger: slog.New(slog.DiscardHandler)})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "off", Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Serve()
+	s.Serve(h, TLS{})
 	t.Cleanup(func() { s.Shutdown(context.Background()) })
 	other := httptest.NewUnstartedServer(h)
 	other.Config.MaxHeaderBytes, other.Config.DisableGeneralOptionsHandler = maxHeaderBytes, true
 	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	other.Start()
 	t.Cleanup(other.Close)
-	p.ours, p.plain = s.Addr(), other.Listener.Addr().String()
+	p.ours, p.plain = s.HTTP(), other.Listener.Addr().String()
 	return p
 }
 
@@ -236,7 +236,7 @@ func FuzzQuick(f *testing.F) {
 // A body that is refused need not be sent: the answer comes first, and then the end.
 func TestQuickRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestQuickUnreadComesLater(t *testing.T) {
 			close(waiting)
 		}
 	})
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestQuickUnreadComesLater(t *testing.T) {
 func TestQuickBodyKept(t *testing.T) {
 	kept := make(chan io.Reader, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { kept <- r.Body })
-	if got := ask(t, s.Addr(), post11("/", "", "x")); len(got) != 1 {
+	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
 		t.Fatalf("got %v", got)
 	}
 	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
@@ -300,7 +300,7 @@ func TestQuickBodyKept(t *testing.T) {
 // HTTP/2 begins at the beginning of a connection or not at all.
 func TestQuickThenHTTP2(t *testing.T) {
 	s := serve(t, mirror)
-	got := ask(t, s.Addr(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	got := ask(t, s.HTTP(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	if len(got) != 2 || got[1].status/100 < 4 {
 		t.Errorf("got %v", got)
 	}
@@ -316,11 +316,11 @@ func TestQuickDeadline(t *testing.T) {
 		http.NewResponseController(w).SetReadDeadline(time.Time{})
 		fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
 	})
-	got := ask(t, s.Addr(), post11("/late", "", "here already")+post11("/next", "", "x"))
+	got := ask(t, s.HTTP(), post11("/late", "", "here already")+post11("/next", "", "x"))
 	if len(got) != 2 || got[0].body != "false" || got[1].body != "false" {
 		t.Errorf("got %v", got)
 	}
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,11 +346,11 @@ func TestQuickPanic(t *testing.T) {
 		}
 	})
 	for _, path := range []string{"/panic", "/abort"} {
-		if got := ask(t, s.Addr(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
+		if got := ask(t, s.HTTP(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
 			t.Errorf("%s: got %v", path, got)
 		}
 	}
-	if got := ask(t, s.Addr(), post11("/", "", "x")); len(got) != 1 {
+	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
 		t.Errorf("got %v", got)
 	}
 }
@@ -360,15 +360,16 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 	t.Helper()
 	started := make(chan struct{})
 	finish = make(chan struct{})
-	s = listen(t, func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			close(started)
 			<-finish
 		}
 	})
-	s.Serve()
+	s = listen(t)
+	s.Serve(h, secured())
 	answered, idle = make(chan []reply, 1), make(chan []reply, 1)
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +383,7 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 		in.ReadByte() // until the server closes it
 		idle <- nil
 	}()
-	go func() { answered <- ask(t, s.Addr(), post11("/wait", "", "")) }()
+	go func() { answered <- ask(t, s.HTTP(), post11("/wait", "", "")) }()
 	<-started
 	return s, finish, answered, idle
 }
@@ -410,17 +411,18 @@ func TestQuickShutdownWaits(t *testing.T) {
 // A request of net/http that does not end takes nothing from quick ones: they end with the answer that they are at.
 func TestQuickShutdownBeside(t *testing.T) {
 	hanging, end := make(chan struct{}), make(chan struct{})
-	s := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			close(hanging)
 			<-end
 		}
 	})
-	s.Serve()
+	s := listen(t)
+	s.Serve(h, secured())
 	var c net.Conn
 	for _, first := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ""} {
 		var err error
-		if c, err = net.Dial("tcp", s.Addr()); err != nil {
+		if c, err = net.Dial("tcp", s.HTTP()); err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
@@ -447,7 +449,7 @@ func TestQuickShutdownBeside(t *testing.T) {
 func TestQuickShutdownOfNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := listen(t, mirror)
+	s := listen(t)
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
