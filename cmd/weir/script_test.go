@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 //	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed. A
 //	                                 second signal follows when it said that it stops; then it must be gone with 1
 //	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
-//	subscribe PATH KEY               open a subscription
+//	subscribe PATH KEY [TEXT]        open a subscription, and wait until a line with TEXT came
 //	ended                            wait until all subscriptions came to a clean end; what they got is on stdout
 //	metrics PATH                     ask $METRICS, as http does
 //	hangup NAME                      send it HUP and wait until it has read its configuration again, or refused it
@@ -264,8 +264,8 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 type opened struct{}
 
 func subscribe(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: subscribe PATH KEY")
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: subscribe PATH KEY [TEXT]")
 	}
 	r, err := http.NewRequest("GET", ts.Getenv("URL")+args[0], nil)
 	ts.Check(err)
@@ -278,7 +278,14 @@ func subscribe(ts *testscript.TestScript, neg bool, args []string) {
 	if resp.StatusCode != http.StatusOK {
 		ts.Fatalf("status %s", resp.Status)
 	}
-	*ts.Value(opened{}).(*[]io.Reader) = append(*ts.Value(opened{}).(*[]io.Reader), resp.Body)
+	lines, seen := bufio.NewReader(resp.Body), ""
+	for len(args) == 3 && !strings.Contains(seen, args[2]) {
+		line, err := lines.ReadString('\n')
+		ts.Check(err)
+		seen += line
+	}
+	all := ts.Value(opened{}).(*[]io.Reader)
+	*all = append(*all, io.MultiReader(strings.NewReader(seen), lines))
 }
 
 func ended(ts *testscript.TestScript, neg bool, args []string) {
