@@ -33,8 +33,7 @@ type part struct {
 // SnapshotFile is one file of a snapshot.
 type SnapshotFile struct {
 	Name string
-	Size int64 // bytes that Copy writes
-	Full int64 // bytes that the file has in a journal: what is missing at its end is zeros
+	Size int64 // bytes that Copy writes; of the active segment what is missing at the end is zeros
 }
 
 // Snapshot takes a snapshot at a place in the committer's order: whatever was durable before the call is in it. It also
@@ -115,9 +114,9 @@ func (w *writer) snapshot() *Snapshot {
 
 // Files are the files of the snapshot, in order.
 func (s *Snapshot) Files() []SnapshotFile {
-	files := []SnapshotFile{{formatFile, int64(len(s.Format)), int64(len(s.Format))}}
+	files := []SnapshotFile{{formatFile, int64(len(s.Format))}}
 	for _, p := range s.parts {
-		f := SnapshotFile{p.seg.name, s.j.size, s.j.size}
+		f := SnapshotFile{p.seg.name, s.j.size}
 		if p.end > 0 {
 			f.Size = p.end
 		}
