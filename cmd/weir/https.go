@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -127,13 +125,8 @@ func (c certificates) tls(data string) (t server.TLS, err error) {
 		t.GetCertificate, t.Protocols = c.acme.Get, []string{certificate.ACMEProtocol}
 	case c.files != nil:
 		t.GetCertificate = c.files.Get
-	case c.authority != nil:
-		t.GetCertificate = c.authority.Get
 	default:
-		t.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return nil, errors.New("there is no certificate")
-		}
-		return t, nil
+		t.GetCertificate = c.authority.Get
 	}
 	t.ResetKey, err = certificate.Secret(filepath.Join(data, "tls", "quic.key"))
 	return t, err

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ends ends the subscriptions of a key when the key is revoked (D18), and of all when the server stops. One goroutine waits for each key that has
-// subscriptions, not one for each subscription.
+// ends ends the subscriptions of a key when the key is revoked (D18), and all when the server stops. One goroutine waits for
+// each key that has subscriptions, not one for each subscription.
 type ends struct {
 	mu   sync.Mutex
 	keys map[<-chan struct{}]*watched
