@@ -25,7 +25,7 @@ type crashing struct {
 
 func (s *crashing) start() {
 	s.t.Helper()
-	s.cmd = exec.Command(s.program, "serve", "--data", s.data, "--http", s.addr, "--demo=false", "--log-format", "json", "--bootstrap-keys", "a:"+crashKey)
+	s.cmd = exec.Command(s.program, "serve", "--data", s.data, "--http", s.addr, "--https", "off", "--metrics", "off", "--demo=false", "--log-format", "json", "--bootstrap-keys", "a:"+crashKey)
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -39,7 +39,7 @@ func (s *crashing) start() {
 		line, err := r.ReadString('\n')
 		log.WriteString(line)
 		if m := readyLine.FindStringSubmatch(line); m != nil {
-			s.addr = m[1]
+			s.addr = m[2]
 			go io.Copy(io.Discard, r)
 			return
 		}
@@ -133,7 +133,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	if err != nil || len(rest) > 0 {
 		t.Errorf("weir tail goes on: %.100q, %v", rest, err)
 	}
-	if err := tail.Wait(); err != nil {
+	if err := tail.Wait(); err != nil || !strings.HasSuffix(tailErrs.String(), "weir: the stream was deleted\n") {
 		t.Errorf("weir tail: %v\n%s", err, &tailErrs)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"weir/internal/access"
 )
 
 // The exit codes of every command.
@@ -28,7 +30,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintln(stderr, "weir:", err)
+	fmt.Fprintln(stderr, "weir:", access.Redacted(err.Error())) // whatever was typed where
 	var wrong misuse
 	if errors.As(err, &wrong) {
 		fmt.Fprintf(stderr, "'%s --help' shows how it is used\n", wrong.command)
@@ -54,7 +56,8 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(serveCommand(), projectCommand(), keyCommand(), versionCommand())
+	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), versionCommand())
+	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), healthCommand())
 	root.AddCommand(streamCommand(), publishCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{withoutKeys(err), c.CommandPath()} })

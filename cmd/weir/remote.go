@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,7 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	f.StringVar(&r.url, "url", defaultURL, "`address` of the service, or WEIR_URL")
 	f.StringVar(&r.key, "key", "", "the `key` to use; WEIR_KEY is better, because everybody on a machine can see arguments")
-	f.StringVar(&r.ca, "ca", "", "`file` with the authority of the service's certificate, such as tls/ca.pem in its data directory")
+	f.StringVar(&r.ca, "cacert", "", "`file` with the authority of the service's certificate, such as tls/ca.pem in its data directory")
 	f.BoolVar(&r.http1, "http1", false, "speak HTTP/1.1 to a http address, for proxies that know no cleartext HTTP/2")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
@@ -50,11 +51,11 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	if r.ca != "" {
 		pem, err := os.ReadFile(r.ca)
 		if err != nil {
-			return nil, misuse{fmt.Errorf("--ca: %w", err), c.CommandPath()}
+			return nil, misuse{fmt.Errorf("--cacert: %w", err), c.CommandPath()}
 		}
 		o.TLS = &tls.Config{RootCAs: x509.NewCertPool()}
 		if !o.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, misuse{fmt.Errorf("--ca: there is no certificate in %s", r.ca), c.CommandPath()}
+			return nil, misuse{fmt.Errorf("--cacert: there is no certificate in %s", r.ca), c.CommandPath()}
 		}
 	}
 	made, err := client.New(o)
@@ -77,6 +78,9 @@ func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.C
 func (r *remote) explain(err error) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("no service answers at %s (--url or WEIR_URL names it): %w", r.url, err)
+	}
+	if err != nil && strings.Contains(err.Error(), "looked like an HTTP/1.1 header") { // net/http has no error for it
+		return fmt.Errorf("%s speaks no HTTP/2 without TLS (https, or --http1?): %w", r.url, err)
 	}
 	if client.CodeOf(err) == weir.MissingAPIKey {
 		return fmt.Errorf("%w; --key or WEIR_KEY names it", err)

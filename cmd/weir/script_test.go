@@ -29,17 +29,23 @@ func TestMain(m *testing.M) {
 // The transcripts in testdata are what an operator types and sees. Beside the commands of testscript they know:
 //
 //	exits CODE PROGRAM ARGS...       run it and hold it to an exit code
-//	serve NAME ARGS...               run `weir serve ARGS --http 127.0.0.1:0` until stopped. $URL and $ADDR are its address,
+//	serve NAME ARGS...               run `weir serve` on free ports of 127.0.0.1 with ARGS until stopped. $URL and $ADDR are its address, $METRICS that of metrics,
 //	                                 NAME.out and NAME.err are what it prints. It returns when the server is ready.
 //	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed. A
 //	                                 second signal follows when it said that it stops; then it must be gone with 1
 //	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
 //	subscribe PATH KEY               open a subscription
+//	received TEXT                    wait until the subscription got a text; what came until then is on stdout
 //	ended                            wait until all subscriptions came to a clean end; what they got is on stdout
+//	metrics PATH                     ask $METRICS, as http does
+//	hangup NAME                      send it HUP and wait until it has read its configuration again, or refused it
 //	stall PATH KEY                   begin a request whose body never comes
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
 //	fill FILE BYTES                  make a file of so many dots
+//	damage [-bit|-cut] FILE TEXT     spoil the place in a file that holds a text
+//	https TRUST URL PATH             ask over HTTP/2 with TLS; protocol and status are the first line of stdout, the fields follow
+//	keypair CERT KEY                 make a certificate for 127.0.0.1, and its key
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
@@ -51,7 +57,8 @@ func TestTranscripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
-			"subscribe": subscribe, "ended": ended, "stall": stall, "fill": fill,
+			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "metrics": askMetrics,
+			"damage": damage, "received": received, "https": secureRequest, "keypair": makePair, "fill": fill,
 		},
 	})
 }
@@ -76,13 +83,14 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 type servers struct{}
 
 var (
-	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready","http":"http://([^"]+)".*\n`)
+	readyLine    = regexp.MustCompile(`(?m)^.*"msg":"ready",("http":"http://([^"]+)")?.*"metrics":"([^"]*)".*\n`)
 	stoppingLine = regexp.MustCompile(`(?m)^.*"msg":"stopping".*\n`)
 )
 
 type running struct {
 	cmd    *exec.Cmd
 	log    *log
+	read   int           // how often it has read its configuration again
 	exited chan struct{} // closed when it is gone; then err says how
 	err    error
 }
@@ -144,7 +152,7 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	errs, err := os.Create(ts.MkAbs(name + ".err"))
 	ts.Check(err)
 	r := &running{
-		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0"}, args[1:]...)...),
+		cmd: exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "127.0.0.1:0"}, args[1:]...)...),
 		log: &log{file: errs, grown: make(chan struct{})}, exited: make(chan struct{}),
 	}
 	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr, r.cmd.Env = ts.MkAbs("."), out, r.log, environ(ts)
@@ -160,7 +168,9 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 		r.cmd.Process.Kill()
 		<-r.exited
 	})
-	addr := r.await(ts, readyLine)[1]
+	m := r.await(ts, readyLine)
+	addr := m[2]
+	ts.Setenv("METRICS", m[3])
 	ts.Setenv("ADDR", addr)
 	ts.Setenv("URL", "http://"+addr)
 }

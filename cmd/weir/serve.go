@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -19,23 +20,21 @@ func serveCommand() *cobra.Command {
 		Use: "serve", Short: "Run the server", Args: args(),
 		Long: `Run the server. Without any flag it is a complete service on this machine, with its data in ./weir-data.
 
-Every flag is also an environment variable: --gap-grace is WEIR_GAP_GRACE. Flags win.
+Every flag is also an environment variable (--gap-grace is WEIR_GAP_GRACE) and a key of the file that --config names
+(gap-grace = "2s"). Flags win over the environment, the environment over the file; 'weir config' shows what is in effect.
+
+SIGHUP re-reads the configuration: the log level, the rate limits and certificates change at once, the rest with the
+next start.
 
 SIGTERM and SIGINT stop it: requests in flight are finished, subscribers are told to come back, and it exits with 0.
 A second signal stops it at once.`,
-		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:8080 --base-url https://streams.example.com",
+		Example: "  weir serve\n  weir serve --data /var/lib/weir --http 0.0.0.0:80 --https 0.0.0.0:443 --acme-domain streams.example.com --base-url https://streams.example.com",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := environment(c); err != nil {
+			if err := s.load(c, c.ErrOrStderr()); err != nil {
 				return misuse{err, c.CommandPath()}
 			}
-			if err := s.check(); err != nil {
-				return misuse{err, c.CommandPath()}
-			}
-			logger, err := newLogger(c.ErrOrStderr(), s.logLevel, s.logFormat)
-			if err != nil {
-				return misuse{err, c.CommandPath()}
-			}
-			return serve(c.Context(), s, logger, c.OutOrStdout())
+			s.warnOfStrangers(c)
+			return serve(c.Context(), s, s.logger, c.OutOrStdout())
 		},
 	}
 	s.flags(c.Flags())
@@ -49,15 +48,22 @@ const ballast = 32 << 20
 // serve runs the service until a signal comes, or the context ends.
 func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) error {
 	defer runtime.KeepAlive(make([]byte, ballast))
+	slog.SetLogLoggerLevel(slog.LevelDebug) // what libraries print by themselves, such as quic-go about buffers
+	slog.SetDefault(logger)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
+	hangups := make(chan os.Signal, 1) // from the start: by default the signal ends the process
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	svc, err := start(ctx, s, logger)
 	if err != nil {
 		return err
 	}
+	svc.work.Go(func() { svc.followHangups(hangups) })
 	svc.welcome(out)
-	logger.Info("ready", "http", svc.address(), "data", s.data, "url", svc.url())
+	notify("READY=1")
+	logger.Info("ready", append(svc.addresses(), "data", s.data, "url", svc.url(), "metrics", svc.observer.address())...)
 	select {
 	case sig := <-signals:
 		logger.Info("stopping", "signal", sig.String())
@@ -67,6 +73,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 		svc.stop(s.shutdownGrace)
 		return fmt.Errorf("serve: %w", err)
 	}
+	notify("STOPPING=1")
 	go func() {
 		if _, ok := <-signals; ok {
 			logger.Warn("stopped at once by a second signal")
@@ -81,11 +88,7 @@ func serve(ctx context.Context, s settings, logger *slog.Logger, out io.Writer) 
 }
 
 // newLogger writes to w, in a form for people on a terminal and for programs elsewhere.
-func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: not debug, info, warn or error", level)
-	}
+func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	if format == "" {
 		format = "json"
 		if f, ok := w.(*os.File); ok {
@@ -94,9 +97,19 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 			}
 		}
 	}
-	o := &slog.HandlerOptions{Level: l}
+	o := &slog.HandlerOptions{Level: level}
 	if format == "text" {
-		return slog.New(slog.NewTextHandler(w, o)), nil
+		return slog.New(slog.NewTextHandler(w, o))
 	}
-	return slog.New(slog.NewJSONHandler(w, o)), nil
+	return slog.New(slog.NewJSONHandler(w, o))
 }
+
+// levels are what --log-level takes.
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+func isLevel(s string) bool {
+	_, ok := levels[strings.ToLower(s)]
+	return ok
+}
+
+func levelOf(s string) slog.Level { return levels[strings.ToLower(s)] }

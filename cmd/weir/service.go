@@ -36,11 +36,17 @@ type service struct {
 	access    *access.Access
 	hub       *hub.Hub
 	server    *server.Server
+	certs     certificates
+	api       *api.Handler
 	operators net.Listener // of the admin socket
 	socket    *http.Server
 	first     *firstStart // what to print, once
 	stopping  chan struct{}
 	work      sync.WaitGroup
+
+	reloads  []reload // what SIGHUP has re-read beside the settings
+	observer observer
+	observed sync.WaitGroup // ends after everything else
 }
 
 // start opens the data directory and serves. On an error everything that was opened is closed again.
@@ -51,12 +57,14 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 			svc.stop(0)
 		}
 	}()
-	handler := &late{}
-	svc.server, err = server.Listen(server.Options{HTTP: s.http, Handler: handler, Logger: logger})
+	svc.server, err = server.Listen(server.Options{HTTP: s.http, HTTPS: s.https.address, HTTPSMayFail: !s.https.chosen, Logger: logger})
 	if err != nil {
 		return svc, err // before anything is made that is shown only once
 	}
-	dir := filepath.Join(s.data, "journal")
+	if err := svc.observe(); err != nil {
+		return svc, err
+	}
+	dir := filepath.Join(s.data, journalDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return svc, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -73,6 +81,10 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err != nil {
 		return svc, err
 	}
+	secure, err := svc.secure()
+	if err != nil {
+		return svc, err
+	}
 	isFirst := svc.isFirst()
 	if err := svc.furnish(ctx); err != nil {
 		return svc, err
@@ -85,7 +97,9 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 			return svc, fmt.Errorf("make the first project: %w", err)
 		}
 	}
-	svc.serve(handler)
+	if err := svc.serve(secure); err != nil {
+		return svc, err
+	}
 	svc.work.Go(svc.keepUse)
 	if s.demo {
 		svc.work.Go(svc.feedDemo)
@@ -128,42 +142,70 @@ func listenSocket(data string) (net.Listener, error) {
 }
 
 // serve begins to serve.
-func (svc *service) serve(handler *late) {
+func (svc *service) serve(secure server.TLS) error {
 	b := thisBuild()
-	handler.Handler = api.New(api.Options{
+	svc.api = api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
+	svc.watched(svc.api)
 	svc.socket = &http.Server{
-		Handler: admin.New(svc.access, svc.logger), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.backups(admin.New(svc.access, svc.logger)), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve()
+	svc.server.Serve(svc.certs.handler(svc.api), secure)
+	return svc.certs.start(svc.server)
 }
 
-// late is a handler that is set after the address was taken and before anything is served.
-type late struct{ http.Handler }
+// secure opens the certificates, where there is something to secure.
+func (svc *service) secure() (server.TLS, error) {
+	at := svc.server.HTTPS()
+	if at == "" {
+		return server.TLS{}, nil
+	}
+	var err error
+	if svc.certs, err = openCertificates(svc.settings.https, svc.settings.data, svc.settings.baseURL, at, svc.logger); err != nil {
+		return server.TLS{}, err
+	}
+	svc.reloads = append(svc.reloads, reload{"certificates", svc.certs.reload})
+	return svc.certs.tls(svc.settings.data)
+}
 
 // url is what links start with.
 func (svc *service) url() string {
 	if svc.settings.baseURL != "" {
 		return strings.TrimRight(svc.settings.baseURL, "/")
 	}
-	return svc.address()
+	if svc.server.HTTP() != "" {
+		return local("http", svc.server.HTTP())
+	}
+	return local("https", svc.server.HTTPS())
 }
 
-// address is where the server listens, in a form to open on this machine.
-func (svc *service) address() string {
-	host, port, err := net.SplitHostPort(svc.server.Addr())
+// addresses are where the server listens, for the log.
+func (svc *service) addresses() []any {
+	var all []any
+	if at := svc.server.HTTP(); at != "" {
+		all = append(all, "http", local("http", at))
+	}
+	if at := svc.server.HTTPS(); at != "" {
+		all = append(all, "https", local("https", at))
+	}
+	return all
+}
+
+// local is an address in a form to open on this machine.
+func local(scheme, address string) string {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "http://" + svc.server.Addr()
+		return scheme + "://" + address
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // health says whether the service takes reads and writes (D32).
@@ -198,11 +240,17 @@ func (svc *service) keepUse() {
 // stop drains: subscribers are sent away, requests in flight get until the grace is over, and everything is flushed.
 func (svc *service) stop(grace time.Duration) error {
 	close(svc.stopping)
+	defer svc.stopObserving()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var faults []error
 	if svc.hub != nil {
 		svc.hub.StopSubscriptions()
+	}
+	svc.certs.close()
+	if svc.api != nil {
+		// Who has not taken the goodbye by then takes nothing at all, and would hold the others until the grace is over.
+		defer time.AfterFunc(grace/2, svc.api.EndSubscriptions).Stop()
 	}
 	if svc.server != nil {
 		if err := svc.server.Shutdown(ctx); err != nil {
@@ -269,7 +317,7 @@ func (svc *service) welcome(w io.Writer) {
 	}
 	fmt.Fprintf(w, `
 Weir is running at %[1]s
-Its data is in %[2]s.
+%[6]sIts data is in %[2]s.
 
 The project "default" was made, with a stream and this key. It is shown only now:
 
@@ -277,15 +325,15 @@ The project "default" was made, with a stream and this key. It is shown only now
 
 Publish to the stream:
 
-  curl -sS -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"events":["hello"]}' %[1]s/v1/streams/%[4]s/publish
+  curl -sS%[7]s -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"events":["hello"]}' %[1]s/v1/streams/%[4]s/publish
 
 Subscribe to it, from its beginning:
 
-  curl -sSN -H 'Authorization: Bearer %[3]s' -H 'Accept: text/event-stream' '%[1]s/v1/streams/%[4]s?cursor=0'
+  curl -sSN%[7]s -H 'Authorization: Bearer %[3]s' -H 'Accept: text/event-stream' '%[1]s/v1/streams/%[4]s?cursor=0'
 
 More keys: weir key create --project default --data %[5]s
 
-`, svc.url(), svc.settings.data, svc.first.key, svc.first.stream, quoted(svc.settings.data))
+`, svc.url(), svc.settings.data, svc.first.key, svc.first.stream, quoted(svc.settings.data), svc.welcomeHTTPS(), svc.trusting())
 	svc.first = nil
 }
 

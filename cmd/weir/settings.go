@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -16,10 +18,13 @@ import (
 	"weir/internal/access"
 )
 
-// settings are the flags of serve. Every flag is also an environment variable: --gap-grace is WEIR_GAP_GRACE.
+// settings are the flags of serve. Every flag is also an environment variable (--gap-grace is WEIR_GAP_GRACE) and a key of
+// the configuration file (gap-grace).
 type settings struct {
+	config            string
 	data              string
 	http              string
+	https             https
 	baseURL           string
 	bootstrapKeys     []string
 	demo              bool
@@ -31,11 +36,17 @@ type settings struct {
 	writeTimeout      time.Duration
 	corsOrigins       []string
 	trustedProxies    []string
+	metrics           string
 	shutdownGrace     time.Duration
 	logLevel          string
 	logFormat         string
 
 	proxies []netip.Prefix
+
+	given  *pflag.FlagSet // the flags themselves
+	from   sources        // where each of them comes from
+	level  *slog.LevelVar // what logger logs
+	logger *slog.Logger
 }
 
 const (
@@ -44,9 +55,11 @@ const (
 )
 
 func (s *settings) flags(f *pflag.FlagSet) {
+	f.StringVar(&s.config, configFlag, "", "TOML `file` with the same settings, by the names of the flags")
 	dataFlag(f, &s.data)
 	f.StringVar(&s.http, "http", "127.0.0.1:8080", "`address` for HTTP/1.1 and cleartext HTTP/2 (prior knowledge); off to disable")
-	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http)")
+	s.https.flags(f)
+	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or --https when that is off)")
 	f.StringSliceVar(&s.bootstrapKeys, bootstrapKeys, nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
 	f.BoolVar(&s.demo, "demo", true, "the demo project and stream")
 	f.DurationVar(&s.gapGrace, "gap-grace", 2*time.Second, "how long a missing sequence below the cursor can still be filled")
@@ -60,6 +73,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.writeTimeout, "write-timeout", 30*time.Second, "a subscriber that takes nothing for so long is disconnected")
 	f.StringSliceVar(&s.corsOrigins, "cors-origins", []string{"*"}, "origins that browsers may call /v1 from, comma-separated")
 	f.StringSliceVar(&s.trustedProxies, "trusted-proxies", nil, "`CIDRs` of proxies whose X-Forwarded-For counts, comma-separated")
+	f.StringVar(&s.metrics, "metrics", "127.0.0.1:9090", "`address` for /metrics, /healthz, /readyz and /debug/pprof; off to disable")
 	f.DurationVar(&s.shutdownGrace, "shutdown-grace", 10*time.Second, "how long requests in flight may take when the server stops")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
@@ -99,15 +113,29 @@ func withoutKeys(err error) error {
 }
 
 // oneLine is all faults in one message.
-func oneLine(faults []error) error {
-	if len(faults) == 0 {
+func oneLine(all []error) error {
+	if len(all) == 0 {
 		return nil
 	}
-	text := make([]string, len(faults))
-	for i, err := range faults {
-		text[i] = err.Error()
+	return faults(all)
+}
+
+// load takes the settings from flags, environment and file, and refuses what cannot be by the name of its source. The
+// logger writes to w.
+func (s *settings) load(c *cobra.Command, w io.Writer) error {
+	var err error
+	s.given = c.Flags()
+	if s.from, err = configure(c); err != nil {
+		return err
 	}
-	return errors.New(strings.Join(text, "; "))
+	if err := s.check(); err != nil {
+		return s.from.named(err)
+	}
+	s.https.chosen = s.from.of(httpsFlag).kind != byDefault
+	s.level = new(slog.LevelVar)
+	s.level.Set(levelOf(s.logLevel))
+	s.logger = newLogger(w, s.level, s.logFormat)
+	return nil
 }
 
 // check refuses what cannot be, and names the flag.
@@ -119,21 +147,31 @@ func (s *settings) check() error {
 		}
 	}
 	must(s.data != "", "--data: empty")
-	must(s.http != "off", "--http off: there is no other listener yet")
+	must(s.http != "off" || s.https.address != "off", "--http off and --https off: nothing would be served")
 	if s.http != "off" {
 		_, _, err := net.SplitHostPort(s.http) // of an empty address net.Listen makes one that is open to everybody
 		must(err == nil, "--http %q: not HOST:PORT", s.http)
 	}
+	if s.metrics != "off" {
+		_, _, err := net.SplitHostPort(s.metrics)
+		must(err == nil, "--metrics %q: not HOST:PORT or off", s.metrics)
+	}
+	s.https.check(must)
 	must(s.gapGrace > 0, "--gap-grace %v: not above 0", s.gapGrace)
 	must(s.limits.Live >= 0, "--rate-live %d: below 0", s.limits.Live)
+	must(s.limits.Live <= access.Unlimited, "--rate-live %d: above %d", s.limits.Live, access.Unlimited)
 	must(s.limits.Test >= 0, "--rate-test %d: below 0", s.limits.Test)
+	must(s.limits.Test <= access.Unlimited, "--rate-test %d: above %d", s.limits.Test, access.Unlimited)
 	must(s.limits.Demo >= 0, "--rate-demo %d: below 0", s.limits.Demo)
+	must(s.limits.Demo <= access.Unlimited, "--rate-demo %d: above %d", s.limits.Demo, access.Unlimited)
 	must(s.limits.Anonymous >= 0, "--rate-anonymous %d: below 0", s.limits.Anonymous)
+	must(s.limits.Anonymous <= access.Unlimited, "--rate-anonymous %d: above %d", s.limits.Anonymous, access.Unlimited)
 	must(s.streamsPerProject > 0, "--streams-per-project %d: not above 0", s.streamsPerProject)
 	must(s.maxSubscribers > 0, "--max-subscribers %d: not above 0", s.maxSubscribers)
 	must(s.heartbeat > 0, "--heartbeat %v: not above 0", s.heartbeat)
 	must(s.writeTimeout > 0, "--write-timeout %v: not above 0", s.writeTimeout)
 	must(s.shutdownGrace >= 0, "--shutdown-grace %v: below 0", s.shutdownGrace)
+	must(isLevel(s.logLevel), "--log-level %q: not debug, info, warn or error", s.logLevel)
 	must(s.logFormat == "" || s.logFormat == "text" || s.logFormat == "json", "--log-format %q: not text or json", s.logFormat)
 	if s.baseURL != "" {
 		u, err := url.Parse(s.baseURL)

@@ -21,8 +21,7 @@ type terminal struct {
 
 // terminalOf looks at what a command writes to. NO_COLOR is respected, and so is a terminal that can nothing.
 func terminalOf(w io.Writer) *terminal {
-	f, ok := w.(*os.File)
-	live := ok && isTerminal(f) && os.Getenv("TERM") != "dumb"
+	live := isTerminal(w) && os.Getenv("TERM") != "dumb"
 	return &terminal{w: w, live: live, color: live && os.Getenv("NO_COLOR") == ""}
 }
 

@@ -4,7 +4,7 @@ package main
 
 import "os"
 
-func isTerminal(f *os.File) bool {
+func isTTY(f *os.File) bool {
 	st, err := f.Stat()
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }

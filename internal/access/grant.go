@@ -80,6 +80,9 @@ func (g *Grant) Project() weir.ProjectID { return g.project }
 // KeyID is the id of the caller's key; DemoKeyID for the demo key, empty without a key.
 func (g *Grant) KeyID() string { return g.id }
 
+// Kind is that of the caller's key.
+func (g *Grant) Kind() Kind { return g.kind }
+
 // Demo tells whether the caller is the demo key or has no key: both may read the demo stream and nothing else.
 func (g *Grant) Demo() bool { return g.demo }
 

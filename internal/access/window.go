@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/meter"
 )
 
 // Limits are requests a minute; 0 is unlimited (D23).
@@ -32,6 +33,7 @@ type Window struct {
 	Reset      int64 // Unix time, in seconds, at which the window ends
 	Allowed    bool  // the request may go on
 	RetryAfter int   // seconds until Reset, at least 1
+	At         int64 // when that was, by the meter: who wants to know later how long something took need not ask again
 }
 
 // window is how long windows are, in seconds.
@@ -54,8 +56,10 @@ const (
 func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	for {
 		old := c.state.Load()
-		next, w := advance(old, limit, now().Unix(), count)
+		at := now()
+		next, w := advance(old, limit, at.Unix(), count)
 		if next == old || c.state.CompareAndSwap(old, next) {
+			w.At = meter.At(at)
 			return w
 		}
 	}
@@ -168,20 +172,24 @@ func placeOf(client netip.Addr) place {
 
 func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, count bool) Window {
 	if limit == 0 { // nothing to remember
-		_, w := advance(0, 0, clock().Unix(), false)
+		at := clock()
+		_, w := advance(0, 0, at.Unix(), false)
+		w.At = meter.At(at)
 		return w
 	}
 	p := placeOf(client)
 	s := &c.shards[maphash.Comparable(c.seed, p)%uint64(len(c.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := clock().Unix() // under the lock, for the reason in counter.take
+	at := clock() // under the lock, for the reason in counter.take
+	now := at.Unix()
 	s.age(now)
 	state, ok := s.young[p]
 	if !ok {
 		state = s.old[p]
 	}
 	next, w := advance(state, limit, now, count)
+	w.At = meter.At(at)
 	if count {
 		if len(s.young) >= maxClients {
 			s.turn(now)

@@ -19,6 +19,7 @@ import (
 //	GET  /projects             POST /projects {name}
 //	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
 //	POST /keys/{id}/revoke
+//	POST /backup[?rate=BYTES_A_SECOND], once Backups said how
 type Handler struct {
 	access *access.Access
 	logger *slog.Logger
@@ -72,6 +73,7 @@ func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			w.WriteHeader(status(e.Code))
 			v = e
 		}
+		h.logger.Debug("admin request", "request", r.Pattern, "refused", err != nil)
 		json.NewEncoder(w).Encode(v)
 	}
 }
@@ -82,7 +84,7 @@ func status(c weir.Code) int {
 		return http.StatusNotFound
 	case weir.InternalError:
 		return http.StatusInternalServerError
-	case weir.StorageUnavailable:
+	case weir.StorageUnavailable, weir.Overloaded:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadRequest
@@ -93,7 +95,7 @@ func read(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return weir.Errorf(weir.InvalidRequest, "the body: %v", err)
+		return weir.Errorf(weir.InvalidRequest, "the body: %s", access.Redacted(err.Error())) // it names what it does not know
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return weir.Errorf(weir.InvalidRequest, "the body: more than one JSON value")

@@ -47,6 +47,7 @@ type Handler struct {
 	version     []byte
 	subscribers atomic.Int64
 	ends        ends
+	counts      counters
 }
 
 // New makes the handler. It takes no resources that would have to be given back.
@@ -74,6 +75,10 @@ func New(o Options) *Handler {
 
 // Subscribers is the number of open subscriptions.
 func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
+
+// EndSubscriptions cuts every open subscription off. When the server stops, the hub sends subscribers away with a word, and
+// those who do not take it are left for this.
+func (h *Handler) EndSubscriptions() { h.ends.all() }
 
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -134,6 +139,7 @@ func (c *call) identify() error {
 		c.window = c.h.Access.Take(c.grant, noClient)
 	}
 	if !c.window.Allowed {
+		c.h.counts.limited[windowOf(c.grant)].Add(1)
 		return errRateLimited
 	}
 	return refusal
@@ -190,12 +196,15 @@ func (c *call) finish() {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)
 		}
+		c.h.counts.panics.Add(1)
 		c.h.Logger.Error("panic", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
 		if c.sent {
+			c.count()
 			panic(http.ErrAbortHandler)
 		}
 		c.refuse(errPanic)
 	}
+	c.count()
 	*c = call{}
 	calls.Put(c)
 }

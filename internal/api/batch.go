@@ -27,7 +27,7 @@ func (c *call) batch() error {
 		return err
 	}
 	if s.Mode == weir.Raw {
-		c.head(http.StatusOK, []string{b.ContentType}, int64(len(b.Payload)), none)
+		c.head(http.StatusOK, b.ContentType, int64(len(b.Payload)), none)
 		c.writeLong(b.Payload)
 		return nil
 	}

@@ -60,6 +60,7 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		var n int
 		n, err = c.r.Body.Read(b[len(b):min(cap(b), len(b)+slowestBytes-len(b)%slowestBytes)])
 		b = b[:len(b)+n]
+		c.received += int64(n)
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	switch {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ends ends the subscriptions of a key when the key is revoked (D18). One goroutine waits for each key that has
-// subscriptions, not one for each subscription.
+// ends ends the subscriptions of a key when the key is revoked (D18), and all when the server stops. One goroutine waits for
+// each key that has subscriptions, not one for each subscription.
 type ends struct {
 	mu   sync.Mutex
 	keys map[<-chan struct{}]*watched
@@ -30,6 +30,17 @@ type ender struct {
 func (e *ender) end() {
 	e.cancel()
 	_ = e.control.SetWriteDeadline(time.Unix(1, 0))
+}
+
+// all ends every subscription.
+func (s *ends) all() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.keys {
+		for e := range w.open {
+			e.end()
+		}
+	}
 }
 
 func (s *ends) add(ended <-chan struct{}, e *ender) {

@@ -134,20 +134,23 @@ func code(err error) weir.Code {
 
 // refuse answers with an error. What the caller may not know is logged, once, and hidden.
 func (c *call) refuse(err error) {
-	e := known(err)
+	e, gone := known(err), false
 	switch {
 	case e != nil:
 	case c.gone(err):
-		e = errGone
+		e, gone = errGone, true
 	default:
 		e = errInternal
 		if !errors.Is(err, errPanic) {
-			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", c.r.Method, "route", c.route.kind.String(), "error", err)
+			c.h.Logger.Error("request failed", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)], "route", c.route.kind.String(), "error", err)
 		}
 	}
 	f := faultOf[e.Code]
 	if f == nil { // a code without a row; a test keeps this from happening
 		f, e = faultOf[weir.InternalError], errInternal
+	}
+	if f.status == http.StatusServiceUnavailable && !gone {
+		c.complain(f.status, string(f.code))
 	}
 	h := c.w.Header()
 	if f.retryAfter != "" {
@@ -163,6 +166,9 @@ func (c *call) refuse(err error) {
 	b := c.appendError(*p, f, e.Message)
 	c.answer(f.status, b)
 	putBuffer(p, b)
+	if gone {
+		c.status = 0 // nobody got it, so that it is no refusal
+	}
 }
 
 // appendError appends the error object.

@@ -74,12 +74,13 @@ func (c *call) errors() error {
 	h["Content-Type"] = []string{"text/html; charset=utf-8"}
 	h["Content-Length"] = []string{strconv.Itoa(len(c.h.errorsPage.body))}
 	h["Content-Security-Policy"] = c.h.errorsPage.policy
-	h["X-Content-Type-Options"] = noSniff
+	h.Set("X-Content-Type-Options", "nosniff")
 	h["Cache-Control"] = []string{"public, max-age=300"}
-	h["Server"] = serverName
-	c.sent = true
+	h.Set("Server", "svc")
+	c.sent, c.status = true, http.StatusOK
 	c.w.WriteHeader(http.StatusOK)
 	if !c.isHead() {
+		c.written = int64(len(c.h.errorsPage.body))
 		c.w.Write(c.h.errorsPage.body)
 	}
 	return nil

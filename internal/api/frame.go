@@ -45,7 +45,8 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// gapFrame tells that sequences were evicted before they could be sent; whoever resumes after it resumes behind them.
+// gapFrame tells that sequences were evicted before they could be sent, or are lost; whoever resumes after it resumes
+// behind them.
 func gapFrame(g *hub.Gap) []byte {
 	b := append(make([]byte, 0, 128), "id: "...)
 	b = appendSeq(b, g.To)
@@ -53,6 +54,9 @@ func gapFrame(g *hub.Gap) []byte {
 	b = appendSeq(b, g.From)
 	b = append(b, `,"to":`...)
 	b = appendSeq(b, g.To)
+	if g.Lost {
+		return append(b, ",\"reason\":\"lost\"}\n\n"...)
+	}
 	return append(b, ",\"reason\":\"evicted\"}\n\n"...)
 }
 

@@ -110,3 +110,14 @@ func TestAccept(t *testing.T) {
 		t.Error("no Accept is a subscription")
 	}
 }
+
+func TestGapFrame(t *testing.T) {
+	for want, g := range map[string]hub.Gap{
+		"id: 41\nevent: gap\ndata: {\"from\":8,\"to\":41,\"reason\":\"evicted\"}\n\n": {From: 8, To: 41},
+		"id: 7\nevent: gap\ndata: {\"from\":7,\"to\":7,\"reason\":\"lost\"}\n\n":      {From: 7, To: 7, Lost: true},
+	} {
+		if got := string(gapFrame(&g)); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -54,17 +54,18 @@ func (c *call) subscribe(s *hub.Stream) error {
 		return err
 	}
 	defer sub.Close()
+	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
 	c.head(http.StatusOK, typeStream, none, none)
-	if err := w.send(helloFrame); err != nil {
-		return nil
+	if err = w.send(helloFrame); err == nil {
+		err = c.follow(sub, &w)
 	}
-	c.follow(sub, &w)
+	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)
 	return nil
 }
 
-// follow sends what comes until it is over.
-func (c *call) follow(sub *hub.Subscription, w *writer) {
+// follow sends what comes until it is over, and returns what ended it.
+func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	for {
 		event, err := sub.Next(w.ended, c.h.Heartbeat)
 		switch {
@@ -82,7 +83,7 @@ func (c *call) follow(sub *hub.Subscription, w *writer) {
 			c.h.Logger.Error("subscription failed", "request_id", string(c.id[:]), "error", err)
 		}
 		if err != nil {
-			return
+			return err
 		}
 	}
 }

@@ -30,6 +30,7 @@ type Target struct {
 	GapGrace time.Duration // of the service; 0: 2 s
 	DocBase  string        // what doc_url begins with; empty: BaseURL
 	Slow     bool          // also what takes longer than a minute
+	Light    bool          // without what takes much computing and is the same by every transport
 	Limits   Limits        // for RunLimits
 }
 
@@ -79,6 +80,7 @@ func Run(t *testing.T, target Target) {
 		{"eviction", evictionCases, false},
 		{"subscribe", subscribeCases, false},
 		{"delivery", deliveryCases, false},
+		{"wire", wireCases, false},
 		{"auth", authCases, false},
 		{"order", orderCases, false},
 		{"scopes", scopeCases, false},
@@ -161,25 +163,5 @@ func (t *T) eventually(within time.Duration, what string, so func() bool) {
 		case <-deadline:
 			t.Fatalf("not within %v: %s", within, what)
 		}
-	}
-}
-
-// HTTP1 makes a client that speaks HTTP/1.1 only.
-func HTTP1() *http.Client { return client(func(p *http.Protocols) { p.SetHTTP1(true) }) }
-
-// H2C makes a client that speaks HTTP/2 in clear text only, with prior knowledge.
-func H2C() *http.Client { return client(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }) }
-
-func client(set func(*http.Protocols)) *http.Client {
-	var p http.Protocols
-	set(&p)
-	return &http.Client{
-		Transport: &http.Transport{
-			Protocols: &p, MaxIdleConnsPerHost: 256, DisableCompression: true,
-			ExpectContinueTimeout: time.Minute, // longer than any case waits: a body that was not asked for is not sent
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // an answer like any other, and a wrong one
-		},
 	}
 }

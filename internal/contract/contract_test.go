@@ -1,8 +1,11 @@
 package contract
 
 import (
+	"crypto/x509"
 	"flag"
 	"net/http"
+	"os"
+	"slices"
 	"testing"
 	"time"
 )
@@ -15,19 +18,20 @@ var (
 	otherLive  = flag.String("contract.other", "", "its live key of another project")
 	test       = flag.String("contract.test", "", "its test key of the live key's project")
 	data       = flag.String("contract.data", "", "its data directory, where it runs on this machine: to make and revoke keys")
-	h2c        = flag.Bool("contract.h2c", false, "speak HTTP/2 in clear text to it")
+	by         = flag.String("contract.by", "HTTP1", "how to speak to it: HTTP1 or H2C in clear text; HTTP1TLS, HTTP2 or HTTP3")
+	ca         = flag.String("contract.ca", "", "file with the authorities to trust, when not those of the system")
 	demo       = flag.Bool("contract.demo", true, "it has the demo")
+	doc        = flag.String("contract.doc", "", "what its doc_url begins with, when not its address")
 	grace      = flag.Duration("contract.gap-grace", 2*time.Second, "its --gap-grace")
 )
 
-// The suite, against the real server, over both protocols of a clear text listener. Each has a server of its own: the
-// demo's window is used up in the end.
+// The suite, against the real server, by every way. Each has a server of its own: the demo's window is used up in the end.
 func TestContract(t *testing.T) {
-	for name, client := range map[string]func() *http.Client{"HTTP1": HTTP1, "H2C": H2C} {
-		t.Run(name, func(t *testing.T) {
-			target := serve(t, t.TempDir(), "--gap-grace", "2s", "--rate-anonymous", "0").target()
-			target.Client = client
-			target.Slow = *slow
+	for _, by := range Transports {
+		t.Run(by.Name, func(t *testing.T) {
+			t.Parallel()
+			target := serve(t, t.TempDir(), "--gap-grace", "2s", "--rate-anonymous", "0").over(t, by)
+			target.Slow, target.Light = *slow, by.Name != "HTTP1"
 			Run(t, target)
 		})
 	}
@@ -35,11 +39,11 @@ func TestContract(t *testing.T) {
 
 // What happens at the limits, with limits that are soon reached.
 func TestLimits(t *testing.T) {
-	for name, client := range map[string]func() *http.Client{"HTTP1": HTTP1, "H2C": H2C} {
-		t.Run(name, func(t *testing.T) {
+	for _, by := range Transports {
+		t.Run(by.Name, func(t *testing.T) {
+			t.Parallel()
 			target := serve(t, t.TempDir(), "--rate-test", "30", "--rate-anonymous", "40", "--streams-per-project", "5",
-				"--max-subscribers", "4", "--heartbeat", "150ms", "--demo=false").target()
-			target.Client = client
+				"--max-subscribers", "4", "--heartbeat", "150ms", "--demo=false").over(t, by)
 			target.Demo = false
 			target.Limits = Limits{Test: 30, Anonymous: 40, StreamsPerProject: 5, Subscribers: 4, Heartbeat: 150 * time.Millisecond}
 			RunLimits(t, target)
@@ -52,10 +56,20 @@ func TestDeployment(t *testing.T) {
 	if *deployment == "" {
 		t.Skip("no -contract.url")
 	}
-	target := Target{BaseURL: *deployment, Live: *live, OtherLive: *otherLive, Test: *test, Demo: *demo, GapGrace: *grace, Slow: *slow}
-	if *h2c {
-		target.Client = H2C
+	target := Target{BaseURL: *deployment, Live: *live, OtherLive: *otherLive, Test: *test, Demo: *demo, GapGrace: *grace, DocBase: *doc, Slow: *slow}
+	way := slices.IndexFunc(Transports, func(w Transport) bool { return w.Name == *by })
+	if way < 0 {
+		t.Fatalf("-contract.by %s: no such way", *by)
 	}
+	var trust *x509.CertPool
+	if *ca != "" {
+		text, err := os.ReadFile(*ca)
+		trust = x509.NewCertPool()
+		if err != nil || !trust.AppendCertsFromPEM(text) {
+			t.Fatalf("-contract.ca %s holds no certificate: %v", *ca, err)
+		}
+	}
+	target.Client = func() *http.Client { return Transports[way].Client(trust) }
 	if *data != "" {
 		target.NewKey = (&server{data: *data}).newKey
 	}

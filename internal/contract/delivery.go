@@ -112,16 +112,4 @@ var deliveryCases = []Case{
 		}
 		publisher.Wait()
 	}},
-	{"a subscriber that takes nothing", `D17: slow subscribers "slow nobody else down"`, func(t *T) {
-		s := t.rawStream()
-		ctx, cancel := contextWithTimeout()
-		defer cancel()
-		resp := t.send(ctx, "GET", "/v1/streams/"+s.ID+"?cursor=0", header("Accept", "text/event-stream"))
-		defer resp.Body.Close() // and is never read
-		fast := t.subscribe(s.ID, "cursor=0")
-		for seq := int64(1); seq <= 8; seq++ {
-			t.post(nextPath(s.ID), rawBody(filler(mib))).want(202)
-			fast.raw(seq)
-		}
-	}},
 }

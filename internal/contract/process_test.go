@@ -3,8 +3,11 @@ package contract
 import (
 	"bufio"
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +56,13 @@ func program(t testing.TB) string {
 }
 
 func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		flag.Set("test.parallel", "4") // cases wait more than they work
+	}
 	code := m.Run()
 	if binary.path != "" {
 		os.RemoveAll(filepath.Dir(binary.path))
@@ -62,7 +72,8 @@ func TestMain(m *testing.M) {
 
 // server is a running weir serve.
 type server struct {
-	url    string
+	url    string // in clear text
+	secure string // over TLS
 	data   string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it is gone; then err says how
@@ -89,7 +100,7 @@ func serve(t testing.TB, data string, flags ...string) *server {
 }
 
 func start(binary, data string, flags ...string) (*server, error) {
-	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--log-format", "json",
+	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "off", "--log-format", "json",
 		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
 	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
 	tie(s.cmd)
@@ -100,7 +111,8 @@ func start(binary, data string, flags ...string) (*server, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	ready := make(chan string, 1)
+	type addresses struct{ Msg, HTTP, HTTPS string }
+	ready := make(chan addresses, 1)
 	go func() {
 		lines := bufio.NewScanner(stderr)
 		lines.Buffer(nil, 1<<20)
@@ -108,16 +120,17 @@ func start(binary, data string, flags ...string) (*server, error) {
 			s.mu.Lock()
 			s.log.Write(append(lines.Bytes(), '\n'))
 			s.mu.Unlock()
-			var line struct{ Msg, HTTP string }
+			var line addresses
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
-				ready <- line.HTTP
+				ready <- line
 			}
 		}
 		s.err = s.cmd.Wait()
 		close(s.exited)
 	}()
 	select {
-	case s.url = <-ready:
+	case at := <-ready:
+		s.url, s.secure = at.HTTP, at.HTTPS
 		return s, nil
 	case <-s.exited:
 		return nil, fmt.Errorf("weir serve: %v\n%s", s.err, s.logged())
@@ -194,4 +207,28 @@ func (s *server) newKey(t testing.TB, k Key) (string, func()) {
 
 func (s *server) target() Target {
 	return Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
+}
+
+// over is the same service, by another way.
+func (s *server) over(t testing.TB, by Transport) Target {
+	t.Helper()
+	target := s.target()
+	if by.Secure {
+		target.BaseURL, target.DocBase = s.secure, s.url
+	}
+	trust := s.trust(t)
+	target.Client = func() *http.Client { return by.Client(trust) }
+	return target
+}
+
+// trust is the server's own authority.
+func (s *server) trust(t testing.TB) *x509.CertPool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return pool
 }

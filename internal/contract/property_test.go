@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,11 +18,11 @@ var seed = flag.Uint64("contract.seed", 0, "seed of random choices; 0: another o
 // and come back at any moment. Every subscriber sees exactly the stored batches, once, in order (D3, D4, D25).
 func TestProperty(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]func() *http.Client{"HTTP1": HTTP1, "H2C": H2C} {
-		t.Run(name, func(t *testing.T) {
+	for _, by := range []Transport{Transports[0], Transports[1], Transports[4]} {
+		t.Run(by.Name, func(t *testing.T) {
 			r, _ := seeded(t)
-			s := serve(t, t.TempDir(), "--rate-live", "0")
-			c := &caller{s.url, client()}
+			target := serve(t, t.TempDir(), "--rate-live", "0").over(t, by)
+			c := &caller{target.BaseURL, target.Client()}
 			t.Cleanup(c.client.CloseIdleConnections)
 			for _, keyed := range []bool{false, true} {
 				h := newHistory(t, c, keyed)

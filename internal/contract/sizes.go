@@ -58,6 +58,7 @@ var sizeCases = []Case{
 		t.post(nextPath(j.ID), jsonBody(`{"events":`+events(mib+1)+`}`)).refused(413, "payload_too_large")
 	}},
 	{"many small values", `D9: up to 8 MiB of any JSON values is a body like any other`, func(t *T) {
+		t.heavy()
 		s := t.jsonStream()
 		n := (bodyLimit - len(`{"events":[]}`) + 1) / 2
 		began := time.Now()
@@ -70,6 +71,7 @@ var sizeCases = []Case{
 		}
 	}},
 	{"many keys", `D8: duplicate member names are found also among very many, in bounded time`, func(t *T) {
+		t.heavy()
 		s := t.jsonStream()
 		var b strings.Builder
 		for i := range 300_000 {
@@ -81,6 +83,13 @@ var sizeCases = []Case{
 		t.publish(s.ID, `[{`+b.String()+`"last":1}]`)
 		t.post(nextPath(s.ID), jsonBody(`{"events":[{`+b.String()+`"k0":1}]}`)).refused(400, "invalid_request_error")
 	}},
+}
+
+// heavy leaves a case to another run of the suite.
+func (t *T) heavy() {
+	if t.Light {
+		t.Skip("the same by every transport, and by this one left out")
+	}
 }
 
 // endless is a body without an end.

@@ -112,8 +112,11 @@ const (
 // Flags are set by the judge and handed back in headers. Only the low four bits are kept.
 type Flags uint8
 
-// Late marks a batch that was stored below the cursor of its time.
-const Late Flags = 1
+// What flags say of a batch.
+const (
+	Late Flags = 1 // it was stored below the cursor of its time
+	Lost Flags = 2 // it was stored and could not be read any more when the store was repaired; it has no payload
+)
 
 // Header is an entry without its payload.
 type Header struct {

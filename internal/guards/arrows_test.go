@@ -12,14 +12,16 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, api, admin, dashboard, hub, access, engine/journal, engine/jetstream, engine, disk, client, weir
-	api, admin, dashboard           → hub, access, weir
-	hub                             → stream, engine, weir
-	access                          → engine, weir
-	engine/journal                  → engine, disk, weir
+	cmd                             → server, certificate, api, admin, dashboard, metrics, hub, access, backup, engine/journal, engine/jetstream, engine, disk, client, weir
+	metrics                         → api, hub, engine/journal, engine, meter
+	api                             → hub, access, meter, weir
+	admin, dashboard                → hub, access, weir
+	hub                             → stream, engine, meter, weir
+	access                          → engine, meter, weir
+	engine/journal                  → engine, disk, meter, weir
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
-	server, disk, weir, guards      → nothing
+	server, certificate, disk, backup, meter, weir, guards → nothing
 	client/http3                    → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
@@ -30,9 +32,11 @@ const arrows = `
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
 
-// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and the
-// client's against a service.
-var testArrows = map[string][]string{"hub": {"engine/journal"}, "client": {"api", "hub", "access"}, "client/http3": {"client", "weir"}}
+// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it,
+// and the client's run against a service.
+var testArrows = map[string][]string{
+	"hub": {"engine/journal", "disk"}, "client": {"api", "hub", "access"}, "client/http3": {"client", "weir"},
+}
 
 type table map[string][]string
 

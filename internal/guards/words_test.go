@@ -13,7 +13,8 @@ import (
 
 // sleepers are test files that may sleep, each for the reason beside it.
 var sleepers = map[string]string{
-	"internal/hub/hub_test.go": "every test of it runs in engines, which is a bubble of fake time",
+	"internal/hub/hub_test.go":   "every test of it runs in engines, which is a bubble of fake time",
+	"internal/hub/stats_test.go": "as hub_test.go",
 }
 
 // checkSleep wants tests that wait for the thing itself. Inside of synctest.Test a sleep turns the hands of a clock that

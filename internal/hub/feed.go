@@ -12,6 +12,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/meter"
 	"weir/internal/stream"
 )
 
@@ -20,7 +21,8 @@ type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
-	used atomic.Int64 // Unix seconds of the last use
+	used atomic.Bool // since the sweeper looked
+	idle weir.Time   // since when it was not; of the sweeper
 
 	users int // guarded by Stream.mu
 
@@ -37,12 +39,14 @@ type feed struct {
 	expiry    weir.Time   // nothing expires before
 	timer     *time.Timer // closes gaps
 	tail      tail
+	audience  audience // has a lock of its own
 }
 
 // admitted is an entry that is on its way to the disk.
 type admitted struct {
 	header stream.Header
 	batch  weir.Batch // of a batch while somebody subscribes; for the tail
+	at     int64      // when it was admitted, by the meter; with the batch
 }
 
 // acquire returns the feed of a stream, which is opened if nobody uses it yet. Give it back with release.
@@ -107,7 +111,9 @@ func (s *Stream) open() (*feed, error) {
 }
 
 func (f *feed) release() {
-	f.used.Store(f.hub.opts.Now().Unix())
+	if !f.used.Load() {
+		f.used.Store(true)
+	}
 	f.s.mu.Lock()
 	f.users--
 	f.s.mu.Unlock()
@@ -162,7 +168,7 @@ func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
 func rules(h engine.Header) stream.Header {
 	return stream.Header{
 		Closed: h.Kind == engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
-		Late: h.Flags&engine.Late != 0,
+		Late: h.Flags&engine.Late != 0, Lost: h.Flags&engine.Lost != 0,
 	}
 }
 
@@ -178,6 +184,8 @@ func (f *feed) evict(now weir.Time) {
 		return
 	}
 	f.evicted += before - f.state.Bytes()
+	f.hub.counts.evicted.Add(uint64(n))
+	f.hub.counts.evictedBytes.Add(uint64(before - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
 	f.wake() // who waits below the low mark is told of the loss
@@ -233,7 +241,8 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 func (f *feed) Admit(e *engine.Entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.hub.now()
+	at := f.hub.opts.Now()
+	now := weir.TimeOf(at)
 	p, ok := e.Proposer.(*proposal)
 	if !ok {
 		return f.admitMarker(e, now)
@@ -253,6 +262,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	a := admitted{header: h}
 	if f.tail.wanted() {
 		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
+		a.at = meter.At(at)
 	}
 	f.pending = append(f.pending, a)
 	f.schedule()
@@ -275,8 +285,12 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
 func (f *feed) Commit(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	batches, bytes := uint64(0), uint64(0)
 	for i := range f.pending[:n] {
 		a := &f.pending[i]
+		if !a.header.Closed {
+			batches, bytes = batches+1, bytes+uint64(a.header.Size)
+		}
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
 			continue // it came late, and what overtook it was evicted meanwhile: it went with that
 		}
@@ -289,6 +303,9 @@ func (f *feed) Commit(n int) {
 		}
 		*a = admitted{}
 	}
+	f.hub.counts.published.Add(batches)
+	f.hub.counts.publishedBytes.Add(bytes)
+	f.hub.counts.gaps.Add(uint64(n) - batches)
 	if f.pending = f.pending[n:]; len(f.pending) == 0 {
 		f.pending = nil
 	}

@@ -57,6 +57,7 @@ type Hub struct {
 	catalog catalog
 	sweeper sweeper
 
+	counts    counters
 	tail      atomic.Int64 // bytes of all tails
 	stopping  atomic.Bool
 	closing   chan struct{}

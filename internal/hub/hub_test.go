@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -142,16 +143,27 @@ func (c *collector) take(e Event) error {
 		c.gaps = append(c.gaps, *e.Gap)
 		c.next = e.Gap.To + 1
 	}
-	for f := slices.Concat(e.Frames...); len(f) > 0; {
-		seq, n := weir.Seq(binary.BigEndian.Uint64(f)), binary.BigEndian.Uint32(f[8:])
+	for seq, payload := range batchesOf(e) {
 		if seq < c.next {
 			return fmt.Errorf("got %d after %d", seq, c.next)
 		}
-		c.got[seq] = string(f[12 : 12+n])
+		c.got[seq] = payload
 		c.next = seq + 1
-		f = f[12+n:]
 	}
 	return nil
+}
+
+// batchesOf is what testFrame made frames of.
+func batchesOf(e Event) iter.Seq2[weir.Seq, string] {
+	return func(yield func(weir.Seq, string) bool) {
+		for f := slices.Concat(e.Frames...); len(f) > 0; {
+			seq, n := weir.Seq(binary.BigEndian.Uint64(f)), binary.BigEndian.Uint32(f[8:])
+			if !yield(seq, string(f[12:12+n])) {
+				return
+			}
+			f = f[12+n:]
+		}
+	}
 }
 
 // TestExactlyOnce lets publishers keep 200 batches in flight in random order, each sent up to three times, against
@@ -266,7 +278,7 @@ func TestRetention(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{1, 1}) {
+		if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{From: 1, To: 1}) {
 			t.Errorf("%v %v", ev, err)
 		}
 		sub.Close()

@@ -64,6 +64,8 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		return weir.Batch{}, weir.Errorf(weir.StreamNotFound, "batch %d was never stored in stream %s", seq, s.ID)
 	case presence == stream.Evicted:
 		return weir.Batch{}, evicted(s.ID, seq)
+	case presence == stream.Lost:
+		return weir.Batch{}, weir.Errorf(weir.StreamNotFound, "batch %d of stream %s is lost: the store was damaged", seq, s.ID)
 	}
 	e, err := f.log.Read(ctx, seq)
 	if errors.Is(err, engine.ErrNotFound) {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/meter"
 	"weir/internal/stream"
 )
 
@@ -40,6 +42,11 @@ type Subscription struct {
 	recent []*frame  // room for the next run, kept while it is small
 	frames [][]byte
 	older  *[]byte // the last run, if it came from the log
+
+	before, after *Subscription // in the audience
+	stand         atomic.Uint64 // next, for others to see
+	shard         uint32        // where it counts
+	handed        handed        // what it was given last
 }
 
 // keptRun is how much room a subscription keeps while it waits.
@@ -48,11 +55,14 @@ const keptRun = 4
 // Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
 type Event struct {
 	Frames [][]byte // encoded batches, in order, one or more in a piece, until the next Next; shared, nobody writes into them
-	Gap    *Gap     // instead of frames: what was evicted before it could be sent
+	Gap    *Gap     // instead of frames: what was evicted before it could be sent, or is lost
 }
 
 // Gap is a range of sequences that the subscriber will not get, inclusive.
-type Gap struct{ From, To weir.Seq }
+type Gap struct {
+	From, To weir.Seq
+	Lost     bool // not evicted: given up when the store was repaired
+}
 
 // Why a subscription is over.
 var (
@@ -75,7 +85,10 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	defer f.mu.Unlock()
 	f.evict(s.hub.now())
 	f.tail.join(f)
-	return &Subscription{f: f, next: f.state.Resolve(from)}, nil
+	sub := &Subscription{f: f, next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
+	sub.stand.Store(uint64(sub.next))
+	f.audience.join(sub)
+	return sub, nil
 }
 
 // Close ends the subscription.
@@ -84,6 +97,7 @@ func (s *Subscription) Close() {
 		s.timer.Stop()
 	}
 	s.giveBack()
+	s.f.audience.leave(s)
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
 	s.f.mu.Unlock()
@@ -97,6 +111,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	f := s.f
 	s.since = time.Now()
 	s.giveBack()
+	s.settle()
 	for {
 		f.mu.Lock()
 		if f.dropped {
@@ -121,10 +136,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			}
 			continue
 		}
-		if step.Kind == stream.Gap {
+		if step.Kind == stream.Gap || step.Kind == stream.Loss {
 			s.next = step.Last + 1
 			f.mu.Unlock()
-			return Event{Gap: &Gap{step.First, step.Last}}, nil
+			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
 		s.next = step.First              // above a 0 that was never stored
 		frames, err := s.read(ctx, step) // unlocks
@@ -180,7 +195,12 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 	}
 	f.mu.Unlock()
 	for _, r := range recent {
-		frames = append(frames, r.encoded(f.hub, f.s.Mode))
+		b := r.encoded(f.hub, f.s.Mode)
+		frames = append(frames, b)
+		s.handed.bytes += len(b)
+	}
+	if s.handed.batches = len(recent); len(recent) > 0 {
+		s.handed.at = recent[0].at
 	}
 	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
 		s.recent, s.frames = recent, frames
@@ -193,20 +213,22 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 // readLog reads older batches, a run of them into one piece.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
+	s.giveBack()
 	s.older = runs.Get().(*[]byte)
 	frames := (*s.older)[:0]
-	next := step.Last + 1
+	next, batches := step.Last+1, 0
 	err := f.log.Scan(ctx, s.next, run, func(e *engine.Entry) bool {
 		if e.Seq > step.Last {
-			return false
-		}
-		if len(frames) >= run {
-			next = e.Seq
 			return false
 		}
 		if e.Kind == engine.Batch {
 			b := batch(e)
 			frames = f.hub.opts.Frame(frames, f.s.Mode, &b)
+			batches++
+		}
+		if len(frames) >= run {
+			next = e.Seq + 1
+			return false
 		}
 		return true
 	})
@@ -226,7 +248,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if f.state.Low() > s.next {
 		return nil, nil // something was evicted while we read: what, is told next
 	}
-	s.next = next
+	s.next, s.handed = next, handed{batches: batches, bytes: len(frames)}
 	if len(frames) == 0 {
 		return nil, nil
 	}

@@ -21,6 +21,7 @@ type tail struct {
 type frame struct {
 	seq   weir.Seq
 	size  int
+	at    int64 // when it was admitted, by the meter
 	once  sync.Once
 	batch weir.Batch
 	bytes []byte
@@ -70,7 +71,7 @@ func (t *tail) add(f *feed, a *admitted) {
 		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
 		return
 	}
-	r := &frame{seq: seq, size: size, batch: a.batch}
+	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch}
 	i := len(t.frames)
 	if i > 0 && t.frames[i-1].seq > seq {
 		i = t.find(seq)

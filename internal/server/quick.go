@@ -22,7 +22,7 @@ import (
 // came, with the rest of its connection.
 //
 // The answer is sent when the handler returns, so such a handler cannot stream. The request's context never ends: a
-// client that went away is noticed when it is answered.
+// client that went away is noticed when it is answered, and not while the disk is stuck.
 type quick struct {
 	handler http.Handler
 	logger  *slog.Logger
@@ -107,6 +107,7 @@ type quickConn struct {
 
 	wanted, set time.Time // read deadline: what it should be when something is read, and what it is
 	writeUntil  time.Time // write deadline
+	now         time.Time // of the last answer
 
 	out    []byte
 	answer answer
@@ -124,6 +125,9 @@ func (q *quick) add(conn net.Conn) {
 	q.mu.Lock()
 	q.conns[c] = struct{}{}
 	q.mu.Unlock()
+	if q.stopping.Load() && c.state.CompareAndSwap(waiting, finished) {
+		c.Close() // it came while the others were closed
+	}
 	q.work.Go(func() { q.converse(c) })
 }
 
@@ -150,9 +154,18 @@ func (c *quickConn) within(now time.Time, d time.Duration) {
 // converse answers requests until the connection ends, or brings one that is not plain.
 func (q *quick) converse(c *quickConn) {
 	defer q.forget(c)
+	defer func() {
+		if p := recover(); p != nil {
+			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				q.logger.Error("panic", "panic", p, "stack", string(debug.Stack()))
+			}
+			c.Close()
+		}
+	}()
 	patience := readHeaderTimeout
+	c.now = time.Now()
 	for before := 0; ; before++ {
-		c.within(time.Now(), patience)
+		c.within(c.now, patience)
 		least := 1
 		if before > 0 {
 			least = 4 // less than that after a body is no request, as for net/http
@@ -164,10 +177,10 @@ func (q *quick) converse(c *quickConn) {
 		raw, _ := c.in.Peek(c.in.Buffered())
 		r := c.request(raw)
 		if r == nil {
-			if before > 0 {
-				raw = bytes.TrimLeft(raw, "\r\n") // some old clients send a line break after a body, as net/http knows
+			if raw = bytes.Clone(raw); before > 0 {
+				raw = afterBody(raw)
 			}
-			q.handOver(c, bytes.Clone(raw))
+			q.handOver(c, raw)
 			return
 		}
 		if !c.state.CompareAndSwap(waiting, answering) {
@@ -193,6 +206,17 @@ func (q *quick) forget(c *quickConn) {
 	q.mu.Unlock()
 	c.in.Reset(nil)
 	readers.Put(c.in)
+}
+
+// afterBody is what net/http would look at after a body: some old clients send a line break there. HTTP/2 cannot begin
+// there, which net/http would not know of a connection that is new to it.
+func afterBody(raw []byte) []byte {
+	few := raw[:min(4, len(raw))]
+	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
+	if bytes.HasPrefix(raw, []byte("PRI")) {
+		return append([]byte("\r\n"), raw...)
+	}
+	return raw
 }
 
 // handOver gives a connection to net/http, with what was read of it.
@@ -237,22 +261,18 @@ func closeWrite(c net.Conn) error {
 
 // serve answers one request, and tells whether the connection can bring another.
 func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				q.logger.Error("panic", "panic", p, "stack", string(debug.Stack()))
-			}
-			again = false
-		}
-	}()
 	if c.remote == "" {
 		c.remote = c.RemoteAddr().String()
 		c.answer = answer{c: c, header: make(http.Header)}
 	}
 	body := &quickBody{c: c, left: r.ContentLength}
+	defer body.Close()
 	r.Body, r.RemoteAddr = body, c.remote
 	a := &c.answer
 	a.begin()
+	if int64(c.in.Buffered()) < r.ContentLength {
+		c.within(time.Now(), idleTimeout) // for a handler that sets no deadline
+	}
 	q.handler.ServeHTTP(a, r)
 	whole := body.skip()
 	last := !whole || r.Close || a.close || q.stopping.Load()
@@ -267,15 +287,19 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 
 // linger lets a client that is still sending read its answer, which closing at once might take away from it.
 func (c *quickConn) linger() {
-	if closeWrite(c.Conn) != nil || c.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+	end := time.Now().Add(lingerTime)
+	if closeWrite(c.Conn) != nil || c.SetReadDeadline(end) != nil {
 		return
 	}
-	io.CopyN(io.Discard, c.Conn, lingerBytes)
+	if _, err := io.CopyN(io.Discard, c.Conn, skipBytes); err == nil {
+		time.Sleep(time.Until(end))
+	}
 }
 
 const (
-	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 256 << 10
+	lingerTime = 500 * time.Millisecond
+	skipBytes  = 256 << 10 // so much of a body that nobody wanted is read, in skipTime, to keep the connection
+	skipTime   = 30 * time.Second
 )
 
 // quickBody is a body of declared length.
@@ -283,9 +307,13 @@ type quickBody struct {
 	c      *quickConn
 	left   int64
 	broken bool
+	closed atomic.Bool
 }
 
 func (b *quickBody) Read(p []byte) (int, error) {
+	if b.closed.Load() { // its connection may read the next one
+		return 0, http.ErrBodyReadAfterClose
+	}
 	if b.left == 0 {
 		return 0, io.EOF
 	}
@@ -301,19 +329,24 @@ func (b *quickBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *quickBody) Close() error { return nil }
+func (b *quickBody) Close() error {
+	b.closed.Store(true)
+	return nil
+}
 
-// skip passes over what the handler did not read if it is here already, and tells whether nothing is left.
+// skip passes over what the handler did not read, unless that is much, and tells whether nothing is left. Like net/http it
+// does so before the answer: many clients look for one only when they have sent all.
 func (b *quickBody) skip() bool {
-	if b.left > 0 && !b.broken && b.left <= int64(b.c.in.Buffered()) {
-		b.c.in.Discard(int(b.left))
-		b.left = 0
+	if b.left > 0 && !b.broken && b.left <= skipBytes {
+		b.c.wanted = time.Now().Add(skipTime)
+		n, _ := b.c.in.Discard(int(b.left))
+		b.left -= int64(n)
 	}
 	return b.left == 0
 }
 
-// shutdown ends connections that wait, and waits for the others until the context ends; then it cuts them.
-func (q *quick) shutdown(ctx context.Context) error {
+// stop ends connections that wait; the others end after their answer.
+func (q *quick) stop() {
 	q.stopping.Store(true)
 	q.mu.Lock()
 	for c := range q.conns {
@@ -322,6 +355,10 @@ func (q *quick) shutdown(ctx context.Context) error {
 		}
 	}
 	q.mu.Unlock()
+}
+
+// wait waits for answers until the context ends; then it cuts them.
+func (q *quick) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { q.work.Wait(); close(done) }()
 	select {
@@ -330,9 +367,12 @@ func (q *quick) shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.conns) == 0 {
+		return nil
+	}
 	for c := range q.conns {
 		c.Close()
 	}
-	q.mu.Unlock()
 	return ctx.Err()
 }

@@ -111,18 +111,18 @@ func newPair(t testing.TB) *pair {
 		}
 		mirror(w, r)
 	})
-	s, err := Listen(Options{HTTP: "127.0.0.1:0", Handler: h, Logger: slog.New(slog.DiscardHandler)})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "off", Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Serve()
+	s.Serve(h, TLS{})
 	t.Cleanup(func() { s.Shutdown(context.Background()) })
 	other := httptest.NewUnstartedServer(h)
 	other.Config.MaxHeaderBytes, other.Config.DisableGeneralOptionsHandler = maxHeaderBytes, true
 	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	other.Start()
 	t.Cleanup(other.Close)
-	p.ours, p.plain = s.Addr(), other.Listener.Addr().String()
+	p.ours, p.plain = s.HTTP(), other.Listener.Addr().String()
 	return p
 }
 
@@ -154,6 +154,7 @@ var quickCases = []struct {
 	{"then another method", post11("/1", "", "x") + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" + post11("/3", "", "y"), 1},
 	{"larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
 	{"unread", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
+	{"unread, more than the buffer", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
 	{"silent", post11("/silent", "", "") + post11("/none", "", ""), 2},
 	{"close asked by the handler", post11("/close", "", "x") + post11("/", "", "y"), 1},
 	{"odd answer", post11("/odd", "", "x"), 1},
@@ -196,6 +197,7 @@ var quickCases = []struct {
 	{"bad name", post11("/", "X(A): a\r\n", "x"), 0},
 	{"line break first", "\r\n" + post11("/", "", "x"), 0},
 	{"line break between", post11("/", "", "x") + "\r\n" + post11("/", "", "y"), 1},
+	{"many line breaks between", post11("/", "", "x") + "\r\n\r\n\r\n" + post11("/", "", "y"), 1},
 	{"long head", post11("/", "X-A: "+strings.Repeat("a", 8<<10)+"\r\n", "x"), 0},
 	{"too long a head", post11("/", "X-A: "+strings.Repeat("a", 64<<10)+"\r\n", "x"), 0},
 	{"half a head", "POST / HTTP/1.1\r\nHost: a\r\n", 0},
@@ -234,7 +236,7 @@ func FuzzQuick(f *testing.F) {
 // A body that is refused need not be sent: the answer comes first, and then the end.
 func TestQuickRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +251,61 @@ func TestQuickRefusesEarly(t *testing.T) {
 	}
 }
 
+// A refused body that comes later than its head costs nobody the connection, and a slow one nobody the answer.
+func TestQuickUnreadComesLater(t *testing.T) {
+	waiting := make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if mirror(w, r); r.URL.Path == "/unread" {
+			close(waiting)
+		}
+	})
+	c, err := net.Dial("tcp", s.HTTP())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	request := post11("/unread", "", strings.Repeat("x", 100<<10))
+	io.WriteString(c, request[:500])
+	<-waiting
+	for rest := request[500:]; rest != ""; {
+		n, err := io.WriteString(c, rest[:min(10<<10, len(rest))])
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest = rest[n:]
+	}
+	in := bufio.NewReader(c)
+	for _, want := range []int{http.StatusUnauthorized, http.StatusOK} {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != want || resp.Close {
+			t.Fatalf("got %v, %v, want %d", resp, err, want)
+		}
+		io.Copy(io.Discard, resp.Body)
+		io.WriteString(c, post11("/", "", "next"))
+	}
+}
+
+// A body that a handler kept is over when the handler is.
+func TestQuickBodyKept(t *testing.T) {
+	kept := make(chan io.Reader, 1)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) { kept <- r.Body })
+	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
+		t.Fatalf("got %v", got)
+	}
+	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
+		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+// HTTP/2 begins at the beginning of a connection or not at all.
+func TestQuickThenHTTP2(t *testing.T) {
+	s := serve(t, mirror)
+	got := ask(t, s.HTTP(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	if len(got) != 2 || got[1].status/100 < 4 {
+		t.Errorf("got %v", got)
+	}
+}
+
 // A deadline that the handler sets holds for what has not come yet, and not for the next request.
 func TestQuickDeadline(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -259,11 +316,11 @@ func TestQuickDeadline(t *testing.T) {
 		http.NewResponseController(w).SetReadDeadline(time.Time{})
 		fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
 	})
-	got := ask(t, s.Addr(), post11("/late", "", "here already")+post11("/next", "", "x"))
+	got := ask(t, s.HTTP(), post11("/late", "", "here already")+post11("/next", "", "x"))
 	if len(got) != 2 || got[0].body != "false" || got[1].body != "false" {
 		t.Errorf("got %v", got)
 	}
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,11 +346,11 @@ func TestQuickPanic(t *testing.T) {
 		}
 	})
 	for _, path := range []string{"/panic", "/abort"} {
-		if got := ask(t, s.Addr(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
+		if got := ask(t, s.HTTP(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
 			t.Errorf("%s: got %v", path, got)
 		}
 	}
-	if got := ask(t, s.Addr(), post11("/", "", "x")); len(got) != 1 {
+	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
 		t.Errorf("got %v", got)
 	}
 }
@@ -303,15 +360,16 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 	t.Helper()
 	started := make(chan struct{})
 	finish = make(chan struct{})
-	s = listen(t, func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			close(started)
 			<-finish
 		}
 	})
-	s.Serve()
+	s = listen(t)
+	s.Serve(h, secured())
 	answered, idle = make(chan []reply, 1), make(chan []reply, 1)
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +383,7 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 		in.ReadByte() // until the server closes it
 		idle <- nil
 	}()
-	go func() { answered <- ask(t, s.Addr(), post11("/wait", "", "")) }()
+	go func() { answered <- ask(t, s.HTTP(), post11("/wait", "", "")) }()
 	<-started
 	return s, finish, answered, idle
 }
@@ -346,6 +404,53 @@ func TestQuickShutdownWaits(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
+// A request of net/http that does not end takes nothing from quick ones: they end with the answer that they are at.
+func TestQuickShutdownBeside(t *testing.T) {
+	hanging, end := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			close(hanging)
+			<-end
+		}
+	})
+	s := listen(t)
+	s.Serve(h, secured())
+	var c net.Conn
+	for _, first := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ""} {
+		var err error
+		if c, err = net.Dial("tcp", s.HTTP()); err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, first)
+	}
+	<-hanging
+	in := bufio.NewReader(c)
+	io.WriteString(c, post11("/", "", "x"))
+	if _, err := http.ReadResponse(in, nil); err != nil {
+		t.Fatal(err)
+	}
+	down := make(chan error)
+	go func() { down <- s.Shutdown(context.Background()) }()
+	if _, err := in.ReadByte(); err != io.EOF { // at once, though the GET hangs
+		t.Errorf("got %v", err)
+	}
+	close(end)
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
+// Where nothing runs, nothing is cut.
+func TestQuickShutdownOfNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := listen(t)
+	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 }

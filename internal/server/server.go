@@ -1,4 +1,5 @@
-// Package server is the wire: listeners, timeouts and draining. It takes an http.Handler and knows nothing of ours.
+// Package server is the wire: listeners, TLS, HTTP/1.1 to HTTP/3, timeouts and draining. It takes an http.Handler and knows
+// nothing of ours.
 package server
 
 import (
@@ -9,108 +10,143 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
+	"syscall"
 )
 
-// Options are what a server listens on, and how.
+// Options are what a server listens on.
 type Options struct {
-	HTTP    string // address for HTTP/1.1 and cleartext HTTP/2; "off" for none
-	Handler http.Handler
-	Logger  *slog.Logger
-}
+	HTTP   string // address for HTTP/1.1 and cleartext HTTP/2; "off" for none
+	HTTPS  string // address for HTTP/1.1 and HTTP/2 over TLS, and HTTP/3 on the same number; "off" for none
+	Logger *slog.Logger
 
-// The bounds of a connection. There is no overall write timeout: a subscription is one endless answer, and bounds each
-// write by itself.
-const (
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 16 << 10
-	maxStreams        = 1000 // of one HTTP/2 connection
-	writeBuffer       = 64 << 10
-)
+	// HTTPSMayFail makes an address for HTTPS that is taken a warning, as long as there is HTTP.
+	HTTPSMayFail bool
+}
 
 // Server is a set of listeners with one handler behind them.
 type Server struct {
-	http     *http.Server
-	quick    *quick
-	listener net.Listener
-	failed   chan error
-	work     sync.WaitGroup
+	http   *tcp // nil: off
+	https  *tcp // nil: off
+	http3  *udp // nil: off
+	logger *slog.Logger
+	failed chan error
+	work   sync.WaitGroup
 }
 
 // Listen takes the addresses. Nothing is served before Serve.
 func Listen(o Options) (*Server, error) {
-	s := &Server{failed: make(chan error, 1)}
-	if o.HTTP == "off" {
+	s := &Server{failed: make(chan error, 2), logger: o.Logger}
+	if o.HTTP != "off" {
+		l, err := net.Listen("tcp", o.HTTP)
+		if err != nil {
+			return nil, fmt.Errorf("listen on %s (--http): %w", o.HTTP, err)
+		}
+		s.http = newTCP(l, o.Logger)
+	}
+	if o.HTTPS == "off" {
 		return s, nil
 	}
-	l, err := net.Listen("tcp", o.HTTP)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s (--http): %w", o.HTTP, err)
+	l, socket, err := listenBoth(o.HTTPS)
+	switch {
+	case l == nil && o.HTTPSMayFail && s.http != nil && errors.Is(err, syscall.EADDRINUSE):
+		o.Logger.Warn("there is no HTTPS: its address is taken. Set --https to another one, or to off", "address", o.HTTPS)
+		return s, nil
+	case l == nil:
+		if s.http != nil {
+			s.http.listener.Close()
+		}
+		return nil, fmt.Errorf("listen on %s (--https): %w", o.HTTPS, err)
+	case err != nil:
+		o.Logger.Warn("there is no HTTP/3: its UDP port cannot be used (--https)", "address", l.Addr().String(), "error", err)
+	default:
+		s.http3 = newUDP(socket, o.Logger)
 	}
-	s.listener = l
-	s.quick = newQuick(o.Handler, o.Logger)
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s.http = &http.Server{
-		Handler: o.Handler, Protocols: &protocols, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
-		DisableGeneralOptionsHandler: true,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, SendPingTimeout: 20 * time.Second, PingTimeout: 15 * time.Second,
-			WriteByteTimeout: 30 * time.Second,
-		},
-	}
+	s.https = newTCP(l, o.Logger)
 	return s, nil
 }
 
-// bounded keeps the kernel from holding megabytes for a client that reads nothing.
-type bounded struct{ net.Listener }
+// ports is how many free TCP ports are tried for one whose number is free for UDP too.
+const ports = 20
 
-func (l bounded) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetWriteBuffer(writeBuffer)
+// listenBoth listens for TCP, and for UDP on the same address. The error beside a listener is why there is no socket.
+func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, nil, err
 	}
-	return c, err
+	tries := 1
+	if port == "0" {
+		tries = ports
+	}
+	for {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, nil, err
+		}
+		at := l.Addr().(*net.TCPAddr)
+		socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: at.Port, Zone: at.Zone})
+		if tries--; err == nil || tries == 0 || !errors.Is(err, syscall.EADDRINUSE) {
+			return l, socket, err
+		}
+		l.Close()
+	}
 }
 
-// Addr is the address of the HTTP listener; empty when it is off.
-func (s *Server) Addr() string {
-	if s.listener == nil {
-		return ""
-	}
-	return s.listener.Addr().String()
-}
+// HTTP is the address of the clear text listener; empty when it is off.
+func (s *Server) HTTP() string { return s.http.addr() }
 
-// Serve begins to serve. What makes a listener fail comes out of Failed.
-func (s *Server) Serve() {
-	if s.http == nil {
+// HTTPS is the address of the TLS listener; empty when it is off.
+func (s *Server) HTTPS() string { return s.https.addr() }
+
+// Serve begins to serve. What makes a listener fail comes out of Failed. Without HTTPS there is no need for TLS.
+func (s *Server) Serve(h http.Handler, t TLS) {
+	if s.http != nil {
+		clear := s.http.serve(h, nil)
+		s.work.Go(func() { s.report(clear()) })
+	}
+	if s.https == nil {
 		return
 	}
-	rest := s.quick.front(bounded{s.listener})
-	s.work.Go(func() {
-		if err := s.http.Serve(rest); !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- err
+	secure, announced := t.config(), h
+	if s.http3 != nil {
+		if err := s.http3.listen(h, secure, t.ResetKey); err != nil {
+			s.logger.Warn("there is no HTTP/3 (--https)", "error", err)
+		} else {
+			s.work.Go(s.http3.serve)
+			announced = s.http3.announce(h)
 		}
-	})
+	}
+	encrypted := s.https.serve(announced, secure)
+	s.work.Go(func() { s.report(encrypted()) })
+}
+
+func (s *Server) report(err error) {
+	if err != nil {
+		s.failed <- err
+	}
 }
 
 // Failed reports that a listener gave up.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown stops accepting and waits for requests in flight until the context ends; then it cuts them.
+// Shutdown stops accepting and waits for requests in flight until the context ends; then it cuts them, which is an error.
 func (s *Server) Shutdown(ctx context.Context) error {
-	if s.http == nil {
-		return nil
+	var all sync.WaitGroup
+	errs := make([]error, 3)
+	for i, t := range []*tcp{s.http, s.https} {
+		if t != nil {
+			all.Go(func() { errs[i] = t.shutdown(ctx) })
+		}
 	}
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		s.http.Close()
+	if s.http3 != nil {
+		all.Go(func() { errs[2] = s.http3.shutdown(ctx) })
 	}
-	err = errors.Join(err, s.quick.shutdown(ctx))
-	s.listener.Close() // http.Server closes only what it serves
+	all.Wait()
 	s.work.Wait()
-	return err
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,15 +3,21 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 	"go.uber.org/goleak"
 )
 
@@ -20,54 +26,124 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// serve starts a server on a free port, and stops it in the end.
+// certificate is one for 127.0.0.1, and who trusts it.
+var certificate, trust = func() (tls.Certificate, *x509.CertPool) {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(s.Certificate())
+	return s.TLS.Certificates[0], pool
+}()
+
+func secured() TLS {
+	return TLS{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }}
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// wire is one way to a server.
+type wire struct {
+	proto  string
+	secure bool
+	client func(t *testing.T) *http.Client
+}
+
+var wires = map[string]wire{
+	"HTTP1":    {"HTTP/1.1", false, over(func(p *http.Protocols) { p.SetHTTP1(true) })},
+	"H2C":      {"HTTP/2.0", false, over(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })},
+	"HTTP1TLS": {"HTTP/1.1", true, over(func(p *http.Protocols) { p.SetHTTP1(true) })},
+	"HTTP2":    {"HTTP/2.0", true, over(func(p *http.Protocols) { p.SetHTTP2(true) })},
+	"HTTP3":    {"HTTP/3.0", true, overQUIC},
+}
+
+// each runs a test over every wire.
+func each(t *testing.T, f func(t *testing.T, w wire)) {
+	for name, w := range wires {
+		t.Run(name, func(t *testing.T) { f(t, w) })
+	}
+}
+
+// over makes clients that speak one protocol only.
+func over(set func(*http.Protocols)) func(t *testing.T) *http.Client {
+	return func(t *testing.T) *http.Client {
+		var p http.Protocols
+		set(&p)
+		tr := &http.Transport{Protocols: &p, TLSClientConfig: &tls.Config{RootCAs: trust}}
+		t.Cleanup(tr.CloseIdleConnections)
+		return &http.Client{Transport: tr, Timeout: time.Minute}
+	}
+}
+
+func overQUIC(t *testing.T) *http.Client {
+	tr := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}
+	t.Cleanup(func() { tr.Close() })
+	return &http.Client{Transport: tr, Timeout: time.Minute}
+}
+
+func (w wire) url(s *Server) string {
+	if w.secure {
+		return "https://" + s.HTTPS()
+	}
+	return "http://" + s.HTTP()
+}
+
+// serve starts a server on free ports, and stops it in the end.
 func serve(t *testing.T, h http.HandlerFunc) *Server {
 	t.Helper()
-	s := listen(t, h)
-	s.Serve()
-	t.Cleanup(func() { s.Shutdown(t.Context()) })
+	s := listen(t)
+	s.Serve(h, secured())
+	t.Cleanup(func() { s.Shutdown(context.Background()) })
 	return s
 }
 
-func listen(t *testing.T, h http.HandlerFunc) *Server {
+func listen(t *testing.T) *Server {
 	t.Helper()
-	s, err := Listen(Options{HTTP: "127.0.0.1:0", Handler: h, Logger: slog.New(slog.DiscardHandler)})
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// client speaks one protocol only.
-func client(t *testing.T, h2 bool) *http.Client {
-	var p http.Protocols
-	p.SetHTTP1(!h2)
-	p.SetUnencryptedHTTP2(h2)
-	tr := &http.Transport{Protocols: &p}
-	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: time.Minute}
+// get asks for / and returns the answer with its body.
+func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
 }
 
-// HTTP/1.1 and, by prior knowledge, HTTP/2 answer on one port.
+// Every version of HTTP is answered by the same handler; over TLS, answers say where HTTP/3 is.
 func TestProtocols(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) })
-	for h2, want := range map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"} {
-		resp, err := client(t, h2).Get("http://" + s.Addr())
-		if err != nil {
-			t.Fatal(err)
+	_, port, _ := net.SplitHostPort(s.HTTPS())
+	each(t, func(t *testing.T, w wire) {
+		resp, body := get(t, w.client(t), w.url(s))
+		if body != w.proto {
+			t.Errorf("got %q, want %s", body, w.proto)
 		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || string(body) != want {
-			t.Errorf("got %q, %v, want %s", body, err, want)
+		want := ""
+		if w.secure && w.proto != "HTTP/3.0" {
+			want = `h3=":` + port + `"; ma=86400`
 		}
-	}
+		if got := resp.Header.Get("Alt-Svc"); got != want {
+			t.Errorf("alt-svc is %q, want %q", got, want)
+		}
+	})
 }
 
 // OPTIONS * goes to the handler, as everything else.
 func TestGeneralOptions(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,142 +156,197 @@ func TestGeneralOptions(t *testing.T) {
 }
 
 func TestHeaderTooLarge(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {})
-	r, _ := http.NewRequest("GET", "http://"+s.Addr(), nil)
-	r.Header.Set("X-Long", strings.Repeat("a", maxHeaderBytes+8<<10))
-	resp, err := client(t, false).Do(r)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	each(t, func(t *testing.T, w wire) {
+		r, _ := http.NewRequest("GET", w.url(s), nil)
+		r.Header.Set("X-Long", strings.Repeat("a", maxHeaderBytes+8<<10))
+		c := w.client(t)
+		resp, err := c.Do(r)
+		switch {
+		case err != nil && w.proto != "HTTP/1.1": // the client itself knows how much the server takes
+		case err != nil:
+			t.Error(err)
+		default:
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+				t.Errorf("status %d", resp.StatusCode)
+			}
+		}
+		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
+			t.Errorf("afterwards: status %d", resp.StatusCode)
+		}
+	})
+}
+
+// A body that nobody reads does not keep the answer from its client.
+func TestEarlyAnswer(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
+	each(t, func(t *testing.T, w wire) {
+		resp, err := w.client(t).Post(w.url(s), "text/plain", bytes.NewReader(make([]byte, 20<<20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); resp.StatusCode != 401 || string(body) != "no\n" || err != nil {
+			t.Errorf("got %d %q, %v", resp.StatusCode, body, err)
+		}
+	})
+}
+
+// A write that the client does not take ends at its deadline, and a read at its own.
+func TestDeadlines(t *testing.T) {
+	wrote, read := make(chan error, 1), make(chan error, 1)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		control.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		_, err := io.ReadAll(r.Body)
+		read <- err
+		control.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		for err = nil; err == nil; {
+			if _, err = w.Write(make([]byte, 64<<10)); err == nil {
+				err = control.Flush()
+			}
+		}
+		wrote <- err
+	})
+	each(t, func(t *testing.T, w wire) {
+		body, end := io.Pipe()
+		defer end.Close()
+		r, _ := http.NewRequest("POST", w.url(s), body)
+		c := w.client(t)
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			if resp, err := c.Do(r); err == nil {
+				<-wrote
+				resp.Body.Close()
+			} else {
+				<-wrote
+			}
+		}()
+		if err := <-read; !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
+			t.Errorf("the read ended with %v", err)
+		}
+		end.Close()
+		<-answered
+	})
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// What is sent and flushed arrives while the answer goes on, and a client that leaves ends the request.
+func TestStreaming(t *testing.T) {
+	ended := make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "x")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		ended <- struct{}{}
+	})
+	each(t, func(t *testing.T, w wire) {
+		resp, err := w.client(t).Get(w.url(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		resp.Body.Close()
+		<-ended
+	})
+}
+
+// Addresses have parameters, and people put keys there: nothing of a request is logged here, whatever the level.
+func TestNothingOfARequestIsLogged(t *testing.T) {
+	var mu sync.Mutex
+	var log bytes.Buffer
+	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("status %d", resp.StatusCode)
+	s.Serve(http.NotFoundHandler(), secured())
+	each(t, func(t *testing.T, w wire) {
+		r, _ := http.NewRequest("GET", w.url(s)+"/canary?key=canary;a", nil)
+		r.Header.Set("Authorization", "Bearer canary")
+		resp, err := w.client(t).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	})
+	s.Shutdown(t.Context())
+	mu.Lock()
+	defer mu.Unlock()
+	if strings.Contains(log.String(), "canary") {
+		t.Errorf("the log is %s", &log)
 	}
 }
 
-// A taken address is an error that names the flag.
-func TestAddressInUse(t *testing.T) {
-	s := serve(t, func(http.ResponseWriter, *http.Request) {})
-	other, err := Listen(Options{HTTP: s.Addr(), Logger: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), "--http") || !strings.Contains(err.Error(), s.Addr()) {
-		t.Errorf("got %v, %v", other, err)
-	}
+// locked is a writer for many.
+type locked struct {
+	mu *sync.Mutex
+	w  io.Writer
 }
 
-// Shutdown gives the address back, also when nothing was ever served on it.
-func TestShutdownFreesTheAddress(t *testing.T) {
-	for name, served := range map[string]bool{"served": true, "never served": false} {
-		t.Run(name, func(t *testing.T) {
-			s := listen(t, func(http.ResponseWriter, *http.Request) {})
-			if served {
-				s.Serve()
-			}
-			if err := s.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if c, err := net.Dial("tcp", s.Addr()); err == nil {
-				c.Close()
-				t.Error("somebody still listens")
-			}
-			select {
-			case err := <-s.Failed():
-				t.Errorf("a shutdown is no failure: %v", err)
-			default:
-			}
-		})
-	}
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
-func TestOff(t *testing.T) {
-	s, err := Listen(Options{HTTP: "off"})
-	if err != nil || s.Addr() != "" {
-		t.Fatalf("got %v, %v", s, err)
-	}
-	s.Serve()
-	if err := s.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// busy starts a request whose handler waits, and returns when it does.
-func busy(t *testing.T, h2 bool) (s *Server, finish chan struct{}, answered chan error) {
-	t.Helper()
-	started := make(chan struct{})
-	finish, answered = make(chan struct{}), make(chan error, 1)
-	s = listen(t, func(w http.ResponseWriter, r *http.Request) {
-		close(started)
-		select {
-		case <-finish:
-		case <-r.Context().Done():
+// Whoever comes again sends nothing before the handshake is complete: what could be replayed is never taken.
+func TestNoEarlyData(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !r.TLS.HandshakeComplete {
+			t.Error("a request came before the handshake was complete")
 		}
 	})
-	s.Serve()
-	c := client(t, h2)
-	go func() {
-		resp, err := c.Get("http://" + s.Addr())
-		if err == nil {
-			resp.Body.Close()
+	sessions := tls.NewLRUClientSessionCache(1)
+	for i := range 2 {
+		c, err := quic.DialAddrEarly(t.Context(), s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}, ClientSessionCache: sessions}, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		answered <- err
-	}()
-	<-started
-	return s, finish, answered
-}
-
-// Requests in flight are finished.
-func TestShutdownWaits(t *testing.T) {
-	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
-		t.Run(name, func(t *testing.T) {
-			s, finish, answered := busy(t, h2)
-			down := make(chan error)
-			go func() { down <- s.Shutdown(context.Background()) }()
-			for { // the listener is closed before the waiting begins
-				c, err := net.Dial("tcp", s.Addr())
-				if err != nil {
-					break
-				}
-				c.Close()
-			}
-			select {
-			case err := <-down:
-				t.Fatalf("did not wait: %v", err)
-			default:
-			}
-			close(finish)
-			if err := <-answered; err != nil {
-				t.Errorf("the request failed: %v", err)
-			}
-			if err := <-down; err != nil {
-				t.Error(err)
-			}
-		})
+		<-c.HandshakeComplete()
+		if state := c.ConnectionState(); state.Used0RTT || i == 1 && !state.TLS.DidResume {
+			t.Errorf("connection %d: early data %v, resumed %v", i, state.Used0RTT, state.TLS.DidResume)
+		}
+		h3 := (&http3.Transport{}).NewClientConn(c)
+		r, _ := http.NewRequest("GET", "https://"+s.HTTPS(), nil)
+		resp, err := h3.RoundTrip(r) // after it the ticket of the session has come
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		c.CloseWithError(0x100, "")
 	}
 }
 
-// When the context ends, what is left is cut.
-func TestShutdownCuts(t *testing.T) {
-	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
-		t.Run(name, func(t *testing.T) {
-			s, _, answered := busy(t, h2)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
-			if err := <-answered; err == nil {
-				t.Error("the request was answered")
-			}
-		})
+func TestTLSVersions(t *testing.T) {
+	s := serve(t, func(http.ResponseWriter, *http.Request) {})
+	dial := func(c *tls.Config) error {
+		c.RootCAs = trust
+		conn, err := tls.Dial("tcp", s.HTTPS(), c)
+		if err == nil {
+			conn.Close()
+		}
+		return err
 	}
-}
-
-// A listener that gives up is reported.
-func TestFailed(t *testing.T) {
-	s := listen(t, func(http.ResponseWriter, *http.Request) {})
-	s.listener.Close()
-	s.Serve()
-	if err := <-s.Failed(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v", err)
+	cbc := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_AES_128_GCM_SHA256}
+	for name, c := range map[string]struct {
+		config *tls.Config
+		ok     bool
+	}{
+		"1.3":               {&tls.Config{MinVersion: tls.VersionTLS13}, true},
+		"1.2":               {&tls.Config{MaxVersion: tls.VersionTLS12}, true},
+		"1.1":               {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		"1.2 without sound": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc}, false},
+	} {
+		if err := dial(c.config); (err == nil) != c.ok {
+			t.Errorf("TLS %s: %v", name, err)
+		}
 	}
-	s.Shutdown(t.Context())
 }

@@ -54,6 +54,9 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	}
 	switch s.gaps.at(p.Seq) {
 	case filled:
+		if s.isLost(p.Seq) {
+			return refused(weir.InvalidSequence, "sequence %d was stored once and is lost: the store was damaged", p.Seq)
+		}
 		return Verdict{Outcome: Duplicate, Header: Header{Seq: p.Seq}}
 	case closed:
 		return refused(weir.InvalidSequence, "sequence %d is in a closed gap: "+

@@ -19,6 +19,7 @@ func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Head
 	}
 	if evicted > 0 {
 		s.gaps.drop(s.low)
+		s.dropLost()
 	}
 	s.keys.forget(s.low, now)
 	return evicted

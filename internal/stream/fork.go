@@ -11,6 +11,7 @@ import (
 func (s *State) Fork() *State {
 	c := *s
 	c.keys = keys{}
+	c.lost = slices.Clone(s.lost)
 	c.gaps.open, c.gaps.closed = slices.Clone(s.gaps.open), slices.Clone(s.gaps.closed)
 	return &c
 }
@@ -22,5 +23,6 @@ func (s *State) Raise(low weir.Seq) {
 	}
 	s.low = low
 	s.gaps.drop(low)
+	s.dropLost()
 	s.keys.forget(low, s.last)
 }

@@ -34,6 +34,18 @@ func (l *log) trim(low weir.Seq, note []byte) {
 	l.note = note
 }
 
+// spoil takes an entry away: its payload alone, or all of it.
+func (l *log) spoil(seq weir.Seq, known bool) {
+	for i, h := range l.entries {
+		if h.Seq == seq && known {
+			l.entries[i] = stream.Header{Seq: h.Seq, Time: h.Time, Late: h.Late, Lost: true}
+		} else if h.Seq == seq {
+			l.entries = slices.Delete(l.entries, i, i+1)
+			return
+		}
+	}
+}
+
 func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= from })
 	for _, h := range l.entries[i:] {

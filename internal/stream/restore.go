@@ -29,7 +29,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 	if err != nil {
 		return nil, err
 	}
-	if kept := noted.low < noted.next(); kept && (s.low != noted.low || s.Lookup(noted.cursor) != Kept) {
+	if kept := noted.low < noted.next(); kept && (s.low != noted.low || noted.cursor >= s.next() || s.gaps.at(noted.cursor) != filled) {
 		return nil, fmt.Errorf("entries are missing: batch %d was stored and is kept by the checkpoint", noted.cursor)
 	}
 	for _, through := range markers {
@@ -61,6 +61,10 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 			continue
 		}
 		s.extend(h, now)
+		if h.Lost {
+			s.lose(h.Seq)
+			continue
+		}
 		s.bytes += int64(h.Size)
 		if h.Key != "" {
 			s.keys.forget(s.low, h.Time)

@@ -28,6 +28,9 @@ import (
 //	read NAME                                   what the subscription is told until it waits
 //	trim                                        makes the low mark durable
 //	restart                                     a crash: back from what the log holds
+//	lose N                                      the payload of N is gone, and it is known to be; before a restart
+//	forget N                                    N is gone without a trace; before a mend
+//	mend N                                      adds what a log needs of which N more entries may be gone; before a restart
 //	given N                                     a log that holds batch N, wherever it came from; before a restart
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -96,6 +99,14 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 		return ""
 	case "restart":
 		return s.restart()
+	case "lose":
+		s.log.spoil(weir.Seq(s.number(args(1))), true)
+		return ""
+	case "forget":
+		s.log.spoil(weir.Seq(s.number(args(1))), false)
+		return ""
+	case "mend":
+		return s.mend(args(1))
 	case "given":
 		s.log.append(s.t, stream.Header{Seq: weir.Seq(s.number(args(1))), Time: s.now, Size: 10})
 		return ""
@@ -193,7 +204,7 @@ func (s *script) lookup(words []string) string {
 	var answer strings.Builder
 	for _, word := range words {
 		seq := weir.Seq(s.number(word))
-		name := map[stream.Presence]string{stream.Kept: "kept", stream.Evicted: "evicted", stream.Unknown: "unknown"}
+		name := map[stream.Presence]string{stream.Kept: "kept", stream.Evicted: "evicted", stream.Unknown: "unknown", stream.Lost: "lost"}
 		fmt.Fprintf(&answer, "%d is %s\n", seq, name[s.state.Lookup(seq)])
 	}
 	return answer.String()
@@ -218,6 +229,9 @@ func (s *script) read(name string) string {
 		case stream.Gap:
 			fmt.Fprintf(&answer, "gap %d..%d, ", step.First, step.Last)
 			s.next[name] = step.Last + 1
+		case stream.Loss:
+			fmt.Fprintf(&answer, "lost %d..%d, ", step.First, step.Last)
+			s.next[name] = step.Last + 1
 		case stream.Read:
 			for _, seq := range s.log.batches(step.First, step.Last) {
 				fmt.Fprintf(&answer, "batch %d, ", seq)
@@ -228,6 +242,22 @@ func (s *script) read(name string) string {
 			return answer.String()
 		}
 	}
+}
+
+func (s *script) mend(unknown string) string {
+	note, lost, err := stream.Mend(s.rules, 0, s.state.Low(), s.log.note, s.log.all(), int(s.number(unknown)), s.now)
+	if err != nil {
+		s.t.Fatalf("mend: %v", err)
+	}
+	if s.log.note != nil {
+		s.log.note = note
+	}
+	answer := "gives up"
+	for _, h := range lost {
+		s.log.append(s.t, h)
+		answer += fmt.Sprintf(" %d", h.Seq)
+	}
+	return answer + "\n"
 }
 
 func (s *script) restart() string {

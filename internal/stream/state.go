@@ -32,6 +32,7 @@ type Header struct {
 	Size   uint32    // bytes of payload (D11)
 	Key    string    // idempotency key (D25)
 	Late   bool      // stored below the cursor of its time
+	Lost   bool      // a batch that was stored, and that a repair of the store had to give up
 }
 
 // State is where one stream stands. It is not safe for use by several goroutines at once, but methods that only look
@@ -47,6 +48,7 @@ type State struct {
 	low    weir.Seq  // every sequence below it is gone for good
 	bytes  int64     // of the kept batches (D11)
 	gaps   gaps      // what is missing from low to cursor
+	lost   []gap     // batches that were stored and cannot be read any more; since is not used
 	keys   keys      // idempotency keys of kept batches
 }
 
@@ -101,6 +103,7 @@ const (
 	Unknown Presence = iota // never stored: above the cursor, or missing
 	Kept                    // stored, and can be read
 	Evicted                 // gone; or missing below a batch that is gone, which nobody remembers
+	Lost                    // stored once, and given up when the store was repaired
 )
 
 // Lookup tells what became of a sequence. What is expired at this moment is Evicted only once Evict saw it.
@@ -112,6 +115,8 @@ func (s *State) Lookup(seq weir.Seq) Presence {
 		return Evicted
 	case s.gaps.at(seq) != filled:
 		return Unknown
+	case s.isLost(seq):
+		return Lost
 	}
 	return Kept
 }

@@ -46,6 +46,7 @@ const (
 	Wait StepKind = iota // there is nothing to send until the state changes
 	Gap                  // tell that First to Last was evicted, go on at Last+1 (D16)
 	Read                 // First to Last is final: send what is stored there, go on at Last+1
+	Loss                 // tell that First to Last was lost, go on at Last+1
 )
 
 // Step is what a subscription does next. First and Last are inclusive, and not set for Wait.
@@ -63,7 +64,7 @@ func (s *State) Next(next weir.Seq) Step {
 		return Step{Gap, next, s.low - 1}
 	}
 	if final := s.Final(); next < final {
-		return Step{Read, next, final - 1}
+		return s.aroundLost(Step{Read, next, final - 1})
 	}
 	return Step{}
 }

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"weir"
@@ -12,6 +13,9 @@ var scanCases = []kase{
 	{"a scan ends when the visitor says so", []string{
 		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
 	}, scanStops},
+	{"a scan sees the same in runs of any length", []string{
+		"run bytes (how much the caller thinks it will take; 0: long ones)",
+	}, scanRuns},
 	{"a visitor may use the log", []string{
 		"and holds no lock while visit runs.",
 	}, scanUsesLog},
@@ -40,6 +44,34 @@ func scanStops(s *store) {
 		log.Headers(0, func(engine.Header) bool { n++; return n < stop })
 		if n != stop {
 			s.Errorf("headers to stop after %d visits %d", stop, n)
+		}
+	}
+}
+
+func scanRuns(s *store) {
+	_, log := s.stream("stream", nil)
+	_, other := s.stream("other", nil)
+	for seq := range weir.Seq(60) {
+		if seq%10 == 4 {
+			s.append(other, batches(seq)...)
+			continue
+		}
+		s.append(log, batch(seq, strings.Repeat("x", int(seq*seq))))
+	}
+	for _, run := range []int{0, 1, 100, 1000, 3600, 1 << 20} {
+		next := weir.Seq(0)
+		err := log.Scan(s.ctx, 0, run, func(e *engine.Entry) bool {
+			if next%10 == 4 {
+				next++
+			}
+			if e.Seq != next || len(e.Payload) != int(next*next) {
+				s.Fatalf("in runs of %d: entry %d of %d bytes where %d comes next", run, e.Seq, len(e.Payload), next)
+			}
+			next++
+			return true
+		})
+		if err != nil || next != 60 {
+			s.Errorf("in runs of %d: up to %d, %v", run, next, err)
 		}
 	}
 }

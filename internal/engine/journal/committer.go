@@ -172,8 +172,11 @@ func (o *freeOp) stage(g *group) {
 	o.c.manifest(g)
 }
 
-func (o *freeOp) settle(*group)    { o.c.j.store.removeSegment(o.seg) }
 func (o *freeOp) finish(err error) { o.done <- err }
+func (o *freeOp) settle(*group) {
+	o.c.j.store.removeSegment(o.seg)
+	o.c.j.counts.freed.Add(1)
+}
 
 // errFull makes a shortage the engine's error.
 func errFull(err error) error {

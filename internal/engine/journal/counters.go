@@ -3,6 +3,8 @@ package journal
 import (
 	"sync/atomic"
 	"time"
+
+	"weir/internal/meter"
 )
 
 // counters are what the journal counts of its own work.
@@ -12,6 +14,9 @@ type counters struct {
 	bytes   atomic.Uint64
 	syncing atomic.Int64 // nanoseconds
 	copied  atomic.Uint64
+	freed   atomic.Uint64 // segments
+	sizes   meter.Histogram
+	syncs   meter.Histogram
 }
 
 func (c *counters) group(records, bytes int, took time.Duration) {
@@ -19,6 +24,8 @@ func (c *counters) group(records, bytes int, took time.Duration) {
 	c.records.Add(uint64(records))
 	c.bytes.Add(uint64(bytes))
 	c.syncing.Add(int64(took))
+	c.sizes.Observe(&meter.Sizes, int64(records), 1)
+	c.syncs.Observe(&meter.Latencies, int64(took), 1)
 }
 
 // appended is how many bytes were written that are not copies.
@@ -31,9 +38,14 @@ type Stats struct {
 	Bytes    uint64        // in those groups
 	Syncing  time.Duration // spent writing and syncing them
 	Copied   uint64        // bytes that reclaiming wrote again
+	Freed    uint64        // segments that reclaiming gave up
 	Segments int           // files, those kept ready included
 	Disk     int64         // bytes of those files
 	Live     int64         // bytes of records that are still needed
+	Used     int           // files that hold records
+
+	Sizes meter.Distribution // records of those groups
+	Syncs meter.Distribution // nanoseconds that each took to write and sync
 }
 
 // Stats returns the counts of now.
@@ -41,11 +53,15 @@ func (j *Journal) Stats() Stats {
 	s := Stats{
 		Groups: j.counts.groups.Load(), Records: j.counts.records.Load(), Bytes: j.counts.bytes.Load(),
 		Syncing: time.Duration(j.counts.syncing.Load()), Copied: j.counts.copied.Load(),
+		Freed: j.counts.freed.Load(),
 	}
+	s.Sizes.Add(&j.counts.sizes)
+	s.Syncs.Add(&j.counts.syncs)
 	all := j.store.allSegments()
 	for _, seg := range all {
 		s.Live += seg.live.Load()
 	}
+	s.Used = len(all)
 	s.Segments = len(all) + j.prepare.files()
 	s.Disk = int64(s.Segments) * j.size
 	return s

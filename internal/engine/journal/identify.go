@@ -73,7 +73,10 @@ func (j *Journal) readFormat() error {
 	if n, err := f.ReadAt(b, 0); n < len(b) {
 		return fmt.Errorf("read %s: %w", formatFile, err)
 	}
-	text := string(b)
+	return j.parseFormat(string(b))
+}
+
+func (j *Journal) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
 	v, ok := strings.CutPrefix(first, "weir journal ")
 	version, err := strconv.Atoi(v)
@@ -98,12 +101,16 @@ func (j *Journal) readFormat() error {
 
 func formatCheck(text string) string { return fmt.Sprintf("%08x\n", sum(0, []byte(text))) }
 
+// formatText is the content of the file.
+func (j *Journal) formatText() string {
+	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
+	return text + "check " + formatCheck(text)
+}
+
 // writeFormat makes an empty directory a journal.
 func (j *Journal) writeFormat() error {
 	rand.Read(j.salt[:])
-	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
-	text += "check " + formatCheck(text)
-	err := j.replace(formatFile, formatTmpFile, []byte(text))
+	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
 	if err != nil {
 		return fmt.Errorf("create %s: %w", formatFile, err)
 	}

@@ -77,14 +77,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	if o.ReclaimRate == 0 {
 		o.ReclaimRate = defaultRate
 	}
-	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{})}
-	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
-	j.queue.init()
-	j.store.init()
-	j.prepare.init(j)
-	j.reclaim.init(j)
-	j.commit.init(j)
-	j.write.init(j)
+	j := newJournal(fs, o)
 	if err := j.recover(); err != nil {
 		j.giveUp()
 		return nil, err
@@ -96,6 +89,19 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	j.start(j.reclaim.run)
 	j.reclaim.wake()
 	return j, nil
+}
+
+// newJournal is a journal of which nothing was read yet.
+func newJournal(fs disk.FS, o Options) *Journal {
+	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{})}
+	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
+	j.queue.init()
+	j.store.init()
+	j.prepare.init(j)
+	j.reclaim.init(j)
+	j.commit.init(j)
+	j.write.init(j)
+	return j
 }
 
 func (j *Journal) start(run func()) {

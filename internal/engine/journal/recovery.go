@@ -34,10 +34,7 @@ func (j *Journal) recover() error {
 	if err != nil {
 		return err
 	}
-	r := &recovery{
-		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
-		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
-	}
+	r := newRecovery(j)
 	if fresh {
 		return nil
 	}
@@ -53,8 +50,25 @@ func (j *Journal) recover() error {
 	return nil
 }
 
+func newRecovery(j *Journal) *recovery {
+	return &recovery{
+		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
+		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
+	}
+}
+
 // openFiles is step 4: every file with a segment's name, and whether its header is good.
 func (r *recovery) openFiles() error {
+	return r.openEach(func(s *segment) error {
+		err := r.checkHeader(s)
+		if errors.Is(err, engine.ErrDamaged) {
+			r.bad[s.number], err = err, nil
+		}
+		return err
+	})
+}
+
+func (r *recovery) openEach(check func(*segment) error) error {
 	names, err := r.j.fs.List()
 	if err != nil {
 		return fmt.Errorf("list the data directory: %w", err)
@@ -73,11 +87,8 @@ func (r *recovery) openFiles() error {
 		s.refs.Store(1)
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
-		if err := r.checkHeader(s); err != nil {
-			if !errors.Is(err, engine.ErrDamaged) {
-				return err
-			}
-			r.bad[number] = err
+		if err := check(s); err != nil {
+			return err
 		}
 	}
 	slices.Sort(r.numbers)
@@ -228,8 +239,14 @@ func (r *recovery) apply(w *window, sl slot) error {
 	if err != nil {
 		return err
 	}
+	r.applyRecord(at, &rec)
+	return nil
+}
+
+// applyRecord takes in a mark, a document or a deletion.
+func (r *recovery) applyRecord(at place, rec *record) {
 	where := extent{at, rec.bytes()}
-	switch next := &r.j.commit.next; sl.kind {
+	switch next := &r.j.commit.next; rec.kind {
 	case kindMark:
 		if *next = max(*next, uint64(rec.time)+1); rec.time >= r.marks[rec.log] {
 			l := r.log(rec.log)
@@ -254,7 +271,6 @@ func (r *recovery) apply(w *window, sl slot) error {
 			}
 		}
 	}
-	return nil
 }
 
 func (r *recovery) log(id uint64) *log {

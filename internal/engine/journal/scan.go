@@ -126,7 +126,10 @@ func (w *window) record(sl slot) (record, error) {
 		}
 		w.buf, w.off = w.buf[:want], off
 		if err := w.seg.read(w.buf, off); err != nil {
-			return record{}, err
+			w.buf = w.buf[:n] // what lies behind it may be unreadable
+			if err := w.seg.read(w.buf, off); err != nil {
+				return record{}, err
+			}
 		}
 	}
 	var r record

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func healthCommand() *cobra.Command {
+	var address, ca string
+	var timeout time.Duration
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "health", Short: "Ask a server whether it takes reads and writes", Args: args(),
+		Long: `Ask a server whether it takes reads and writes: exit code 0 when it does, 1 when it does not or cannot be asked.
+This is what the health check of a container runs.`,
+		Example: "  weir health\n  weir health --url https://127.0.0.1:8443 --cacert ./weir-data/tls/ca.pem",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := environment(c); err != nil {
+				return misuse{err, c.CommandPath()}
+			}
+			u, err := url.Parse(address)
+			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+				return misuse{fmt.Errorf("--url %q: not a http or https address", address), c.CommandPath()}
+			}
+			if timeout <= 0 {
+				return misuse{fmt.Errorf("--timeout %v: not above 0", timeout), c.CommandPath()}
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
+			defer cancel()
+			return health(ctx, c.OutOrStdout(), strings.TrimRight(address, "/"), ca, asJSON)
+		},
+	}
+	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server")
+	c.Flags().StringVar(&ca, "cacert", "", "`file` of the authority that signed its certificate (default: those of the system)")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) error {
+	transport := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return fmt.Errorf("--cacert: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("--cacert %s: there is no certificate in it", ca)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
+	r, err := http.NewRequestWithContext(ctx, "GET", address+"/v1/health", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		return fmt.Errorf("the server cannot be asked: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Status string `json:"status"`
+		Uptime int64  `json:"uptime_s"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Status == "" {
+		return fmt.Errorf("%s answered %s, and not as weir does", address, resp.Status)
+	}
+	if asJSON {
+		fmt.Fprintf(w, "%s\n", strings.TrimSpace(string(body)))
+	} else {
+		fmt.Fprintf(w, "%s, up for %v\n", answer.Status, time.Duration(answer.Uptime)*time.Second)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("the server does not take reads and writes")
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A service manager that asks for it is told, on a socket with a file or without.
+func TestNotify(t *testing.T) {
+	notify("READY=1") // nobody asked
+	for _, name := range []string{filepath.Join(t.TempDir(), "n"), "@weir-test-" + filepath.Base(t.TempDir()) + t.Name()} {
+		addr := &net.UnixAddr{Name: name, Net: "unixgram"}
+		if name[0] == '@' {
+			addr.Name = "\x00" + name[1:]
+		}
+		l, err := net.ListenUnixgram("unixgram", addr)
+		if err != nil {
+			t.Skipf("no such socket here: %v", err)
+		}
+		defer l.Close()
+		t.Setenv("NOTIFY_SOCKET", name)
+		notify("READY=1")
+		l.SetReadDeadline(time.Now().Add(time.Minute))
+		b := make([]byte, 100)
+		n, err := l.Read(b)
+		if err != nil || string(b[:n]) != "READY=1" {
+			t.Errorf("%s: %q, %v", name, b[:n], err)
+		}
+	}
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
+	notify("READY=1")
+}

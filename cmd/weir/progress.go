@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// progress shows how far something is on a terminal, and nothing elsewhere.
+type progress struct {
+	w     io.Writer // nil: nobody looks
+	total int64
+	start time.Time
+	shown time.Time
+}
+
+func newProgress(w io.Writer, total int64) *progress {
+	p := &progress{total: total, start: time.Now()}
+	if isTerminal(w) {
+		p.w = w
+	}
+	return p
+}
+
+// isTerminal tells whether a person looks at w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isTTY(f)
+}
+
+func (p *progress) at(done int64) {
+	if p.w == nil || time.Since(p.shown) < 200*time.Millisecond {
+		return
+	}
+	p.shown = time.Now()
+	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(done, time.Since(p.start)))
+}
+
+// line is bytes, rate and how long it will take.
+func (p *progress) line(done int64, took time.Duration) string {
+	rate := float64(done) / max(took.Seconds(), 1e-3)
+	s := fmt.Sprintf("%s, %s/s", inBytes(done), inBytes(int64(rate)))
+	if p.total > 0 && done > 0 {
+		left := time.Duration(float64(max(p.total-done, 0)) / max(rate, 1) * float64(time.Second))
+		s = fmt.Sprintf("%3d%% of %s, %s/s, %v left", min(100, done*100/p.total), inBytes(p.total), inBytes(int64(rate)), left.Round(time.Second))
+	}
+	return s
+}
+
+func (p *progress) end() {
+	if p.w != nil {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+// counter counts what is read.
+type counter struct {
+	r        io.Reader
+	n        int64
+	progress *progress
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	c.progress.at(c.n)
+	return n, err
+}
+
+// inBytes is a number of bytes for people.
+func inBytes(n int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if size := int64(1) << (30 - 10*i); n >= size {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(size), unit)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}

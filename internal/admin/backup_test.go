@@ -1,0 +1,133 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+)
+
+// endless is a backup that goes on until it is told otherwise.
+type endless struct {
+	closed chan struct{}
+	wrote  chan struct{}
+	err    error // after the first piece
+}
+
+func (e *endless) Size() int64 { return 12345 }
+func (e *endless) Close()      { close(e.closed) }
+func (e *endless) Copy(_ context.Context, w io.Writer) error {
+	piece := make([]byte, 1<<20)
+	for {
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+		select {
+		case e.wrote <- struct{}{}:
+		default:
+		}
+		if e.err != nil {
+			return e.err
+		}
+	}
+}
+
+func newEndless() *endless {
+	return &endless{closed: make(chan struct{}), wrote: make(chan struct{}, 1)}
+}
+
+// What a backup holds is given back when its client goes away, and when it fails; and then the next one can be taken.
+func TestBackupEnds(t *testing.T) {
+	h := newHouse(t)
+	var now *endless
+	h.Backups(func(context.Context) (Backup, error) { return now, nil })
+	s := httptest.NewServer(h)
+	defer s.Close()
+	for name, c := range map[string]struct {
+		err  error
+		read func(*http.Response) error
+	}{
+		"client gone": {nil, func(r *http.Response) error { return r.Body.Close() }},
+		"failed": {errors.New("planted"), func(r *http.Response) error {
+			if _, err := io.Copy(io.Discard, r.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("a backup that failed ends with %v", err)
+			}
+			return nil
+		}},
+	} {
+		now = newEndless()
+		now.err = c.err
+		r, err := s.Client().Post(s.URL+"/backup", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.StatusCode != 200 || r.Header.Get(SizeHeader) != "12345" {
+			t.Errorf("%s: %s %v", name, r.Status, r.Header)
+		}
+		<-now.wrote
+		if err := c.read(r); err != nil {
+			t.Error(err)
+		}
+		<-now.closed
+		r.Body.Close()
+	}
+}
+
+func TestBackupRefused(t *testing.T) {
+	h := newHouse(t)
+	held := newEndless()
+	fault := error(nil)
+	h.Backups(func(context.Context) (Backup, error) { return held, fault })
+	s := httptest.NewServer(h)
+	defer s.Close()
+	var e Error
+	h.ask(t, "POST", "/backup?rate=x", "", 400, &e)
+	if !strings.Contains(e.Message, "rate") {
+		t.Errorf("%+v", e)
+	}
+	fault = errors.New("planted")
+	h.ask(t, "POST", "/backup", "", 500, &e)
+	if e.Code != weir.InternalError || strings.Contains(e.Message, "planted") {
+		t.Errorf("%+v", e)
+	}
+	fault = nil
+	r, err := s.Client().Post(s.URL+"/backup", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ask(t, "POST", "/backup", "", 503, &e)
+	if e.Message != "a backup is being taken already" {
+		t.Errorf("%+v", e)
+	}
+	r.Body.Close()
+	<-held.closed
+}
+
+// The rate holds from the first piece on, and ends with the request.
+func TestPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := httptest.NewRecorder()
+		p := &paced{ctx: ctx, w: w, control: http.NewResponseController(w), rate: 1 << 20, start: time.Now()}
+		if n, err := p.Write(make([]byte, 10<<20)); n != 10<<20 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		if took := time.Since(p.start); took < 9900*time.Millisecond || took > 10*time.Second {
+			t.Errorf("10 MiB at 1 MiB/s took %v", took)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			cancel()
+		}()
+		if _, err := p.Write(make([]byte, 10<<20)); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the request ended: %v", err)
+		}
+	})
+}

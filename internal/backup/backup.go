@@ -1,0 +1,294 @@
+// Package backup is the file that a backup is: a tar archive that anybody can look into. Its first member lists the others with
+// their sizes, and its last one holds their checksums in the form that sha256sum reads; what has no such end is not a
+// whole backup. It knows nothing of what is in the files.
+package backup
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"path"
+	"strings"
+	"time"
+)
+
+// Format is the version of the archive that this code writes. A newer one is refused.
+const Format = 1
+
+// The members that are the archive's own.
+const (
+	headName = "weir-backup.json"
+	sumsName = "weir-backup.sums"
+)
+
+// maxHead bounds the first and the last member, which are read into memory.
+const maxHead = 64 << 20
+
+// Head is the first member.
+type Head struct {
+	Format  int       `json:"format"`
+	Taken   time.Time `json:"taken"`
+	Version string    `json:"version"` // of the program that took it
+	Files   []Entry   `json:"files"`   // in the order of the archive
+}
+
+// Entry is one file.
+type Entry struct {
+	Name string `json:"name"` // a relative path, with slashes
+	Size int64  `json:"size"`
+}
+
+// Size is about how many bytes the archive has, padding included.
+func (h Head) Size() int64 {
+	n := int64(4096)
+	for _, f := range h.Files {
+		n += 512 + (f.Size+511)&^511 + 70 + int64(len(f.Name))
+	}
+	return n
+}
+
+// Writer writes an archive: the head, then each file in order, then Close.
+type Writer struct {
+	tar  *tar.Writer
+	head Head
+	next int
+	sums strings.Builder
+}
+
+// NewWriter writes the head.
+func NewWriter(w io.Writer, h Head) (*Writer, error) {
+	h.Format = Format
+	text, err := json.MarshalIndent(h, "", "\t")
+	if err != nil {
+		return nil, err
+	}
+	a := &Writer{tar: tar.NewWriter(w), head: h}
+	return a, a.member(Entry{headName, int64(len(text))}, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// Add writes the next file of the head; content must write exactly as many bytes as the head says.
+func (a *Writer) Add(content func(io.Writer) error) error {
+	e := a.head.Files[a.next]
+	a.next++
+	return a.member(e, content)
+}
+
+func (a *Writer) member(e Entry, content func(io.Writer) error) error {
+	err := a.tar.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: e.Name, Size: e.Size, Mode: 0o600, ModTime: a.head.Taken.Truncate(time.Second), Format: tar.FormatUSTAR,
+	})
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	if err := content(io.MultiWriter(a.tar, sum)); err != nil {
+		return err
+	}
+	if err := a.tar.Flush(); err != nil {
+		return fmt.Errorf("%s: %w", e.Name, err) // fewer bytes than its size
+	}
+	fmt.Fprintf(&a.sums, "%x  %s\n", sum.Sum(nil), e.Name)
+	return nil
+}
+
+// Close writes the checksums, with remarks for whoever restores, and the end of the archive.
+func (a *Writer) Close(remarks []string) error {
+	if a.next != len(a.head.Files) {
+		return errors.New("not all files were written")
+	}
+	for _, r := range remarks {
+		fmt.Fprintf(&a.sums, "# %s\n", strings.ReplaceAll(r, "\n", " "))
+	}
+	text := a.sums.String()
+	text += fmt.Sprintf("# complete %x\n", sha256.Sum256([]byte(text)))
+	err := a.member(Entry{sumsName, int64(len(text))}, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.tar.Close()
+}
+
+// The reasons why a file is not restored.
+var (
+	ErrForeign = errors.New("not a backup of weir")
+	ErrNewer   = errors.New("written by a newer version of weir")
+	ErrAltered = errors.New("the backup is damaged")
+	ErrShort   = errors.New("the backup is cut short")
+)
+
+// Read reads an archive to its end and hands every file to visit, which may leave content unread. Nothing that was handed
+// over counts before Read returns nil: only the end of the archive tells that it is whole. Errors: those above with
+// what is wrong and where, or visit's.
+func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
+	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
+	if err := a.readHead(); err != nil {
+		return a.head, nil, err
+	}
+	for _, e := range a.head.Files {
+		if err := a.open(e.Name); err != nil {
+			return a.head, nil, err
+		}
+		if a.size != e.Size {
+			return a.head, nil, fmt.Errorf("%w: %s has %d bytes, the list says %d", ErrAltered, e.Name, a.size, e.Size)
+		}
+		if err := a.pass(e, visit); err != nil {
+			return a.head, nil, err
+		}
+	}
+	remarks, err := a.readSums()
+	return a.head, remarks, err
+}
+
+type reader struct {
+	tar  *tar.Reader
+	raw  io.Reader
+	head Head
+	size int64            // of the open member
+	sums *strings.Builder // of what was read so far, as the archive should have them
+}
+
+// open goes to the next member, which must have this name.
+func (a *reader) open(name string) error {
+	h, err := a.tar.Next()
+	switch {
+	case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: it ends before %s", ErrShort, name)
+	case errors.Is(err, tar.ErrHeader):
+		return fmt.Errorf("%w: before %s: %v", ErrAltered, name, err)
+	case err != nil:
+		return err
+	case h.Name != name || h.Typeflag != tar.TypeReg:
+		return fmt.Errorf("%w: it holds %q where %s should be", ErrAltered, h.Name, name)
+	}
+	a.size = h.Size
+	return nil
+}
+
+func (a *reader) readHead() error {
+	h, err := a.tar.Next()
+	if err != nil || h.Name != headName || h.Size > maxHead {
+		if err != nil && err != io.EOF && !errors.Is(err, tar.ErrHeader) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		return fmt.Errorf("%w: it does not begin with %s", ErrForeign, headName)
+	}
+	text, err := a.small(headName)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &a.head); err != nil {
+		return fmt.Errorf("%w: %s: %v", ErrAltered, headName, err)
+	}
+	if a.head.Format > Format {
+		return fmt.Errorf("%w: format %d, this version knows up to %d", ErrNewer, a.head.Format, Format)
+	}
+	for _, e := range a.head.Files {
+		if e.Name != path.Clean(e.Name) || !isLocal(e.Name) || e.Size < 0 {
+			return fmt.Errorf("%w: %s lists %q", ErrAltered, headName, e.Name)
+		}
+	}
+	return nil
+}
+
+// isLocal tells whether a name stays below the directory that it is restored to, on every system.
+func isLocal(name string) bool {
+	return name != "." && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\\\x00:")
+}
+
+// small reads a whole member and notes its checksum.
+func (a *reader) small(name string) ([]byte, error) {
+	text, err := io.ReadAll(a.tar)
+	if err != nil {
+		return nil, cut(name, err)
+	}
+	fmt.Fprintf(a.sums, "%x  %s\n", sha256.Sum256(text), name)
+	return text, nil
+}
+
+func cut(name string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: in %s", ErrShort, name)
+	}
+	return err
+}
+
+// pass hands a file over, and reads to its end.
+func (a *reader) pass(e Entry, visit func(Entry, io.Reader) error) error {
+	content := &summed{r: a.tar, sum: sha256.New()}
+	if err := visit(e, content); err != nil {
+		return cut(e.Name, err)
+	}
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return cut(e.Name, err)
+	}
+	fmt.Fprintf(a.sums, "%x  %s\n", content.sum.Sum(nil), e.Name)
+	return nil
+}
+
+type summed struct {
+	r   io.Reader
+	sum hash.Hash
+}
+
+func (s *summed) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.sum.Write(p[:n])
+	return n, err
+}
+
+// readSums holds the checksums of the archive against those of what was read.
+func (a *reader) readSums() ([]string, error) {
+	if err := a.open(sumsName); err != nil {
+		return nil, err
+	}
+	if a.size > maxHead {
+		return nil, fmt.Errorf("%w: %s has %d bytes", ErrAltered, sumsName, a.size)
+	}
+	want := a.sums.String()
+	b, err := a.small(sumsName)
+	if err != nil {
+		return nil, err
+	}
+	text := string(b)
+	i := strings.LastIndex(text, "# complete ")
+	check := sha256.Sum256([]byte(text[:max(i, 0)]))
+	if i < 0 || text[i:] != "# complete "+hex.EncodeToString(check[:])+"\n" {
+		return nil, fmt.Errorf("%w: %s does not match its own checksum", ErrAltered, sumsName)
+	}
+	remarks, ok := strings.CutPrefix(text[:i], want)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", ErrAltered, firstDifference(text, want))
+	}
+	if _, err := a.tar.Next(); err != io.EOF {
+		return nil, fmt.Errorf("%w: something follows its end", ErrAltered)
+	}
+	var list []string
+	for line := range strings.Lines(remarks) {
+		list = append(list, strings.TrimSpace(strings.TrimPrefix(line, "#")))
+	}
+	return list, nil
+}
+
+// firstDifference names the file whose checksum is not that of the list.
+func firstDifference(has, want string) string {
+	lines := strings.Split(has, "\n")
+	for i, line := range strings.Split(want, "\n") {
+		if i >= len(lines) || lines[i] != line {
+			if _, name, ok := strings.Cut(line, "  "); ok {
+				return "the checksum of " + name + " does not match"
+			}
+		}
+	}
+	return "the list of checksums is not that of its files"
+}

@@ -1,0 +1,93 @@
+package certificate
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// certmagic keeps one limiter for each account, for as long as the process lasts, and looks after five seconds whether a
+	// lock is still there.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"),
+		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
+}
+
+// announcing is a log that tells when something was written to it.
+type announcing struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	wrote chan struct{}
+}
+
+func (a *announcing) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case a.wrote <- struct{}{}:
+	default:
+	}
+	return a.text.Write(b)
+}
+
+func (a *announcing) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.text.String()
+}
+
+// An authority that does not answer is a matter for the log, which says so, and Close ends the attempts. (What happens with
+// one that answers is tested with the whole server.)
+func TestACMEWithoutAuthority(t *testing.T) {
+	log, dir := &announcing{wrote: make(chan struct{}, 1)}, t.TempDir()
+	a, err := NewACME(ACMEOptions{
+		Dir: dir, Domains: []string{"streams.weir.test"}, Directory: "https://127.0.0.1:1/dir", Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start("", "127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(log.String(), "will retry") {
+		<-log.wrote
+	}
+	a.Close()
+	if locks, _ := filepath.Glob(filepath.Join(dir, "locks", "*")); len(locks) > 0 {
+		t.Errorf("locks are left: %v", locks)
+	}
+	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "connection refused") {
+		t.Errorf("the log is %s", log)
+	}
+}
+
+// What is never started leaves nothing behind.
+func TestACMENeverStarted(t *testing.T) {
+	dir := t.TempDir()
+	a, err := NewACME(ACMEOptions{Dir: filepath.Join(dir, "acme"), Domains: []string{"streams.weir.test"}, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestACMERoot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "root.pem")
+	for text, want := range map[string]string{"": "no such file", "text": "holds no certificate"} {
+		if text != "" {
+			os.WriteFile(path, []byte(text), 0o600)
+		}
+		if _, err := NewACME(ACMEOptions{Domains: []string{"a.test"}, Root: path, Logger: quiet}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAuthority(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tls")
+	names := []string{"Machine", "streams.example.com", "192.168.7.8", "203.0.113.7", "", "localhost", "2001:db8::7"}
+	a, err := OpenAuthority(dir, names, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"localhost", "127.0.0.1", "::1", "machine", "streams.example.com", "192.168.7.8", "203.0.113.7", "2001:db8::7"} {
+		if err := handshake(a, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"example.com", "other", "10.0.0.1"} {
+		if handshake(a, name) == nil {
+			t.Errorf("passes for %s", name)
+		}
+	}
+	for name, want := range map[string]os.FileMode{authorityFile: 0o644, authorityKey: 0o600, ".": 0o700} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.*.*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	// The same authority after a restart, with another certificate.
+	again, err := OpenAuthority(dir, names, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !again.cert.Equal(a.cert) || again.leaf.Leaf.SerialNumber.Cmp(a.leaf.Leaf.SerialNumber) == 0 {
+		t.Error("the authority changed, or the certificate did not")
+	}
+}
+
+// Whoever trusts the authority does not trust it for the rest of the world, even if somebody stole its key.
+func TestAuthorityIsConstrained(t *testing.T) {
+	a, err := OpenAuthority(t.TempDir(), []string{"machine"}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bank.example.com", "93.184.216.34", "2606:2800::1"} {
+		a.names = []string{name}
+		if a.leaf, err = a.sign(a.now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := handshake(a, name); err == nil || !strings.Contains(err.Error(), "not permitted") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A name that came later is left out with a warning, and the others work.
+func TestAuthorityAndNewNames(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := OpenAuthority(dir, []string{"example.com"}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	a, err := OpenAuthority(dir, []string{"example.com", "sub.example.com", "example.org", "10.1.2.3"}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"localhost", "example.com", "sub.example.com", "10.1.2.3"} {
+		if err := handshake(a, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "name=example.org") {
+		t.Errorf("the log is %s", &log)
+	}
+}
+
+// The certificate is made anew before it ends, for as long as the authority lasts.
+func TestAuthorityRenews(t *testing.T) {
+	dir := t.TempDir()
+	c := &clock{time.Now()}
+	a, err := openAuthority(dir, nil, quiet, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := a.leaf
+	c.Time = c.Add(renewAfter - time.Second)
+	if got, _ := a.Get(nil); got != first {
+		t.Error("made anew too early")
+	}
+	for made := 0; made < 30; made++ {
+		c.Time = c.Add(renewAfter)
+		if err := handshake(a, "localhost"); err != nil {
+			t.Fatalf("after %v: %v", c.Sub(first.Leaf.NotBefore), err)
+		}
+	}
+	if a.leaf == first {
+		t.Error("never made anew")
+	}
+	c.Time = a.cert.NotAfter
+	if _, err := openAuthority(dir, nil, quiet, c.now); err == nil || !strings.Contains(err.Error(), "a new one is made") {
+		t.Errorf("an authority that ended: %v", err)
+	}
+}
+
+// What cannot be used is an error that says what to do, and stays as it was: people may trust it.
+func TestAuthorityThatCannotBeUsed(t *testing.T) {
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, _ := x509.MarshalPKCS8PrivateKey(other)
+	for name, c := range map[string]struct {
+		spoil func(dir string)
+		want  string
+	}{
+		"no key":       {func(dir string) { os.Remove(filepath.Join(dir, authorityKey)) }, "has lost its key"},
+		"half a key":   {func(dir string) { os.Truncate(filepath.Join(dir, authorityKey), 20) }, "failed to find any PEM data"},
+		"half of it":   {func(dir string) { os.Truncate(filepath.Join(dir, authorityFile), 20) }, "failed to find any PEM data"},
+		"not a key":    {func(dir string) { os.WriteFile(filepath.Join(dir, authorityKey), der, 0o600) }, "PEM"},
+		"no authority": {func(dir string) { pair(t, dir, authorityFile, authorityKey) }, "no local authority of ours"},
+		"a directory": {func(dir string) {
+			os.Remove(filepath.Join(dir, authorityFile))
+			os.Mkdir(filepath.Join(dir, authorityFile), 0o700)
+		}, "is a directory"},
+		"a file before": {func(dir string) { os.RemoveAll(dir); os.WriteFile(dir, nil, 0o600) }, "not a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "tls")
+			if _, err := OpenAuthority(dir, nil, quiet); err != nil {
+				t.Fatal(err)
+			}
+			c.spoil(dir)
+			before, _ := os.ReadFile(filepath.Join(dir, authorityFile))
+			if _, err := OpenAuthority(dir, nil, quiet); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+			if after, _ := os.ReadFile(filepath.Join(dir, authorityFile)); !bytes.Equal(before, after) {
+				t.Error("it was changed")
+			}
+		})
+	}
+}
+
+// A crash between key and certificate leaves a key that nobody trusts yet.
+func TestAuthorityAfterACrash(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := OpenAuthority(dir, nil, quiet); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(filepath.Join(dir, authorityFile))
+	a, err := OpenAuthority(dir, nil, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := handshake(a, "localhost"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tls", "secret")
+	first, err := Secret(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Secret(path)
+	if err != nil || *again != *first || *first == ([32]byte{}) {
+		t.Errorf("got %x, %v, then %x", first, err, again)
+	}
+	if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", st.Mode())
+	}
+	os.Truncate(path, 5)
+	if _, err := Secret(path); err == nil || !strings.Contains(err.Error(), "5 bytes") {
+		t.Errorf("got %v", err)
+	}
+}

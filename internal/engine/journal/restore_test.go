@@ -1,0 +1,154 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+)
+
+// offline makes a journal to be copied, and what it holds.
+func offline(t *testing.T) (*faulty.FS, *history) {
+	t.Helper()
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err == nil {
+		err = script(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	return fs, h
+}
+
+func snapshotOf(t *testing.T, fs *faulty.FS) *Snapshot {
+	t.Helper()
+	s, err := OpenSnapshot(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Every call fails once, and power is cut before every call. Afterwards the directory is empty, or refused by every
+// opening, or whole: never something that passes for it.
+func TestRestoreFails(t *testing.T) {
+	source, h := offline(t)
+	sound := func(what string, dir *faulty.FS, finished bool) {
+		t.Helper()
+		names, _ := dir.List()
+		j, err := Open(dir, small)
+		if err != nil {
+			if !errors.Is(err, ErrForeign) || finished {
+				t.Errorf("%s: %v", what, err)
+			}
+			return
+		}
+		defer j.Close()
+		if len(names) == 0 || len(names) == 1 && names[0] == lockFile {
+			return
+		}
+		if err := h.verify(j); err != nil {
+			t.Errorf("%s: a server takes this for whole: %v in %q", what, err, names)
+		}
+	}
+	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read, faulty.Lock, faulty.List} {
+		k := 1
+		for ; ; k++ {
+			dir := faulty.New()
+			dir.FailCall(kind, k, syscall.EIO)
+			err := restoreInto(dir, snapshotOf(t, source))
+			if dir.Calls(kind) < k {
+				break
+			}
+			if err != nil && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%v %d: %v", kind, k, err)
+			}
+			for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+				sound(kind.String(), dir.Crash(loss, nil), err == nil)
+			}
+		}
+		if k == 1 {
+			t.Errorf("no call of kind %v", kind)
+		}
+	}
+	dir := faulty.New()
+	cuts := 0
+	dir.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Read || c.Kind == faulty.Open {
+			return nil
+		}
+		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+			sound("cut before "+c.String(), dir.Crash(loss, nil), false)
+			cuts++
+		}
+		return nil
+	})
+	if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d cuts", cuts)
+	sound("in the end", dir.Crash(faulty.LoseAll, nil), true)
+}
+
+// A disk that is too small is left empty.
+func TestRestoreFullDisk(t *testing.T) {
+	source, h := offline(t)
+	for _, size := range []int64{0, 1000, 64 << 10, 100 << 10} {
+		dir := faulty.New()
+		dir.Capacity(size)
+		if err := restoreInto(dir, snapshotOf(t, source)); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("with %d bytes: %v", size, err)
+		}
+		if names, _ := dir.List(); len(names) > 0 {
+			t.Errorf("with %d bytes it leaves %q", size, names)
+		}
+		dir.Capacity(-1)
+		if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
+			t.Errorf("again, with space: %v", err)
+		} else if err := openAndVerify(dir, h); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	source, _ := offline(t)
+	if _, err := NewRestore(source); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), ".seg") {
+		t.Errorf("into a journal: %v", err)
+	}
+	used := faulty.New()
+	lock, err := used.Lock(lockFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewRestore(used); !errors.Is(err, disk.ErrLocked) {
+		t.Errorf("into a directory in use: %v", err)
+	}
+	lock.Close()
+	r, err := NewRestore(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{segmentName(1): "x", "evil": "x", formatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
+		if err := r.Add(name, strings.NewReader(content)); err == nil {
+			t.Errorf("%s was taken, out of place", name)
+		}
+	}
+	s := snapshotOf(t, source)
+	defer s.Close()
+	if err := r.Add(formatFile, strings.NewReader(s.Format)); err != nil {
+		t.Error(err)
+	}
+	if err := r.Add(segmentName(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
+		t.Error("a segment that is too long was taken")
+	}
+	if err := r.Abort(); err != nil {
+		t.Error(err)
+	}
+}

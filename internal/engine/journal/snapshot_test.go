@@ -1,0 +1,322 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"syscall"
+	"testing"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// restored copies a snapshot into an empty directory, which is checked.
+func restored(s *Snapshot) (*faulty.FS, error) {
+	dir := faulty.New()
+	return dir, restoreInto(dir, s)
+}
+
+func restoreInto(dir disk.FS, s *Snapshot) error {
+	defer s.Close()
+	r, err := NewRestore(dir)
+	if err != nil {
+		return err
+	}
+	for i, f := range s.Files() {
+		var b bytes.Buffer
+		if err := s.Copy(&b, i); err != nil {
+			return errors.Join(err, r.Abort())
+		}
+		if int64(b.Len()) != f.Size {
+			return fmt.Errorf("%s has %d bytes, not %d", f.Name, b.Len(), f.Size)
+		}
+		if err := r.Add(f.Name, &b); err != nil {
+			return errors.Join(err, r.Abort())
+		}
+	}
+	report, err := r.Finish(CheckOptions{})
+	if err != nil {
+		return errors.Join(err, r.Abort())
+	}
+	if len(report.Damages) > 0 {
+		return fmt.Errorf("restored with damage: %+v", report.Damages)
+	}
+	return nil
+}
+
+// between is what a snapshot may hold that was taken between two moments: at least what was acknowledged at the first, at
+// most what was asked for at the second.
+func between(before, after *history) *history {
+	h := before.copy()
+	for key, d := range h.docs {
+		d.open, d.lowMay, d.maybe = after.docs[key].open, after.docs[key].lowMay, maps.Clone(after.docs[key].maybe)
+	}
+	return h
+}
+
+// Snapshots are taken while several logs are written and trimmed, segments fill, are emptied and recycled. Each of them is a
+// journal with all that was acknowledged before it was taken, and the journal itself notices nothing.
+func TestSnapshotUnderLoad(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"a", "b", "c"}
+	for _, key := range keys {
+		if err := errors.Join(w.create(key, "x"), w.append(key, 1, 10), w.trim(key, 1, "n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for _, key := range keys {
+		load.Go(func() {
+			for seq := weir.Seq(2); ; seq++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := w.append(key, seq, 700)
+				if seq%40 == 0 && err == nil {
+					err = w.trim(key, seq-30, "n")
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 30 {
+		before := h.copy()
+		s, err := w.j.Snapshot(background)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := h.copy()
+		dir, err := restored(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := openAndVerify(dir, between(before, after)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	load.Wait()
+	w.j.Close() // the reclaimer holds segments, too
+	for _, s := range w.j.store.allSegments() {
+		if n := s.refs.Load(); n != 1 {
+			t.Errorf("%s is held %d times", s.name, n)
+		}
+	}
+	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+		t.Error(err)
+	}
+}
+
+// held makes a journal of several segments and a snapshot of it.
+func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
+	t.Helper()
+	fs := faulty.New()
+	w, err := openWorld(fs, newHistory())
+	if err == nil {
+		err = errors.Join(w.create("a", "x"), w.many("a", 1, 200, 1000))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := w.j.Snapshot(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs, w, s
+}
+
+// What a snapshot still needs is not recycled, also when nothing in it is live any more; what was copied is.
+func TestSnapshotHoldsSegments(t *testing.T) {
+	_, w, s := held(t)
+	defer w.j.Close()
+	history := w.h.copy()
+	if err := w.trim("a", 201, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.many("a", 201, 600, 1000); err != nil { // over what was given up, if it were
+		t.Fatal(err)
+	}
+	held := []*segment{}
+	for _, p := range s.parts {
+		held = append(held, p.seg)
+	}
+	dir, err := restored(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := openAndVerify(dir, history); err != nil {
+		t.Error(err)
+	}
+	for _, seg := range held {
+		if n := seg.refs.Load(); n > 1 {
+			t.Errorf("%s is still held %d times", seg.name, n)
+		}
+	}
+}
+
+// A client that goes away in the middle, and a disk that cannot be read, end the copy and nothing else.
+func TestSnapshotEndsEarly(t *testing.T) {
+	for name, spoil := range map[string]func(*faulty.FS) io.Writer{
+		"client": func(*faulty.FS) io.Writer { return &failing{left: 50_000} },
+		"disk": func(fs *faulty.FS) io.Writer {
+			fs.FailCall(faulty.Read, 5, syscall.EIO)
+			return io.Discard
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs, w, s := held(t)
+			out := spoil(fs)
+			var err error
+			for i := range s.Files() {
+				if err = s.Copy(out, i); err != nil {
+					break
+				}
+			}
+			if !errors.Is(err, syscall.EIO) {
+				t.Errorf("the copy: %v", err)
+			}
+			s.Close()
+			for _, p := range s.parts {
+				if n := p.seg.refs.Load(); n > 1 {
+					t.Errorf("%s is still held %d times", p.seg.name, n)
+				}
+			}
+			if err := w.append("a", 201, 10); err != nil {
+				t.Errorf("afterwards: %v", err)
+			}
+			w.j.Close()
+			if err := openAndVerify(fs, w.h); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+type failing struct{ left int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.left -= len(b); f.left < 0 {
+		return 0, syscall.EIO
+	}
+	return len(b), nil
+}
+
+// A journal whose disk failed can still be copied, up to what it acknowledged.
+func TestSnapshotReadOnly(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w, err := openWorld(fs, h)
+	if err == nil {
+		err = errors.Join(w.create("a", "x"), w.many("a", 1, 100, 1000))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.j.Close()
+	fs.FailCall(faulty.Sync, 1, syscall.EIO)
+	for seq := weir.Seq(101); err == nil; seq++ {
+		err = w.append("a", seq, 10)
+	}
+	if !errors.Is(err, engine.ErrReadOnly) {
+		t.Fatal(err)
+	}
+	s, err := w.j.Snapshot(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := restored(s)
+	if err == nil {
+		err = openAndVerify(dir, h)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Without a server the directory itself is copied: clean, after a crash, empty of segments, and sealed to the end.
+func TestSnapshotOffline(t *testing.T) {
+	fs, w, s := held(t)
+	s.Close()
+	if _, err := OpenSnapshot(fs); !errors.Is(err, disk.ErrLocked) {
+		t.Errorf("beside a server: %v", err)
+	}
+	killed := fs.Crash(faulty.LoseNothing, nil)
+	w.j.Close()
+	for _, dir := range []*faulty.FS{fs, killed} {
+		s, err := OpenSnapshot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := restored(s)
+		if err == nil {
+			err = openAndVerify(copied, w.h)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if err := openAndVerify(dir, w.h); err != nil {
+			t.Errorf("the original afterwards: %v", err)
+		}
+	}
+	empty := faulty.New()
+	if _, err := OpenSnapshot(empty); !errors.Is(err, ErrForeign) {
+		t.Errorf("of nothing: %v", err)
+	}
+	j, err := Open(empty, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err = j.Snapshot(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := restored(s)
+	if err == nil {
+		err = openAndVerify(copied, newHistory())
+	}
+	if err != nil {
+		t.Errorf("of a journal without a segment: %v", err)
+	}
+	j.Close()
+	if _, err := j.Snapshot(background); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// Damage does not keep a backup from being made, and is told.
+func TestSnapshotTellsOfDamage(t *testing.T) {
+	fs, w, s := held(t)
+	s.Close()
+	defer w.j.Close()
+	first := w.j.store.allSegments()[0]
+	fs.Flip(first.name, dataStart+2000, 4)
+	s, err := w.j.Snapshot(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range s.Files() {
+		if err := s.Copy(io.Discard, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var damage *DamageError
+	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.name {
+		t.Errorf("told of %v", d)
+	}
+}

@@ -1,0 +1,254 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+)
+
+// told is what publishers were told of a stream before its disk went bad.
+type told struct {
+	id     weir.StreamID
+	stored map[weir.Seq]string // acknowledged, and not evicted
+	cursor weir.Seq
+}
+
+var damageable = journal.Options{SegmentSize: 64 << 10}
+
+// Stretches of the files of a journal are overwritten, which is then repaired. Whatever that costs: what is read is what was
+// stored, no sequence that was acknowledged is taken again, no cursor goes down, and subscribers get every batch that is left and
+// are told of every one that is not.
+func TestLossKeepsTheContract(t *testing.T) {
+	fs := faulty.New()
+	var all []told
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(fs, damageable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := open(t, j, Options{})
+		all = fillStreams(t, h)
+		time.Sleep(time.Minute) // gaps close
+		for i := range all {
+			s, _ := h.Stream(all[i].id)
+			publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("last")}})
+			all[i].cursor++
+			all[i].stored[all[i].cursor] = "last"
+		}
+		time.Sleep(time.Minute) // what was evicted is trimmed
+		if err := errors.Join(h.Close(), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var names []string
+	for name := range fs.Files() {
+		if strings.HasSuffix(name, ".seg") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	rng := rand.New(rand.NewPCG(5, 5))
+	lost, gone := 0, 0
+	for n := range 120 {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		name := names[rng.IntN(len(names))]
+		used := int64(len(strings.TrimRight(string(after.Files()[name]), "\x00")))
+		off, length := rng.Int64N(max(used, 1)), int64(16<<rng.IntN(9))
+		overwrite(t, after, name, off, length, rng)
+		synctest.Test(t, func(t *testing.T) {
+			l, g := holdRepaired(t, fmt.Sprintf("damage %d: %d bytes at %d of %s", n, length, off, name), after, all)
+			lost, gone = lost+l, gone+g
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d batches lost, %d streams gone", lost, gone)
+	if lost < 100 {
+		t.Errorf("only %d batches were lost", lost)
+	}
+}
+
+// fillStreams publishes to streams of several kinds.
+func fillStreams(t *testing.T, h *Hub) []told {
+	var all []told
+	for i := range 4 {
+		s := made(t, h, func(s *Spec) {
+			if i == 2 {
+				s.MaxBytes = 20_000
+			}
+		})
+		k := told{id: s.ID, stored: map[weir.Seq]string{}}
+		for seq := weir.Seq(1); seq <= 150; seq++ {
+			if i == 1 && seq%10 == 5 {
+				continue // never published
+			}
+			payload := strings.Repeat(fmt.Sprint(i, seq, " "), 1+int(seq)%60)
+			p := at(seq, payload)
+			if i == 3 {
+				p = &Publish{Key: fmt.Sprint("key", seq), Batch: weir.Batch{Payload: []byte(payload)}}
+			}
+			publish(t, s, p)
+			k.stored[seq], k.cursor = payload, seq
+		}
+		all = append(all, k)
+	}
+	for i := range all {
+		s, _ := h.Stream(all[i].id)
+		for seq := range all[i].stored {
+			if _, err := s.Batch(ctx, seq); err != nil {
+				delete(all[i].stored, seq) // evicted
+			}
+		}
+	}
+	return all
+}
+
+func overwrite(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *rand.Rand) {
+	t.Helper()
+	f, err := fs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	b := make([]byte, min(length, size-off))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	if err := errors.Join(f.WriteAt(off, b), f.SyncData()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holdRepaired repairs a journal and holds its streams to what publishers were told.
+func holdRepaired(t *testing.T, what string, fs *faulty.FS, all []told) (lost, gone int) {
+	t.Helper()
+	check := func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
+		return CheckStream(d, note, entries)
+	}
+	r, err := journal.RepairJournal(fs, journal.RepairOptions{
+		CheckOptions: journal.CheckOptions{Document: check},
+		Aside:        func() (disk.FS, error) { return faulty.New(), nil },
+		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
+			return MendStream(d, low, note, entries, unknown, weir.TimeOf(time.Now()))
+		},
+	})
+	if err != nil || len(r.After.Damages) > 0 {
+		t.Fatalf("%s: %v, left %+v", what, err, r)
+	}
+	j, err := journal.Open(fs, damageable)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	defer j.Close()
+	h := open(t, j, Options{})
+	defer h.Close()
+	for _, k := range all {
+		s, err := h.Stream(k.id)
+		if err != nil {
+			if gone++; len(r.Documents) == 0 && r.Before.MayBeLost == 0 {
+				t.Errorf("%s: stream %s is gone", what, k.id)
+			}
+			continue
+		}
+		n, err := k.hold(t, s)
+		if err != nil {
+			t.Errorf("%s: stream %s: %v\nfound %+v\nlost %+v", what, k.id, err, r.Before.Damages, r.Losses)
+		}
+		lost += n
+	}
+	return lost, gone
+}
+
+func (k *told) hold(t *testing.T, s *Stream) (lost int, err error) {
+	c, err := s.Cursor(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if c.Cursor < k.cursor {
+		return 0, fmt.Errorf("the cursor went from %d to %d", k.cursor, c.Cursor)
+	}
+	left := map[weir.Seq]string{}
+	for seq, payload := range k.stored {
+		b, err := s.Batch(ctx, seq)
+		ack, again := s.Publish(ctx, at(seq, "again"))
+		switch {
+		case err == nil && string(b.Payload) != payload:
+			return 0, fmt.Errorf("batch %d is another", seq)
+		case err == nil && (again != nil || !ack.Duplicate):
+			return 0, fmt.Errorf("batch %d is there, and publishing it gives %+v, %v", seq, ack, again)
+		case err == nil:
+			left[seq] = payload
+		case code(err) != weir.StreamNotFound:
+			return 0, fmt.Errorf("batch %d: %w", seq, err)
+		case code(again) != weir.InvalidSequence:
+			return 0, fmt.Errorf("batch %d is lost, and publishing it gives %+v, %v", seq, ack, again)
+		default:
+			lost++
+		}
+	}
+	ack, err := s.Publish(ctx, &Publish{Batch: weir.Batch{Payload: []byte("new")}})
+	if err != nil || ack.Seq <= k.cursor {
+		return 0, fmt.Errorf("the next batch is %+v, %v", ack, err)
+	}
+	left[ack.Seq] = "new"
+	return lost, k.followed(s, ack.Seq, left)
+}
+
+// followed subscribes from the oldest: all that is left comes in order, and all that is lost is told.
+func (k *told) followed(s *Stream, last weir.Seq, left map[weir.Seq]string) error {
+	sub, err := s.Subscribe(ctx, Oldest)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	covered := map[weir.Seq]bool{}
+	for next := weir.Seq(0); next <= last; {
+		ev, err := sub.Next(ctx, time.Hour)
+		if err != nil {
+			return err
+		}
+		if ev.Gap == nil && len(ev.Frames) == 0 {
+			return fmt.Errorf("nothing comes after %d", next)
+		}
+		if g := ev.Gap; g != nil {
+			if !g.Lost || g.From < next {
+				return fmt.Errorf("after %d came the gap %+v", next, *g)
+			}
+			for seq := g.From; seq <= g.To; seq++ {
+				covered[seq] = true
+			}
+			next = g.To + 1
+		}
+		for seq, payload := range batchesOf(ev) {
+			if seq < next || left[seq] != payload {
+				return fmt.Errorf("after %d came %d", next, seq)
+			}
+			delete(left, seq)
+			next = seq + 1
+		}
+	}
+	for seq := range left {
+		return fmt.Errorf("batch %d did not come", seq)
+	}
+	for seq := range k.stored {
+		if _, err := s.Batch(ctx, seq); err != nil && !covered[seq] {
+			c, _ := s.Cursor(ctx)
+			return fmt.Errorf("batch %d is lost, and nobody is told (cursor %d)", seq, c.Cursor)
+		}
+	}
+	return nil
+}

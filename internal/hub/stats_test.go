@@ -1,0 +1,110 @@
+package hub
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// drain reads everything that there is to read without waiting.
+func drain(t *testing.T, sub *Subscription) {
+	t.Helper()
+	for {
+		e, err := sub.Next(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Frames == nil && e.Gap == nil {
+			return
+		}
+	}
+}
+
+func TestStats(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s, other := made(t, h, nil), made(t, h, nil)
+		for seq := range weir.Seq(3) {
+			publish(t, s, at(seq+1, "abcde"))
+		}
+		publish(t, s, at(3, "again")) // a duplicate is nothing new
+		publish(t, other, at(1, "x"))
+
+		late, err := s.Subscribe(ctx, Oldest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead, err := s.Subscribe(ctx, After(100)) // who is ahead of the stream is not behind
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := h.Stats()
+		want := Stats{Streams: 2, Open: 2, Published: 4, PublishedBytes: 16, SlowestLag: 3, Backlog: 3}
+		if got != want {
+			t.Fatalf("before anybody read: got %+v, want %+v", got, want)
+		}
+
+		// What is caught up with has no delay, what comes while somebody is there has one.
+		drain(t, late)
+		drain(t, head)
+		publish(t, s, at(4, "abcde"))
+		time.Sleep(20 * time.Millisecond)
+		drain(t, head)
+		got = h.Stats()
+		frame := len(testFrame(nil, weir.Raw, &weir.Batch{Payload: []byte("abcde")}))
+		if got.Delivered != 4 || got.DeliveredBytes != uint64(4*frame) || got.SlowestLag != 1 || got.Backlog != 1 {
+			t.Errorf("after four deliveries: %+v", got)
+		}
+		if got.Delays.Count() != 1 || got.Delays.Sum < int64(20*time.Millisecond) || got.TailBytes == 0 {
+			t.Errorf("after one of them with a delay: %+v", got)
+		}
+
+		// A gap that is given up, and what is evicted.
+		publish(t, s, at(6, "abcde"))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got = h.Stats(); got.GapsClosed != 1 || got.Published != 6 {
+			t.Errorf("after a gap was closed: %+v", got)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got = h.Stats(); got.Evicted != 6 || got.EvictedBytes != 26 || got.Backlog != 0 {
+			t.Errorf("after an hour: %+v", got)
+		}
+
+		head.Close()
+		late.Close()
+		ahead.Close()
+		if got = h.Stats(); got.SlowestLag != 0 || got.TailBytes != 0 || s.feed.audience.first != nil {
+			t.Errorf("after all went: %+v", got)
+		}
+	})
+}
+
+// Subscribers may leave in any order.
+func TestAudience(t *testing.T) {
+	var a audience
+	subs := make([]*Subscription, 4)
+	for i := range subs {
+		subs[i] = &Subscription{}
+		a.join(subs[i])
+	}
+	for left, i := range []int{1, 3, 0, 2} {
+		a.leave(subs[i])
+		n := 0
+		for s := a.first; s != nil; s = s.after {
+			n++
+		}
+		if n != 3-left {
+			t.Errorf("%d are left of %d", n, 3-left)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"weir"
+	"weir/internal/api"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// watched are metrics of a service in which something of everything happened.
+func watched(t *testing.T) (*Metrics, *Options) {
+	t.Helper()
+	j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := hub.Open(context.Background(), j, hub.Options{Frame: api.Frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Reloaded: func() bool { return true }}
+	m := New(*o)
+	m.Watch(Sources{
+		Hub: h.Stats, Engine: j.Status, Journal: j.Stats,
+		Space: func() (int64, int64, error) { return 3, 5, nil },
+		API: func() api.Stats {
+			s := api.Stats{
+				Requests: []api.Requests{{Method: "GET", Route: "/v1/streams/{id}", Status: 200, Count: 7}, {Method: "other", Route: "other", Count: 1}},
+				Limited:  map[string]uint64{"live": 1}, Ended: map[string]uint64{"client": 2},
+			}
+			s.Publishes.Counts[3], s.Publishes.Counts[16], s.Publishes.Sum = 2, 1, 20_000_000_000
+			return s
+		},
+	})
+	t.Cleanup(func() {
+		h.Close()
+		j.Close()
+	})
+	_, err = h.Create(context.Background(), hub.Spec{Project: "p", Name: "n", RetentionSeconds: 60, MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, o
+}
+
+func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	body, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(body)
+}
+
+// Names and help are as Prometheus wants them, and every row of the table is shown.
+func TestLint(t *testing.T) {
+	m, _ := watched(t)
+	problems, err := testutil.GatherAndLint(m.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	_, text := ask(t, m.Handler(), "GET", "/metrics")
+	for _, r := range table {
+		if !strings.Contains(text, fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n", r.name, r.help, r.name, r.kind)) {
+			t.Errorf("/metrics does not show %s (%s)", r.name, r.kind)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	m, _ := watched(t)
+	_, text := ask(t, m.Handler(), "GET", "/metrics")
+	for _, line := range []string{
+		`weir_build_info{commit="abc",go_version="go1",version="v1"} 1`,
+		`weir_http_requests_total{code="200",method="GET",route="/v1/streams/{id}"} 7`,
+		`weir_http_requests_total{code="other",method="other",route="other"} 1`,
+		`weir_http_rate_limited_total{window="live"} 1`,
+		`weir_publish_duration_seconds_bucket{le="0.0005"} 0`,
+		`weir_publish_duration_seconds_bucket{le="0.001"} 2`,
+		`weir_publish_duration_seconds_bucket{le="10"} 2`,
+		`weir_publish_duration_seconds_bucket{le="+Inf"} 3`,
+		`weir_publish_duration_seconds_sum 20`,
+		`weir_engine_state{state="ready"} 1`,
+		`weir_engine_state{state="full"} 0`,
+		`weir_disk_free_bytes 3`,
+		`weir_streams 1`,
+		`weir_ready 1`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("/metrics has no line %s", line)
+		}
+	}
+}
+
+// While the service starts there is what is known already, and nothing that is not.
+func TestStarting(t *testing.T) {
+	m := New(Options{Ready: func() (string, bool) { return "starting", false }, Reloaded: func() bool { return true }})
+	h := m.Handler()
+	code, text := ask(t, h, "GET", "/metrics")
+	if code != 200 || !strings.Contains(text, "\nweir_ready 0\n") || strings.Contains(text, "weir_streams") || !strings.Contains(text, "\ngo_goroutines ") {
+		t.Errorf("%d\n%s", code, text)
+	}
+	if code, text := ask(t, h, "GET", "/healthz"); code != 200 || text != "ok\n" {
+		t.Errorf("/healthz: %d %s", code, text)
+	}
+	if code, text := ask(t, h, "GET", "/readyz"); code != 503 || text != "starting\n" {
+		t.Errorf("/readyz: %d %s", code, text)
+	}
+}
+
+// A disk whose size is not known is left out, and the rest is shown.
+func TestNoSpace(t *testing.T) {
+	m, _ := watched(t)
+	s := *m.sources.Load()
+	s.Space = func() (int64, int64, error) { return 0, 0, errors.ErrUnsupported }
+	s.Journal = nil
+	m.Watch(s)
+	_, text := ask(t, m.Handler(), "GET", "/metrics")
+	if strings.Contains(text, "weir_disk") || strings.Contains(text, "weir_journal") || !strings.Contains(text, "weir_streams 1") {
+		t.Errorf("got:\n%s", text)
+	}
+}
+
+func TestHandler(t *testing.T) {
+	m, _ := watched(t)
+	h := m.Handler()
+	for _, r := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/readyz", 200}, {"HEAD", "/healthz", 200}, {"POST", "/healthz", 405}, {"GET", "/", 404}, {"GET", "/v1/health", 404},
+		{"GET", "/debug/pprof/", 200}, {"GET", "/debug/pprof/goroutine", 200}, {"GET", "/debug/pprof/cmdline", 404}, {"DELETE", "/metrics", 405},
+	} {
+		if code, _ := ask(t, h, r.method, r.path); code != r.status {
+			t.Errorf("%s %s: %d, want %d", r.method, r.path, code, r.status)
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The manual has a row for every metric, with what /metrics says of it, and for no other.
+func TestManual(t *testing.T) {
+	text := read(t, "docs/operating.md")
+	var want []string
+	for _, r := range table {
+		labels := "none"
+		if r.labels != nil {
+			labels = "`" + strings.Join(r.labels, "`, `") + "`"
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", r.name, r.kind, labels, r.help))
+	}
+	got := regexp.MustCompile("(?m)^\\| `weir_.*").FindAllString(text, -1)
+	if !slices.Equal(got, want) {
+		t.Errorf("the table of metrics in docs/operating.md should be:\n%s", strings.Join(want, "\n"))
+	}
+}
+
+var (
+	ours   = regexp.MustCompile(`\bweir_[a-z_]+`)
+	suffix = regexp.MustCompile(`_(bucket|sum|count)$`)
+)
+
+// Dashboards, alerts and the manual name no metric that there is not.
+func TestNamed(t *testing.T) {
+	for _, file := range []string{"deploy/grafana/weir.json", "deploy/prometheus/alerts.yml", "docs/operating.md"} {
+		names := ours.FindAllString(read(t, file), -1)
+		if len(names) == 0 {
+			t.Errorf("%s names no metric", file)
+		}
+		for _, name := range names {
+			known := slices.ContainsFunc(table, func(r row) bool {
+				return r.name == name || r.kind == histogram && r.name == suffix.ReplaceAllString(name, "")
+			})
+			if !known {
+				t.Errorf("%s names %s, which is no metric", file, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/engine"
+	"weir/internal/meter"
+)
+
+type kind string
+
+const (
+	counter   kind = "counter"
+	gauge     kind = "gauge"
+	histogram kind = "histogram"
+)
+
+// row is one metric: its name, what people read about it, and where its values come from.
+type row struct {
+	name   string
+	kind   kind
+	needs  needs
+	labels []string
+	help   string
+
+	// One of them.
+	value        func(*sample) float64
+	values       func(s *sample, put func(v float64, labels ...string))
+	distribution func(*sample) *meter.Distribution
+
+	bounds *meter.Bounds // of a distribution
+	unit   float64       // how many of its units make one of the metric's
+}
+
+// needs is what there must be for a metric to have a value.
+type needs int
+
+const (
+	nothing    needs = iota
+	service          // that is open
+	itsJournal       // and has a journal
+	itsDisk          // of a size that is known
+)
+
+func (s *sample) has(n needs) bool {
+	switch n {
+	case service:
+		return s.api != nil
+	case itsJournal:
+		return s.journal != nil
+	case itsDisk:
+		return s.size > 0
+	}
+	return true
+}
+
+func (r *row) desc() *prometheus.Desc { return prometheus.NewDesc(r.name, r.help, r.labels, nil) }
+
+// seconds is how many nanoseconds make one.
+const seconds = 1e9
+
+// table is every metric of ours. Labels have few values, all known beforehand: never a path, an id or a key.
+var table = []row{
+	{name: "weir_build_info", kind: gauge, labels: []string{"version", "commit", "go_version"},
+		help: "Which build this is. Always 1.",
+		values: func(s *sample, put func(float64, ...string)) {
+			put(1, s.opts.Version, s.opts.Commit, s.opts.Go)
+		}},
+	{name: "weir_ready", kind: gauge, help: "1 while the service takes reads and writes, 0 while it starts, stops or is read-only.",
+		value: func(s *sample) float64 { return truth(s.ready) }},
+	{name: "weir_config_last_reload_successful", kind: gauge,
+		help:  "1 unless the last SIGHUP found a configuration or certificate that could not be used.",
+		value: func(s *sample) float64 { return truth(s.reloaded) }},
+
+	{name: "weir_http_requests_total", kind: counter, needs: service, labels: []string{"method", "route", "code"},
+		help: "Requests that were answered, by method, route and status. A subscription counts when it ends. What is no route or method of the interface is other, and so is the status where the client went away before the answer.",
+		values: func(s *sample, put func(float64, ...string)) {
+			for _, r := range s.api.Requests {
+				code := "other"
+				if r.Status != 0 {
+					code = strconv.Itoa(r.Status)
+				}
+				put(float64(r.Count), r.Method, r.Route, code)
+			}
+		}},
+	{name: "weir_http_request_bytes_total", kind: counter, needs: service, help: "Bytes of request bodies that were read.",
+		value: func(s *sample) float64 { return float64(s.api.Received) }},
+	{name: "weir_http_response_bytes_total", kind: counter, needs: service, help: "Bytes of response bodies, without those of subscriptions.",
+		value: func(s *sample) float64 { return float64(s.api.Sent) }},
+	{name: "weir_http_rate_limited_total", kind: counter, needs: service, labels: []string{"window"},
+		help:   "Requests refused with 429, by the rate window that was used up: of a live or test key, of an address that reads the demo, or of one without a valid key.",
+		values: byName(func(s *sample) map[string]uint64 { return s.api.Limited })},
+	{name: "weir_http_panics_total", kind: counter, needs: service, help: "Requests in which the server panicked. Each is a bug: the log has its stack.",
+		value: func(s *sample) float64 { return float64(s.api.Panics) }},
+
+	{name: "weir_publish_duration_seconds", kind: histogram, needs: service,
+		help:         "How long publishes took that were acknowledged, duplicates included, from the request's header to the answer: the body's way here and the sync of the disk are in it.",
+		distribution: func(s *sample) *meter.Distribution { return &s.api.Publishes }, bounds: &meter.Latencies, unit: seconds},
+	{name: "weir_published_batches_total", kind: counter, needs: service, help: "Batches that were stored.",
+		value: func(s *sample) float64 { return float64(s.hub.Published) }},
+	{name: "weir_published_bytes_total", kind: counter, needs: service, help: "Bytes of the payloads that were stored.",
+		value: func(s *sample) float64 { return float64(s.hub.PublishedBytes) }},
+	{name: "weir_gaps_closed_total", kind: counter, needs: service, help: "Times that missing sequences of a stream were given up, because nobody filled them within the grace.",
+		value: func(s *sample) float64 { return float64(s.hub.GapsClosed) }},
+	{name: "weir_evicted_batches_total", kind: counter, needs: service, help: "Batches evicted because they were too old or their stream too large.",
+		value: func(s *sample) float64 { return float64(s.hub.Evicted) }},
+	{name: "weir_evicted_bytes_total", kind: counter, needs: service, help: "Bytes of the payloads that were evicted.",
+		value: func(s *sample) float64 { return float64(s.hub.EvictedBytes) }},
+	{name: "weir_streams", kind: gauge, needs: service, help: "Streams that there are.",
+		value: func(s *sample) float64 { return float64(s.hub.Streams) }},
+	{name: "weir_streams_open", kind: gauge, needs: service, help: "Streams that are in use, or were a moment ago.",
+		value: func(s *sample) float64 { return float64(s.hub.Open) }},
+
+	{name: "weir_subscribers", kind: gauge, needs: service, help: "Open subscriptions.",
+		value: func(s *sample) float64 { return float64(s.api.Subscribers) }},
+	{name: "weir_subscriptions_total", kind: counter, needs: service, help: "Subscriptions that were begun.",
+		value: func(s *sample) float64 { return float64(s.api.Subscriptions) }},
+	{name: "weir_subscriptions_ended_total", kind: counter, needs: service, labels: []string{"reason"},
+		help:   "Subscriptions that ended, by reason: client (it went away), slow (it took nothing for the write timeout), stream_deleted, key_revoked, stopping, failed (the store could not be read).",
+		values: byName(func(s *sample) map[string]uint64 { return s.api.Ended })},
+	{name: "weir_delivered_batches_total", kind: counter, needs: service, help: "Batches that were sent to subscribers, counted once for each subscriber.",
+		value: func(s *sample) float64 { return float64(s.hub.Delivered) }},
+	{name: "weir_delivered_bytes_total", kind: counter, needs: service, help: "Bytes of events that were sent to subscribers.",
+		value: func(s *sample) float64 { return float64(s.hub.DeliveredBytes) }},
+	{name: "weir_delivery_delay_seconds", kind: histogram, needs: service,
+		help:         "How long recent batches took from their place in the log to a subscriber's connection; the sync of the disk is in it. Batches sent together count as the oldest of them. What a subscriber catches up with is not counted.",
+		distribution: func(s *sample) *meter.Distribution { return &s.hub.Delays }, bounds: &meter.Latencies, unit: seconds},
+	{name: "weir_slowest_subscriber_lag_batches", kind: gauge, needs: service, help: "How many sequences the subscriber that is furthest behind has yet to get.",
+		value: func(s *sample) float64 { return float64(s.hub.SlowestLag) }},
+	{name: "weir_subscriber_backlog_batches", kind: gauge, needs: service, help: "How many sequences all subscribers together have yet to get.",
+		value: func(s *sample) float64 { return float64(s.hub.Backlog) }},
+	{name: "weir_tail_bytes", kind: gauge, needs: service, help: "Bytes of recent batches held in memory for subscribers.",
+		value: func(s *sample) float64 { return float64(s.hub.TailBytes) }},
+
+	{name: "weir_engine_state", kind: gauge, needs: service, labels: []string{"state"},
+		help:   "1 for the state that the store is in: ready, full (no space: takes deletions only, recovers by itself), read_only (a write failed: needs a restart), closed.",
+		values: engineState},
+	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "How long it took to write and sync a group of records.",
+		distribution: func(s *sample) *meter.Distribution { return &s.journal.Syncs }, bounds: &meter.Latencies, unit: seconds},
+	{name: "weir_journal_group_records", kind: histogram, needs: itsJournal, help: "How many records were made durable by one sync.",
+		distribution: func(s *sample) *meter.Distribution { return &s.journal.Sizes }, bounds: &meter.Sizes, unit: 1},
+	{name: "weir_journal_written_bytes_total", kind: counter, needs: itsJournal, help: "Bytes written to the journal, copies by reclaiming included.",
+		value: func(s *sample) float64 { return float64(s.journal.Bytes) }},
+	{name: "weir_journal_segments", kind: gauge, needs: itsJournal, help: "Segment files, those included that are kept ready.",
+		value: func(s *sample) float64 { return float64(s.journal.Segments) }},
+	{name: "weir_journal_segments_used", kind: gauge, needs: itsJournal, help: "Segment files that hold records.",
+		value: func(s *sample) float64 { return float64(s.journal.Used) }},
+	{name: "weir_journal_size_bytes", kind: gauge, needs: itsJournal, help: "Bytes of all segment files.",
+		value: func(s *sample) float64 { return float64(s.journal.Disk) }},
+	{name: "weir_journal_live_bytes", kind: gauge, needs: itsJournal, help: "Bytes of records that are still needed; the rest is reclaimed by and by.",
+		value: func(s *sample) float64 { return float64(s.journal.Live) }},
+	{name: "weir_journal_reclaim_copied_bytes_total", kind: counter, needs: itsJournal, help: "Bytes that reclaiming wrote again to empty a segment.",
+		value: func(s *sample) float64 { return float64(s.journal.Copied) }},
+	{name: "weir_journal_reclaim_freed_segments_total", kind: counter, needs: itsJournal, help: "Segments that reclaiming gave up.",
+		value: func(s *sample) float64 { return float64(s.journal.Freed) }},
+	{name: "weir_disk_free_bytes", kind: gauge, needs: itsDisk, help: "Bytes that are free on the file system of the data directory.",
+		value: func(s *sample) float64 { return float64(s.free) }},
+	{name: "weir_disk_size_bytes", kind: gauge, needs: itsDisk, help: "Size of the file system of the data directory.",
+		value: func(s *sample) float64 { return float64(s.size) }},
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// byName puts a value for each name of a map.
+func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...string)) {
+	return func(s *sample, put func(float64, ...string)) {
+		for name, n := range of(s) {
+			put(float64(n), name)
+		}
+	}
+}
+
+var engineStates = map[engine.State]string{
+	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed",
+}
+
+func engineState(s *sample, put func(float64, ...string)) {
+	for state, name := range engineStates {
+		put(truth(s.engine.State == state), name)
+	}
+}

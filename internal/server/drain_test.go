@@ -1,0 +1,206 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// busy starts a request whose handler waits, and returns when it does.
+func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan error) {
+	t.Helper()
+	started := make(chan struct{})
+	finish, answered = make(chan struct{}), make(chan error, 1)
+	s = listen(t)
+	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(started)
+		select {
+		case <-finish:
+		case <-r.Context().Done():
+		}
+	}), secured())
+	c := w.client(t)
+	go func() {
+		resp, err := c.Get(w.url(s))
+		if err == nil {
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	<-started
+	return s, finish, answered
+}
+
+// Requests in flight are finished, and nothing new is taken meanwhile.
+func TestShutdownWaits(t *testing.T) {
+	each(t, func(t *testing.T, w wire) {
+		s, finish, answered := busy(t, w)
+		down := make(chan error)
+		go func() { down <- s.Shutdown(context.Background()) }()
+		for _, address := range []string{s.HTTP(), s.HTTPS()} {
+			for { // the listener is closed before the waiting begins
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					break
+				}
+				c.Close()
+			}
+		}
+		<-s.http3.over
+		select {
+		case err := <-down:
+			t.Fatalf("did not wait: %v", err)
+		default:
+		}
+		close(finish)
+		if err := <-answered; err != nil {
+			t.Errorf("the request failed: %v", err)
+		}
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// When the context ends, what is left is cut.
+func TestShutdownCuts(t *testing.T) {
+	each(t, func(t *testing.T, w wire) {
+		s, _, answered := busy(t, w)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err := <-answered; err == nil {
+			t.Error("the request was answered")
+		}
+	})
+}
+
+// vanishing is a client whose packets stop in both directions at once, as those of a machine that lost its power.
+type vanishing struct {
+	*net.UDPConn
+	gone chan struct{}
+}
+
+func (v *vanishing) WriteTo(b []byte, to net.Addr) (int, error) {
+	select {
+	case <-v.gone:
+		return len(b), nil
+	default:
+		return v.UDPConn.WriteTo(b, to)
+	}
+}
+
+func (v *vanishing) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		n, from, err := v.UDPConn.ReadFrom(b)
+		select {
+		case <-v.gone:
+			if err == nil {
+				continue
+			}
+		default:
+		}
+		return n, from, err
+	}
+}
+
+// A client that vanished does not hold the shutdown: not its idle connection, nor an answer that it never takes.
+func TestVanishedClient(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		control.Flush()
+		<-r.Context().Done()
+	})
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	v := &vanishing{socket, make(chan struct{})}
+	transport := &quic.Transport{Conn: struct{ net.PacketConn }{v}}
+	defer transport.Close()
+	address, _ := net.ResolveUDPAddr("udp", s.HTTPS())
+	c, err := transport.Dial(t.Context(), address, &tls.Config{RootCAs: trust, ServerName: "127.0.0.1", NextProtos: []string{"h3"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := http.NewRequest("GET", "https://"+s.HTTPS(), nil)
+	resp, err := (&http3.Transport{}).NewClientConn(c).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	close(v.gone)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > quicSilence/2 {
+		t.Errorf("took %v", took)
+	}
+}
+
+// Whoever keeps an idle connection open is not waited for until the context ends.
+func TestIdleClient(t *testing.T) {
+	s := serve(t, func(http.ResponseWriter, *http.Request) {})
+	c, err := quic.DialAddr(t.Context(), s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AcceptUniStream(t.Context()); err != nil { // the server has taken the connection
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), quicSilence/2)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Errorf("got %v", err)
+	}
+	<-c.Context().Done()
+	var closed *quic.ApplicationError
+	if err := context.Cause(c.Context()); !errors.As(err, &closed) || closed.ErrorCode != quic.ApplicationErrorCode(http3.ErrCodeNoError) {
+		t.Errorf("the client was told %v", err)
+	}
+}
+
+// A process that comes after one that died tells the clients of that one, which then need not wait.
+func TestStatelessReset(t *testing.T) {
+	key := [32]byte{1, 2, 3}
+	t1 := secured()
+	t1.ResetKey = &key
+	s := listen(t)
+	s.Serve(http.NotFoundHandler(), t1)
+	c, err := quic.DialAddr(t.Context(), s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.http3.socket.Close() // without a word, as kill -9
+	<-s.http3.over
+	s.Shutdown(t.Context())
+	again, err := Listen(Options{HTTP: "off", HTTPS: s.HTTPS(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Serve(http.NotFoundHandler(), t1)
+	defer again.Shutdown(context.Background())
+	str, err := c.OpenStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	str.Write(make([]byte, 1000))
+	<-c.Context().Done()
+	var reset *quic.StatelessResetError
+	if err := context.Cause(c.Context()); !errors.As(err, &reset) {
+		t.Errorf("the client was told %v", err)
+	}
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+)
+
+// tcp is a listener for HTTP/1.1 and HTTP/2, in clear text or over TLS.
+type tcp struct {
+	http     *http.Server
+	listener net.Listener
+	quick    *quick // in clear text only
+	logger   *slog.Logger
+}
+
+func newTCP(l net.Listener, logger *slog.Logger) *tcp {
+	return &tcp{listener: l, logger: logger, http: &http.Server{
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, HTTP2: http2Bounds(),
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
+	}}
+}
+
+// bounded keeps the kernel from holding megabytes for a client that reads nothing.
+type bounded struct{ net.Listener }
+
+func (l bounded) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetWriteBuffer(writeBuffer)
+	}
+	return c, err
+}
+
+func (t *tcp) addr() string {
+	if t == nil {
+		return ""
+	}
+	return t.listener.Addr().String()
+}
+
+// serve begins to serve, and returns what goes on with it until shutdown and returns what made the listener fail.
+func (t *tcp) serve(h http.Handler, secure *tls.Config) func() error {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetHTTP2(secure != nil)
+	p.SetUnencryptedHTTP2(secure == nil)
+	t.http.Handler, t.http.TLSConfig, t.http.Protocols = h, secure, &p
+	accept := func() error { return t.http.ServeTLS(bounded{t.listener}, "", "") }
+	if secure == nil {
+		t.quick = newQuick(h, t.logger)
+		rest := t.quick.front(bounded{t.listener})
+		accept = func() error { return t.http.Serve(rest) }
+	}
+	return func() error {
+		if err := accept(); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+// shutdown stops accepting and waits for requests in flight until the context ends; then it cuts them.
+func (t *tcp) shutdown(ctx context.Context) error {
+	if t.quick != nil {
+		t.quick.stop()
+	}
+	err := t.http.Shutdown(ctx)
+	if err != nil {
+		t.http.Close()
+	}
+	if t.quick != nil {
+		err = errors.Join(err, t.quick.wait(ctx))
+	}
+	t.listener.Close() // http.Server closes only what it serves
+	return err
+}
