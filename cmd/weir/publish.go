@@ -299,7 +299,7 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	}
 }
 
-// notices says when the connection is lost, once a trouble, and when it is back: when progress is made again.
+// notices says that something has to be tried again, once until progress is made.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)
