@@ -155,7 +155,7 @@ func (svc *service) serve(secure server.TLS) error {
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(clientJS(svc.api)), secure)
+	svc.server.Serve(svc.certs.handler(clientJS(withManual(svc.api))), secure)
 	return svc.certs.start(svc.server)
 }
 

@@ -1,4 +1,4 @@
-// Package api is the contract: everything under /v1 on net/http, and the page that explains its errors. It turns
+// Package api is the contract: everything under /v1 on net/http. It turns
 // requests into nouns and nouns into answers; what is true about streams is the hub's to say, and who may is access's.
 // Each endpoint is a file, which says what the endpoint does, what it refuses and which decision says so (D1 to D32 of
 // the manual).
@@ -39,11 +39,10 @@ type Options struct {
 	Health func() (status string, ok bool)
 }
 
-// Handler answers everything under /v1, and /docs/errors.
+// Handler answers everything under /v1, and refuses everything else.
 type Handler struct {
 	Options
 	cors        cors
-	errorsPage  page
 	version     []byte
 	subscribers atomic.Int64
 	ends        ends
@@ -70,7 +69,7 @@ func New(o Options) *Handler {
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
 	}
-	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), errorsPage: newErrorsPage(), version: versionObject(o)}
+	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o)}
 }
 
 // Subscribers is the number of open subscriptions.
@@ -103,8 +102,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *call) serve() error {
 	c.route = parseRoute(c.r.URL)
 	switch {
-	case c.route.kind == errorsRoute:
-		return c.errors()
 	case c.r.Method == http.MethodOptions:
 		return c.preflight()
 	case c.route.outside:
