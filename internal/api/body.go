@@ -73,7 +73,9 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		b = b[:len(b)+n]
 		c.received += int64(n)
 	}
-	_ = control.SetReadDeadline(time.Time{})
+	if err == io.EOF {
+		_ = control.SetReadDeadline(time.Time{}) // else it stays for what net/http reads of the rest
+	}
 	switch {
 	case int64(len(b)) > most:
 		return nil, tooLarge

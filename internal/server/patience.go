@@ -17,9 +17,11 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		_ = control.SetWriteDeadline(time.Time{}) // that of the answer before
 	}
+	patience := answerTime
 	if r.ContentLength != 0 {
 		_ = control.SetReadDeadline(time.Now().Add(skipTime))
+		patience += skipTime // over HTTP/1.1 the answer goes out after what is skipped
 	}
 	p.Handler.ServeHTTP(w, r)
-	_ = control.SetWriteDeadline(time.Now().Add(answerTime))
+	_ = control.SetWriteDeadline(time.Now().Add(patience))
 }
