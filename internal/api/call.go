@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"weir/internal/access"
+	"weir/internal/budget"
 )
 
 // call is one request and its answer.
@@ -23,6 +24,8 @@ type call struct {
 	sent   bool          // the answer has begun
 	read   bool          // the body was read, as far as it will be
 
+	lender   *budget.Budget
+	held     int64 // of its memory, until the end of the call
 	status   int   // of the answer
 	received int64 // bytes of the body
 	written  int64 // bytes of the answer's body, but of a subscription
@@ -133,9 +136,7 @@ func (c *call) answer(status int, body []byte) error { return c.answerAt(status,
 // answerAt sends a JSON body, and the cursor beside it.
 func (c *call) answerAt(status int, body []byte, cursor int64) error {
 	c.head(status, typeJSON, int64(len(body)), cursor)
-	if !c.isHead() {
-		c.w.Write(body) // an error means that the client is gone, and nobody else wants to know
-	}
+	c.writeLong(body)
 	return nil
 }
 
