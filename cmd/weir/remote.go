@@ -79,7 +79,8 @@ func (r *remote) explain(err error) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("no service answers at %s (--url or WEIR_URL names it): %w", r.url, err)
 	}
-	if err != nil && strings.Contains(err.Error(), "looked like an HTTP/1.1 header") { // net/http has no error for it
+	// net/http has no error value for it. Which of the two it is depends on who of its goroutines is first.
+	if err != nil && (strings.Contains(err.Error(), "http2: frame too large") || strings.Contains(err.Error(), "http2: client conn could not be established")) {
 		return fmt.Errorf("%s speaks no HTTP/2 without TLS (https, or --http1?): %w", r.url, err)
 	}
 	if client.CodeOf(err) == weir.MissingAPIKey {
