@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test browser bench lint fmt run
+.PHONY: help build test browser clients bench lint fmt run
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
 # Tests run every time (-count=1): the random histories are other ones in each run.
-test: lint browser ## check format, vet, staticcheck, then all tests under the race detector
+test: lint browser ## check format, vet, staticcheck, then all tests, those of Go under the race detector
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null; then \
 		echo '== go test -race ./...'; \
 		go test -race -count=1 -timeout 10m ./...; \
@@ -28,9 +28,13 @@ test: lint browser ## check format, vet, staticcheck, then all tests under the r
 		echo '== go test ./... WITHOUT THE RACE DETECTOR: it needs a C compiler and cgo, and here is none'; \
 		go test -count=1 -timeout 10m ./...; \
 	fi
+	@tools/clients
 
 browser:
 	@tools/browser
+
+clients: browser
+	@tools/clients
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -10,8 +10,8 @@ import { backoff } from "./wait.js";
  * @typedef {object} PublisherOptions how a publisher groups, numbers and sends
  * @property {number} [startAt] the sequence of the first batch; without it one above the cursor of the stream: a program that
  *   is run again goes on where the stream ends
- * @property {number} [inFlight] how many batches may be on the way at once, 1 to 64; 4 without it. It begins with one and
- *   becomes more while answers come quickly. With 1 there is never a gap that could close while the connection is broken
+ * @property {number} [inFlight] how many batches may be on the way at once, 1 to 64; 1 without it, with which there is never a
+ *   gap that could close while the connection is broken. More are on the way only while answers come quickly
  * @property {number} [buffer] how many bytes may be taken and not acknowledged yet, 16 MiB without it; beyond it, adding waits
  * @property {number} [batchEvents] when a batch is full: 1,000 events without it
  * @property {number} [batchBytes] when a batch is full: 256 KiB without it. An event that is larger makes a batch of its own
@@ -114,7 +114,7 @@ export class Publisher {
     this.#mode = known?.mode;
     const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
     this.#o = /** @type {Required<PublisherOptions>} */ ({
-      inFlight: 4, buffer: 16 << 20, batchEvents: 1000, batchBytes: 256 << 10, linger: 5, giveUp: Infinity, ...given,
+      inFlight: 1, buffer: 16 << 20, batchEvents: 1000, batchBytes: 256 << 10, linger: 5, giveUp: Infinity, ...given,
     }); // prettier-ignore
     const { startAt, inFlight } = this.#o;
     if (startAt !== undefined && (!Number.isSafeInteger(startAt) || startAt < 0)) throw new TypeError("startAt is not a sequence");
@@ -280,14 +280,16 @@ export class Publisher {
    */
   #addEvent(event) {
     const { batchBytes, batchEvents, linger } = this.#o;
-    if (this.#group.length > 0 && (this.#due || frame + this.#groupBytes + 1 + event.length > batchBytes)) {
+    // One that is due and has no room yet goes on filling.
+    const full = this.#group.length >= batchEvents || frame + this.#groupBytes + 1 + event.length > batchBytes;
+    if (this.#group.length > 0 && full) {
       this.#due = true;
       this.#cut();
       if (this.#group.length > 0) return false;
     }
     this.#groupBytes += event.length + (this.#group.length > 0 ? 1 : 0);
     this.#group.push(event);
-    this.#due = this.#group.length >= batchEvents || frame + this.#groupBytes >= batchBytes;
+    this.#due ||= this.#group.length >= batchEvents || frame + this.#groupBytes >= batchBytes;
     if (this.#due) {
       this.#cut();
     } else if (this.#group.length === 1 && linger < Infinity) {

@@ -82,7 +82,7 @@ test("refusals have a code, a status, a request id and an address to read", asyn
   await assert.rejects(client.stream("../health"), { code: "invalid_stream_id" });
   await assert.rejects(client.stream(undefined), { code: "invalid_stream_id" });
   await assert.rejects(client.createStream({ name: "x", id: (await client.createStream({ name: "x" })).id }), { code: "stream_name_taken" });
-  const confined = new Client({ url: server.url, key: await server.newKey("--permissions", "read") });
+  const confined = new Client({ url: server.url, ...(await server.newKey("--permissions", "read")) });
   await assert.rejects(confined.createStream({ name: "x" }), { code: "project_forbidden", status: 403 });
 });
 
