@@ -22,7 +22,10 @@ func stalledSubscribers(t *target) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := t.memory()
+	before, err := t.live()
+	if err != nil {
+		return nil, err
+	}
 	for range n {
 		s, err := subscribe(t, stream, "head")
 		if err != nil {
@@ -35,13 +38,17 @@ func stalledSubscribers(t *target) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	each := float64(t.memory()-before) / n / 1024
+	during, err := t.live()
+	if err != nil {
+		return nil, err
+	}
+	each := float64(during-before) / n / 1024
 	after, err := publishing(one, load, span)
 	if err != nil {
 		return nil, err
 	}
 	return []figure{
-		{"memory of a stalled subscriber (1,000)", each, "KiB"},
+		{"memory that a stalled subscriber holds (of 1,000)", each, "KiB"},
 		{"  publish rate while they stall / without them", beside.Rate / alone.Rate, ""},
 		{"  publish rate when they have stalled / without them", after.Rate / alone.Rate, ""},
 		{"  publish p99 when they have stalled", after.P99, "ms"},

@@ -21,6 +21,7 @@ import (
 type target struct {
 	name    string
 	addr    string
+	metrics string // address of
 	key     string
 	process *exec.Cmd
 	streams []string
@@ -68,7 +69,7 @@ func startWeir(dir string) (*target, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
-	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--demo=false",
+	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--demo=false",
 		"--bootstrap-keys", "bench:"+benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json")
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -79,10 +80,10 @@ func startWeir(dir string) (*target, error) {
 	}
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
-		var l struct{ Msg, HTTP string }
+		var l struct{ Msg, HTTP, Metrics string }
 		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "ready" {
 			go io.Copy(os.Stderr, log)
-			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), key: benchKey, process: cmd}, nil
+			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), metrics: l.Metrics, key: benchKey, process: cmd}, nil
 		}
 		fmt.Fprintln(os.Stderr, lines.Text())
 	}
@@ -143,6 +144,33 @@ func (t *target) memory() int64 {
 	}
 	pages, _ := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
 	return pages * int64(os.Getpagesize())
+}
+
+// live is what the process holds after its garbage was collected, in bytes: heap and stacks.
+func (t *target) live() (int64, error) {
+	var total float64
+	for _, path := range []string{"/debug/pprof/heap?gc=1", "/metrics"} {
+		resp, err := http.Get(t.metrics + path)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(b)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if name == "go_memstats_heap_alloc_bytes" || name == "go_memstats_stack_inuse_bytes" {
+				n, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					return 0, err
+				}
+				total += n
+			}
+		}
+	}
+	return int64(total), nil
 }
 
 // warmUp publishes so many bytes, so that streams are full and segments are used again.

@@ -18,6 +18,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/admin"
 	"weir/internal/api"
+	"weir/internal/budget"
 	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/engine/journal"
@@ -44,20 +45,26 @@ type service struct {
 	stopping  chan struct{}
 	work      sync.WaitGroup
 
-	reloads  []reload // what SIGHUP has re-read beside the settings
+	capacity capacity
+	bodies   *budget.Budget // memory of those that come in
+	batches  *budget.Budget // and of those that go out
+	reloads  []reload       // what SIGHUP has re-read beside the settings
 	observer observer
 	observed sync.WaitGroup // ends after everything else
 }
 
 // start opens the data directory and serves. On an error everything that was opened is closed again.
 func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, err error) {
-	svc = &service{settings: s, logger: logger, stopping: make(chan struct{})}
+	svc = &service{settings: s, logger: logger, stopping: make(chan struct{}), capacity: thisCapacity()}
+	svc.bodies, svc.batches = svc.capacity.payloads(), svc.capacity.payloads()
 	defer func() {
 		if err != nil {
 			svc.stop(0)
 		}
 	}()
-	svc.server, err = server.Listen(server.Options{HTTP: s.http, HTTPS: s.https.address, HTTPSMayFail: !s.https.chosen, Logger: logger})
+	svc.server, err = server.Listen(server.Options{
+		HTTP: s.http, HTTPS: s.https.address, HTTPSMayFail: !s.https.chosen, Logger: logger, Connections: svc.connections, Proxy: svc.isProxy,
+	})
 	if err != nil {
 		return svc, err // before anything is made that is shown only once
 	}
@@ -76,7 +83,7 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 		return svc, err
 	}
 	svc.hub, err = hub.Open(ctx, svc.engine, hub.Options{
-		GapGrace: s.gapGrace, StreamsPerProject: s.streamsPerProject, Logger: logger, Frame: api.Frame,
+		GapGrace: s.gapGrace, StreamsPerProject: s.streamsPerProject, Logger: logger, Frame: api.Frame, Memory: svc.batches,
 	})
 	if err != nil {
 		return svc, err
@@ -147,6 +154,7 @@ func (svc *service) serve(secure server.TLS) error {
 	svc.api = api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
+		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
 	svc.watched(svc.api)
@@ -155,7 +163,7 @@ func (svc *service) serve(secure server.TLS) error {
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(withManual(svc.api)), secure)
+	svc.server.Serve(svc.certs.handler(clientJS(withManual(svc.api))), secure)
 	return svc.certs.start(svc.server)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/budget"
 	"weir/internal/hub"
 )
 
@@ -29,10 +30,12 @@ type Options struct {
 	Built   weir.Time
 	Started time.Time // for uptime_s; zero: now
 
-	Heartbeat      time.Duration // D16; 0: 15 s
-	WriteTimeout   time.Duration // D17; 0: 30 s
-	MaxSubscribers int           // open subscriptions; 0: 100,000
-	CORSOrigins    []string      // D29; "*" is any origin, none switches CORS off
+	Heartbeat      time.Duration  // D16; 0: 15 s
+	WriteTimeout   time.Duration  // D17; 0: 30 s
+	MaxSubscribers int            // open subscriptions; 0: 100,000
+	Bodies         *budget.Budget // memory of bodies above 4 KiB that come in; nil: without bound
+	Batches        *budget.Budget // memory of batches above 64 KiB that go out; nil: without bound
+	CORSOrigins    []string       // D29; "*" is any origin, none switches CORS off
 	Logger         *slog.Logger
 
 	// Health names the trouble when the service cannot take reads and writes (D32). Nil: it always can.
@@ -200,6 +203,9 @@ func (c *call) finish() {
 			panic(http.ErrAbortHandler)
 		}
 		c.refuse(errPanic)
+	}
+	if c.held > 0 {
+		c.lender.Give(c.holder(), c.held)
 	}
 	c.count()
 	*c = call{}

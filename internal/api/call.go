@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"weir/internal/access"
+	"weir/internal/budget"
 )
 
 // call is one request and its answer.
@@ -19,9 +20,12 @@ type call struct {
 	grant  *access.Grant // who asks; nil where no key is needed
 	window access.Window
 	id     [requestIDLength]byte
-	sent   bool // the answer has begun
-	read   bool // the body was read, as far as it will be
+	fields [10][2]string // of the answer, while it is begun
+	sent   bool          // the answer has begun
+	read   bool          // the body was read, as far as it will be
 
+	lender   *budget.Budget
+	held     int64 // of its memory, until the end of the call
 	status   int   // of the answer
 	received int64 // bytes of the body
 	written  int64 // bytes of the answer's body, but of a subscription
@@ -59,21 +63,27 @@ func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 
 // Header values that never change are made once and shared by all answers; nobody appends to them.
 var (
-	noStore     = []string{"no-store"}
-	serverName  = []string{"svc"}
-	noSniff     = []string{"nosniff"}
-	typeJSON    = []string{"application/json"}
-	typeStream  = []string{"text/event-stream"}
 	noBuffering = []string{"no"}
 	bearer      = []string{"Bearer"}
 )
+
+const (
+	typeJSON   = "application/json"
+	typeStream = "text/event-stream"
+)
+
+// fieldWriter is an http.ResponseWriter that takes a status and header fields (names in canonical form, and values) as a list.
+// It sends them beside what is in its Header, and spares both sides a map that nobody looks anything up in.
+type fieldWriter interface {
+	WriteFields(status int, fields [][2]string)
+}
 
 // What head is told about a length or a cursor that the answer does not have.
 const none = -1
 
 // head sets the universal header fields, and begins the answer (with its content type, length and x-svc-cursor, where it
 // has them). Every answer under /v1 goes through here. All values that differ from answer to answer are one string.
-func (c *call) head(status int, contentType []string, length, cursor int64) {
+func (c *call) head(status int, contentType string, length, cursor int64) {
 	var room [96]byte
 	b := append(room[:0], c.id[:]...)
 	var ends [6]int
@@ -85,33 +95,37 @@ func (c *call) head(status int, contentType []string, length, cursor int64) {
 		ends[i+1] = len(b)
 	}
 	text := string(b)
-	values := new([6]string)
-	h := c.w.Header()
-	begin := 0
-	for i, end := range ends {
-		values[i] = text[begin:end]
-		begin = end
-	}
-	h["X-Request-Id"] = values[0:1:1]
-	h["X-Ratelimit-Limit"] = values[1:2:2]
-	h["X-Ratelimit-Remaining"] = values[2:3:3]
-	h["X-Ratelimit-Reset"] = values[3:4:4]
-	h["Cache-Control"] = noStore
-	h["Server"] = serverName
-	h["X-Content-Type-Options"] = noSniff
-	if contentType != nil {
-		h["Content-Type"] = contentType
+	value := func(i int) string { return text[ends[i]:ends[i+1]] }
+	fields := append(c.fields[:0],
+		[2]string{"X-Request-Id", text[:ends[0]]}, [2]string{"X-Ratelimit-Limit", value(0)}, [2]string{"X-Ratelimit-Remaining", value(1)},
+		[2]string{"X-Ratelimit-Reset", value(2)}, [2]string{"Cache-Control", "no-store"}, [2]string{"Server", "svc"},
+		[2]string{"X-Content-Type-Options", "nosniff"})
+	if contentType != "" {
+		fields = append(fields, [2]string{"Content-Type", contentType})
 	}
 	if length != none {
-		h["Content-Length"] = values[4:5:5]
+		fields = append(fields, [2]string{"Content-Length", value(3)})
 	}
 	if cursor != none {
-		h["X-Svc-Cursor"] = values[5:6:6]
+		fields = append(fields, [2]string{"X-Svc-Cursor", value(4)})
 	}
-	c.h.cors.allow(c.r, h)
+	c.h.cors.allow(c.r, c.w.Header())
 	c.sent, c.status = true, status
 	if length != none && !c.isHead() {
 		c.written = length
+	}
+	c.writeHead(status, fields)
+}
+
+func (c *call) writeHead(status int, fields [][2]string) {
+	if w, ok := c.w.(fieldWriter); ok {
+		w.WriteFields(status, fields)
+		return
+	}
+	h, values := c.w.Header(), make([]string, len(fields))
+	for i, f := range fields {
+		values[i] = f[1]
+		h[f[0]] = values[i : i+1 : i+1]
 	}
 	c.w.WriteHeader(status)
 }
@@ -122,9 +136,7 @@ func (c *call) answer(status int, body []byte) error { return c.answerAt(status,
 // answerAt sends a JSON body, and the cursor beside it.
 func (c *call) answerAt(status int, body []byte, cursor int64) error {
 	c.head(status, typeJSON, int64(len(body)), cursor)
-	if !c.isHead() {
-		c.w.Write(body) // an error means that the client is gone, and nobody else wants to know
-	}
+	c.writeLong(body)
 	return nil
 }
 

@@ -63,6 +63,6 @@ func (c *call) preflight() error {
 		h["Access-Control-Allow-Headers"] = allowedHeaders
 		h["Access-Control-Max-Age"] = preflightAge
 	}
-	c.head(http.StatusNoContent, nil, none, none)
+	c.head(http.StatusNoContent, "", none, none)
 	return nil
 }

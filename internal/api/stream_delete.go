@@ -17,6 +17,6 @@ func (c *call) streamDelete() error {
 	if err := s.Delete(c.r.Context()); err != nil {
 		return err
 	}
-	c.head(http.StatusNoContent, nil, none, none)
+	c.head(http.StatusNoContent, "", none, none)
 	return nil
 }

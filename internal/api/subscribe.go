@@ -37,6 +37,9 @@ func (c *call) subscribe(s *hub.Stream) error {
 	}
 	defer c.h.subscribers.Add(-1)
 
+	if c.r.ProtoMajor >= 2 {
+		c.r.Body.Close() // what comes on a stream whose body nobody reads would be kept
+	}
 	w := c.writer()
 	_ = w.control.SetReadDeadline(time.Time{}) // a deadline for the request would end the subscription
 	ctx, cancel := context.WithCancel(c.r.Context())

@@ -12,17 +12,17 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, certificate, api, manual, admin, dashboard, metrics, hub, access, backup, engine/journal, engine/jetstream, engine, disk, client, weir
+	cmd                             → server, certificate, api, manual, admin, dashboard, metrics, hub, access, backup, budget, engine/journal, engine/jetstream, engine, disk, client, clients/js, weir
 	metrics                         → api, hub, engine/journal, engine, meter
-	api                             → hub, access, meter, weir
+	api                             → hub, access, budget, meter, weir
 	admin, dashboard                → hub, access, weir
-	hub                             → stream, engine, meter, weir
+	hub                             → stream, engine, budget, meter, weir
 	access                          → engine, meter, weir
 	engine/journal                  → engine, disk, meter, weir
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
 	manual                          → docs
-	server, certificate, disk, backup, meter, docs, weir, guards → nothing
+	server, certificate, disk, backup, budget, meter, docs, client/http3, clients/js, weir, guards → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
@@ -32,8 +32,11 @@ const arrows = `
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
 
-// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it.
-var testArrows = map[string][]string{"hub": {"engine/journal", "disk"}}
+// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it,
+// and the client's run against a service.
+var testArrows = map[string][]string{
+	"hub": {"engine/journal", "disk"}, "client": {"api", "hub", "access"}, "client/http3": {"client", "weir"},
+}
 
 type table map[string][]string
 

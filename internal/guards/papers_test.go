@@ -20,7 +20,7 @@ import (
 // The papers, and how many lines each may have (0: as many as it takes).
 var papers = map[string]int{
 	"README.md": 60, "ARCHITECTURE.md": 149, "CONTRIBUTING.md": 0, "CHANGELOG.md": 0, "SECURITY.md": 0, "LICENSE": 0,
-	"docs/decisions.md": 0, "docs/operating.md": 0,
+	"docs/decisions.md": 0, "docs/operating.md": 0, "docs/cli.md": 0,
 }
 
 func checkPapers(tr *tree) []string {

@@ -21,7 +21,8 @@ type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
-	used atomic.Int64 // Unix seconds of the last use
+	used atomic.Bool // since the sweeper looked
+	idle weir.Time   // since when it was not; of the sweeper
 
 	users int // guarded by Stream.mu
 
@@ -110,7 +111,9 @@ func (s *Stream) open() (*feed, error) {
 }
 
 func (f *feed) release() {
-	f.used.Store(f.hub.opts.Now().Unix())
+	if !f.used.Load() {
+		f.used.Store(true)
+	}
 	f.s.mu.Lock()
 	f.users--
 	f.s.mu.Unlock()

@@ -108,7 +108,9 @@ func (w *sweeper) sweep() {
 				<-slots
 			})
 		}
-		if now.Std().Unix()-f.used.Load() >= int64(idleFor/time.Second) {
+		if f.used.Swap(false) || f.idle == 0 || f.idle > now {
+			f.idle = now
+		} else if now-f.idle >= weir.Time(idleFor.Milliseconds()) {
 			w.h.fold(s, false)
 		}
 	}

@@ -59,7 +59,9 @@ func TestSnippets(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.places = []string{"SOURCES=$PWD", "SOURCES=" + root, "/var/lib/weir-new", filepath.Join(r.dir, "new"), "/var/lib/weir", filepath.Join(r.dir, "weir-data"), "/backups/", r.dir + "/"}
+				r.places = []string{
+					"SOURCES=$PWD", "SOURCES=" + root, "https://streams.example.com", r.url, "1000000", "10000",
+					"/usr/local/share/man", r.dir, "/var/lib/weir-new", filepath.Join(r.dir, "new"), "/var/lib/weir", filepath.Join(r.dir, "weir-data"), "/backups/", r.dir + "/"}
 				r.follow(l.source)
 			})
 		}

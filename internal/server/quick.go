@@ -107,6 +107,7 @@ type quickConn struct {
 
 	wanted, set time.Time // read deadline: what it should be when something is read, and what it is
 	writeUntil  time.Time // write deadline
+	now         time.Time // of the last answer
 
 	out    []byte
 	answer answer
@@ -162,8 +163,9 @@ func (q *quick) converse(c *quickConn) {
 		}
 	}()
 	patience := readHeaderTimeout
+	c.now = time.Now()
 	for before := 0; ; before++ {
-		c.within(time.Now(), patience)
+		c.within(c.now, patience)
 		least := 1
 		if before > 0 {
 			least = 4 // less than that after a body is no request, as for net/http
@@ -268,7 +270,9 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	r.Body, r.RemoteAddr = body, c.remote
 	a := &c.answer
 	a.begin()
-	c.within(time.Now(), idleTimeout) // for a handler that sets no deadline
+	if int64(c.in.Buffered()) < r.ContentLength {
+		c.within(time.Now(), idleTimeout) // for a handler that sets no deadline
+	}
 	q.handler.ServeHTTP(a, r)
 	whole := body.skip()
 	last := !whole || r.Close || a.close || q.stopping.Load()
@@ -292,11 +296,7 @@ func (c *quickConn) linger() {
 	}
 }
 
-const (
-	lingerTime = 500 * time.Millisecond
-	skipBytes  = 256 << 10 // so much of a body that nobody wanted is read, in skipTime, to keep the connection
-	skipTime   = 30 * time.Second
-)
+const lingerTime = 500 * time.Millisecond
 
 // quickBody is a body of declared length.
 type quickBody struct {

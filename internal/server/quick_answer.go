@@ -30,7 +30,11 @@ func (a *answer) begin() {
 func (a *answer) Header() http.Header { return a.header }
 
 // WriteHeader writes the head down: changes to the header after it have no effect. Only a final status counts.
-func (a *answer) WriteHeader(status int) {
+func (a *answer) WriteHeader(status int) { a.WriteFields(status, nil) }
+
+// WriteFields is WriteHeader with fields beside those of the header: names in canonical form, and values. A handler that
+// has a list of them need not make a map of it.
+func (a *answer) WriteFields(status int, fields [][2]string) {
 	if a.status != 0 || status < 200 {
 		return
 	}
@@ -41,26 +45,34 @@ func (a *answer) WriteHeader(status int) {
 	b = append(b, http.StatusText(status)...)
 	b = append(b, "\r\n"...)
 	for name, values := range a.header {
-		switch name {
-		case "Content-Length", "Transfer-Encoding", "Date", "Trailer": // ours to say
-			continue
-		case "Connection":
-			a.close = a.close || strings.EqualFold(strings.Join(values, ","), "close")
-			continue
-		case "Content-Type":
-			a.typed = true
-		}
-		if !fieldName(name) {
-			continue // as net/http does
-		}
 		for _, v := range values {
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = appendField(b, v)
-			b = append(b, "\r\n"...)
+			b = a.field(b, name, v)
 		}
 	}
+	for i := range fields {
+		b = a.field(b, fields[i][0], fields[i][1])
+	}
 	a.c.out = b
+}
+
+// field appends a field, unless it is one that is ours to say.
+func (a *answer) field(b []byte, name, value string) []byte {
+	switch name {
+	case "Content-Length", "Transfer-Encoding", "Date", "Trailer":
+		return b
+	case "Connection":
+		a.close = a.close || strings.EqualFold(value, "close")
+		return b
+	case "Content-Type":
+		a.typed = true
+	}
+	if !fieldName(name) {
+		return b // as net/http does
+	}
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = appendField(b, value)
+	return append(b, "\r\n"...)
 }
 
 func (a *answer) Write(p []byte) (int, error) {
@@ -86,6 +98,7 @@ func (a *answer) send(last bool) error {
 	a.WriteHeader(http.StatusOK)
 	b := a.c.out
 	now := time.Now()
+	a.c.now = now
 	if hasBody(a.status) {
 		if !a.typed && len(a.body) > 0 {
 			b = append(b, "Content-Type: "...)

@@ -52,36 +52,41 @@ func plain(raw []byte) bool {
 			return false
 		}
 	}
-	return plainFields(head[line+1:])
-}
-
-// plainFields tells whether lines are header fields: a name of letters, digits and hyphens, a colon, and printable ASCII.
-func plainFields(lines []byte) bool {
-	named := false
-	for i, b := range lines {
-		switch {
-		case b == '\n':
-			if !named || lines[i-1] != '\r' {
-				return false
-			}
-			named = false
-		case !named:
-			if named = b == ':'; !named && !('a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || b == '-') {
-				return false
-			}
-			if named && (i == 0 || lines[i-1] == '\n') {
-				return false
-			}
-		case b == '\r':
-			if lines[i+1] != '\n' { // there is one: lines end with CR LF
-				return false
-			}
-		case b < ' ' || b > '~':
+	for lines := head[line+1:]; len(lines) > 0; {
+		n := plainField(lines)
+		if n == 0 {
 			return false
 		}
+		lines = lines[n:]
 	}
 	return true
 }
+
+// plainField is the length of the line that lines begins with, its CR LF included, if it is a header field: a name of letters,
+// digits and hyphens, a colon, and printable ASCII; else 0. The last line ends with CR LF.
+func plainField(lines []byte) int {
+	i := 0
+	for nameBytes[lines[i]] {
+		i++
+	}
+	if i == 0 || lines[i] != ':' {
+		return 0
+	}
+	for i++; lines[i] >= ' ' && lines[i] <= '~'; i++ {
+	}
+	if lines[i] != '\r' || lines[i+1] != '\n' {
+		return 0
+	}
+	return i + 2
+}
+
+// nameBytes are the letters, the digits and the hyphen.
+var nameBytes = func() (t [256]bool) {
+	for b := range t {
+		t[b] = 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || b == '-'
+	}
+	return t
+}()
 
 // plainHost tells whether a host is there and has only the characters of names, addresses and ports.
 func plainHost(h string) bool {

@@ -46,6 +46,8 @@ func (o *exactOp) settle(g *group) {
 		count(&waiting[i].items, waiting[i].mark)
 	}
 	s := &o.j.store
+	s.mu.RLock() // the committer adds segments
+	defer s.mu.RUnlock()
 	s.docs.Scan(func(_ string, d *document) bool {
 		want[d.at.segment] += d.at.bytes
 		if l := s.logs[engine.LogID(d.Created)]; l != nil {
