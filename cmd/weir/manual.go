@@ -43,13 +43,15 @@ func commandsForManual() []manual.Command {
 		if c.Long != c.Short {
 			m.Long = c.Long
 		}
-		c.Flags().VisitAll(func(f *pflag.Flag) {
+		add := func(f *pflag.Flag) {
 			if f.Hidden || f.Name == "help" {
 				return
 			}
 			value, usage := pflag.UnquoteUsage(f)
 			m.Flags = append(m.Flags, manual.Flag{Name: f.Name, Value: value, Default: strings.Trim(f.DefValue, "[]"), Usage: usage})
-		})
+		}
+		c.NonInheritedFlags().VisitAll(add)
+		c.InheritedFlags().VisitAll(add)
 		all = append(all, m)
 	}
 	visit(root)

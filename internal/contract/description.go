@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,8 +79,13 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 			return fmt.Errorf("the request was taken, and is not as described: %w", err)
 		}
 	}
-	if resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusNotFound && strings.Contains(string(body), `"not_found"`) {
+	if resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusNotFound && noRoute(body) {
 		return d.outside(resp, body, errors.New("refused"))
+	}
+	if r := route.Operation.Responses.Status(resp.StatusCode); r != nil {
+		if err := undescribed(resp.Header, r.Value.Headers); err != nil {
+			return err
+		}
 	}
 	options := *validation
 	options.ExcludeResponseBody = body == nil || head || len(body) > large
@@ -114,16 +120,43 @@ func (d *description) outside(resp *http.Response, body []byte, why error) error
 	if resp.Request.Method == http.MethodHead {
 		return nil
 	}
-	name := map[int]string{404: "NoRoute", 405: "NoMethod"}[resp.StatusCode]
-	if r := d.doc.Components.Responses[name]; r != nil && strings.Contains(string(body), `"not_found"`) || name == "NoMethod" {
-		for field, h := range r.Value.Headers {
-			if h.Value.Required && resp.Header.Get(field) == "" {
-				return fmt.Errorf("%s is missing", field)
-			}
-		}
-		return d.fits(r.Value.Content["application/json"].Schema.Value, body)
+	name := ""
+	switch {
+	case resp.StatusCode == http.StatusMethodNotAllowed:
+		name = "NoMethod"
+	case resp.StatusCode == http.StatusNotFound && noRoute(body):
+		name = "NoRoute"
+	default: // refused before it was looked at where it leads
+		return d.fits(d.doc.Components.Schemas["Error"].Value, body)
 	}
-	return d.fits(d.doc.Components.Schemas["Error"].Value, body)
+	r := d.doc.Components.Responses[name]
+	if r == nil {
+		return fmt.Errorf("there is no response %s", name)
+	}
+	for field, h := range r.Value.Headers {
+		if h.Value.Required && resp.Header.Get(field) == "" {
+			return fmt.Errorf("%s is missing", field)
+		}
+	}
+	if err := undescribed(resp.Header, r.Value.Headers); err != nil {
+		return err
+	}
+	return d.fits(r.Value.Content["application/json"].Schema.Value, body)
+}
+
+func noRoute(body []byte) bool { return bytes.Contains(body, []byte(`"code":"not_found"`)) }
+
+// ofHTTP are the header fields that belong to HTTP itself, and not to the interface.
+var ofHTTP = []string{"Alt-Svc", "Connection", "Content-Length", "Content-Type", "Date", "Trailer"}
+
+// undescribed finds a header field that the description does not know.
+func undescribed(got http.Header, described openapi3.Headers) error {
+	for name := range got {
+		if described[strings.ToLower(name)] == nil && !slices.Contains(ofHTTP, name) {
+			return fmt.Errorf("the header field %s is not described", strings.ToLower(name))
+		}
+	}
+	return nil
 }
 
 // event compares the data of a subscription's event with its schema.

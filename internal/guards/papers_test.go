@@ -50,7 +50,7 @@ func checkLinks(tr *tree) []string {
 			continue
 		}
 		for _, m := range link.FindAllStringSubmatch(string(tr.text[name]), -1) {
-			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") || strings.HasPrefix(m[1], "/") { // a page of a server is for internal/manual to check
 				continue
 			}
 			if _, err := fs.Stat(tr.files, path.Join(path.Dir(name), m[1])); err != nil {

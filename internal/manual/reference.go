@@ -182,7 +182,7 @@ func (d *description) headers(all, without *object) []field {
 func (d *description) schema(name string, o *object) schema {
 	s := schema{Name: name, Description: o.text("description")}
 	if t := describeType(o); t != "object" && o.text("type") != "" {
-		s.Description += "\n\nA " + t + "."
+		s.Description += "\n\nType: " + t + "."
 	}
 	s.Fields = d.fields("", o)
 	for _, one := range o.list("oneOf") {

@@ -14,7 +14,8 @@ var tablesTemplate string
 // tables are the pages that are not written in Markdown.
 var tables = template.Must(template.New("tables").Funcs(template.FuncMap{
 	"markdown": fragment, "inline": inline, "reason": http.StatusText,
-	"anchor": func(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") },
+	"paragraphs": paragraphs,
+	"anchor":     func(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") },
 }).Parse(tablesTemplate))
 
 func table(name, title string, data any, sections []section) (content, error) {
@@ -39,4 +40,20 @@ func commands(all []Command) (content, error) {
 		sections = append(sections, section{strings.ReplaceAll(c.Use, " ", "-"), c.Use})
 	}
 	return table("commands", "Command line", all, sections)
+}
+
+// passage is a part of a help text: running text, or lines that are meant to stay as they are.
+type passage struct{ Text, Lines string }
+
+// paragraphs takes a help text apart, which is broken into lines for a terminal.
+func paragraphs(help string) []passage {
+	var all []passage
+	for part := range strings.SplitSeq(help, "\n\n") {
+		if strings.HasPrefix(part, " ") || strings.HasPrefix(part, "\t") || strings.Contains(part, "\n ") || strings.Contains(part, "\n\t") {
+			all = append(all, passage{Lines: part})
+		} else {
+			all = append(all, passage{Text: strings.ReplaceAll(part, "\n", " ")})
+		}
+	}
+	return all
 }
