@@ -49,6 +49,7 @@ type Handler struct {
 	errorsPage  page
 	version     []byte
 	subscribers atomic.Int64
+	memoryWait  time.Duration
 	ends        ends
 	counts      counters
 }
@@ -73,7 +74,7 @@ func New(o Options) *Handler {
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
 	}
-	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), errorsPage: newErrorsPage(), version: versionObject(o)}
+	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), errorsPage: newErrorsPage(), version: versionObject(o), memoryWait: memoryWait}
 }
 
 // Subscribers is the number of open subscriptions.
