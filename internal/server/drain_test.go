@@ -184,6 +184,9 @@ func TestStatelessReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.AcceptUniStream(t.Context()); err != nil { // what it sends before that, nobody answers with a reset
+		t.Fatal(err)
+	}
 	s.http3.socket.Close() // without a word, as kill -9
 	<-s.http3.over
 	s.Shutdown(t.Context())
