@@ -196,6 +196,9 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 // finish ends a call: a panic becomes a 500 like any other, or cuts the connection when the answer has begun, so that
 // nobody takes half of it for the whole.
 func (c *call) finish() {
+	if c.held > 0 {
+		c.lender.Give(c.holder(), c.held)
+	}
 	if p := recover(); p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)
@@ -207,9 +210,6 @@ func (c *call) finish() {
 			panic(http.ErrAbortHandler)
 		}
 		c.refuse(errPanic)
-	}
-	if c.held > 0 {
-		c.lender.Give(c.holder(), c.held)
 	}
 	c.count()
 	*c = call{}
