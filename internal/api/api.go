@@ -48,6 +48,7 @@ type Handler struct {
 	cors        cors
 	version     []byte
 	subscribers atomic.Int64
+	memoryWait  time.Duration
 	ends        ends
 	counts      counters
 }
@@ -72,7 +73,7 @@ func New(o Options) *Handler {
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
 	}
-	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o)}
+	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o), memoryWait: memoryWait}
 }
 
 // Subscribers is the number of open subscriptions.
@@ -192,6 +193,9 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 // finish ends a call: a panic becomes a 500 like any other, or cuts the connection when the answer has begun, so that
 // nobody takes half of it for the whole.
 func (c *call) finish() {
+	if c.held > 0 {
+		c.lender.Give(c.holder(), c.held)
+	}
 	if p := recover(); p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)
@@ -203,9 +207,6 @@ func (c *call) finish() {
 			panic(http.ErrAbortHandler)
 		}
 		c.refuse(errPanic)
-	}
-	if c.held > 0 {
-		c.lender.Give(c.holder(), c.held)
 	}
 	c.count()
 	*c = call{}

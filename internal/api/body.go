@@ -103,7 +103,7 @@ var errMemory = &weir.Error{Code: weir.Overloaded, Message: "this server has as 
 
 // reserve takes memory until the end of the call.
 func (c *call) reserve(from *budget.Budget, bytes int64) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), memoryWait)
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.h.memoryWait)
 	defer cancel()
 	var err error
 	c.lender = from

@@ -36,16 +36,18 @@ func (b *Budget) Take(ctx context.Context, who string, bytes int64) (int64, erro
 	if b == nil {
 		return 0, nil
 	}
+	bytes = min(bytes, b.share)
 	b.mu.Lock()
-	w := &waiter{who, min(bytes, b.share), make(chan struct{})}
+	if len(b.queue) == 0 && bytes <= b.free && b.held[who]+bytes <= b.share { // as nearly always
+		b.free -= bytes
+		b.held[who] += bytes
+		b.mu.Unlock()
+		return bytes, nil
+	}
+	w := &waiter{who, bytes, make(chan struct{})}
 	b.queue = append(b.queue, w)
 	b.serve()
 	b.mu.Unlock()
-	select {
-	case <-w.ready:
-		return w.bytes, nil
-	default:
-	}
 	select {
 	case <-w.ready:
 		return w.bytes, nil

@@ -54,9 +54,11 @@ func TestOrder(t *testing.T) {
 		l.take("a", "x", 50)
 		l.take("b", "y", 30)
 		l.take("large", "z", 40)
-		l.take("small", "w", 10) // would fit, and waits behind the large one
+		l.take("small", "w", 20) // would fit, and waits behind the large one
 		l.want(t, "a", "b")
 		l.b.Give("y", 30)
+		l.want(t, "a", "b", "large")
+		l.b.Give("z", 40)
 		l.want(t, "a", "b", "large", "small")
 	})
 }
