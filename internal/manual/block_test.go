@@ -18,7 +18,6 @@ import (
 //	LANGUAGE output    what the block before it prints; … stands for anything, on a line of its own for any number of lines
 //	LANGUAGE file=F    save it as F
 //	text browser=F     what a browser shows of the page F
-//	needs=DIR          only where the project has this directory
 type block struct {
 	language string
 	words    []string

@@ -170,8 +170,14 @@ func (blocks) code(w util.BufWriter, source []byte, n ast.Node, entering bool) (
 			return ast.WalkStop, fmt.Errorf("a block of code is in %q, which is no language of ours", words[0])
 		}
 	}
+	if len(words) > 1 && strings.HasPrefix(words[1], "file=") {
+		label = strings.TrimPrefix(words[1], "file=")
+	}
 	if len(words) > 1 && words[1] == "output" {
 		class, label = "code output", "output"
+	}
+	if len(words) > 1 && strings.HasPrefix(words[1], "browser=") {
+		class, label = "code output", "in the page"
 	}
 	fmt.Fprintf(w, "<figure class=\"%s\"><figcaption>%s</figcaption><pre tabindex=\"0\"><code>", class, label)
 	for i := range block.Lines().Len() {

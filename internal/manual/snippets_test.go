@@ -83,11 +83,6 @@ func (r *reader) follow(paper string) {
 		r.t.Run(fmt.Sprintf("line %d", b.line), func(t *testing.T) {
 			r.t = t
 			defer func() { r.t = outer }()
-			if dir := b.value("needs"); dir != "" {
-				if _, err := os.Stat(filepath.Join("../..", dir)); err != nil {
-					t.Skipf("the project has no %s", dir)
-				}
-			}
 			r.do(b, output)
 		})
 	}
