@@ -11,8 +11,8 @@ const newStream = (options) => client.createStream({ name: "x", ...options });
 const seqs = (batches) => batches.map((batch) => batch.seq);
 
 /**
- * A client of a service that is not there. For each request, `answer` has the bytes that come, and what happens then: the
- * answer ends, is cut off, or hangs.
+ * A client of a service that is not there. For each request, `answer` has the bytes that come, in one piece or several, and
+ * what happens then: the answer ends, is cut off, or hangs.
  */
 function scripted(answer) {
   const requests = [];
@@ -21,7 +21,9 @@ function scripted(answer) {
     const { status = 200, headers = stream, bytes = "", then = "cut" } = answer(requests.at(-1), requests.length);
     const body = new ReadableStream({
       start(controller) {
-        if (bytes.length > 0) controller.enqueue(typeof bytes === "string" ? new TextEncoder().encode(bytes) : bytes);
+        for (const piece of [bytes].flat()) {
+          if (piece.length > 0) controller.enqueue(typeof piece === "string" ? new TextEncoder().encode(piece) : piece);
+        }
         if (then === "end") controller.close();
         init.signal.addEventListener("abort", () => then === "hang" && controller.error(init.signal.reason));
       },
@@ -285,7 +287,7 @@ test("a connection that hangs is noticed, one that only beats is not", async (t)
 
 test("a loop that takes its time is no dead connection", async () => {
   const end = deferred();
-  const { client: other } = scripted(() => ({ bytes: batch(1) + batch(2) + "event: end\ndata: {}\n\n", then: "hang" }));
+  const { client: other } = scripted(() => ({ bytes: [batch(1), batch(2), "event: end\ndata: {}\n\n"], then: "hang" }));
   const onRetry = (error) => assert.fail(error);
   const got = [];
   setTimeout(end.resolve, 60); // much longer than the silence below
