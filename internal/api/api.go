@@ -48,6 +48,7 @@ type Handler struct {
 	subscribers atomic.Int64
 	ends        ends
 	counts      counters
+	requests    requestLog
 }
 
 // New makes the handler. It takes no resources that would have to be given back.
