@@ -15,7 +15,8 @@ const arrows = `
 	cmd                             → server, certificate, api, admin, dashboard, metrics, hub, access, backup, engine/journal, engine/jetstream, engine, disk, client, weir
 	metrics                         → api, hub, engine/journal, engine, meter
 	api                             → hub, access, meter, weir
-	admin, dashboard                → hub, access, weir
+	dashboard                       → api, hub, access, engine, meter, weir
+	admin                           → hub, access, weir
 	hub                             → stream, engine, meter, weir
 	access                          → engine, meter, weir
 	engine/journal                  → engine, disk, meter, weir
