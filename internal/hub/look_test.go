@@ -38,7 +38,7 @@ func TestLook(t *testing.T) {
 		if st.Batches != 7 || st.Missing != 2 || st.Subscribers != 1 || st.Oldest.Seq != 1 || st.Newest.Seq != 9 || st.Newest.Size != 3 {
 			t.Errorf("stands at %+v", st)
 		}
-		if !slices.Equal(st.Open, []Range{{3, 4}}) || st.Closed != nil {
+		if !slices.Equal(st.Open, []Range{{First: 3, Last: 4}}) || st.Closed != nil {
 			t.Errorf("gaps: open %v, closed %v", st.Open, st.Closed)
 		}
 		if !slices.Equal(seen, []weir.Seq{5, 6, 7, 8, 9}) {

@@ -104,7 +104,8 @@ export class Tail {
 	say(text) { this.state.textContent = text; }
 
 	clear() {
-		this.batches = this.waiting = [];
+		this.batches = [];
+		this.waiting = [];
 		this.list.replaceChildren(this.empty);
 	}
 
