@@ -39,6 +39,7 @@ type service struct {
 	server    *server.Server
 	certs     certificates
 	api       *api.Handler
+	pages     pages
 	operators net.Listener // of the admin socket
 	socket    *http.Server
 	first     *firstStart // what to print, once
@@ -62,6 +63,9 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 			svc.stop(0)
 		}
 	}()
+	if err := s.checkPassword(); err != nil {
+		return svc, err
+	}
 	svc.server, err = server.Listen(server.Options{
 		HTTP: s.http, HTTPS: s.https.address, HTTPSMayFail: !s.https.chosen, Logger: logger, Connections: svc.connections, Proxy: svc.isProxy,
 	})
@@ -158,12 +162,15 @@ func (svc *service) serve(secure server.TLS) error {
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
 	svc.watched(svc.api)
+	if err := svc.openPages(b); err != nil {
+		return err
+	}
 	svc.socket = &http.Server{
 		Handler: svc.backups(admin.New(svc.access, svc.logger)), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(clientJS(withManual(svc.api))), secure)
+	svc.server.Serve(svc.certs.handler(clientJS(svc.pages.handler(withManual(svc.api)))), secure)
 	return svc.certs.start(svc.server)
 }
 
@@ -272,6 +279,7 @@ func (svc *service) stop(grace time.Duration) error {
 		svc.socket.Close()
 	}
 	svc.work.Wait()
+	svc.pages.close()
 	if svc.hub != nil {
 		faults = append(faults, svc.hub.Close())
 	}
@@ -321,6 +329,7 @@ func (svc *service) makeFirst(ctx context.Context) error {
 // welcome prints the key and what to do with it, at the first start only.
 func (svc *service) welcome(w io.Writer) {
 	if svc.first == nil {
+		svc.welcomePassword(w)
 		return
 	}
 	fmt.Fprintf(w, `
@@ -343,6 +352,7 @@ More keys: weir key create --project default --data %[5]s
 
 `, svc.url(), svc.settings.data, svc.first.key, svc.first.stream, quoted(svc.settings.data), svc.welcomeHTTPS(), svc.trusting())
 	svc.first = nil
+	svc.welcomePassword(w)
 }
 
 // quoted is a word as a shell takes it.

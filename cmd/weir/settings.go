@@ -27,6 +27,7 @@ type settings struct {
 	https             https
 	baseURL           string
 	bootstrapKeys     []string
+	passwordFile      string
 	demo              bool
 	gapGrace          time.Duration
 	limits            access.Limits
@@ -61,6 +62,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	s.https.flags(f)
 	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or --https when that is off)")
 	f.StringSliceVar(&s.bootstrapKeys, bootstrapKeys, nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
+	passwordFlag(f, &s.passwordFile)
 	f.BoolVar(&s.demo, "demo", true, "the demo project and stream")
 	f.DurationVar(&s.gapGrace, "gap-grace", 2*time.Second, "how long a missing sequence below the cursor can still be filled")
 	f.IntVar(&s.limits.Live, "rate-live", 600_000, "requests per minute of each live key; 0 is unlimited")

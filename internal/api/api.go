@@ -51,6 +51,7 @@ type Handler struct {
 	memoryWait  time.Duration
 	ends        ends
 	counts      counters
+	requests    requestLog
 }
 
 // New makes the handler. It takes no resources that would have to be given back.

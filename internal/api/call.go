@@ -24,11 +24,14 @@ type call struct {
 	sent   bool          // the answer has begun
 	read   bool          // the body was read, as far as it will be
 
+	ended <-chan struct{} // closed when the caller's right to read is over; of a subscription
+
 	lender   *budget.Budget
-	held     int64 // of its memory, until the end of the call
-	status   int   // of the answer
-	received int64 // bytes of the body
-	written  int64 // bytes of the answer's body, but of a subscription
+	held     int64  // of its memory, until the end of the call
+	status   int    // of the answer
+	fault    *fault // of a refusal
+	received int64  // bytes of the body
+	written  int64  // bytes of the answer's body, but of a subscription
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}

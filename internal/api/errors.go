@@ -170,6 +170,7 @@ func (c *call) refuse(err error) {
 	if f.status == http.StatusServiceUnavailable && !gone {
 		c.complain(f.status, string(f.code))
 	}
+	c.fault = f
 	h := c.w.Header()
 	if f.retryAfter != "" {
 		h["Retry-After"] = []string{f.retryAfter}

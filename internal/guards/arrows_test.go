@@ -15,7 +15,8 @@ const arrows = `
 	cmd                             → server, certificate, api, manual, admin, dashboard, metrics, hub, access, backup, budget, engine/journal, engine/jetstream, engine, disk, client, clients/js, weir
 	metrics                         → api, hub, engine/journal, engine, meter
 	api                             → hub, access, budget, meter, weir
-	admin, dashboard                → hub, access, weir
+	dashboard                       → api, hub, access, engine, meter, weir
+	admin                           → hub, access, weir
 	hub                             → stream, engine, budget, meter, weir
 	access                          → engine, meter, weir
 	engine/journal                  → engine, disk, meter, weir
