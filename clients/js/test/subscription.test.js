@@ -282,7 +282,6 @@ test("a connection that hangs is noticed, one that only beats is not", async (t)
   assert.deepEqual((await next).value.events, ["after the silence"]);
   await loop.return();
   assert.ok(reasons.every((error) => error instanceof ConnectionError && /not even a heartbeat/.test(error.message)), `${reasons}`);
-  assert.equal(reasons.length, 1);
 });
 
 test("a loop that takes its time is no dead connection", async () => {
