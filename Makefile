@@ -7,10 +7,10 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test browser clients bench lint fmt run
+.PHONY: help build test browser clients bench lint fmt run screenshots
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What /v1/version says. Without git it is what the Go toolchain knows.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
@@ -35,6 +35,12 @@ browser:
 
 clients: browser
 	@tools/clients
+
+# Every page of the dashboard in a browser, light and dark, wide and narrow, goes to bin/screenshots; the manual has some of them.
+screenshots: browser ## make the manual's pictures of the dashboard anew
+	go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
+	@mkdir -p docs/images
+	@for page in overview_day streams stream keys sign_in; do cp bin/screenshots/$$page-light.png docs/images/dashboard-$$page.png; done
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -95,19 +96,20 @@ func (h *house) rawStream() weir.StreamID {
 	return o.ID
 }
 
-// pastDay makes up a day of figures, so that plots have something to show.
+// pastDay makes up a day of figures, so that plots have something to show, and lets nothing be added to it.
 func (h *house) pastDay() {
 	f := &h.d.figures
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := h.clock.now()
+	f.coarse.last.taken, f.fine.last.taken = now.Add(48*time.Hour), now.Add(48*time.Hour)
 	for i := range 24 * 60 {
 		var s sample
-		wave := float64(i%180) / 180
+		wave := (1 + math.Sin(float64(i)/110)) / 2
 		s[at], s[span] = float64(now.Add(-time.Duration(24*60-i)*time.Minute).Unix()), 60
 		s[requests], s[published], s[delivered] = 60*(900+400*wave), 60*(800+350*wave), 60*(2400+900*wave)
 		s[received], s[sent] = s[published]*1100, s[delivered]*1200
-		s[refused], s[limited], s[subscribers] = 60*12*wave, 60*5*max(0, wave-.8), 40+float64(i%25)
+		s[refused], s[limited], s[subscribers] = 60*12*wave, 60*5*max(0, wave-.8), math.Round(40+25*wave)
 		s[syncMedian], s[syncSlow] = 1.2+wave, 4+3*wave
 		s[diskUsed], s[diskFree] = 40*(1<<30)+float64(i)*3e6, 60*(1<<30)-float64(i)*3e6
 		f.coarse.add(s)

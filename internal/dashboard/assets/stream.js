@@ -20,7 +20,7 @@ const refresh = async () => {
 };
 every(5000, refresh);
 
-new Tail(at + '/tail', stream.dataset.mode);
+new Tail(at + '/tail', stream.dataset.mode, refresh);
 
 document.querySelector('#publish')?.addEventListener('submit', async event => {
 	event.preventDefault();

@@ -45,7 +45,8 @@ export const pretty = text => {
 };
 
 export class Tail {
-	constructor(address, mode) {
+	constructor(address, mode, opened) {
+		this.opened = opened;
 		this.address = address;
 		this.mode = mode;
 		this.batches = []; // newest first, as they came
@@ -72,7 +73,7 @@ export class Tail {
 		this.source?.close();
 		const source = this.source = new EventSource(this.address + '?cursor=' + encodeURIComponent(cursor));
 		this.say('connecting');
-		source.onopen = () => { this.count = 0; this.say('following'); };
+		source.onopen = () => { this.say('following'); this.opened(); };
 		source.onerror = () => {
 			if (source.readyState !== EventSource.CLOSED) return this.say('the connection was lost, trying again');
 			this.over('not following: the stream is gone, the sequence is none, or you are signed out');

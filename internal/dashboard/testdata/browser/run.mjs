@@ -57,7 +57,7 @@ const inspect = async (page, name) => {
 };
 
 const pages = {
-	overview: '/dashboard', streams: '/dashboard/streams', stream: '/dashboard/streams/' + stream, stream_new: '/dashboard/streams/new',
+	overview: '/dashboard', overview_day: '/dashboard?span=day', streams: '/dashboard/streams', stream: '/dashboard/streams/' + stream, stream_new: '/dashboard/streams/new',
 	stream_delete: `/dashboard/streams/${stream}/delete`, projects: '/dashboard/projects', keys: '/dashboard/keys?revoked=1', key_new: '/dashboard/keys/new',
 	requests: '/dashboard/requests', audit: '/dashboard/audit', account: '/dashboard/account', none: '/dashboard/none',
 };
@@ -169,9 +169,10 @@ const steps = {
 		await page.keyboard.press('Tab');
 		await page.getByText(/00000000 {2}ff 00 68/).first().waitFor();
 		await page.getByText(/Gap: 2 to \d+ were evicted/).waitFor();
-		await page.getByLabel('Show as').selectOption('text');
 		await picture(page, 'stream_raw');
 		await inspect(page, 'stream_raw');
+		await page.getByLabel('Show as').selectOption('text');
+		await page.locator('.batch').first().getByText('hi<b>').waitFor();
 	},
 	async 'look the request up'(page, kept) {
 		await page.goto(base + '/dashboard/requests');
@@ -243,7 +244,7 @@ const steps = {
 				await page.getByLabel('From').selectOption('0');
 				await page.locator('.batch').nth(5).waitFor();
 			}
-			if (name === 'overview') await page.locator('[data-plot][aria-label]').last().waitFor();
+			if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
 			await inspect(page, name);
 			await picture(page, name);
 		}
@@ -293,7 +294,7 @@ const steps = {
 			for (const [name, path] of Object.entries(pages)) {
 				page.expected = name === 'none' ? /status of 404/ : /never/;
 				await page.goto(base + path);
-				if (name === 'overview') await page.locator('[data-plot][aria-label]').last().waitFor();
+				if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
 				if (colorScheme === 'light') await inspect(page, name + ' on a phone');
 				await page.screenshot({path: `${shots}/${name}-phone-${colorScheme}.png`, fullPage: true});
 			}
