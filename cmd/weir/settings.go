@@ -178,6 +178,10 @@ func (s *settings) check() error {
 	if s.baseURL != "" {
 		u, err := url.Parse(s.baseURL)
 		must(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "--base-url %q: not a http or https address", s.baseURL)
+		if err == nil && u.Host != "" {
+			_, ok := asciiHost(u.Hostname())
+			must(ok, "--base-url %q: %q is no host name", s.baseURL, u.Hostname())
+		}
 	}
 	for _, p := range s.trustedProxies {
 		prefix, err := netip.ParsePrefix(p)
