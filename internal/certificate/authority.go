@@ -129,7 +129,7 @@ func (a *Authority) create(dir string) error {
 		SerialNumber: serial, NotBefore: a.now().Add(-skew), NotAfter: a.now().Add(authorityLife),
 		Subject: pkix.Name{Organization: []string{"Weir"}, CommonName: strings.TrimSpace("Weir local authority " + host + " " + hex.EncodeToString(serial.Bytes()[:4]))},
 		IsCA:    true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, // it speaks for servers, and for nothing else
+		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, // it speaks for servers, and for nothing else
 		PermittedDNSDomainsCritical: true,
 	}
 	for _, cidr := range inside {
