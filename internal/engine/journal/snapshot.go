@@ -54,8 +54,8 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-// OpenSnapshot takes a snapshot of a journal that no server has open. It holds the lock until it is closed, and writes
-// no more than any opening does.
+// OpenSnapshot takes a snapshot of a journal that no server has open, also of one that is too damaged to be opened. It holds
+// the lock until it is closed, and writes no more than any opening does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	names, err := fs.List()
 	if err != nil {
@@ -67,10 +67,41 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	j := newJournal(fs, Options{SegmentSize: defaultSegment})
 	if err := j.recover(); err != nil {
 		j.giveUp()
+		if errors.Is(err, engine.ErrDamaged) {
+			return damagedSnapshot(fs, err)
+		}
 		return nil, err
 	}
 	s := j.write.snapshot()
 	s.offline = true
+	return s, nil
+}
+
+// damagedSnapshot takes the segments that a check finds, as they are.
+func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
+	c, err := openCheckup(fs, CheckOptions{})
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	if err := errors.Join(c.openAll(), c.findEnd()); err != nil {
+		c.close()
+		return nil, errors.Join(why, err)
+	}
+	s := &Snapshot{j: c.j, Format: c.j.formatText(), offline: true, damages: []error{why}}
+	for _, n := range c.numbers {
+		seg := c.segments[n]
+		if !slices.Contains(c.listed, n) {
+			seg.file.Close()
+			continue
+		}
+		p := part{seg: seg, held: true}
+		if x := c.tailed; seg == c.tail && !x.sealed && len(x.holes) == 0 {
+			p.end, p.next = x.end, x.group+1
+		}
+		c.j.store.addSegment(seg)
+		seg.acquire()
+		s.parts = append(s.parts, p)
+	}
 	return s, nil
 }
 

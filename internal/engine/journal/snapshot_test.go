@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -351,5 +352,63 @@ func TestSnapshotUnreadable(t *testing.T) {
 		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) { // without the footer more is copied than counts
 			t.Errorf("at %d of %s: something else is another as well", from, bad)
 		}
+	}
+}
+
+// A journal that is too damaged to be opened can be backed up, and what is restored from that can be repaired.
+func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
+	fs, h := stories(t)
+	names := map[string]int64{} // where each is damaged
+	for i, name := range slices.Sorted(maps.Keys(fs.Files())) {
+		if _, ok := segmentNumber(name); ok {
+			names[name] = []int64{10, small.SegmentSize - 20, dataStart + 3}[i%3]
+		}
+	}
+	refused := 0
+	for name, off := range names {
+		dir := fs.Crash(faulty.LoseNothing, nil)
+		dir.Flip(name, off, 2)
+		if _, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
+			continue // it is no more than prepared
+		}
+		refused++
+		s, err := OpenSnapshot(dir)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		copied, err := restored(s)
+		if err != nil && !strings.Contains(err.Error(), "restored with damage") {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(s.Damages()) == 0 {
+			t.Errorf("%s: no damage is told", name)
+		}
+		repaired(t, name, copied, h, false)
+		if lock, err := dir.Lock(lockFile); err != nil {
+			t.Errorf("%s: still locked: %v", name, err)
+		} else {
+			lock.Close()
+		}
+	}
+	if refused < 2 {
+		t.Errorf("only %d were refused", refused)
+	}
+	told := 0
+	for name := range names {
+		missing := fs.Crash(faulty.LoseNothing, nil)
+		if err := errors.Join(missing.Remove(name), missing.SyncDir()); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenSnapshot(missing)
+		if err != nil {
+			t.Fatalf("without %s: %v", name, err)
+		}
+		if strings.Contains(fmt.Sprint(s.Damages()), name+": the file is missing") {
+			told++
+		}
+		s.Close()
+	}
+	if told == 0 {
+		t.Error("no missing file is told of")
 	}
 }
