@@ -181,6 +181,8 @@ export class Publisher {
       return true;
     }, signal);
     if (this.#settled >= mark) return;
+    if (this.#error) throw this.#error; // since it had its turn
+    signal?.throwIfAborted();
     await new Promise((resolve, reject) => {
       const stop = () => {
         this.#flushes.splice(this.#flushes.indexOf(flush), 1);

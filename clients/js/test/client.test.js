@@ -147,6 +147,14 @@ test("own ways to write and read JSON", async () => {
   assert.deepEqual((await exact.batch(stream, 1)).events, ["12345678901234567890", "1.10"]);
 });
 
+test("a way to read JSON that makes something else of numbers", async () => {
+  const big = new Client({ url: server.url, key, parse: (text) => JSON.parse(text, (_, value) => (typeof value === "number" ? BigInt(value) : value)) });
+  const stream = await big.createStream({ name: "x" });
+  await big.publish(stream, [7]);
+  const { seq, events } = await big.batch(stream, 1);
+  assert.deepEqual([seq, events], [1, [7n]]);
+});
+
 test("calls are made again until they succeed", async (t) => {
   const stream = await client.createStream({ name: "x" });
   // The first three connections: cut in the middle of the request, of the answer, and with the answer swallowed.

@@ -222,6 +222,15 @@ test("close stores what waits, or says what it could not", async () => {
   assert.deepEqual([left[0].seq, left[0].sent, left.at(-1).sent], [1, true, false]);
 });
 
+test("a flush that meets a close is not forgotten", async () => {
+  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(await newStream());
+  await publisher.add(1);
+  const close = publisher.close({ signal: AbortSignal.abort(new Error("enough")) });
+  const flush = publisher.flush();
+  await assert.rejects(close, { message: "enough" });
+  await assert.rejects(flush, { reason: "closed" });
+});
+
 for (const inFlight of [1, 6]) test(`connections that break in every way, with ${inFlight} on the way`, async (t) => {
   const kinds = [
     (n) => ({ up: 100 + n * 37 }), // in the middle of a request
