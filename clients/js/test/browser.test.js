@@ -105,7 +105,7 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
   assert.match(refused.requestId, /^req_/);
   assert.deepEqual({ ...refused, requestId: "" }, {
     weir: true, code: "project_forbidden", status: 403, requestId: "", docUrl: `${server.url}/docs/errors#project_forbidden`,
-  }); // prettier-ignore
+  });
   assert.ok(proxy.count > 6, `${proxy.count} connections`);
 });
 
@@ -113,7 +113,7 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
 async function open(t, url, reported) {
   const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
   const args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, url]; // prettier-ignore
+    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, url];
   const chromium = start(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   chromium.stderr.on("data", (text) => (log += text));

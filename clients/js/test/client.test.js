@@ -116,7 +116,7 @@ test("raw streams carry bytes", async () => {
   await client.publishAt(stream, 3, new DataView(all.buffer, 1, 3));
   await client.publish(stream, Buffer.from("text"));
   await client.publish(stream, new Uint8Array());
-  for (const [seq, want] of [[1, all], [2, all.slice(10, 20)], [3, all.slice(1, 4)], [4, new TextEncoder().encode("text")], [5, new Uint8Array()]]) { // prettier-ignore
+  for (const [seq, want] of [[1, all], [2, all.slice(10, 20)], [3, all.slice(1, 4)], [4, new TextEncoder().encode("text")], [5, new Uint8Array()]]) {
     const batch = await client.batch(stream, seq);
     assert.deepEqual({ ...batch }, { seq, events: [], contentType: "application/octet-stream", data: want });
   }

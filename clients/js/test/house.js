@@ -57,7 +57,7 @@ export class Server {
 
   async serve(address) {
     const args = ["serve", "--data", this.data, "--http", address, "--https", "off", "--metrics", "off", "--log-format", "json",
-      "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags]; // prettier-ignore
+      "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags];
     this.process = start(program(), args, { stdio: ["ignore", "ignore", "pipe"] });
     this.exited = new Promise((resolve) => this.process.once("exit", resolve));
     const log = [];
