@@ -159,7 +159,8 @@ function depth(text) {
  * @returns {Batch}
  */
 export function parseBatch(text, parse) {
-  const { seq, ts, events, content_type: contentType, data } = parse(text);
+  const { seq: number, ts, events, content_type: contentType, data } = parse(text);
+  const seq = Number(number ?? NaN); // a parse of the program's may make something else of numbers
   const raw = contentType !== undefined;
   if (!Number.isSafeInteger(seq) || !(raw ? typeof data === "string" : Array.isArray(events))) {
     throw new WeirError(`a batch cannot be read: ${text.slice(0, 100)}`);

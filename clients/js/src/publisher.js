@@ -115,7 +115,7 @@ export class Publisher {
     const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
     this.#o = /** @type {Required<PublisherOptions>} */ ({
       inFlight: 1, buffer: 16 << 20, batchEvents: 1000, batchBytes: 256 << 10, linger: 5, giveUp: Infinity, ...given,
-    }); // prettier-ignore
+    });
     const { startAt, inFlight } = this.#o;
     if (startAt !== undefined && (!Number.isSafeInteger(startAt) || startAt < 0)) throw new TypeError("startAt is not a sequence");
     if (!(inFlight >= 1 && inFlight <= 64)) throw new TypeError("inFlight is 1 to 64");
@@ -181,6 +181,8 @@ export class Publisher {
       return true;
     }, signal);
     if (this.#settled >= mark) return;
+    if (this.#error) throw this.#error; // since it had its turn
+    signal?.throwIfAborted();
     await new Promise((resolve, reject) => {
       const stop = () => {
         this.#flushes.splice(this.#flushes.indexOf(flush), 1);

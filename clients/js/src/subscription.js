@@ -18,6 +18,7 @@ import { Scope, wait } from "./wait.js";
  */
 
 const defaultRetry = 1000; // milliseconds, where the service has no wish
+const minReconnect = 50; // from the second failure on, whatever it wishes
 const maxReconnect = 30_000;
 const defaultSilence = 45_000;
 
@@ -92,7 +93,8 @@ export class Subscription {
    * @param {unknown} error
    */
   #pause(error) {
-    const doubled = Math.min(this.#retry * 2 ** Math.min(this.#failures++, 10), Math.max(maxReconnect, this.#retry));
+    const first = this.#failures === 0 ? this.#retry : Math.max(this.#retry, minReconnect);
+    const doubled = Math.min(first * 2 ** Math.min(this.#failures++, 10), Math.max(maxReconnect, this.#retry));
     return (askedFor(error) || doubled) * (1 + Math.random() / 2);
   }
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
@@ -7,7 +7,7 @@ import path from "node:path";
 import { test } from "node:test";
 
 import { Client } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers } from "./house.js";
+import { Proxy, Server, deferred, key, numbers, start } from "./house.js";
 
 const browser = ["chromium", "chromium-browser", "google-chrome"].find((name) => spawnSync(name, ["--version"]).status === 0);
 
@@ -105,7 +105,7 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
   assert.match(refused.requestId, /^req_/);
   assert.deepEqual({ ...refused, requestId: "" }, {
     weir: true, code: "project_forbidden", status: 403, requestId: "", docUrl: `${server.url}/docs/errors#project_forbidden`,
-  }); // prettier-ignore
+  });
   assert.ok(proxy.count > 6, `${proxy.count} connections`);
 });
 
@@ -113,8 +113,8 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
 async function open(t, url, reported) {
   const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
   const args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, url]; // prettier-ignore
-  const chromium = spawn(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
+    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, url];
+  const chromium = start(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   chromium.stderr.on("data", (text) => (log += text));
   const exited = new Promise((resolve) => chromium.once("exit", resolve));

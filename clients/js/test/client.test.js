@@ -116,7 +116,7 @@ test("raw streams carry bytes", async () => {
   await client.publishAt(stream, 3, new DataView(all.buffer, 1, 3));
   await client.publish(stream, Buffer.from("text"));
   await client.publish(stream, new Uint8Array());
-  for (const [seq, want] of [[1, all], [2, all.slice(10, 20)], [3, all.slice(1, 4)], [4, new TextEncoder().encode("text")], [5, new Uint8Array()]]) { // prettier-ignore
+  for (const [seq, want] of [[1, all], [2, all.slice(10, 20)], [3, all.slice(1, 4)], [4, new TextEncoder().encode("text")], [5, new Uint8Array()]]) {
     const batch = await client.batch(stream, seq);
     assert.deepEqual({ ...batch }, { seq, events: [], contentType: "application/octet-stream", data: want });
   }
@@ -145,6 +145,14 @@ test("own ways to write and read JSON", async () => {
   const stream = await exact.createStream({ name: "x" });
   await exact.publish(stream, ["12345678901234567890", "1.10"]);
   assert.deepEqual((await exact.batch(stream, 1)).events, ["12345678901234567890", "1.10"]);
+});
+
+test("a way to read JSON that makes something else of numbers", async () => {
+  const big = new Client({ url: server.url, key, parse: (text) => JSON.parse(text, (_, value) => (typeof value === "number" ? BigInt(value) : value)) });
+  const stream = await big.createStream({ name: "x" });
+  await big.publish(stream, [7]);
+  const { seq, events } = await big.batch(stream, 1);
+  assert.deepEqual([seq, events], [1, [7n]]);
 });
 
 test("calls are made again until they succeed", async (t) => {

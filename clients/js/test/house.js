@@ -23,6 +23,18 @@ function program() {
   return built;
 }
 
+const children = new Set();
+process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
+process.once("SIGTERM", () => process.exit(1)); // what happens to tests that take too long
+
+/** Starts a program that does not outlive this one. */
+export function start(...args) {
+  const child = spawn(...args);
+  children.add(child);
+  child.once("exit", () => children.delete(child));
+  return child;
+}
+
 /** A running `weir serve` on a directory of its own, which goes with the test. */
 export class Server {
   /** @param {import("node:test").TestContext} t */
@@ -45,8 +57,8 @@ export class Server {
 
   async serve(address) {
     const args = ["serve", "--data", this.data, "--http", address, "--https", "off", "--metrics", "off", "--log-format", "json",
-      "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags]; // prettier-ignore
-    this.process = spawn(program(), args, { stdio: ["ignore", "ignore", "pipe"] });
+      "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags];
+    this.process = start(program(), args, { stdio: ["ignore", "ignore", "pipe"] });
     this.exited = new Promise((resolve) => this.process.once("exit", resolve));
     const log = [];
     const lines = createInterface({ input: this.process.stderr });

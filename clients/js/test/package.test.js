@@ -26,7 +26,7 @@ test("the package has what it needs and nothing else, and works where it is unpa
   const [{ filename, files }] = JSON.parse(stdout);
   const sources = await readdir(path.join(here, "src"));
   const want = ["LICENSE", "README.md", "package.json", ...sources.flatMap((name) => [`src/${name}`, `types/${name.replace(/js$/, "d.ts")}`])];
-  assert.deepEqual(files.map((file) => file.path).sort(), want.sort()); // prettier-ignore
+  assert.deepEqual(files.map((file) => file.path).sort(), want.sort());
 
   const unpacked = path.join(dir, "node_modules", "weir-client");
   await mkdir(unpacked, { recursive: true });
@@ -51,7 +51,7 @@ test("the server serves the same as one module", async () => {
   for (const n of numbers(100)) await publisher.add(n);
   await publisher.close();
   const got = await take(client.subscribe(stream, { cursor: 0 }), 100);
-  assert.deepEqual(got.flatMap((batch) => batch.events), numbers(100)); // prettier-ignore
+  assert.deepEqual(got.flatMap((batch) => batch.events), numbers(100));
   await assert.rejects(client.stream("a".repeat(22)), (error) => error instanceof served.WeirError && error.code === "stream_not_found");
 });
 

@@ -44,7 +44,7 @@ test("events become batches, in order, and the next run goes on", async () => {
   assert.equal(publisher.acknowledged, undefined);
   for (const n of numbers(995)) await publisher.add(n);
   await publisher.flush();
-  assert.deepEqual(acks.map((ack) => ack.seq), numbers(100)); // prettier-ignore
+  assert.deepEqual(acks.map((ack) => ack.seq), numbers(100));
   assert.ok(acks.every((ack, i) => ack.accepted === (i < 99 ? 10 : 5) && !ack.duplicate && ack.streamId === s.id));
   assert.equal(publisher.acknowledged, 100);
   for (const n of numbers(5, 996)) publisher.add(n); // without waiting: the order of the calls counts
@@ -79,7 +79,7 @@ test("batches are full by their bytes", async () => {
   const publisher = await client.publisher(s, { batchBytes: 40, linger: Infinity });
   for (const event of ["aaaaaaaaaa", "bbbbbbbbbb", "c".repeat(100), "d"]) await publisher.add(event); // 25 and 13 bytes; over; alone
   await publisher.close();
-  for (const [seq, count] of [[1, 2], [2, 1], [3, 1]]) assert.equal((await client.batch(s, seq)).events.length, count); // prettier-ignore
+  for (const [seq, count] of [[1, 2], [2, 1], [3, 1]]) assert.equal((await client.batch(s, seq)).events.length, count);
 });
 
 test("a batch that has to wait goes on filling", async () => {
@@ -175,7 +175,7 @@ test("it begins with one batch, and sends more at once when answers come quickly
     return go();
   });
   const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 4 });
-  for (const [already, want] of [[0, 1], [6, 4]]) { // prettier-ignore
+  for (const [already, want] of [[0, 1], [6, 4]]) {
     if (already > 0) await learn(t, publisher, already);
     gate = deferred();
     for (const n of numbers(4)) await publisher.add(n);
@@ -217,9 +217,18 @@ test("close stores what waits, or says what it could not", async () => {
   await assert.rejects(close, { message: "enough" });
   const results = await Promise.all(adds);
   const left = publisher.unacknowledged();
-  assert.deepEqual(left.flatMap((batch) => batch.events), numbers(results.filter((r) => r === undefined).length)); // prettier-ignore
+  assert.deepEqual(left.flatMap((batch) => batch.events), numbers(results.filter((r) => r === undefined).length));
   assert.ok(results.filter((r) => r !== undefined).every((error) => error instanceof PublishError && error.reason === "closed"));
   assert.deepEqual([left[0].seq, left[0].sent, left.at(-1).sent], [1, true, false]);
+});
+
+test("a flush that meets a close is not forgotten", async () => {
+  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(await newStream());
+  await publisher.add(1);
+  const close = publisher.close({ signal: AbortSignal.abort(new Error("enough")) });
+  const flush = publisher.flush();
+  await assert.rejects(close, { message: "enough" });
+  await assert.rejects(flush, { reason: "closed" });
 });
 
 for (const inFlight of [1, 6]) test(`connections that break in every way, with ${inFlight} on the way`, async (t) => {
@@ -272,7 +281,7 @@ test("a batch whose connection hangs goes over another one while its gap is open
 });
 
 test("another writer is noticed, whatever it wrote", async () => {
-  for (const [theirs, mine] of [[["theirs"], "mine"], [["same"], "same"]]) { // prettier-ignore
+  for (const [theirs, mine] of [[["theirs"], "mine"], [["same"], "same"]]) {
     const s = await newStream();
     const publisher = await client.publisher(s);
     await client.publish(s, theirs);
@@ -368,7 +377,7 @@ test("it gives up when it is told to", async () => {
 
 test("while a gap may be open it comes back often, and otherwise when it is asked to", async (t) => {
   const refused = new Response('{"error":{"code":"overloaded","message":"full"}}', { status: 503, headers: { "retry-after": "1" } });
-  for (const [gap, least, most] of [[true, 50, 100], [false, 1000, 1000]]) { // prettier-ignore
+  for (const [gap, least, most] of [[true, 50, 100], [false, 1000, 1000]]) {
     const s = await newStream();
     const waited = deferred();
     let refusals = 0;

@@ -53,7 +53,7 @@ for (const [name, [text, want]] of Object.entries(cases)) {
 
 test("retry is what was asked for last, in digits", () => {
   for (const [text, want] of [["retry: 1000\n\n", 1000], ["retry: 1\nretry: 20\n", 20], ["retry: 0\n", 0], ["retry: 1\nretry\n", 1],
-    ["retry: +5\n", undefined], ["retry: 1e3\n", undefined], ["retry: -1\n", undefined], ["retry: 1.5\n", undefined], ["retry: 12345678901\n", undefined]]) { // prettier-ignore
+    ["retry: +5\n", undefined], ["retry: 1e3\n", undefined], ["retry: -1\n", undefined], ["retry: 1.5\n", undefined], ["retry: 12345678901\n", undefined]]) {
     assert.equal(parse(encoder.encode(text), 3).retry, want, text);
   }
 });

@@ -153,7 +153,7 @@ test("final errors are thrown, and not tried again", async () => {
   await assert.rejects(drain(blind, s), { code: "project_forbidden", status: 403 });
   await assert.rejects(async () => {
     for await (const b of blind.subscribe(s)) assert.fail(`got ${b.seq}`);
-  }, { code: "project_forbidden" }); // prettier-ignore
+  }, { code: "project_forbidden" });
 });
 
 test("a key that is revoked ends it", async () => {
@@ -166,7 +166,7 @@ test("a key that is revoked ends it", async () => {
       got.push(b.seq);
       await server.run("key", "revoke", mortal.id);
     }
-  }, { name: "WeirError", code: "key_revoked", status: 401 }); // prettier-ignore
+  }, { name: "WeirError", code: "key_revoked", status: 401 });
   assert.deepEqual(got, [1]);
 });
 
@@ -194,7 +194,7 @@ test("a signal ends it: before, while it waits, in the loop, and between two con
   await assert.rejects(async () => {
     const onRetry = () => setImmediate(() => between.abort());
     for await (const b of other.subscribe(id, { cursor: 0, signal: between.signal, onRetry })) assert.fail(b);
-  }, { name: "AbortError" }); // prettier-ignore
+  }, { name: "AbortError" });
 });
 
 test("cut off at every byte, it goes on where it was", async () => {
@@ -240,8 +240,8 @@ test("it stays away for as long as the service wants, and longer each time", asy
   );
   await assert.rejects(async () => {
     for await (const b of other.subscribe(id, { cursor: 0, onRetry, signal: controller.signal })) void b;
-  }, { name: "AbortError" }); // prettier-ignore
-  [4, 8, 16, 4, 8, 16].forEach((least, i) => assert.ok(waits[i] >= least && waits[i] <= least * 1.5, `${i}: ${waits}`));
+  }, { name: "AbortError" });
+  [4, 100, 200, 4, 100, 200].forEach((least, i) => assert.ok(waits[i] >= least && waits[i] <= least * 1.5, `${i}: ${waits}`));
 });
 
 test("answers that are no subscription", async () => {
@@ -254,7 +254,7 @@ test("answers that are no subscription", async () => {
     const { client: other, requests } = scripted(() => answer);
     await assert.rejects(async () => {
       for await (const b of other.subscribe(id, { cursor: 0 })) assert.fail(b);
-    }, { name: "WeirError", message: want }); // prettier-ignore
+    }, { name: "WeirError", message: want });
     assert.equal(requests.length, 1);
   }
 });
