@@ -125,6 +125,11 @@ func (p *pages) handler(h http.Handler) http.Handler {
 	})
 }
 
+// note has the audit log tell of what was done by the command line.
+func (p *pages) note(ctx context.Context, what, detail string) {
+	p.dashboard.Note(ctx, "command line", what, detail)
+}
+
 // close stores what is left.
 func (p *pages) close() {
 	if p.dashboard != nil {

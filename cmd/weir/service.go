@@ -165,8 +165,10 @@ func (svc *service) serve(secure server.TLS) error {
 	if err := svc.openPages(b); err != nil {
 		return err
 	}
+	commands := admin.New(svc.access, svc.logger)
+	commands.Note = svc.pages.note
 	svc.socket = &http.Server{
-		Handler: svc.backups(admin.New(svc.access, svc.logger)), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.backups(commands), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
