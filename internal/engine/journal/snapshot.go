@@ -27,6 +27,7 @@ type part struct {
 	seg  *segment
 	end  int64  // of the active segment: up to where it is taken; 0: sealed, and taken whole
 	next uint64 // of the active segment: number of the next group
+	torn bool   // a tail that is damaged: it is taken whole, and has no index
 	held bool
 }
 
@@ -95,8 +96,10 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 			continue
 		}
 		p := part{seg: seg, held: true}
-		if x := c.tailed; seg == c.tail && !x.sealed && len(x.holes) == 0 {
-			p.end, p.next = x.end, x.group+1
+		if x := c.tailed; seg == c.tail && !x.sealed {
+			if p.torn = len(x.holes) > 0; !p.torn {
+				p.end, p.next = x.end, x.group+1
+			}
 		}
 		c.j.store.addSegment(seg)
 		seg.acquire()
@@ -222,6 +225,9 @@ func (c *copier) run() error {
 	}
 	if _, err := c.w.Write(block); err != nil {
 		return err
+	}
+	if c.part.torn {
+		return c.raw(dataStart, size)
 	}
 	f, ok, err := c.seg.footer(size)
 	if err == nil && ok {
