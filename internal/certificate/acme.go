@@ -86,6 +86,14 @@ func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChalle
 // this server listens, so that it opens no port of its own; without a clear text listener (empty), or with one on another host,
 // where the authority cannot be expected to reach it, only TLS is used.
 func (a *ACME) Start(plain, secure string) error {
+	if err := a.reach(plain, secure); err != nil {
+		return err
+	}
+	return a.config.ManageAsync(a.ctx, a.domains)
+}
+
+// reach tells the issuer where the authority finds this server.
+func (a *ACME) reach(plain, secure string) error {
 	host, port, err := split(secure)
 	if err != nil {
 		return err
@@ -99,7 +107,7 @@ func (a *ACME) Start(plain, secure string) error {
 		}
 		a.issuer.AltHTTPPort, a.issuer.DisableHTTPChallenge = port, !same(at, host)
 	}
-	return a.config.ManageAsync(a.ctx, a.domains)
+	return nil
 }
 
 // same tells whether two listeners are on the same host. certmagic listens itself where it finds nobody, on the one host that it

@@ -80,8 +80,9 @@ func TestACMEPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.cancel() // nothing is asked for
-		_ = a.Start(test.plain, test.secure)
+		if err := a.reach(test.plain, test.secure); err != nil {
+			t.Error(err)
+		}
 		if a.issuer.DisableHTTPChallenge != test.off {
 			t.Errorf("%s beside %s: off is %v", test.plain, test.secure, !test.off)
 		}
