@@ -36,11 +36,8 @@ browser:
 clients: browser
 	@tools/clients
 
-# Every page of the dashboard in a browser, light and dark, wide and narrow, goes to bin/screenshots; the manual has some of them.
-screenshots: browser ## make the manual's pictures of the dashboard anew
+screenshots: browser ## every page of the dashboard in a browser, light and dark, wide and narrow, to bin/screenshots
 	go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
-	@mkdir -p docs/images
-	@for page in overview_day streams stream keys sign_in; do cp bin/screenshots/$$page-light.png docs/images/dashboard-$$page.png; done
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)
