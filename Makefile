@@ -23,10 +23,10 @@ build: ## build the server into bin/weir
 test: lint browser ## check format, vet, staticcheck, then all tests, those of Go under the race detector
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null; then \
 		echo '== go test -race ./...'; \
-		go test -race -count=1 -timeout 10m ./...; \
+		go test -race -count=1 -timeout 14m ./...; \
 	else \
 		echo '== go test ./... WITHOUT THE RACE DETECTOR: it needs a C compiler and cgo, and here is none'; \
-		go test -count=1 -timeout 10m ./...; \
+		go test -count=1 -timeout 14m ./...; \
 	fi
 	@tools/clients
 
