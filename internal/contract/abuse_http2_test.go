@@ -57,6 +57,9 @@ var http2Ways = []string{"", "h2"}
 
 // Floods of frames harm only the connection that they come on.
 func TestHTTP2Floods(t *testing.T) {
+	if !*slow {
+		t.Skip("takes minutes on two cores: -contract.slow runs it")
+	}
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
 	p := peaceful(t, s)

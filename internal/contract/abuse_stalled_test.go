@@ -20,6 +20,9 @@ import (
 // Many subscribers of every kind that read nothing, with windows and buffers as small as they can make them, and some that
 // vanished, are all cut off after the write timeout (D17), while others get every batch.
 func TestStalledReaders(t *testing.T) {
+	if !*slow {
+		t.Skip("takes minutes on two cores: -contract.slow runs it")
+	}
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0", "--write-timeout", "2s", "--metrics", "127.0.0.1:0")
 	p := peaceful(t, s)

@@ -167,6 +167,7 @@ func TestManyStreams(t *testing.T) {
 		}
 		return all
 	}
+	h.v1("POST", "/v1/streams/"+string(h.stream)+"/publish", h.key, `{"events":["x"]}`)
 	for query, want := range map[string]string{
 		"sort=name&page=2":                "stream 049",
 		"sort=name&q=stream+12":           "stream 120",
@@ -178,9 +179,6 @@ func TestManyStreams(t *testing.T) {
 		"page=1000000":                    "",
 		"page=-1&sort=nope&q=stream+0001": "",
 	} {
-		if strings.HasPrefix(query, "sort=bytes") {
-			h.v1("POST", "/v1/streams/"+string(h.stream)+"/publish", h.key, `{"events":["x"]}`)
-		}
 		got := list(query)
 		if want == "" && len(got) > 0 || want != "" && (len(got) == 0 || got[0] != want) {
 			t.Errorf("%s lists %q, want %q first", query, got, want)
