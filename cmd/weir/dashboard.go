@@ -15,6 +15,7 @@ import (
 	"weir"
 	"weir/internal/dashboard"
 	"weir/internal/disk"
+	"weir/internal/engine"
 )
 
 const passwordFileFlag = "admin-password-file"
@@ -36,6 +37,7 @@ func (svc *service) openPages(b build) error {
 	d, err := dashboard.Open(ctx, dashboard.Options{
 		Documents: svc.engine, Hub: svc.hub, Access: svc.access, API: svc.api, BaseURL: svc.url(), Curl: svc.trusting(),
 		Version: b.Version, Commit: b.Commit, Started: time.Now(), Store: svc.storeFigures, Health: svc.health, Logger: svc.logger,
+		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
 	})
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ type Options struct {
 
 	Store  func() Store                    // nil: nothing is known of it
 	Health func() (status string, ok bool) // nil: all is well
+	Writes func() bool                     // whether the store takes writes; nil: always
 	Logger *slog.Logger
 	Now    func() time.Time // nil: time.Now
 }
@@ -74,6 +75,9 @@ func (o *Options) defaults() {
 	}
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
+	}
+	if o.Writes == nil {
+		o.Writes = func() bool { return true }
 	}
 	if o.Store == nil {
 		o.Store = func() Store { return Store{} }

@@ -147,7 +147,7 @@ func (d *Dashboard) tick(ctx context.Context) {
 
 // keepFigures stores the figures if the store takes writes: what is left of a full disk is not for plots.
 func (d *Dashboard) keepFigures(ctx context.Context) {
-	if _, ok := d.Health(); !ok {
+	if !d.Writes() {
 		return
 	}
 	err := d.storeFigures(ctx)

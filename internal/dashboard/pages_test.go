@@ -234,10 +234,13 @@ func TestFigures(t *testing.T) {
 	if total(list, requests) != 2 || total(list, published) != 1 || total(list, refused) != 1 || total(list, received) != 16 {
 		t.Errorf("samples: %v", list)
 	}
+	publish() // in the minute that is not over
+	h.clock.advance(5 * time.Second)
+	h.d.Health = func() (string, bool) { return "stopping", false }
 	h.d.Close(ctx)
 	h.clock.advance(30 * time.Minute)
 	h.open(ctx)
-	if list = h.d.figures.between(h.clock.now(), time.Hour); total(list, requests) != 2 {
+	if list = h.d.figures.between(h.clock.now(), time.Hour); total(list, requests) != 3 {
 		t.Errorf("after a restart: %v", list)
 	}
 	if h.d.keyUse()[h.keyID] < 2 {
