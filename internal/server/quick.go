@@ -111,6 +111,7 @@ type quickConn struct {
 
 	out    []byte
 	answer answer
+	last   remembered
 }
 
 // quickBuffer is what a head must fit into.
