@@ -66,10 +66,7 @@ func between(before, after *history) *history {
 // journal with all that was acknowledged before it was taken, and the journal itself notices nothing.
 func TestSnapshotUnderLoad(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	keys := []string{"a", "b", "c"}
 	for _, key := range keys {
 		if err := errors.Join(w.create(key, "x"), w.append(key, 1, 10), w.trim(key, 1, "n")); err != nil {
