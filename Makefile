@@ -36,8 +36,9 @@ browser:
 clients: browser
 	@tools/clients
 
-screenshots: browser ## every page of the dashboard in a browser, light and dark, wide and narrow, to bin/screenshots
-	go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
+screenshots: browser ## the manual's pictures of the dashboard anew; every page, light and dark, wide and narrow, to bin/screenshots
+	@mkdir -p docs/images
+	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)
