@@ -88,7 +88,6 @@ func newHouse(t testing.TB) *house {
 	logger := slog.New(slog.NewTextHandler(h.log, nil))
 	ctx := context.Background()
 	var err error
-	h.must(err)
 	h.access, err = access.Open(ctx, h.engine, access.Options{Demo: true})
 	h.must(err)
 	h.hub, err = hub.Open(ctx, h.engine, hub.Options{Frame: api.Frame, Logger: logger})

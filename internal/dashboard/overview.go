@@ -79,7 +79,7 @@ func (v *visit) tiles() []tile {
 		{"subscribers", "Subscribers", numberText(v.API.Subscribers()), numberText(stats.SlowestLag) + " behind at most"},
 		{"failed", "Errors in the last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
 		{"limited", "429s in the last hour", numberText(total(hour, limited)), "requests over a rate limit"},
-		{"sync", "Sync of the disk", msText(now[syncMedian]), "1 in 100 took " + msText(now[syncSlow]) + " or more"},
+		{"sync", "Sync of the disk", msText(now[syncMedian]), "1 in 100 over " + msText(now[syncSlow])},
 		{"streams", "Streams", numberText(stats.Streams), numberText(stats.Open) + " in use"},
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"weir"
 )
 
 // signInForm is what the door shows.
@@ -74,7 +76,7 @@ func local(path string) string {
 
 // accountView is the account's page.
 type accountView struct {
-	Changed  string
+	Changed  weir.Time
 	Managed  bool
 	Sessions []*session
 	Mine     *session
@@ -85,7 +87,7 @@ type accountView struct {
 func (v *visit) accountPage() error {
 	changed, managed := v.account.changedAt()
 	return v.page(http.StatusOK, "account", "Account", accountView{
-		Changed: changed.String(), Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
+		Changed: changed, Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
 		Idle: roughly(idleFor), Lasts: roughly(lastsFor),
 	})
 }

@@ -233,33 +233,6 @@ func (q *quick) handOver(c *quickConn, raw []byte) {
 	}
 }
 
-// replayed is a connection that begins with what was read of it before.
-type replayed struct {
-	net.Conn
-	raw []byte
-}
-
-func (c *replayed) Read(p []byte) (int, error) {
-	if len(c.raw) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.raw)
-	if c.raw = c.raw[n:]; len(c.raw) == 0 {
-		c.raw = nil
-	}
-	return n, nil
-}
-
-// CloseWrite lets net/http say that it is done before it closes.
-func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
-
-func closeWrite(c net.Conn) error {
-	if tcp, ok := c.(interface{ CloseWrite() error }); ok {
-		return tcp.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
-
 // serve answers one request, and tells whether the connection can bring another.
 func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	if c.remote == "" {

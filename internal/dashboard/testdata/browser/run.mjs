@@ -228,6 +228,50 @@ const steps = {
 		}
 		page.expected = /never/;
 	},
+	// `make screenshots` asks for these.
+	async 'pictures of the manual'(page, kept) {
+		if (!process.env.PICTURES) return;
+		const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
+		for (const name of ['deploys', 'page views', 'heartbeats', 'invoices']) {
+			const made = await create({name});
+			for (let i = 0; i < 4 * name.length; i++) await publish({events: [{name, i}]}, made.id);
+		}
+		const shop = (await create({name: 'checkout'})).id;
+		for (let i = 0; i < 60; i++) await publish({events: [{order: 1000 + i, status: ['placed', 'paid', 'sent'][i % 3], total: (7.9 + 3.3 * (i % 7)).toFixed(2)}]}, shop);
+		const ends = new AbortController();
+		const open = Array.from({length: 59}, () => fetch(`${base}/v1/streams/${stream}`, {signal: ends.signal, headers: {authorization: 'Bearer ' + key, accept: 'text/event-stream'}}));
+		await Promise.all(open);
+		const narrower = {width: 1024, height: 700};
+		for (const colorScheme of ['light', 'dark']) {
+			await page.emulateMedia({colorScheme});
+			await page.setViewportSize(narrower);
+			// a picture ends below what it is about
+			const take = async (name, path, about, prepare = async () => {}) => {
+				await page.goto(base + path);
+				await prepare();
+				await page.evaluate(() => { document.activeElement.blur(); scrollTo(0, 0); });
+				const box = await page.locator(about).boundingBox();
+				await page.screenshot({path: `${shots}/manual-${name}${colorScheme === 'dark' ? '-dark' : ''}.png`, fullPage: true, clip: {x: 0, y: 0, width: narrower.width, height: Math.ceil(box.y + box.height) + 10}});
+			};
+			await take('overview', '/dashboard?span=day', 'figure >> nth=3', () => page.locator('[data-drawn]').last().waitFor());
+			await take('streams', '/dashboard/streams', 'table');
+			await take('stream', '/dashboard/streams/' + shop, '.batch >> nth=8', async () => {
+				await page.getByLabel('From').selectOption('0');
+				await page.getByLabel('pretty').uncheck();
+				await page.locator('.batch').nth(59).waitFor();
+			});
+			await take('keys', '/dashboard/keys?revoked=1', 'table');
+			await take('request', '/dashboard/requests?id=' + kept.request, '#request');
+			const door = await page.context().browser().newContext({viewport: {width: 640, height: 460}, colorScheme});
+			const out = await door.newPage();
+			await out.goto(base + '/dashboard/sign-in');
+			await out.screenshot({path: `${shots}/manual-sign-in${colorScheme === 'dark' ? '-dark' : ''}.png`});
+			await door.close();
+		}
+		ends.abort();
+		await page.emulateMedia({colorScheme: 'light'});
+		await page.setViewportSize({width: 1280, height: 900});
+	},
 	async 'names that would be scripts are text'(page) {
 		await page.goto(base + '/dashboard/projects');
 		await page.getByRole('textbox', {name: 'Name', exact: true}).fill(evil);
