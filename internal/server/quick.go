@@ -227,7 +227,7 @@ func (q *quick) handOver(c *quickConn, raw []byte) {
 		return
 	}
 	select {
-	case q.rest <- accepted{conn: &replayed{Conn: c.Conn, raw: raw}}:
+	case q.rest <- accepted{conn: newReplayed(c.Conn, raw)}:
 	case <-q.closed:
 		c.Close()
 	}

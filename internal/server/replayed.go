@@ -1,20 +1,27 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"sync"
 )
 
-// replayed is a connection that begins with what was read of it before, and reads ahead.
+// replayed is a connection that begins with what was read of it before, and reads ahead if it speaks HTTP/2.
 //
 // HTTP/2 of net/http reads each frame with two system calls, one for its nine bytes of header and one for the rest, although the
 // frames of many small requests come together. So what follows a header is read together with whatever else is there. Where
 // nothing is on the way, nobody holds memory for it: the wait is for a header, which is read into the caller's own nine bytes.
+// HTTP/1.1 waits with a buffer of its own, and a second one would only lie beside it.
 type replayed struct {
 	net.Conn
-	raw   []byte
-	ahead *aheadBuffer // that raw is in; nil: in none
+	raw    []byte
+	frames bool         // HTTP/2
+	ahead  *aheadBuffer // that raw is in; nil: in none
+}
+
+func newReplayed(c net.Conn, raw []byte) *replayed {
+	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI "))}
 }
 
 const frameHeader = 9
@@ -25,7 +32,7 @@ var aheadBuffers = sync.Pool{New: func() any { return new(aheadBuffer) }}
 
 func (c *replayed) Read(p []byte) (int, error) {
 	if len(c.raw) == 0 {
-		if len(p) <= frameHeader || len(p) >= len(aheadBuffer{}) {
+		if !c.frames || len(p) <= frameHeader || len(p) >= len(aheadBuffer{}) {
 			return c.Conn.Read(p)
 		}
 		b := aheadBuffers.Get().(*aheadBuffer)

@@ -49,7 +49,7 @@ func TestReadAhead(t *testing.T) {
 		}
 	}
 	together := &pieces{list: [][]byte{bytes.Clone(all)}}
-	c := &replayed{Conn: together}
+	c := &replayed{Conn: together, frames: true}
 	read(c)
 	if together.reads != 2 {
 		t.Errorf("%d reads of what came together", together.reads)
@@ -63,7 +63,7 @@ func TestReadAhead(t *testing.T) {
 			n := min(piece, len(rest))
 			p.list, rest = append(p.list, rest[:n]), rest[n:]
 		}
-		c := &replayed{Conn: p, raw: bytes.Clone(all[:20])}
+		c := &replayed{Conn: p, raw: bytes.Clone(all[:20]), frames: true}
 		read(c)
 		if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) || c.ahead != nil {
 			t.Errorf("at the end: %d %v", n, err)
@@ -71,8 +71,25 @@ func TestReadAhead(t *testing.T) {
 	}
 	// what is larger than the buffer goes where it belongs at once
 	large := &pieces{list: [][]byte{make([]byte, 1<<20)}}
-	c = &replayed{Conn: large}
+	c = &replayed{Conn: large, frames: true}
 	if n, err := c.Read(make([]byte, 64<<10)); n != 64<<10 || err != nil || c.ahead != nil {
 		t.Errorf("a large read: %d %v", n, err)
+	}
+}
+
+// Connections that speak HTTP/1.1 wait without a buffer of ours.
+func TestReadAheadFramesOnly(t *testing.T) {
+	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
+		p := &pieces{list: [][]byte{[]byte("0123456789")}}
+		c := newReplayed(p, []byte(raw))
+		if _, err := io.ReadFull(c, make([]byte, len(raw))); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 4<<10)); n != 10 || err != nil {
+			t.Fatalf("%q: %d %v", raw, n, err)
+		}
+		if c.frames != want {
+			t.Errorf("%q: reads ahead: %v", raw, c.frames)
+		}
 	}
 }
