@@ -112,7 +112,8 @@ func newHouse(t testing.TB) *house {
 	k, secret, err := h.access.CreateKey(ctx, access.KeySpec{Project: h.project.ID, Kind: access.Live, Name: "first"})
 	h.must(err)
 	h.stream, h.key, h.keyID = s.ID, secret.Reveal(), k.ID
-	h.must(h.d.setPassword(ctx, password))
+	_, err = h.d.setPassword(ctx, password, 0)
+	h.must(err)
 	t.Cleanup(func() {
 		h.hub.StopSubscriptions()
 		srv.Close()

@@ -37,9 +37,15 @@ func (v *visit) signIn() error {
 		f.Error = fmt.Sprintf("Too many attempts from this address: try again in %s.", roughly(wait))
 		return v.page(http.StatusTooManyRequests, "sign_in", "Sign in", f)
 	}
-	ok, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
+	ok, checked, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
 	if err != nil {
 		return err
+	}
+	var token string
+	if ok {
+		var s *session
+		token, s = v.admit(checked, from.String(), v.r.UserAgent())
+		ok = s != nil
 	}
 	if !ok {
 		v.noteFailure(v.r.Context(), from.String())
@@ -50,7 +56,6 @@ func (v *visit) signIn() error {
 	if v.session != nil {
 		v.sessions.endOne(v.session)
 	}
-	token, _ := v.sessions.begin(from.String(), v.r.UserAgent())
 	http.SetCookie(v.w, cookie(v.r, token))
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
@@ -104,7 +109,7 @@ func (v *visit) changePassword() error {
 		v.session.say(true, fmt.Sprintf("Too many attempts from this address: try again in %s.", roughly(wait)))
 		return v.back(page, "")
 	}
-	ok, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
+	ok, checked, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
 	if err != nil {
 		return err
 	}
@@ -119,13 +124,18 @@ func (v *visit) changePassword() error {
 		v.session.say(true, "The two new passwords are not the same: nothing was changed.")
 		return v.back(page, "")
 	}
-	if err := v.setPassword(v.r.Context(), fresh); err != nil {
+	changed, err := v.setPassword(v.r.Context(), fresh, checked)
+	if err != nil {
 		return v.sorry(page, err)
 	}
-	token, s := v.sessions.begin(from.String(), v.r.UserAgent())
+	v.did("password changed", "everybody else is signed out")
+	token, s := v.admit(changed, from.String(), v.r.UserAgent())
+	if s == nil { // somebody else changed it again
+		http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
+		return nil
+	}
 	v.session = s
 	http.SetCookie(v.w, cookie(v.r, token))
-	v.did("password changed", "everybody else is signed out")
 	return v.back(page, "The password was changed, and everybody else is signed out.")
 }
 
