@@ -14,6 +14,7 @@ import (
 func TestSignInWhilePasswordChanges(t *testing.T) {
 	h := newHouse(t)
 	synctest.Test(t, func(t *testing.T) {
+		defer h.d.sessions.endAll(nil)
 		h.d.hashing = make(chan struct{}, hashers)
 		for range hashers { // everybody who hashes is busy
 			h.d.hashing <- struct{}{}

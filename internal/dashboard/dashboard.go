@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -49,6 +48,7 @@ type Dashboard struct {
 	sessions sessions
 	throttle throttle
 	audit    audit
+	refusals refusals
 	figures  figures
 	hashing  chan struct{}
 	origin   *http.CrossOriginProtection
@@ -92,11 +92,12 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		stored: map[int64]engine.Revision{}, written: map[int64]string{},
 	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
-	d.throttle = throttle{now: o.Now, all: map[netip.Addr]*failures{}}
+	d.throttle = newThrottle(o.Now)
+	d.refusals.dirty = map[*refusal]bool{}
 	d.figures.fine = ring{every: fineEvery, kept: fineKept}
 	d.figures.coarse = ring{every: coarseEvery, kept: coarseKept}
 	d.figures.usage.hours = map[int64]map[string]uint64{}
-	for _, load := range []func(context.Context) error{d.loadAccount, d.loadAudit, d.loadFigures} {
+	for _, load := range []func(context.Context) error{d.loadAccount, d.loadAudit, d.loadRefusals, d.loadFigures} {
 		if err := load(ctx); err != nil {
 			return nil, fmt.Errorf("open the dashboard: %w", err)
 		}
@@ -120,6 +121,7 @@ func (d *Dashboard) Close(ctx context.Context) {
 	d.figures.usage.take(c.taken, d.Access.Taken())
 	d.figures.mu.Unlock()
 	d.keepFigures(ctx)
+	d.keepRefusals(ctx)
 }
 
 // Serves tells whether a path is one of the dashboard's.

@@ -10,6 +10,12 @@ import (
 	"weir"
 )
 
+// What is said of a password that was refused.
+const (
+	signInRefused = "sign-in refused"
+	changeRefused = "change of the password refused"
+)
+
 // signInForm is what the door shows.
 type signInForm struct {
 	Name  string
@@ -32,9 +38,10 @@ func (v *visit) signIn() error {
 	f := signInForm{Name: v.field("name"), Next: local(v.field("next")), None: !v.HasPassword()}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
+		v.refusals.add(v.now, from.String(), signInRefused, true)
 		seconds := int(math.Ceil(wait.Seconds()))
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		f.Error = fmt.Sprintf("Too many attempts from this address: try again in %s.", roughly(wait))
+		f.Error = fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait))
 		return v.page(http.StatusTooManyRequests, "sign_in", "Sign in", f)
 	}
 	ok, checked, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
@@ -48,7 +55,7 @@ func (v *visit) signIn() error {
 		ok = s != nil
 	}
 	if !ok {
-		v.noteFailure(v.r.Context(), from.String())
+		v.refusals.add(v.now, from.String(), signInRefused, false)
 		f.Error = "Name or password is wrong."
 		return v.page(http.StatusUnauthorized, "sign_in", "Sign in", f)
 	}
@@ -57,6 +64,7 @@ func (v *visit) signIn() error {
 		v.sessions.endOne(v.session)
 	}
 	http.SetCookie(v.w, cookie(v.r, token))
+	v.keepRefusals(v.r.Context()) // what came before it
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
 	return nil
@@ -106,7 +114,8 @@ func (v *visit) changePassword() error {
 	}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
-		v.session.say(true, fmt.Sprintf("Too many attempts from this address: try again in %s.", roughly(wait)))
+		v.refusals.add(v.now, from.String(), changeRefused, true)
+		v.session.say(true, fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait)))
 		return v.back(page, "")
 	}
 	ok, checked, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
@@ -114,7 +123,7 @@ func (v *visit) changePassword() error {
 		return err
 	}
 	if !ok {
-		v.noteFailure(v.r.Context(), from.String())
+		v.refusals.add(v.now, from.String(), changeRefused, false)
 		v.session.say(true, "The old password is wrong: nothing was changed.")
 		return v.back(page, "")
 	}
@@ -157,6 +166,6 @@ const auditPage = 50
 
 func (v *visit) auditPage() error {
 	search, n := v.query("q"), pageNumber(v.r)
-	list, found := v.audit.search(search, (n-1)*auditPage, auditPage)
+	list, found := v.searchAudit(search, (n-1)*auditPage, auditPage)
 	return v.page(http.StatusOK, "audit", "Audit log", auditView{list, found, search, pages(v.r, n, auditPage, found)})
 }
