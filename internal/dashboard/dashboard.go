@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -52,6 +54,7 @@ type Dashboard struct {
 	figures  figures
 	hashing  chan struct{}
 	origin   *http.CrossOriginProtection
+	base     url.URL // of BaseURL
 	mux      *http.ServeMux
 
 	// Of the goroutine that samples, and of Close after it.
@@ -91,6 +94,9 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		Options: o, hashing: make(chan struct{}, hashers), closing: make(chan struct{}), origin: http.NewCrossOriginProtection(),
 		stored: map[int64]engine.Revision{}, written: map[int64]string{},
 	}
+	if err := d.trustBase(); err != nil {
+		return nil, fmt.Errorf("open the dashboard: %w", err)
+	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
 	d.throttle = newThrottle(o.Now)
 	d.refusals.dirty = map[*refusal]bool{}
@@ -106,6 +112,27 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	d.tick(ctx) // what is counted from here on
 	d.work.Go(d.run)
 	return d, nil
+}
+
+// trustBase takes requests for those of the dashboard's own pages that come from where people are told to find it: behind a
+// proxy the server itself may have another name. What a server without a base URL is told, which is loopback, is trusted by
+// its name alone: on the browser's machine somebody else may have it.
+func (d *Dashboard) trustBase() error {
+	base, err := url.Parse(d.BaseURL)
+	if err != nil || base.Host == "" {
+		return err
+	}
+	d.base = *base
+	if ip, err := netip.ParseAddr(base.Hostname()); err == nil && ip.IsLoopback() {
+		return nil
+	}
+	host := strings.ToLower(base.Host) // as browsers write it
+	if base.Scheme == "https" {
+		host = strings.TrimSuffix(host, ":443")
+	} else {
+		host = strings.TrimSuffix(host, ":80")
+	}
+	return d.origin.AddTrustedOrigin(base.Scheme + "://" + host)
 }
 
 // Close stops sampling, and stores what is left.
@@ -139,7 +166,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer browsers call the origin of our own forms null
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -38,6 +39,7 @@ type house struct {
 	api    *api.Handler
 	d      *Dashboard
 	url    string
+	base   string // the base URL, if it is another one
 	log    *lockedBuffer
 	clock  *clock
 
@@ -127,7 +129,7 @@ func newHouse(t testing.TB) *house {
 func (h *house) open(ctx context.Context) {
 	h.t.Helper()
 	d, err := Open(ctx, Options{
-		Documents: h.engine, Hub: h.hub, Access: h.access, API: h.api, BaseURL: h.url, Version: "v1.2.3", Commit: "abc",
+		Documents: h.engine, Hub: h.hub, Access: h.access, API: h.api, BaseURL: strings.TrimRight(cmp.Or(h.base, h.url), "/"), Version: "v1.2.3", Commit: "abc",
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)), Now: h.clock.now,
 		Store: func() Store { return Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30} },
 	})

@@ -192,7 +192,7 @@ func (v *visit) key() error {
 	if err != nil {
 		return err
 	}
-	view := keyView{keyRow: v.row(k, v.keyUse()), Secret: v.session.reveal(k.ID)}
+	view := keyView{keyRow: v.row(k, v.keyUse()), Secret: v.reveal(k.ID)}
 	for _, id := range k.Streams[:min(len(k.Streams), 100)] {
 		c := streamChoice{ID: id}
 		if s, err := v.Hub.Stream(id); err == nil {
@@ -265,7 +265,7 @@ func (v *visit) rotation() error {
 	view := rotationView{Old: v.row(old, used)}
 	if k, ok := v.Access.Key(v.query("new")); ok && k.Project == old.Project {
 		row := v.row(k, used)
-		view.New, view.Secret = &row, v.session.reveal(k.ID)
+		view.New, view.Secret = &row, v.reveal(k.ID)
 		if view.Secret != "" {
 			view.Publish, _ = v.lines(k, view.Secret)
 		}

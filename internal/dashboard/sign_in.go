@@ -21,7 +21,8 @@ type signInForm struct {
 	Name  string
 	Next  string
 	Error string
-	None  bool // there is no password, so that nobody can sign in
+	None  bool   // there is no password, so that nobody can sign in
+	There string // where to sign in instead, if the browser does not keep the cookie here
 }
 
 func (v *visit) signInPage() error {
@@ -30,19 +31,28 @@ func (v *visit) signInPage() error {
 		http.Redirect(v.w, v.r, next, http.StatusSeeOther)
 		return nil
 	}
-	return v.page(http.StatusOK, "sign_in", "Sign in", signInForm{Name: Account, Next: next, None: !v.HasPassword()})
+	return v.door(http.StatusOK, signInForm{Name: Account, Next: next})
+}
+
+// door shows the form.
+func (v *visit) door(status int, f signInForm) error {
+	f.None = !v.HasPassword()
+	if v.base.Scheme == "https" && !cameByTLS(v.r) && v.r.Host != v.base.Host {
+		f.There = v.BaseURL + "/dashboard"
+	}
+	return v.page(status, "sign_in", "Sign in", f)
 }
 
 // signIn lets somebody in who knows the password. The session gets an id that nobody has seen before.
 func (v *visit) signIn() error {
-	f := signInForm{Name: v.field("name"), Next: local(v.field("next")), None: !v.HasPassword()}
+	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
 		v.refusals.add(v.now, from.String(), signInRefused, true)
 		seconds := int(math.Ceil(wait.Seconds()))
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		f.Error = fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait))
-		return v.page(http.StatusTooManyRequests, "sign_in", "Sign in", f)
+		return v.door(http.StatusTooManyRequests, f)
 	}
 	ok, checked, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
 	if err != nil {
@@ -57,13 +67,13 @@ func (v *visit) signIn() error {
 	if !ok {
 		v.refusals.add(v.now, from.String(), signInRefused, false)
 		f.Error = "Name or password is wrong."
-		return v.page(http.StatusUnauthorized, "sign_in", "Sign in", f)
+		return v.door(http.StatusUnauthorized, f)
 	}
 	v.throttle.succeeded(from)
 	if v.session != nil {
 		v.sessions.endOne(v.session)
 	}
-	http.SetCookie(v.w, cookie(v.r, token))
+	http.SetCookie(v.w, v.cookie(v.r, token))
 	v.keepRefusals(v.r.Context()) // what came before it
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
@@ -72,7 +82,7 @@ func (v *visit) signIn() error {
 
 func (v *visit) signOut() error {
 	v.sessions.endOne(v.session)
-	http.SetCookie(v.w, cookie(v.r, ""))
+	http.SetCookie(v.w, v.cookie(v.r, ""))
 	v.did("signed out", "")
 	http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
 	return nil
@@ -144,7 +154,7 @@ func (v *visit) changePassword() error {
 		return nil
 	}
 	v.session = s
-	http.SetCookie(v.w, cookie(v.r, token))
+	http.SetCookie(v.w, v.cookie(v.r, token))
 	return v.back(page, "The password was changed, and everybody else is signed out.")
 }
 

@@ -121,6 +121,10 @@ func (v *visit) tail() error {
 	if err != nil {
 		return err
 	}
+	if !v.seen() { // HEAD never subscribes (D30)
+		v.w.Header().Set("Content-Type", "text/event-stream")
+		return nil
+	}
 	v.session.tail(1, v.now)
 	defer func() { v.session.tail(-1, v.Now()) }()
 	return v.API.Tail(v.w, v.r, s, v.session.ended)
