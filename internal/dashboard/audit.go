@@ -96,25 +96,16 @@ func (d *Dashboard) Note(ctx context.Context, who, what, detail string) {
 	d.note(ctx, entry{Who: who, What: what, Detail: detail})
 }
 
-// searchAudit returns entries that hold a text, and refusals among them, newest first, from the given one on, and how many
-// there are.
-func (d *Dashboard) searchAudit(text string, from, most int) ([]entry, int) {
+// searchAudit returns entries that hold a text, and refusals among them, newest first.
+func (d *Dashboard) searchAudit(text string) []entry {
 	d.audit.mu.Lock()
-	all := slices.Clone(d.audit.entries)
+	list := slices.Clone(d.audit.entries)
 	d.audit.mu.Unlock()
-	all = append(all, d.refusals.entries()...)
-	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.At, b.At) })
+	list = append(list, d.refusals.entries()...)
+	slices.Reverse(list)
+	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(b.At, a.At) })
 	text = strings.ToLower(text)
-	var list []entry
-	found := 0
-	for _, e := range slices.Backward(all) {
-		if text != "" && !strings.Contains(strings.ToLower(e.Who+" "+e.From+" "+e.What+" "+e.Detail), text) {
-			continue
-		}
-		if found >= from && len(list) < most {
-			list = append(list, e)
-		}
-		found++
-	}
-	return list, found
+	return slices.DeleteFunc(list, func(e entry) bool {
+		return !strings.Contains(strings.ToLower(e.Who+" "+e.From+" "+e.What+" "+e.Detail), text)
+	})
 }

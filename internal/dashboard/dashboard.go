@@ -4,10 +4,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -29,6 +32,8 @@ type Options struct {
 	Hub       *hub.Hub
 	Access    *access.Access
 	API       *api.Handler
+
+	Client fs.FS // the modules of the JavaScript client, for the live tail
 
 	BaseURL string // what lines to copy begin with; no slash at the end
 	Curl    string // what curl needs beside that, such as a certificate to trust; begins with a space, or is empty
@@ -56,6 +61,7 @@ type Dashboard struct {
 	origin   *http.CrossOriginProtection
 	base     url.URL // of BaseURL
 	mux      *http.ServeMux
+	assets   map[string]asset
 
 	// Of the goroutine that samples, and of Close after it.
 	stored     map[int64]engine.Revision // of the documents of hours
@@ -94,7 +100,8 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		Options: o, hashing: make(chan struct{}, hashers), closing: make(chan struct{}), origin: http.NewCrossOriginProtection(),
 		stored: map[int64]engine.Revision{}, written: map[int64]string{},
 	}
-	if err := d.trustBase(); err != nil {
+	d.assets = maps.Clone(assets)
+	if err := cmp.Or(d.trustBase(), readAssets(d.assets, "client/", o.Client)); err != nil {
 		return nil, fmt.Errorf("open the dashboard: %w", err)
 	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
@@ -191,40 +198,41 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (d *Dashboard) routes() {
 	d.mux = http.NewServeMux()
 	d.mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusFound))
-	d.mux.HandleFunc("GET /dashboard/assets/{name}", d.asset)
+	d.mux.HandleFunc("GET /dashboard/assets/{name...}", d.asset)
 	open := func(pattern string, f func(*visit) error) { d.mux.HandleFunc(pattern, d.visit(f, false)) }
 	open("GET /dashboard/sign-in", (*visit).signInPage)
 	open("POST /dashboard/sign-in", (*visit).signIn)
 	for pattern, f := range map[string]func(*visit) error{
-		"GET /dashboard":                       (*visit).overview,
-		"GET /dashboard/figures":               (*visit).overviewFigures,
-		"GET /dashboard/streams":               (*visit).streams,
-		"POST /dashboard/streams":              (*visit).createStream,
-		"GET /dashboard/streams/new":           (*visit).newStream,
-		"GET /dashboard/streams/pick":          (*visit).pickStreams,
-		"GET /dashboard/streams/{id}":          (*visit).stream,
-		"GET /dashboard/streams/{id}/figures":  (*visit).streamFigures,
-		"GET /dashboard/streams/{id}/tail":     (*visit).tail,
-		"POST /dashboard/streams/{id}/publish": (*visit).publish,
-		"GET /dashboard/streams/{id}/delete":   (*visit).confirmDelete,
-		"POST /dashboard/streams/{id}/delete":  (*visit).deleteStream,
-		"GET /dashboard/projects":              (*visit).projects,
-		"POST /dashboard/projects":             (*visit).createProject,
-		"POST /dashboard/projects/{id}":        (*visit).renameProject,
-		"GET /dashboard/keys":                  (*visit).keys,
-		"POST /dashboard/keys":                 (*visit).createKey,
-		"GET /dashboard/keys/new":              (*visit).newKey,
-		"GET /dashboard/keys/{id}":             (*visit).key,
-		"POST /dashboard/keys/{id}/revoke":     (*visit).revokeKey,
-		"GET /dashboard/keys/{id}/rotate":      (*visit).rotation,
-		"POST /dashboard/keys/{id}/rotate":     (*visit).rotateKey,
-		"GET /dashboard/requests":              (*visit).requests,
-		"GET /dashboard/audit":                 (*visit).auditPage,
-		"GET /dashboard/account":               (*visit).accountPage,
-		"POST /dashboard/account/password":     (*visit).changePassword,
-		"POST /dashboard/account/sessions":     (*visit).signOutEverywhere,
-		"POST /dashboard/sign-out":             (*visit).signOut,
-		"/dashboard/":                          (*visit).none,
+		"GET /dashboard":                          (*visit).overview,
+		"GET /dashboard/figures":                  (*visit).overviewFigures,
+		"GET /dashboard/streams":                  (*visit).streams,
+		"POST /dashboard/streams":                 (*visit).createStream,
+		"GET /dashboard/streams/new":              (*visit).newStream,
+		"GET /dashboard/streams/pick":             (*visit).pickStreams,
+		"GET /dashboard/streams/{id}":             (*visit).stream,
+		"GET /dashboard/streams/{id}/figures":     (*visit).streamFigures,
+		"GET /dashboard/streams/{id}/tail":        (*visit).tail,
+		"GET /dashboard/streams/{id}/tail/cursor": (*visit).tailCursor,
+		"POST /dashboard/streams/{id}/publish":    (*visit).publish,
+		"GET /dashboard/streams/{id}/delete":      (*visit).confirmDelete,
+		"POST /dashboard/streams/{id}/delete":     (*visit).deleteStream,
+		"GET /dashboard/projects":                 (*visit).projects,
+		"POST /dashboard/projects":                (*visit).createProject,
+		"POST /dashboard/projects/{id}":           (*visit).renameProject,
+		"GET /dashboard/keys":                     (*visit).keys,
+		"POST /dashboard/keys":                    (*visit).createKey,
+		"GET /dashboard/keys/new":                 (*visit).newKey,
+		"GET /dashboard/keys/{id}":                (*visit).key,
+		"POST /dashboard/keys/{id}/revoke":        (*visit).revokeKey,
+		"GET /dashboard/keys/{id}/rotate":         (*visit).rotation,
+		"POST /dashboard/keys/{id}/rotate":        (*visit).rotateKey,
+		"GET /dashboard/requests":                 (*visit).requests,
+		"GET /dashboard/audit":                    (*visit).auditPage,
+		"GET /dashboard/account":                  (*visit).accountPage,
+		"POST /dashboard/account/password":        (*visit).changePassword,
+		"POST /dashboard/account/sessions":        (*visit).signOutEverywhere,
+		"POST /dashboard/sign-out":                (*visit).signOut,
+		"/dashboard/":                             (*visit).none,
 	} {
 		d.mux.HandleFunc(pattern, d.visit(f, true))
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -129,7 +130,8 @@ func newHouse(t testing.TB) *house {
 func (h *house) open(ctx context.Context) {
 	h.t.Helper()
 	d, err := Open(ctx, Options{
-		Documents: h.engine, Hub: h.hub, Access: h.access, API: h.api, BaseURL: strings.TrimRight(cmp.Or(h.base, h.url), "/"), Version: "v1.2.3", Commit: "abc",
+		Documents: h.engine, Hub: h.hub, Access: h.access, API: h.api, Client: os.DirFS("../../clients/js/src"),
+		BaseURL: strings.TrimRight(cmp.Or(h.base, h.url), "/"), Version: "v1.2.3", Commit: "abc",
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)), Now: h.clock.now,
 		Store: func() Store { return Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30} },
 	})

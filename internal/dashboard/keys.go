@@ -54,11 +54,11 @@ func (v *visit) keys() error {
 	k := keysView{Projects: v.Access.Projects(), Project: weir.ProjectID(v.query("project")), Revoked: v.query("revoked") != ""}
 	list := slices.DeleteFunc(v.Access.Keys(k.Project), func(e access.Key) bool { return !k.Revoked && e.RevokedAt != nil })
 	slices.SortStableFunc(list, func(a, b access.Key) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-	n := pageNumber(v.r)
+	var from, to int
 	k.Found = len(list)
-	k.Paging = pages(v.r, n, keysPage, len(list))
+	k.Paging, from, to = pages(v.r, keysPage, len(list))
 	used := v.keyUse()
-	for _, e := range list[min((n-1)*keysPage, len(list)):min(n*keysPage, len(list))] {
+	for _, e := range list[from:to] {
 		k.Keys = append(k.Keys, v.row(e, used))
 	}
 	return v.page(http.StatusOK, "keys", "Keys", k)
@@ -156,6 +156,11 @@ func (v *visit) createKey() error {
 		return again("Choose one permission at least.")
 	case f.Confined && len(spec.Streams) == 0: // it would mean the whole project
 		return again("Choose one stream at least, or do not confine the key.")
+	}
+	for _, id := range spec.Streams {
+		if s, err := v.Hub.Stream(id); err != nil || s.Project != f.Project {
+			return again(fmt.Sprintf("The project has no stream %s.", access.Redacted(string(id))))
+		}
 	}
 	k, secret, err := v.Access.CreateKey(v.r.Context(), spec)
 	if err != nil {

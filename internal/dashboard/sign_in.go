@@ -167,7 +167,6 @@ func (v *visit) signOutEverywhere() error {
 // auditView is a page of the audit log.
 type auditView struct {
 	Entries []entry
-	Found   int
 	Search  string
 	Paging  paging
 }
@@ -175,7 +174,8 @@ type auditView struct {
 const auditPage = 50
 
 func (v *visit) auditPage() error {
-	search, n := v.query("q"), pageNumber(v.r)
-	list, found := v.searchAudit(search, (n-1)*auditPage, auditPage)
-	return v.page(http.StatusOK, "audit", "Audit log", auditView{list, found, search, pages(v.r, n, auditPage, found)})
+	search := v.query("q")
+	list := v.searchAudit(search)
+	paging, from, to := pages(v.r, auditPage, len(list))
+	return v.page(http.StatusOK, "audit", "Audit log", auditView{list[from:to], search, paging})
 }

@@ -81,7 +81,7 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, e
 	if !wantsPage(r) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(map[string]string{"error": known.Message})
+		json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": known.Code, "message": known.Message}})
 		return
 	}
 	d.render(w, status, "error", view{Title: http.StatusText(status), Session: s, Data: known.Message})
