@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"weir"
 	"weir/internal/access"
@@ -257,7 +256,6 @@ type rotationView struct {
 	New     *keyRow
 	Secret  string
 	Publish string
-	Quiet   string // for how long the old key was not used; empty: never, or just now
 }
 
 // rotation guides through a rotation: a new key like the old one, the old one's last use, its end.
@@ -273,11 +271,6 @@ func (v *visit) rotation() error {
 		view.New, view.Secret = &row, v.reveal(k.ID)
 		if view.Secret != "" {
 			view.Publish, _ = v.lines(k, view.Secret)
-		}
-	}
-	if old.LastUsedAt != nil {
-		if quiet := v.now.Sub(old.LastUsedAt.Std()); quiet > 10*time.Second {
-			view.Quiet = roughly(quiet)
 		}
 	}
 	return v.page(http.StatusOK, "key_rotate", "Rotate a key", view)

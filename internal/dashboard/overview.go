@@ -97,7 +97,7 @@ func (v *visit) tiles() []tile {
 // overviewParts are what of the first page is sent again as it is when it refreshes itself.
 var overviewParts = []string{"disk", "problems"}
 
-// overviewFigures is what moves on the first page: with a span the plots too.
+// overviewFigures is what moves on the first page. The plots are left out when they are not asked for.
 func (v *visit) overviewFigures() error {
 	w := v.look()
 	parts, err := fragments("overview", w, overviewParts)
@@ -105,7 +105,7 @@ func (v *visit) overviewFigures() error {
 		return err
 	}
 	answer := map[string]any{"tiles": w.Tiles, "status": w.Status, "ok": w.OK, "uptime": roughly(w.Uptime), "parts": parts}
-	if v.query("span") != "" {
+	if v.query("span") != "none" {
 		answer["plots"] = v.plots(w.Span)
 	}
 	return v.json(answer)

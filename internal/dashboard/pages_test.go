@@ -150,10 +150,14 @@ func TestStreams(t *testing.T) {
 	if status, _, _ := b.get(page); status != http.StatusNotFound {
 		t.Errorf("a deleted stream gives %d", status)
 	}
-	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none"} {
+	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none", "/dashboard/streams/x/tail/cursor"} {
 		if status, _, _ := b.get(path); status != http.StatusNotFound {
 			t.Errorf("%s gives %d", path, status)
 		}
+	}
+	b.header = nil // a script: it gets what the client reads
+	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"there is no such stream"}}` {
+		t.Errorf("the tail of no stream: %s", text)
 	}
 }
 
@@ -276,6 +280,10 @@ func TestFigures(t *testing.T) {
 	docs, err := h.engine.List(ctx, figuresPrefix, "", 100)
 	if err != nil || len(docs) > 1 {
 		t.Errorf("%d hours are stored, %v", len(docs), err)
+	}
+	var f struct{ Plots map[string][]*float64 }
+	if h.must(json.Unmarshal([]byte(h.signedIn().see("/dashboard/figures?span=none")), &f)); f.Plots != nil {
+		t.Error("plots that nobody asked for")
 	}
 	if len(h.d.keyUse()) != 0 {
 		t.Errorf("use of a day ago: %v", h.d.keyUse())

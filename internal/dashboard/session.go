@@ -16,7 +16,7 @@ import (
 // lets anybody in is ever stored. A restart signs everybody out.
 
 const (
-	// idleFor is how long a session lasts that nobody uses. A page that is open and refreshes itself uses it.
+	// idleFor is how long a session lasts that nobody uses. A page that is seen and refreshes itself uses it.
 	idleFor = 30 * time.Minute
 	// lastsFor is how long a session lasts at most.
 	lastsFor = 12 * time.Hour
@@ -233,7 +233,8 @@ const (
 
 // cameByTLS tells whether the browser did. Who claims so falsely only gets a cookie that it will not send.
 func cameByTLS(r *http.Request) bool {
-	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // of several proxies, the one that the browser came to
+	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
 // isSecure tells whether the cookie is for TLS alone: because the browser came by it, or because everybody should.

@@ -88,7 +88,7 @@ func TestBehindProxy(t *testing.T) {
 	h.d.Close(t.Context())
 	h.base = ""
 	h.open(t.Context())
-	for proto, want := range map[string]string{"HTTPS": secureCookieName, "https": secureCookieName, "http": cookieName, "": cookieName} {
+	for proto, want := range map[string]string{"HTTPS": secureCookieName, "https": secureCookieName, "Https, http": secureCookieName, "http": cookieName, "": cookieName} {
 		w := ask("POST", "/dashboard/sign-in", in.Encode(), "X-Forwarded-Proto", proto)
 		if c := w.Header().Get("Set-Cookie"); !strings.HasPrefix(c, want+"=") {
 			t.Errorf("X-Forwarded-Proto %s: the cookie is %s", proto, c)

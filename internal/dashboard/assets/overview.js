@@ -8,7 +8,7 @@ const status = document.querySelector('#status');
 let turn = 0;
 
 every(10000, async () => {
-	const f = await ask('/dashboard/figures' + (span === 'hour' || turn % 6 === 0 ? '?span=' + span : ''));
+	const f = await ask('/dashboard/figures?span=' + (span === 'hour' || turn % 6 === 0 ? span : 'none'));
 	turn++;
 	if (f.plots) for (const update of updates) update(f.plots);
 	for (const t of f.tiles) {

@@ -61,8 +61,10 @@ export const every = (milliseconds, f) => {
 			await f();
 			since = new Date();
 			say(line, '');
+			document.body.classList.remove('stale');
 		} catch (fault) {
-			say(line, fault.status ? `This page is not refreshed: ${fault.message}.` : `No answer from the server since ${since.toLocaleTimeString()}: what is shown is of then.`);
+			say(line, fault.status ? `This page is not refreshed: ${fault.message}.` : `No answer from the server since ${since.toLocaleTimeString()}: this page shows what was then.`);
+			document.body.classList.add('stale');
 		}
 		clearTimeout(timer);
 		timer = setTimeout(turn, milliseconds);

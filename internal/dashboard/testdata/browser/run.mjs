@@ -202,6 +202,15 @@ const steps = {
 		await publish({events: ['while nobody looked']}, kept.stream, kept.key);
 		await look(false);
 		await page.locator('.batch').getByText('while nobody looked').waitFor();
+		// why it is refused is said
+		page.expected = /status of 503/;
+		await page.route('**/tail', route => route.fulfill({status: 503, contentType: 'application/json', body: '{"error":{"code":"overloaded","message":"this server is full"}}'}));
+		await page.getByRole('button', {name: 'Pause'}).click();
+		await page.getByRole('button', {name: 'Go on'}).click();
+		await page.getByText(/^this server is full, trying again in \d+ s$/).waitFor();
+		await page.unroute('**/tail');
+		await page.getByText('following', {exact: true}).waitFor();
+		page.expected = /never/;
 		// a sequence that is none is said to be
 		await page.getByLabel('From').selectOption('after');
 		await page.getByRole('textbox', {name: 'Sequence'}).fill('x');
@@ -226,6 +235,9 @@ const steps = {
 		const at = seq => fetch(`${base}/v1/streams/${made.id}/${seq}`, {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"events":[1]}'});
 		await page.goto(base + '/dashboard/streams/' + made.id);
 		await page.getByText('nothing was published yet').waitFor();
+		await page.getByText('following', {exact: true}).waitFor();
+		await at(0); // the first of all is not behind the tail
+		await page.locator('.batch header b').getByText('0', {exact: true}).waitFor();
 		await at(1);
 		await at(4);
 		await page.locator('[data-part=updated]').getByText('just now').waitFor();
@@ -239,6 +251,7 @@ const steps = {
 		await page.route('**/dashboard/figures*', route => route.abort());
 		await page.getByText(/No answer from the server since .*:/).waitFor();
 		await inspect(page, 'stale');
+		await picture(page, 'stale');
 		await page.unroute('**/dashboard/figures*');
 		await page.locator('#stale:empty').waitFor({state: 'attached'});
 		page.expected = /never/;
@@ -455,6 +468,7 @@ const steps = {
 		page.expected = /never/;
 	},
 	async 'sign out'(page) {
+		page.expected = /status of 401/; // the page may be refreshing itself just then
 		await page.getByRole('button', {name: 'Sign out'}).click();
 		await page.waitForURL(/sign-in/);
 		await page.goto(base + '/dashboard/keys');
