@@ -122,15 +122,15 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 }
 
 // trustBase takes requests for those of the dashboard's own pages that come from where people are told to find it: behind a
-// proxy the server itself may have another name. What a server without a base URL is told, which is loopback, is trusted by
-// its name alone: on the browser's machine somebody else may have it.
+// proxy the server itself may have another name. Loopback, which is what a server without a base URL goes by, is not trusted
+// like that: on the browser's own machine it may be somebody else's.
 func (d *Dashboard) trustBase() error {
 	base, err := url.Parse(d.BaseURL)
 	if err != nil || base.Host == "" {
 		return err
 	}
 	d.base = *base
-	if ip, err := netip.ParseAddr(base.Hostname()); err == nil && ip.IsLoopback() {
+	if ip, err := netip.ParseAddr(base.Hostname()); err == nil && ip.IsLoopback() || base.Hostname() == "localhost" {
 		return nil
 	}
 	host := strings.ToLower(base.Host) // as browsers write it

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -42,9 +43,12 @@ type refusals struct {
 	revision engine.Revision
 }
 
-// add counts a refusal. The name that was typed is no part of it: it may be a password.
-func (r *refusals) add(now time.Time, from, what string, unheard bool) {
-	at := weir.TimeOf(now)
+// add counts a refusal, of an IPv6 client under its /64. The name that was typed is no part of it: it may be a password.
+func (r *refusals) add(now time.Time, client netip.Addr, what string, unheard bool) {
+	at, from := weir.TimeOf(now), network(client).String()
+	if client.Is6() {
+		from += "/64"
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.all, func(e *refusal) bool {

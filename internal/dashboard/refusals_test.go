@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("the audit log is %s", text)
 	}
 	for i := range 3 * maxAudit { // an hour and more of it, from everywhere
-		h.d.refusals.add(h.clock.now().Add(time.Duration(i)*2*time.Second), fmt.Sprintf("10.0.%d.%d", i>>8, i&255), signInRefused, i%2 == 0)
+		h.d.refusals.add(h.clock.now().Add(time.Duration(i)*2*time.Second), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), signInRefused, i%2 == 0)
 	}
 	if text := b.see("/dashboard/audit?q=audited"); !strings.Contains(text, "project created") {
 		t.Error("what was done is washed away")
@@ -33,12 +34,19 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%d refusals", n)
 	}
 
+	for i := range 100 {
+		h.d.refusals.add(h.clock.now(), netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i)), signInRefused, false)
+	}
+	if list := h.d.searchAudit("2001:db8::/64"); len(list) != 1 || !strings.Contains(list[0].Detail, "100 times") {
+		t.Errorf("of one network: %v", list)
+	}
+
 	// They are stored by the minute, and when the server stops.
 	h.clock.advance(coarseEvery)
 	h.d.tick(ctx)
 	stored, err := h.engine.Get(ctx, refusalsDocument)
 	h.must(err)
-	h.d.refusals.add(h.clock.now(), "192.0.2.7", changeRefused, false)
+	h.d.refusals.add(h.clock.now(), netip.MustParseAddr("192.0.2.7"), changeRefused, false)
 	h.d.Close(ctx)
 	h.open(ctx)
 	if list := h.d.searchAudit("192.0.2.7"); len(list) != 1 || list[0].What != changeRefused {
@@ -92,7 +100,7 @@ func TestUnreadableDocuments(t *testing.T) {
 		t.Error("what can be read is gone too")
 	}
 	h.clock.advance(coarseEvery)
-	h.d.refusals.add(h.clock.now(), "192.0.2.7", signInRefused, false)
+	h.d.refusals.add(h.clock.now(), netip.MustParseAddr("192.0.2.7"), signInRefused, false)
 	h.d.tick(ctx)
 	if strings.Contains(h.log.String(), "not stored") {
 		t.Errorf("the log: %s", h.log.String())

@@ -48,7 +48,7 @@ func (v *visit) signIn() error {
 	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
-		v.refusals.add(v.now, from.String(), signInRefused, true)
+		v.refusals.add(v.now, from, signInRefused, true)
 		seconds := int(math.Ceil(wait.Seconds()))
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		f.Error = fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait))
@@ -65,7 +65,7 @@ func (v *visit) signIn() error {
 		ok = s != nil
 	}
 	if !ok {
-		v.refusals.add(v.now, from.String(), signInRefused, false)
+		v.refusals.add(v.now, from, signInRefused, false)
 		f.Error = "Name or password is wrong."
 		return v.door(http.StatusUnauthorized, f)
 	}
@@ -124,7 +124,7 @@ func (v *visit) changePassword() error {
 	}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
-		v.refusals.add(v.now, from.String(), changeRefused, true)
+		v.refusals.add(v.now, from, changeRefused, true)
 		v.session.say(true, fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait)))
 		return v.back(page, "")
 	}
@@ -133,7 +133,7 @@ func (v *visit) changePassword() error {
 		return err
 	}
 	if !ok {
-		v.refusals.add(v.now, from.String(), changeRefused, false)
+		v.refusals.add(v.now, from, changeRefused, false)
 		v.session.say(true, "The old password is wrong: nothing was changed.")
 		return v.back(page, "")
 	}
