@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -30,6 +32,12 @@ This is what the health check of a container runs.`,
 			if err := environment(c); err != nil {
 				return misuse{err, c.CommandPath()}
 			}
+			if listens := os.Getenv("WEIR_HTTP"); listens != "" && !c.Flags().Changed("url") {
+				if listens == "off" {
+					return misuse{errors.New("WEIR_HTTP is off: --url or WEIR_URL must say where the server is"), c.CommandPath()}
+				}
+				address = "http://" + reachable(listens)
+			}
 			u, err := url.Parse(address)
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 				return misuse{fmt.Errorf("--url %q: not a http or https address", address), c.CommandPath()}
@@ -42,11 +50,26 @@ This is what the health check of a container runs.`,
 			return health(ctx, c.OutOrStdout(), strings.TrimRight(address, "/"), ca, asJSON)
 		},
 	}
-	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server")
+	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server; without it, the one that WEIR_HTTP lets it listen on")
 	c.Flags().StringVar(&ca, "cacert", "", "`file` of the authority that signed its certificate (default: those of the system)")
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// reachable is where a server can be asked that listens on an address: here, when that is any.
+func reachable(listens string) string {
+	host, port, err := net.SplitHostPort(listens)
+	if err != nil {
+		return listens
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	return net.JoinHostPort(host, port)
 }
 
 func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) error {
