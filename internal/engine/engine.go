@@ -45,6 +45,7 @@ type Log interface {
 	// ErrFull: refused for want of space before the judge was asked. ErrReadOnly: the store takes no more writes; the
 	// entry may be in the log or not after a restart, and is not readable now. ErrDropped, ErrClosed: not appended. When ctx ends first its error is
 	// returned and the fate is open: it may yet be appended.
+	// ErrUnavailable: the store did not answer in time; the fate is open as well.
 	//
 	// The engine owns e and its payload until Append returns nil or an error that is not from ctx; after an error
 	// from ctx, for good.
@@ -98,6 +99,24 @@ type Judge interface {
 
 	// Dropped reports that the log's document was deleted and the log with it; nothing is called after it.
 	Dropped()
+}
+
+// Follower is a Judge of a log that other processes append to as well. An engine that is shared asks for it; one that serves
+// a single process never calls it. The calls come between those of Admit and Commit, never beside them.
+type Follower interface {
+	Judge
+
+	// Follow reports an entry of another process at its place in the log's order. It was decided there, is durable and can
+	// be read. Nothing that was admitted is on its way. It must not block; of the engine it may call Log.Headers only.
+	Follow(h Header)
+
+	// Trimmed reports that another process trimmed the log below low. What is removed is still visited by Log.Headers while
+	// it runs, and not after it.
+	Trimmed(low weir.Seq)
+
+	// Rewind takes back everything that was admitted and not reported by Commit: another process's entry took its place, or
+	// the store refused it. What is still wanted is asked about again, after Follow told what came first.
+	Rewind()
 }
 
 // Kind says what an entry is.
@@ -198,6 +217,7 @@ const (
 	Full                  // no space: refuses entries, takes deletions; becomes Ready again by itself
 	ReadOnly              // a write or sync failed: takes nothing until it is opened anew
 	Closed
+	Unreachable // the servers that hold it do not answer; becomes Ready again by itself
 )
 
 // What rooms above branch on.
@@ -210,4 +230,6 @@ var (
 	ErrFull     = errors.New("no space left in the store")
 	ErrReadOnly = errors.New("the store takes no writes since one failed")
 	ErrDamaged  = errors.New("damaged data")
+
+	ErrUnavailable = errors.New("the store does not answer")
 )

@@ -12,7 +12,7 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, certificate, api, admin, dashboard, metrics, hub, access, backup, engine/journal, engine/jetstream, engine, disk, client, weir
+	cmd                             → server, certificate, api, admin, dashboard, metrics, hub, access, backup, engine/journal, engine/jetstream, engine/jetstream/embedded, engine, disk, client, weir
 	metrics                         → api, hub, engine/journal, engine, meter
 	api                             → hub, access, meter, weir
 	admin, dashboard                → hub, access, weir
@@ -21,7 +21,7 @@ const arrows = `
 	engine/journal                  → engine, disk, meter, weir
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
-	server, certificate, disk, backup, meter, weir, guards → nothing
+	server, certificate, disk, backup, meter, weir, guards, engine/jetstream/embedded → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
@@ -31,8 +31,11 @@ const arrows = `
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
 
-// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it.
-var testArrows = map[string][]string{"hub": {"engine/journal", "disk"}}
+// testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it,
+// and on the one that hubs share; those of that engine run on a server of their own.
+var testArrows = map[string][]string{
+	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
+}
 
 type table map[string][]string
 

@@ -127,6 +127,8 @@ func outcome(id weir.StreamID, err error) error {
 		return weir.Errorf(weir.StorageUnavailable, "the store has no space left: nothing can be written until there is")
 	case errors.Is(err, engine.ErrReadOnly):
 		return weir.Errorf(weir.StorageUnavailable, "the store takes no writes since one failed")
+	case errors.Is(err, engine.ErrUnavailable):
+		return weir.Errorf(weir.StorageUnavailable, "the store does not answer: whether this was done is not known, and sending it again settles it")
 	case errors.Is(err, engine.ErrClosed):
 		return errStopped
 	}

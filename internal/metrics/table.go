@@ -178,7 +178,7 @@ func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...s
 }
 
 var engineStates = map[engine.State]string{
-	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed",
+	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed", engine.Unreachable: "unreachable",
 }
 
 func engineState(s *sample, put func(float64, ...string)) {

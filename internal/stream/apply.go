@@ -12,6 +12,10 @@ import (
 // A marker that closes nothing (any more) changes nothing but the newest time.
 func (s *State) Apply(h Header) {
 	s.check(h)
+	s.take(h)
+}
+
+func (s *State) take(h Header) {
 	s.last = h.Time
 	s.gaps.rewind(h.Time)
 	s.keys.forget(s.low, h.Time)

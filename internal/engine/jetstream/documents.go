@@ -1,0 +1,327 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/tidwall/btree"
+
+	"weir/internal/engine"
+)
+
+// documents are a key-value bucket, and a copy of it in memory that follows it. The revision of a document is the sequence
+// of its last message, which JetStream never gives out twice.
+type documents struct {
+	e      *Engine
+	stream string
+	prefix string // of subjects
+	follow jetstream.ConsumeContext
+
+	mu      sync.Mutex
+	byKey   btree.Map[string, engine.Document]
+	byLog   map[engine.LogID]string
+	seen    uint64        // how far it followed
+	changed chan struct{} // closed when seen rises; nil while nobody waits
+}
+
+const (
+	operation = "KV-Operation" // as every client of a bucket knows it
+	createdAt = "Weir-Created" // the revision at which the document was created; not there: this one
+	writerID  = "Weir-Write"   // who wrote it, to settle a write without an answer
+
+	// markerLife is how long servers remember that something was deleted: longer than any process that knows the
+	// document can go on without hearing of it.
+	markerLife = "1h"
+)
+
+// begin starts to follow, and returns when everything that there is was seen.
+func (d *documents) begin(ctx context.Context, e *Engine) error {
+	d.e, d.stream, d.prefix = e, "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
+	d.byLog = map[engine.LogID]string{}
+	c, err := e.js.OrderedConsumer(ctx, d.stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return fmt.Errorf("follow documents: %w", err)
+	}
+	if d.follow, err = c.Consume(d.take); err != nil {
+		return fmt.Errorf("follow documents: %w", err)
+	}
+	return d.refresh(ctx)
+}
+
+func (d *documents) end() {
+	if d.follow != nil {
+		d.follow.Stop()
+		<-d.follow.Closed()
+	}
+}
+
+// take follows one change.
+func (d *documents) take(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return
+	}
+	rev := meta.Sequence.Stream
+	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject(), d.prefix))
+	d.mu.Lock()
+	var gone engine.LogID
+	if err == nil && rev > d.seen {
+		before, had := d.byKey.Get(string(key))
+		if m.Headers().Get(operation) != "" {
+			d.byKey.Delete(string(key))
+		} else {
+			doc := document(string(key), m.Headers(), m.Data(), rev)
+			d.byKey.Set(doc.Key, doc)
+			d.byLog[doc.Created] = doc.Key
+			if doc.Created == before.Created {
+				had = false
+			}
+		}
+		if had {
+			gone = before.Created
+			delete(d.byLog, gone)
+		}
+	}
+	d.seen = max(d.seen, rev)
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
+	d.mu.Unlock()
+	if l := d.e.opened(gone); gone != 0 && l != nil {
+		l.drop()
+	}
+}
+
+func document(key string, h nats.Header, value []byte, rev uint64) engine.Document {
+	doc := engine.Document{Key: key, Value: value, Created: engine.LogID(rev), Revision: engine.Revision(rev)}
+	if created, err := strconv.ParseUint(h.Get(createdAt), 10, 64); err == nil {
+		doc.Created = engine.LogID(created)
+	}
+	return doc
+}
+
+func (d *documents) hasLog(id engine.LogID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.byLog[id]
+	return ok
+}
+
+// reach waits until the copy has seen a revision.
+func (d *documents) reach(ctx context.Context, rev uint64) error {
+	for {
+		d.mu.Lock()
+		if d.seen >= rev {
+			d.mu.Unlock()
+			return nil
+		}
+		if d.changed == nil {
+			d.changed = make(chan struct{})
+		}
+		changed := d.changed
+		d.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.e.ctx.Done():
+			return engine.ErrClosed
+		}
+	}
+}
+
+// refresh brings the copy up to what was acknowledged to anybody when it was called.
+func (d *documents) refresh(ctx context.Context) error {
+	last, err := d.e.fresh(ctx, d.stream, query{LastFor: d.prefix + ">"})
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return d.reach(ctx, last.seq)
+}
+
+// get is a document of the copy.
+func (d *documents) get(key string) (engine.Document, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byKey.Get(key)
+}
+
+func (d *documents) subject(key string) string {
+	return d.prefix + base64.RawURLEncoding.EncodeToString([]byte(key))
+}
+
+// write changes a document whose last message is expected, and waits until the copy has seen it. A write without an
+// answer is repeated: only one of the two can meet the expectation, and if it was the first, the message that we find
+// carries our name.
+func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
+	if limit := d.e.nc.MaxPayload(); int64(m.Size()) > limit {
+		return 0, fmt.Errorf("a document of %d bytes: NATS takes messages of at most %d (max_payload)", len(m.Data), limit)
+	}
+	var name [12]byte
+	rand.Read(name[:])
+	m.Header.Set(writerID, hex.EncodeToString(name[:]))
+	expecting(m, expected)
+	rev, err := trying(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
+	if errors.Is(err, errConflict) {
+		last, found := d.e.fresh(ctx, d.stream, query{LastFor: m.Subject})
+		if found != nil && !errors.Is(found, engine.ErrNotFound) {
+			return 0, found
+		}
+		if found == nil && last.header.Get(writerID) == m.Header.Get(writerID) {
+			rev, err = last.seq, nil
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	return rev, d.reach(ctx, rev)
+}
+
+// Create stores a document under a key that has none.
+func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if err := e.fits(ctx, key, value); err != nil {
+		return engine.Document{}, err
+	}
+	subject, expected := e.docs.subject(key), uint64(0)
+	for {
+		m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{}}
+		rev, err := e.docs.write(ctx, m, expected)
+		if err == nil {
+			return document(key, nil, value, rev), nil
+		}
+		if !errors.Is(err, errConflict) {
+			return engine.Document{}, err
+		}
+		last, err := e.docs.e.fresh(ctx, e.docs.stream, query{LastFor: subject})
+		switch {
+		case errors.Is(err, engine.ErrNotFound):
+			expected = 0 // what was there was deleted, and forgotten
+		case err != nil:
+			return engine.Document{}, err
+		case last.header.Get(operation) == "":
+			return engine.Document{}, engine.ErrExists
+		default:
+			expected = last.seq
+		}
+	}
+}
+
+func (e *Engine) fits(ctx context.Context, key string, value []byte) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	if key == "" || len(key) > engine.MaxKey || len(value) > engine.MaxValue {
+		return fmt.Errorf("document %.20q: %d bytes under a key of %d bytes", key, len(value), len(key))
+	}
+	return nil
+}
+
+// current is the document of now, if its revision is rev.
+func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (engine.Document, error) {
+	doc, err := e.Get(ctx, key)
+	if err == nil && doc.Revision != rev {
+		err = engine.ErrConflict
+	}
+	return doc, err
+}
+
+// Update replaces the value of a document.
+func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
+	if err := e.fits(ctx, key, value); err != nil {
+		return engine.Document{}, err
+	}
+	for {
+		doc, err := e.current(ctx, key, rev)
+		if err != nil {
+			return engine.Document{}, err
+		}
+		m := &nats.Msg{Subject: e.docs.subject(key), Data: value, Header: nats.Header{}}
+		m.Header.Set(createdAt, strconv.FormatUint(uint64(doc.Created), 10))
+		next, err := e.docs.write(ctx, m, uint64(rev))
+		if err == nil {
+			return document(key, m.Header, value, next), nil
+		}
+		if !errors.Is(err, errConflict) {
+			return engine.Document{}, err
+		}
+	}
+}
+
+// Delete removes a document, and ends its log for everybody: first the document goes, then a last message ends the log, so
+// that whoever has not heard of it yet cannot append any more.
+func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	for {
+		doc, err := e.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if rev != 0 && rev != doc.Revision {
+			return engine.ErrConflict
+		}
+		m := &nats.Msg{Subject: e.docs.subject(key), Header: nats.Header{}}
+		m.Header.Set(operation, "DEL")
+		m.Header.Set(jetstream.MsgTTLHeader, markerLife)
+		_, err = e.docs.write(ctx, m, uint64(doc.Revision))
+		if errors.Is(err, errConflict) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return e.endLog(ctx, doc.Created)
+	}
+}
+
+// Get returns a document.
+func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
+	if err := e.usable(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	if err := e.docs.refresh(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	doc, ok := e.docs.get(key)
+	if !ok {
+		return engine.Document{}, engine.ErrNotFound
+	}
+	return doc, nil
+}
+
+// List returns documents in order of keys.
+func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+	if err := e.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.docs.refresh(ctx); err != nil {
+		return nil, err
+	}
+	var docs []engine.Document
+	e.docs.mu.Lock()
+	defer e.docs.mu.Unlock()
+	e.docs.byKey.Ascend(max(prefix, after), func(key string, doc engine.Document) bool {
+		if len(docs) >= limit || !strings.HasPrefix(key, prefix) && key > prefix {
+			return false
+		}
+		if key > after {
+			docs = append(docs, doc)
+		}
+		return true
+	})
+	return docs, nil
+}

@@ -1,0 +1,141 @@
+// Package embedded runs a NATS server inside this process, set up as the jetstream engine wants it: JetStream synced before
+// it acknowledges, no port for clients, and routes to the servers of other nodes that are encrypted and open only to who
+// knows the cluster's secret.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Options are what a node needs to know.
+type Options struct {
+	Dir    string // where it keeps everything
+	Logger *slog.Logger
+
+	// Of a node that is not alone.
+	Name    string   // of the node; unique in its cluster and the same at every start
+	Cluster string   // name of the cluster
+	Listen  string   // HOST:PORT for routes from other nodes; empty: alone
+	Peers   []string // HOST:PORT of other nodes; its own may be among them
+	Secret  []byte   // what all nodes of the cluster know
+}
+
+// Server is a running NATS server.
+type Server struct {
+	s *server.Server
+}
+
+const (
+	maxPayload  = 8 << 20
+	startWithin = 10 * time.Second
+)
+
+// Start starts a server. It takes part in its cluster from then on, whether or not other nodes can be reached.
+func Start(o Options) (*Server, error) {
+	opts := &server.Options{
+		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
+		JetStream: true, StoreDir: o.Dir, SyncAlways: true, DisableJetStreamBanner: true,
+	}
+	if o.Listen != "" {
+		if err := join(opts, o); err != nil {
+			return nil, err
+		}
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("set up the NATS server: %w", err)
+	}
+	if o.Logger != nil {
+		s.SetLoggerV2(logger{o.Logger.With("part", "nats")}, false, false, false)
+	}
+	s.Start()
+	e := &Server{s}
+	if !s.ReadyForConnections(startWithin) {
+		e.Stop()
+		return nil, fmt.Errorf("the NATS server did not start within %v", startWithin)
+	}
+	if !s.JetStreamEnabled() {
+		e.Stop()
+		return nil, errors.New("the NATS server cannot keep anything: JetStream did not start, see the log")
+	}
+	return e, nil
+}
+
+// join makes it a node of a cluster.
+func join(opts *server.Options, o Options) error {
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("%q is not HOST:PORT", o.Listen)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil || number < 1 || number > 65535 {
+		return fmt.Errorf("%q is not HOST:PORT", o.Listen)
+	}
+	if o.Cluster == "" || o.Name == "" {
+		return errors.New("a node of a cluster needs the cluster's name and its own")
+	}
+	secure, err := mutual(o.Secret)
+	if err != nil {
+		return err
+	}
+	opts.Cluster = server.ClusterOpts{Name: o.Cluster, Host: host, Port: number, TLSConfig: secure, TLSTimeout: 5}
+	for _, p := range o.Peers {
+		if p == o.Listen {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(p); err != nil {
+			return fmt.Errorf("peer %q is not HOST:PORT", p)
+		}
+		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: p})
+	}
+	return nil
+}
+
+// Connect returns a connection that stays inside the process.
+func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
+	all := append([]nats.Option{nats.InProcessServer(e.s), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond)}, options...)
+	return nats.Connect("", all...)
+}
+
+// Connected tells whether a connection is there still, by its id: for tests, of what a process leaves behind that is killed.
+func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
+
+// Ready waits until the node can take part: alone at once, in a cluster as soon as most nodes are there.
+func (e *Server) Ready(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !e.s.JetStreamIsCurrent() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not enough nodes of the cluster can be reached: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Stop ends the server: what it leads in a cluster is given to others first.
+func (e *Server) Stop() {
+	e.s.Shutdown()
+	e.s.WaitForShutdown()
+}
+
+// logger hands the server's words to slog.
+type logger struct{ l *slog.Logger }
+
+func (l logger) Noticef(format string, a ...any) { l.l.Debug(fmt.Sprintf(format, a...)) }
+func (l logger) Warnf(format string, a ...any)   { l.l.Warn(fmt.Sprintf(format, a...)) }
+func (l logger) Errorf(format string, a ...any)  { l.l.Error(fmt.Sprintf(format, a...)) }
+func (l logger) Fatalf(format string, a ...any)  { l.l.Error(fmt.Sprintf(format, a...)) }
+func (l logger) Debugf(format string, a ...any)  { l.l.Debug(fmt.Sprintf(format, a...)) }
+func (l logger) Tracef(string, ...any)           {}

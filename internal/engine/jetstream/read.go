@@ -1,0 +1,266 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+const (
+	longRun  = 1 << 20 // bytes of a scan that says nothing
+	runMost  = 256     // entries
+	anySpace = 32 << 20
+)
+
+// Read returns an entry.
+func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
+	l.mu.Lock()
+	err := l.usable(ctx)
+	i, found := l.find(seq)
+	if err == nil && !found {
+		err = engine.ErrNotFound
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return engine.Entry{}, err
+	}
+	at := l.index[i]
+	l.mu.Unlock()
+	return l.entryAt(ctx, at)
+}
+
+// Header returns an entry without its payload. JetStream has no way to read the header of a message alone, so of a batch
+// of several messages the first one is read.
+func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
+	l.mu.Lock()
+	err := l.usable(ctx)
+	i, found := l.find(seq)
+	if err == nil && !found {
+		err = engine.ErrNotFound
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return engine.Header{}, err
+	}
+	at := l.index[i]
+	l.mu.Unlock()
+	all, err := l.messages(ctx, at.js, 1)
+	if err != nil {
+		return engine.Header{}, l.explain(at.seq, err)
+	}
+	r, err := decode(all[0].header)
+	if err != nil || r.place != at.place {
+		return engine.Header{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, seq, errRecord)
+	}
+	return r.Header, nil
+}
+
+// entryAt reads the entry that the index points to.
+func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
+	all, err := l.messages(ctx, at.js, int(at.parts))
+	if err != nil {
+		return engine.Entry{}, l.explain(at.seq, err)
+	}
+	return assemble(at, all)
+}
+
+// explain is why an entry could not be read: it may have been trimmed meanwhile.
+func (l *log) explain(seq weir.Seq, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != nil {
+		return l.over
+	}
+	if _, kept := l.find(seq); !kept {
+		return engine.ErrNotFound
+	}
+	if errors.Is(err, engine.ErrNotFound) {
+		return fmt.Errorf("%w: entry %d is not there", engine.ErrDamaged, seq)
+	}
+	return err
+}
+
+// assemble makes an entry of its messages, and checks that it is what was appended.
+func assemble(at entry, all []stored) (engine.Entry, error) {
+	r, err := decode(all[0].header)
+	if err != nil || r.place != at.place || r.Seq != at.seq || !r.isEntry() {
+		return engine.Entry{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, at.seq, errRecord)
+	}
+	payload := all[0].data
+	for _, m := range all[1:] {
+		payload = append(payload, m.data...)
+	}
+	if len(payload) != int(r.Size) || checksum(payload) != r.sum {
+		return engine.Entry{}, fmt.Errorf("%w: the payload of entry %d does not check out", engine.ErrDamaged, at.seq)
+	}
+	return engine.Entry{Header: r.Header, Payload: payload}, nil
+}
+
+// payload reads what a record that is no entry holds.
+func (l *log) payload(ctx context.Context, js uint64, r *record) ([]byte, error) {
+	all, err := l.messages(ctx, js, int(r.parts))
+	if err != nil {
+		return nil, err
+	}
+	var b []byte
+	for _, m := range all {
+		b = append(b, m.data...)
+	}
+	if checksum(b) != r.sum {
+		return nil, fmt.Errorf("%w: it does not check out", engine.ErrDamaged)
+	}
+	return b, nil
+}
+
+// messages reads n messages of the log from a place on. Any replica may answer; what it does not have is asked of the
+// leader. engine.ErrNotFound: they are not there.
+func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) {
+	deadline := time.Now().Add(l.e.opts.Patience)
+	for {
+		var all []stored
+		var err error
+		if n == 1 {
+			all, err = l.e.read(ctx, l.shard.stream, query{Seq: js})
+		} else {
+			all, err = l.e.read(ctx, l.shard.stream, query{Seq: js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
+		}
+		switch {
+		case err == nil && len(all) == n && all[0].seq == js:
+			return all, nil
+		case err == nil: // it lags behind, or they are gone
+			m, err := l.e.fresh(ctx, l.shard.stream, query{Seq: js})
+			if err != nil {
+				return nil, err
+			}
+			if n == 1 {
+				return []stored{m}, nil
+			}
+		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+			return nil, engine.ErrClosed
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("%w: read message %d of %s: %v", engine.ErrUnavailable, js, l.shard.stream, err)
+		}
+		if err := pause(ctx, retry/8); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Scan reads in runs: as many entries as the run has bytes, with one question where they lie behind each other.
+func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engine.Entry) bool) error {
+	if run == 0 {
+		run = longRun
+	}
+	for {
+		at, err := l.run(ctx, from, run)
+		if err != nil || len(at) == 0 {
+			return err
+		}
+		entries, err := l.entries(ctx, at)
+		if err != nil {
+			return err
+		}
+		for i := range entries {
+			e := &entries[i]
+			l.mu.Lock()
+			over, gone := l.over, e.Seq < l.low
+			l.mu.Unlock()
+			if over != nil {
+				return over
+			}
+			if !gone && !visit(e) {
+				return nil
+			}
+		}
+		from = at[len(at)-1].seq + 1
+	}
+}
+
+// run is where the next entries are.
+func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	i, _ := l.find(max(from, l.low))
+	var at []entry
+	for ; i < len(l.index) && len(at) < runMost && (len(at) == 0 || bytes > 0); i++ {
+		at = append(at, l.index[i])
+		bytes -= int(l.index[i].size) + 128
+	}
+	return at, nil
+}
+
+// entries reads the entries of a run, those excepted that are trimmed meanwhile.
+func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
+	byPlace := map[uint64]stored{}
+	if n := neighbours(at); n > 1 {
+		// What does not come is read one by one: a replica may lag behind, or stop early.
+		all, err := l.e.read(ctx, l.shard.stream, query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
+		if err != nil && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		for _, m := range all {
+			if r, err := decode(m.header); err == nil {
+				byPlace[r.place] = m
+			}
+		}
+	}
+	entries := make([]engine.Entry, 0, len(at))
+	for _, a := range at {
+		var e engine.Entry
+		var err error
+		if parts := gather(byPlace, a); parts != nil {
+			e, err = assemble(a, parts)
+		} else {
+			e, err = l.entryAt(ctx, a)
+		}
+		if errors.Is(err, engine.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func gather(byPlace map[uint64]stored, a entry) []stored {
+	var parts []stored
+	for p := a.place; p < a.place+uint64(a.parts); p++ {
+		m, ok := byPlace[p]
+		if !ok {
+			return nil
+		}
+		parts = append(parts, m)
+	}
+	return parts
+}
+
+// neighbours is how many messages lie from the first entry to the last, if it is worth reading them all.
+func neighbours(at []entry) int {
+	first, last := at[0], at[len(at)-1]
+	if last.place < first.place {
+		return 0
+	}
+	n := int(last.place-first.place) + int(last.parts)
+	wanted := 0
+	for _, a := range at {
+		wanted += int(a.parts)
+	}
+	if n > 2*wanted+8 {
+		return 0
+	}
+	return n
+}

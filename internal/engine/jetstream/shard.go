@@ -1,0 +1,164 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir/internal/engine"
+)
+
+// shard is one JetStream stream: a share of the logs, each under a subject of its own.
+type shard struct {
+	e       *Engine
+	stream  string
+	prefix  string // of subjects
+	follow  jetstream.ConsumeContext
+	batches chan struct{} // atomic batches on their way: JetStream takes 50 at a time from all processes together
+}
+
+const batchesAtOnce = 12
+
+// message is a message of a log, without its payload.
+type message struct {
+	record
+	js uint64 // its sequence in the JetStream stream
+}
+
+func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
+
+// begin follows what is appended from now on, by anybody: one consumer for all logs of the shard, without payloads.
+func (s *shard) begin(ctx context.Context) error {
+	s.batches = make(chan struct{}, batchesAtOnce)
+	c, err := s.e.js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy, HeadersOnly: true})
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", s.stream, err)
+	}
+	if s.follow, err = c.Consume(s.take); err != nil {
+		return fmt.Errorf("follow %s: %w", s.stream, err)
+	}
+	return nil
+}
+
+func (s *shard) end() {
+	if s.follow != nil {
+		s.follow.Stop()
+		<-s.follow.Closed()
+	}
+}
+
+// take hands a message to its log, if somebody has it open.
+func (s *shard) take(m jetstream.Msg) {
+	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject(), s.prefix), 10, 64)
+	if err != nil {
+		return
+	}
+	l := s.e.opened(engine.LogID(id))
+	if l == nil {
+		return
+	}
+	got, err := heard(m)
+	if err != nil {
+		s.e.opts.Logger.Error("a message cannot be read", "subject", m.Subject(), "error", err)
+		return
+	}
+	l.hear(got)
+}
+
+func heard(m jetstream.Msg) (message, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return message{}, err
+	}
+	r, err := decode(m.Headers())
+	return message{r, meta.Sequence.Stream}, err
+}
+
+// last is the place of the newest message of a subject, by its leader's word; 0 when there is none.
+func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
+	m, err := s.e.fresh(ctx, s.stream, query{LastFor: subject})
+	if errors.Is(err, engine.ErrNotFound) {
+		return 0, nil
+	}
+	return m.seq, err
+}
+
+var errHole = errors.New("messages are missing in the middle")
+
+// foldTries is how often a log is read anew when others trim it meanwhile or a replica lags behind.
+const foldTries = 20
+
+// fold returns the messages of a subject from a place on, without payloads, up to what was acknowledged when it was called.
+// A hole in what is left is damage: nobody takes messages out of the middle.
+func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]message, error) {
+	var err error
+	for range foldTries {
+		var all []message
+		if all, err = s.foldOnce(ctx, subject, from); err == nil {
+			return all, nil
+		}
+		if s.e.ctx.Err() != nil {
+			return nil, engine.ErrClosed
+		}
+		if errors.Is(err, engine.ErrUnavailable) || errors.Is(err, errRecord) || pause(ctx, retry/8) != nil {
+			break
+		}
+	}
+	if errors.Is(err, errHole) || errors.Is(err, errRecord) {
+		err = fmt.Errorf("%w: %w", engine.ErrDamaged, err)
+	}
+	return nil, err
+}
+
+func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
+	last, err := s.last(ctx, subject)
+	if err != nil || last < from {
+		return nil, err
+	}
+	try, cancel := context.WithTimeout(ctx, s.e.opts.Patience)
+	defer cancel()
+	c, err := s.e.js.CreateConsumer(try, s.stream, jetstream.ConsumerConfig{
+		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1), AckPolicy: jetstream.AckNonePolicy,
+		HeadersOnly: true, MemoryStorage: true, Replicas: 1, InactiveThreshold: s.e.opts.Patience,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer s.e.js.DeleteConsumer(try, s.stream, c.CachedInfo().Name)
+	var all []message
+	for pending := c.CachedInfo().NumPending; pending > 0; {
+		got, err := c.Fetch(int(min(pending, 2000)), jetstream.FetchMaxWait(attempt))
+		if err != nil {
+			return nil, err
+		}
+		n := 0
+		for m := range got.Messages() {
+			r, err := heard(m)
+			if err != nil {
+				return nil, err
+			}
+			if k := len(all); k > 0 && r.kind != dropped && r.place != all[k-1].place+1 {
+				return nil, errHole
+			}
+			meta, _ := m.Metadata()
+			pending = meta.NumPending
+			all = append(all, r)
+			n++
+		}
+		if err := got.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, errors.New("what is pending does not come")
+		}
+	}
+	if k := len(all); k == 0 || all[k-1].js < last {
+		return nil, errors.New("a replica lags behind")
+	}
+	return all, nil
+}

@@ -1,0 +1,299 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// store has a group stored behind l.last, where it was decided. It is sent again until there is an answer: the attempts
+// expect the same last message, so at most one of them can succeed. Others, when it is not nil, are the messages that came
+// first; then nothing of the group was stored, nor will be. The same holds after ErrFull and errRefused; after
+// ErrUnavailable, which comes only when nobody waits any more, it is open.
+func (l *log) store(g *group) (others []message, err error) {
+	for doubt := false; ; doubt = true {
+		js, err := l.send(g)
+		switch {
+		case err == nil:
+			for i := range g.records {
+				g.records[i].js = js - uint64(len(g.records)-1-i) // an atomic batch is stored in one piece
+			}
+			return nil, nil
+		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
+			found, unread := l.others()
+			switch {
+			case unread != nil:
+				return nil, unread
+			case len(found) >= len(g.records) && found[0].group == g.id: // an attempt without an answer
+				for i := range g.records {
+					g.records[i].js = found[i].js
+				}
+				return nil, nil
+			case len(found) > 0:
+				return found, nil
+			case errors.Is(err, errConflict):
+				return nil, fmt.Errorf("%w: the newest message of log %d is gone", engine.ErrDamaged, l.id)
+			}
+			return nil, err
+		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
+			return nil, err
+		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+			return nil, engine.ErrClosed
+		}
+		select {
+		case <-l.giveUp:
+			return nil, fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
+		default:
+		}
+		l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
+		pause(l.e.ctx, retry/4)
+	}
+}
+
+// send is one attempt.
+func (l *log) send(g *group) (uint64, error) {
+	if len(g.msgs) > 1 {
+		l.shard.batches <- struct{}{}
+		defer func() { <-l.shard.batches }()
+	}
+	return l.e.publish(l.e.ctx, g.msgs)
+}
+
+// others returns the messages behind the last one that we know. They are on their way to us anyway; only if they do not
+// come they are asked for.
+func (l *log) others() ([]message, error) {
+	late := time.NewTimer(attempt)
+	defer late.Stop()
+	for {
+		l.mu.Lock()
+		var found []message
+		for _, m := range l.inbox {
+			if next := l.place + uint64(len(found)) + 1; m.place == next || m.kind == dropped {
+				found = append(found, m)
+			}
+		}
+		l.mu.Unlock()
+		if len(found) > 0 {
+			return found, nil
+		}
+		select {
+		case <-l.heard:
+		case <-late.C:
+			return l.shard.fold(l.e.ctx, l.subject, l.last+1)
+		case <-l.e.ctx.Done():
+			return nil, engine.ErrClosed
+		}
+	}
+}
+
+// rewind takes back what the judge admitted of a group that was not stored, and returns why the group cannot be tried
+// again, if so.
+func (l *log) rewind(g *group, why error) error {
+	if g.admitted == 0 {
+		return why
+	}
+	if f, ok := l.judge.(engine.Follower); ok {
+		f.Rewind()
+		return why
+	}
+	if why == nil {
+		why = errors.New("another process appends to this log, and its judge does not follow")
+	}
+	return l.fail(why)
+}
+
+// fail ends the use of a log whose judge no longer stands where the log does. It can be opened again.
+func (l *log) fail(why error) error {
+	l.e.opts.Logger.Error("a log is given up until it is opened again", "log", l.id, "error", why)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == nil {
+		l.over = fmt.Errorf("log %d: %w", l.id, why)
+	}
+	return why
+}
+
+// commit takes a stored group into memory, tells the judge and then everybody who waits.
+func (l *log) commit(g *group) {
+	l.mu.Lock()
+	for _, m := range g.records {
+		l.pass(m)
+	}
+	l.mu.Unlock()
+	if g.admitted > 0 {
+		l.judge.Commit(g.admitted)
+	}
+	answer(g.requests, nil)
+	l.purge()
+}
+
+// pass takes a message into memory. With l.mu held, by the worker.
+func (l *log) pass(m message) {
+	switch {
+	case m.isEntry():
+		l.insert(m)
+	case m.kind == trim:
+		l.note = m.js
+		l.cut(m.Seq)
+	}
+	l.last, l.place = m.js, m.place
+}
+
+// follow takes over what others wrote.
+func (l *log) follow() {
+	for {
+		l.mu.Lock()
+		if len(l.inbox) == 0 || l.over != nil {
+			l.inbox = nil
+			l.mu.Unlock()
+			return
+		}
+		m := l.inbox[0]
+		l.inbox = l.inbox[1:]
+		l.mu.Unlock()
+		if err := l.applyAll([]message{m}); err != nil {
+			return
+		}
+	}
+}
+
+// applyAll follows messages in order, those excepted that we know; where some are missing they are read.
+func (l *log) applyAll(all []message) error {
+	for _, m := range all {
+		if m.kind != dropped && m.place > l.place+1 {
+			missing, err := l.shard.fold(l.e.ctx, l.subject, l.last+1)
+			if err == nil && (len(missing) == 0 || missing[0].place != l.place+1) {
+				err = errors.New("others wrote and trimmed more than was followed")
+			}
+			if err != nil {
+				return l.fail(err)
+			}
+			return l.applyAll(missing)
+		}
+		if err := l.apply(m); err != nil {
+			return l.fail(err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// apply follows one message.
+func (l *log) apply(m message) error {
+	if m.kind == dropped {
+		l.drop()
+		return nil
+	}
+	if m.place <= l.place {
+		return nil
+	}
+	f, ok := l.judge.(engine.Follower)
+	if !ok {
+		return errors.New("another process appends to this log, and its judge does not follow")
+	}
+	if m.kind == trim {
+		f.Trimmed(m.Seq)
+	}
+	l.mu.Lock()
+	_, twice := l.find(m.Seq)
+	if twice = twice && m.isEntry(); !twice {
+		l.pass(m)
+	}
+	l.mu.Unlock()
+	if twice {
+		return fmt.Errorf("%w: sequence %d is in the log twice", engine.ErrDamaged, m.Seq)
+	}
+	if m.isEntry() {
+		f.Follow(m.Header)
+	}
+	return nil
+}
+
+// Trim remembers what is gone and the note in one message of the log. What is behind it is purged after that.
+func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
+}
+
+// purge has the servers take back what lies before every kept entry and the last trim. By the worker.
+func (l *log) purge() {
+	if l.note == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	floor := l.note
+	for i := range l.index {
+		floor = min(floor, l.index[i].js)
+	}
+	if floor <= l.floor || l.purging || l.over != nil {
+		return
+	}
+	l.purging = true
+	l.e.work.Go(func() {
+		err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.purging = false; err == nil {
+			l.floor = floor
+		} else {
+			l.e.opts.Logger.Debug("evicted entries keep their space for now", "log", l.id, "error", err)
+		}
+	})
+}
+
+// purge removes the messages of a subject before a place.
+func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
+	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
+	if err != nil {
+		return err
+	}
+	_, err = trying(ctx, e, func(ctx context.Context) (bool, error) {
+		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, ask)
+		if err != nil {
+			return false, err
+		}
+		var got struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err := json.Unmarshal(answer.Data, &got); err != nil {
+			return false, err
+		}
+		if got.Error != nil {
+			return false, got.Error
+		}
+		return true, nil
+	})
+	return err
+}
+
+// endLog ends the log of a document that is gone, for everybody: behind its last message nothing that was decided before
+// it can be stored.
+func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
+	if l := e.opened(id); l != nil {
+		if gone := l.drop(); gone != nil {
+			select {
+			case <-gone:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	s := e.shard(id)
+	last := record{kind: dropped, parts: 1}
+	m := &nats.Msg{Subject: s.subject(id), Header: nats.Header{field: {last.encode()}}}
+	m.Header.Set(jetstream.MsgTTLHeader, markerLife)
+	at, err := trying(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
+	if err != nil {
+		return fmt.Errorf("end log %d: %w", id, err)
+	}
+	return e.purge(ctx, s.stream, s.subject(id), at)
+}
