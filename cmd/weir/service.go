@@ -18,9 +18,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/admin"
 	"weir/internal/api"
-	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/journal"
 	"weir/internal/hub"
 	"weir/internal/server"
 )
@@ -32,7 +30,8 @@ const adminSocket = "admin.sock"
 type service struct {
 	settings  settings
 	logger    *slog.Logger
-	engine    *journal.Journal
+	engine    engine.Engine
+	store     store // what is behind the engine
 	access    *access.Access
 	hub       *hub.Hub
 	server    *server.Server
@@ -64,12 +63,8 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err := svc.observe(); err != nil {
 		return svc, err
 	}
-	dir := filepath.Join(s.data, journalDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return svc, fmt.Errorf("make the data directory: %w", err)
-	}
-	if svc.engine, err = journal.Open(disk.OS(dir), journal.Options{}); err != nil {
-		return svc, fmt.Errorf("open %s: %w", dir, err)
+	if err := svc.openEngine(ctx); err != nil {
+		return svc, err
 	}
 	svc.access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.limits, Demo: s.demo, TrustedProxies: s.proxies})
 	if err != nil {
@@ -273,6 +268,7 @@ func (svc *service) stop(grace time.Duration) error {
 	if svc.engine != nil {
 		faults = append(faults, svc.engine.Close())
 	}
+	svc.store.close()
 	return errors.Join(faults...)
 }
 

@@ -3,6 +3,7 @@ package hub
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -106,25 +107,25 @@ func TestNodesShareAStream(t *testing.T) {
 		newest = max(newest, seq)
 	}
 	for i, h := range hubs {
-		st, err := h.Stream(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := collector{from: Oldest, got: map[weir.Seq]string{}}
-		if err := c.follow(st, newest, func() int { return 1000 }); err != nil {
-			t.Fatal(err)
-		}
-		if len(c.got) != len(acked) {
-			t.Errorf("node %d delivers %d batches, acknowledged were %d", i, len(c.got), len(acked))
-		}
-		for seq, want := range acked {
-			if c.got[seq] != want {
-				t.Errorf("node %d delivers %q under %d, acknowledged was %q", i, c.got[seq], seq, want)
-			}
-		}
-		at, err := st.Cursor(ctx)
-		if err != nil || at.Cursor != newest {
-			t.Errorf("node %d: cursor %d, %v, want %d", i, at.Cursor, err, newest)
-		}
+		t.Run(fmt.Sprint("node ", i), func(t *testing.T) { delivers(t, h, id, acked, newest) })
+	}
+}
+
+// delivers checks that a node delivers exactly what was acknowledged.
+func delivers(t *testing.T, h *Hub, id weir.StreamID, acked map[weir.Seq]string, newest weir.Seq) {
+	st, err := h.Stream(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := collector{from: Oldest, got: map[weir.Seq]string{}}
+	if err := c.follow(st, newest, func() int { return 1000 }); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(c.got, acked) {
+		t.Errorf("delivered %d batches %v, acknowledged were %d %v", len(c.got), c.got, len(acked), acked)
+	}
+	at, err := st.Cursor(ctx)
+	if err != nil || at.Cursor != newest {
+		t.Errorf("cursor %d, %v, want %d", at.Cursor, err, newest)
 	}
 }

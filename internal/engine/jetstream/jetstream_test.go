@@ -3,7 +3,9 @@ package jetstream
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,6 +101,16 @@ func remove(t *testing.T, s *embedded.Server, name string) {
 	}
 }
 
+// quickDir is a directory in memory, if the system has one: the suite cuts no power, and thousands of syncs take their time.
+func quickDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "weir-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func server(t *testing.T, dir string) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(embedded.Options{Dir: dir})
@@ -108,8 +120,19 @@ func server(t *testing.T, dir string) *embedded.Server {
 	return s
 }
 
+// A random history takes many synced writes here: fewer of them than elsewhere, unless somebody asks for a number.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
+	if !set {
+		flag.Set("rapid.checks", "10")
+	}
+	os.Exit(m.Run())
+}
+
 func TestEngine(t *testing.T) {
-	s := server(t, t.TempDir())
+	s := server(t, quickDir(t))
 	defer s.Stop()
 	enginetest.Run(t, func(t *testing.T) enginetest.Fixture { return fixture(t, s) })
 }
