@@ -1,10 +1,11 @@
 // Package embedded runs a NATS server inside this process, set up as the jetstream engine wants it: JetStream synced before
-// it acknowledges, no port for clients, and routes to the servers of other nodes that are encrypted and open only to who
+// it acknowledges, closed to other clients, and routes to the servers of other nodes that are encrypted and open only to who
 // knows the cluster's secret.
 package embedded
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,10 +33,13 @@ type Options struct {
 
 // Server is a running NATS server.
 type Server struct {
-	s *server.Server
+	s        *server.Server
+	password string // of clients; empty: nothing listens for them
 }
 
 const (
+	user = "weir"
+
 	maxPayload  = 8 << 20
 	startWithin = 10 * time.Second
 )
@@ -59,7 +63,7 @@ func Start(o Options) (*Server, error) {
 		s.SetLoggerV2(logger{o.Logger.With("part", "nats")}, false, false, false)
 	}
 	s.Start()
-	e := &Server{s}
+	e := &Server{s, opts.Password}
 	if !s.ReadyForConnections(startWithin) {
 		e.Stop()
 		return nil, fmt.Errorf("the NATS server did not start within %v", startWithin)
@@ -88,6 +92,10 @@ func join(opts *server.Options, o Options) error {
 	if err != nil {
 		return err
 	}
+	// Routes are opened only by a server that listens for clients: it does so for this machine alone, with a password that
+	// nobody is told.
+	opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
+	opts.Username, opts.Password = user, rand.Text()
 	opts.Cluster = server.ClusterOpts{Name: o.Cluster, Host: host, Port: number, TLSConfig: secure, TLSTimeout: 5}
 	for _, p := range o.Peers {
 		if p == o.Listen {
@@ -104,6 +112,9 @@ func join(opts *server.Options, o Options) error {
 // Connect returns a connection that stays inside the process.
 func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{nats.InProcessServer(e.s), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond)}, options...)
+	if e.password != "" {
+		all = append(all, nats.UserInfo(user, e.password))
+	}
 	return nats.Connect("", all...)
 }
 

@@ -1,0 +1,290 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+var ctx = context.Background()
+
+// follower numbers batches, and follows others.
+type follower struct {
+	mu      sync.Mutex
+	next    weir.Seq // ahead
+	seen    weir.Seq // the next that is durable
+	rewound int
+	dropped bool
+}
+
+func (f *follower) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+	for h := range entries {
+		f.next = h.Seq + 1
+	}
+	f.seen = f.next
+	return nil
+}
+
+func (f *follower) Admit(e *engine.Entry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.Seq = f.next
+	f.next++
+	return true
+}
+
+func (f *follower) Commit(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen += weir.Seq(n)
+}
+
+func (f *follower) Dropped() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = true
+}
+
+func (f *follower) Follow(h engine.Header) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen, f.next = h.Seq+1, h.Seq+1
+}
+
+func (f *follower) Trimmed(weir.Seq) {}
+
+func (f *follower) Rewind() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = f.seen
+	f.rewound++
+}
+
+func text(s string) *engine.Entry {
+	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Count: 1, Size: uint32(len(s))}, Payload: []byte(s)}
+}
+
+// attach opens a log, which is closed in the end.
+func attach(t *testing.T, e *Engine, id engine.LogID, j engine.Judge) *log {
+	t.Helper()
+	l, err := e.Open(ctx, id, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.(*log)
+}
+
+func payloads(t *testing.T, l engine.Log) []string {
+	t.Helper()
+	var all []string
+	if err := l.Scan(ctx, 0, 0, func(e *engine.Entry) bool { all = append(all, string(e.Payload)); return true }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// seize takes the worker's place, until start.
+func seize(l *log) {
+	for {
+		l.settle()
+		l.mu.Lock()
+		if !l.working {
+			l.working = true
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// The answer to a write is lost: sending it again finds the first one.
+func TestWriteWithoutAnswer(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{next: 0})
+	for round, n := range []int{1, 3} { // a message alone, and an atomic batch
+		seize(l)
+		var requests []*request
+		for i := range n {
+			requests = append(requests, &request{entry: text(fmt.Sprint(round, i)), done: make(chan error, 1)})
+		}
+		g := l.decide(requests)
+		js, err := l.send(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		others, err := l.store(g)
+		if err != nil || others != nil || g.records[n-1].js != js {
+			t.Fatalf("sent again: %v, %v, at %d, the first time at %d", others, err, g.records[n-1].js, js)
+		}
+		l.commit(g)
+		l.start()
+	}
+	if err := l.Append(ctx, text("after")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := payloads(t, l), []string{"0 0", "1 0", "1 1", "1 2", "after"}; !slices.Equal(got, want) {
+		t.Errorf("the log holds %q, want %q", got, want)
+	}
+}
+
+// A node that did not hear that a document was deleted cannot append to its log, whether there was something in it or not.
+func TestDeletedElsewhere(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	deaf, other := open(t, s, "store"), open(t, s, "store")
+	defer deaf.Close()
+	defer other.Close()
+	logs := map[string]*log{}
+	judges := map[string]*follower{}
+	for _, key := range []string{"empty", "full"} {
+		doc, err := deaf.Create(ctx, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		judges[key] = &follower{}
+		logs[key] = attach(t, deaf, doc.Created, judges[key])
+	}
+	if err := logs["full"].Append(ctx, text("one")); err != nil {
+		t.Fatal(err)
+	}
+	deaf.quit()
+	for key, l := range logs {
+		if err := other.Delete(ctx, key, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(ctx, text("too late")); !errors.Is(err, engine.ErrDropped) {
+			t.Errorf("append to %s, deleted elsewhere: %v", key, err)
+		}
+		<-l.gone
+		if !judges[key].dropped {
+			t.Errorf("the judge of %s does not know", key)
+		}
+	}
+}
+
+// What a server acknowledged is there when it was stopped and started on the same directory.
+func TestServerStartsAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := server(t, dir)
+	e := open(t, s, "store")
+	doc, err := e.Create(ctx, "a", []byte("value"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	for i := range 20 {
+		if err := l.Append(ctx, text(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Trim(ctx, 5, []byte("note")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	s = server(t, dir)
+	defer s.Stop()
+	e = open(t, s, "store")
+	defer e.Close()
+	got, err := e.Get(ctx, "a")
+	if err != nil || string(got.Value) != "value" || got.Created != doc.Created {
+		t.Fatalf("the document is %+v, %v", got, err)
+	}
+	if all := payloads(t, attach(t, e, doc.Created, &follower{})); len(all) != 15 || all[0] != "5" {
+		t.Errorf("the log holds %q", all)
+	}
+}
+
+// Three nodes with the same secret are one store. One is stopped, and the others go on.
+func TestCluster(t *testing.T) {
+	var addresses []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, l.Addr().String())
+		l.Close()
+	}
+	begin := func(i int) *embedded.Server {
+		s, err := embedded.Start(embedded.Options{
+			Dir: quickDir(t), Name: fmt.Sprint("node-", i), Cluster: "test", Listen: addresses[i], Peers: addresses,
+			Secret: []byte("0123456789abcdef0123456789abcdef"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	var servers []*embedded.Server
+	for i := range 3 {
+		servers = append(servers, begin(i))
+		defer servers[i].Stop()
+	}
+	var engines []*Engine
+	for _, s := range servers {
+		if err := s.Ready(within); err != nil {
+			t.Fatal(err)
+		}
+		nc, err := s.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Open(within, nc, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+		defer e.Close()
+	}
+	doc, err := engines[0].Create(within, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logs []*log
+	for _, e := range engines {
+		logs = append(logs, attach(t, e, doc.Created, &follower{}))
+	}
+	var want []string
+	put := func(n, node int) {
+		t.Helper()
+		for i := range n {
+			say := fmt.Sprint(len(want), " by ", node, " ", i)
+			if err := logs[node].Append(within, text(say)); err != nil {
+				t.Fatalf("append on node %d: %v", node, err)
+			}
+			want = append(want, say)
+		}
+	}
+	for node := range 3 {
+		put(5, node)
+	}
+	engines[2].Close()
+	servers[2].Stop()
+	put(5, 0)
+	put(5, 1)
+	if got := payloads(t, logs[1]); !slices.Equal(got, want) {
+		t.Errorf("node 1 holds %q, want %q", got, want)
+	}
+}
