@@ -82,7 +82,9 @@ func (l *log) restore(ctx context.Context) error {
 			trimmed, l.note = &all[i], m.js
 			l.low = max(l.low, m.Seq)
 		case batch, gapClosed:
-			l.insert(m)
+			if !l.insert(m) {
+				return fmt.Errorf("%w: sequence %d is in the log twice", engine.ErrDamaged, m.Seq)
+			}
 			h := m.Header
 			h.Count, h.ContentType = 0, ""
 			headers[m.place] = h
@@ -126,19 +128,20 @@ func (l *log) abandon() {
 	l.e.detach(l)
 }
 
-// insert puts an entry at its place. With l.mu held, or before anybody else knows the log.
-func (l *log) insert(m message) {
+// insert puts an entry at its place; false when there is one already. With l.mu held, or before anybody else knows the log.
+func (l *log) insert(m message) bool {
 	e := entry{m.Seq, m.js, m.place, m.Time, m.Size, m.parts, m.Kind, m.Flags}
 	i := len(l.index)
 	if i > 0 && l.index[i-1].seq >= e.seq {
 		var found bool
 		if i, found = l.find(e.seq); found {
-			panic(fmt.Sprintf("jetstream: sequence %d of log %d was admitted twice", e.seq, l.id))
+			return false
 		}
 	}
 	if e.seq >= l.low {
 		l.index = slices.Insert(l.index, i, e)
 	}
+	return true
 }
 
 // cut raises the low mark. With l.mu held.

@@ -28,7 +28,7 @@ func (l *log) store(g *group) (others []message, err error) {
 			}
 			return nil, nil
 		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
-			found, unread := l.others()
+			found, unread := l.others(g)
 			switch {
 			case unread != nil:
 				return nil, unread
@@ -67,9 +67,9 @@ func (l *log) send(g *group) (uint64, error) {
 	return l.e.publish(l.e.ctx, g.msgs)
 }
 
-// others returns the messages behind the last one that we know. They are on their way to us anyway; only if they do not
-// come they are asked for.
-func (l *log) others() ([]message, error) {
+// others returns the messages behind the last one that we know: of somebody else, or the whole group. They are on their way
+// to us anyway; only if they do not come they are asked for.
+func (l *log) others(g *group) ([]message, error) {
 	late := time.NewTimer(attempt)
 	defer late.Stop()
 	for {
@@ -81,7 +81,7 @@ func (l *log) others() ([]message, error) {
 			}
 		}
 		l.mu.Unlock()
-		if len(found) > 0 {
+		if len(found) > 0 && (found[0].group != g.id || len(found) >= len(g.records)) {
 			return found, nil
 		}
 		select {
@@ -139,7 +139,9 @@ func (l *log) commit(g *group) {
 func (l *log) pass(m message) {
 	switch {
 	case m.isEntry():
-		l.insert(m)
+		if !l.insert(m) {
+			panic(fmt.Sprintf("jetstream: sequence %d of log %d was admitted twice", m.Seq, l.id))
+		}
 	case m.kind == trim:
 		l.note = m.js
 		l.cut(m.Seq)

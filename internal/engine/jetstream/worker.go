@@ -133,6 +133,10 @@ func (l *log) work() {
 			l.end()
 			return
 		}
+		if l.over != nil { // it failed: nothing can be decided any more
+			answer(l.queue, l.over)
+			l.queue = nil
+		}
 		group := l.takeGroup()
 		if len(group) == 0 && len(l.inbox) == 0 {
 			l.rest()
