@@ -7,10 +7,10 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test browser bench lint fmt run
+.PHONY: help build test browser clients bench lint fmt run screenshots
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What /v1/version says. Without git it is what the Go toolchain knows.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
@@ -20,17 +20,24 @@ build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
 # Tests run every time (-count=1): the random histories are other ones in each run.
-test: lint browser ## check format, vet, staticcheck, then all tests under the race detector
+test: lint browser ## check format, vet, staticcheck, then all tests, those of Go under the race detector
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null; then \
 		echo '== go test -race ./...'; \
-		go test -race -count=1 -timeout 10m ./...; \
+		go test -race -count=1 -timeout 14m ./...; \
 	else \
 		echo '== go test ./... WITHOUT THE RACE DETECTOR: it needs a C compiler and cgo, and here is none'; \
-		go test -count=1 -timeout 10m ./...; \
+		go test -count=1 -timeout 14m ./...; \
 	fi
+	@tools/clients
 
 browser:
 	@tools/browser
+
+clients: browser
+	@tools/clients
+
+screenshots: browser ## every page of the dashboard in a browser, light and dark, wide and narrow, to bin/screenshots
+	go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cockroachdb/pebble/v2 v2.1.7
+	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.49.0
 	weir v0.0.0
 )

@@ -21,7 +21,7 @@ func main() {
 	out := flag.String("out", "results", "directory for the JSON file")
 	rounds := flag.Int("rounds", 5, "rounds of each workload; medians are shown")
 	span := flag.Duration("for", time.Second, "length of a round")
-	only := flag.String("only", "", "run only this part: appends, http, streaming, memory, start, reclaim")
+	only := flag.String("only", "", "run only this part: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nMeasures the journal beside the disk's limit and beside Pebble.\n\n")
 		flag.PrintDefaults()
@@ -80,9 +80,12 @@ func run(dir, out, only string, rounds int, span time.Duration) error {
 		{"appends", func() (err error) { rep.Appends, err = appends(dir, rounds, span); return }},
 		{"http", func() (err error) { rep.HTTP, err = overHTTP(dir, rounds, span); return }},
 		{"streaming", func() error { return collect(&rep, streaming, dir) }},
+		{"client", func() error { return collect(&rep, publishers, dir) }},
 		{"memory", func() error { return collect(&rep, memoryPerBatch, dir) }},
 		{"start", func() error { return collect(&rep, startAfterCrash, dir) }},
 		{"reclaim", func() error { return collect(&rep, reclaiming, dir) }},
+		{"abuse", func() error { return collect(&rep, abuse, dir) }},
+		{"dashboard", func() error { return collect(&rep, dashboard, dir) }},
 	}
 	for _, p := range parts {
 		if only != "" && only != p.name {

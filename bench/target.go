@@ -61,16 +61,17 @@ func hello() {
 	}))
 }
 
-// startWeir builds the server of this tree and runs it on an empty directory.
-func startWeir(dir string) (*target, error) {
+// startWeir builds the server of this tree and runs it on an empty directory, with flags beside those of every measurement.
+func startWeir(dir string, flags ...string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
 	build.Dir = ".." // the module of the product, whose dependencies are not ours
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
-	cmd := exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--demo=false",
-		"--bootstrap-keys", "bench:"+benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json")
+	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--demo=false",
+		"--bootstrap-keys", "bench:" + benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
+	cmd := exec.Command(bin, args...)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err

@@ -63,6 +63,10 @@ func (a *archive) keep(data, dir string) error {
 		if err != nil {
 			return err
 		}
+		name = filepath.ToSlash(name)
+		if !backup.Holds(name) {
+			return fmt.Errorf("%q cannot be in a backup because of its name: give it another, or take it out of there", path)
+		}
 		content, err := os.ReadFile(path)
 		if os.IsNotExist(err) {
 			return nil
@@ -73,7 +77,6 @@ func (a *archive) keep(data, dir string) error {
 		if len(content) > maxKept {
 			return fmt.Errorf("%s has %d bytes, more than a backup takes along", path, len(content))
 		}
-		name = filepath.ToSlash(name)
 		a.kept[name] = content
 		a.head.Files = append(a.head.Files, backup.Entry{Name: name, Size: int64(len(content))})
 		return nil

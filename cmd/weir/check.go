@@ -9,11 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"weir"
 	"weir/internal/access"
 	"weir/internal/disk"
 	"weir/internal/engine"
@@ -30,7 +28,8 @@ func checkCommand() *cobra.Command {
 file and offset. The exit code is 1 when something is damaged. Nothing is changed.
 
 With --repair, damaged files are copied into a directory damaged-TIME beside the journal, and what is whole in them
-goes on to serve. What is lost stays lost: its sequences are not used again, and subscribers are told.`,
+goes on to serve. What is lost stays lost: its sequences are not used again, and subscribers are told. Where nobody
+can tell what was lost, keys that may have been revoked there are revoked, and the exit code is 1.`,
 		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir := filepath.Join(data, journalDir)
@@ -109,7 +108,7 @@ func printReport(w io.Writer, data string, r *journal.Report) {
 	fmt.Fprintf(w, "%d streams, %d projects, %d keys\n", r.Documents["stream"], r.Documents["project"], r.Documents["key"])
 	fmt.Fprintf(w, "%d batches, %s; %d closed gaps\n", r.Batches, inBytes(r.Payload), r.ClosedGaps)
 	if r.LostBatches > 0 {
-		fmt.Fprintf(w, "%d batches were given up by an earlier repair\n", r.LostBatches)
+		fmt.Fprintf(w, "%d sequences were given up by an earlier repair\n", r.LostBatches)
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(w, "the newest write was cut short by a crash: %d bytes that nobody was told of\n", r.Torn)
@@ -117,12 +116,7 @@ func printReport(w io.Writer, data string, r *journal.Report) {
 	for i := range r.Damages {
 		fmt.Fprintln(w, inWords(&r.Damages[i]))
 	}
-	if r.Orphans > 0 {
-		fmt.Fprintf(w, "%d batches belong to streams that are lost\n", r.Orphans)
-	}
-	if r.MayBeLost > 0 {
-		fmt.Fprintf(w, "up to %d more records may be lost: nobody can tell what they were\n", r.MayBeLost)
-	}
+	printDoubts(w, r)
 	if len(r.Damages) == 0 {
 		fmt.Fprintln(w, "everything is whole")
 	}
@@ -156,65 +150,4 @@ func documentName(key string) string {
 		id = id[:min(len(id), 12)] + "…"
 	}
 	return kind + " " + id
-}
-
-func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
-	if err := foreign(data); err != nil {
-		return err
-	}
-	aside := ""
-	r, err := journal.RepairJournal(disk.OS(filepath.Join(data, journalDir)), journal.RepairOptions{
-		CheckOptions: checkOptions(p),
-		Aside: func() (disk.FS, error) {
-			aside = filepath.Join(data, "damaged-"+time.Now().UTC().Format("20060102T150405.000Z"))
-			if err := os.Mkdir(aside, 0o700); err != nil {
-				return nil, err
-			}
-			return disk.OS(aside), disk.OS(data).SyncDir()
-		},
-		Mend: func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
-			if _, ok := hub.StreamOf(d.Key); !ok {
-				return nil, nil, nil
-			}
-			return hub.MendStream(d, low, note, entries, unknown, weir.TimeOf(time.Now()))
-		},
-	})
-	p.end()
-	if err != nil {
-		return fmt.Errorf("repair %s: %w", data, err)
-	}
-	w := c.OutOrStdout()
-	if asJSON {
-		if err := json.NewEncoder(w).Encode(struct {
-			*journal.Repair
-			Directory string `json:"directory"`
-		}{r, aside}); err != nil {
-			return err
-		}
-		return verdict(r.After)
-	}
-	printReport(w, data, r.Before)
-	if len(r.Before.Damages) == 0 {
-		return nil
-	}
-	fmt.Fprintln(w)
-	if len(r.Aside) > 0 {
-		fmt.Fprintf(w, "set aside in %s: %s\n", aside, strings.Join(r.Aside, ", "))
-	}
-	for _, l := range r.Losses {
-		span := fmt.Sprint(l.From)
-		if l.To > l.From {
-			span += fmt.Sprintf(" to %d", l.To)
-		}
-		fmt.Fprintf(w, "lost of %s: %s\n", documentName(l.Document), span)
-	}
-	for _, d := range r.Documents {
-		fmt.Fprintf(w, "lost: %s\n", documentName(d))
-	}
-	if len(r.Losses)+len(r.Documents) == 0 {
-		fmt.Fprintln(w, "nothing is lost")
-	}
-	fmt.Fprintln(w, "after the repair:")
-	printReport(w, data, r.After)
-	return verdict(r.After)
 }

@@ -102,6 +102,14 @@ func (s *store) close() {
 	}
 }
 
+// figures are the numbers of the journal; all 0 when there is none, or none yet.
+func (s *store) figures() journal.Stats {
+	if s.journal == nil {
+		return journal.Stats{}
+	}
+	return s.journal.Stats()
+}
+
 // stats is where the numbers of the journal are; nil when there is none.
 func (s *store) stats() func() journal.Stats {
 	if s.journal == nil {

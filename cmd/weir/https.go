@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/net/idna"
 
 	"weir/internal/certificate"
 	"weir/internal/server"
@@ -98,12 +99,22 @@ func openCertificates(h https, data, baseURL, address string, logger *slog.Logge
 	return c, err
 }
 
+// asciiHost is a host as certificates and DNS have it; false when it can be none.
+func asciiHost(host string) (string, bool) {
+	if net.ParseIP(host) != nil {
+		return host, true
+	}
+	ascii, err := idna.New(idna.MapForLookup(), idna.VerifyDNSLength(true), idna.StrictDomainName(false)).ToASCII(strings.TrimSuffix(host, "."))
+	return ascii, err == nil
+}
+
 // serverNames are what clients may call this server.
 func serverNames(baseURL, address string) []string {
 	host, _ := os.Hostname()
 	names := []string{host}
 	if u, err := url.Parse(baseURL); err == nil {
-		names = append(names, u.Hostname())
+		ascii, _ := asciiHost(u.Hostname())
+		names = append(names, ascii)
 	}
 	at, _, _ := net.SplitHostPort(address)
 	if !net.ParseIP(at).IsUnspecified() {

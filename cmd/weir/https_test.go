@@ -115,3 +115,19 @@ func TestReloadCertificates(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestASCIIHost(t *testing.T) {
+	for host, want := range map[string]string{
+		"streams.example.com": "streams.example.com", "Streams.Example.com.": "streams.example.com", "bücher.example": "xn--bcher-kva.example",
+		"my_machine": "my_machine", "127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "localhost",
+	} {
+		if got, ok := asciiHost(host); !ok || got != want {
+			t.Errorf("%s is %q, %v", host, got, ok)
+		}
+	}
+	for _, host := range []string{"streams..example.com", ".example.com", "", strings.Repeat("a", 64)} {
+		if got, ok := asciiHost(host); ok {
+			t.Errorf("%s passes as %q", host, got)
+		}
+	}
+}

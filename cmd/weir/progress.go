@@ -26,11 +26,7 @@ func newProgress(w io.Writer, total int64) *progress {
 // isTerminal tells whether a person looks at w.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	return ok && isTTY(f)
 }
 
 func (p *progress) at(done int64) {

@@ -30,21 +30,21 @@ func (svc *service) followHangups(hangups <-chan os.Signal) {
 		case <-svc.stopping:
 			return
 		}
-		failed := false
+		failed := &svc.observer.failed // known before it is logged
+		failed.Store(false)
 		for _, r := range svc.reloads {
 			if err := r.read(); err != nil {
-				failed = true
+				failed.Store(true)
 				svc.logger.Error("not re-read, what was there stays", "what", r.what, "error", err)
 			}
 		}
 		next, err := svc.reread(&running)
 		if err != nil {
-			failed = true
+			failed.Store(true)
 			svc.logger.Error("the configuration was not re-read, the old one stays", "error", access.Redacted(err.Error()))
 		} else {
 			running = next
 		}
-		svc.observer.failed.Store(failed)
 	}
 }
 

@@ -157,6 +157,9 @@ func (r *restoration) mkdir(dir string) error {
 	return nil
 }
 
+// authorityName is the certificate of the local authority, the only file that others may read.
+const authorityName = "tls/ca.pem"
+
 // add writes one file of the backup.
 func (r *restoration) add(e backup.Entry, content io.Reader) error {
 	dir, name := path.Split(e.Name)
@@ -170,12 +173,19 @@ func (r *restoration) add(e backup.Entry, content io.Reader) error {
 	if err := r.mkdir(where); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(where, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	mode := fs.FileMode(0o600)
+	if e.Name == authorityName {
+		mode = 0o644 // for those who are to trust it
+	}
+	f, err := os.OpenFile(filepath.Join(where, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	r.files = append(r.files, f.Name())
 	if _, err := io.Copy(f, content); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Chmod(mode); err != nil { // whatever the mask is
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 //	stall PATH KEY                   begin a request whose body never comes
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   hold a file to its permissions
+//	fill FILE BYTES                  make a file of so many dots
 //	damage [-bit|-cut] FILE TEXT     spoil the place in a file that holds a text
 //	https TRUST URL PATH             ask over HTTP/2 with TLS; protocol and status are the first line of stdout, the fields follow
 //	keypair CERT KEY                 make a certificate for 127.0.0.1, and its key
@@ -57,7 +58,7 @@ func TestTranscripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
 			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "metrics": askMetrics,
-			"damage": damage, "received": received, "https": secureRequest, "keypair": makePair,
+			"damage": damage, "received": received, "https": secureRequest, "keypair": makePair, "fill": fill,
 		},
 	})
 }
@@ -263,6 +264,15 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	if got := fmt.Sprintf("%04o", st.Mode().Perm()); got != args[0] {
 		ts.Fatalf("the mode of %s is %s, not %s", args[1], got, args[0])
 	}
+}
+
+func fill(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fill FILE BYTES")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte{'.'}, n), 0o644))
 }
 
 // opened is the key of a script's answers that are still open.

@@ -18,6 +18,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/admin"
 	"weir/internal/api"
+	"weir/internal/budget"
 	"weir/internal/engine"
 	"weir/internal/hub"
 	"weir/internal/server"
@@ -37,26 +38,36 @@ type service struct {
 	server    *server.Server
 	certs     certificates
 	api       *api.Handler
+	pages     pages
 	operators net.Listener // of the admin socket
 	socket    *http.Server
 	first     *firstStart // what to print, once
 	stopping  chan struct{}
 	work      sync.WaitGroup
 
-	reloads  []reload // what SIGHUP has re-read beside the settings
+	capacity capacity
+	bodies   *budget.Budget // memory of those that come in
+	batches  *budget.Budget // and of those that go out
+	reloads  []reload       // what SIGHUP has re-read beside the settings
 	observer observer
 	observed sync.WaitGroup // ends after everything else
 }
 
 // start opens the data directory and serves. On an error everything that was opened is closed again.
 func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, err error) {
-	svc = &service{settings: s, logger: logger, stopping: make(chan struct{})}
+	svc = &service{settings: s, logger: logger, stopping: make(chan struct{}), capacity: thisCapacity()}
+	svc.bodies, svc.batches = svc.capacity.payloads(), svc.capacity.payloads()
 	defer func() {
 		if err != nil {
 			svc.stop(0)
 		}
 	}()
-	svc.server, err = server.Listen(server.Options{HTTP: s.http, HTTPS: s.https.address, HTTPSMayFail: !s.https.chosen, Logger: logger})
+	if err := s.checkPassword(); err != nil {
+		return svc, err
+	}
+	svc.server, err = server.Listen(server.Options{
+		HTTP: s.http, HTTPS: s.https.address, HTTPSMayFail: !s.https.chosen, Logger: logger, Connections: svc.connections, Proxy: svc.isProxy,
+	})
 	if err != nil {
 		return svc, err // before anything is made that is shown only once
 	}
@@ -71,7 +82,7 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 		return svc, err
 	}
 	svc.hub, err = hub.Open(ctx, svc.engine, hub.Options{
-		GapGrace: s.gapGrace, StreamsPerProject: s.streamsPerProject, Logger: logger, Frame: api.Frame,
+		GapGrace: s.gapGrace, StreamsPerProject: s.streamsPerProject, Logger: logger, Frame: api.Frame, Memory: svc.batches,
 	})
 	if err != nil {
 		return svc, err
@@ -142,15 +153,21 @@ func (svc *service) serve(secure server.TLS) error {
 	svc.api = api.New(api.Options{
 		Hub: svc.hub, Access: svc.access, BaseURL: svc.url(), Version: b.Version, Commit: b.Commit, Built: b.Built,
 		Heartbeat: svc.settings.heartbeat, WriteTimeout: svc.settings.writeTimeout, MaxSubscribers: svc.settings.maxSubscribers,
+		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.corsOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})
 	svc.watched(svc.api)
+	if err := svc.openPages(b); err != nil {
+		return err
+	}
+	commands := admin.New(svc.access, svc.logger)
+	commands.Note = svc.pages.note
 	svc.socket = &http.Server{
-		Handler: svc.backups(admin.New(svc.access, svc.logger)), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.backups(commands), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(svc.api), secure)
+	svc.server.Serve(svc.certs.handler(clientJS(svc.pages.handler(withManual(svc.api)))), secure)
 	return svc.certs.start(svc.server)
 }
 
@@ -259,6 +276,7 @@ func (svc *service) stop(grace time.Duration) error {
 		svc.socket.Close()
 	}
 	svc.work.Wait()
+	svc.pages.close()
 	if svc.hub != nil {
 		faults = append(faults, svc.hub.Close())
 	}
@@ -309,6 +327,7 @@ func (svc *service) makeFirst(ctx context.Context) error {
 // welcome prints the key and what to do with it, at the first start only.
 func (svc *service) welcome(w io.Writer) {
 	if svc.first == nil {
+		svc.welcomePassword(w)
 		return
 	}
 	fmt.Fprintf(w, `
@@ -331,6 +350,7 @@ More keys: weir key create --project default --data %[5]s
 
 `, svc.url(), svc.settings.data, svc.first.key, svc.first.stream, quoted(svc.settings.data), svc.welcomeHTTPS(), svc.trusting())
 	svc.first = nil
+	svc.welcomePassword(w)
 }
 
 // quoted is a word as a shell takes it.

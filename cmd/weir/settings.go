@@ -28,6 +28,7 @@ type settings struct {
 	engine            engineSettings
 	baseURL           string
 	bootstrapKeys     []string
+	passwordFile      string
 	demo              bool
 	gapGrace          time.Duration
 	limits            access.Limits
@@ -63,6 +64,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	s.engine.flags(f)
 	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or --https when that is off)")
 	f.StringSliceVar(&s.bootstrapKeys, bootstrapKeys, nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
+	passwordFlag(f, &s.passwordFile)
 	f.BoolVar(&s.demo, "demo", true, "the demo project and stream")
 	f.DurationVar(&s.gapGrace, "gap-grace", 2*time.Second, "how long a missing sequence below the cursor can still be filled")
 	f.IntVar(&s.limits.Live, "rate-live", 600_000, "requests per minute of each live key; 0 is unlimited")
@@ -179,6 +181,10 @@ func (s *settings) check() error {
 	if s.baseURL != "" {
 		u, err := url.Parse(s.baseURL)
 		must(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "--base-url %q: not a http or https address", s.baseURL)
+		if err == nil && u.Host != "" {
+			_, ok := asciiHost(u.Hostname())
+			must(ok, "--base-url %q: %q is no host name", s.baseURL, u.Hostname())
+		}
 	}
 	for _, p := range s.trustedProxies {
 		prefix, err := netip.ParsePrefix(p)

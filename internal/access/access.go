@@ -33,10 +33,12 @@ type Access struct {
 	trusted []netip.Prefix
 	windows windows
 
+	renaming sync.Mutex // one project at a time: a rename is two documents
+
 	// mu guards the maps and what Access keeps of a key beside its Grant. It is never held while the store works: what
 	// happened first is told by the revision of a document, not by who came first to the lock.
 	mu       sync.RWMutex
-	projects map[weir.ProjectID]weir.Project
+	projects map[weir.ProjectID]projectEntry
 	names    map[string]weir.ProjectID
 	digests  map[digest]*entry // the demo key too
 	keys     map[string]*entry // by id, without the demo key
@@ -67,7 +69,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		now:      o.Now,
 		demo:     o.Demo,
 		trusted:  plain(o.TrustedProxies),
-		projects: map[weir.ProjectID]weir.Project{},
+		projects: map[weir.ProjectID]projectEntry{},
 		names:    map[string]weir.ProjectID{},
 		digests:  map[digest]*entry{},
 		keys:     map[string]*entry{},
@@ -81,6 +83,9 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		a.digests[digestOf(DemoKey)] = &entry{grant: demoGrant(DemoKeyID), digest: digestOf(DemoKey)}
 	}
 	if err := a.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.finishRenames(ctx); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -134,19 +139,6 @@ func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Docu
 			return nil
 		}
 	}
-}
-
-// adoptProject makes memory follow a document of a project.
-func (a *Access) adoptProject(doc engine.Document) error {
-	var p weir.Project
-	if err := json.Unmarshal(doc.Value, &p); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.projects[p.ID] = p
-	a.names[p.Name] = p.ID
-	return nil
 }
 
 // adoptKey makes memory follow a document of a key, unless memory has that revision of it or a later one.

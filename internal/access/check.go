@@ -36,3 +36,21 @@ func CheckDocument(doc engine.Document) error {
 	}
 	return nil
 }
+
+// Suspend revokes the key of a document that nobody can tell the newest state of: it may have been revoked. The value is
+// that of the document from here on; nil where there is nothing to revoke. It needs no Access: it is for stores that nobody
+// serves.
+func Suspend(doc engine.Document, now weir.Time) (value []byte, key Key, err error) {
+	if !strings.HasPrefix(doc.Key, keyPrefix) {
+		return nil, key, nil
+	}
+	if err := json.Unmarshal(doc.Value, &key); err != nil {
+		return nil, key, fmt.Errorf("it is no key: %w", err)
+	}
+	if key.RevokedAt != nil {
+		return nil, key, nil
+	}
+	key.RevokedAt = &now
+	value, err = json.Marshal(key)
+	return value, key, err
+}

@@ -24,6 +24,7 @@ type Grant struct {
 	ending sync.Once
 	used   atomic.Int64 // weir.Time of the last use
 	window counter
+	taken  atomic.Uint64 // requests that were counted; beside the window, whose cache line the request has anyway
 }
 
 // permissions are a set.

@@ -196,6 +196,27 @@ func (a *Access) Key(id string) (Key, bool) {
 	return Key{}, false
 }
 
+// Grant finds the caller that a key makes, by the key's id.
+func (a *Access) Grant(id string) (*Grant, bool) {
+	if e := a.find(id); e != nil {
+		return e.grant, true
+	}
+	return nil, false
+}
+
+// Taken is how many requests each key made since the process began, by the key's id.
+func (a *Access) Taken() map[string]uint64 {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	all := make(map[string]uint64, len(a.keys))
+	for id, e := range a.keys {
+		if n := e.grant.taken.Load(); n > 0 {
+			all[id] = n
+		}
+	}
+	return all
+}
+
 func (a *Access) recordOf(e *entry) Key {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -50,9 +50,7 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 	if err != nil {
 		return p, false, err
 	}
-	// Keyed by a digest of the name, since a name may be longer than a key of the store.
-	sum := sha256.Sum256([]byte(name))
-	key := projectPrefix + hex.EncodeToString(sum[:])
+	key := projectDocument(name)
 	doc, err := a.docs.Create(ctx, key, value)
 	made = err == nil
 	if errors.Is(err, engine.ErrExists) {
@@ -68,13 +66,111 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 	return p, made, nil
 }
 
+// projectDocument is where the record of a project is stored: under a digest of its name, since a name may be longer than a
+// key of the store.
+func projectDocument(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return projectPrefix + hex.EncodeToString(sum[:])
+}
+
+// projectEntry is a project in memory, and the revision of the document that says so.
+type projectEntry struct {
+	weir.Project
+	revision engine.Revision
+}
+
+// adoptProject makes memory follow a document of a project, unless it has a later one: a rename that was cut off leaves the
+// old document beside the new one.
+func (a *Access) adoptProject(doc engine.Document) error {
+	var p weir.Project
+	if err := json.Unmarshal(doc.Value, &p); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known, ok := a.projects[p.ID]
+	if ok && known.revision >= doc.Revision {
+		return nil
+	}
+	if ok && a.names[known.Name] == p.ID {
+		delete(a.names, known.Name)
+	}
+	a.projects[p.ID] = projectEntry{p, doc.Revision}
+	a.names[p.Name] = p.ID
+	return nil
+}
+
+// RenameProject gives a project another name, under the rules of CreateProject; its keys and streams do not notice. NotFound
+// when there is no such project. The new name is durable when the call returns.
+func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name string) (weir.Project, error) {
+	if id == DemoProject {
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "the demo project is built in and keeps its name")
+	}
+	if err := checkName("project", name, 1); err != nil {
+		return weir.Project{}, err
+	}
+	a.renaming.Lock()
+	defer a.renaming.Unlock()
+	p, ok := a.Project(id)
+	switch {
+	case !ok:
+		return weir.Project{}, weir.Errorf(weir.NotFound, "there is no project with the id %q", Redacted(string(id)))
+	case name == p.Name:
+		return p, nil
+	case name == DemoProjectName:
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "the project name %q is reserved for the demo", name)
+	}
+	old := p.Name
+	p.Name = name
+	value, err := json.Marshal(p)
+	if err != nil {
+		return weir.Project{}, err
+	}
+	// The new document first: whoever is cut off in between has a project with its new name, and finishRenames goes on.
+	doc, err := a.docs.Create(ctx, projectDocument(name), value)
+	if errors.Is(err, engine.ErrExists) {
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "a project named %q exists already", name)
+	}
+	if err != nil {
+		return weir.Project{}, refused("rename a project", err)
+	}
+	if err := a.adoptProject(doc); err != nil {
+		return weir.Project{}, refused("read "+doc.Key, err)
+	}
+	if err := a.docs.Delete(ctx, projectDocument(old), 0); err != nil && !errors.Is(err, engine.ErrNotFound) {
+		return weir.Project{}, refused("give the old name of a project up", err)
+	}
+	return p, nil
+}
+
+// finishRenames gives up the names that a rename left behind when it was cut off.
+func (a *Access) finishRenames(ctx context.Context) error {
+	var stale []string
+	err := a.each(ctx, projectPrefix, func(doc engine.Document) error {
+		var p weir.Project
+		if err := json.Unmarshal(doc.Value, &p); err != nil {
+			return err
+		}
+		if now, ok := a.Project(p.ID); ok && now.Name != p.Name {
+			stale = append(stale, doc.Key)
+		}
+		return nil
+	})
+	for _, key := range stale {
+		if err == nil {
+			err = a.docs.Delete(ctx, key, 0)
+		}
+	}
+	return err
+}
+
 // Projects lists what operators made, oldest first. The project of the demo is built in and in no list.
 func (a *Access) Projects() []weir.Project {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	list := make([]weir.Project, 0, len(a.projects))
 	for _, p := range a.projects {
-		list = append(list, p)
+		list = append(list, p.Project)
 	}
 	slices.SortFunc(list, func(p, q weir.Project) int {
 		return cmp.Or(cmp.Compare(p.CreatedAt, q.CreatedAt), cmp.Compare(p.Name, q.Name))
@@ -90,7 +186,7 @@ func (a *Access) Project(id weir.ProjectID) (weir.Project, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	p, ok := a.projects[id]
-	return p, ok
+	return p.Project, ok
 }
 
 // ProjectNamed finds a project by its name, as Project does by its id.
@@ -101,7 +197,7 @@ func (a *Access) ProjectNamed(name string) (weir.Project, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	p, ok := a.projects[a.names[name]]
-	return p, ok
+	return p.Project, ok
 }
 
 // checkName holds a name to least to 128 code points. Names are printed on terminals, so they hold no control characters.

@@ -129,3 +129,52 @@ func TestProjectStorage(t *testing.T) {
 		}
 	}
 }
+
+// A project can be renamed; its id, its keys and who holds its old name are not confused, also after a restart, and after
+// one that came between the two documents of a rename.
+func TestRenameProject(t *testing.T) {
+	docs := store()
+	a := open(t, docs)
+	p, q := project(t, a, "before"), project(t, a, "taken")
+	for _, c := range []struct {
+		id   weir.ProjectID
+		name string
+		code weir.Code
+	}{
+		{p.ID, "taken", weir.InvalidRequest}, {p.ID, "", weir.InvalidRequest}, {p.ID, "demo", weir.InvalidRequest},
+		{DemoProject, "x", weir.InvalidRequest}, {"none", "x", weir.NotFound}, {p.ID, "before", ""}, {p.ID, "after", ""},
+	} {
+		_, err := a.RenameProject(t.Context(), c.id, c.name)
+		want(t, string(c.id)+" to "+c.name, err, c.code)
+	}
+	check := func(a *Access, what string) {
+		t.Helper()
+		got, ok := a.ProjectNamed("after")
+		if !ok || got.ID != p.ID || got.CreatedAt != p.CreatedAt {
+			t.Errorf("%s: after is %+v", what, got)
+		}
+		if _, ok := a.ProjectNamed("before"); ok {
+			t.Errorf("%s: the old name still leads somewhere", what)
+		}
+		if list := a.Projects(); len(list) != 2 {
+			t.Errorf("%s: %+v", what, list)
+		}
+	}
+	check(a, "at once")
+	check(open(t, docs), "after a restart")
+
+	// Cut off: the document of the old name is still there.
+	if _, err := docs.Create(t.Context(), projectDocument("cut"), []byte(`{"id":"`+string(q.ID)+`","name":"cut","created_at":"2026-11-15T00:00:00.000Z"}`)); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, docs)
+	if got, _ := b.Project(q.ID); got.Name != "cut" {
+		t.Errorf("the later document does not win: %+v", got)
+	}
+	if _, err := docs.Get(t.Context(), projectDocument("taken")); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("the old document stays: %v", err)
+	}
+	if _, err := b.CreateProject(t.Context(), "taken"); err != nil {
+		t.Errorf("the name is not free: %v", err)
+	}
+}

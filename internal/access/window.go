@@ -130,10 +130,18 @@ func (a *Access) take(g *Grant, client netip.Addr, count bool) Window {
 	case g.demo:
 		return w.demoClients.take(client, int(w.demo.Load()), a.now, count)
 	case g.kind == Live:
-		return g.window.take(int(w.live.Load()), a.now, count)
+		return g.take(int(w.live.Load()), a.now, count)
 	default:
-		return g.window.take(int(w.test.Load()), a.now, count)
+		return g.take(int(w.test.Load()), a.now, count)
 	}
+}
+
+// take counts a request of a key.
+func (g *Grant) take(limit int, now func() time.Time, count bool) Window {
+	if count {
+		g.taken.Add(1)
+	}
+	return g.window.take(limit, now, count)
 }
 
 // clients are windows by address. An address is forgotten between one and two windows after its last request.

@@ -3,6 +3,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -21,9 +22,19 @@ import (
 //	POST /keys/{id}/revoke
 //	POST /backup[?rate=BYTES_A_SECOND], once Backups said how
 type Handler struct {
+	// Note, where it is set, is told of every change that was made.
+	Note func(ctx context.Context, what, detail string)
+
 	access *access.Access
 	logger *slog.Logger
 	mux    *http.ServeMux
+}
+
+// did tells of a change.
+func (h *Handler) did(r *http.Request, what, detail string) {
+	if h.Note != nil {
+		h.Note(r.Context(), what, detail)
+	}
 }
 
 // New makes the handler.

@@ -53,11 +53,16 @@ func (h *Handler) createKey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	h.did(r, "key created", k.Masked+" "+k.ID+" "+k.Name)
 	return MadeKey{k, secret.Reveal()}, nil
 }
 
 func (h *Handler) revoke(r *http.Request) (any, error) {
-	return h.access.Revoke(r.Context(), r.PathValue("id"))
+	k, err := h.access.Revoke(r.Context(), r.PathValue("id"))
+	if err == nil {
+		h.did(r, "key revoked", k.Masked+" "+k.ID+" "+k.Name)
+	}
+	return k, err
 }
 
 func (h *Handler) project(name string) (weir.Project, error) {

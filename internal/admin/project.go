@@ -24,5 +24,9 @@ func (h *Handler) createProject(r *http.Request) (any, error) {
 	if err := read(r, &body); err != nil {
 		return nil, err
 	}
-	return h.access.CreateProject(r.Context(), body.Name)
+	p, err := h.access.CreateProject(r.Context(), body.Name)
+	if err == nil {
+		h.did(r, "project created", p.Name)
+	}
+	return p, err
 }

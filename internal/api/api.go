@@ -1,4 +1,4 @@
-// Package api is the contract: everything under /v1 on net/http, and the page that explains its errors. It turns
+// Package api is the contract: everything under /v1 on net/http. It turns
 // requests into nouns and nouns into answers; what is true about streams is the hub's to say, and who may is access's.
 // Each endpoint is a file, which says what the endpoint does, what it refuses and which decision says so (D1 to D32 of
 // the manual).
@@ -15,6 +15,7 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/budget"
 	"weir/internal/hub"
 )
 
@@ -29,25 +30,28 @@ type Options struct {
 	Built   weir.Time
 	Started time.Time // for uptime_s; zero: now
 
-	Heartbeat      time.Duration // D16; 0: 15 s
-	WriteTimeout   time.Duration // D17; 0: 30 s
-	MaxSubscribers int           // open subscriptions; 0: 100,000
-	CORSOrigins    []string      // D29; "*" is any origin, none switches CORS off
+	Heartbeat      time.Duration  // D16; 0: 15 s
+	WriteTimeout   time.Duration  // D17; 0: 30 s
+	MaxSubscribers int            // open subscriptions; 0: 100,000
+	Bodies         *budget.Budget // memory of bodies above 4 KiB that come in; nil: without bound
+	Batches        *budget.Budget // memory of batches above 64 KiB that go out; nil: without bound
+	CORSOrigins    []string       // D29; "*" is any origin, none switches CORS off
 	Logger         *slog.Logger
 
 	// Health names the trouble when the service cannot take reads and writes (D32). Nil: it always can.
 	Health func() (status string, ok bool)
 }
 
-// Handler answers everything under /v1, and /docs/errors.
+// Handler answers everything under /v1, and refuses everything else.
 type Handler struct {
 	Options
 	cors        cors
-	errorsPage  page
 	version     []byte
 	subscribers atomic.Int64
+	memoryWait  time.Duration
 	ends        ends
 	counts      counters
+	requests    requestLog
 }
 
 // New makes the handler. It takes no resources that would have to be given back.
@@ -70,7 +74,7 @@ func New(o Options) *Handler {
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
 	}
-	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), errorsPage: newErrorsPage(), version: versionObject(o)}
+	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o), memoryWait: memoryWait}
 }
 
 // Subscribers is the number of open subscriptions.
@@ -103,8 +107,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *call) serve() error {
 	c.route = parseRoute(c.r.URL)
 	switch {
-	case c.route.kind == errorsRoute:
-		return c.errors()
 	case c.r.Method == http.MethodOptions:
 		return c.preflight()
 	case c.route.outside:
@@ -192,6 +194,9 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 // finish ends a call: a panic becomes a 500 like any other, or cuts the connection when the answer has begun, so that
 // nobody takes half of it for the whole.
 func (c *call) finish() {
+	if c.held > 0 {
+		c.lender.Give(c.holder(), c.held)
+	}
 	if p := recover(); p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)

@@ -22,6 +22,11 @@ func (c *call) batch() error {
 	if err != nil {
 		return errNoBatch
 	}
+	if size := s.SizeOf(c.r.Context(), seq); size > piece {
+		if err := c.reserve(c.h.Batches, int64(size)); err != nil {
+			return err
+		}
+	}
 	b, err := s.Batch(c.r.Context(), seq)
 	if err != nil {
 		return err
@@ -44,12 +49,16 @@ func (c *call) batch() error {
 	return nil
 }
 
+// buffered is what fits into the buffers of net/http and http3: it is sent when the handler has returned, which the server
+// bounds.
+const buffered = 2 << 10
+
 // writeLong sends the parts of a body, with deadlines when there is more than fits any buffer on the way. An error means
 // that the client is gone, and nobody else wants to know.
 func (c *call) writeLong(parts ...[]byte) {
 	switch {
 	case c.isHead():
-	case len(parts) == 1 && len(parts[0]) <= piece:
+	case len(parts) == 1 && len(parts[0]) <= buffered:
 		c.w.Write(parts[0])
 	default:
 		w := c.writer()

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/budget"
 )
 
 var (
@@ -18,8 +20,12 @@ var (
 )
 
 const (
-	// firstRead is what is given to a body before anything of it has arrived, however long it says it will be.
-	firstRead = 64 << 10
+	// firstRead is what is given to a body before anything of it has arrived, however long it says it will be. More than that
+	// comes out of the memory that all large bodies share.
+	firstRead = 4 << 10
+
+	// memoryWait is how long a body waits for that memory.
+	memoryWait = 10 * time.Second
 
 	// A body must bring slowestBytes (or end) every slowest, so that nobody holds a connection with nothing.
 	slowest      = 30 * time.Second
@@ -55,14 +61,21 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 			case length >= 0 && int64(len(b)) > length:
 				return nil, errBodyBroken
 			}
+			if err = c.hold(length, most); err != nil {
+				c.read = false
+				return nil, err
+			}
 			b = grow(b, length, most)
+			_ = control.SetReadDeadline(time.Now().Add(slowest))
 		}
 		var n int
 		n, err = c.r.Body.Read(b[len(b):min(cap(b), len(b)+slowestBytes-len(b)%slowestBytes)])
 		b = b[:len(b)+n]
 		c.received += int64(n)
 	}
-	_ = control.SetReadDeadline(time.Time{})
+	if err == io.EOF {
+		_ = control.SetReadDeadline(time.Time{}) // else it stays for what net/http reads of the rest
+	}
 	switch {
 	case int64(len(b)) > most:
 		return nil, tooLarge
@@ -73,6 +86,35 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	}
 	return nil, errBodyBroken
 }
+
+// hold takes memory for the whole body, before the first byte that does not fit into firstRead: so no body that has begun waits
+// for others that have begun too. One of unknown length takes as much as it may have.
+func (c *call) hold(length, most int64) error {
+	if c.held > 0 {
+		return nil
+	}
+	if length < 0 {
+		length = most
+	}
+	return c.reserve(c.h.Bodies, min(length, most))
+}
+
+var errMemory = &weir.Error{Code: weir.Overloaded, Message: "this server has as many large bodies and batches under way as it has memory for"}
+
+// reserve takes memory until the end of the call.
+func (c *call) reserve(from *budget.Budget, bytes int64) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.h.memoryWait)
+	defer cancel()
+	var err error
+	c.lender = from
+	if c.held, err = from.Take(ctx, c.holder(), bytes); err != nil {
+		return errMemory
+	}
+	return nil
+}
+
+// holder is whose share of the memory that is.
+func (c *call) holder() string { return string(c.grant.Project()) }
 
 // grow makes room: for all that was announced, or for twice as much as has come.
 func grow(b []byte, length, most int64) []byte {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"weir/internal/access"
+	"weir/internal/budget"
 )
 
 // call is one request and its answer.
@@ -23,9 +24,14 @@ type call struct {
 	sent   bool          // the answer has begun
 	read   bool          // the body was read, as far as it will be
 
-	status   int   // of the answer
-	received int64 // bytes of the body
-	written  int64 // bytes of the answer's body, but of a subscription
+	ended <-chan struct{} // closed when the caller's right to read is over; of a subscription
+
+	lender   *budget.Budget
+	held     int64  // of its memory, until the end of the call
+	status   int    // of the answer
+	fault    *fault // of a refusal
+	received int64  // bytes of the body
+	written  int64  // bytes of the answer's body, but of a subscription
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -133,9 +139,7 @@ func (c *call) answer(status int, body []byte) error { return c.answerAt(status,
 // answerAt sends a JSON body, and the cursor beside it.
 func (c *call) answerAt(status int, body []byte, cursor int64) error {
 	c.head(status, typeJSON, int64(len(body)), cursor)
-	if !c.isHead() {
-		c.w.Write(body) // an error means that the client is gone, and nobody else wants to know
-	}
+	c.writeLong(body)
 	return nil
 }
 

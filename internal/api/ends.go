@@ -43,6 +43,16 @@ func (s *ends) all() {
 	}
 }
 
+// count is how many subscriptions end with this channel.
+func (s *ends) count(ended <-chan struct{}) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.keys[ended]; w != nil {
+		return len(w.open)
+	}
+	return 0
+}
+
 func (s *ends) add(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// fault is what the interface says about a code. This table is the only place that knows the statuses of errors, and
-// /docs/errors is made from it.
+// fault is what the interface says about a code. This table is the only place that knows the statuses of errors, and the
+// manual's page about them is made from it.
 type fault struct {
 	code       weir.Code
 	status     int
@@ -101,6 +101,24 @@ var faultOf = func() map[weir.Code]*fault {
 	return m
 }()
 
+// Fault is what people are told about a code.
+type Fault struct {
+	Code        weir.Code
+	Status      int
+	Type        string // error.type (D26)
+	RetryAfter  bool   // comes with retry-after
+	Means, Todo string
+}
+
+// Faults are all codes, in the order in which to explain them.
+func Faults() []Fault {
+	var all []Fault
+	for _, f := range faults {
+		all = append(all, Fault{f.code, f.status, f.kind, f.retryAfter != "" || f.status == http.StatusTooManyRequests, f.means, f.todo})
+	}
+	return all
+}
+
 // The refusals of this package that need no detail, made once.
 var (
 	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "there is no such path"}
@@ -152,6 +170,7 @@ func (c *call) refuse(err error) {
 	if f.status == http.StatusServiceUnavailable && !gone {
 		c.complain(f.status, string(f.code))
 	}
+	c.fault = f
 	h := c.w.Header()
 	if f.retryAfter != "" {
 		h["Retry-After"] = []string{f.retryAfter}

@@ -59,7 +59,7 @@ func FuzzPath(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, method, target string) {
 		u, err := url.ParseRequestURI(target)
-		if err != nil || method == "" || u.Path == "/docs/errors" {
+		if err != nil || method == "" {
 			return
 		}
 		r := &http.Request{Method: method, URL: u, Header: http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: "1.2.3.4:5"}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	"weir"
@@ -31,6 +32,10 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 		if p.Batch.Payload, p.Batch.Events, err = events(body); err != nil {
 			return err
 		}
+	}
+	if c.held > 0 {
+		// The journal has the body until it is written, whether or not somebody waits, and so long its memory is not free.
+		ctx = context.WithoutCancel(ctx)
 	}
 	ack, err := s.Publish(ctx, p)
 	if err != nil {

@@ -26,18 +26,17 @@ const (
 	nextRoute              // /v1/streams/{id}/publish
 	atRoute                // /v1/streams/{id}/{seq}
 	batchRoute             // /v1/streams/{id}/batches/{seq}
-	errorsRoute            // /docs/errors
 )
 
 // routeNames are for the log, which shows no path as it came: people put keys into all sorts of places.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
-	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}", "/docs/errors"}
+	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
 // endpoints says what answers on which route. A POST to a stream's cursor is a sequenced publish like any other that
 // has no number, and refused as one (D30); allow does not advertise it.
-var endpoints [errorsRoute + 1]struct {
+var endpoints [batchRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }
@@ -123,13 +122,7 @@ func pick(parts []string) route {
 
 // outsideRoute is for what does not begin with /v1/. /v1 itself is under /v1, and no route.
 func outsideRoute(path string) route {
-	switch path {
-	case "/v1":
-		return route{}
-	case "/docs/errors":
-		return route{kind: errorsRoute, outside: true}
-	}
-	return route{outside: true}
+	return route{outside: path != "/v1"}
 }
 
 // methodNotAllowed answers 405 with the methods that the route has (D26).

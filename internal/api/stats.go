@@ -101,7 +101,7 @@ var endNames = [...]string{"client", "slow", "stream_deleted", "key_revoked", "s
 // whyEnded tells by the error that ended a subscription why it is over.
 func (c *call) whyEnded(err error, w *writer) end {
 	select {
-	case <-c.grant.Ended():
+	case <-c.ended:
 		return endRevoked
 	default:
 	}
@@ -135,18 +135,15 @@ func (c *call) count() {
 	}
 	kind := c.route.kind
 	stored := (kind == nextRoute || kind == atRoute) && (c.status == http.StatusAccepted || c.status == http.StatusOK)
-	logged := c.h.Logger.Enabled(context.Background(), slog.LevelDebug)
-	if !stored && !logged {
-		return
-	}
 	took := int64(0)
 	if c.window.At != 0 { // it was counted; the page of errors is not
 		took = meter.Now() - c.window.At
+		c.h.requests.note(c, took)
 	}
 	if stored {
 		s.publishes.Observe(&meter.Latencies, took, 1)
 	}
-	if logged {
+	if c.h.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		key := ""
 		if c.grant != nil {
 			key = c.grant.KeyID()

@@ -80,14 +80,13 @@ func TestStats(t *testing.T) {
 		{"GET", "/v1/health", []string{"key: "}, "", 200},
 		{"GET", "/v1/health", []string{"key: "}, "", 200},
 		{"GET", "/v1/health", []string{"key: "}, "", 429},
-		{"GET", "/docs/errors", nil, "", 200},
 		{"OPTIONS", path, nil, "", 204},
 	} {
 		if got := h.do("HTTP/1.1", h.request(r.method, r.path, r.header, r.body)); got.status != r.status {
 			t.Fatalf("%s %s: %d, want %d", r.method, r.path, got.status, r.status)
 		}
 	}
-	s := h.counted(15)
+	s := h.counted(14)
 	want := []Requests{
 		{"other", "/v1/streams/{id}", 405, 1},
 		{"GET", "other", 404, 2},
@@ -95,7 +94,6 @@ func TestStats(t *testing.T) {
 		{"GET", "/v1/health", 429, 1},
 		{"GET", "/v1/streams/{id}", 401, 1},
 		{"GET", "/v1/streams/{id}/cursor", 200, 1},
-		{"GET", "/docs/errors", 200, 1},
 		{"HEAD", "/v1/streams/{id}/cursor", 200, 1},
 		{"POST", "/v1/streams/{id}/publish", 202, 1},
 		{"POST", "/v1/streams/{id}/publish", 400, 1},
@@ -113,7 +111,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("received %d bytes, want %d", s.Received, got)
 	}
 	if s.Sent < 500 {
-		t.Errorf("sent %d bytes in 15 answers", s.Sent)
+		t.Errorf("sent %d bytes in 14 answers", s.Sent)
 	}
 	if limited := map[string]uint64{"live": 0, "test": 0, "demo": 0, "anonymous": 1}; !maps.Equal(s.Limited, limited) {
 		t.Errorf("limited: %v, want %v", s.Limited, limited)

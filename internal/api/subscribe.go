@@ -31,19 +31,28 @@ func (c *call) subscribe(s *hub.Stream) error {
 	if err != nil {
 		return err
 	}
+	c.ended = c.grant.Ended()
+	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
+}
+
+// stay begins the answer and sends what comes, for as long as c.ended is open and nothing else ends it.
+func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	if c.h.subscribers.Add(1) > int64(c.h.MaxSubscribers) {
 		c.h.subscribers.Add(-1)
 		return errSubscribers
 	}
 	defer c.h.subscribers.Add(-1)
 
+	if c.r.ProtoMajor >= 2 {
+		c.r.Body.Close() // what comes on a stream whose body nobody reads would be kept
+	}
 	w := c.writer()
 	_ = w.control.SetReadDeadline(time.Time{}) // a deadline for the request would end the subscription
 	ctx, cancel := context.WithCancel(c.r.Context())
 	w.ended = ctx
 	ender := &ender{cancel: cancel, control: w.control}
-	c.h.ends.add(c.grant.Ended(), ender)
-	defer c.h.ends.remove(c.grant.Ended(), ender)
+	c.h.ends.add(c.ended, ender)
+	defer c.h.ends.remove(c.ended, ender)
 	defer cancel()
 
 	sub, err := s.Subscribe(ctx, from)
@@ -56,7 +65,7 @@ func (c *call) subscribe(s *hub.Stream) error {
 	defer sub.Close()
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
-	c.head(http.StatusOK, typeStream, none, none)
+	head()
 	if err = w.send(helloFrame); err == nil {
 		err = c.follow(sub, &w)
 	}

@@ -82,8 +82,8 @@ func (a *Writer) Add(content func(io.Writer) error) error {
 }
 
 func (a *Writer) member(e Entry, content func(io.Writer) error) error {
-	err := a.tar.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: e.Name, Size: e.Size, Mode: 0o600, ModTime: a.head.Taken.Truncate(time.Second), Format: tar.FormatUSTAR,
+	err := a.tar.WriteHeader(&tar.Header{ // of USTAR, or where a name is too long for that or beyond ASCII, of PAX
+		Typeflag: tar.TypeReg, Name: e.Name, Size: e.Size, Mode: 0o600, ModTime: a.head.Taken.Truncate(time.Second),
 	})
 	if err != nil {
 		return err
@@ -194,11 +194,16 @@ func (a *reader) readHead() error {
 		return fmt.Errorf("%w: format %d, this version knows up to %d", ErrNewer, a.head.Format, Format)
 	}
 	for _, e := range a.head.Files {
-		if e.Name != path.Clean(e.Name) || !isLocal(e.Name) || e.Size < 0 {
+		if !Holds(e.Name) || e.Size < 0 {
 			return fmt.Errorf("%w: %s lists %q", ErrAltered, headName, e.Name)
 		}
 	}
 	return nil
+}
+
+// Holds tells whether an archive can hold a file of this name: one that could not be restored makes all of it worthless.
+func Holds(name string) bool {
+	return name == path.Clean(name) && isLocal(name) && !strings.ContainsAny(name, "\n")
 }
 
 // isLocal tells whether a name stays below the directory that it is restored to, on every system.

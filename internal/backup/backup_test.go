@@ -71,6 +71,33 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // Every byte is altered in several ways. Each is noticed, or changes nothing that is restored.
+// Certificates of an ACME authority lie under long names.
+func TestLongNames(t *testing.T) {
+	long := "tls/acme/certificates/acme.authority.example.com-acme-directory/" + strings.Repeat("streams.", 25) + "example.com/" + strings.Repeat("b\u00fccher.", 12) + "crt"
+	var b bytes.Buffer
+	w, err := NewWriter(&b, Head{Taken: time.Unix(1_800_000_000, 5).UTC(), Files: []Entry{{long, 3}, {"tls/ca.pem", 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"abc", "de"} {
+		if err := w.Add(func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(nil); err != nil {
+		t.Fatal(err)
+	}
+	found, _, _, err := files(b.Bytes())
+	if err != nil || !maps.Equal(found, map[string]string{long: "abc", "tls/ca.pem": "de"}) {
+		t.Errorf("%q, %v", found, err)
+	}
+	for name, want := range map[string]bool{long: true, "tls/a:b": false, "tls/a\\b": false, "../x": false, "/x": false, "tls//x": false, "tls/a\nb": false} {
+		if Holds(name) != want {
+			t.Errorf("holds %q: %v", name, !want)
+		}
+	}
+}
+
 func TestEveryByteAltered(t *testing.T) {
 	good := archive(t)
 	noticed := 0

@@ -83,20 +83,38 @@ func (a *ACME) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChallengeHandler(h) }
 
 // Start gets the certificates that are missing, and goes on until it has them, beside whatever else happens. It is told where
-// this server listens, so that it opens no port of its own; without a clear text listener (empty) only TLS is used.
+// this server listens, so that it opens no port of its own; without a clear text listener (empty), or with one on another host,
+// where the authority cannot be expected to reach it, only TLS is used.
 func (a *ACME) Start(plain, secure string) error {
+	if err := a.reach(plain, secure); err != nil {
+		return err
+	}
+	return a.config.ManageAsync(a.ctx, a.domains)
+}
+
+// reach tells the issuer where the authority finds this server.
+func (a *ACME) reach(plain, secure string) error {
 	host, port, err := split(secure)
 	if err != nil {
 		return err
 	}
 	a.issuer.ListenHost, a.issuer.AltTLSALPNPort = host, port
-	a.issuer.DisableHTTPChallenge = plain == ""
+	a.issuer.DisableHTTPChallenge = true
 	if plain != "" {
-		if _, a.issuer.AltHTTPPort, err = split(plain); err != nil {
+		at, port, err := split(plain)
+		if err != nil {
 			return err
 		}
+		a.issuer.AltHTTPPort, a.issuer.DisableHTTPChallenge = port, !same(at, host)
 	}
-	return a.config.ManageAsync(a.ctx, a.domains)
+	return nil
+}
+
+// same tells whether two listeners are on the same host. certmagic listens itself where it finds nobody, on the one host that it
+// is told.
+func same(a, b string) bool {
+	x, y := net.ParseIP(a), net.ParseIP(b)
+	return a == b || x.IsUnspecified() && y.IsUnspecified()
 }
 
 func split(address string) (string, int, error) {

@@ -67,6 +67,29 @@ func TestACMEWithoutAuthority(t *testing.T) {
 	}
 }
 
+// Clear text on another host than TLS is no place for an authority to ask, and no reason to open a port there.
+func TestACMEPorts(t *testing.T) {
+	for _, test := range []struct {
+		plain, secure string
+		off           bool
+	}{
+		{"", "0.0.0.0:8443", true}, {"127.0.0.1:8080", "203.0.113.7:8443", true}, {"127.0.0.1:8080", "[::]:8443", true},
+		{"127.0.0.1:8080", "127.0.0.1:8443", false}, {"0.0.0.0:8080", "[::]:8443", false}, {"203.0.113.7:80", "203.0.113.7:443", false},
+	} {
+		a, err := NewACME(ACMEOptions{Dir: t.TempDir(), Domains: []string{"streams.weir.test"}, Directory: "https://127.0.0.1:1/dir", Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.reach(test.plain, test.secure); err != nil {
+			t.Error(err)
+		}
+		if a.issuer.DisableHTTPChallenge != test.off {
+			t.Errorf("%s beside %s: off is %v", test.plain, test.secure, !test.off)
+		}
+		a.Close()
+	}
+}
+
 // What is never started leaves nothing behind.
 func TestACMENeverStarted(t *testing.T) {
 	dir := t.TempDir()

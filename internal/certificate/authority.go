@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -64,7 +65,12 @@ func OpenAuthority(dir string, names []string, logger *slog.Logger) (*Authority,
 func openAuthority(dir string, names []string, logger *slog.Logger, now func() time.Time) (*Authority, error) {
 	a := &Authority{Path: filepath.Join(dir, authorityFile), logger: logger, now: now}
 	for _, n := range append([]string{"localhost", "127.0.0.1", "::1"}, names...) {
-		if n = strings.TrimSuffix(strings.ToLower(n), "."); n != "" && !slices.Contains(a.names, n) {
+		n = strings.TrimSuffix(strings.ToLower(n), ".")
+		switch {
+		case n == "" || slices.Contains(a.names, n):
+		case !isName(n):
+			logger.Warn("this is neither a host name nor an address, so that certificates do not have it", "name", n)
+		default:
 			a.names = append(a.names, n)
 		}
 	}
@@ -82,6 +88,11 @@ func openAuthority(dir string, names []string, logger *slog.Logger, now func() t
 	_, err = a.Get(nil)
 	return a, err
 }
+
+var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
+
+// isName tells whether a certificate can have a name. One that it cannot have would make all of it worthless.
+func isName(n string) bool { return net.ParseIP(n) != nil || len(n) <= 253 && hostName.MatchString(n) }
 
 // load reads the two files; fs.ErrNotExist means that there is no authority. One without its key is an error: a new
 // authority would not be the one that people trust.
@@ -118,6 +129,7 @@ func (a *Authority) create(dir string) error {
 		SerialNumber: serial, NotBefore: a.now().Add(-skew), NotAfter: a.now().Add(authorityLife),
 		Subject: pkix.Name{Organization: []string{"Weir"}, CommonName: strings.TrimSpace("Weir local authority " + host + " " + hex.EncodeToString(serial.Bytes()[:4]))},
 		IsCA:    true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, // it speaks for servers, and for nothing else
 		PermittedDNSDomainsCritical: true,
 	}
 	for _, cidr := range inside {
@@ -132,6 +144,10 @@ func (a *Authority) create(dir string) error {
 		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return fmt.Errorf("make a local authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der) // one that cannot be read is not written
 	if err != nil {
 		return fmt.Errorf("make a local authority: %w", err)
 	}
@@ -151,9 +167,8 @@ func (a *Authority) create(dir string) error {
 			return fmt.Errorf("make a local authority: %w", err)
 		}
 	}
-	a.key = key
-	a.cert, err = x509.ParseCertificate(der)
-	return err
+	a.key, a.cert = key, cert
+	return nil
 }
 
 // permitted keeps the names that the authority may speak for: others would make the whole certificate worthless.

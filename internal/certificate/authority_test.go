@@ -50,6 +50,30 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
+// Names that no certificate can have are left out, and said: all others are served.
+func TestAuthorityWithImpossibleNames(t *testing.T) {
+	var log bytes.Buffer
+	dir := t.TempDir()
+	names := []string{"streams..example.com", ".example.com", "b\u00fccher.example", "a b", strings.Repeat("a", 64), strings.Repeat("a.", 130) + "a", "my_machine"}
+	for range 2 { // also with the files that the first start left
+		a, err := OpenAuthority(dir, names, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"localhost", "my_machine"} {
+			if err := handshake(a, name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if u := a.cert.ExtKeyUsage; len(u) != 1 || u[0] != x509.ExtKeyUsageServerAuth {
+			t.Errorf("the authority is for %v", u)
+		}
+	}
+	if n := strings.Count(log.String(), "neither a host name nor an address"); n != 2*(len(names)-1) {
+		t.Errorf("%d warnings: %s", n, &log)
+	}
+}
+
 // Whoever trusts the authority does not trust it for the rest of the world, even if somebody stole its key.
 func TestAuthorityIsConstrained(t *testing.T) {
 	a, err := OpenAuthority(t.TempDir(), []string{"machine"}, quiet)

@@ -101,6 +101,11 @@ func (t *T) do(method, path string, options ...option) *Answer {
 	a := &Answer{t, fmt.Sprintf("%s %s", method, shorten(path)), resp.StatusCode, resp.Header, b}
 	a.universal(strings.HasPrefix(path, "/v1"))
 	a.publishes(method, path)
+	if strings.HasPrefix(path, "/v1/") {
+		if err := t.description.fault(resp, append([]byte{}, b...)); err != nil {
+			t.Errorf("%s: %d is not as /openapi.json describes it: %v", a.request, a.Status, err)
+		}
+	}
 	return a
 }
 

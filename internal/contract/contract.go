@@ -132,13 +132,15 @@ func newT(t *testing.T, target Target) *T {
 	}
 	shared := &common{client: target.Client()}
 	t.Cleanup(shared.client.CloseIdleConnections)
+	shared.description = describe(t, shared.client, target.BaseURL)
 	return &T{T: t, Target: target, common: shared}
 }
 
 // common is what the cases of a run share.
 type common struct {
-	client     *http.Client
-	requestIDs sync.Map // all that were seen: none comes twice
+	client      *http.Client
+	description *description
+	requestIDs  sync.Map // all that were seen: none comes twice
 }
 
 // T is a case at work.

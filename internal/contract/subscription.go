@@ -59,6 +59,9 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 	if got := resp.Header.Get("X-Accel-Buffering"); got != "no" {
 		t.Errorf("subscribe to %s: x-accel-buffering is %q", path, got)
 	}
+	if err := t.description.fault(resp, nil); err != nil {
+		t.Errorf("subscribe to %s: the answer is not as /openapi.json describes it: %v", path, err)
+	}
 	s := &Subscription{t: t, events: make(chan Event, 1024), cancel: cancel, last: -1}
 	over := make(chan struct{})
 	go func() {
@@ -114,6 +117,11 @@ func (s *Subscription) until(deadline <-chan time.Time) Event {
 	case e, ok := <-s.events:
 		if !ok {
 			s.t.Fatalf("the subscription ended: %v", s.ended)
+		}
+		if e.HasData {
+			if err := s.t.description.event(e); err != nil {
+				s.t.Errorf("the event %q is not as /openapi.json describes it: %v in %s", e.Name, err, shorten(e.Data))
+			}
 		}
 		return e
 	case <-deadline:

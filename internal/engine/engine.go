@@ -131,10 +131,11 @@ const (
 // Flags are set by the judge and handed back in headers. Only the low four bits are kept.
 type Flags uint8
 
-// What flags say of a batch.
+// What flags say.
 const (
-	Late Flags = 1 // it was stored below the cursor of its time
-	Lost Flags = 2 // it was stored and could not be read any more when the store was repaired; it has no payload
+	Late Flags = 1 // of a batch: it was stored below the cursor of its time
+	Lost Flags = 2 // of a batch: it was stored and could not be read any more when the store was repaired; it has no payload.
+	// Of a GapClosed: what is missing from First to Seq may have been stored, and nobody can tell any more
 )
 
 // Header is an entry without its payload.

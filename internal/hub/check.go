@@ -39,7 +39,7 @@ func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[e
 	note, lost, err := stream.Mend(r, created, low, note, inRules(entries), unknown, now)
 	var add []engine.Header
 	for _, h := range lost {
-		add = append(add, engine.Header{Kind: engine.Batch, Seq: h.Seq, Time: h.Time, Flags: engine.Lost})
+		add = append(add, engine.Header{Kind: engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Flags: engine.Lost})
 	}
 	return note, add, err
 }

@@ -166,9 +166,13 @@ func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
 }
 
 func rules(h engine.Header) stream.Header {
+	lost := h.Flags&engine.Lost != 0
+	if h.Kind == engine.Batch && lost {
+		h.First = h.Seq
+	}
 	return stream.Header{
-		Closed: h.Kind == engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
-		Late: h.Flags&engine.Late != 0, Lost: h.Flags&engine.Lost != 0,
+		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
+		Late: h.Flags&engine.Late != 0, Lost: lost,
 	}
 }
 

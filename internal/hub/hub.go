@@ -11,15 +11,17 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/budget"
 	"weir/internal/engine"
 )
 
 // Options are what a hub needs beside an engine.
 type Options struct {
-	GapGrace          time.Duration // D4; 2 s
-	StreamsPerProject int           // D24; 10,000
-	TailBytes         int           // of recent frames that a stream with subscribers keeps; 1 MiB
-	TailTotal         int64         // of recent frames that all streams together keep; 256 MiB
+	GapGrace          time.Duration  // D4; 2 s
+	StreamsPerProject int            // D24; 10,000
+	TailBytes         int            // of recent frames that a stream with subscribers keeps; 1 MiB
+	TailTotal         int64          // of recent frames that all streams together keep; 256 MiB
+	Memory            *budget.Budget // of frames above 64 KiB that are read from the log; nil: without bound
 	Now               func() time.Time
 	Logger            *slog.Logger
 

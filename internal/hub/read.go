@@ -80,6 +80,23 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	return batch(&e), nil
 }
 
+// SizeOf is how many bytes of payload a batch has; 0 when there is no such batch. It reads nothing from the disk.
+func (s *Stream) SizeOf(ctx context.Context, seq weir.Seq) int {
+	f, err := s.acquire(ctx)
+	if err != nil {
+		return 0
+	}
+	defer f.release()
+	size := 0
+	f.log.Headers(seq, func(h engine.Header) bool {
+		if h.Seq == seq && h.Kind == engine.Batch {
+			size = int(h.Size)
+		}
+		return h.Seq < seq
+	})
+	return size
+}
+
 func evicted(id weir.StreamID, seq weir.Seq) *weir.Error {
 	return weir.Errorf(weir.StreamNotFound, "batch %d of stream %s was evicted", seq, id)
 }

@@ -42,6 +42,7 @@ type Subscription struct {
 	recent []*frame  // room for the next run, kept while it is small
 	frames [][]byte
 	older  *[]byte // the last run, if it came from the log
+	held   int64   // of the memory for large frames
 
 	before, after *Subscription // in the audience
 	stand         atomic.Uint64 // next, for others to see
@@ -141,8 +142,11 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			f.mu.Unlock()
 			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
-		s.next = step.First              // above a 0 that was never stored
-		frames, err := s.read(ctx, step) // unlocks
+		s.next = step.First                    // above a 0 that was never stored
+		frames, err := s.read(ctx, step, wait) // unlocks
+		if errors.Is(err, errNoMemory) {
+			return Event{}, nil // a heartbeat, and then it waits again
+		}
 		if err != nil || len(frames) > 0 {
 			return Event{Frames: frames}, err
 		}
@@ -177,10 +181,13 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 
 // read returns the frames of a step, from the tail or from the log, and moves on. It is called with the feed's lock
 // held and gives it back.
-func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, error) {
+func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Duration) ([][]byte, error) {
 	f := s.f
 	if s.next < f.tail.low {
 		f.mu.Unlock()
+		if err := s.hold(ctx, step, wait); err != nil {
+			return nil, err
+		}
 		return s.readLog(ctx, step)
 	}
 	recent, frames := s.recent[:0], s.frames[:0]
@@ -210,10 +217,39 @@ func (s *Subscription) read(ctx context.Context, step stream.Step) ([][]byte, er
 	return frames, nil
 }
 
+// largeRun is what a subscriber may hold without asking.
+const largeRun = 64 << 10
+
+var errNoMemory = errors.New("no memory for a large frame yet")
+
+// hold takes memory for the next run, when a batch in it is large, and waits for it at most as long as for a batch. A
+// subscriber that stalls holds it until it is cut off.
+func (s *Subscription) hold(ctx context.Context, step stream.Step, wait time.Duration) error {
+	s.giveBack()
+	size := 0
+	s.f.log.Headers(s.next, func(h engine.Header) bool {
+		if h.Seq <= step.Last {
+			size += int(h.Size)
+		}
+		return h.Seq < step.Last && size < run
+	})
+	if size <= largeRun {
+		return nil
+	}
+	patience, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var err error
+	// What is read, and the frame that is made of it.
+	s.held, err = s.f.hub.opts.Memory.Take(patience, string(s.f.s.Project), 2*int64(size))
+	if err != nil && ctx.Err() == nil {
+		return errNoMemory
+	}
+	return err
+}
+
 // readLog reads older batches, a run of them into one piece.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
-	s.giveBack()
 	s.older = runs.Get().(*[]byte)
 	frames := (*s.older)[:0]
 	next, batches := step.Last+1, 0
@@ -235,7 +271,8 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if cap(frames) == cap(*s.older) {
 		*s.older = frames
 	} else {
-		s.giveBack() // a large frame has memory of its own
+		runs.Put(s.older) // a large frame has memory of its own
+		s.older = nil
 	}
 	if errors.Is(err, engine.ErrDropped) {
 		return nil, ErrDeleted
@@ -260,5 +297,9 @@ func (s *Subscription) giveBack() {
 	if s.older != nil {
 		runs.Put(s.older)
 		s.older = nil
+	}
+	if s.held > 0 {
+		s.f.hub.opts.Memory.Give(string(s.f.s.Project), s.held)
+		s.held = 0
 	}
 }

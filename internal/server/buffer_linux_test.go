@@ -29,7 +29,7 @@ func TestWriteBuffer(t *testing.T) {
 		if clear, ok := c.(*replayed); ok {
 			c = clear.Conn
 		}
-		raw, err := c.(*net.TCPConn).SyscallConn()
+		raw, err := c.(*counted).TCPConn.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}

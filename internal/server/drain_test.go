@@ -184,6 +184,13 @@ func TestStatelessReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A client that does not know yet that the server has its handshake would repeat that, and nothing else.
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.HTTPS(), nil)
+	resp, err := (&http3.Transport{}).NewClientConn(c).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
 	s.http3.socket.Close() // without a word, as kill -9
 	<-s.http3.over
 	s.Shutdown(t.Context())

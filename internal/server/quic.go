@@ -23,18 +23,24 @@ type udp struct {
 	listener  *quic.Listener
 	logger    *slog.Logger
 
+	connections *connections
+	handshakes  atomic.Int64 // under way
+	idle        time.Duration
+
 	altSvc atomic.Pointer[[]string] // what answers over TLS say; nil while nothing is served
 	busy   atomic.Int64             // requests in flight
 	over   chan struct{}            // closed when nothing is accepted any more
 }
 
-func newUDP(socket *net.UDPConn, logger *slog.Logger) *udp {
-	return &udp{socket: socket, logger: logger, over: make(chan struct{})}
+func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
+	return &udp{socket: socket, connections: c, idle: idleTimeout, logger: logger, over: make(chan struct{})}
 }
 
 // listen begins to answer on the socket.
 func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) error {
-	transport := &quic.Transport{Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey)}
+	transport := &quic.Transport{
+		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.doubt, ConnContext: u.welcome,
+	}
 	// A plain listener, not an early one: connections come out of it when their handshake is complete.
 	l, err := transport.Listen(http3.ConfigureTLSConfig(secure), quicBounds())
 	if err != nil {
@@ -42,12 +48,11 @@ func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) err
 	}
 	u.transport, u.listener = transport, l
 	u.http = &http3.Server{
-		MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, Logger: slog.New(loud{u.logger.Handler()}),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			u.busy.Add(1)
-			defer u.busy.Add(-1)
-			h.ServeHTTP(w, r)
-		}),
+		MaxHeaderBytes: maxHeaderBytes, Logger: slog.New(loud{u.logger.Handler()}), Handler: u.attend(patience{h}),
+		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
+			ctx.Value(visitKey{}).(*visit).shake(c)
+			return ctx
+		},
 	}
 	return nil
 }

@@ -296,11 +296,7 @@ func (c *quickConn) linger() {
 	}
 }
 
-const (
-	lingerTime = 500 * time.Millisecond
-	skipBytes  = 256 << 10 // so much of a body that nobody wanted is read, in skipTime, to keep the connection
-	skipTime   = 30 * time.Second
-)
+const lingerTime = 500 * time.Millisecond
 
 // quickBody is a body of declared length.
 type quickBody struct {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"syscall"
 )
@@ -18,6 +19,13 @@ type Options struct {
 	HTTP   string // address for HTTP/1.1 and cleartext HTTP/2; "off" for none
 	HTTPS  string // address for HTTP/1.1 and HTTP/2 over TLS, and HTTP/3 on the same number; "off" for none
 	Logger *slog.Logger
+
+	// Connections is how many there may be at this moment, of all kinds together; one address gets half of them. It is asked
+	// at most once a second. Nil: without bound.
+	Connections func() int
+
+	// Proxy tells of addresses that may have all connections. Nil: there are none.
+	Proxy func(netip.Addr) bool
 
 	// HTTPSMayFail makes an address for HTTPS that is taken a warning, as long as there is HTTP.
 	HTTPSMayFail bool
@@ -36,12 +44,13 @@ type Server struct {
 // Listen takes the addresses. Nothing is served before Serve.
 func Listen(o Options) (*Server, error) {
 	s := &Server{failed: make(chan error, 2), logger: o.Logger}
+	within := newConnections(o)
 	if o.HTTP != "off" {
 		l, err := net.Listen("tcp", o.HTTP)
 		if err != nil {
 			return nil, fmt.Errorf("listen on %s (--http): %w", o.HTTP, err)
 		}
-		s.http = newTCP(l, o.Logger)
+		s.http = newTCP(l, within, o.Logger)
 	}
 	if o.HTTPS == "off" {
 		return s, nil
@@ -59,9 +68,9 @@ func Listen(o Options) (*Server, error) {
 	case err != nil:
 		o.Logger.Warn("there is no HTTP/3: its UDP port cannot be used (--https)", "address", l.Addr().String(), "error", err)
 	default:
-		s.http3 = newUDP(socket, o.Logger)
+		s.http3 = newUDP(socket, within, o.Logger)
 	}
-	s.https = newTCP(l, o.Logger)
+	s.https = newTCP(l, within, o.Logger)
 	return s, nil
 }
 

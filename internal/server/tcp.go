@@ -11,28 +11,18 @@ import (
 
 // tcp is a listener for HTTP/1.1 and HTTP/2, in clear text or over TLS.
 type tcp struct {
-	http     *http.Server
-	listener net.Listener
-	quick    *quick // in clear text only
-	logger   *slog.Logger
+	http        *http.Server
+	listener    net.Listener
+	quick       *quick // in clear text only
+	connections *connections
+	logger      *slog.Logger
 }
 
-func newTCP(l net.Listener, logger *slog.Logger) *tcp {
-	return &tcp{listener: l, logger: logger, http: &http.Server{
+func newTCP(l net.Listener, c *connections, logger *slog.Logger) *tcp {
+	return &tcp{listener: l, connections: c, logger: logger, http: &http.Server{
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, HTTP2: http2Bounds(),
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 	}}
-}
-
-// bounded keeps the kernel from holding megabytes for a client that reads nothing.
-type bounded struct{ net.Listener }
-
-func (l bounded) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetWriteBuffer(writeBuffer)
-	}
-	return c, err
 }
 
 func (t *tcp) addr() string {
@@ -48,11 +38,12 @@ func (t *tcp) serve(h http.Handler, secure *tls.Config) func() error {
 	p.SetHTTP1(true)
 	p.SetHTTP2(secure != nil)
 	p.SetUnencryptedHTTP2(secure == nil)
-	t.http.Handler, t.http.TLSConfig, t.http.Protocols = h, secure, &p
-	accept := func() error { return t.http.ServeTLS(bounded{t.listener}, "", "") }
+	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience{h}, secure, &p
+	within := bounded{t.listener, t.connections, secure == nil}
+	accept := func() error { return t.http.ServeTLS(within, "", "") }
 	if secure == nil {
 		t.quick = newQuick(h, t.logger)
-		rest := t.quick.front(bounded{t.listener})
+		rest := t.quick.front(within)
 		accept = func() error { return t.http.Serve(rest) }
 	}
 	return func() error {

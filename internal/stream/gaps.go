@@ -142,3 +142,25 @@ func (g *gaps) rewind(now weir.Time) {
 		g.open[i].since = now
 	}
 }
+
+// Range is a range of sequences, inclusive.
+type Range struct{ First, Last weir.Seq }
+
+// Missing is what is missing between the low mark and the cursor, as far as the last most ranges of each sort: open gaps,
+// which can still be filled, and closed ones. all is how many sequences are missing or lost altogether.
+func (s *State) Missing(most int) (open, closed []Range, all uint64) {
+	open, n := ranges(s.gaps.open, most)
+	closed, m := ranges(s.gaps.closed, most)
+	_, lost := ranges(s.lost, 0)
+	return open, closed, n + m + lost
+}
+
+func ranges(gaps []gap, most int) (list []Range, all uint64) {
+	for i, g := range gaps {
+		all += uint64(g.to-g.from) + 1
+		if i >= len(gaps)-most {
+			list = append(list, Range{g.from, g.to})
+		}
+	}
+	return list, all
+}

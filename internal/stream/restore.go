@@ -33,7 +33,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 		return nil, fmt.Errorf("entries are missing: batch %d was stored and is kept by the checkpoint", noted.cursor)
 	}
 	for _, through := range markers {
-		if through >= s.next() || s.gaps.at(through) == filled {
+		if through >= s.next() || s.gaps.at(through) == filled && !s.isLost(through) {
 			return nil, fmt.Errorf("marker %d is not in a gap", through)
 		}
 		s.gaps.close(through)
@@ -51,7 +51,7 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 		if h.Seq < low {
 			continue
 		}
-		if h.Seq < next || h.Seq > weir.MaxSeq {
+		if h.Seq < next || h.Seq > weir.MaxSeq || h.Lost && h.First > h.Seq {
 			return nil, fmt.Errorf("entry %d is out of order: expected %d or above", h.Seq, next)
 		}
 		next = h.Seq + 1
@@ -60,11 +60,11 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 			markers = append(markers, h.Seq)
 			continue
 		}
-		s.extend(h, now)
 		if h.Lost {
-			s.lose(h.Seq)
+			s.lose(h, now)
 			continue
 		}
+		s.extend(h, now)
 		s.bytes += int64(h.Size)
 		if h.Key != "" {
 			s.keys.forget(s.low, h.Time)

@@ -255,7 +255,9 @@ func (s *script) mend(unknown string) string {
 	answer := "gives up"
 	for _, h := range lost {
 		s.log.append(s.t, h)
-		answer += fmt.Sprintf(" %d", h.Seq)
+		if answer += fmt.Sprintf(" %d", h.First); h.First < h.Seq {
+			answer += fmt.Sprintf("..%d", h.Seq)
+		}
 	}
 	return answer + "\n"
 }

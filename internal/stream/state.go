@@ -26,13 +26,13 @@ type Rules struct {
 // Header is what the rules know of one log entry: a batch, or the mark that gaps were closed.
 type Header struct {
 	Closed bool      // a marker: what is missing from First to Seq stays missing (D4)
-	First  weir.Seq  // of a marker: the lowest sequence that it closes
-	Seq    weir.Seq  // of a marker: the highest sequence that it closes
+	First  weir.Seq  // of a marker: the lowest sequence that it closes; of lost batches: the lowest that may be among them
+	Seq    weir.Seq  // of a marker: the highest sequence that it closes; of lost batches: the highest
 	Time   weir.Time // when it was stored; never decreases along the log (D14)
 	Size   uint32    // bytes of payload (D11)
 	Key    string    // idempotency key (D25)
 	Late   bool      // stored below the cursor of its time
-	Lost   bool      // a batch that was stored, and that a repair of the store had to give up
+	Lost   bool      // all that is missing from First to Seq may have been stored, and a repair of the store had to give it up
 }
 
 // State is where one stream stands. It is not safe for use by several goroutines at once, but methods that only look

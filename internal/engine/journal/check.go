@@ -60,9 +60,10 @@ type Report struct {
 	ClosedGaps  int            `json:"closed_gaps"`
 	Torn        int64          `json:"torn"` // bytes of a newest write that a crash cut short, which nobody was told of
 	Damages     []Damage       `json:"damages"`
-	Orphans     int            `json:"orphans"`      // batches of streams whose document is lost
-	MayBeLost   int            `json:"may_be_lost"`  // records of which nobody can tell what they were
-	LostBatches int            `json:"lost_batches"` // that an earlier repair gave up
+	Orphans     int            `json:"orphans"`      // batches of logs whose document is lost, or perhaps its deletion
+	MayBeLost   int            `json:"may_be_lost"`  // most records of which nobody can tell what they were
+	MayBeStale  []string       `json:"may_be_stale"` // documents that may have been changed or deleted in one of those
+	LostBatches uint64         `json:"lost_batches"` // sequences that an earlier repair gave up
 }
 
 // checkup is a check under way. It goes through the steps of a recovery, but reads every byte and stops at no damage.
@@ -75,9 +76,13 @@ type checkup struct {
 	harmed    map[uint64]*inspection // segments with damage
 	listed    []uint64
 	holes     []*hole
-	missing   int // segments that are listed and not there
-	unknown   int // records that nobody can tell
+	missing   int             // segments that are listed and not there
+	unknown   int             // records that nobody can tell
+	last      place           // of the last place that holds some of them
+	cutOff    bool            // the newest segments are those of a repair that was not done
+	drafts    map[uint64]bool // segments of repairs
 	lostDocs  []lostDocument
+	orphans   map[uint64]bool // logs with entries, and without their document
 	hurt      map[uint64]bool // logs with damage
 	lostMarks map[uint64]bool // logs whose mark cannot be read; low is known all the same
 	done      int64
@@ -119,9 +124,12 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 
 // newCheckup checks a journal whose format is known and whose lock is held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
-	return &checkup{
+	c := &checkup{
 		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
+		drafts: map[uint64]bool{}, orphans: map[uint64]bool{},
 	}
+	c.dropped = map[uint64]bool{}
+	return c
 }
 
 func (c *checkup) close() {
@@ -181,7 +189,7 @@ func (c *checkup) findEnd() error {
 	}
 	if newest != nil {
 		c.listed = append(c.listed, newest.list...)
-		c.j.commit.next = newest.next
+		c.j.commit.next, c.cutOff = newest.next, newest.draft
 	}
 	slices.Sort(c.listed)
 	c.listed = slices.Compact(c.listed)
@@ -200,7 +208,7 @@ func (c *checkup) readAll() error {
 	for _, n := range c.listed {
 		if c.segments[n] == nil {
 			s := &segment{number: n, name: segmentName(n)}
-			c.holes = append(c.holes, &hole{seg: s, what: "segment", err: errMissing, count: int(weir.MaxAhead)})
+			c.holes = append(c.holes, &hole{seg: s, what: "segment", err: errMissing, count: room(c.j.size - dataStart)})
 			c.missing++
 			before = nil
 			continue
@@ -215,11 +223,14 @@ func (c *checkup) readAll() error {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
 		}
 		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // it lost its end
-			c.holes = append(c.holes, &hole{seg: before.seg, off: before.end, what: "group", count: int(weir.MaxAhead),
+			c.holes = append(c.holes, &hole{seg: before.seg, off: before.end, what: "group", count: room(before.size - before.end),
 				err: fmt.Errorf("groups %d to %d are missing", before.group+1, x.first-1)})
 		}
 		if before = x; !c.sound(x) {
 			c.harmed[n] = x
+		}
+		if k := len(x.manifests); k > 0 && x.manifests[k-1].draft {
+			c.drafts[n] = true
 		}
 		c.j.store.addSegment(x.seg)
 		if err := c.takeIn(x); err != nil {
@@ -319,16 +330,22 @@ func (c *checkup) sum() {
 	r.Segments = len(c.listed) - c.missing
 	r.Ready = len(c.numbers) - r.Segments
 	r.Bytes = int64(len(c.numbers)) * c.j.size
-	r.Documents, r.MayBeLost = map[string]int{}, c.unknown
+	r.Documents, r.MayBeLost, r.MayBeStale = map[string]int{}, c.unknown, []string{}
 	for key, d := range c.docs {
 		kind, _, _ := strings.Cut(key, "/")
 		r.Documents[kind]++
+		if c.stale(d.at.place) {
+			r.MayBeStale = append(r.MayBeStale, key)
+		}
 		l := c.logs[uint64(d.Created)]
 		if l == nil {
 			continue
 		}
+		above := l.low // the sequence above the item before
 		l.index.ascend(0, func(it item) bool {
 			switch {
+			case it.kind == kindGapClosed && it.flags&engine.Lost != 0:
+				r.LostBatches += uint64(it.seq + 1 - min(above, it.seq))
 			case it.kind == kindGapClosed:
 				r.ClosedGaps++
 			case it.flags&engine.Lost != 0:
@@ -337,9 +354,11 @@ func (c *checkup) sum() {
 				r.Batches++
 				r.Payload += int64(it.size)
 			}
+			above = it.seq + 1
 			return true
 		})
 	}
+	slices.Sort(r.MayBeStale)
 	if r.Damages == nil {
 		r.Damages = []Damage{}
 	}

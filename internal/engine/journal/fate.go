@@ -23,9 +23,11 @@ func (c *checkup) judge() error {
 			c.lostMarks[h.slot.log] = true
 		}
 	}
+	c.findUnknown()
 	names := map[uint64]string{} // of logs, also of those that are lost
 	for _, d := range c.lostDocs {
 		names[d.created] = d.key
+		c.orphans[d.created] = true
 	}
 	for key, d := range c.docs {
 		names[uint64(d.Created)] = key
@@ -50,18 +52,60 @@ func (c *checkup) judge() error {
 		}
 		c.add(d)
 	}
-	for _, d := range c.lostDocs {
-		if l := c.logs[d.created]; l != nil {
-			l.index.ascend(l.low, func(it item) bool {
-				if it.kind == kindBatch && it.flags&engine.Lost == 0 {
-					c.report.Orphans++
-				}
-				return true
-			})
-		}
+	for id := range c.orphans {
+		c.eachOrphan(id, func(it item) {
+			if it.kind == kindBatch && it.flags&engine.Lost == 0 {
+				c.report.Orphans++
+			}
+		})
 	}
 	return nil
 }
+
+// eachOrphan visits the entries of a log that has lost its document.
+func (c *checkup) eachOrphan(id uint64, visit func(item)) {
+	if l := c.logs[id]; l != nil {
+		l.index.ascend(l.low, func(it item) bool {
+			visit(it)
+			return true
+		})
+	}
+}
+
+// findUnknown counts the records that nobody can tell. When there are any, a log with neither a document nor a deletion has
+// lost one of them there: which one, nobody can tell either.
+func (c *checkup) findUnknown() {
+	for _, h := range c.holes {
+		if !h.known && !h.frame && h.mended == nil {
+			c.unknown += h.count
+			if at := (place{uint32(h.seg.number), uint32(h.off)}); c.last.before(at) {
+				c.last = at
+			}
+		}
+	}
+	if c.unknown == 0 {
+		return
+	}
+	owned := map[uint64]bool{}
+	for _, d := range c.docs {
+		owned[uint64(d.Created)] = true
+	}
+	for id, l := range c.logs {
+		if !owned[id] && !c.dropped[id] && len(l.index.chunks) > 0 {
+			c.orphans[id] = true
+		}
+	}
+}
+
+// stale tells whether what memory points to at this place may not be the newest state: that may have been among what
+// nobody can tell. What lies after all of that is the newest, also where it is a copy: only what counts is copied. What a repair
+// wrote that was cut off proves nothing, since it knew no more than this one.
+func (c *checkup) stale(at place) bool {
+	return c.unknown > 0 && (!c.last.before(at) || c.cutOff && c.drafts[uint64(at.segment)])
+}
+
+// room is how many records so many bytes of a sealed segment can hold.
+func room(bytes int64) int { return int(max(bytes, 0)/(recordSize+slotSize)) + 1 }
 
 // judgeDocument settles a document whose record, or whose deletion, cannot be read. An older state of it never comes
 // back in its place: a key that was revoked would be good again.
@@ -98,7 +142,6 @@ func (c *checkup) fate(h *hole) Fate {
 	case h.mended != nil:
 		return Mended
 	case !h.known:
-		c.unknown += h.count
 		return Unknown
 	}
 	switch h.slot.kind {
@@ -109,6 +152,9 @@ func (c *checkup) fate(h *hole) Fate {
 	}
 	l := c.j.store.log(engine.LogID(h.slot.log))
 	if l == nil {
+		if c.orphans[h.slot.log] {
+			return Lost
+		}
 		for _, d := range c.docs { // one that has no whole entry
 			if uint64(d.Created) == h.slot.log {
 				return Lost

@@ -69,7 +69,7 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	mark        its log  low            revision                                               note
 //	document    Created  revision                                             document key     value
 //	deleted     Created  revision                 birth segment               document key
-//	manifest             next revision                                                         segment numbers (8 each)
+//	manifest             next revision            1: a draft                                   segment numbers (8 each)
 //
 // Revisions order what a copy by reclaiming may have put out of order.
 type record struct {

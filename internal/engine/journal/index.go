@@ -14,6 +14,11 @@ type place struct {
 	off     uint32
 }
 
+// before tells whether p was written before o.
+func (p place) before(o place) bool {
+	return p.segment < o.segment || p.segment == o.segment && p.off < o.off
+}
+
 // item is what the index in memory knows of one entry, unpacked.
 type item struct {
 	seq   weir.Seq

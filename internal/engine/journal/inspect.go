@@ -29,9 +29,10 @@ type inspection struct {
 
 // manifest is a list of segments, and where it was found.
 type manifest struct {
-	off  int64
-	next uint64
-	list []uint64
+	off   int64
+	next  uint64
+	list  []uint64
+	draft bool // of a repair that is not done yet
 }
 
 // hole is a place that does not hold what it should.
@@ -206,7 +207,7 @@ func (x *inspection) noteManifest(off int64, r *record) {
 	if r.kind != kindManifest {
 		return
 	}
-	m := manifest{off: off, next: r.seq}
+	m := manifest{off: off, next: r.seq, draft: r.count == draftManifest}
 	for b := r.payload; len(b) >= 8; b = b[8:] {
 		m.list = append(m.list, binary.LittleEndian.Uint64(b))
 	}

@@ -25,6 +25,7 @@ type recovery struct {
 	marks    map[uint64]int64    // revision of each log's mark
 	first    map[string]uint32   // segment with the first state of each document
 	deleted  map[string]*tombstone
+	dropped  map[uint64]bool // logs whose document was deleted, if anybody asks
 	docs     map[string]*document
 	logs     map[uint64]*log
 }
@@ -264,6 +265,9 @@ func (r *recovery) applyRecord(at place, rec *record) {
 			}}
 		}
 	case kindDeleted:
+		if r.dropped != nil {
+			r.dropped[rec.log] = true
+		}
 		*next = max(*next, rec.seq+1)
 		if t := r.deleted[rec.key]; t == nil || uint64(t.revision) <= rec.seq {
 			r.deleted[rec.key] = &tombstone{

@@ -24,6 +24,9 @@ type RepairOptions struct {
 	// lost), what is left of the log (those that are known to be lost among it) and how many records may be lost
 	// beside those.
 	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error)
+	// Stale is asked about every document that may have been changed or deleted where nobody can tell what was there: what
+	// it is to be from here on, nil to leave it as it is.
+	Stale func(d engine.Document) ([]byte, error)
 }
 
 // Loss is a range of sequences of one log that a repair gave up, inclusive.
@@ -59,7 +62,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	for _, step := range []func() error{p.setAside, p.settleTail, p.rewrite, p.mend, p.verify, p.finish, p.remove} {
+	for _, step := range []func() error{p.setAside, p.settleTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.remove} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -91,14 +94,12 @@ func (p *repair) setAside() error {
 	numbers := slices.Collect(maps.Keys(p.harmed))
 	for _, d := range p.lostDocs {
 		p.result.Documents = append(p.result.Documents, d.key)
-		if l := p.logs[d.created]; l != nil {
-			l.index.ascend(0, func(it item) bool {
-				numbers = append(numbers, uint64(it.place.segment))
-				return true
-			})
-			numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
-		}
 	}
+	left := map[uint64]bool{}
+	for id := range p.orphans {
+		p.eachOrphan(id, func(it item) { left[uint64(it.place.segment)] = true })
+	}
+	numbers = slices.AppendSeq(numbers, maps.Keys(left))
 	if len(numbers) == 0 {
 		return nil
 	}
@@ -169,7 +170,7 @@ func (p *repair) settleTail() error {
 // rewrite writes again what counts of the damaged segments: what is whole, and what could be mended.
 func (p *repair) rewrite() error {
 	if p.unknown > 0 {
-		p.j.commit.next += 1 << 20 // revisions of what nobody can tell are not used again either
+		p.j.commit.next += max(1<<20, uint64(p.unknown)) // revisions of what nobody can tell are not used again either
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x := p.harmed[n]
@@ -244,9 +245,13 @@ func (p *repair) mend() error {
 					Kind: engine.Batch, Seq: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags | engine.Lost,
 				})
 			case kindGapClosed: // it closes all that is missing up to its end
-				entries = append(entries, engine.Header{
+				e := engine.Header{
 					Kind: engine.GapClosed, Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time),
-				})
+				}
+				if h.slot.flags&engine.Lost != 0 { // it covers all that is missing above the batch below it
+					e.Flags, e.First = engine.Lost, 0
+				}
+				entries = append(entries, e)
 			}
 		}
 		if err := p.give(key, l, entries); err != nil {
@@ -254,7 +259,7 @@ func (p *repair) mend() error {
 		}
 		note, more, err := p.askMend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
 			l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
-		}, min(p.unknown, int(weir.MaxAhead)))
+		}, p.gone(l))
 		if err != nil {
 			return fmt.Errorf("mend %s: %w", key, err)
 		}
@@ -265,6 +270,39 @@ func (p *repair) mend() error {
 			if err := p.addMark(l, note); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// gone is how many entries of a log may be gone without a trace: all that was in places that nobody can tell. If a mark was
+// among that, then also all that it had trimmed before, whose segments were used again since.
+func (p *repair) gone(l *log) int {
+	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
+		return p.unknown
+	}
+	recycled := int(p.numbers[len(p.numbers)-1]) - len(p.listed) - len(p.added) - len(p.unused)
+	return p.unknown + max(recycled, 0)*room(p.j.size-dataStart)
+}
+
+// renew writes anew what must not stay as it is when a newer state of it may be lost.
+func (p *repair) renew() error {
+	if p.o.Stale == nil {
+		return nil
+	}
+	for _, key := range p.result.Before.MayBeStale {
+		d := p.docs[key]
+		value, err := p.o.Stale(d.Document)
+		if err != nil {
+			return fmt.Errorf("renew %s: %w", key, err)
+		}
+		if value == nil {
+			continue
+		}
+		r := &record{kind: kindDocument, log: uint64(d.Created), seq: p.j.commit.next, key: key, payload: value, payloadSum: sum(0, value)}
+		p.j.commit.next++
+		if err := p.add(r); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -292,13 +330,15 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 			return err
 		}
 		l.index.insert(item{seq: e.Seq, time: e.Time, kind: r.kind, flags: r.flags, head: uint16(r.headLen()), size: r.length})
-		if e.Kind != engine.Batch {
+		if e.Kind == engine.Batch {
+			e.First = e.Seq
+		} else if e.Flags&engine.Lost == 0 {
 			continue
 		}
-		if n := len(p.result.Losses); n > 0 && p.result.Losses[n-1].Document == key && p.result.Losses[n-1].To+1 == e.Seq {
+		if n := len(p.result.Losses); n > 0 && p.result.Losses[n-1].Document == key && p.result.Losses[n-1].To+1 == e.First {
 			p.result.Losses[n-1].To = e.Seq
 		} else {
-			p.result.Losses = append(p.result.Losses, Loss{key, e.Seq, e.Seq})
+			p.result.Losses = append(p.result.Losses, Loss{key, e.First, e.Seq})
 		}
 	}
 	return nil
@@ -355,16 +395,19 @@ func (p *repair) rotate() error {
 	}
 	p.seg, p.group = s, &group{j: p.j}
 	p.group.begin(s)
-	p.manifest(slices.Concat(p.listed, p.added))
+	p.manifest(slices.Concat(p.listed, p.added), draftManifest)
 	return nil
 }
 
-func (p *repair) manifest(numbers []uint64) {
+// draftManifest is the count of a manifest that lists what is not there, or not whole, until the repair is done.
+const draftManifest = 1
+
+func (p *repair) manifest(numbers []uint64, count uint32) {
 	var payload []byte
 	for _, n := range numbers {
 		payload = binary.LittleEndian.AppendUint64(payload, n)
 	}
-	p.group.add(&record{kind: kindManifest, seq: p.j.commit.next, payload: payload, payloadSum: sum(0, payload)})
+	p.group.add(&record{kind: kindManifest, seq: p.j.commit.next, count: count, payload: payload, payloadSum: sum(0, payload)})
 }
 
 // flush makes a group durable.
@@ -417,7 +460,7 @@ func (p *repair) finish() error {
 			keep = append(keep, n)
 		}
 	}
-	p.manifest(keep)
+	p.manifest(keep, 0)
 	if err := p.flush(); err != nil {
 		return err
 	}

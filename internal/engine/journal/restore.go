@@ -139,11 +139,11 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if err := r.j.replace(formatFile, formatTmpFile, r.format); err != nil {
 		return nil, fmt.Errorf("create %s: %w", formatFile, err)
 	}
-	r.made = nil
-	if err := r.j.fs.Remove(restoringFile); err != nil { // no opening minds it, beside a format
-		return nil, err
-	}
-	return report, errors.Join(r.j.fs.SyncDir(), r.j.lock.Close())
+	// It is a journal from here on, whatever follows: no opening minds the other file beside a format.
+	_ = r.j.fs.Remove(restoringFile)
+	_ = r.j.fs.SyncDir()
+	_ = r.j.lock.Close()
+	return report, nil
 }
 
 // Abort removes what was made, the lock last and while it is held: whoever comes next makes another.

@@ -96,6 +96,31 @@ func TestRestoreFails(t *testing.T) {
 	sound("in the end", dir.Crash(faulty.LoseAll, nil), true)
 }
 
+// Once the format is durable the directory is a journal: nothing that fails after it makes anybody take the rest away.
+func TestRestoreFailsAtLast(t *testing.T) {
+	source, h := offline(t)
+	for name, fails := range map[string]func(c faulty.Call, last bool) bool{
+		"remove": func(c faulty.Call, _ bool) bool { return c.Kind == faulty.Remove && c.Name == restoringFile },
+		"sync":   func(c faulty.Call, last bool) bool { return c.Kind == faulty.SyncDir && last },
+	} {
+		dir, last := faulty.New(), false
+		dir.OnCall(func(c faulty.Call) error {
+			if fails(c, last) {
+				return syscall.EIO
+			}
+			last = last || c.Kind == faulty.Remove && c.Name == restoringFile
+			return nil
+		})
+		if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		dir.OnCall(nil)
+		if err := openAndVerify(dir, h); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A disk that is too small is left empty.
 func TestRestoreFullDisk(t *testing.T) {
 	source, h := offline(t)

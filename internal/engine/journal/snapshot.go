@@ -27,6 +27,7 @@ type part struct {
 	seg  *segment
 	end  int64  // of the active segment: up to where it is taken; 0: sealed, and taken whole
 	next uint64 // of the active segment: number of the next group
+	torn bool   // a tail that is damaged: it is taken whole, and has no index
 	held bool
 }
 
@@ -54,8 +55,8 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-// OpenSnapshot takes a snapshot of a journal that no server has open. It holds the lock until it is closed, and writes
-// no more than any opening does.
+// OpenSnapshot takes a snapshot of a journal that no server has open, also of one that is too damaged to be opened. It holds
+// the lock until it is closed, and writes no more than any opening does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	names, err := fs.List()
 	if err != nil {
@@ -67,10 +68,43 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	j := newJournal(fs, Options{SegmentSize: defaultSegment})
 	if err := j.recover(); err != nil {
 		j.giveUp()
+		if errors.Is(err, engine.ErrDamaged) {
+			return damagedSnapshot(fs, err)
+		}
 		return nil, err
 	}
 	s := j.write.snapshot()
 	s.offline = true
+	return s, nil
+}
+
+// damagedSnapshot takes the segments that a check finds, as they are.
+func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
+	c, err := openCheckup(fs, CheckOptions{})
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	if err := errors.Join(c.openAll(), c.findEnd()); err != nil {
+		c.close()
+		return nil, errors.Join(why, err)
+	}
+	s := &Snapshot{j: c.j, Format: c.j.formatText(), offline: true, damages: []error{why}}
+	for _, n := range c.numbers {
+		seg := c.segments[n]
+		if !slices.Contains(c.listed, n) {
+			seg.file.Close()
+			continue
+		}
+		p := part{seg: seg, held: true}
+		if x := c.tailed; seg == c.tail && !x.sealed {
+			if p.torn = len(x.holes) > 0; !p.torn {
+				p.end, p.next = x.end, x.group+1
+			}
+		}
+		c.j.store.addSegment(seg)
+		seg.acquire()
+		s.parts = append(s.parts, p)
+	}
 	return s, nil
 }
 
@@ -126,7 +160,8 @@ func (s *Snapshot) Files() []SnapshotFile {
 }
 
 // Copy writes one of the files, and then lets go of it. Every record is checked on its way; what does not check out is
-// copied as it is and remembered for Damages. An error is that of the disk or of w.
+// copied as it is and remembered for Damages, also where the disk cannot read it. An error is that of w, or
+// engine.ErrClosed.
 func (s *Snapshot) Copy(w io.Writer, i int) error {
 	if i == 0 {
 		_, err := io.WriteString(w, s.Format)
@@ -174,7 +209,7 @@ const copyStep = 1 << 20
 func (c *copier) run() error {
 	block := make([]byte, dataStart)
 	size := c.s.j.size
-	if err := c.seg.read(block, 0); err != nil {
+	if err := c.read(block, 0); err != nil {
 		return err
 	}
 	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
@@ -191,21 +226,19 @@ func (c *copier) run() error {
 	if _, err := c.w.Write(block); err != nil {
 		return err
 	}
-	f, ok, err := c.seg.footer(size)
-	if err != nil {
-		return err
+	if c.part.torn {
+		return c.raw(dataStart, size)
 	}
-	if ok {
+	f, ok, err := c.seg.footer(size)
+	if err == nil && ok {
 		_, err = c.seg.index(size)
-		ok = err == nil
-	} else {
+	} else if err == nil {
 		err = c.seg.damage(size-footerSize, "footer", errChecksum)
 	}
-	if !ok {
-		if !errors.Is(err, engine.ErrDamaged) {
-			return err
+	if err != nil {
+		if errors.Is(err, engine.ErrDamaged) { // what cannot be read is told of when it is copied
+			c.s.damages = append(c.s.damages, err)
 		}
-		c.s.damages = append(c.s.damages, err)
 		return c.raw(dataStart, size)
 	}
 	if err := c.groups(f.end); err != nil {
@@ -224,10 +257,10 @@ func (c *copier) run() error {
 func (c *copier) groups(end int64) error {
 	for off := int64(dataStart); off < end; {
 		var head [frameSize]byte
-		if err := c.seg.read(head[:], off); err != nil {
-			return err
+		f, ok := frame{}, c.seg.read(head[:], off) == nil
+		if ok {
+			f, ok = decodeFrame(head[:], c.seg.seed)
 		}
-		f, ok := decodeFrame(head[:], c.seg.seed)
 		if !ok || f.length <= frameSize || off+int64(f.length) > end {
 			c.damaged(off, "group", errChecksum)
 			return c.raw(off, end)
@@ -236,7 +269,7 @@ func (c *copier) groups(end int64) error {
 			c.buf = make([]byte, max(f.length, copyStep))
 		}
 		b := c.buf[:f.length]
-		if err := c.seg.read(b, off); err != nil {
+		if err := c.read(b, off); err != nil {
 			return err
 		}
 		if at, err := checkGroup(b, f, c.seg.seed); err != nil {
@@ -271,13 +304,25 @@ func (c *copier) raw(from, to int64) error {
 	buf := make([]byte, min(copyStep, max(to-from, 0)))
 	for from < to {
 		b := buf[:min(int64(len(buf)), to-from)]
-		if err := c.seg.read(b, from); err != nil {
+		if err := c.read(b, from); err != nil {
 			return err
 		}
 		if _, err := c.w.Write(b); err != nil {
 			return err
 		}
 		from += int64(len(b))
+	}
+	return nil
+}
+
+// read fills b as far as the disk gives it. What cannot be read is zeros in the copy, and told of.
+func (c *copier) read(b []byte, off int64) error {
+	at, err := c.seg.readable(b, off)
+	if errors.Is(err, engine.ErrClosed) {
+		return err
+	}
+	if err != nil {
+		c.damaged(at, "data", err)
 	}
 	return nil
 }

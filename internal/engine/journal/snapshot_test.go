@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -170,41 +172,31 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	}
 }
 
-// A client that goes away in the middle, and a disk that cannot be read, end the copy and nothing else.
+// A client that goes away in the middle ends the copy and nothing else.
 func TestSnapshotEndsEarly(t *testing.T) {
-	for name, spoil := range map[string]func(*faulty.FS) io.Writer{
-		"client": func(*faulty.FS) io.Writer { return &failing{left: 50_000} },
-		"disk": func(fs *faulty.FS) io.Writer {
-			fs.FailCall(faulty.Read, 5, syscall.EIO)
-			return io.Discard
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			fs, w, s := held(t)
-			out := spoil(fs)
-			var err error
-			for i := range s.Files() {
-				if err = s.Copy(out, i); err != nil {
-					break
-				}
-			}
-			if !errors.Is(err, syscall.EIO) {
-				t.Errorf("the copy: %v", err)
-			}
-			s.Close()
-			for _, p := range s.parts {
-				if n := p.seg.refs.Load(); n > 1 {
-					t.Errorf("%s is still held %d times", p.seg.name, n)
-				}
-			}
-			if err := w.append("a", 201, 10); err != nil {
-				t.Errorf("afterwards: %v", err)
-			}
-			w.j.Close()
-			if err := openAndVerify(fs, w.h); err != nil {
-				t.Error(err)
-			}
-		})
+	fs, w, s := held(t)
+	out := &failing{left: 50_000}
+	var err error
+	for i := range s.Files() {
+		if err = s.Copy(out, i); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, syscall.EIO) {
+		t.Errorf("the copy: %v", err)
+	}
+	s.Close()
+	for _, p := range s.parts {
+		if n := p.seg.refs.Load(); n > 1 {
+			t.Errorf("%s is still held %d times", p.seg.name, n)
+		}
+	}
+	if err := w.append("a", 201, 10); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	w.j.Close()
+	if err := openAndVerify(fs, w.h); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -318,5 +310,105 @@ func TestSnapshotTellsOfDamage(t *testing.T) {
 	var damage *DamageError
 	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.name {
 		t.Errorf("told of %v", d)
+	}
+}
+
+// What a disk cannot read is zeros in the copy, and told of: all the rest is in the backup.
+func TestSnapshotUnreadable(t *testing.T) {
+	fs, _ := stories(t)
+	j, err := Open(fs, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for _, from := range []int64{0, 8192, small.SegmentSize - 4096} { // the header, batches, the footer
+		s, err := j.Snapshot(background)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := s.Files()[1].Name
+		var want bytes.Buffer
+		if err := s.Copy(&want, 1); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		if s, err = j.Snapshot(background); err != nil {
+			t.Fatal(err)
+		}
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read && c.Name == bad && c.Off < from+4096 && c.Off+int64(c.Len) > from {
+				return syscall.EIO
+			}
+			return nil
+		})
+		var got bytes.Buffer
+		err = s.Copy(&got, 1)
+		fs.OnCall(nil)
+		s.Close()
+		if err != nil || len(s.Damages()) == 0 || !strings.Contains(fmt.Sprint(s.Damages()), "input/output error") || got.Len() != want.Len() {
+			t.Fatalf("at %d of %s: %v, %q, %d bytes of %d", from, bad, err, s.Damages(), got.Len(), want.Len())
+		}
+		clear(want.Bytes()[from:min(from+4096, int64(want.Len()))])
+		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) { // without the footer more is copied than counts
+			t.Errorf("at %d of %s: something else is another as well", from, bad)
+		}
+	}
+}
+
+// A journal that is too damaged to be opened can be backed up, and what is restored from that can be repaired.
+func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
+	fs, h := stories(t)
+	names := map[string]int64{} // where each is damaged
+	for i, name := range slices.Sorted(maps.Keys(fs.Files())) {
+		if _, ok := segmentNumber(name); ok {
+			names[name] = []int64{10, small.SegmentSize - 20, dataStart + 3}[i%3]
+		}
+	}
+	refused := 0
+	for name, off := range names {
+		dir := fs.Crash(faulty.LoseNothing, nil)
+		dir.Flip(name, off, 2)
+		if _, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
+			continue // it is no more than prepared
+		}
+		refused++
+		s, err := OpenSnapshot(dir)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		copied, err := restored(s)
+		if err != nil && !strings.Contains(err.Error(), "restored with damage") {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(s.Damages()) == 0 {
+			t.Errorf("%s: no damage is told", name)
+		}
+		repaired(t, name, copied, h, false)
+		if lock, err := dir.Lock(lockFile); err != nil {
+			t.Errorf("%s: still locked: %v", name, err)
+		} else {
+			lock.Close()
+		}
+	}
+	if refused < 2 {
+		t.Errorf("only %d were refused", refused)
+	}
+	told := 0
+	for name := range names {
+		missing := fs.Crash(faulty.LoseNothing, nil)
+		if err := errors.Join(missing.Remove(name), missing.SyncDir()); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenSnapshot(missing)
+		if err != nil {
+			t.Fatalf("without %s: %v", name, err)
+		}
+		if strings.Contains(fmt.Sprint(s.Damages()), name+": the file is missing") {
+			told++
+		}
+		s.Close()
+	}
+	if told == 0 {
+		t.Error("no missing file is told of")
 	}
 }

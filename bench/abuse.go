@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// peaceful is the stream that well-behaved clients publish to.
+const peaceful = 3
+
+// assault is an attack on a server under way.
+type assault struct {
+	t     *target
+	over  chan struct{}
+	work  sync.WaitGroup
+	conns []net.Conn
+}
+
+// connect opens a connection that ends with the attack.
+func (a *assault) connect() (net.Conn, error) {
+	c, err := net.Dial("tcp", a.t.addr)
+	if err == nil {
+		a.conns = append(a.conns, c)
+	}
+	return c, err
+}
+
+// repeat does something every so often until the attack is over; after a failure it connects anew. It is paced, since the
+// clients that are measured share this process and its cores.
+func (a *assault) repeat(every time.Duration, do func(c net.Conn) error) error {
+	c, err := net.Dial("tcp", a.t.addr)
+	if err != nil {
+		return err
+	}
+	a.work.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-a.over:
+				c.Close()
+				return
+			case <-tick.C:
+			}
+			c.SetDeadline(time.Now().Add(2 * time.Second))
+			if do(c) == nil {
+				continue
+			}
+			c.Close()
+			if c, err = net.Dial("tcp", a.t.addr); err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (a *assault) end() {
+	close(a.over)
+	a.work.Wait()
+	for _, c := range a.conns {
+		c.Close()
+	}
+}
+
+// attacks are as much as one machine does without an effort.
+var attacks = []struct {
+	name  string
+	begin func(a *assault) error
+}{
+	{"2,000 idle connections", func(a *assault) error { return a.each(2000, "") }},
+	{"2,000 slow headers", func(a *assault) error {
+		return a.each(2000, "POST /v1/streams HTTP/1.1\r\nHost: bench\r\nX-Slow: ")
+	}},
+	{"1,000 slow bodies", func(a *assault) error {
+		return a.each(1000, string(request("POST", a.t.publishPath(1), a.t.key, nil, "Content-Type: application/json", "Content-Length: 8000000"))+`{"events":[`)
+	}},
+	{"1,000 stalled subscribers", func(a *assault) error {
+		return a.each(1000, string(request("GET", "/v1/streams/"+a.t.streams[peaceful]+"?cursor=head", a.t.key, nil, "Accept: text/event-stream")))
+	}},
+	{"8 MiB bodies, 16 a second", func(a *assault) error {
+		r := request("POST", a.t.publishPath(2), a.t.key, body(8<<20))
+		return a.loops(8, time.Second/2, func(c net.Conn) error { return ask(c, r) })
+	}},
+	{"8 MiB bodies that are no JSON, 16 a second", func(a *assault) error {
+		r := request("POST", a.t.publishPath(2), a.t.key, bytes.Repeat([]byte("["), 8<<20))
+		return a.loops(8, time.Second/2, func(c net.Conn) error { return ask(c, r) })
+	}},
+	{"guessed keys, 2,000 a second", func(a *assault) error {
+		return a.loops(8, 4*time.Millisecond, func(c net.Conn) error {
+			return ask(c, request("GET", "/v1/streams", fmt.Sprintf("svc_live_%016x%016x", rand.Uint64(), rand.Uint64()), nil))
+		})
+	}},
+	{"HTTP/2 requests that are reset, 10,000 a second", func(a *assault) error {
+		return a.floods(4, func(f *http2.Framer, id uint32, head []byte) {
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head, EndStream: true, EndHeaders: true})
+			f.WriteRSTStream(id, http2.ErrCodeCancel)
+		})
+	}},
+	{"HTTP/2 headers without end, 10,000 a second", func(a *assault) error {
+		return a.floods(4, func(f *http2.Framer, id uint32, head []byte) {
+			if id == 1 {
+				f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head})
+			}
+			f.WriteContinuation(1, false, nil)
+		})
+	}},
+	{"HTTP/2 pings, 10,000 a second", func(a *assault) error {
+		return a.floods(4, func(f *http2.Framer, _ uint32, _ []byte) { f.WritePing(false, [8]byte{}) })
+	}},
+}
+
+// each opens connections that send something and then nothing.
+func (a *assault) each(n int, first string) error {
+	for range n {
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		c.(*net.TCPConn).SetReadBuffer(4 << 10)
+		if _, err := io.WriteString(c, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *assault) loops(n int, every time.Duration, do func(net.Conn) error) error {
+	for range n {
+		if err := a.repeat(every, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask sends a request, and takes any answer.
+func ask(c net.Conn, r []byte) error {
+	if _, err := c.Write(r); err != nil {
+		return err
+	}
+	_, err := c.Read(make([]byte, 4<<10)) // answers are small
+	return err
+}
+
+// floods send a hundred frames at a time over HTTP/2, on connections that are made anew when the server ends them.
+func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []byte)) error {
+	var head bytes.Buffer
+	e := hpack.NewEncoder(&head)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/v1/streams"}, {":authority", "bench"}, {"authorization", "Bearer " + a.t.key}} {
+		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // not remembered, so that it can be sent again
+	}
+	for range n {
+		var last net.Conn
+		id := uint32(1)
+		err := a.repeat(40*time.Millisecond, func(c net.Conn) error {
+			var out bytes.Buffer
+			f := http2.NewFramer(&out, nil)
+			f.AllowIllegalWrites = true
+			if c != last {
+				out.WriteString(http2.ClientPreface)
+				f.WriteSettings()
+				last, id = c, 1
+				a.work.Go(func() { io.Copy(io.Discard, c) })
+			}
+			for range 100 {
+				write(f, id, head.Bytes())
+				id += 2
+			}
+			_, err := out.WriteTo(c)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abuse measures what attacks cost well-behaved clients that go on beside them, and the server in memory, each on a server of
+// its own.
+func abuse(dir string) ([]figure, error) {
+	const span = 3 * time.Second
+	load := publishLoad{Connections: 16, Size: 1 << 10, Streams: 1}
+	var figures []figure
+	for i, attack := range attacks {
+		f, err := onFreshServer(filepath.Join(dir, "abuse"+strconv.Itoa(i)), func(t *target) ([]figure, error) {
+			one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[peaceful : peaceful+1]}
+			if _, err := publishing(one, load, span); err != nil { // the heap reaches its size
+				return nil, err
+			}
+			alone, err := publishing(one, load, span)
+			if err != nil {
+				return nil, err
+			}
+			before := t.memory()
+			a := &assault{t: t, over: make(chan struct{})}
+			defer a.end()
+			if err := attack.begin(a); err != nil {
+				return nil, err
+			}
+			beside, err := publishing(one, load, span)
+			if err != nil {
+				return nil, fmt.Errorf("beside %s: %w", attack.name, err)
+			}
+			return []figure{
+				{attack.name, beside.Rate / alone.Rate, "of the publish rate"},
+				{"  publish p99 / without", beside.P99 / alone.P99, ""},
+				{"  memory / without", float64(t.memory()) / float64(before), ""},
+				{"  memory", float64(t.memory()) / (1 << 20), "MiB"},
+			}, nil
+		})
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
+	return figures, nil
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weir"
+	goclient "weir/client"
+)
+
+// publishers compares three ways in which the Go client publishes single events over one connection, each with a synced
+// acknowledgement: one request at a time, a publisher with a batch for each event, and one that groups them.
+func publishers(dir string) ([]figure, error) {
+	ours, err := startWeir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer ours.stop()
+	c, err := goclient.New(goclient.Options{URL: "http://" + ours.addr, Key: ours.key})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	const span = 3 * time.Second
+	ways := []struct {
+		name string
+		run  func(context.Context, weir.StreamID) (int, error)
+	}{
+		{"one request at a time", func(ctx context.Context, id weir.StreamID) (int, error) { return oneByOne(ctx, c, id) }},
+		{"publisher, a batch for each event", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 1) }},
+		{"publisher, grouped", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 0) }},
+	}
+	var figures []figure
+	for i, way := range ways {
+		s, err := c.CreateStream(context.Background(), goclient.NewStream{Name: way.name})
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), span)
+		start := time.Now()
+		n, err := way.run(ctx, s.ID)
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", way.name, err)
+		}
+		rate := float64(n) / time.Since(start).Seconds()
+		figures = append(figures, figure{"client: " + way.name, rate, "events/s"})
+		if i > 0 {
+			figures = append(figures, figure{"client: " + way.name + ", ratio", rate / figures[0].Value, "times one at a time"})
+		}
+	}
+	return figures, nil
+}
+
+const smallEvent = "an event of a hundred bytes or so, as many programs have them: small, frequent, and worth keeping"
+
+func oneByOne(ctx context.Context, c *goclient.Client, id weir.StreamID) (n int, err error) {
+	for ; ctx.Err() == nil; n++ {
+		if _, err := c.PublishAt(context.WithoutCancel(ctx), id, weir.Seq(n+1), goclient.Events(smallEvent)); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func pipelined(ctx context.Context, c *goclient.Client, id weir.StreamID, batchEvents int) (n int, err error) {
+	p, err := c.Publisher(ctx, id, goclient.PublisherOptions{BatchEvents: batchEvents})
+	if err != nil {
+		return 0, err
+	}
+	for ; ctx.Err() == nil; n++ {
+		if err := p.Add(context.WithoutCancel(ctx), smallEvent); err != nil {
+			return n, err
+		}
+	}
+	return n, p.Close(context.WithoutCancel(ctx))
+}

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"weir"
+)
+
+// Batch is what was published at once. Of a json stream it has Events, of a raw stream ContentType and Data.
+type Batch struct {
+	Seq         weir.Seq
+	Time        weir.Time // when it was stored; 0 for a raw batch from [Client.Batch], which is not told
+	Events      []json.RawMessage
+	ContentType string
+	Data        []byte
+
+	// Gap is set when a subscriber yields no batch but a loss: nothing else is set then.
+	Gap *Gap
+}
+
+// Gap is a run of sequences that a subscriber will not get, because they were gone before it came to them. Both ends
+// belong to it.
+type Gap struct {
+	From   weir.Seq `json:"from"`
+	To     weir.Seq `json:"to"`
+	Reason string   `json:"reason"` // evicted
+}
+
+// Batch fetches one batch. One that was evicted or never stored is refused with [weir.StreamNotFound].
+func (c *Client) Batch(ctx context.Context, id weir.StreamID, seq weir.Seq) (Batch, error) {
+	var got body
+	if _, err := c.do(ctx, batchRequest(id, seq), &got); err != nil {
+		return Batch{}, err
+	}
+	return got.batch(seq)
+}
+
+func batchRequest(id weir.StreamID, seq weir.Seq) *request {
+	return &request{method: "GET", path: streamPath(id) + "/batches/" + seq.String()}
+}
+
+// batch reads an answer: JSON is a batch object, everything else is a raw batch.
+func (b body) batch(seq weir.Seq) (Batch, error) {
+	if media, _, _ := strings.Cut(b.contentType, ";"); strings.TrimSpace(media) != typeJSON {
+		return Batch{Seq: seq, ContentType: b.contentType, Data: b.bytes}, nil
+	}
+	return parseBatch(b.bytes)
+}
+
+// parseBatch reads a batch object, of a stream of either mode.
+func parseBatch(b []byte) (Batch, error) {
+	var object struct {
+		Seq         *weir.Seq       `json:"seq"`
+		TS          weir.Time       `json:"ts"`
+		Events      json.RawMessage `json:"events"`
+		ContentType string          `json:"content_type"`
+		Data        []byte          `json:"data"`
+	}
+	if err := json.Unmarshal(b, &object); err != nil {
+		return Batch{}, strange{fmt.Errorf("read a batch: %w", err)}
+	}
+	if object.Seq == nil || *object.Seq > weir.MaxSeq {
+		return Batch{}, strange{fmt.Errorf("a batch has no sequence")}
+	}
+	batch := Batch{Seq: *object.Seq, Time: object.TS, ContentType: object.ContentType, Data: object.Data}
+	if object.ContentType == "" {
+		if len(object.Events) == 0 || object.Events[0] != '[' {
+			return Batch{}, strange{fmt.Errorf("batch %d has no events", batch.Seq)}
+		}
+		batch.Events = elements(object.Events)
+	}
+	return batch, nil
+}
+
+// elements cuts a JSON array, which must be valid, into its elements. They share its memory.
+func elements(array []byte) []json.RawMessage {
+	list := []json.RawMessage{}
+	depth, start := 0, 1
+	take := func(end int) {
+		if e := bytes.TrimSpace(array[start:end]); len(e) > 0 {
+			list = append(list, json.RawMessage(e[:len(e):len(e)]))
+		}
+		start = end + 1
+	}
+	for i := 0; i < len(array); i++ {
+		switch array[i] {
+		case '"':
+			i = stringEnd(array, i) - 1
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth--; depth == 0 {
+				take(i)
+			}
+		case ',':
+			if depth == 1 {
+				take(i)
+			}
+		}
+	}
+	return list
+}
+
+// stringEnd is where the string literal that begins at i has ended.
+func stringEnd(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}

@@ -1,0 +1,349 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/client"
+	"weir/internal/access"
+)
+
+func TestNewRefuses(t *testing.T) {
+	for _, c := range []struct {
+		o    client.Options
+		want string
+	}{
+		{client.Options{}, "not a http or https address"},
+		{client.Options{URL: "127.0.0.1:8080"}, "cannot be read"},
+		{client.Options{URL: "localhost:8080"}, "not a http or https address"},
+		{client.Options{URL: "ftp://example.com"}, "not a http or https address"},
+		{client.Options{URL: "http://"}, "not a http or https address"},
+		{client.Options{URL: "http://me:secret@example.com"}, "holds a user name"},
+		{client.Options{URL: "http://example.com?a=b"}, "may not have a query"},
+		{client.Options{URL: "http://me:secret@exa mple.com"}, "cannot be read"},
+		{client.Options{URL: "http://example.com", Key: "svc_live_secret\n"}, "no key has"},
+	} {
+		_, err := client.New(c.o)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("New(%q) = %v, want %q", c.o.URL, err, c.want)
+		}
+	}
+}
+
+func TestStreams(t *testing.T) {
+	for _, http1 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP1=%t", http1), func(t *testing.T) {
+			ctx := t.Context()
+			c := newHouse(t, nil).client(client.Options{HTTP1: http1})
+			made, err := c.CreateStream(ctx, client.NewStream{Name: "orders", RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.Raw})
+			if err != nil || made.Name != "orders" || made.RetentionSeconds != 60 || made.MaxBytes != 1<<20 || made.Mode != weir.Raw || !weir.IsID(string(made.ID)) {
+				t.Fatalf("created %+v, %v", made, err)
+			}
+			if got, err := c.Stream(ctx, made.ID); err != nil || got != made {
+				t.Errorf("got %+v, %v; want %+v", got, err, made)
+			}
+			if cursor, err := c.Cursor(ctx, made.ID); err != nil || cursor.Cursor != 0 || cursor.UpdatedAt != made.CreatedAt {
+				t.Errorf("the cursor is %+v, %v", cursor, err)
+			}
+			if err := c.DeleteStream(ctx, made.ID); err != nil {
+				t.Error(err)
+			}
+			if _, err := c.Stream(ctx, made.ID); client.CodeOf(err) != weir.StreamNotFound {
+				t.Errorf("a deleted stream: %v", err)
+			}
+			if h, err := c.Health(ctx); err != nil || h.Status != "ok" {
+				t.Errorf("health %+v, %v", h, err)
+			}
+			if v, err := c.Version(ctx); err != nil || v.Version != "v1.2.3" || v.Commit != "abc" {
+				t.Errorf("version %+v, %v", v, err)
+			}
+		})
+	}
+}
+
+func TestStreamsByPages(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	var want []weir.StreamID
+	for range 2*weir.MaxPage + 3 {
+		want = append(want, newStream(t, c, client.NewStream{}))
+	}
+	slices.Reverse(want)
+	var got []weir.StreamID
+	for s, err := range c.Streams(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, s.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d streams, want %d, from the newest to the oldest", len(got), len(want))
+	}
+	for s := range c.Streams(t.Context()) {
+		if s.ID != want[0] {
+			t.Errorf("the first is %s, want %s", s.ID, want[0])
+		}
+		break
+	}
+}
+
+func TestErrors(t *testing.T) {
+	h := newHouse(t, nil)
+	c := h.client(client.Options{})
+	_, err := c.Stream(t.Context(), weir.NewStreamID())
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		t.Fatalf("got %v", err)
+	}
+	if e.Status != 404 || e.Code != weir.StreamNotFound || e.Type != "not_found_error" || e.Message == "" ||
+		!strings.HasPrefix(e.RequestID, "req_") || e.DocURL != "https://weir.example/docs/errors#stream_not_found" {
+		t.Errorf("got %+v", e)
+	}
+	if got := e.Error(); got != "stream_not_found: "+e.Message+" ("+e.RequestID+")" {
+		t.Errorf("it reads %q", got)
+	}
+	for _, x := range []struct {
+		code weir.Code
+		err  error
+	}{
+		{weir.InvalidStreamID, func() error { _, err := c.Cursor(t.Context(), "a/../b"); return err }()},
+		{weir.InvalidAPIKey, func() error {
+			_, err := h.client(client.Options{Key: "nonsense"}).Cursor(t.Context(), weir.NewStreamID())
+			return err
+		}()},
+		{weir.ProjectForbidden, h.client(client.Options{Key: h.newKey(access.Read)}).DeleteStream(t.Context(), newStream(t, c, client.NewStream{}))},
+		{weir.InvalidRequest, func() error {
+			_, err := c.CreateStream(t.Context(), client.NewStream{Name: strings.Repeat("x", 129)})
+			return err
+		}()},
+		{"", errors.New("else")},
+	} {
+		if got := client.CodeOf(x.err); got != x.code {
+			t.Errorf("code %q, want %q: %v", got, x.code, x.err)
+		}
+	}
+}
+
+// What stands before the service has other errors, and pages that are none.
+func TestAnswersOfOthers(t *testing.T) {
+	var status atomic.Int32
+	var text atomic.Value
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(int(status.Load()))
+		w.Write([]byte(text.Load().(string)))
+	}))
+	defer srv.Close()
+	c := newClient(t, client.Options{URL: srv.URL, HTTP1: true, Attempts: 1})
+	for _, x := range []struct {
+		status int
+		text   string
+		want   string
+	}{
+		{502, "<html>", "status 502: the answer is not one of Weir: 502 Bad Gateway"},
+		{302, "", "status 302: the answer is not one of Weir: 302 Found"},
+		{404, `{"error":"gone"}`, "status 404: the answer is not one of Weir: 404 Not Found"},
+		{403, strings.Repeat("x", 1<<20), "status 403: the answer is not one of Weir: 403 Forbidden"},
+		{200, "<html>", "the answer is not one of Weir: invalid character"},
+		{200, strings.Repeat(" ", 10<<20), "the answer is longer than any of Weir"},
+	} {
+		status.Store(int32(x.status))
+		text.Store(x.text)
+		_, err := c.Stream(t.Context(), weir.NewStreamID())
+		if err == nil || !strings.HasPrefix(err.Error(), x.want) {
+			t.Errorf("%d %.10q: %v, want %q", x.status, x.text, err, x.want)
+		}
+	}
+}
+
+func TestPublish(t *testing.T) {
+	ctx := t.Context()
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	ack, err := c.Publish(ctx, id, client.Events("a", map[string]int{"b": 1}, json.RawMessage(" [1.50, 2] "), nil))
+	if err != nil || ack != (weir.Ack{StreamID: id, Seq: 1, Accepted: 4, Cursor: 1}) {
+		t.Fatalf("got %+v, %v", ack, err)
+	}
+	b, err := c.Batch(ctx, id, 1)
+	var events []string
+	for _, e := range b.Events {
+		events = append(events, string(e))
+	}
+	if want := []string{`"a"`, `{"b":1}`, `[1.50,2]`, `null`}; err != nil || b.Seq != 1 || b.Time == 0 || !slices.Equal(events, want) {
+		t.Errorf("got %+v, %v; want %q", b, err, want)
+	}
+	if ack, err = c.PublishAt(ctx, id, 7, client.Events()); err != nil || ack.Seq != 7 || ack.Accepted != 0 || ack.Duplicate {
+		t.Errorf("got %+v, %v", ack, err)
+	}
+	if ack, err = c.PublishAt(ctx, id, 7, client.Events(1)); err != nil || !ack.Duplicate || ack.Accepted != 0 {
+		t.Errorf("again: %+v, %v", ack, err)
+	}
+	if b, err := c.Batch(ctx, id, 7); err != nil || b.Events == nil || len(b.Events) != 0 {
+		t.Errorf("an empty batch: %+v, %v", b, err)
+	}
+	if _, err = c.PublishAt(ctx, id, 7+weir.MaxAhead+1, client.Events(1)); client.CodeOf(err) != weir.SequenceTooFarAhead {
+		t.Errorf("too far: %v", err)
+	}
+	first, err := c.PublishOnce(ctx, id, "k", client.Events(1))
+	if again, err2 := c.PublishOnce(ctx, id, "k", client.Events(1)); err != nil || err2 != nil || again.Seq != first.Seq || !again.Duplicate {
+		t.Errorf("with a key: %+v, %v; then %+v, %v", first, err, again, err2)
+	}
+	if _, err := c.Batch(ctx, id, 5); client.CodeOf(err) != weir.StreamNotFound {
+		t.Errorf("a missing batch: %v", err)
+	}
+}
+
+func TestPublishRaw(t *testing.T) {
+	ctx := t.Context()
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{Mode: weir.Raw})
+	for i, data := range [][]byte{{0, 1, 255}, {}, []byte(`{"seq":1}`), bytes.Repeat([]byte{7}, weir.MaxBody)} {
+		if _, err := c.Publish(ctx, id, client.Bytes(data)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Batch(ctx, id, weir.Seq(i+1))
+		if err != nil || b.ContentType != "application/octet-stream" || !bytes.Equal(b.Data, data) || b.Events != nil || b.Seq != weir.Seq(i+1) {
+			t.Errorf("%d bytes come back as %d, %q, %v", len(data), len(b.Data), b.ContentType, err)
+		}
+	}
+	if _, err := c.Publish(ctx, id, client.Events(1)); client.CodeOf(err) != weir.UnsupportedMediaType {
+		t.Errorf("events to a raw stream: %v", err)
+	}
+}
+
+// What cannot be published is refused before anything is sent.
+func TestPublishNothing(t *testing.T) {
+	c := newClient(t, client.Options{URL: "http://127.0.0.1:1"})
+	for name, err := range map[string]error{
+		"event 1: ":         second(c.Publish(t.Context(), "x", client.Events(1, make(chan int)))),
+		"payload_too_large": second(c.Publish(t.Context(), "x", client.Bytes(make([]byte, weir.MaxBody+1)))),
+		"a batch of":        second(c.PublishAt(t.Context(), "x", 1, client.Events(strings.Repeat("x", weir.MaxBody)))),
+		"idempotency key":   second(c.PublishOnce(t.Context(), "x", "", client.Events())),
+	} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// troubled answers the first requests with trouble, and loses the first answers, before it lets the service answer.
+type troubled struct {
+	http.Handler
+	refuse, lose atomic.Int32
+	after        string // retry-after of a refusal
+	seen         atomic.Int32
+}
+
+func (d *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.seen.Add(1)
+	if d.refuse.Add(-1) >= 0 {
+		if d.after != "" {
+			w.Header().Set("Retry-After", d.after)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if d.lose.Add(-1) >= 0 {
+		d.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
+	d.Handler.ServeHTTP(w, r)
+}
+
+func newTroubled(t testing.TB) (*troubled, *house) {
+	d := new(troubled)
+	h := newHouse(t, func(h http.Handler) http.Handler { d.Handler = h; return d })
+	return d, h
+}
+
+// An answer that is lost after the work was done is no second stream, batch or error.
+func TestCallsAgain(t *testing.T) {
+	ctx := t.Context()
+	d, h := newTroubled(t)
+	c := h.client(client.Options{})
+	trouble := func() { d.refuse.Store(1); d.lose.Store(1) }
+	trouble()
+	s, err := c.CreateStream(ctx, client.NewStream{Name: "once"})
+	if err != nil || s.Name != "once" {
+		t.Fatalf("create: %+v, %v", s, err)
+	}
+	trouble()
+	ack, err := c.Publish(ctx, s.ID, client.Events("a"))
+	if err != nil || ack.Seq != 1 || !ack.Duplicate {
+		t.Errorf("publish: %+v, %v", ack, err)
+	}
+	trouble()
+	if ack, err = c.PublishAt(ctx, s.ID, 2, client.Events("a")); err != nil || ack.Cursor != 2 || !ack.Duplicate {
+		t.Errorf("publish at 2: %+v, %v", ack, err)
+	}
+	n := 0
+	trouble()
+	for _, err := range c.Streams(ctx) {
+		if n++; err != nil {
+			t.Error(err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d streams were made", n)
+	}
+	trouble()
+	if err := c.DeleteStream(ctx, s.ID); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := c.DeleteStream(ctx, s.ID); client.CodeOf(err) != weir.StreamNotFound {
+		t.Errorf("delete again: %v", err)
+	}
+}
+
+func TestCallsOftenEnough(t *testing.T) {
+	d, h := newTroubled(t)
+	d.refuse.Store(100)
+	for attempts, want := range map[int]int32{1: 1, 3: 3} {
+		d.seen.Store(0)
+		_, err := h.client(client.Options{Attempts: attempts}).Version(t.Context())
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 503 || d.seen.Load() != want {
+			t.Errorf("%d attempts: asked %d times, %v", attempts, d.seen.Load(), err)
+		}
+	}
+	d.after = "1000"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := h.client(client.Options{}).Version(ctx); err == nil {
+		t.Error("a call outlived its context")
+	}
+}
+
+// The time that an attempt may take is no reason to give up, the context is.
+func TestCallsTimeOut(t *testing.T) {
+	var asked atomic.Int32
+	release := make(chan struct{})
+	h := newHouse(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if asked.Add(1) == 1 {
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	defer close(release)
+	if _, err := h.client(client.Options{Timeout: 50 * time.Millisecond, Attempts: 100}).Version(t.Context()); err != nil || asked.Load() < 2 {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
+	}
+}

@@ -1,0 +1,129 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"weir"
+	"weir/client"
+)
+
+// The address and the key of a running service.
+var url, key string
+
+func Example() {
+	ctx := context.Background()
+	c, err := client.New(client.Options{URL: url, Key: key})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	s, err := c.CreateStream(ctx, client.NewStream{Name: "orders"})
+	if err != nil {
+		panic(err)
+	}
+	ack, err := c.Publish(ctx, s.ID, client.Events("hello", "world"))
+	if err != nil {
+		panic(err)
+	}
+	batch, err := c.Batch(ctx, s.ID, ack.Seq)
+	if err != nil {
+		panic(err)
+	}
+	for _, event := range batch.Events {
+		fmt.Println(batch.Seq, string(event))
+	}
+	// Output:
+	// 1 "hello"
+	// 1 "world"
+}
+
+func ExampleClient_Publisher() {
+	ctx := context.Background()
+	c, err := client.New(client.Options{URL: url, Key: key})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	s, err := c.CreateStream(ctx, client.NewStream{Name: "temperatures"})
+	if err != nil {
+		panic(err)
+	}
+	p, err := c.Publisher(ctx, s.ID, client.PublisherOptions{
+		OnRetry: func(err error, _ time.Duration) { slog.Warn("publishing again soon", "error", err) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	for n := range 10_000 {
+		if err := p.Add(ctx, map[string]any{"n": n, "celsius": 20.5}); err != nil {
+			panic(err) // the publisher failed, or this is no event
+		}
+	}
+	if err := p.Close(ctx); err != nil { // everything is stored when it returns nil
+		for _, batch := range p.Unacknowledged() {
+			fmt.Println("not known to be stored:", batch.Seq, len(batch.Events))
+		}
+	}
+	cursor, err := c.Cursor(ctx, s.ID)
+	fmt.Println(cursor.Cursor > 0, err)
+	// Output: true <nil>
+}
+
+func ExampleClient_Subscriber() {
+	ctx := context.Background()
+	c, err := client.New(client.Options{URL: url, Key: key})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	s, err := c.CreateStream(ctx, client.NewStream{Name: "orders"})
+	if err != nil {
+		panic(err)
+	}
+	for _, item := range []string{"tea", "bread"} {
+		if _, err := c.Publish(ctx, s.ID, client.Events(map[string]string{"item": item})); err != nil {
+			panic(err)
+		}
+	}
+	for batch, err := range c.Subscriber(s.ID, client.SubscriberOptions{From: client.Oldest}).Batches(ctx) {
+		if err != nil {
+			panic(err) // final: what may pass was tried again
+		}
+		if batch.Gap != nil {
+			fmt.Println("missed", batch.Gap.From, "to", batch.Gap.To)
+			continue
+		}
+		for _, event := range batch.Events {
+			var order struct{ Item string }
+			if err := json.Unmarshal(event, &order); err != nil {
+				panic(err)
+			}
+			fmt.Println(batch.Seq, order.Item)
+		}
+		if batch.Seq == 2 {
+			break
+		}
+	}
+	// Output:
+	// 1 tea
+	// 2 bread
+}
+
+func ExampleError() {
+	c, err := client.New(client.Options{URL: url, Key: key})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	_, err = c.Stream(context.Background(), "nosuchstream0000000000")
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Code == weir.StreamNotFound {
+		fmt.Println(refused.Status, refused.Code)
+	}
+	// Output: 404 stream_not_found
+}

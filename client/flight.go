@@ -1,0 +1,161 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"weir"
+)
+
+// group is the batch that is being filled.
+type group struct {
+	body   []byte // of a json stream: the array of events so far, without its end
+	events int
+	due    bool // to be sent as soon as there is room
+	timer  *time.Timer
+}
+
+func (g *group) some() bool { return g.events > 0 }
+
+// add appends an event; false when the group is full.
+func (g *group) add(event []byte, o *PublisherOptions) bool {
+	if g.events > 0 && (g.due || g.events >= o.BatchEvents || len(g.body)+1+len(event)+len(bodyEnd) > o.BatchBytes) {
+		return false
+	}
+	if g.events == 0 {
+		g.body = append(make([]byte, 0, min(o.BatchBytes, 4<<10)), bodyStart...)
+	} else {
+		g.body = append(g.body, ',')
+	}
+	g.body = append(g.body, event...)
+	g.events++
+	g.due = g.events >= o.BatchEvents || len(g.body)+len(bodyEnd) >= o.BatchBytes
+	return true
+}
+
+// set makes b the batch; false when there is one already. A raw batch is never grouped: its bounds are what is published.
+func (g *group) set(b []byte) bool {
+	if g.events > 0 {
+		return false
+	}
+	g.body, g.events, g.due = bytes.Clone(b), 1, true
+	return true
+}
+
+// flight makes a batch of the group.
+func (g *group) flight(seq weir.Seq, mode weir.Mode) *flight {
+	f := &flight{seq: seq, events: g.events, payload: Payload{contentType: typeBytes, body: g.body}}
+	if mode != weir.Raw {
+		f.payload = Payload{contentType: typeJSON, body: append(g.body, bodyEnd...)}
+	}
+	return f
+}
+
+func (g *group) stop() {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// flight is a batch with its sequence, until it is acknowledged.
+type flight struct {
+	seq     weir.Seq
+	claim   string // instead of the sequence: an idempotency key
+	payload Payload
+	events  int
+	state   state
+	tries   int
+	epoch   int      // when it was sent last
+	ack     weir.Ack // of whoever sends it, until it is stored
+}
+
+type state uint8
+
+const (
+	queued state = iota // to be sent, or sent again
+	flying
+	stored
+)
+
+// array is the array of events of a json batch.
+func (f *flight) array() []byte {
+	return f.payload.body[len(bodyStart)-1 : len(f.payload.body)-1]
+}
+
+func (f *flight) unacknowledged(mode weir.Mode) Unacknowledged {
+	u := Unacknowledged{Seq: f.seq, Sent: f.tries > 0}
+	if mode == weir.Raw {
+		u.Data = f.payload.body
+	} else {
+		u.Events = elements(f.array())
+	}
+	return u
+}
+
+// holds tells whether a batch that was read back is this one. Both are without white space between tokens.
+func (f *flight) holds(b Batch) bool {
+	if f.payload.contentType == typeBytes {
+		return bytes.Equal(f.payload.body, b.Data)
+	}
+	mine := elements(f.array())
+	if len(mine) != len(b.Events) {
+		return false
+	}
+	for i := range mine {
+		if !bytes.Equal(mine[i], compact(b.Events[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func compact(event json.RawMessage) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, event) != nil {
+		return event
+	}
+	return b.Bytes()
+}
+
+// room tells whether another batch of so many bytes may be on the way.
+func (p *Publisher) room(n int) bool {
+	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
+}
+
+// cutDue makes a batch of the group when it is due and there is room for it.
+func (p *Publisher) cutDue() {
+	if !p.group.some() || !p.group.due || !p.room(len(p.group.body)) {
+		return
+	}
+	p.group.stop()
+	f := p.group.flight(p.next, p.mode)
+	f.claim = p.claim
+	if len(p.window) == 0 {
+		p.progress = time.Now()
+	}
+	p.group = group{timer: p.group.timer}
+	p.window = append(p.window, f)
+	p.bytes += len(f.payload.body)
+	p.next++
+	p.cut++
+	p.changed.Broadcast()
+}
+
+// linger makes the group due after a while, counted from its first event.
+func (p *Publisher) linger() {
+	if p.o.Linger < 0 || p.group.due || p.group.events != 1 {
+		return
+	}
+	if p.group.timer != nil {
+		p.group.timer.Reset(p.o.Linger)
+		return
+	}
+	p.group.timer = time.AfterFunc(p.o.Linger, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		// It may be late, and meet the next group: that one is sent earlier, which does no harm.
+		p.group.due = p.group.some()
+		p.cutDue()
+	})
+}

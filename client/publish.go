@@ -1,0 +1,55 @@
+package client
+
+import (
+	"context"
+	"strconv"
+
+	"weir"
+)
+
+// Publish stores a batch under the next sequence, which the service chooses. It carries an idempotency key of its own, so
+// that it is tried again without being stored twice.
+func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir.Ack, error) {
+	return c.PublishOnce(ctx, id, weir.Base62(22), p)
+}
+
+// PublishOnce is [Client.Publish] with an idempotency key of the caller's, of 1 to 255 visible ASCII characters: a program
+// that keeps the key can repeat the call after a restart too. The service remembers a key for as long as the batch is
+// kept, and for 24 hours at most.
+func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, p Payload) (ack weir.Ack, err error) {
+	if err := p.check(); err != nil {
+		return ack, err
+	}
+	if !validKey(key) {
+		return ack, weir.Errorf(weir.InvalidRequest, "an idempotency key is 1 to %d visible ASCII characters", weir.MaxIdempotencyKey)
+	}
+	_, err = c.do(ctx, publishNext(id, key, p), &ack)
+	return ack, err
+}
+
+func publishNext(id weir.StreamID, key string, p Payload) *request {
+	return &request{method: "POST", path: streamPath(id) + "/publish", contentType: p.contentType, body: p.body, key: key}
+}
+
+// PublishAt stores a batch under a sequence that the caller chose, which can be repeated without risk. When the sequence
+// was stored before, the acknowledgement says so, and what was stored first stays.
+func (c *Client) PublishAt(ctx context.Context, id weir.StreamID, seq weir.Seq, p Payload) (ack weir.Ack, err error) {
+	if err := p.check(); err != nil {
+		return ack, err
+	}
+	_, err = c.do(ctx, publishAt(id, seq, p), &ack)
+	return ack, err
+}
+
+func publishAt(id weir.StreamID, seq weir.Seq, p Payload) *request {
+	return &request{method: "POST", path: streamPath(id) + "/" + strconv.FormatUint(uint64(seq), 10), contentType: p.contentType, body: p.body}
+}
+
+func validKey(key string) bool {
+	for i := 0; i < len(key); i++ {
+		if key[i] <= ' ' || key[i] >= 0x7f {
+			return false
+		}
+	}
+	return key != "" && len(key) <= weir.MaxIdempotencyKey
+}

@@ -1,0 +1,491 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/client"
+	"weir/internal/access"
+)
+
+// publisher opens a publisher that the test closes, or that is closed without waiting in the end.
+func publisher(t testing.TB, c *client.Client, id weir.StreamID, o client.PublisherOptions) *client.Publisher {
+	t.Helper()
+	p, err := c.Publisher(t.Context(), id, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		p.Close(ctx)
+	})
+	return p
+}
+
+// addNumbers adds the numbers from a to b.
+func addNumbers(t testing.TB, p *client.Publisher, a, b int) {
+	t.Helper()
+	for n := a; n <= b; n++ {
+		if err := p.Add(t.Context(), n); err != nil {
+			t.Fatalf("add %d: %v", n, err)
+		}
+	}
+}
+
+func TestPublisher(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	var acks []weir.Ack
+	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 10, Linger: -1, OnAck: func(a weir.Ack) { acks = append(acks, a) }})
+	if seq, ok := p.Acknowledged(); ok {
+		t.Errorf("%d is acknowledged before anything was sent", seq)
+	}
+	addNumbers(t, p, 1, 995)
+	if err := p.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(acks) != 100 {
+		t.Fatalf("%d batches, want 100", len(acks))
+	}
+	for i, a := range acks {
+		if want := uint32(min(10, 995-10*i)); a.Seq != weir.Seq(i+1) || a.Accepted != want || a.Duplicate {
+			t.Errorf("acknowledgement %d is %+v", i+1, a)
+		}
+	}
+	if seq, ok := p.Acknowledged(); !ok || seq != 100 {
+		t.Errorf("acknowledged up to %d, %t", seq, ok)
+	}
+	addNumbers(t, p, 996, 1000)
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := p.Unacknowledged(); len(left) != 0 {
+		t.Errorf("left: %+v", left)
+	}
+	if err := p.Add(t.Context(), 1); err != client.ErrClosed {
+		t.Errorf("added after Close: %v", err)
+	}
+	if err := p.Close(t.Context()); err != client.ErrClosed {
+		t.Errorf("closed twice: %v", err)
+	}
+
+	// the next run of the program goes on
+	p = publisher(t, c, id, client.PublisherOptions{})
+	addNumbers(t, p, 1001, 1100)
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, everything(t, c, id), 1100)
+}
+
+// An event does not wait for others for ever.
+func TestPublisherLingers(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	acks := make(chan weir.Ack, 1)
+	p := publisher(t, c, newStream(t, c, client.NewStream{}), client.PublisherOptions{OnAck: func(a weir.Ack) { acks <- a }})
+	for n := 1; n <= 3; n++ {
+		addNumbers(t, p, n, n)
+		if a := <-acks; a.Seq != weir.Seq(n) || a.Accepted != 1 {
+			t.Errorf("got %+v", a)
+		}
+	}
+}
+
+func TestPublisherGroups(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{BatchBytes: 40, Linger: -1})
+	for _, e := range []string{"aaaaaaaaaa", "bbbbbbbbbb", strings.Repeat("c", 100), "d"} { // 27 and 13 bytes; over; alone
+		if err := p.Add(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range []int{2, 1, 1} {
+		if b, err := c.Batch(t.Context(), id, weir.Seq(seq+1)); err != nil || len(b.Events) != want {
+			t.Errorf("batch %d has %d events, want %d: %v", seq+1, len(b.Events), want, err)
+		}
+	}
+}
+
+func TestPublisherRaw(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{Mode: weir.Raw})
+	p := publisher(t, c, id, client.PublisherOptions{Buffer: 20})
+	b := make([]byte, 0, 8)
+	for n := 1; n <= 300; n++ {
+		b = fmt.Append(b[:0], n) // the publisher has taken a copy
+		if err := p.AddBytes(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Add(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "it takes bytes") {
+		t.Errorf("an event: %v", err)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, everything(t, c, id), 300)
+}
+
+// A bad event is refused by itself.
+func TestPublisherBadEvents(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{})
+	addNumbers(t, p, 1, 1)
+	for _, bad := range []any{make(chan int), json.RawMessage(`{"a":1,"a":2}`), json.RawMessage(`{`), strings.Repeat("x", weir.MaxBody)} {
+		err := p.Add(t.Context(), bad)
+		if _, failed := errors.AsType[*client.PublishError](err); err == nil || failed {
+			t.Errorf("%.20v: %v", bad, err)
+		}
+	}
+	if err := p.AddBytes(t.Context(), nil); err == nil {
+		t.Error("bytes were taken")
+	}
+	addNumbers(t, p, 2, 2)
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, everything(t, c, id), 2)
+}
+
+// gate holds publishes back until it is opened.
+func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
+	return func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == "POST" && r.URL.Path != "/v1/streams" {
+				waiting.Add(1)
+				select {
+				case <-open:
+				case <-r.Context().Done():
+				}
+			}
+			h.ServeHTTP(w, r)
+		})
+	}
+}
+
+// Adding waits for a service that does not keep up: here after 3 batches of 10 on the way, and 10 more events.
+func TestPublisherBackPressure(t *testing.T) {
+	open, waiting := make(chan struct{}), new(atomic.Int32)
+	c := newHouse(t, gate(open, waiting)).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{InFlight: 3, BatchEvents: 10, Linger: -1})
+	addNumbers(t, p, 1, 40)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Add(ctx, 41); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("one more was taken: %v", err)
+	}
+	if n := waiting.Load(); n > 3 {
+		t.Errorf("%d batches are on the way", n)
+	}
+	if err := p.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("flushed: %v", err)
+	}
+	close(open)
+	addNumbers(t, p, 41, 100)
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, everything(t, c, id), 100)
+}
+
+// Close that is not given the time to store everything leaves no goroutine, and says what is left.
+func TestPublisherCloseInTime(t *testing.T) {
+	open, waiting := make(chan struct{}), new(atomic.Int32)
+	defer close(open)
+	c := newHouse(t, gate(open, waiting)).client(client.Options{})
+	p := publisher(t, c, newStream(t, c, client.NewStream{}), client.PublisherOptions{BatchEvents: 10, Linger: -1})
+	addNumbers(t, p, 1, 25)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("closed: %v", err)
+	}
+	var left []string
+	for _, u := range p.Unacknowledged() {
+		for _, e := range u.Events {
+			left = append(left, string(e))
+		}
+	}
+	numbers(t, left, 25)
+}
+
+// Many may add at once, and nothing is lost or doubled.
+func TestPublisherConcurrently(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 7, InFlight: 4})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for n := range 100 {
+				if err := p.Add(t.Context(), g*100+n); err != nil {
+					t.Error(err)
+				}
+				if n%30 == 0 {
+					if err := p.Flush(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := everything(t, c, id)
+	slices.Sort(got)
+	if n := len(slices.Compact(got)); n != 800 || len(got) != 800 {
+		t.Errorf("%d events, %d different ones", len(got), n)
+	}
+}
+
+// Everything goes over one connection.
+func TestPublisherConnection(t *testing.T) {
+	h := newHouse(t, nil)
+	proxy := newProxy(t, h.server.Listener.Addr().String(), nil)
+	c := h.client(client.Options{URL: proxy.url})
+	id := newStream(t, h.client(client.Options{}), client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1, InFlight: 100})
+	addNumbers(t, p, 1, 2000)
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := proxy.opened.Load(); n != 2 { // one of the client, one of the publisher
+		t.Errorf("%d connections", n)
+	}
+}
+
+// Whatever happens to connections, everything is stored once and in order.
+func TestPublisherBrokenConnections(t *testing.T) {
+	random := func(least, most int64) int64 { return least + rand.Int64N(most-least) }
+	for name, fates := range map[string]func(n int) fate{
+		"cut in requests":  func(int) fate { return fate{up: random(500, 6_000)} },
+		"cut in answers":   func(int) fate { return fate{down: random(50, 5_000)} },
+		"answers are lost": func(int) fate { return fate{down: random(50, 5_000), swallow: random(100, 1_000)} },
+		"cut at once": func(n int) fate { // two of three
+			if n%3 == 0 {
+				return fate{up: random(1_000, 10_000)}
+			}
+			return fate{down: 1}
+		},
+		"stalled": func(n int) fate { return map[int]fate{2: {down: 2_000, stall: true}}[n] },
+		"everything, mixed": func(int) fate {
+			return fate{up: random(100, 20_000), down: random(500, 8_000), swallow: random(0, 500)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, nil)
+			direct := h.client(client.Options{})
+			id := newStream(t, direct, client.NewStream{})
+			const n = 2000
+			proxy := newProxy(t, h.server.Listener.Addr().String(), fates)
+			c := h.client(client.Options{URL: proxy.url, Attempts: 1000})
+			p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 5, InFlight: 20})
+			addNumbers(t, p, 1, n)
+			if err := p.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			numbers(t, everything(t, direct, id), n)
+			t.Logf("%d connections", proxy.opened.Load())
+		})
+	}
+}
+
+// Somebody else publishes to the same stream: that is found out, and nothing of ours is lost without a word.
+func TestPublisherConflict(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1})
+	addNumbers(t, p, 1, 5)
+	if err := p.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Publish(t.Context(), id, client.Events(6)); err != nil { // the same event, but not ours
+		t.Fatal(err)
+	}
+	err := p.Add(t.Context(), 6)
+	if err == nil {
+		err = p.Flush(t.Context())
+	}
+	failed, ok := errors.AsType[*client.PublishError](err)
+	if !errors.Is(err, client.ErrConflict) || !ok || failed.Seq != 6 || failed.Stream != id {
+		t.Fatalf("got %v", err)
+	}
+	if again := p.Add(t.Context(), 7); again != err {
+		t.Errorf("then: %v", again)
+	}
+	if again := p.Close(t.Context()); again != err {
+		t.Errorf("at the end: %v", again)
+	}
+	left := p.Unacknowledged()
+	if len(left) != 1 || left[0].Seq != 6 || !left[0].Sent || len(left[0].Events) != 1 || string(left[0].Events[0]) != "6" {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// A batch whose first try got lost on the way there is not taken for stored because somebody else took its sequence.
+func TestPublisherConflictOnRetry(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		t.Run(fmt.Sprintf("same=%t", same), func(t *testing.T) {
+			var once sync.Once
+			var other func()
+			h := newHouse(t, func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == "POST" && path.Base(r.URL.Path) == "1" && r.Header.Get("User-Agent") == "first" {
+						lost := false
+						once.Do(func() { lost = true; other() })
+						if lost {
+							panic(http.ErrAbortHandler)
+						}
+					}
+					h.ServeHTTP(w, r)
+				})
+			})
+			c := h.client(client.Options{UserAgent: "first"})
+			id := newStream(t, c, client.NewStream{})
+			second := h.client(client.Options{})
+			other = func() {
+				content := client.Events("something else")
+				if same { // as if the first try had arrived
+					content = client.Events("mine", json.RawMessage(`{ "a": 1 }`))
+				}
+				if _, err := second.PublishAt(context.Background(), id, 1, content); err != nil {
+					t.Error(err)
+				}
+			}
+			p := publisher(t, c, id, client.PublisherOptions{Linger: -1})
+			for _, e := range []any{"mine", map[string]int{"a": 1}} {
+				if err := p.Add(t.Context(), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.Close(t.Context()); errors.Is(err, client.ErrConflict) == same || same && err != nil {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// Sequences of the caller's choice can be published again, as long as they hold the same.
+func TestPublisherStartAt(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	run := func(start weir.Seq, from, to int) error {
+		p := publisher(t, c, id, client.PublisherOptions{StartAt: &start, BatchEvents: 10, Linger: -1})
+		for n := from; n <= to; n++ {
+			if err := p.Add(t.Context(), n); err != nil {
+				return err
+			}
+		}
+		return p.Close(t.Context())
+	}
+	for _, x := range []struct {
+		start    weir.Seq
+		from, to int
+	}{{1, 1, 50}, {1, 1, 50}, {3, 21, 100}, {0, 999, 999}} {
+		if err := run(x.start, x.from, x.to); err != nil && x.start > 0 {
+			t.Errorf("%+v: %v", x, err)
+		} else if x.start == 0 && !errors.Is(err, client.ErrConflict) { // 0 is closed: others are stored
+			t.Errorf("%+v: %v", x, err)
+		}
+	}
+	if err := run(2, 1, 10); !errors.Is(err, client.ErrConflict) {
+		t.Errorf("other events under a stored sequence: %v", err)
+	}
+	if err := run(10+weir.MaxAhead+1, 1, 10); client.CodeOf(err) != weir.SequenceTooFarAhead {
+		t.Errorf("too far ahead: %v", err)
+	}
+	numbers(t, everything(t, c, id), 100)
+}
+
+// A key that may only publish is enough.
+func TestPublisherMayNotRead(t *testing.T) {
+	d, h := newTroubled(t)
+	c := h.client(client.Options{})
+	writer := h.client(client.Options{Key: h.newKey(access.Publish)})
+	id, raw := newStream(t, c, client.NewStream{}), newStream(t, c, client.NewStream{Mode: weir.Raw})
+	for _, from := range []int{1, 101} {
+		p := publisher(t, writer, id, client.PublisherOptions{BatchEvents: 3})
+		d.lose.Store(1)
+		addNumbers(t, p, from, from+99)
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if seq, ok := p.Acknowledged(); !ok || seq < 34 {
+			t.Errorf("acknowledged up to %d", seq)
+		}
+	}
+	numbers(t, everything(t, c, id), 200)
+	p := publisher(t, writer, raw, client.PublisherOptions{})
+	if err := p.AddBytes(t.Context(), []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, everything(t, c, raw), 1)
+}
+
+func TestPublisherRefused(t *testing.T) {
+	h := newHouse(t, nil)
+	c := h.client(client.Options{})
+	if _, err := c.Publisher(t.Context(), weir.NewStreamID(), client.PublisherOptions{}); client.CodeOf(err) != weir.StreamNotFound {
+		t.Errorf("an unknown stream: %v", err)
+	}
+	id := newStream(t, c, client.NewStream{})
+	p := publisher(t, h.client(client.Options{Key: h.newKey(access.Read)}), id, client.PublisherOptions{})
+	addNumbers(t, p, 1, 1)
+	if err := p.Flush(t.Context()); client.CodeOf(err) != weir.ProjectForbidden {
+		t.Errorf("without permission: %v", err)
+	}
+	p = publisher(t, c, id, client.PublisherOptions{})
+	addNumbers(t, p, 1, 1)
+	if err := p.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DeleteStream(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	addNumbers(t, p, 2, 2)
+	if err := p.Close(t.Context()); client.CodeOf(err) != weir.StreamNotFound {
+		t.Errorf("a deleted stream: %v", err)
+	}
+}
+
+// Batches that the stream's own limits have evicted since they were sent are no conflict.
+func TestPublisherEvicted(t *testing.T) {
+	d, h := newTroubled(t)
+	c := h.client(client.Options{})
+	id := newStream(t, c, client.NewStream{MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
+	p := publisher(t, c, id, client.PublisherOptions{})
+	d.lose.Store(6)
+	for range 6 { // only the newest one fits
+		if err := p.AddBytes(t.Context(), make([]byte, weir.MinMaxBytes-10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

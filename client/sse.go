@@ -1,0 +1,137 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"weir"
+)
+
+// event is one event of a text/event-stream. Its bytes are valid until the next is read.
+type event struct {
+	id   string // of this event or the last one before it that had one
+	name string // empty means message
+	data []byte
+}
+
+// maxEvent bounds the data of an event: 8 MiB in base64, with room for the members around it.
+const maxEvent = weir.MaxBody/3*4 + 64<<10
+
+// keep is how much memory a decoder keeps between events.
+const keep = 64 << 10
+
+var (
+	errLongEvent = strange{fmt.Errorf("an event of the subscription is longer than %d bytes", maxEvent)}
+	errEventUTF8 = strange{errors.New("the subscription is not UTF-8")}
+)
+
+// decoder reads a text/event-stream as the HTML standard has it, in bounded memory. What is cut off in the middle of an
+// event is dropped with the error that cut it.
+type decoder struct {
+	r      *bufio.Reader
+	skipLF bool // the last line ended with CR: an LF that follows belongs to it
+	begun  bool // the first line was read
+	line   []byte
+	data   []byte
+	id     string
+	retry  time.Duration // what the service asked for last; 0: nothing
+}
+
+func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, 32<<10)} }
+
+// next returns the next event that has data.
+func (d *decoder) next() (event, error) {
+	if cap(d.data) > keep {
+		d.data = nil
+	}
+	d.data = d.data[:0]
+	var name string
+	some := false
+	for {
+		line, err := d.readLine()
+		if err != nil {
+			return event{}, err
+		}
+		if len(line) == 0 {
+			if some {
+				return event{d.id, name, d.data[:len(d.data)-1]}, nil
+			}
+			name = ""
+			continue
+		}
+		field, value, _ := bytes.Cut(line, []byte{':'})
+		value = bytes.TrimPrefix(value, []byte{' '})
+		switch string(field) { // a comment has no field
+		case "data":
+			some = true
+			if len(d.data)+len(value) > maxEvent {
+				return event{}, errLongEvent
+			}
+			d.data = append(append(d.data, value...), '\n')
+		case "event":
+			name = string(value)
+		case "id":
+			if bytes.IndexByte(value, 0) < 0 {
+				d.id = string(value)
+			}
+		case "retry":
+			if ms, err := strconv.ParseUint(string(value), 10, 32); err == nil && value[0] != '+' {
+				d.retry = time.Duration(ms) * time.Millisecond
+			}
+		}
+	}
+}
+
+// readLine returns a line without its end, which is CR, LF or both. It never waits for what comes after a line.
+func (d *decoder) readLine() ([]byte, error) {
+	if cap(d.line) > keep {
+		d.line = nil
+	}
+	d.line = d.line[:0]
+	for {
+		if d.r.Buffered() == 0 {
+			if _, err := d.r.Peek(1); err != nil {
+				return nil, err
+			}
+		}
+		chunk, _ := d.r.Peek(d.r.Buffered())
+		if d.skipLF {
+			d.skipLF = false
+			if chunk[0] == '\n' {
+				d.r.Discard(1)
+				continue
+			}
+		}
+		end := bytes.IndexByte(chunk, '\n')
+		if end < 0 {
+			end = len(chunk)
+		}
+		if cr := bytes.IndexByte(chunk[:end], '\r'); cr >= 0 {
+			end = cr
+		}
+		if len(d.line)+end > maxEvent+keep {
+			return nil, errLongEvent
+		}
+		d.line = append(d.line, chunk[:end]...)
+		if end == len(chunk) {
+			d.r.Discard(end)
+			continue
+		}
+		d.skipLF = chunk[end] == '\r'
+		d.r.Discard(end + 1)
+		if !utf8.Valid(d.line) {
+			return nil, errEventUTF8
+		}
+		if !d.begun {
+			d.begun = true
+			return bytes.TrimPrefix(d.line, []byte("\ufeff")), nil
+		}
+		return d.line, nil
+	}
+}

@@ -1,0 +1,118 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/url"
+	"strconv"
+
+	"weir"
+)
+
+// NewStream is a stream to be created. What is left out gets the defaults of the service.
+type NewStream struct {
+	Name             string        `json:"name"`
+	ID               weir.StreamID `json:"id"` // empty: the client makes one, so that creating can be tried again
+	RetentionSeconds int64         `json:"retention_seconds,omitempty"`
+	MaxBytes         int64         `json:"max_bytes,omitempty"`
+	Mode             weir.Mode     `json:"mode,omitempty"`
+}
+
+// CreateStream creates a stream. An id that exists is refused with [weir.StreamNameTaken].
+func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, error) {
+	if n.ID == "" {
+		n.ID = weir.NewStreamID()
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return weir.Stream{}, err
+	}
+	var s weir.Stream
+	tries, err := c.do(ctx, &request{method: "POST", path: "/v1/streams", contentType: typeJSON, body: b}, &s)
+	if err != nil && tries > 1 && CodeOf(err) == weir.StreamNameTaken {
+		// An earlier try came through, and its answer did not.
+		if made, err := c.Stream(ctx, n.ID); err == nil && made.Name == n.Name {
+			return made, nil
+		}
+	}
+	return s, err
+}
+
+// Streams yields the streams that the key may read, from the newest to the oldest, page by page. An error is the last
+// thing that it yields.
+func (c *Client) Streams(ctx context.Context) iter.Seq2[weir.Stream, error] {
+	return func(yield func(weir.Stream, error) bool) {
+		for token := ""; ; {
+			var page struct {
+				Data []weir.Stream `json:"data"`
+				More bool          `json:"has_more"`
+				Next string        `json:"next_cursor"`
+			}
+			path := "/v1/streams?limit=" + strconv.Itoa(weir.MaxPage)
+			if token != "" {
+				path += "&cursor=" + url.QueryEscape(token)
+			}
+			if _, err := c.do(ctx, &request{method: "GET", path: path}, &page); err != nil {
+				yield(weir.Stream{}, err)
+				return
+			}
+			for _, s := range page.Data {
+				if !yield(s, nil) {
+					return
+				}
+			}
+			if token = page.Next; !page.More || token == "" {
+				return
+			}
+		}
+	}
+}
+
+// Stream returns a stream as it stands.
+func (c *Client) Stream(ctx context.Context, id weir.StreamID) (s weir.Stream, err error) {
+	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id)}, &s)
+	return s, err
+}
+
+// DeleteStream deletes a stream with all its batches. Its subscriptions end.
+func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
+	tries, err := c.do(ctx, &request{method: "DELETE", path: streamPath(id)}, nil)
+	if tries > 1 && CodeOf(err) == weir.StreamNotFound {
+		return nil // an earlier try came through
+	}
+	return err
+}
+
+// Cursor returns the highest sequence of a stream, and when it was stored.
+func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Cursor, err error) {
+	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id) + "/cursor"}, &cursor)
+	return cursor, err
+}
+
+// Health is what the service says of itself.
+type Health struct {
+	Status string `json:"status"`   // ok
+	Uptime int64  `json:"uptime_s"` // seconds
+}
+
+// Health asks, once, whether the service can take reads and writes; one that cannot is an [*Error] with status 503.
+func (c *Client) Health(ctx context.Context) (h Health, err error) {
+	err = c.once(ctx, c.transport, &request{method: "GET", path: "/v1/health"}, &h)
+	return h, err
+}
+
+// Version is which build the service runs.
+type Version struct {
+	Version string    `json:"version"`
+	Commit  string    `json:"commit"`
+	Built   weir.Time `json:"built"`
+}
+
+// Version asks which build the service runs.
+func (c *Client) Version(ctx context.Context) (v Version, err error) {
+	_, err = c.do(ctx, &request{method: "GET", path: "/v1/version"}, &v)
+	return v, err
+}
+
+func streamPath(id weir.StreamID) string { return "/v1/streams/" + url.PathEscape(string(id)) }

@@ -1,0 +1,366 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"math/rand/v2"
+
+	"weir"
+	"weir/client"
+	"weir/internal/access"
+)
+
+// take reads n batches and leaves.
+func take(t testing.TB, s *client.Subscriber, n int) (seqs []weir.Seq) {
+	t.Helper()
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seqs = append(seqs, b.Seq); len(seqs) == n {
+			break
+		}
+	}
+	return seqs
+}
+
+func publishNumbers(t testing.TB, c *client.Client, id weir.StreamID, from, to int) {
+	t.Helper()
+	for n := from; n <= to; n++ {
+		if _, err := c.PublishAt(t.Context(), id, weir.Seq(n), client.Events(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSubscriber(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	publishNumbers(t, c, id, 0, 5)
+	for _, x := range []struct {
+		name string
+		from client.From
+		want []weir.Seq
+	}{
+		{"oldest", client.Oldest, []weir.Seq{0, 1, 2, 3}},
+		{"after 0", client.After(0), []weir.Seq{1, 2, 3, 4}},
+		{"after 3", client.After(3), []weir.Seq{4, 5}},
+	} {
+		s := c.Subscriber(id, client.SubscriberOptions{From: x.from})
+		if got := take(t, s, len(x.want)); !slices.Equal(got, x.want) {
+			t.Errorf("%s: got %d, want %d", x.name, got, x.want)
+		}
+		if at, ok := s.Position(); !ok || at != x.want[len(x.want)-1] {
+			t.Errorf("%s: it stands at %d, %t", x.name, at, ok)
+		}
+	}
+
+	// whoever ranges again goes on
+	s := c.Subscriber(id, client.SubscriberOptions{From: client.Oldest})
+	if got := append(take(t, s, 2), take(t, s, 3)...); !slices.Equal(got, []weir.Seq{0, 1, 2, 3, 4}) {
+		t.Errorf("in two loops: %d", got)
+	}
+}
+
+// A stored 0 is behind the head.
+func TestSubscriberAtHead(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	publishNumbers(t, c, id, 0, 0)
+	s := c.Subscriber(id, client.SubscriberOptions{})
+	if at, ok := s.Position(); ok {
+		t.Errorf("it stands at %d before it began", at)
+	}
+	got := make(chan weir.Seq)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer close(got)
+		for b, err := range s.Batches(ctx) {
+			if err != nil {
+				return
+			}
+			got <- b.Seq
+		}
+	}()
+	for seq := 1; ; seq++ { // until it is there
+		publishNumbers(t, c, id, seq, seq)
+		select {
+		case first := <-got:
+			if first == 0 {
+				t.Error("got 0")
+			}
+			cancel()
+			for range got {
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestSubscriberRaw(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{Mode: weir.Raw})
+	sizes := []int{0, 1, 100_000, weir.MaxBody}
+	for _, n := range sizes {
+		if _, err := c.Publish(t.Context(), id, client.Bytes([]byte(strings.Repeat("\xff", n)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := 0
+	for b, err := range c.Subscriber(id, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+		if err != nil || string(b.Data) != strings.Repeat("\xff", sizes[i]) || b.ContentType != "application/octet-stream" || b.Time == 0 {
+			t.Fatalf("batch %d: %d bytes, %q, %v", b.Seq, len(b.Data), b.ContentType, err)
+		}
+		if i++; i == len(sizes) {
+			break
+		}
+	}
+}
+
+func TestSubscriberGap(t *testing.T) {
+	c := newHouse(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{Mode: weir.Raw, MaxBytes: weir.MinMaxBytes})
+	for range 4 {
+		if _, err := c.Publish(t.Context(), id, client.Bytes(make([]byte, weir.MinMaxBytes/2))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := c.Subscriber(id, client.SubscriberOptions{From: client.After(0)})
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil || b.Gap == nil || *b.Gap != (client.Gap{From: 1, To: 2, Reason: "evicted"}) || b.Data != nil {
+			t.Errorf("got %+v, %v", b, err)
+		}
+		break
+	}
+	if got := take(t, s, 2); !slices.Equal(got, []weir.Seq{3, 4}) {
+		t.Errorf("then %d", got)
+	}
+}
+
+// The iteration ends with the stream, with the context, and with what is final.
+func TestSubscriberEnds(t *testing.T) {
+	h := newHouse(t, nil)
+	c := h.client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	publishNumbers(t, c, id, 1, 1)
+	deleted := 0
+	for _, err := range c.Subscriber(id, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		deleted++
+		if err := c.DeleteStream(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if deleted != 1 {
+		t.Errorf("%d batches", deleted)
+	}
+	last := func(ctx context.Context, c *client.Client, id weir.StreamID, from client.From) (last error) {
+		for b, err := range c.Subscriber(id, client.SubscriberOptions{From: from}).Batches(ctx) {
+			if last != nil || err == nil {
+				t.Errorf("got %+v, %v after %v", b, err, last)
+			}
+			last = err
+		}
+		return last
+	}
+	for _, from := range []client.From{client.Head, client.Oldest} {
+		if err := last(t.Context(), c, id, from); client.CodeOf(err) != weir.StreamNotFound {
+			t.Errorf("a stream that is gone: %v", err)
+		}
+		id := newStream(t, c, client.NewStream{})
+		if err := last(t.Context(), h.client(client.Options{Key: h.newKey(access.Publish)}), id, from); client.CodeOf(err) != weir.ProjectForbidden {
+			t.Errorf("without permission: %v", err)
+		}
+		if err := last(t.Context(), h.client(client.Options{Key: "svc_live_00000000000000000000000000000000"}), id, from); client.CodeOf(err) != weir.InvalidAPIKey {
+			t.Errorf("with a wrong key: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := last(ctx, c, id, from); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("in a time: %v", err)
+		}
+		cancel()
+	}
+}
+
+// Whatever happens to connections, every batch is yielded once and in order.
+func TestSubscriberBrokenConnections(t *testing.T) {
+	h := newHouse(t, nil)
+	direct := h.client(client.Options{})
+	id := newStream(t, direct, client.NewStream{})
+	proxy := newProxy(t, h.server.Listener.Addr().String(), func(int) fate { return fate{down: 3_000 + rand.Int64N(60_000)} })
+	const n = 2000
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			c := h.client(client.Options{URL: proxy.url})
+			var events []string
+			for b, err := range c.Subscriber(id, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+				if err != nil || b.Gap != nil {
+					t.Errorf("got %+v, %v", b, err)
+					return
+				}
+				for _, e := range b.Events {
+					events = append(events, string(e))
+				}
+				if len(events) >= n {
+					break
+				}
+			}
+			numbers(t, events, n)
+		})
+	}
+	p := publisher(t, direct, id, client.PublisherOptions{BatchEvents: 3})
+	addNumbers(t, p, 1, n)
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	t.Logf("%d connections", proxy.opened.Load())
+}
+
+// fake answers requests as a script says, inside of a bubble of fake time.
+type fake func(n int, r *http.Request) (*http.Response, error)
+
+type fakes struct {
+	n      int
+	answer fake
+}
+
+func (f *fakes) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.n++
+	return f.answer(f.n, r)
+}
+
+// stream is a subscription that sends a text, and then stays open until the request is given up, or ends.
+func stream(r *http.Request, text string, stay bool) (*http.Response, error) {
+	pr, pw := io.Pipe()
+	go func() {
+		pw.Write([]byte(text))
+		if stay {
+			<-r.Context().Done()
+			pw.CloseWithError(r.Context().Err())
+		}
+		pw.Close()
+	}()
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: pr}, nil
+}
+
+func refusalOf(status int, retryAfter string) (*http.Response, error) {
+	h := http.Header{}
+	if retryAfter != "" {
+		h.Set("Retry-After", retryAfter)
+	}
+	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: h, Body: io.NopCloser(strings.NewReader(""))}, nil
+}
+
+// When a subscriber comes back, from where, and after how long.
+func TestSubscriberComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const batch = "id: %d\nevent: batch\ndata: {\"seq\":%[1]d,\"ts\":\"2026-11-15T00:00:00.000Z\",\"events\":[]}\n\n"
+		start := time.Now()
+		var log []string
+		note := func(format string, a ...any) {
+			log = append(log, fmt.Sprintf("%v ", time.Since(start).Truncate(500*time.Millisecond))+fmt.Sprintf(format, a...))
+		}
+		f := &fakes{answer: func(n int, r *http.Request) (*http.Response, error) {
+			note("%s last=%s", r.URL.RequestURI(), r.Header.Get("Last-Event-ID"))
+			switch n {
+			case 1: // the service stops
+				return stream(r, "retry: 1000\n\n"+fmt.Sprintf(batch, 4)+"retry: 4000\n\n", false)
+			case 2:
+				return nil, errors.New("no route")
+			case 3:
+				return refusalOf(503, "20")
+			case 4: // falls silent after a heartbeat
+				return stream(r, ":\n\n"+fmt.Sprintf(batch, 4)+fmt.Sprintf(batch, 5), true)
+			case 5: // an event of another version
+				return stream(r, "retry: 2000\n\nevent: news\ndata: {}\n\nid: 9\nevent: gap\ndata: {\"from\":6,\"to\":9,\"reason\":\"evicted\"}\n\n", false)
+			default:
+				return stream(r, "event: end\ndata: {}\n\n", false)
+			}
+		}}
+		c := newClient(t, client.Options{URL: "http://weir.example/prefix/", Transport: f})
+		s := c.Subscriber("x", client.SubscriberOptions{From: client.Oldest, OnRetry: func(err error, wait time.Duration) {
+			if wait <= 0 {
+				t.Errorf("back after %v", wait)
+			}
+			note("%v", err)
+		}})
+		for b, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			note("batch %d gap %v", b.Seq, b.Gap != nil)
+		}
+		within(t, log, []event{
+			{0, 0, "/prefix/v1/streams/x?cursor=0 last="}, {0, 0, "batch 4 gap false"}, {0, 0, "the service ended the connection"},
+			{4, 6, "/prefix/v1/streams/x last=4"}, {4, 6, "no route"},
+			{12, 18, "/prefix/v1/streams/x last=4"}, {12, 18, "status 503: the answer is not one of Weir: 503"},
+			{32, 48, "/prefix/v1/streams/x last=4"}, {32, 48, "batch 5 gap false"}, {77, 93, "nothing came for too long, not even a heartbeat"},
+			{81, 99, "/prefix/v1/streams/x last=5"}, {81, 99, "batch 0 gap true"}, {81, 99, "the service ended the connection"},
+			{83, 102, "/prefix/v1/streams/x last=9"},
+		})
+	})
+}
+
+// event is a line of a log and between which seconds it is expected.
+type event struct {
+	from, to float64
+	text     string
+}
+
+func within(t *testing.T, log []string, want []event) {
+	t.Helper()
+	if len(log) != len(want) {
+		t.Errorf("%d lines, want %d", len(log), len(want))
+	}
+	for i, line := range log[:min(len(log), len(want))] {
+		at, text, _ := strings.Cut(line, " ")
+		d, err := time.ParseDuration(at)
+		if w := want[i]; err != nil || text != w.text || d.Seconds() < w.from-0.5 || d.Seconds() > w.to {
+			t.Errorf("line %d: %q; want %q between %v and %v s", i+1, line, w.text, w.from, w.to)
+		}
+	}
+}
+
+// What no service sends is final: trying again would bring the same.
+func TestSubscriberStrangers(t *testing.T) {
+	for want, text := range map[string]string{
+		"a gap that cannot be read":    "event: gap\ndata: {\"from\":9,\"to\":1}\n\n",
+		"read a batch":                 "event: batch\ndata: {\"seq\":1\n\n",
+		"a batch has no sequence":      "event: batch\ndata: {\"events\":[]}\n\n",
+		"batch 1 has no events":        "event: batch\ndata: {\"seq\":1,\"events\":{}}\n\n",
+		"the subscription is not UTF-": "event: batch\ndata: \xff\n\n",
+	} {
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(_ int, r *http.Request) (*http.Response, error) {
+			return stream(r, text, false)
+		}}})
+		for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	}
+	c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(int, *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: http.NoBody}, nil
+	}}})
+	for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+		if err == nil || !strings.Contains(err.Error(), `not a subscription but "text/html"`) {
+			t.Errorf("a page: %v", err)
+		}
+	}
+}

@@ -1,0 +1,16 @@
+// The client of Weir, for browsers and for Node: see README.md.
+
+export { Client } from "./client.js";
+export { ConnectionError, PublishError, WeirError } from "./errors.js";
+export { Publisher } from "./publisher.js";
+export { Subscription } from "./subscription.js";
+
+/** @typedef {import("./publish.js").Ack} Ack */
+/** @typedef {import("./client.js").ClientOptions} ClientOptions */
+/** @typedef {import("./client.js").NewStream} NewStream */
+/** @typedef {import("./client.js").Stream} Stream */
+/** @typedef {import("./payload.js").Batch} Batch */
+/** @typedef {import("./payload.js").Gap} Gap */
+/** @typedef {import("./publisher.js").PublisherOptions} PublisherOptions */
+/** @typedef {import("./publisher.js").Unacknowledged} Unacknowledged */
+/** @typedef {import("./subscription.js").SubscribeOptions} SubscribeOptions */

@@ -1,0 +1,129 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import http from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { test } from "node:test";
+
+import { Client } from "../src/index.js";
+import { Proxy, Server, deferred, key, numbers, start } from "./house.js";
+
+const browser = ["chromium", "chromium-browser", "google-chrome"].find((name) => spawnSync(name, ["--version"]).status === 0);
+
+// What the page does. It has the client from the server, whose origin is not the page's, and tells its own server what it saw.
+const page = `<!doctype html><meta charset="utf-8"><title>x</title><script type="module">
+const { api, far, stream, raw, key, reader } = await (await fetch("/settings")).json();
+const report = (what) => fetch("/report", { method: "POST", body: JSON.stringify(what) });
+try {
+  const { Client, WeirError } = await import(api + "/client.js");
+  const client = new Client({ url: far, key });
+
+  const publisher = await client.publisher(stream, { batchEvents: 5 });
+  for (let n = 1; n <= 200; n++) {
+    await publisher.add(n);
+    if (n === 60 || n === 120) await fetch("/cut");
+  }
+  await publisher.close();
+
+  const events = [];
+  for await (const batch of client.subscribe(stream, { cursor: 0 })) {
+    events.push(...batch.events);
+    if (events.length === 100) await fetch("/cut");
+    if (events.length === 200) {
+      await fetch("/cut"); // and what comes now comes over another connection
+      await client.publish(stream, [201, 202]);
+    }
+    if (events.length > 200) break;
+  }
+
+  await client.publish(raw, new Uint8Array([0, 255, 10, 13]));
+  let bytes;
+  for await (const batch of client.subscribe(raw, { cursor: 0 })) {
+    bytes = [...batch.data];
+    break;
+  }
+
+  const controller = new AbortController();
+  let aborted;
+  try {
+    for await (const batch of client.subscribe(stream, { cursor: 30, signal: controller.signal })) setTimeout(() => controller.abort(), 0);
+  } catch (error) {
+    aborted = error.name;
+  }
+
+  let refused;
+  try {
+    await new Client({ url: far, key: reader }).publish(stream, ["no"]);
+  } catch (error) {
+    refused = { weir: error instanceof WeirError, code: error.code, status: error.status, requestId: error.requestId, docUrl: error.docUrl };
+  }
+  await report({ origin: location.origin, events, bytes, aborted, refused, cursor: (await client.cursor(stream)).cursor });
+} catch (error) {
+  await report({ failed: String(error?.stack ?? error) + String(error?.cause ?? "") });
+}
+</script>`;
+
+const skip = !browser && "there is no Chromium on this machine: tools/browser installs it where it may";
+
+test("a page of another origin publishes and subscribes", { skip }, async (t) => {
+  const server = await Server.start(t, "--gap-grace", "60s");
+  const proxy = await Proxy.start(t, server.url);
+  const client = new Client({ url: server.url, key });
+  const stream = await client.createStream({ name: "page" });
+  const raw = await client.createStream({ name: "raw", mode: "raw" });
+  const streams = ["--streams", `${stream.id},${raw.id}`];
+  const settings = {
+    api: server.url,
+    far: proxy.url,
+    stream: stream.id,
+    raw: raw.id,
+    key: (await server.newKey("--permissions", "read,publish", ...streams)).key,
+    reader: (await server.newKey("--permissions", "read", ...streams)).key,
+  };
+  const reported = deferred();
+  const pages = http.createServer(async (request, response) => {
+    if (request.url === "/report") {
+      let text = "";
+      for await (const piece of request) text += piece;
+      reported.resolve(JSON.parse(text));
+    }
+    if (request.url === "/cut") proxy.cut();
+    if (request.url === "/settings") response.end(JSON.stringify(settings));
+    else response.setHeader("content-type", "text/html").end(request.url === "/" ? page : "");
+  });
+  await new Promise((resolve) => pages.listen(0, "127.0.0.1", resolve));
+  const origin = `http://127.0.0.1:${pages.address().port}`;
+  t.after(() => {
+    pages.close();
+    pages.closeAllConnections();
+  });
+  await open(t, origin, reported);
+  const { refused, ...seen } = await reported.promise;
+  assert.equal(seen.failed, undefined);
+  assert.deepEqual(seen, { origin, events: numbers(202), bytes: [0, 255, 10, 13], aborted: "AbortError", cursor: 41 });
+  assert.match(refused.requestId, /^req_/);
+  assert.deepEqual({ ...refused, requestId: "" }, {
+    weir: true, code: "project_forbidden", status: 403, requestId: "", docUrl: `${server.url}/docs/errors#project_forbidden`,
+  });
+  assert.ok(proxy.count > 6, `${proxy.count} connections`);
+});
+
+/** Shows a page to nobody. */
+async function open(t, url, reported) {
+  const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
+  const args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, url];
+  const chromium = start(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  chromium.stderr.on("data", (text) => (log += text));
+  const exited = new Promise((resolve) => chromium.once("exit", resolve));
+  exited.then(() => reported.reject(new Error(`the browser ended:\n${log}`)));
+  t.after(async () => {
+    chromium.kill("SIGTERM"); // so that it ends its own processes
+    const late = setTimeout(() => chromium.kill("SIGKILL"), 20_000);
+    await exited;
+    clearTimeout(late);
+    await rm(profile, { recursive: true, force: true, maxRetries: 5 });
+  });
+}

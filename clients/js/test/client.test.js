@@ -1,0 +1,248 @@
+import assert from "node:assert/strict";
+import http from "node:http";
+import { after, test } from "node:test";
+
+import { Client, ConnectionError, WeirError } from "../src/index.js";
+import { Proxy, Server, deferred, key, numbers } from "./house.js";
+
+const server = await Server.start({ after });
+const client = new Client({ url: server.url, key });
+
+/** A server that is no Weir. */
+async function stranger(t, answer, options) {
+  const requests = [];
+  const s = http.createServer((request, response) => {
+    requests.push(request);
+    request.resume();
+    answer(response, requests.length, request);
+  });
+  await new Promise((resolve) => s.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    s.close();
+    s.closeAllConnections();
+  });
+  const url = `http://127.0.0.1:${s.address().port}`;
+  return { client: new Client({ url, key, ...options }), requests, url };
+}
+
+const id = "a".repeat(22);
+
+test("options that cannot be are refused", () => {
+  for (const [options, want] of [
+    [{ url: "weir" }, /cannot be read/],
+    [{ url: "ftp://weir" }, /not a http or https/],
+    [{ url: "http://a:b@weir" }, /user name/],
+    [{ url: "http://weir/?a" }, /query/],
+    [{ url: "http://weir", key: "a\nb" }, /character that no key has/],
+    [{ url: "http://weir", fetch: 1 }, /no fetch/],
+  ]) {
+    assert.throws(() => new Client(options), { name: "TypeError", message: want });
+  }
+});
+
+test("a path before /v1", async (t) => {
+  const { url, requests } = await stranger(t, (response) => response.writeHead(404).end());
+  await assert.rejects(new Client({ url: `${url}/before/`, key }).stream(id));
+  assert.equal(requests[0].url, `/before/v1/streams/${id}`);
+  assert.equal(requests[0].headers.authorization, `Bearer ${key}`);
+});
+
+test("streams: create, show, list, delete", async () => {
+  const made = await client.createStream({ name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, mode: "raw" });
+  assert.match(made.id, /^[0-9A-Za-z]{22}$/);
+  assert.ok(made.createdAt instanceof Date && made.createdAt.getTime() > 0);
+  const { createdAt, ...rest } = made;
+  assert.deepEqual(rest, { id: made.id, name: "orders", retentionSeconds: 60, maxBytes: 1 << 20, cursor: 0, bytesStored: 0, mode: "raw" });
+  assert.deepEqual(await client.stream(made), made);
+  assert.deepEqual(await client.stream(made.id), made);
+  const ids = [];
+  for (let n = 0; n < 5; n++) ids.unshift((await client.createStream({ name: `page ${n}` })).id);
+  const listed = [];
+  for await (const stream of client.streams({ pageSize: 2 })) listed.push(stream.id);
+  assert.deepEqual(listed.slice(0, 5), ids);
+  assert.ok(listed.includes(made.id));
+  await client.deleteStream(made);
+  await assert.rejects(client.stream(made), { name: "WeirError", code: "stream_not_found", status: 404 });
+  await assert.rejects(client.deleteStream(made), { code: "stream_not_found" });
+});
+
+test("refusals have a code, a status, a request id and an address to read", async () => {
+  await assert.rejects(client.createStream({ name: "x", retentionSeconds: 1 }), (error) => {
+    assert.ok(error instanceof WeirError && error instanceof Error);
+    assert.equal(error.code, "retention_out_of_range");
+    assert.equal(error.status, 422);
+    assert.equal(error.type, "invalid_request_error");
+    assert.match(error.requestId, /^req_[0-9A-Za-z]{16}$/);
+    assert.equal(error.docUrl, `${server.url}/docs/errors#retention_out_of_range`);
+    assert.match(error.message, /^retention_out_of_range: /);
+    return true;
+  });
+  await assert.rejects(new Client({ url: server.url }).stream(id), { code: "missing_api_key", status: 401 });
+  await assert.rejects(new Client({ url: server.url, key: "x" }).stream(id), { code: "invalid_api_key", status: 401 });
+  await assert.rejects(client.stream("../health"), { code: "invalid_stream_id" });
+  await assert.rejects(client.stream(undefined), { code: "invalid_stream_id" });
+  await assert.rejects(client.createStream({ name: "x", id: (await client.createStream({ name: "x" })).id }), { code: "stream_name_taken" });
+  const confined = new Client({ url: server.url, ...(await server.newKey("--permissions", "read")) });
+  await assert.rejects(confined.createStream({ name: "x" }), { code: "project_forbidden", status: 403 });
+});
+
+test("publish and read back", async () => {
+  const stream = await client.createStream({ name: "x" });
+  const events = [1, "zwei 😀", null, { a: [true, 1.5e-7, ""] }, [], '\u2028\r\n"\\ud800'];
+  const ack = await client.publish(stream, events);
+  assert.deepEqual(ack, { streamId: stream.id, seq: 1, accepted: events.length, cursor: 1, duplicate: false });
+  const batch = await client.batch(stream, 1);
+  assert.deepEqual(batch.events, events);
+  assert.ok(batch.time instanceof Date && Math.abs(Date.now() - batch.time.getTime()) < 3600_000);
+  assert.equal((await client.publish(stream, [])).accepted, 0);
+  assert.equal((await client.publishAt(stream, 7, ["seven"])).cursor, 7);
+  assert.deepEqual(await client.publishAt(stream, 7, ["eight", 9]), { streamId: stream.id, seq: 7, accepted: 1, cursor: 7, duplicate: true });
+  const cursor = await client.cursor(stream);
+  assert.equal(cursor.cursor, 7);
+  assert.ok(cursor.updatedAt instanceof Date);
+  await assert.rejects(client.batch(stream, 9), { code: "stream_not_found" });
+  await assert.rejects(client.publishAt(stream, 5000, []), { code: "sequence_too_far_ahead", status: 422 });
+  for (const seq of [-1, 1.5, NaN, 2 ** 53, "7", undefined]) await assert.rejects(client.publishAt(stream, seq, []), TypeError);
+  const first = await client.publish(stream, ["once"], { idempotencyKey: "mine" });
+  assert.deepEqual(await client.publish(stream, ["twice"], { idempotencyKey: "mine" }), { ...first, duplicate: true });
+  await assert.rejects(client.publish(stream, [], { idempotencyKey: "two words" }), TypeError);
+});
+
+test("raw streams carry bytes", async () => {
+  const stream = await client.createStream({ name: "x", mode: "raw" });
+  const all = new Uint8Array(numbers(256, 0));
+  await client.publish(stream, all);
+  await client.publish(stream, all.buffer.slice(10, 20));
+  await client.publishAt(stream, 3, new DataView(all.buffer, 1, 3));
+  await client.publish(stream, Buffer.from("text"));
+  await client.publish(stream, new Uint8Array());
+  for (const [seq, want] of [[1, all], [2, all.slice(10, 20)], [3, all.slice(1, 4)], [4, new TextEncoder().encode("text")], [5, new Uint8Array()]]) {
+    const batch = await client.batch(stream, seq);
+    assert.deepEqual({ ...batch }, { seq, events: [], contentType: "application/octet-stream", data: want });
+  }
+  await assert.rejects(client.publish(stream, ["event"]), { code: "unsupported_media_type", status: 415 });
+});
+
+test("what cannot be published is refused here", async () => {
+  const stream = await client.createStream({ name: "x" });
+  const cycle = {};
+  cycle.cycle = cycle;
+  const nested = (n) => JSON.parse("[".repeat(n) + "]".repeat(n));
+  for (const bad of [undefined, null, "text", 7, { events: [] }, new Set()]) await assert.rejects(client.publish(stream, bad), TypeError);
+  for (const bad of [undefined, () => 1, Symbol("x"), 1n, cycle, "\ud800", { "\udc00": 1 }, ["\ud800\ud83d\ude00"], "\\\ud800", nested(999)]) {
+    await assert.rejects(client.publish(stream, [1, bad]), TypeError);
+  }
+  await assert.rejects(client.publish(stream, ["x".repeat(8 << 20)]), { code: "payload_too_large" });
+  await assert.rejects(client.publish(stream, new Uint8Array((8 << 20) + 1)), { code: "payload_too_large" });
+  assert.equal((await client.cursor(stream)).cursor, 0);
+  const good = [nested(998), "\\ud800", "\ud83d\ude00", "[".repeat(3000), "x".repeat(1 << 20)];
+  await client.publish(stream, good);
+  assert.deepEqual((await client.batch(stream, 1)).events, good);
+});
+
+test("own ways to write and read JSON", async () => {
+  const exact = new Client({ url: server.url, key, stringify: (event) => event, parse: (text) => JSON.parse(text.replace(/\[(.*)\]/, (_, list) => JSON.stringify(list.split(",")))) });
+  const stream = await exact.createStream({ name: "x" });
+  await exact.publish(stream, ["12345678901234567890", "1.10"]);
+  assert.deepEqual((await exact.batch(stream, 1)).events, ["12345678901234567890", "1.10"]);
+});
+
+test("a way to read JSON that makes something else of numbers", async () => {
+  const big = new Client({ url: server.url, key, parse: (text) => JSON.parse(text, (_, value) => (typeof value === "number" ? BigInt(value) : value)) });
+  const stream = await big.createStream({ name: "x" });
+  await big.publish(stream, [7]);
+  const { seq, events } = await big.batch(stream, 1);
+  assert.deepEqual([seq, events], [1, [7n]]);
+});
+
+test("calls are made again until they succeed", async (t) => {
+  const stream = await client.createStream({ name: "x" });
+  // The first three connections: cut in the middle of the request, of the answer, and with the answer swallowed.
+  const proxy = await Proxy.start(t, server.url, (n) => [{}, { up: 300 }, { down: 30 }, { down: 0, swallow: 1 }][n] ?? {});
+  const far = new Client({ url: proxy.url, key });
+  const ack = await far.publish(stream, ["x".repeat(1000)]);
+  assert.equal(proxy.count, 4);
+  assert.deepEqual(ack, { streamId: stream.id, seq: 1, accepted: 1, cursor: 1, duplicate: true });
+});
+
+test("a stream that was created and a delete that was done, though nobody heard of it", async (t) => {
+  let lost = 0;
+  const proxy = await Proxy.start(t, server.url, () => (lost-- > 0 ? { down: 0, swallow: 1 } : {}));
+  lost = 1;
+  const stream = await new Client({ url: proxy.url, key }).createStream({ name: "found" });
+  assert.deepEqual(await client.stream(stream), stream);
+  proxy.cut();
+  lost = 1;
+  await new Client({ url: proxy.url, key }).deleteStream(stream);
+  await assert.rejects(client.stream(stream), { code: "stream_not_found" });
+});
+
+test("calls are made four times and no more", async (t) => {
+  const { client: other, requests } = await stranger(t, (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}'));
+  await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full" });
+  assert.equal(requests.length, 4);
+  const gone = new Client({ url: "http://127.0.0.1:1", key, attempts: 2 });
+  await assert.rejects(gone.stream(id), (error) => {
+    assert.ok(error instanceof ConnectionError);
+    assert.match(error.message, /cannot be reached: .+/);
+    assert.ok(error.cause);
+    assert.ok(!String(error).includes(key));
+    return true;
+  });
+});
+
+test("retry-after is waited for", async (t) => {
+  const times = [];
+  const { client: other } = await stranger(t, (response, n) => {
+    times.push(performance.now());
+    if (n === 1) response.writeHead(429, { "retry-after": "1" }).end();
+    else response.end(JSON.stringify({ cursor: 7, updated_at: "2026-11-15T00:00:00.000Z" }));
+  });
+  assert.equal((await other.cursor(id)).cursor, 7);
+  assert.ok(times[1] - times[0] >= 990, `after ${times[1] - times[0]} ms`);
+});
+
+test("answers of others", async (t) => {
+  for (const [answer, want] of [
+    [(r) => r.writeHead(404).end("<h1>nginx"), { name: "WeirError", code: "", status: 404, message: /not one of Weir/ }],
+    [(r) => r.writeHead(307, { location: "/elsewhere" }).end(), { name: "WeirError", code: "", status: 307 }],
+    [(r) => r.end("<h1>nginx"), { name: "WeirError", code: "", status: 200, message: /no JSON/ }],
+  ]) {
+    const { client: other, requests } = await stranger(t, answer);
+    await assert.rejects(other.stream(id), want);
+    assert.equal(requests.length, 1);
+  }
+});
+
+test("a call is given up by its signal", async (t) => {
+  const asked = deferred();
+  const { client: other } = await stranger(t, () => asked.resolve());
+  const controller = new AbortController();
+  const call = other.stream(id, { signal: controller.signal });
+  await asked.promise;
+  controller.abort(new Error("enough"));
+  await assert.rejects(call, { message: "enough" });
+  await assert.rejects(other.stream(id, { signal: controller.signal }), { message: "enough" });
+  await assert.rejects(other.stream(id, { signal: AbortSignal.abort() }), { name: "AbortError" });
+});
+
+test("between two attempts, too", async (t) => {
+  const controller = new AbortController();
+  const { client: other } = await stranger(t, (response) => {
+    response.writeHead(503, { "retry-after": "3600" }).end();
+    response.on("close", () => setImmediate(() => controller.abort()));
+  });
+  await assert.rejects(other.stream(id, { signal: controller.signal }), { name: "AbortError" });
+});
+
+test("each attempt has its time", async (t) => {
+  const answer = (response, n) => {
+    if (n === 2) response.writeHead(200, { "content-length": "100" }).write("{"); // and no more
+    if (n > 2) response.end(JSON.stringify({ cursor: 3 }));
+  };
+  const { client: other, requests } = await stranger(t, answer, { timeout: 200, attempts: 50 });
+  assert.equal((await other.cursor(id)).cursor, 3);
+  assert.ok(requests.length > 2);
+  const never = await stranger(t, () => {}, { timeout: 50, attempts: 1 });
+  await assert.rejects(never.client.cursor(id), { name: "ConnectionError", message: "no answer within 50 ms" });
+});

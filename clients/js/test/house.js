@@ -1,0 +1,176 @@
+// A real server, and a way to it that breaks.
+
+import { execFile, execFileSync, spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+export const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0";
+
+const root = fileURLToPath(new URL("../../../", import.meta.url));
+
+let built = process.env.WEIR_BINARY;
+
+function program() {
+  if (!built) {
+    built = path.join(root, "bin", "weir-clients");
+    execFileSync("go", ["build", "-o", built, "./cmd/weir"], { cwd: root, stdio: "inherit" });
+  }
+  return built;
+}
+
+const children = new Set();
+process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
+process.once("SIGTERM", () => process.exit(1)); // what happens to tests that take too long
+
+/** Starts a program that does not outlive this one. */
+export function start(...args) {
+  const child = spawn(...args);
+  children.add(child);
+  child.once("exit", () => children.delete(child));
+  return child;
+}
+
+/** A running `weir serve` on a directory of its own, which goes with the test. */
+export class Server {
+  /** @param {import("node:test").TestContext} t */
+  static async start(t, ...flags) {
+    const server = new Server();
+    server.data = await mkdtemp(path.join(tmpdir(), "weir-js-"));
+    server.flags = flags;
+    t.after(async () => {
+      await server.kill("SIGTERM");
+      await rm(server.data, { recursive: true, force: true });
+    });
+    await server.serve("127.0.0.1:0");
+    return server;
+  }
+
+  /** Serves again where it served before. */
+  again() {
+    return this.serve(this.address);
+  }
+
+  async serve(address) {
+    const args = ["serve", "--data", this.data, "--http", address, "--https", "off", "--metrics", "off", "--log-format", "json",
+      "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags];
+    this.process = start(program(), args, { stdio: ["ignore", "ignore", "pipe"] });
+    this.exited = new Promise((resolve) => this.process.once("exit", resolve));
+    const log = [];
+    const lines = createInterface({ input: this.process.stderr });
+    const ready = new Promise((resolve) => {
+      lines.on("line", (line) => {
+        log.push(line);
+        if (line.includes('"msg":"ready"')) resolve(JSON.parse(line).http);
+      });
+      lines.on("close", () => resolve(undefined));
+    });
+    this.url = await ready;
+    if (!this.url) throw new Error(`weir serve did not start:\n${log.join("\n")}`);
+    this.address = new URL(this.url).host;
+  }
+
+  async kill(signal = "SIGKILL") {
+    this.process.kill(signal);
+    await this.exited;
+  }
+
+  /** Makes a key with less power. */
+  async newKey(...flags) {
+    const made = await this.run("key", "create", "--json", "--project", "a", "--kind", "live", ...flags);
+    const { id, secret, key } = JSON.parse(made);
+    return { id, key: secret ?? key };
+  }
+
+  /** Runs a command of the operator, and returns what it prints. */
+  async run(...args) {
+    return (await promisify(execFile)(program(), [...args, "--data", this.data])).stdout;
+  }
+}
+
+/**
+ * A proxy carries connections until their fate comes: `up` and `down` are after how many bytes to the server or from it a
+ * connection is cut; `swallow` drops that many bytes of answers first, so that requests arrive and nobody hears of it;
+ * `stall` lets nothing through after `down`, and closes nothing.
+ */
+export class Proxy {
+  /**
+   * @param {import("node:test").TestContext} t
+   * @param {string} to an address
+   * @param {(n: number) => object} fate of the n-th connection, from 1 on
+   */
+  static async start(t, to, fate = () => ({})) {
+    const proxy = new Proxy();
+    proxy.sockets = new Set();
+    proxy.count = 0;
+    proxy.server = net.createServer((client) => {
+      const server = net.connect({ host: new URL(to).hostname, port: new URL(to).port });
+      carry(client, server, proxy.refusing ? { up: 1 } : fate(++proxy.count));
+      for (const socket of [client, server]) {
+        proxy.sockets.add(socket);
+        socket.on("close", () => proxy.sockets.delete(socket));
+      }
+    });
+    await new Promise((resolve) => proxy.server.listen(0, "127.0.0.1", resolve));
+    proxy.url = `http://127.0.0.1:${proxy.server.address().port}`;
+    t.after(() => {
+      proxy.server.close();
+      proxy.cut();
+    });
+    return proxy;
+  }
+
+  /** Cuts all connections. */
+  cut() {
+    for (const socket of this.sockets) socket.destroy();
+  }
+}
+
+function carry(client, server, { up = Infinity, down = Infinity, swallow = 0, stall = false }) {
+  const end = () => {
+    client.destroy();
+    server.destroy();
+  };
+  for (const socket of [client, server]) {
+    socket.setNoDelay(true);
+    socket.on("error", end);
+    socket.on("close", end);
+  }
+  client.on("data", (data) => {
+    const some = data.subarray(0, up);
+    up -= some.length;
+    server.write(some, () => up <= 0 && end());
+  });
+  server.on("data", (data) => {
+    const some = data.subarray(0, down);
+    down -= some.length;
+    if (some.length > 0) client.write(some);
+    if (down > 0 || stall) return;
+    swallow -= data.length - some.length;
+    if (swallow <= 0) setImmediate(end); // after what was written
+  });
+}
+
+/** A promise with its handles. */
+export function deferred() {
+  let resolve, reject;
+  const promise = new Promise((...handles) => ([resolve, reject] = handles));
+  return { promise, resolve, reject };
+}
+
+/** What a loop yields until it has seen so many events. */
+export async function take(subscription, count) {
+  const batches = [];
+  let seen = 0;
+  for await (const batch of subscription) {
+    batches.push(batch);
+    if ((seen += batch.events.length) >= count) break;
+  }
+  return batches;
+}
+
+export const numbers = (n, from = 1) => Array.from({ length: n }, (_, i) => from + i);

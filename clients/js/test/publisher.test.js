@@ -1,0 +1,415 @@
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { Client, PublishError, WeirError } from "../src/index.js";
+import { Proxy, Server, deferred, key, numbers, take } from "./house.js";
+
+// Gaps stay open for long: what is tested is not whether this machine is quick.
+const server = await Server.start({ after }, "--gap-grace", "60s");
+const client = new Client({ url: server.url, key });
+
+const newStream = (options) => client.createStream({ name: "x", ...options });
+
+/** Everything that a stream has, in order. */
+async function everything(stream, count) {
+  return (await take(client.subscribe(stream, { cursor: 0 }), count)).flatMap((batch) => batch.events);
+}
+
+/** A client whose requests go through a hand: it gets the sequence of a publish, and how to go on. */
+function handled(hand) {
+  const through = (url, init) => {
+    const seq = init.method === "POST" ? /\/(\d+|publish)$/.exec(url)?.[1] : undefined;
+    return seq === undefined ? fetch(url, init) : hand(seq, () => fetch(url, init), init.signal);
+  };
+  return new Client({ url: server.url, key, fetch: through });
+}
+
+/** Has a publisher store numbers, one at a time, on a clock that stands still: it learns that answers come quickly. */
+async function learn(t, publisher, count) {
+  const at = performance.now();
+  const clock = t.mock.method(performance, "now", () => at);
+  for (const n of numbers(count)) {
+    await publisher.add(n);
+    await publisher.flush();
+  }
+  clock.mock.restore();
+}
+
+const hanging = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+
+test("events become batches, in order, and the next run goes on", async () => {
+  const s = await newStream();
+  const acks = [];
+  const publisher = await client.publisher(s, { batchEvents: 10, linger: Infinity, onAck: (ack) => acks.push(ack) });
+  assert.equal(publisher.acknowledged, undefined);
+  for (const n of numbers(995)) await publisher.add(n);
+  await publisher.flush();
+  assert.deepEqual(acks.map((ack) => ack.seq), numbers(100));
+  assert.ok(acks.every((ack, i) => ack.accepted === (i < 99 ? 10 : 5) && !ack.duplicate && ack.streamId === s.id));
+  assert.equal(publisher.acknowledged, 100);
+  for (const n of numbers(5, 996)) publisher.add(n); // without waiting: the order of the calls counts
+  await publisher.close();
+  assert.deepEqual(publisher.unacknowledged(), []);
+  await publisher.close();
+  await assert.rejects(publisher.add(1), { name: "PublishError", reason: "closed" });
+  await assert.rejects(publisher.flush(), { reason: "closed" });
+
+  const again = await client.publisher(s);
+  for (const n of numbers(100, 1001)) again.add(n);
+  await again.close();
+  assert.deepEqual(await everything(s, 1100), numbers(1100));
+});
+
+test("an event does not wait for others for ever", async () => {
+  const acks = [];
+  let acked = deferred();
+  const onAck = (ack) => (acks.push(ack.accepted), acked.resolve());
+  const publisher = await client.publisher(await newStream(), { onAck });
+  for (const n of numbers(3)) {
+    acked = deferred();
+    await publisher.add(n);
+    await acked.promise;
+  }
+  assert.deepEqual(acks, [1, 1, 1]);
+  await publisher.close();
+});
+
+test("batches are full by their bytes", async () => {
+  const s = await newStream();
+  const publisher = await client.publisher(s, { batchBytes: 40, linger: Infinity });
+  for (const event of ["aaaaaaaaaa", "bbbbbbbbbb", "c".repeat(100), "d"]) await publisher.add(event); // 25 and 13 bytes; over; alone
+  await publisher.close();
+  for (const [seq, count] of [[1, 2], [2, 1], [3, 1]]) assert.equal((await client.batch(s, seq)).events.length, count);
+});
+
+test("a batch that has to wait goes on filling", async () => {
+  const gate = deferred();
+  const s = await newStream();
+  const publisher = await handled(async (_, go) => (await gate.promise, go())).publisher(s, { linger: 0 });
+  await publisher.add(1);
+  while (!publisher.unacknowledged()[0].sent) await new Promise(setImmediate);
+  for (const n of numbers(500, 2)) await publisher.add(n);
+  gate.resolve();
+  await publisher.close();
+  assert.equal((await client.batch(s, 2)).events.length, 500);
+});
+
+test("raw batches are kept apart", async () => {
+  const s = await newStream({ mode: "raw" });
+  const publisher = await client.publisher(s);
+  const bytes = new Uint8Array([1, 2, 3]);
+  await publisher.addBytes(bytes);
+  bytes.fill(9); // it has taken a copy
+  for (const n of numbers(20)) publisher.addBytes(new Uint8Array([n]).buffer);
+  await assert.rejects(publisher.add("event"), { name: "TypeError", message: /the stream is raw: it takes bytes/ });
+  await assert.rejects(publisher.addBytes(new Uint8Array((8 << 20) + 1)), { code: "payload_too_large" });
+  await publisher.close();
+  assert.deepEqual((await client.batch(s, 1)).data, new Uint8Array([1, 2, 3]));
+  assert.deepEqual((await client.batch(s, 21)).data, new Uint8Array([20]));
+});
+
+test("a bad event is refused alone", async () => {
+  const s = await newStream();
+  const publisher = await client.publisher(s);
+  await publisher.add(1);
+  await assert.rejects(publisher.add(undefined), TypeError);
+  await assert.rejects(publisher.add("\ud800"), TypeError);
+  await assert.rejects(publisher.add("x".repeat(8 << 20)), { code: "payload_too_large" });
+  await assert.rejects(publisher.addBytes(new Uint8Array(1)), { message: /the stream is json: it takes events/ });
+  await publisher.add(2);
+  await publisher.close();
+  assert.deepEqual(await everything(s, 2), [1, 2]);
+});
+
+test("options that cannot be", async () => {
+  const s = await newStream();
+  for (const options of [{ startAt: -1 }, { startAt: 1.5 }, { inFlight: 0 }, { inFlight: 65 }]) await assert.rejects(client.publisher(s, options), TypeError);
+  await assert.rejects(client.publisher("a".repeat(22)), { code: "stream_not_found" });
+});
+
+test("adding waits for the service, and no more is on the way than may be", async (t) => {
+  const s = await newStream();
+  let most = 0;
+  let flying = 0;
+  const gate = deferred();
+  const slow = handled(async (seq, go) => {
+    most = Math.max(most, ++flying);
+    if (seq > 10) await gate.promise;
+    try {
+      return await go();
+    } finally {
+      flying--;
+    }
+  });
+  const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 3 });
+  await learn(t, publisher, 10);
+  for (const n of numbers(4, 11)) await publisher.add(n); // three in flight, and one in the next batch
+  let taken = false;
+  const fifth = publisher.add(15).then(() => (taken = true));
+  const controller = new AbortController();
+  const sixth = publisher.add("never", { signal: controller.signal });
+  const seventh = publisher.add(16);
+  await new Promise(setImmediate);
+  assert.equal(taken, false);
+  controller.abort(new Error("no room"));
+  await assert.rejects(sixth, { message: "no room" });
+  const impatient = new AbortController();
+  const flush = publisher.flush({ signal: impatient.signal });
+  impatient.abort(new Error("no time"));
+  await assert.rejects(flush, { message: "no time" });
+  gate.resolve();
+  await Promise.all([fifth, seventh]);
+  await publisher.close();
+  assert.equal(most, 3);
+  assert.deepEqual(await everything(s, 16), numbers(16));
+});
+
+test("it begins with one batch, and sends more at once when answers come quickly", async (t) => {
+  const s = await newStream();
+  let flying = 0;
+  let gate = deferred();
+  const slow = handled(async (_, go) => {
+    flying++;
+    await gate.promise;
+    flying--;
+    return go();
+  });
+  const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 4 });
+  for (const [already, want] of [[0, 1], [6, 4]]) {
+    if (already > 0) await learn(t, publisher, already);
+    gate = deferred();
+    for (const n of numbers(4)) await publisher.add(n);
+    while (flying === 0) await new Promise(setImmediate);
+    await new Promise(setImmediate);
+    assert.equal(flying, want);
+    gate.resolve();
+    await publisher.flush();
+  }
+  await publisher.close();
+  assert.equal((await client.cursor(s)).cursor, 14);
+});
+
+test("a buffer that is full makes adding wait", async () => {
+  const gate = deferred();
+  const slow = handled(async (_, go) => (await gate.promise, go()));
+  const s = await newStream();
+  const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 4, buffer: 100 });
+  await publisher.add("x".repeat(80));
+  await publisher.add("y".repeat(80)); // in the group
+  let taken = false;
+  const third = publisher.add("z").then(() => (taken = true));
+  await new Promise(setImmediate);
+  assert.equal(taken, false);
+  gate.resolve();
+  await third;
+  await publisher.close();
+  assert.equal((await client.cursor(s)).cursor, 3);
+});
+
+test("close stores what waits, or says what it could not", async () => {
+  const s = await newStream();
+  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(s, { batchEvents: 2 });
+  const adds = numbers(25).map((n) => publisher.add(n).catch((error) => error));
+  const controller = new AbortController();
+  const close = publisher.close({ signal: controller.signal });
+  await assert.rejects(publisher.add(26), { reason: "closed" });
+  controller.abort(new Error("enough"));
+  await assert.rejects(close, { message: "enough" });
+  const results = await Promise.all(adds);
+  const left = publisher.unacknowledged();
+  assert.deepEqual(left.flatMap((batch) => batch.events), numbers(results.filter((r) => r === undefined).length));
+  assert.ok(results.filter((r) => r !== undefined).every((error) => error instanceof PublishError && error.reason === "closed"));
+  assert.deepEqual([left[0].seq, left[0].sent, left.at(-1).sent], [1, true, false]);
+});
+
+test("a flush that meets a close is not forgotten", async () => {
+  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(await newStream());
+  await publisher.add(1);
+  const close = publisher.close({ signal: AbortSignal.abort(new Error("enough")) });
+  const flush = publisher.flush();
+  await assert.rejects(close, { message: "enough" });
+  await assert.rejects(flush, { reason: "closed" });
+});
+
+for (const inFlight of [1, 6]) test(`connections that break in every way, with ${inFlight} on the way`, async (t) => {
+  const kinds = [
+    (n) => ({ up: 100 + n * 37 }), // in the middle of a request
+    (n) => ({ down: 50 + n * 61 }), // in the middle of an answer
+    (n) => ({ down: 900 + n * 13, swallow: 1 }), // the answer is lost
+    (n) => ({ down: 400 + n * 7, stall: true }), // nothing comes any more
+    () => ({ down: 100_000 }),
+  ];
+  const proxy = await Proxy.start(t, server.url, (n) => kinds[n % kinds.length](n));
+  const far = new Client({ url: proxy.url, key, timeout: 2000, attempts: 20 });
+  const s = await newStream();
+  let retries = 0;
+  const acks = [];
+  const publisher = await far.publisher(s, { batchEvents: 5, inFlight, onRetry: () => retries++, onAck: (ack) => acks.push(ack.seq) });
+  for (const n of numbers(1000)) await publisher.add(n);
+  await publisher.close();
+  assert.deepEqual(acks, numbers(200));
+  assert.deepEqual(await everything(s, 1000), numbers(1000));
+  assert.ok(retries > 3, `${retries} retries`);
+});
+
+test("a server that is killed while it publishes", async (t) => {
+  const own = await Server.start(t, "--gap-grace", "60s");
+  const near = new Client({ url: own.url, key });
+  const s = await near.createStream({ name: "x" });
+  const publisher = await near.publisher(s, { batchEvents: 3, inFlight: 4 });
+  for (const n of numbers(900)) {
+    await publisher.add(n);
+    if (n % 300 === 0) {
+      await own.kill();
+      await own.again();
+    }
+  }
+  await publisher.close();
+  const got = (await take(near.subscribe(s, { cursor: 0 }), 900)).flatMap((batch) => batch.events);
+  assert.deepEqual(got, numbers(900));
+});
+
+test("a batch whose connection hangs goes over another one while its gap is open", async (t) => {
+  const s = await newStream();
+  let hung = 0;
+  const publisher = await handled((seq, go, signal) => (seq === "3" && hung++ < 2 ? hanging(signal) : go())).publisher(s, { batchEvents: 1, inFlight: 4 });
+  await learn(t, publisher, 2);
+  for (const n of numbers(8, 3)) await publisher.add(n);
+  await publisher.close();
+  assert.equal(hung, 3);
+  assert.deepEqual(await everything(s, 10), numbers(10));
+});
+
+test("another writer is noticed, whatever it wrote", async () => {
+  for (const [theirs, mine] of [[["theirs"], "mine"], [["same"], "same"]]) {
+    const s = await newStream();
+    const publisher = await client.publisher(s);
+    await client.publish(s, theirs);
+    await publisher.add(mine);
+    if (mine === "same") {
+      await publisher.close(); // what is stored is what was to be stored
+      continue;
+    }
+    await assert.rejects(publisher.flush(), { name: "PublishError", reason: "conflict", seq: 1, message: /holds something else/ });
+    await assert.rejects(publisher.add(1), { reason: "conflict" });
+    assert.equal(publisher.error.reason, "conflict");
+    assert.deepEqual(publisher.unacknowledged(), [{ seq: 1, sent: true, events: ["mine"] }]);
+    await assert.rejects(publisher.close(), { reason: "conflict" });
+  }
+});
+
+test("a sequence that is closed is a conflict", async (t) => {
+  const own = await Server.start(t, "--gap-grace", "1ms");
+  const near = new Client({ url: own.url, key });
+  const s = await near.createStream({ name: "x" });
+  await near.publishAt(s, 5, ["above"]);
+  await take(near.subscribe(s, { cursor: 0 }), 1); // once it is delivered, what is below it is closed
+  const publisher = await near.publisher(s, { startAt: 3 });
+  await publisher.add("late");
+  await assert.rejects(publisher.close(), (error) => {
+    assert.equal(error.reason, "conflict");
+    assert.equal(error.cause.code, "invalid_sequence");
+    return true;
+  });
+});
+
+test("it starts where it is told, also over what is there", async () => {
+  const s = await newStream();
+  const run = async (events) => {
+    const publisher = await client.publisher(s, { startAt: 0, batchEvents: 1, linger: Infinity });
+    for (const event of events) await publisher.add(event);
+    await publisher.close();
+  };
+  await run([0, 1, 2]);
+  await run([0, 1, 2, 3]); // the same again, and more
+  assert.deepEqual(await everything(s, 4), [0, 1, 2, 3]);
+  await assert.rejects(run([0, "other"]), { reason: "conflict", seq: 1 });
+});
+
+test("a key that may only publish", async (t) => {
+  const s = await newStream();
+  await client.publish(s, ["before"]);
+  let lost = 0;
+  const proxy = await Proxy.start(t, server.url, () => (lost++ < 3 ? { down: 0, swallow: 1 } : {}));
+  const { key: only } = await server.newKey("--permissions", "publish", "--streams", s.id);
+  const publisher = await new Client({ url: server.url, key: only }).publisher(s, { batchEvents: 2 });
+  for (const n of numbers(9)) await publisher.add(n);
+  await publisher.close();
+  assert.equal(publisher.acknowledged, 6);
+  const far = await new Client({ url: proxy.url, key: only, attempts: 9 }).publisher(s, { batchEvents: 2 });
+  lost = 0; // the answers to its first batch
+  proxy.cut();
+  for (const n of numbers(9, 10)) await far.add(n);
+  await far.close();
+  assert.deepEqual(await everything(s, 19), ["before", ...numbers(18)]);
+  const other = await newStream();
+  const wrong = await new Client({ url: server.url, key: only }).publisher(other);
+  await wrong.add(1);
+  await assert.rejects(wrong.close(), (error) => error.reason === "refused" && error.cause instanceof WeirError && error.cause.code === "project_forbidden");
+});
+
+test("a refusal ends it, and it says what is left", async () => {
+  const s = await newStream();
+  const mortal = await server.newKey("--permissions", "read,publish");
+  const publisher = await new Client({ url: server.url, key: mortal.key }).publisher(s, { linger: Infinity });
+  await publisher.add(1);
+  await publisher.flush();
+  await server.run("key", "revoke", mortal.id);
+  await publisher.add(2);
+  await assert.rejects(publisher.flush(), (error) => {
+    assert.ok(error instanceof PublishError);
+    assert.deepEqual([error.reason, error.seq, error.cause.code, error.cause.status], ["refused", 2, "key_revoked", 401]);
+    return true;
+  });
+  assert.deepEqual(publisher.unacknowledged(), [{ seq: 2, sent: true, events: [2] }]);
+  assert.equal(publisher.acknowledged, 1);
+});
+
+test("it gives up when it is told to", async () => {
+  const s = await newStream();
+  const broken = handled(() => Promise.reject(new TypeError("fetch failed")));
+  const waits = [];
+  const publisher = await broken.publisher(s, { giveUp: 300, onRetry: (_, wait) => waits.push(wait) });
+  await publisher.add(1);
+  await assert.rejects(publisher.close(), { reason: "given_up", message: /given up after \d+ ms without an acknowledgement/ });
+  waits.slice(0, 3).forEach((wait, i) => assert.ok(wait >= 50 * 2 ** i && wait <= 100 * 2 ** i, `${waits}`));
+});
+
+test("while a gap may be open it comes back often, and otherwise when it is asked to", async (t) => {
+  const refused = new Response('{"error":{"code":"overloaded","message":"full"}}', { status: 503, headers: { "retry-after": "1" } });
+  for (const [gap, least, most] of [[true, 50, 100], [false, 1000, 1000]]) {
+    const s = await newStream();
+    const waited = deferred();
+    let refusals = 0;
+    const above = deferred();
+    const shaky = handled(async (seq, go) => {
+      if (seq === "4" && gap) return go().finally(above.resolve);
+      if (seq !== "3" || refusals++ > 0) return go();
+      if (gap) await above.promise;
+      await new Promise(setImmediate);
+      return refused.clone();
+    });
+    const publisher = await shaky.publisher(s, { batchEvents: 1, inFlight: 4, onRetry: (_, wait) => waited.resolve(wait) });
+    await learn(t, publisher, 2);
+    await publisher.add(3);
+    if (gap) await publisher.add(4);
+    const wait = await waited.promise;
+    assert.ok(wait >= least && wait <= most, `${wait} ms with gap ${gap}`);
+    await publisher.close();
+  }
+});
+
+test("what was evicted meanwhile is no conflict", async () => {
+  const s = await newStream({ maxBytes: 1 << 20 });
+  let lost = true;
+  const shaky = handled(async (seq, go) => {
+    const answer = await go();
+    if (seq !== "1" || !lost) return answer;
+    lost = false;
+    for (const n of numbers(3)) await client.publishAt(s, 1 + n, ["x".repeat(500_000)]); // evicts 1
+    throw new TypeError("terminated");
+  });
+  const publisher = await shaky.publisher(s);
+  await publisher.add("evicted");
+  await publisher.close();
+});

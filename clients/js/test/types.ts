@@ -1,0 +1,38 @@
+// Is compiled and never run: what a program in TypeScript sees of the package.
+
+import { Client, ConnectionError, PublishError, WeirError } from "weir-client";
+import type { Ack, Batch, Gap, Publisher, Stream, SubscribeOptions, Subscription } from "weir-client";
+
+export async function use(signal: AbortSignal): Promise<void> {
+  const client = new Client({ url: "http://127.0.0.1:8080", key: "svc_test_", attempts: 3 });
+  const stream: Stream = await client.createStream({ name: "x", mode: "raw" }, { signal });
+  const at: Date = stream.createdAt;
+  for await (const one of client.streams({ pageSize: 10 })) await client.deleteStream(one);
+  const ack: Ack = await client.publish(stream, [1, "two", { at }], { idempotencyKey: "mine" });
+  const duplicate: boolean = (await client.publishAt(stream.id, ack.seq + 1, new Uint8Array(3))).duplicate;
+  const publisher: Publisher = await client.publisher(stream, { inFlight: 8, onAck: ({ seq }) => void seq.toFixed(), signal });
+  await publisher.add({ duplicate });
+  await publisher.addBytes(new ArrayBuffer(3));
+  await publisher.close({ signal });
+  const options: SubscribeOptions = { cursor: "oldest", onRetry: (error, wait) => void (error.message + wait.toFixed()) };
+  const subscription: Subscription = client.subscribe(stream, options);
+  for await (const batch of subscription) {
+    const same: Batch = batch;
+    const gap: Gap | undefined = same.gap;
+    const bytes: Uint8Array | undefined = batch.data;
+    const position: number | undefined = subscription.position;
+    void [gap, bytes, position];
+  }
+  try {
+    // @ts-expect-error: a stream has no such mode
+    await client.createStream({ name: "x", mode: "text" });
+    // @ts-expect-error: a cursor is no date
+    client.subscribe(stream, { cursor: new Date() });
+    // @ts-expect-error: events come in an array
+    await client.publish(stream, "x");
+  } catch (error) {
+    if (error instanceof WeirError) void [error.code, error.status.toFixed(), error.requestId, error.docUrl, error.retryAfter];
+    if (error instanceof PublishError && error.reason === "conflict") void error.seq.toFixed();
+    if (error instanceof ConnectionError) void error.cause;
+  }
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// An address that knows HTTP/1.1 alone is told apart from one where nobody answers.
+func TestNoHTTP2(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	defer srv.Close()
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"stream", "ls", "--url", srv.URL}, &out, &errs); code != exitFailed ||
+		!strings.HasPrefix(errs.String(), "weir: "+srv.URL+" speaks no HTTP/2 without TLS (https, or --http1?): ") {
+		t.Errorf("exit code %d: %s", code, &errs)
+	}
+	errs.Reset()
+	if code := run(t.Context(), []string{"stream", "ls", "--url", srv.URL, "--http1"}, &out, &errs); code != exitFailed ||
+		errs.String() != "weir: status 404: the answer is not one of Weir: 404 Not Found\n" {
+		t.Errorf("exit code %d: %s", code, &errs)
+	}
+}

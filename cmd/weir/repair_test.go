@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/disk"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+// missingFile makes a data directory with a key that was revoked in the second file of the journal, a stream in the first and
+// batches in all, and removes one of the files.
+func missingFile(t *testing.T, number string) (data string, revoked, used access.Secret, stream weir.StreamID) {
+	t.Helper()
+	data = t.TempDir()
+	dir := filepath.Join(data, journalDir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(disk.OS(dir), journal.Options{SegmentSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	a, err := access.Open(ctx, j, access.Options{Limits: access.DefaultLimits})
+	must(err)
+	p, err := a.CreateProject(ctx, "p")
+	must(err)
+	k, revoked, err := a.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live, Name: "leaked"})
+	must(err)
+	h, err := hub.Open(ctx, j, hub.Options{})
+	must(err)
+	o, err := h.Create(ctx, hub.Spec{Project: p.ID, Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
+	must(err)
+	s, err := h.Stream(o.ID)
+	must(err)
+	fill := func(n int) {
+		t.Helper()
+		for range n {
+			_, err := s.Publish(ctx, &hub.Publish{Batch: weir.Batch{Events: 1, Payload: bytes.Repeat([]byte("x"), 100_000)}})
+			must(err)
+		}
+	}
+	fill(12)
+	_, err = a.Revoke(ctx, k.ID)
+	must(err)
+	fill(10)
+	_, used, err = a.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live, Name: "new"})
+	must(err)
+	fill(3)
+	must(h.Close())
+	must(j.Close())
+	must(os.Remove(filepath.Join(dir, number)))
+	return data, revoked, used, o.ID
+}
+
+// weirly runs a command, and returns what it prints.
+func weirly(t *testing.T, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if got := run(t.Context(), args, &out, &errs); got != code {
+		t.Fatalf("%q exits with %d, want %d\n%s\n%s", args, got, code, &out, &errs)
+	}
+	return out.String(), errs.String()
+}
+
+func holds(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("there is no %q in\n%s", p, text)
+		}
+	}
+}
+
+// A key that may have been revoked where nobody can tell what was there is not good again, and the repair says so.
+func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
+	data, revoked, used, stream := missingFile(t, "000000000002.seg")
+	out, _ := weirly(t, exitFailed, "check", "--data", data)
+	holds(t, out, "records may be lost: nobody can tell what they were\n", "may be older than it was, or deleted since: key ",
+		"may be older than it was, or deleted since: stream "+string(stream)+"\n")
+	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair")
+	holds(t, out, "revoked, since it may have been before: key ", `named "leaked"`, "weir key create makes another\n",
+		"lost of stream "+string(stream)+": ", "everything is whole\n")
+	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
+		t.Errorf("it says\n%s", out)
+	}
+	if errs != "weir: the directory serves again, and nobody can tell all that is lost: see above\n" {
+		t.Errorf("it says %q", errs)
+	}
+	j, err := journal.Open(disk.OS(filepath.Join(data, journalDir)), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	a, err := access.Open(t.Context(), j, access.Options{Limits: access.DefaultLimits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Authenticate([]string{"Bearer " + revoked.Reveal()}); err == nil {
+		t.Error("the revoked key is good again")
+	}
+	if _, err := a.Authenticate([]string{"Bearer " + used.Reveal()}); err != nil {
+		t.Errorf("the other key: %v", err)
+	}
+}
+
+// A stream whose record was in a file that is missing: its batches are copied aside, and nobody says that nothing is lost.
+func TestRepairSetsStreamsAside(t *testing.T) {
+	data, _, _, _ := missingFile(t, "000000000001.seg")
+	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair", "--json")
+	var r struct {
+		Directory string
+		Aside     []string
+		Before    struct{ Orphans, May_be_lost int }
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Before.Orphans < 10 || r.Before.May_be_lost == 0 || len(r.Aside) < 2 {
+		t.Errorf("it says %+v", r)
+	}
+	for _, name := range r.Aside {
+		if _, err := os.Stat(filepath.Join(r.Directory, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	holds(t, errs, "nobody can tell all that is lost")
+	if out, _ := weirly(t, exitDone, "check", "--data", data); !strings.Contains(out, "everything is whole\n") {
+		t.Errorf("it says\n%s", out)
+	}
+}

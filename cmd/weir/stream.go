@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weir"
+	"weir/client"
+)
+
+func streamCommand() *cobra.Command {
+	var r remote
+	return r.flags(group("stream", "Streams of a service", listStreams(&r), createStream(&r), showStream(&r), removeStream(&r)))
+}
+
+func listStreams(r *remote) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "List the streams that the key may read, the newest first", Args: args(), Example: "  weir stream ls\n  weir stream ls --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return r.run(c, func(ctx context.Context, cl *client.Client) error {
+				list := []weir.Stream{}
+				for s, err := range cl.Streams(ctx) {
+					if err != nil {
+						return err
+					}
+					list = append(list, s)
+				}
+				if r.json {
+					return json.NewEncoder(c.OutOrStdout()).Encode(list)
+				}
+				w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(w, "ID\tNAME\tMODE\tCURSOR\tSTORED\tKEEPS\tFOR\tCREATED")
+				for _, s := range list {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), size(s.MaxBytes), keptFor(s), s.CreatedAt)
+				}
+				return w.Flush()
+			})
+		},
+	}
+}
+
+func createStream(r *remote) *cobra.Command {
+	var n client.NewStream
+	var id, mode, maxBytes string
+	var retention time.Duration
+	c := &cobra.Command{
+		Use: "create NAME", Short: "Create a stream and print its id", Args: args("NAME"),
+		Example: "  weir stream create orders\n  weir stream create camera --mode raw --retention 1h --max-bytes 4GiB",
+		RunE: func(c *cobra.Command, got []string) error {
+			n.Name, n.ID, n.Mode = got[0], weir.StreamID(id), weir.Mode(mode)
+			if retention%time.Second != 0 || retention < 0 {
+				return misuse{fmt.Errorf("--retention %v: not a number of seconds", retention), c.CommandPath()}
+			}
+			n.RetentionSeconds = int64(retention / time.Second)
+			if maxBytes != "" {
+				b, ok := parseSize(maxBytes)
+				if !ok {
+					return misuse{fmt.Errorf("--max-bytes %q: not a size such as 268435456 or 256MiB", maxBytes), c.CommandPath()}
+				}
+				n.MaxBytes = b
+			}
+			return r.run(c, func(ctx context.Context, cl *client.Client) error {
+				s, err := cl.CreateStream(ctx, n)
+				if err != nil {
+					return err
+				}
+				if r.json {
+					return json.NewEncoder(c.OutOrStdout()).Encode(s)
+				}
+				fmt.Fprintln(c.OutOrStdout(), s.ID)
+				return nil
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&id, "id", "", "the `id`, 22 characters out of 0-9, A-Z and a-z (default: a random one)")
+	f.StringVar(&mode, "mode", "", "json or raw (default: json)")
+	f.DurationVar(&retention, "retention", 0, "how long a batch is kept, 1m to 720h (default: 24h)")
+	f.StringVar(&maxBytes, "max-bytes", "", "how many bytes are kept, 1MiB to 4GiB (default: 256MiB)")
+	complete(c, "mode", "json\tevents are JSON values", "raw\ta batch is bytes")
+	return c
+}
+
+func showStream(r *remote) *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show a stream as it stands", Args: args("ID"), Example: "  weir stream show demo000000000000000000",
+		ValidArgsFunction: r.completeStream,
+		RunE: func(c *cobra.Command, got []string) error {
+			id, err := streamID(c, got[0])
+			if err != nil {
+				return err
+			}
+			return r.run(c, func(ctx context.Context, cl *client.Client) error {
+				s, err := cl.Stream(ctx, id)
+				if err != nil {
+					return err
+				}
+				if r.json {
+					return json.NewEncoder(c.OutOrStdout()).Encode(s)
+				}
+				w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nkeeps\t%s (%d bytes)\nfor\t%s\ncreated\t%s\n",
+					s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), s.BytesStored, size(s.MaxBytes), s.MaxBytes, keptFor(s), s.CreatedAt)
+				return w.Flush()
+			})
+		},
+	}
+}
+
+func removeStream(r *remote) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm ID", Short: "Delete a stream with all its batches, for good", Args: args("ID"), Example: "  weir stream rm 0000000000000000000001",
+		ValidArgsFunction: r.completeStream,
+		RunE: func(c *cobra.Command, got []string) error {
+			id, err := streamID(c, got[0])
+			if err != nil {
+				return err
+			}
+			return r.run(c, func(ctx context.Context, cl *client.Client) error {
+				if err := cl.DeleteStream(ctx, id); err != nil {
+					return err
+				}
+				if r.json {
+					return json.NewEncoder(c.OutOrStdout()).Encode(map[string]weir.StreamID{"deleted": id})
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", id)
+				return nil
+			})
+		},
+	}
+}
+
+// keptFor is the retention of a stream without the zeros at its end.
+func keptFor(s weir.Stream) string {
+	text := (time.Duration(s.RetentionSeconds) * time.Second).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if rest, ok := strings.CutSuffix(text, zero); ok {
+			text = rest + zero[:1]
+		}
+	}
+	return text
+}
+
+// printable is a text that cannot play tricks on a terminal.
+func printable(s string) string {
+	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
+		return quoted
+	}
+	return s
+}
+
+var units = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	for _, u := range units {
+		if n >= u.bytes {
+			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/float64(u.bytes), 'f', 1, 64), ".0") + " " + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + " B"
+}
+
+// parseSize reads a number of bytes, with or without a unit.
+func parseSize(s string) (int64, bool) {
+	factor := int64(1)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u.name); ok {
+			s, factor = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 40)
+	return n * factor, err == nil && n > 0
+}
+
+// complete gives the values of a flag to shells.
+func complete(c *cobra.Command, flag string, values ...cobra.Completion) {
+	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+}

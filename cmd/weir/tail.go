@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"weir"
+	"weir/client"
+)
+
+// tailing is one run of weir tail.
+type tailing struct {
+	r      remote
+	cursor string
+	raw    bool
+	follow bool
+
+	out    *bufio.Writer
+	screen *terminal // standard output
+	talk   *terminal // standard error
+}
+
+func tailCommand() *cobra.Command {
+	t := &tailing{}
+	c := &cobra.Command{
+		Use: "tail STREAM", Short: "Print what is published to a stream", Args: args("STREAM"),
+		Long: `Print what is published to a stream, one event a line, until the stream is deleted or a signal comes. When the connection
+breaks or the server restarts it goes on where it was: every event is printed once, and in order.
+
+On a terminal the sequence and the time of the batch stand before each event. With --json every batch is an object on a
+line, with its sequence, its time and its events. Of a raw stream every batch is a line in base64; with --raw the bytes
+are written as they are.
+
+Batches that were evicted before they could be read are reported on standard error, and with --json as an object with
+the member gap.`,
+		Example: `  weir tail demo000000000000000000
+  weir tail 0000000000000000000001 --cursor 0 | jq .price
+  weir tail 0000000000000000000001 --cursor 0 --follow=false > everything.jsonl`,
+		ValidArgsFunction: t.r.completeStream,
+		RunE: func(c *cobra.Command, got []string) error {
+			id, err := streamID(c, got[0])
+			if err != nil {
+				return err
+			}
+			from, err := parseFrom(t.cursor)
+			if err != nil {
+				return misuse{err, c.CommandPath()}
+			}
+			if t.raw && t.r.json {
+				return misuse{errors.New("--raw and --json exclude each other"), c.CommandPath()}
+			}
+			return t.r.run(c, func(ctx context.Context, cl *client.Client) error { return t.run(ctx, c, cl, id, from) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&t.cursor, "cursor", "head", "where to begin: `head` (what comes from now on), 0 (the oldest batch that is kept), or above a sequence")
+	f.BoolVar(&t.raw, "raw", false, "write the bytes of a raw stream as they are")
+	f.BoolVar(&t.follow, "follow", true, "wait for more; --follow=false ends at the cursor of now")
+	complete(c, "cursor", "head\twhat comes from now on", "0\tfrom the oldest batch")
+	return t.r.flags(c)
+}
+
+func parseFrom(s string) (client.From, error) {
+	switch s {
+	case "head":
+		return client.Head, nil
+	case "0":
+		return client.Oldest, nil
+	}
+	seq, err := weir.ParseSeq(s)
+	if err != nil {
+		return client.From{}, fmt.Errorf("--cursor %q: not head, 0 or a sequence", s)
+	}
+	return client.After(seq), nil
+}
+
+func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, id weir.StreamID, from client.From) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t.screen, t.talk = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
+	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
+	s, err := cl.Stream(ctx, id) // what is final is found out here, and not tried for ever
+	if err != nil {
+		return err
+	}
+	if t.raw && s.Mode != weir.Raw {
+		return errors.New("the stream is json: --raw is for raw streams")
+	}
+	if !t.follow && (s.Cursor == 0 && s.BytesStored == 0 || from == client.Head) {
+		return nil
+	}
+	sub := cl.Subscriber(id, client.SubscriberOptions{From: from, OnRetry: func(err error, wait time.Duration) {
+		t.talk.say("weir: %v; back in %v", err, wait.Round(100*time.Millisecond))
+	}})
+	if at, ok := sub.Position(); !t.follow && ok && at >= s.Cursor {
+		return nil
+	}
+	for b, err := range sub.Batches(ctx) {
+		if ctx.Err() != nil {
+			return nil // a signal is how this ends
+		}
+		if err == nil {
+			err = t.print(b)
+		}
+		if errors.Is(err, syscall.EPIPE) {
+			return nil // whoever reads has enough
+		}
+		if err != nil {
+			return err
+		}
+		if at, _ := sub.Position(); !t.follow && at >= s.Cursor {
+			return nil
+		}
+	}
+	t.talk.say("weir: the stream was deleted")
+	return nil
+}
+
+// print writes a batch, or a gap, and hands it on at once.
+func (t *tailing) print(b client.Batch) error {
+	switch {
+	case t.r.json:
+		if err := t.printJSON(b); err != nil {
+			return err
+		}
+	case b.Gap != nil:
+		t.talk.say("weir: batches %d to %d were %s before they could be read", b.Gap.From, b.Gap.To, b.Gap.Reason)
+	case t.raw:
+		t.out.Write(b.Data)
+	case b.ContentType != "":
+		t.lead(b)
+		w := base64.NewEncoder(base64.StdEncoding, t.out)
+		w.Write(b.Data)
+		w.Close()
+		t.out.WriteByte('\n')
+	default:
+		for _, e := range b.Events {
+			t.lead(b)
+			t.out.Write(t.tame(e))
+			t.out.WriteByte('\n')
+		}
+	}
+	return t.out.Flush()
+}
+
+// lead is what stands before an event on a terminal.
+func (t *tailing) lead(b client.Batch) {
+	if t.screen.live {
+		io.WriteString(t.out, t.screen.paint(yellow, fmt.Sprintf("%6d", b.Seq))+"  "+t.screen.paint(dim, b.Time.Std().Local().Format("15:04:05.000"))+"  ")
+	}
+}
+
+// tame spells the control characters that JSON allows inside of strings, and that a terminal would obey, as escapes.
+func (t *tailing) tame(event []byte) []byte {
+	if !t.screen.live || bytes.IndexFunc(event, unicode.IsControl) < 0 {
+		return event
+	}
+	var b []byte
+	for _, r := range string(event) {
+		if unicode.IsControl(r) {
+			b = fmt.Appendf(b, `\u%04x`, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
+}
+
+// printJSON writes a batch as subscribers get it.
+func (t *tailing) printJSON(b client.Batch) error {
+	e := json.NewEncoder(t.out)
+	e.SetEscapeHTML(false) // events are printed as they are
+	switch {
+	case b.Gap != nil:
+		return e.Encode(map[string]*client.Gap{"gap": b.Gap})
+	case b.ContentType != "":
+		return e.Encode(struct {
+			Seq         weir.Seq  `json:"seq"`
+			TS          weir.Time `json:"ts"`
+			ContentType string    `json:"content_type"`
+			Data        []byte    `json:"data"`
+		}{b.Seq, b.Time, b.ContentType, b.Data})
+	}
+	return e.Encode(struct {
+		Seq    weir.Seq          `json:"seq"`
+		TS     weir.Time         `json:"ts"`
+		Events []json.RawMessage `json:"events"`
+	}{b.Seq, b.Time, b.Events})
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package main
+
+import "os"
+
+func isTTY(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// columns is not known here.
+func columns(*os.File) int { return 80 }

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/client"
+)
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := count(n); got != want {
+			t.Errorf("%d is %s", n, got)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 256 << 20: "256 MiB", 4 << 30: "4 GiB"} {
+		if got := size(n); got != want {
+			t.Errorf("%d is %s", n, got)
+		}
+	}
+	for s, want := range map[string]int64{"1": 1, "256MiB": 256 << 20, "4 GiB": 4 << 30, "0": 0, "-1": 0, "x": 0, "MiB": 0, "9999999999999999999": 0, "1.5MiB": 0} {
+		if got, ok := parseSize(s); ok != (want > 0) || ok && got != want {
+			t.Errorf("%s is %d, %t", s, got, ok)
+		}
+	}
+}
+
+func TestKeptFor(t *testing.T) {
+	for s, want := range map[int64]string{60: "1m", 61: "1m1s", 3600: "1h", 3601: "1h0m1s", 5400: "1h30m", 86400: "24h", 36000: "10h", 600: "10m"} {
+		if got := keptFor(weir.Stream{RetentionSeconds: s}); got != want {
+			t.Errorf("%d s is %s, want %s", s, got, want)
+		}
+	}
+}
+
+// A line that is said goes above the line that is written over.
+func TestStatusLine(t *testing.T) {
+	var b bytes.Buffer
+	term := &terminal{w: &b}
+	term.show("hidden") // nobody looks
+	term.say("a %d", 1)
+	term.status = "50%"
+	term.say("b")
+	term.done()
+	if want := "a 1\n\r\x1b[Kb\n50%\r\x1b[K"; b.String() != want {
+		t.Errorf("got %q, want %q", &b, want)
+	}
+}
+
+// What a terminal would obey is spelled out there, and nowhere else.
+func TestTame(t *testing.T) {
+	event := []byte("{\"a\":\"\u009b31m\u007fé\"}")
+	for live, want := range map[bool]string{true: `{"a":"\u009b31m\u007fé"}`, false: string(event)} {
+		tail := &tailing{screen: &terminal{live: live}}
+		if got := tail.tame(event); string(got) != want {
+			t.Errorf("on a terminal %t: %q", live, got)
+		}
+	}
+}
+
+func TestParseFrom(t *testing.T) {
+	for s, want := range map[string]client.From{"head": client.Head, "0": client.Oldest, "7": client.After(7)} {
+		if got, err := parseFrom(s); err != nil || got != want {
+			t.Errorf("%s is %v, %v", s, got, err)
+		}
+	}
+}
+
+// The status comes and goes, and leaves nothing running.
+func TestRefresh(t *testing.T) {
+	term := &terminal{live: true, w: new(bytes.Buffer)}
+	shown := make(chan struct{}, 100)
+	stop := term.refresh(func() { shown <- struct{}{} })
+	select {
+	case <-shown:
+	case <-time.After(time.Minute):
+		t.Error("nothing is shown")
+	}
+	stop()
+}

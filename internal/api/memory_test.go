@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/budget"
+)
+
+// What is above its share of memory is refused (D26), what is small is not asked, and all is given back.
+func TestMemoryOfBodies(t *testing.T) {
+	bodies, batches := budget.New(1<<20), budget.New(1<<20)
+	h := newHouse(t, furnish{api: func(o *Options) { o.Bodies, o.Batches = bodies, batches }})
+	h.api.memoryWait = 100 * time.Millisecond
+	large := strings.Repeat("x", 100<<10)
+	post := func(protocol, body string) answer {
+		return h.do(protocol, h.request("POST", "/v1/streams/{raw}/publish", []string{"Authorization: Bearer {key:live}", "Content-Type: application/octet-stream"}, body))
+	}
+	get := func(protocol string) answer {
+		return h.do(protocol, h.request("GET", "/v1/streams/{raw}/batches/1", []string{"Authorization: Bearer {key:live}"}, ""))
+	}
+	for _, protocol := range protocols {
+		if a := post(protocol, large); a.status != http.StatusAccepted {
+			t.Fatalf("%s: %d %s", protocol, a.status, a.body)
+		}
+	}
+	held := map[*budget.Budget]int64{}
+	for _, b := range []*budget.Budget{bodies, batches} {
+		var err error
+		if held[b], err = b.Take(context.Background(), string(h.project), weir.MaxBody); err != nil || held[b] != 512<<10 {
+			t.Fatalf("took %d, %v: something was not given back", held[b], err)
+		}
+	}
+	refused := make(chan answer, 2*len(protocols))
+	for _, protocol := range protocols {
+		go func() { refused <- post(protocol, large) }()
+		go func() { refused <- get(protocol) }()
+		if a := post(protocol, "small"); a.status != http.StatusAccepted {
+			t.Errorf("%s: a small one got %d %s", protocol, a.status, a.body)
+		}
+	}
+	for range cap(refused) {
+		if a := <-refused; a.status != http.StatusServiceUnavailable || h.code("memory", a) != "overloaded" || a.header.Get("Retry-After") == "" {
+			t.Errorf("without memory: %d %s", a.status, a.body)
+		}
+	}
+	for b, n := range held {
+		b.Give(string(h.project), n)
+	}
+	for _, protocol := range protocols {
+		if a, b := post(protocol, large), get(protocol); a.status != http.StatusAccepted || string(b.body) != large {
+			t.Errorf("%s: afterwards %d and %d", protocol, a.status, b.status)
+		}
+	}
+}

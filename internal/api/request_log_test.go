@@ -1,0 +1,73 @@
+package api
+
+import (
+	"fmt"
+	"testing"
+
+	"weir"
+)
+
+// Whoever has a request id learns what became of the request, and who refused what is listed.
+func TestRequestLog(t *testing.T) {
+	h := newHouse(t, furnish{})
+	for _, c := range []struct {
+		method, path, key, body string
+		want                    Request
+	}{
+		{"POST", "/v1/streams/{id}/publish", "live", `{"events":[1]}`,
+			Request{Method: "POST", Route: "/v1/streams/{id}/publish", Stream: weir.StreamID(h.ids["id"]), KeyID: h.records["live"].ID, Status: 202, Received: 14}},
+		{"GET", "/v1/streams/{none}", "live", "",
+			Request{Method: "GET", Route: "/v1/streams/{id}", Stream: weir.StreamID(h.ids["none"]), KeyID: h.records["live"].ID, Status: 404, Code: weir.StreamNotFound}},
+		{"GET", "/v1/streams/short", "live", "",
+			Request{Method: "GET", Route: "/v1/streams/{id}", KeyID: h.records["live"].ID, Status: 400, Code: weir.InvalidStreamID}},
+		{"GET", "/v1/streams", "revoked", "",
+			Request{Method: "GET", Route: "/v1/streams", Status: 401, Code: weir.KeyRevoked}},
+		{"BREW", "/pot", "live", "", Request{Method: "other", Route: "other", Status: 404, Code: weir.NotFound}},
+	} {
+		req := h.request(c.method, c.path, []string{jsonBody, "Authorization: Bearer " + h.keys[c.key]}, c.body)
+		resp, err := h.client["HTTP/1.1"].Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		id := resp.Header.Get("x-request-id")
+		got, ok := h.api.Request(id)
+		c.want.ID, c.want.At, c.want.Took, c.want.Sent = id, got.At, got.Took, got.Sent
+		if !ok || got != c.want || got.At.IsZero() || got.Sent == 0 {
+			t.Errorf("%s %s is remembered as %+v, want %+v", c.method, c.path, got, c.want)
+		}
+	}
+	if list := h.api.Refused(400, 500, 3); len(list) != 3 || list[0].Route != other || list[2].Code != weir.InvalidStreamID {
+		t.Errorf("refused: %+v", list)
+	}
+	for _, id := range []string{"", "req_", "req_0000000000000000", "x"} {
+		if _, ok := h.api.Request(id); ok {
+			t.Errorf("%q is found", id)
+		}
+	}
+}
+
+// A ring holds the last of what came, however much that was.
+func TestRequestRing(t *testing.T) {
+	for _, n := range []int{1, 63, 64, 65, 200, 512, 513, 5000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var r requestRing
+			const most = 512
+			for i := range n {
+				r.slot(most).at = int64(i)
+			}
+			if len(r.notes) != min(n, most) || cap(r.notes) > most {
+				t.Fatalf("%d notes in room for %d", len(r.notes), cap(r.notes))
+			}
+			kept := map[int64]bool{}
+			for _, note := range r.notes {
+				kept[note.at] = true
+			}
+			for i := max(0, n-most); i < n; i++ {
+				if !kept[int64(i)] {
+					t.Fatalf("%d of %d is gone", i, n)
+				}
+			}
+		})
+	}
+}

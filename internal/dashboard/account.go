@@ -1,0 +1,126 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// Account is the name of the only account.
+const Account = "admin"
+
+// accountDocument is where the account is stored.
+const accountDocument = "dashboard/account"
+
+// account is the account as it is stored, and in memory.
+type account struct {
+	mu       sync.Mutex // held while it is stored
+	record   accountRecord
+	revision engine.Revision
+	managed  bool // by a file: the dashboard does not change it
+}
+
+type accountRecord struct {
+	Hash      string    `json:"hash"`
+	ChangedAt weir.Time `json:"changed_at"`
+}
+
+func (a *account) hash() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.record.Hash
+}
+
+func (a *account) changedAt() (at weir.Time, managed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.record.ChangedAt, a.managed
+}
+
+// loadAccount reads the account, if there is one.
+func (d *Dashboard) loadAccount(ctx context.Context) error {
+	doc, err := d.Documents.Get(ctx, accountDocument)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(doc.Value, &d.account.record)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", accountDocument, err)
+	}
+	d.account.revision = doc.Revision
+	return nil
+}
+
+// HasPassword tells whether anybody can sign in.
+func (d *Dashboard) HasPassword() bool { return d.account.hash() != "" }
+
+// MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns.
+func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
+	password := weir.Base62(20)
+	return password, d.setPassword(ctx, password)
+}
+
+// UsePassword has the password be this one from now on, as a file says: the dashboard itself does not change it any more.
+// When it is another one than before, everybody is signed out. InvalidRequest when it is none.
+func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
+	if err := CheckPassword(password); err != nil {
+		return err
+	}
+	d.account.mu.Lock()
+	d.account.managed = true
+	hash := d.account.record.Hash
+	d.account.mu.Unlock()
+	if hash != "" {
+		if same, err := matches(hash, password); same && err == nil {
+			return nil
+		}
+	}
+	if err := d.setPassword(ctx, password); err != nil {
+		return err
+	}
+	d.note(ctx, entry{Who: "file", What: "password set", Detail: "from the file of --admin-password-file; everybody is signed out"})
+	return nil
+}
+
+// setPassword stores a password, and signs everybody out.
+func (d *Dashboard) setPassword(ctx context.Context, password string) error {
+	if err := CheckPassword(password); err != nil {
+		return err
+	}
+	a := &d.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	record := accountRecord{Hash: hashPassword(password), ChangedAt: weir.TimeOf(d.Now())}
+	value, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	var doc engine.Document
+	if a.revision == 0 {
+		doc, err = d.Documents.Create(ctx, accountDocument, value)
+	} else {
+		doc, err = d.Documents.Update(ctx, accountDocument, value, a.revision)
+	}
+	if err != nil {
+		return unstored("store the password", err)
+	}
+	a.record, a.revision = record, doc.Revision
+	d.sessions.endAll(nil)
+	return nil
+}
+
+// unstored says what a user may know of a write that the store did not take.
+func unstored(doing string, err error) error {
+	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) {
+		known := weir.Errorf(weir.StorageUnavailable, "the store cannot take this change now")
+		return fmt.Errorf("%s: %w (%w)", doing, known, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

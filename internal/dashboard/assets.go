@@ -1,0 +1,65 @@
+package dashboard
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strconv"
+)
+
+//go:embed assets/*.js assets/*.css assets/*.svg assets/uplot.LICENSE
+var assetFiles embed.FS
+
+type asset struct {
+	body []byte
+	kind string
+	tag  string // changes with the body
+}
+
+var assetKinds = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".LICENSE": "text/plain; charset=utf-8"}
+
+// assets are the scripts and styles by name.
+var assets = func() map[string]asset {
+	all := map[string]asset{}
+	files, err := assetFiles.ReadDir("assets")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		body, err := assetFiles.ReadFile(path.Join("assets", f.Name()))
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(body)
+		all[f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
+	}
+	return all
+}()
+
+// assetURL is where a page finds a script or style. It changes with its contents, so that browsers may keep it for good.
+func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets[name].tag }
+
+// asset serves a script or style. They are no secret.
+func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
+	a, ok := assets[r.PathValue("name")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	h.Set("ETag", `"`+a.tag+`"`)
+	if h.Set("Cache-Control", "no-cache"); r.URL.RawQuery == a.tag { // scripts name each other without it
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	if r.Header.Get("If-None-Match") == `"`+a.tag+`"` {
+		h.Del("Content-Length")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.Write(a.body)
+}

@@ -1,0 +1,63 @@
+// Plots of figures over time.
+import {bytes, number} from './shared.js';
+
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const labels = {
+	requests: 'all', refused: 'refused', limited: '429', failed: 'failed', published: 'published', delivered: 'delivered', received: 'in',
+	sent: 'out', subscribers: 'open', sync_median: 'median', sync_slow: '99 in 100', disk_used: 'used', batches: 'batches', bytes: 'bytes',
+};
+const units = {
+	bytes: v => bytes(v), ms: v => v.toFixed(v < 10 ? 1 : 0) + ' ms',
+	plain: v => Math.abs(v) < 100 && !Number.isInteger(v) ? String(Number(v.toPrecision(2))) : number(Math.round(v)),
+};
+const powers = [...Array(50).keys()].map(n => 2 ** n); // bytes are counted in these
+const clock = t => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', hour12: false});
+const drawn = [];
+
+// draw makes a plot in an element: its data-plot names the columns. update(columns) shows other ones.
+export const draw = element => {
+	const names = element.dataset.plot.split(',');
+	const unit = units[element.dataset.unit] ?? units.plain;
+	const canvas = element.appendChild(document.createElement('div'));
+	const legend = element.appendChild(document.createElement('ul'));
+	legend.className = 'legend';
+	const items = names.map(() => {
+		const item = legend.appendChild(document.createElement('li'));
+		item.append(document.createElement('i'), '');
+		return item;
+	});
+	let plot, last = [[], ...names.map(() => [])];
+
+	// tell shows the values at a place of the plot, or the latest ones.
+	const tell = place => {
+		const at = place ?? last[0].length - 1;
+		items.forEach((item, i) => { item.lastChild.textContent = `${labels[names[i]] ?? names[i]} ${last[i + 1][at] == null ? '-' : unit(last[i + 1][at])}`; });
+		if (place != null) items[0].lastChild.textContent = clock(last[0][at]) + '  ' + items[0].lastChild.textContent;
+	};
+	const make = () => {
+		const axis = {stroke: css('--soft'), grid: {stroke: css('--line'), width: 1}, ticks: {stroke: css('--line'), width: 1}, font: '11px system-ui'};
+		const y = {...axis, size: 64, values: (u, ticks) => ticks.map(unit)};
+		if (unit === units.bytes) y.incrs = powers;
+		plot?.destroy();
+		plot = new uPlot({
+			width: element.clientWidth, height: 190, cursor: {y: false}, legend: {show: false},
+			scales: {y: {range: (u, min, max) => [0, Math.max(max ?? 0, unit === units.bytes ? 1024 : 1) * 1.05]}},
+			axes: [{...axis, size: 30, values: (u, ticks) => ticks.map(clock)}, y],
+			series: [{}, ...names.map((name, i) => ({stroke: css('--p' + (i + 1)), width: 1.5, points: {show: false}}))],
+			hooks: {setCursor: [u => tell(u.cursor.idx)]},
+		}, last, canvas);
+	};
+	make();
+	drawn.push({make, fit: () => plot.setSize({width: element.clientWidth, height: 190})});
+	canvas.setAttribute('role', 'img');
+	canvas.setAttribute('aria-label', element.previousElementSibling.textContent);
+	return columns => {
+		last = [columns.at, ...names.map(name => columns[name])];
+		plot.setData(last);
+		tell(plot.cursor.idx);
+		element.dataset.drawn = '';
+	};
+};
+
+addEventListener('resize', () => { for (const d of drawn) d.fit(); });
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { for (const d of drawn) d.make(); });

@@ -1,0 +1,117 @@
+package dashboard
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/hub"
+)
+
+// An operator's day, in a real browser: testdata/browser/run.mjs says what happens in it. Pictures of every page go to
+// bin/screenshots.
+func TestBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes a while")
+	}
+	browser, node := tools(t)
+	h := newHouse(t)
+	raw := h.rawStream()
+	// The same service, and a clock that the test can set forward.
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/test/advance":
+			h.clock.advance(lastsFor)
+			h.d.sessions.sweep()
+		case Serves(r.URL.Path):
+			h.d.ServeHTTP(w, r)
+		default:
+			h.api.ServeHTTP(w, r)
+		}
+	}))
+	defer front.Close()
+	defer h.hub.StopSubscriptions()
+	h.d.BaseURL = front.URL
+	h.pastDay()
+	shots, err := filepath.Abs("../../bin/screenshots")
+	h.must(err)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node, "run.mjs")
+	cmd.Dir = "testdata/browser"
+	cmd.Env = append(os.Environ(), "URL="+front.URL, "STREAM="+string(h.stream), "RAW="+string(raw), "KEY="+h.key, "PASSWORD="+password,
+		"SHOTS="+shots, "CHROMIUM="+browser)
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("the browser: %v", err)
+	}
+	if log := h.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "panic") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+// tools finds what drives a browser.
+func tools(t *testing.T) (browser, node string) {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+			break
+		}
+	}
+	node, err := exec.LookPath("node")
+	switch _, missing := os.Stat("testdata/browser/node_modules/playwright-core"); {
+	case browser == "":
+		t.Skip("there is no Chromium on this machine: tools/browser installs it where it may")
+	case err != nil:
+		t.Skip("there is no node on this machine, which drives the browser")
+	case missing != nil:
+		t.Skip("playwright-core is not installed: tools/browser does that where it may")
+	}
+	return browser, node
+}
+
+// rawStream is a stream of bytes that has lost its first batches.
+func (h *house) rawStream() weir.StreamID {
+	ctx := context.Background()
+	o, err := h.hub.Create(ctx, hub.Spec{Project: h.project.ID, Name: "sensor", RetentionSeconds: 3600, MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
+	h.must(err)
+	s, err := h.hub.Stream(o.ID)
+	h.must(err)
+	for range 8 {
+		payload := append([]byte{0xff, 0, 'h', 'i', '<', 'b', '>'}, make([]byte, 300<<10)...)
+		_, err := s.Publish(ctx, &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: "application/octet-stream", Payload: payload}})
+		h.must(err)
+	}
+	return o.ID
+}
+
+// pastDay makes up a day of figures, so that plots have something to show, and lets nothing be added to it.
+func (h *house) pastDay() {
+	f := &h.d.figures
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := h.clock.now()
+	f.coarse.last.taken, f.fine.last.taken = now.Add(48*time.Hour), now.Add(48*time.Hour)
+	for i := range 24 * 60 {
+		var s sample
+		wave := (1 + math.Sin(float64(i)/110)) / 2
+		s[at], s[span] = float64(now.Add(-time.Duration(24*60-i)*time.Minute).Unix()), 60
+		s[requests], s[published], s[delivered] = 60*(900+400*wave), 60*(800+350*wave), 60*(2400+900*wave)
+		s[received], s[sent] = s[published]*1100, s[delivered]*1200
+		s[refused], s[limited], s[subscribers] = 60*12*wave, 60*5*max(0, wave-.8), math.Round(40+25*wave)
+		s[syncMedian], s[syncSlow] = 1.2+wave, 4+3*wave
+		s[diskUsed], s[diskFree] = 40*(1<<30)+float64(i)*3e6, 60*(1<<30)-float64(i)*3e6
+		f.coarse.add(s)
+	}
+}

@@ -1,0 +1,318 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/api"
+	"weir/internal/hub"
+	"weir/internal/meter"
+)
+
+// A key is shown once, to the session that made it, works as it was scoped, and is in no list.
+func TestKeys(t *testing.T) {
+	h := newHouse(t)
+	b := h.signedIn()
+	for _, c := range []struct {
+		what  string
+		pairs []string
+	}{
+		{"no permission", []string{"project", string(h.project.ID), "kind", "live"}},
+		{"confined to nothing", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1"}},
+		{"no kind", []string{"project", string(h.project.ID), "permission", "read"}},
+		{"no project", []string{"project", "nope", "kind", "live", "permission", "read"}},
+		{"an unknown permission", []string{"project", string(h.project.ID), "kind", "live", "permission", "brew"}},
+		{"a stream that is none", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", "x"}},
+	} {
+		if status, text, _ := b.post("/dashboard/keys", c.pairs...); status != http.StatusBadRequest || !strings.Contains(text, `role="alert"`) {
+			t.Errorf("%s gives %d", c.what, status)
+		}
+	}
+	status, _, header := b.post("/dashboard/keys", "project", string(h.project.ID), "kind", "test", "name", "mine", "permission", "publish", "confined", "1", "stream", string(h.stream))
+	page := header.Get("Location")
+	if status != http.StatusSeeOther {
+		t.Fatalf("making a key gives %d", status)
+	}
+	if other := h.signedIn(); strings.Contains(other.see(page), "It is shown only now") {
+		t.Error("somebody else sees it")
+	}
+	text := b.see(page)
+	key := keyPattern.FindString(text)
+	if key == "" || !strings.Contains(text, "/v1/streams/"+string(h.stream)+"/publish") || strings.Contains(text, "cursor=0") {
+		t.Fatalf("the page of a new key that may publish: %s", text)
+	}
+	if strings.Contains(b.see(page), key) || strings.Contains(b.see("/dashboard/keys"), key) || strings.Contains(b.see("/dashboard/audit"), key) {
+		t.Error("it is shown twice")
+	}
+	publish := "/v1/streams/" + string(h.stream) + "/publish"
+	if status, _ := h.v1("POST", publish, key, `{"events":[1]}`); status != http.StatusAccepted {
+		t.Errorf("publishing gives %d", status)
+	}
+	if status, _ := h.v1("GET", "/v1/streams", key, ""); status != http.StatusForbidden {
+		t.Errorf("reading gives %d", status)
+	}
+	if text := b.see("/dashboard/keys"); !regexp.MustCompile(`mine</td>(?s:.)*?<td class="right">2</td>`).MatchString(text) {
+		t.Errorf("the list has not two requests: %s", text)
+	}
+
+	// Rotation: the new key has the scope of the old one.
+	_, _, header = b.post(page+"/rotate", "name", "mine, next")
+	fresh := keyPattern.FindString(b.see(header.Get("Location")))
+	if status, _ := h.v1("POST", publish, fresh, `{"events":[2]}`); status != http.StatusAccepted {
+		t.Errorf("the new key gives %d", status)
+	}
+	if status, _ := h.v1("GET", "/v1/streams", fresh, ""); status != http.StatusForbidden {
+		t.Errorf("the new key may more: %d", status)
+	}
+	b.post(page + "/revoke")
+	if status, _ := h.v1("POST", publish, key, `{"events":[3]}`); status != http.StatusAccepted {
+		t.Errorf("without a confirmation: %d", status)
+	}
+	b.post(page+"/revoke", "sure", "1")
+	status, id := h.v1("POST", publish, key, `{"events":[4]}`)
+	if status != http.StatusUnauthorized {
+		t.Errorf("a revoked key gives %d", status)
+	}
+	if text := b.see("/dashboard/requests?id=" + id); !strings.Contains(text, "key_revoked") || !strings.Contains(text, "POST /v1/streams/{id}/publish") {
+		t.Errorf("the refused request is not found: %s", text)
+	}
+	if text := b.see("/dashboard/requests?id=" + key); strings.Contains(text, key) || !strings.Contains(text, "That is a key") {
+		t.Error("a key that was typed into the wrong field is repeated")
+	}
+	if strings.Contains(h.log.String(), key[12:30]) {
+		t.Error("the log holds a key")
+	}
+}
+
+func TestStreams(t *testing.T) {
+	h := newHouse(t)
+	b := h.signedIn()
+	for _, c := range []struct {
+		status int
+		pairs  []string
+	}{
+		{400, []string{"project", string(h.project.ID), "mode", "json", "name", ""}},
+		{400, []string{"project", string(access.DemoProject), "mode", "json", "name", "x"}},
+		{400, []string{"project", string(h.project.ID), "mode", "brew", "name", "x"}},
+		{400, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "max_bytes", "1e9"}},
+		{400, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "max_bytes", "lots"}},
+		{400, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "id", "short"}},
+		{409, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "id", string(h.stream)}},
+		{409, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "id", string(access.DemoStream)}},
+		{422, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "retention_seconds", "59"}},
+	} {
+		if status, text, _ := b.post("/dashboard/streams", c.pairs...); status != c.status || !strings.Contains(text, `role="alert"`) {
+			t.Errorf("%v gives %d, want %d", c.pairs, status, c.status)
+		}
+	}
+	_, _, header := b.post("/dashboard/streams", "project", string(h.project.ID), "mode", "raw", "name", "bytes", "max_bytes", "1048576", "retention_seconds", "60")
+	page := header.Get("Location")
+	if text := b.see(page); !strings.Contains(text, "raw stream of default") {
+		t.Errorf("the page: %s", text)
+	}
+	status, text, _ := b.do("POST", page+"/publish", "\xff\x00", "text/plain")
+	var ack weir.Ack
+	if err := json.Unmarshal([]byte(text), &ack); err != nil || status != http.StatusOK || ack.Seq != 1 {
+		t.Errorf("publishing gives %d %s", status, text)
+	}
+	if status, _, _ := b.do("POST", page+"/publish", strings.Repeat("x", maxTestBatch+1), "text/plain"); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("too large a batch gives %d", status)
+	}
+	if status, _, _ := b.do("POST", "/dashboard/streams/"+string(h.stream)+"/publish", "{", "text/plain"); status != http.StatusBadRequest {
+		t.Errorf("broken JSON gives %d", status)
+	}
+	var f struct {
+		Cursor, Batches, Subscribers int
+		Plot                         rates
+	}
+	if err := json.Unmarshal([]byte(b.see(page+"/figures")), &f); err != nil || f.Cursor != 1 || f.Batches != 1 || len(f.Plot.At) == 0 {
+		t.Errorf("figures: %+v, %v", f, err)
+	}
+	if b.post(page+"/delete", "name", "other"); !strings.Contains(b.see(page+"/delete"), "nothing was deleted") {
+		t.Error("another name deletes")
+	}
+	b.post(page+"/delete", "name", "bytes")
+	if status, _, _ := b.get(page); status != http.StatusNotFound {
+		t.Errorf("a deleted stream gives %d", status)
+	}
+	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none"} {
+		if status, _, _ := b.get(path); status != http.StatusNotFound {
+			t.Errorf("%s gives %d", path, status)
+		}
+	}
+}
+
+// Ten thousand streams are searched, sorted and paged, and no page is heavy.
+func TestManyStreams(t *testing.T) {
+	h := newHouse(t)
+	ctx := context.Background()
+	for i := range 300 {
+		_, err := h.hub.Create(ctx, hub.Spec{Project: h.project.ID, Name: fmt.Sprintf("stream %03d", i), RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
+		h.must(err)
+	}
+	b := h.signedIn()
+	names := regexp.MustCompile(`<th scope="row"><a [^>]*>([^<]*)</a>`)
+	list := func(query string) []string {
+		var all []string
+		for _, m := range names.FindAllStringSubmatch(b.see("/dashboard/streams?"+query), -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	h.v1("POST", "/v1/streams/"+string(h.stream)+"/publish", h.key, `{"events":["x"]}`)
+	for query, want := range map[string]string{
+		"sort=name&page=2":                "stream 049",
+		"sort=name&q=stream+12":           "stream 120",
+		"q=STREAM+299":                    "stream 299",
+		"sort=bytes":                      "first",
+		"sort=cursor":                     "first",
+		"sort=active&project=nope":        "",
+		"q=" + string(h.stream)[:10]:      "first",
+		"page=1000000":                    "",
+		"page=-1&sort=nope&q=stream+0001": "",
+	} {
+		got := list(query)
+		if want == "" && len(got) > 0 || want != "" && (len(got) == 0 || got[0] != want) {
+			t.Errorf("%s lists %q, want %q first", query, got, want)
+		}
+	}
+	weigh(t, b, "/dashboard", "/dashboard/streams", "/dashboard/streams/"+string(h.stream), "/dashboard/keys/new", "/dashboard/keys", "/dashboard/audit", "/dashboard/sign-in")
+}
+
+var loaded = regexp.MustCompile(`(?:src|href)="(/dashboard/assets/[^"]+)"|from '\./([a-z]+\.js)'`)
+
+// weigh holds pages, with all that they load, to 150 KB.
+func weigh(t *testing.T, b *browser, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		seen := map[string]int{}
+		var load func(path string)
+		load = func(path string) {
+			path, _, _ = strings.Cut(path, "?")
+			if seen[path] > 0 {
+				return
+			}
+			_, text, _ := b.get(path)
+			seen[path] = len(text)
+			for _, m := range loaded.FindAllStringSubmatch(text, -1) {
+				if m[2] != "" {
+					m[1] = "/dashboard/assets/" + m[2]
+				}
+				load(m[1])
+			}
+		}
+		load(path)
+		all := 0
+		for _, n := range seen {
+			all += n
+		}
+		t.Logf("%s and %d files: %d bytes", path, len(seen)-1, all)
+		if all > 150_000 {
+			t.Errorf("%s weighs %d bytes: %v", path, all, seen)
+		}
+	}
+}
+
+// Samples count what happened in between, survive a restart by the minute, and are forgotten after a day.
+func TestFigures(t *testing.T) {
+	h := newHouse(t)
+	ctx := context.Background()
+	publish := func() { h.v1("POST", "/v1/streams/"+string(h.stream)+"/publish", h.key, `{"events":["x"]}`) }
+	publish()
+	h.v1("GET", "/v1/streams/none", h.key, "")
+	h.clock.advance(coarseEvery)
+	h.d.tick(ctx)
+	list := h.d.figures.between(h.clock.now(), time.Hour)
+	if total(list, requests) != 2 || total(list, published) != 1 || total(list, refused) != 1 || total(list, received) != 16 {
+		t.Errorf("samples: %v", list)
+	}
+	publish() // in the minute that is not over
+	h.clock.advance(5 * time.Second)
+	h.d.Health = func() (string, bool) { return "stopping", false }
+	h.d.Close(ctx)
+	h.clock.advance(30 * time.Minute)
+	h.open(ctx)
+	if list = h.d.figures.between(h.clock.now(), time.Hour); total(list, requests) != 3 {
+		t.Errorf("after a restart: %v", list)
+	}
+	if h.d.keyUse()[h.keyID] < 2 {
+		t.Errorf("after a restart the key was used %d times", h.d.keyUse()[h.keyID])
+	}
+	b := h.signedIn()
+	for _, span := range []string{"hour", "day"} {
+		var f struct{ Plots map[string][]*float64 }
+		if err := json.Unmarshal([]byte(b.see("/dashboard/figures?span="+span)), &f); err != nil || len(f.Plots["at"]) == 0 || len(f.Plots["at"]) != len(f.Plots["requests"]) {
+			t.Errorf("%s: %+v, %v", span, f, err)
+		}
+	}
+	h.clock.advance(26 * time.Hour)
+	h.d.tick(ctx)
+	docs, err := h.engine.List(ctx, figuresPrefix, "", 100)
+	if err != nil || len(docs) > 1 {
+		t.Errorf("%d hours are stored, %v", len(docs), err)
+	}
+	if len(h.d.keyUse()) != 0 {
+		t.Errorf("use of a day ago: %v", h.d.keyUse())
+	}
+}
+
+func TestForecast(t *testing.T) {
+	line := func(n int, each float64) (list []sample) {
+		for i := range n {
+			var s sample
+			s[at], s[diskUsed] = float64(i*60), 50e9+float64(i)*each
+			s[diskFree] = 100e9 - s[diskUsed]
+			list = append(list, s)
+		}
+		return list
+	}
+	for _, c := range []struct {
+		samples []sample
+		want    string
+	}{
+		{nil, "not enough history"}, {line(5, 1e6), "not enough history"}, {line(100, 0), "hardly grown"}, {line(100, -1e6), "Less of the disk"},
+		{line(121, 1e6), "At the pace of the last 2 hours the disk is full in about 35 days."}, {line(100, 1e9), "full, or will be within a minute"},
+	} {
+		if got := foresee(c.samples).String(); !strings.Contains(got, c.want) {
+			t.Errorf("%d samples: %s, want %s", len(c.samples), got, c.want)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var h meter.Histogram
+	var d meter.Distribution
+	if q := quantile(&d, .5); q != 0 {
+		t.Errorf("of nothing: %v", q)
+	}
+	h.Observe(&meter.Latencies, 150_000, 99)
+	h.Observe(&meter.Latencies, int64(time.Minute), 1)
+	d.Add(&h)
+	if m, s := quantile(&d, .5), quantile(&d, .999); m < 100_000 || m > 250_000 || s != float64(10*time.Second) {
+		t.Errorf("median %v, slowest %v", m, s)
+	}
+}
+
+func TestText(t *testing.T) {
+	for in, want := range map[any]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 150 << 10: "150 KiB", int64(5) << 40: "5.0 TiB", 1.5: "2 B"} {
+		if got := bytesText(in); got != want {
+			t.Errorf("%v bytes are %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[any]string{0: "0", 999: "999", 1000: "1\u202f000", uint64(1234567): "1\u202f234\u202f567", 0.25: "0.2", -1500: "-1\u202f500", weir.Seq(7): "7"} {
+		if got := numberText(in); got != want {
+			t.Errorf("%v is %q, want %q", in, got, want)
+		}
+	}
+	if got := api.StatusOf(weir.Errorf(weir.StreamNotFound, "")); got != 404 {
+		t.Errorf("status %d", got)
+	}
+}

@@ -1,0 +1,195 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/api"
+	"weir/internal/hub"
+)
+
+// streamRow is a stream in the list.
+type streamRow struct {
+	weir.Stream
+	ProjectName string
+	Updated     weir.Time
+}
+
+// streamsView is a page of the list.
+type streamsView struct {
+	Streams  []streamRow
+	Projects []weir.Project
+	Project  weir.ProjectID
+	Search   string
+	Sort     string
+	Found    int
+	All      int
+	Paging   paging
+}
+
+const streamsPage = 50
+
+// orders are how the list can be sorted. Those that need to know how each stream stands look at all of them, without
+// opening a log.
+var orders = map[string]func(a, b *ranked) int{
+	"created": func(a, b *ranked) int { return cmp.Compare(b.s.CreatedAt, a.s.CreatedAt) },
+	"name": func(a, b *ranked) int {
+		return cmp.Or(cmp.Compare(strings.ToLower(a.s.Name), strings.ToLower(b.s.Name)), cmp.Compare(a.s.Name, b.s.Name))
+	},
+	"bytes":  func(a, b *ranked) int { return cmp.Compare(b.bytes, a.bytes) },
+	"cursor": func(a, b *ranked) int { return cmp.Compare(b.cursor, a.cursor) },
+	"active": func(a, b *ranked) int { return cmp.Compare(b.updated, a.updated) },
+}
+
+// ranked is a stream with what it is sorted by.
+type ranked struct {
+	s       *hub.Stream
+	bytes   int64
+	cursor  weir.Seq
+	updated weir.Time
+}
+
+// matchesStream tells whether a stream has a text, in lower case, in its name, or begins with it.
+func matchesStream(s *hub.Stream, text string) bool {
+	return text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.HasPrefix(strings.ToLower(string(s.ID)), text)
+}
+
+func (v *visit) streams() error {
+	w := streamsView{
+		Projects: v.allProjects(), Project: weir.ProjectID(v.query("project")), Search: v.query("q"), Sort: v.query("sort"),
+	}
+	if orders[w.Sort] == nil {
+		w.Sort = "created"
+	}
+	all := v.Hub.Streams()
+	w.All = len(all)
+	var list []ranked
+	text := strings.ToLower(w.Search)
+	look := w.Sort == "bytes" || w.Sort == "cursor" || w.Sort == "active"
+	for _, s := range all {
+		if w.Project != "" && s.Project != w.Project || !matchesStream(s, text) {
+			continue
+		}
+		r := ranked{s: s}
+		if look {
+			o, updated, _ := s.Glance()
+			r.bytes, r.cursor, r.updated = o.BytesStored, o.Cursor, updated
+		}
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b ranked) int { return cmp.Or(orders[w.Sort](&a, &b), cmp.Compare(a.s.ID, b.s.ID)) })
+	w.Found = len(list)
+	n := pageNumber(v.r)
+	w.Paging = pages(v.r, n, streamsPage, len(list))
+	names := map[weir.ProjectID]string{}
+	for _, p := range w.Projects {
+		names[p.ID] = p.Name
+	}
+	for _, r := range list[min((n-1)*streamsPage, len(list)):min(n*streamsPage, len(list))] {
+		o, err := r.s.Object(v.r.Context())
+		if known, ok := asKnown(err); ok && known.Code == weir.StreamNotFound {
+			continue // deleted just now
+		}
+		if err != nil {
+			return err
+		}
+		cursor, err := r.s.Cursor(v.r.Context())
+		if err != nil {
+			cursor.UpdatedAt = o.CreatedAt
+		}
+		w.Streams = append(w.Streams, streamRow{o, names[r.s.Project], cursor.UpdatedAt})
+	}
+	return v.page(http.StatusOK, "streams", "Streams", w)
+}
+
+// allProjects is the projects, that of the demo too.
+func (v *visit) allProjects() []weir.Project {
+	list := v.Access.Projects()
+	if p, ok := v.Access.Project(access.DemoProject); ok {
+		list = append(list, p)
+	}
+	return list
+}
+
+// asKnown is what a user may know of an error.
+func asKnown(err error) (*weir.Error, bool) {
+	var known *weir.Error
+	ok := errors.As(err, &known)
+	return known, ok
+}
+
+// streamForm is the form for a new stream.
+type streamForm struct {
+	Projects                            []weir.Project
+	Project                             weir.ProjectID
+	Name, Retention, MaxBytes, Mode, ID string
+	Error                               string
+}
+
+func (v *visit) newStream() error {
+	f := streamForm{
+		Projects: v.Access.Projects(), Project: weir.ProjectID(v.query("project")), Mode: string(weir.JSON),
+		Retention: numberOf(weir.DefaultRetention), MaxBytes: numberOf(weir.DefaultMaxBytes),
+	}
+	return v.page(http.StatusOK, "stream_new", "New stream", f)
+}
+
+func numberOf(n int64) string {
+	b, _ := json.Marshal(n)
+	return string(b)
+}
+
+// createStream makes a stream by the rules that the interface has for it: the form becomes the body of a create.
+func (v *visit) createStream() error {
+	f := streamForm{
+		Projects: v.Access.Projects(), Project: weir.ProjectID(v.field("project")), Name: v.field("name"), ID: v.field("id"),
+		Retention: v.field("retention_seconds"), MaxBytes: v.field("max_bytes"), Mode: v.field("mode"),
+	}
+	again := func(status int, what string) error {
+		f.Error = what
+		return v.page(status, "stream_new", "New stream", f)
+	}
+	if _, ok := v.Access.Project(f.Project); !ok || f.Project == access.DemoProject {
+		return again(http.StatusBadRequest, "Choose a project.")
+	}
+	body := map[string]any{"name": f.Name, "mode": f.Mode}
+	if f.ID != "" {
+		body["id"] = f.ID
+	}
+	for name, text := range map[string]string{"retention_seconds": f.Retention, "max_bytes": f.MaxBytes} {
+		if text == "" {
+			continue
+		}
+		if !json.Valid([]byte(text)) {
+			return again(http.StatusBadRequest, name+" must be an integer")
+		}
+		body[name] = json.RawMessage(text)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	spec, err := api.ParseSpec(text)
+	if err == nil && spec.ID == access.DemoStream {
+		err = weir.Errorf(weir.StreamNameTaken, "the id %s is that of the demo stream", spec.ID)
+	}
+	var made weir.Stream
+	if err == nil {
+		spec.Project = f.Project
+		made, err = v.Hub.Create(v.r.Context(), spec)
+	}
+	if err != nil {
+		if known, ok := asKnown(err); ok {
+			return again(api.StatusOf(err), strings.TrimPrefix(known.Message, "the body of a create: "))
+		}
+		return err
+	}
+	v.did("stream created", made.Name+" "+string(made.ID))
+	return v.back("/dashboard/streams/"+string(made.ID), "The stream was created.")
+}

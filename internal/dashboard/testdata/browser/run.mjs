@@ -1,0 +1,369 @@
+// Drives the dashboard in a real browser, as an operator would, and looks at every page: console errors, requests to other
+// origins, weight, layout jumps, axe, and a picture of each in light and dark, wide and narrow. browser_test.go runs it and
+// serves the dashboard; what it needs comes through the environment.
+import {mkdirSync} from 'node:fs';
+import {createRequire} from 'node:module';
+import {strict as assert} from 'node:assert';
+import {chromium} from 'playwright-core';
+
+const axe = createRequire(import.meta.url)('axe-core').source;
+const {URL: base, STREAM: stream, KEY: key, PASSWORD: password, SHOTS: shots, CHROMIUM: executablePath} = process.env;
+mkdirSync(shots, {recursive: true});
+
+const browser = await chromium.launch({executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage']});
+const faults = [];
+const fault = text => { faults.push(text); console.log('FAULT ' + text); };
+let step = '';
+
+// open makes a window in which nothing may go wrong unseen.
+const open = async options => {
+	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
+	context.setDefaultTimeout(20000);
+	const page = await context.newPage();
+	page.expected = /never/; // console errors that a step wants to see
+	page.on('console', m => { if (m.type() === 'error' && !/ERR_INCOMPLETE_CHUNKED_ENCODING.*\/tail/.test(m.text() + m.location().url) && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
+	page.on('pageerror', e => fault(`${step}: page error: ${e}`));
+	page.on('request', r => { if (!r.url().startsWith(base + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
+	page.on('dialog', d => { fault(`${step}: a dialog: ${d.message()}`); d.dismiss(); });
+	return page;
+};
+
+const signIn = async (page, word = password) => {
+	await page.goto(base + '/dashboard/sign-in');
+	await page.getByLabel('Password').fill(word);
+	await page.getByRole('button', {name: 'Sign in'}).click();
+};
+
+// inspect holds a page to what every page promises.
+const inspect = async (page, name) => {
+	step = name;
+	await page.evaluate(axe);
+	const result = await page.evaluate(() => axe.run(document, {resultTypes: ['violations']}));
+	for (const v of result.violations) {
+		if (['serious', 'critical'].includes(v.impact)) fault(`${name}: axe: ${v.id}: ${v.help}: ${v.nodes.map(n => n.target).join(' ; ').slice(0, 300)}`);
+	}
+	const {weight, shift, wide} = await page.evaluate(() => new Promise(done => {
+		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail|\/figures/.test(e.name));
+		let shift = 0;
+		new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) shift += e.value; }).observe({type: 'layout-shift', buffered: true});
+		requestAnimationFrame(() => setTimeout(() => done({
+			weight: all.reduce((n, e) => n + (e.decodedBodySize || 0), 0), shift, wide: document.documentElement.scrollWidth > innerWidth,
+		}), 50));
+	}));
+	console.log(`  ${name}: ${(weight / 1024).toFixed(0)} KiB, layout shift ${shift.toFixed(3)}, ${result.violations.length} minor findings of axe`);
+	if (weight > 150 * 1024) fault(`${name}: weighs ${weight} bytes`);
+	if (shift > 0.05) fault(`${name}: the layout jumps by ${shift}`);
+	if (wide) fault(`${name}: scrolls sideways`);
+};
+
+const pages = {
+	overview: '/dashboard', overview_day: '/dashboard?span=day', streams: '/dashboard/streams', stream: '/dashboard/streams/' + stream, stream_new: '/dashboard/streams/new',
+	stream_delete: `/dashboard/streams/${stream}/delete`, projects: '/dashboard/projects', keys: '/dashboard/keys?revoked=1', key_new: '/dashboard/keys/new',
+	requests: '/dashboard/requests', audit: '/dashboard/audit', account: '/dashboard/account', none: '/dashboard/none',
+};
+
+const publish = (body, id = stream, secret = key) => fetch(`${base}/v1/streams/${id}/publish`, {
+	method: 'POST', headers: {authorization: 'Bearer ' + secret, 'content-type': 'application/json'}, body: JSON.stringify(body),
+});
+
+const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>`;
+
+const steps = {
+	async 'wrong password'(page) {
+		page.expected = /status of 401/;
+		await signIn(page, 'wrong password');
+		await page.getByText('Name or password is wrong').waitFor();
+		page.expected = /never/;
+	},
+	async 'sign in'(page) {
+		await page.goto(base + '/');
+		await page.waitForURL(/sign-in/);
+		await inspect(page, 'sign_in');
+		await signIn(page);
+		await page.getByRole('heading', {name: 'Overview'}).waitFor();
+		await page.locator('[data-plot] canvas').first().waitFor();
+	},
+	async 'create a project and rename it'(page) {
+		await page.getByRole('link', {name: 'Projects'}).click();
+		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('shop');
+		await page.getByRole('button', {name: 'Create the project'}).click();
+		await page.getByText('The project shop was created.').waitFor();
+		await page.getByLabel('New name of shop').fill('store');
+		await page.getByRole('button', {name: 'Rename shop'}).click();
+		await page.getByText('The project is called store.').waitFor();
+	},
+	async 'create a stream'(page, kept) {
+		await page.goto(base + '/dashboard/streams/new');
+		await page.getByLabel('Project').selectOption('store');
+		await page.getByLabel('Name').fill('orders');
+		await page.getByLabel('Retention').fill('59');
+		page.expected = /status of 422/;
+		await page.getByRole('button', {name: 'Create the stream'}).click();
+		await page.getByText('retention_seconds must be from 60').waitFor();
+		page.expected = /never/;
+		await page.getByLabel('Retention').fill('3600');
+		await page.getByRole('button', {name: 'Create the stream'}).click();
+		await page.getByRole('heading', {name: 'orders'}).waitFor();
+		kept.stream = new URL(page.url()).pathname.split('/').pop();
+	},
+	async 'create a key, confined to the stream'(page, kept) {
+		await page.goto(base + '/dashboard/keys/new');
+		await page.getByLabel('Project').selectOption('store');
+		await page.getByLabel('Name').fill('till');
+		await page.getByLabel('manage').uncheck();
+		await page.getByLabel('Confine the key').check();
+		await page.getByLabel('Search').fill('ord');
+		await page.getByLabel('orders').check();
+		await page.getByRole('button', {name: 'Create the key'}).click();
+		await page.getByText('It is shown only now').waitFor();
+		kept.key = await page.locator('#the-key').textContent();
+		assert.match(kept.key, /^svc_live_[0-9a-f]{32}$/);
+		assert.match(await page.locator('#the-publish').textContent(), new RegExp(`^curl .*${kept.key}.*/v1/streams/${kept.stream}/publish$`));
+		await page.getByRole('button', {name: 'Copy key'}).click();
+		assert.equal(await page.evaluate(() => navigator.clipboard.readText()), kept.key);
+		await inspect(page, 'key_made');
+		await picture(page, 'key_made');
+		await page.reload();
+		assert.equal(await page.getByText(kept.key).count(), 0, 'the key is shown twice');
+		kept.keyPage = page.url();
+	},
+	async 'tail live while the key publishes'(page, kept) {
+		await page.goto(base + '/dashboard/streams/' + kept.stream);
+		await page.getByText('following', {exact: true}).waitFor();
+		const answer = await publish({events: [{order: 1, note: evil, big: 1}]}, kept.stream, kept.key);
+		assert.equal(answer.status, 202);
+		kept.request = answer.headers.get('x-request-id');
+		const row = page.locator('.batch').first();
+		await row.getByText('"order": 1').waitFor();
+		assert.ok((await row.textContent()).includes('<img src=x onerror=alert(1)>'), 'a payload is shown as it is');
+		// large numbers are shown as they were published
+		await fetch(`${base}/v1/streams/${kept.stream}/publish`, {method: 'POST', headers: {authorization: 'Bearer ' + kept.key, 'content-type': 'application/json'}, body: '{"events":[9007199254740993]}'});
+		await page.getByText('9007199254740993').waitFor();
+		// pause, miss nothing, go on
+		await page.getByRole('button', {name: 'Pause'}).click();
+		await publish({events: ['while paused']}, kept.stream, kept.key);
+		await page.getByRole('button', {name: 'Go on'}).click();
+		await page.locator('.batch').getByText('while paused').waitFor();
+		await page.getByLabel('Filter').fill('order');
+		assert.equal(await page.locator('.batch:visible').count(), 1, 'the filter leaves one batch');
+		await page.getByLabel('Filter').fill('');
+		await page.getByLabel('pretty').uncheck();
+		await page.locator('.batch').getByText('["while paused"]').waitFor();
+		await page.getByLabel('From').selectOption('0');
+		await page.locator('.batch').nth(2).waitFor();
+		assert.equal(await page.locator('.batch').count(), 3);
+		await page.getByLabel('Body').fill('{"events":[');
+		page.expected = /status of 400/;
+		await page.getByRole('button', {name: 'Publish'}).click();
+		await page.getByText('Refused:').waitFor();
+		page.expected = /never/;
+		await page.getByLabel('Body').fill('{"events":["by hand"]}');
+		await page.getByRole('button', {name: 'Publish'}).click();
+		await page.getByText('Published under sequence 4.').waitFor();
+		await page.locator('.batch').getByText('by hand').waitFor();
+	},
+	async 'a raw stream is shown in hex, and a gap is marked'(page) {
+		await page.goto(`${base}/dashboard/streams/${process.env.RAW}`);
+		await page.getByLabel('From').selectOption('after');
+		await page.getByRole('textbox', {name: 'Sequence'}).fill('1');
+		await page.keyboard.press('Tab');
+		await page.getByText(/00000000 {2}ff 00 68/).first().waitFor();
+		await page.getByText(/Gap: 2 to \d+ were evicted/).waitFor();
+		await picture(page, 'stream_raw');
+		await inspect(page, 'stream_raw');
+		await page.getByLabel('Show as').selectOption('text');
+		await page.locator('.batch').first().getByText('hi<b>').waitFor();
+	},
+	async 'look the request up'(page, kept) {
+		await page.goto(base + '/dashboard/requests');
+		await page.getByLabel('Request id').fill(kept.request);
+		await page.keyboard.press('Enter');
+		const text = await page.locator('#request').textContent();
+		for (const want of [kept.request, 'POST /v1/streams/{id}/publish', '202', 'till', 'orders']) assert.ok(text.includes(want), `the request has no ${want}: ${text}`);
+		await inspect(page, 'request');
+	},
+	async 'revoke the key: its subscription ends, and its next request is refused'(page, kept) {
+		await page.goto(kept.keyPage);
+		await page.evaluate(async ([id, secret]) => {
+			const answer = await fetch('/v1/streams/' + id, {headers: {accept: 'text/event-stream', authorization: 'Bearer ' + secret}});
+			const reader = answer.body.getReader();
+			await reader.read();
+			window.over = (async () => { for (;;) if ((await reader.read().catch(() => ({done: true}))).done) return true; })();
+		}, [kept.stream, kept.key]);
+		page.expected = /INCOMPLETE_CHUNKED|status of 401/;
+		const revoke = await page.context().newPage();
+		await revoke.goto(kept.keyPage);
+		await revoke.getByText('1 open subscription will end').waitFor();
+		await revoke.getByLabel('I know what will be cut off').check();
+		await revoke.getByRole('button', {name: 'Revoke the key'}).click();
+		await revoke.getByText('The key was revoked').waitFor();
+		assert.ok(await page.evaluate(() => window.over));
+		assert.equal((await publish({events: []}, kept.stream, kept.key)).status, 401);
+		await revoke.close();
+		page.expected = /never/;
+	},
+	async 'rotate a key'(page) {
+		await page.goto(base + '/dashboard/keys');
+		await page.getByRole('link', {name: /svc_live_/}).first().click();
+		await page.getByRole('link', {name: 'Rotate', exact: true}).click();
+		await page.getByRole('button', {name: 'Make the new key'}).click();
+		await page.getByText('It is shown only now').waitFor();
+		await picture(page, 'key_rotate');
+		await inspect(page, 'key_rotate');
+		await page.getByRole('link', {name: 'Look again'}).click();
+		await page.getByRole('button', {name: 'Revoke the old key'}).waitFor();
+	},
+	async 'every page, in a picture'(page) {
+		for (let i = 0; i < 25; i++) await publish({events: [{reading: i, celsius: 20 + Math.sin(i), place: 'roof'}]});
+		for (const [name, path] of Object.entries(pages)) {
+			page.expected = name === 'none' ? /status of 404/ : /never/;
+			await page.goto(base + path);
+			if (name === 'stream') {
+				await page.getByLabel('From').selectOption('0');
+				await page.locator('.batch').nth(5).waitFor();
+			}
+			if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
+			await inspect(page, name);
+			await picture(page, name);
+		}
+		page.expected = /never/;
+	},
+	async 'names that would be scripts are text'(page) {
+		await page.goto(base + '/dashboard/projects');
+		await page.getByRole('textbox', {name: 'Name', exact: true}).fill(evil);
+		await page.getByRole('button', {name: 'Create the project'}).click();
+		await page.getByRole('status').getByText(evil).waitFor();
+		await page.goto(base + '/dashboard/streams/new');
+		await page.getByLabel('Project').selectOption(evil);
+		await page.getByLabel('Name').fill(evil);
+		await page.getByRole('button', {name: 'Create the stream'}).click();
+		await page.getByRole('heading', {name: evil}).waitFor();
+		await page.goto(base + '/dashboard/keys/new');
+		await page.getByLabel('Project').selectOption(evil);
+		await page.getByLabel('Name').fill(evil);
+		await page.getByLabel('Confine the key').check();
+		await page.locator('#choices').getByText(evil).click();
+		await page.getByRole('button', {name: 'Create the key'}).click();
+		for (const path of ['/dashboard/keys/new', '/dashboard/keys', '/dashboard/streams', '/dashboard/audit', '/dashboard?span=' + encodeURIComponent(evil),
+			'/dashboard/streams?q=' + encodeURIComponent(evil), '/dashboard/requests?id=' + encodeURIComponent(evil), '/dashboard/sign-in?next=' + encodeURIComponent(evil)]) {
+			await page.goto(base + path);
+			assert.equal(await page.locator('main img[src=x], main script').count(), 0, path);
+		}
+	},
+	async 'keyboard alone'() {
+		const page = await open();
+		await page.goto(base + '/dashboard/sign-in');
+		await page.keyboard.type(password); // the field has the focus
+		await page.keyboard.press('Enter');
+		await page.getByRole('heading', {name: 'Overview'}).waitFor();
+		await page.keyboard.press('Tab');
+		assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
+		await page.keyboard.press('Enter');
+		assert.equal(await page.evaluate(() => location.hash), '#main');
+		const reach = async (name, most = 60) => {
+			for (let i = 0; i < most; i++) {
+				await page.keyboard.press('Tab');
+				if (await page.evaluate(want => document.activeElement.textContent.trim() === want && getComputedStyle(document.activeElement).outlineStyle !== 'none', name)) return;
+			}
+			throw new Error(`${name} cannot be reached, or the focus is not seen`);
+		};
+		await page.goto(base + '/dashboard');
+		await reach('Streams');
+		await page.keyboard.press('Enter');
+		await page.waitForURL(/streams/);
+		await reach('New stream');
+		await page.keyboard.press('Enter');
+		await page.waitForURL(/new/);
+		await page.keyboard.type('by keyboard'); // the name has the focus
+		await page.keyboard.press('Enter');
+		await page.getByRole('heading', {name: 'by keyboard'}).waitFor();
+		await reach('Delete');
+		await page.keyboard.press('Enter');
+		await page.waitForURL(/delete/);
+		await page.keyboard.type('by keyboard');
+		await page.keyboard.press('Enter');
+		await page.getByText('The stream by keyboard was deleted.').waitFor();
+		await page.context().close();
+	},
+	async 'narrow'() {
+		for (const colorScheme of ['light', 'dark']) {
+			const page = await open({viewport: {width: 360, height: 740}, colorScheme, deviceScaleFactor: 2});
+			await page.goto(base + '/dashboard/sign-in');
+			await page.screenshot({path: `${shots}/sign_in-phone-${colorScheme}.png`});
+			await signIn(page);
+			for (const [name, path] of Object.entries(pages)) {
+				page.expected = name === 'none' ? /status of 404/ : /never/;
+				await page.goto(base + path);
+				if (name.startsWith('overview')) await page.locator('[data-drawn]').last().waitFor();
+				if (colorScheme === 'light') await inspect(page, name + ' on a phone');
+				await page.screenshot({path: `${shots}/${name}-phone-${colorScheme}.png`, fullPage: true});
+			}
+			await page.context().close();
+		}
+	},
+	async 'delete a stream: its tail ends'(page, kept) {
+		await page.goto(base + '/dashboard/streams/' + kept.stream);
+		await page.getByText('following', {exact: true}).waitFor();
+		page.expected = /status of 404/; // its figures
+		const other = await page.context().newPage();
+		await other.goto(`${base}/dashboard/streams/${kept.stream}/delete`);
+		await other.getByLabel('Type the name').fill('order');
+		await other.getByRole('button', {name: 'Delete the stream'}).click();
+		await other.getByText('nothing was deleted').waitFor();
+		await other.getByLabel('Type the name').fill('orders');
+		await other.getByRole('button', {name: 'Delete the stream'}).click();
+		await other.getByText('The stream orders was deleted.').waitFor();
+		await page.getByText('The stream was deleted.').waitFor();
+		await other.close();
+		await page.goto(base + '/dashboard');
+		page.expected = /never/;
+	},
+	async 'a session that is over leads to the door, and back'(page) {
+		await page.goto(`${base}/dashboard/streams/${stream}`);
+		await page.getByText('following', {exact: true}).waitFor();
+		page.expected = /status of 401|INCOMPLETE_CHUNKED/;
+		await fetch(base + '/test/advance');
+		await page.waitForURL(/sign-in/);
+		await page.getByLabel('Password').fill(password);
+		await page.getByRole('button', {name: 'Sign in'}).click();
+		await page.waitForURL('**/dashboard/streams/' + stream);
+		page.expected = /never/;
+	},
+	async 'sign out'(page) {
+		await page.getByRole('button', {name: 'Sign out'}).click();
+		await page.waitForURL(/sign-in/);
+		await page.goto(base + '/dashboard/keys');
+		await page.waitForURL(/sign-in/);
+	},
+};
+
+// picture takes one in light and in dark.
+const picture = async (page, name) => {
+	for (const colorScheme of ['light', 'dark']) {
+		await page.emulateMedia({colorScheme});
+		await page.screenshot({path: `${shots}/${name}-${colorScheme}.png`, fullPage: true});
+	}
+	if (/^(overview|stream|keys|stream_raw|key_made)$/.test(name)) await inspect(page, name + ' in dark');
+	await page.emulateMedia({colorScheme: 'light'});
+};
+
+const main = await open();
+for (const colorScheme of ['light', 'dark']) {
+	await main.emulateMedia({colorScheme});
+	await main.goto(base + '/dashboard/sign-in');
+	await main.screenshot({path: `${shots}/sign_in-${colorScheme}.png`});
+}
+await main.emulateMedia({colorScheme: 'light'});
+const kept = {};
+try {
+	for (const [name, run] of Object.entries(steps)) {
+		step = name;
+		console.log('== ' + name);
+		await run(main, kept);
+	}
+} catch (e) {
+	fault(`${step}: ${e.stack}`);
+	await main.screenshot({path: `${shots}/fault.png`, fullPage: true}).catch(() => {});
+}
+await browser.close();
+if (faults.length) process.exitCode = 1;

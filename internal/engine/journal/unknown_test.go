@@ -1,0 +1,151 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// threeFiles is a journal of three segments: documents a, b and c in the first; b is changed in the second, c deleted there; entries
+// of a in all of them.
+func threeFiles(t *testing.T) *faulty.FS {
+	t.Helper()
+	fs := faulty.New()
+	w, err := openWorld(fs, newHistory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(w.create("a", "a"), w.create("b", "good"), w.create("c", "c"), w.many("a", 1, 80, 1000))
+	err = errors.Join(err, w.update("b", "revoked"), w.remove("c"), w.many("a", 81, 130, 1000), w.create("d", "d"), w.many("a", 131, 150, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	return fs
+}
+
+func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
+	t.Helper()
+	after := fs.Crash(faulty.LoseNothing, nil)
+	if err := errors.Join(after.Remove(segmentName(number)), after.SyncDir()); err != nil {
+		t.Fatal(err)
+	}
+	return after
+}
+
+// The document of a log was in a file that is missing: what is left of the log is counted, and copied aside.
+func TestRepairSetsOrphansAside(t *testing.T) {
+	fs := without(t, threeFiles(t), 1)
+	before := fs.Files()
+	r, err := Check(fs, CheckOptions{})
+	if err != nil || r.Orphans < 80 || r.MayBeLost < 500 {
+		t.Fatalf("found %+v, %v", r, err)
+	}
+	aside := faulty.New()
+	done, err := RepairJournal(fs, repairOptions(aside))
+	if err != nil || !slices.Equal(done.Aside, []string{segmentName(2), segmentName(3)}) {
+		t.Fatalf("set aside %+v, %v", done, err)
+	}
+	for _, name := range done.Aside {
+		if !bytes.Equal(aside.Files()[name], before[name]) {
+			t.Errorf("%s is not aside as it was", name)
+		}
+	}
+}
+
+// A log without a document is none that is lost where its deletion is known.
+func TestDeletedIsNoOrphan(t *testing.T) {
+	fs := faulty.New()
+	w, err := openWorld(fs, newHistory())
+	if err == nil {
+		err = errors.Join(w.create("x", "x"), w.create("a", "a"), w.many("x", 1, 10, 100), w.many("a", 1, 70, 1000), w.many("x", 11, 20, 100))
+	}
+	if err == nil {
+		err = errors.Join(w.remove("x"), w.many("a", 71, 140, 1000))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	want, log := 0, uint64(0)
+	for _, p := range recordsOf(t, fs) {
+		switch {
+		case p.r.kind == kindDocument && p.r.key == "a":
+			log = p.r.log
+		case p.r.kind == kindBatch && p.r.log == log && p.file != segmentName(1):
+			want++
+		}
+	}
+	r, err := Check(without(t, fs, 1), CheckOptions{})
+	if err != nil || r.Orphans != want || want == 0 {
+		t.Fatalf("found %+v, %v, want %d orphans", r, err, want)
+	}
+}
+
+// A document of which a newer state may be lost is named, and whoever knows what it means says what becomes of it; one that was
+// written after all that is lost is left alone. That holds as well after a repair that was cut off at any moment, whose copies
+// lie after what is lost.
+func TestRepairAsksAboutStale(t *testing.T) {
+	fs := without(t, threeFiles(t), 2)
+	// A damaged record beside: the first segment is written again, and with it the state of b that may be too old.
+	fs.Flip(segmentName(1), dataStart+100, 3)
+	hold := func(what string, fs *faulty.FS) {
+		t.Helper()
+		var asked []string
+		o := repairOptions(faulty.New())
+		o.Stale = func(d engine.Document) ([]byte, error) {
+			asked = append(asked, d.Key)
+			if d.Key == "b" {
+				return []byte("suspended"), nil
+			}
+			return nil, nil
+		}
+		r, err := RepairJournal(fs, o)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if len(r.Before.Damages) > 0 && (!slices.Equal(asked, []string{"a", "b", "c"}) || !slices.Equal(asked, r.Before.MayBeStale)) {
+			t.Fatalf("%s: asked about %q, told of %q", what, asked, r.Before.MayBeStale)
+		}
+		if len(r.After.MayBeStale) > 0 {
+			t.Fatalf("%s: still in doubt %+v", what, r.After)
+		}
+		j, err := Open(fs, small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		for key, value := range map[string]string{"a": "a", "b": "suspended", "c": "c", "d": "d"} {
+			if d, err := j.Get(background, key); err != nil || string(d.Value) != value {
+				t.Fatalf("%s: %s is %q, %v", what, key, d.Value, err)
+			}
+		}
+	}
+	hold("whole", fs.Crash(faulty.LoseNothing, nil))
+	cuts := 0
+	work := fs.Crash(faulty.LoseNothing, nil)
+	work.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Read || c.Kind == faulty.Open || c.Kind == faulty.List {
+			return nil
+		}
+		cut := work.Crash(faulty.LoseNothing, nil)
+		hold(fmt.Sprintf("cut before %v, call %d", c, cuts), cut)
+		cuts++
+		return nil
+	})
+	o := repairOptions(faulty.New())
+	o.Stale = func(d engine.Document) ([]byte, error) {
+		if d.Key == "b" {
+			return []byte("suspended"), nil
+		}
+		return nil, nil
+	}
+	if _, err := RepairJournal(work, o); err != nil || cuts < 10 {
+		t.Fatal(cuts, err)
+	}
+}

@@ -1,0 +1,79 @@
+package hub
+
+import (
+	"slices"
+	"testing"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// Look tells what is kept, what is missing, and who listens; Glance tells what is known without opening a log.
+func TestLook(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		look := func() (Standing, []weir.Seq) {
+			t.Helper()
+			var seen []weir.Seq
+			st, err := s.Look(ctx, 5, func(m Mark) { seen = append(seen, m.Seq) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st, seen
+		}
+		if st, seen := look(); st.Batches != 0 || st.Oldest != nil || st.Newest != nil || seen != nil {
+			t.Errorf("an empty stream stands at %+v", st)
+		}
+		for _, seq := range []weir.Seq{1, 2, 5, 6, 7, 8, 9} {
+			publish(t, s, at(seq, "abc"))
+		}
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		st, seen := look()
+		if st.Batches != 7 || st.Missing != 2 || st.Subscribers != 1 || st.Oldest.Seq != 1 || st.Newest.Seq != 9 || st.Newest.Size != 3 {
+			t.Errorf("stands at %+v", st)
+		}
+		if !slices.Equal(st.Open, []Range{{First: 3, Last: 4}}) || st.Closed != nil {
+			t.Errorf("gaps: open %v, closed %v", st.Open, st.Closed)
+		}
+		if !slices.Equal(seen, []weir.Seq{5, 6, 7, 8, 9}) {
+			t.Errorf("visited %v", seen)
+		}
+		object, updated, known := s.Glance()
+		if !known || object != st.Object || updated != st.Updated || object.BytesStored != 21 {
+			t.Errorf("glance: %+v %v %v", object, updated, known)
+		}
+		if list := h.Streams(); len(list) != 1 || list[0] != s {
+			t.Errorf("streams: %v", list)
+		}
+		if err := s.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Look(ctx, 5, func(Mark) {}); code(err) != weir.StreamNotFound {
+			t.Errorf("a deleted stream: %v", err)
+		}
+	})
+}
+
+// More batches than are looked at in one go are all visited.
+func TestLookFar(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		const n = 2*lookRun + 10
+		for seq := range weir.Seq(n) {
+			publish(t, s, at(seq+1, "x"))
+		}
+		seen := 0
+		st, err := s.Look(ctx, n, func(Mark) { seen++ })
+		if err != nil || seen != n || st.Batches != n || st.Newest.Seq != n {
+			t.Errorf("visited %d of %d: %+v, %v", seen, n, st, err)
+		}
+	})
+}

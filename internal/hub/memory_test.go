@@ -1,0 +1,85 @@
+package hub
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/budget"
+	"weir/internal/engine/memory"
+)
+
+// Large batches that are read from the log share memory: who reads one holds it until the next, who finds none gets nothing
+// for now, and goes on once there is some.
+func TestLargeFramesShareMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := budget.New(900 << 10) // half is for one project: two frames of 100 KiB, and what they are made from
+		h := open(t, memory.New(), Options{Memory: room})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "small"))
+		publish(t, s, at(2, strings.Repeat("x", 100<<10)))
+		publish(t, s, at(3, strings.Repeat("y", 100<<10)))
+		subscribe := func() *Subscription {
+			sub, err := s.Subscribe(ctx, Oldest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sub
+		}
+		next := func(sub *Subscription) (seqs []int) {
+			t.Helper()
+			e, err := sub.Next(ctx, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seq := range batchesOf(e) {
+				seqs = append(seqs, int(seq))
+			}
+			return seqs
+		}
+		a, b, c := subscribe(), subscribe(), subscribe()
+		defer b.Close()
+		defer c.Close()
+		for _, sub := range []*Subscription{a, b} {
+			if got := next(sub); len(got) == 0 || got[0] != 1 {
+				t.Fatalf("got %v", got)
+			}
+		}
+		if got := next(c); got != nil {
+			t.Fatalf("without memory there is %v", got)
+		}
+		a.Close()
+		seen := 0
+		for seen < 3 {
+			got := next(c)
+			for _, seq := range got {
+				if seen++; seq != seen {
+					t.Fatalf("got %v after %d", got, seen-1)
+				}
+			}
+		}
+		if got := next(c); got != nil {
+			t.Fatalf("there is %v", got)
+		}
+		if c.held != 0 {
+			t.Errorf("a subscription that waits holds %d bytes", c.held)
+		}
+	})
+}
+
+// A batch's size is known without reading it.
+func TestSizeOf(t *testing.T) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	s := made(t, h, nil)
+	publish(t, s, at(1, "one"))
+	publish(t, s, at(3, "three"))
+	for seq, want := range []int{0, 3, 0, 5, 0} {
+		if got := s.SizeOf(ctx, weir.Seq(seq)); got != want {
+			t.Errorf("batch %d has %d bytes, want %d", seq, got, want)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package manual
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long something that happens at once may take on a busy machine.
+const patience = 2 * time.Minute
+
+var binaries struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// binary builds the program, once, into a directory of its own.
+func binary(t *testing.T) string {
+	t.Helper()
+	binaries.once.Do(func() {
+		if binaries.dir, binaries.err = os.MkdirTemp("", "weir-manual-"); binaries.err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(binaries.dir, "weir"), "weir/cmd/weir").CombinedOutput(); err != nil {
+			binaries.err = fmt.Errorf("build weir: %w\n%s", err, out)
+		}
+	})
+	if binaries.err != nil {
+		t.Fatal(binaries.err)
+	}
+	return binaries.dir
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if binaries.dir != "" {
+		os.RemoveAll(binaries.dir)
+	}
+	os.Exit(code)
+}
+
+// reader is somebody who follows a page of the manual: a directory, a shell that remembers, and a server.
+type reader struct {
+	t      *testing.T
+	dir    string
+	server *running
+	url    string
+	key    string // the last one that was shown
+	places []string
+}
+
+// printed is the address that the manual prints; the reader's server has another.
+const printed = "http://127.0.0.1:8080"
+
+func newReader(t *testing.T) *reader {
+	r := &reader{t: t, dir: t.TempDir()}
+	if err := os.Symlink(binary(t), filepath.Join(r.dir, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.server != nil {
+			r.server.end(syscall.SIGTERM)
+		}
+	})
+	return r
+}
+
+// mine turns what the manual prints into what holds for this reader; as the manual would say it turns it back.
+func (r *reader) mine(s string) string {
+	s = strings.ReplaceAll(s, printed, r.url)
+	s = strings.ReplaceAll(s, "svc_live_…", r.key)
+	return strings.NewReplacer(r.places...).Replace(s)
+}
+
+func (r *reader) asPrinted(s string) string { return strings.ReplaceAll(s, r.url, printed) }
+
+// running is a command at work.
+type running struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error
+
+	mu    sync.Mutex
+	text  bytes.Buffer
+	grown chan struct{}
+}
+
+func (p *running) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text.Write(b)
+	close(p.grown)
+	p.grown = make(chan struct{})
+	return len(b), nil
+}
+
+func (p *running) output() (string, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String(), p.grown
+}
+
+// start runs a command in a group of its own, so that what it starts can be ended with it.
+func start(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	p := &running{cmd: cmd, exited: make(chan struct{}), grown: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p, p
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.err = cmd.Wait(); close(p.exited) }()
+	return p
+}
+
+// end sends a signal to the group, and waits for its first process; what is left of it is killed.
+func (p *running) end(sig syscall.Signal) {
+	syscall.Kill(-p.cmd.Process.Pid, sig)
+	select {
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+	}
+	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.exited
+}
+
+// await waits until the output fits.
+func (p *running) await(fits func(output string) bool) (string, error) {
+	late := time.After(patience)
+	for {
+		text, grown := p.output()
+		if fits(text) {
+			return text, nil
+		}
+		select {
+		case <-grown:
+		case <-p.exited:
+			if text, _ = p.output(); fits(text) {
+				return text, nil
+			}
+			return text, fmt.Errorf("it ended: %v", p.err)
+		case <-late:
+			return text, errors.New("it takes too long")
+		}
+	}
+}
+
+// shell runs a block where the last one ended, with its variables.
+func (r *reader) shell(b block, prelude string) *exec.Cmd {
+	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.mine(b.text)
+	cmd := exec.Command("bash", "-c", script)
+	cmd.Dir = r.dir
+	root, _ := filepath.Abs("../..")
+	cmd.Env = append(os.Environ(), "PATH="+binary(r.t)+":"+os.Getenv("PATH"), "SOURCES="+root, "HOME="+r.dir,
+		"GOPATH="+env("GOPATH"), "GOCACHE="+env("GOCACHE"), "GOMODCACHE="+env("GOMODCACHE"), "GOFLAGS=-mod=mod", "GOWORK=off")
+	return cmd
+}
+
+// env is a setting of Go, which is kept apart from the reader's home.
+func env(name string) string {
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+var (
+	address = regexp.MustCompile(`Weir is running at (http://\S+)`)
+	aKey    = regexp.MustCompile(`svc_live_[0-9a-f]{32}`)
+)
+
+// serve starts a server as the manual says, on a port of its own.
+func (r *reader) serve(b block) string {
+	r.t.Helper()
+	cmd := r.shell(b, "WEIR_HTTP=127.0.0.1:0 WEIR_HTTPS=off WEIR_METRICS=off WEIR_LOG_FORMAT=json\n")
+	r.server = start(r.t, cmd)
+	text, err := r.server.await(func(s string) bool { return strings.Contains(s, `"ready"`) })
+	if err != nil {
+		r.t.Fatalf("weir serve: %v\n%s", err, text)
+	}
+	if m := address.FindStringSubmatch(text); m != nil {
+		r.url, r.key = m[1], aKey.FindString(text)
+	}
+	return r.asPrinted(text)
+}

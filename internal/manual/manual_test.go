@@ -1,0 +1,169 @@
+package manual
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sample is a manual with something on every page that is made from a table.
+func sample(t *testing.T) http.Handler {
+	t.Helper()
+	return New(Options{
+		Faults:   []Fault{{Code: "rate_limited", Status: 429, Type: "rate_limit_error", RetryAfter: true, Means: "Too <many>.", Todo: "Wait."}},
+		Commands: []Command{{Use: "weir key ls", Short: "List", Long: "List <all> keys.", Example: "weir key ls", Flags: []Flag{{"project", "NAME", "", "only those of a project"}}}},
+	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+}
+
+func ask(h http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func allPages() []string {
+	var all []string
+	for _, c := range chapters {
+		for _, l := range c.leaves {
+			all = append(all, l.path)
+		}
+	}
+	return all
+}
+
+var (
+	ids    = regexp.MustCompile(` id="([^"]+)"`)
+	hrefs  = regexp.MustCompile(` (?:href|src)="([^"]*)"`)
+	opened = regexp.MustCompile(`<h([1-6])`)
+)
+
+// Every page is whole: one title, headings that step down one by one, landmarks, no id twice, and every link leads to a page and
+// an anchor that are there. Nothing comes from elsewhere, no script, no style in the page.
+func TestPages(t *testing.T) {
+	h := sample(t)
+	anchors := map[string][]string{"/openapi.json": nil, "/docs/style.css": nil, "/client.js": nil}
+	for _, p := range allPages() {
+		for _, m := range ids.FindAllStringSubmatch(ask(h, "GET", p).Body.String(), -1) {
+			if slices.Contains(anchors[p], m[1]) {
+				t.Errorf("%s: the id %s is there twice", p, m[1])
+			}
+			anchors[p] = append(anchors[p], m[1])
+		}
+	}
+	for _, p := range allPages() {
+		a := ask(h, "GET", p)
+		body := a.Body.String()
+		if a.Code != 200 || a.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(a.Header().Get("Content-Security-Policy"), "default-src 'none'; style-src 'self'") {
+			t.Errorf("%s: %d %v", p, a.Code, a.Header())
+		}
+		for _, word := range []string{"<script", "<style", " style=", " onclick=", "<iframe", "&lt;no value&gt;", "ZgotmplZ", "%!"} {
+			if strings.Contains(body, word) {
+				t.Errorf("%s has %s", p, word)
+			}
+		}
+		for _, word := range []string{`<html lang="en">`, "<main id=\"content\">", `aria-label="Pages"`, `aria-current="page"`, "name=\"viewport\""} {
+			if !strings.Contains(body, word) {
+				t.Errorf("%s lacks %s", p, word)
+			}
+		}
+		level := "0"
+		for _, m := range opened.FindAllStringSubmatch(body, -1) {
+			if m[1] > level && m[1][0]-level[0] > 1 || m[1] == "1" && level != "0" {
+				t.Errorf("%s: h%s after h%s", p, m[1], level)
+			}
+			level = m[1]
+		}
+		for _, m := range hrefs.FindAllStringSubmatch(body, -1) {
+			path, anchor, _ := strings.Cut(m[1], "#")
+			if path == "" {
+				path = p
+			}
+			found, ok := anchors[path]
+			switch {
+			case strings.HasPrefix(m[1], "data:") || strings.HasPrefix(m[1], "https://") && strings.Contains(body, `<a href="`+m[1]) || strings.HasPrefix(m[1], printed):
+			case !ok || anchor != "" && !slices.Contains(found, anchor) && path != "/docs/errors" && path != "/docs/command-line":
+				t.Errorf("%s: the link to %s leads nowhere", p, m[1])
+			}
+		}
+	}
+}
+
+func TestServing(t *testing.T) {
+	h := sample(t)
+	for _, r := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/", 302}, {"GET", "/docs/", 302}, {"GET", "/docs/nowhere", 404}, {"GET", "/docs/manual/index.md", 404}, {"GET", "/docs/../docs", 404},
+		{"POST", "/docs", 405}, {"DELETE", "/openapi.json", 405}, {"HEAD", "/docs/errors", 200}, {"GET", "/docs/style.css", 200},
+		{"GET", "/v1/streams", 418}, {"GET", "/docsx", 418}, {"POST", "/", 405}, {"GET", "/elsewhere", 418},
+	} {
+		a := ask(h, r.method, r.path)
+		if a.Code != r.status || a.Code != 418 && a.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s %s: %d %v, want %d", r.method, r.path, a.Code, a.Header(), r.status)
+		}
+		if r.method == "HEAD" && a.Body.Len() > 0 {
+			t.Errorf("%s %s has a body", r.method, r.path)
+		}
+		if r.status == 302 && a.Header().Get("Location") != "/docs" {
+			t.Errorf("%s leads to %s", r.path, a.Header().Get("Location"))
+		}
+	}
+	if got := ask(h, "GET", "/openapi.json").Header(); got.Get("Content-Type") != "application/json" || got.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("/openapi.json: %v", got)
+	}
+}
+
+// A page that has not changed is not sent again, and a browser that can unpack gets it packed.
+func TestCaching(t *testing.T) {
+	h := sample(t)
+	whole := ask(h, "GET", "/docs/concepts")
+	packed := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "br, gzip;q=0.8")
+	if packed.Header().Get("Content-Encoding") != "gzip" || packed.Body.Len() > whole.Body.Len()/2 {
+		t.Errorf("%d bytes of %d: %v", packed.Body.Len(), whole.Body.Len(), packed.Header())
+	}
+	tag := packed.Header().Get("Etag")
+	z, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(z); err != nil || string(text) != whole.Body.String() {
+		t.Errorf("it does not unpack to the page: %v", err)
+	}
+	if a := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "gzip", "If-None-Match", tag); a.Code != 304 || a.Body.Len() > 0 {
+		t.Errorf("it was sent again: %d", a.Code)
+	}
+	if a := ask(h, "GET", "/docs/concepts", "If-None-Match", tag); a.Code != 200 {
+		t.Errorf("what is packed was taken for what is not: %d", a.Code)
+	}
+	if a := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "gzip;q=0"); a.Header().Get("Content-Encoding") != "" {
+		t.Error("it came packed to who cannot unpack it")
+	}
+}
+
+// What the tables say is text, not markup.
+func TestTables(t *testing.T) {
+	h := sample(t)
+	for path, want := range map[string][]string{
+		"/docs/errors":       {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code>retry-after</code>"},
+		"/docs/command-line": {`<h2 id="weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
+		"/docs/reference": {`<h2 id="publishAt">Publish under a sequence of your own`, "<code>/v1/streams/{id}/batches/{seq}</code>", `href="/docs/errors#sequence_too_far_ahead"`,
+			`<h3 id="Ack">`, "x-ratelimit-remaining", "Idempotency-Key", "Last-Event-ID", "text/event-stream", "event: gap"},
+	} {
+		body := ask(h, "GET", path).Body.String()
+		for _, w := range want {
+			if !strings.Contains(body, w) {
+				t.Errorf("%s lacks %s", path, w)
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package manual
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"html/template"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"weir/docs"
+)
+
+// markdown has what our papers use: tables, and headings with ids. HTML in it is not passed through.
+var markdown = goldmark.New(
+	goldmark.WithExtensions(extension.Table),
+	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{}, 100))),
+)
+
+// render makes a page out of a paper. Links to papers that are pages lead to those pages; links to other files of the project,
+// which a reader of the manual does not have, become plain text.
+func render(source string, paper []byte) (content, error) {
+	tree := markdown.Parser().Parse(text.NewReader(paper))
+	var c content
+	err := ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Heading:
+			id, _ := n.AttributeString("id")
+			name := plain(n, paper)
+			switch n.Level {
+			case 1:
+				c.title = name
+			case 2:
+				c.sections = append(c.sections, section{fmt.Sprintf("%s", id), name})
+			}
+		case *ast.Link:
+			to, err := destination(source, string(n.Destination))
+			if err != nil {
+				return ast.WalkStop, err
+			}
+			n.Destination = []byte(to)
+		}
+		return ast.WalkContinue, nil
+	})
+	if err != nil {
+		return content{}, err
+	}
+	var b bytes.Buffer
+	if err := markdown.Renderer().Render(&b, paper, tree); err != nil {
+		return content{}, err
+	}
+	c.body = template.HTML(finish(b.String()))
+	if c.title == "" {
+		return content{}, fmt.Errorf("%s has no title", source)
+	}
+	return c, nil
+}
+
+// fragment renders a piece of Markdown that is no page.
+func fragment(s string) template.HTML {
+	var b bytes.Buffer
+	if err := markdown.Convert([]byte(s), &b); err != nil {
+		return template.HTML(html.EscapeString(s))
+	}
+	return template.HTML(finish(b.String()))
+}
+
+// inline renders a line of Markdown, without a paragraph around it.
+func inline(s string) template.HTML {
+	out := strings.TrimSpace(string(fragment(s)))
+	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(out, "<p>"), "</p>"))
+}
+
+// plain is the text of a node.
+func plain(n ast.Node, source []byte) string {
+	var b strings.Builder
+	ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if t, ok := n.(*ast.Text); ok && entering {
+			b.Write(t.Segment.Value(source))
+		}
+		return ast.WalkContinue, nil
+	})
+	return b.String()
+}
+
+// destination is where a link of a paper leads in the manual; empty: nowhere.
+func destination(source, to string) (string, error) {
+	name, anchor, _ := strings.Cut(to, "#")
+	switch {
+	case name == "" || strings.Contains(to, "://"):
+		return to, nil
+	case strings.HasPrefix(name, "/"):
+		for _, c := range chapters {
+			for _, l := range c.leaves {
+				if l.path == name {
+					return to, nil
+				}
+			}
+		}
+		if name == "/openapi.json" || name == "/client.js" {
+			return to, nil
+		}
+		return "", fmt.Errorf("the link to %s leads nowhere", to)
+	}
+	file := path.Join(path.Dir(source), name)
+	for _, c := range chapters {
+		for _, l := range c.leaves {
+			if l.source == file {
+				if anchor != "" {
+					anchor = "#" + anchor
+				}
+				return l.path + anchor, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+var (
+	heading = regexp.MustCompile(`<h([2-6]) id="([^"]+)">(.*)</h[2-6]>`)
+	nowhere = regexp.MustCompile(`<a href="">(.*?)</a>`)
+)
+
+// finish gives headings a link to themselves and tables room to scroll, and takes away links that lead nowhere.
+func finish(s string) string {
+	s = heading.ReplaceAllString(s, `<h$1 id="$2">$3 <a class="anchor" href="#$2" aria-label="Link to this section">#</a></h$1>`)
+	s = strings.ReplaceAll(s, "<table>", `<div class="table" role="group" tabindex="0"><table>`)
+	s = strings.ReplaceAll(s, "</table>", "</table></div>")
+	return nowhere.ReplaceAllString(s, "$1")
+}
+
+// blocks renders what our pages show in their own way: code, and drawings.
+type blocks struct{}
+
+// RegisterFuncs names what is rendered.
+func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindFencedCodeBlock, b.code)
+	r.Register(ast.KindImage, b.image)
+}
+
+// languages are what blocks are called on the page.
+var languages = map[string]string{"sh": "shell", "go": "Go", "js": "JavaScript", "html": "HTML", "json": "JSON", "toml": "TOML", "text": "text"}
+
+func (blocks) code(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	block := n.(*ast.FencedCodeBlock)
+	info := ""
+	if block.Info != nil {
+		info = string(block.Info.Segment.Value(source))
+	}
+	words := strings.Fields(info)
+	class, label := "code", "text"
+	if len(words) > 0 {
+		if label = languages[words[0]]; label == "" {
+			return ast.WalkStop, fmt.Errorf("a block of code is in %q, which is no language of ours", words[0])
+		}
+	}
+	if len(words) > 1 && strings.HasPrefix(words[1], "file=") {
+		label = strings.TrimPrefix(words[1], "file=")
+	}
+	if len(words) > 1 && words[1] == "output" {
+		class, label = "code output", "output"
+	}
+	if len(words) > 1 && strings.HasPrefix(words[1], "browser=") {
+		class, label = "code output", "in the page"
+	}
+	fmt.Fprintf(w, "<figure class=\"%s\"><figcaption>%s</figcaption><pre tabindex=\"0\"><code>", class, label)
+	for i := range block.Lines().Len() {
+		line := block.Lines().At(i)
+		w.WriteString(html.EscapeString(string(line.Value(source))))
+	}
+	w.WriteString("</code></pre></figure>\n")
+	return ast.WalkSkipChildren, nil
+}
+
+var ownStyle = regexp.MustCompile(`(?s)<style>.*?</style>\s*`)
+
+// image puts a drawing into the page, where it has the colours of the page. The style that a drawing has for itself stays out.
+func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	img := n.(*ast.Image)
+	drawing, err := docs.Files.ReadFile(path.Join("manual", string(img.Destination)))
+	if err != nil {
+		return ast.WalkStop, err
+	}
+	svg := ownStyle.ReplaceAllString(string(drawing), "")
+	svg = strings.Replace(svg, "<svg ", fmt.Sprintf("<svg class=\"drawing\" role=\"img\" aria-label=\"%s\" ", html.EscapeString(plain(img, source))), 1)
+	w.WriteString(strings.TrimSpace(svg))
+	return ast.WalkSkipChildren, nil
+}

@@ -1,0 +1,166 @@
+package manual
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"weir/docs"
+)
+
+// object is a JSON object whose members keep their order: people read the description in the order in which it was written.
+type object struct {
+	names   []string
+	members map[string]any // *object, []any, or what JSON has beside them
+}
+
+// MarshalJSON writes the members in their order.
+func (o *object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, name := range o.names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(o.members[name]); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+func (o *object) set(name string, v any) {
+	if _, ok := o.members[name]; !ok {
+		o.names = append(o.names, name)
+	}
+	o.members[name] = v
+}
+
+// object is a member that is an object; an empty one when there is none.
+func (o *object) object(name string) *object {
+	if m, ok := o.members[name].(*object); ok {
+		return m
+	}
+	return &object{}
+}
+
+func (o *object) text(name string) string {
+	s, _ := o.members[name].(string)
+	return s
+}
+
+func (o *object) list(name string) []any {
+	l, _ := o.members[name].([]any)
+	return l
+}
+
+// parseYAML reads a document. What YAML has beyond JSON (anchors, merges) is resolved.
+func parseYAML(text []byte) (*object, error) {
+	var n yaml.Node
+	if err := yaml.Unmarshal(text, &n); err != nil {
+		return nil, err
+	}
+	if len(n.Content) != 1 {
+		return nil, fmt.Errorf("not one document")
+	}
+	v, err := fromYAML(n.Content[0])
+	if err != nil {
+		return nil, err
+	}
+	o, ok := v.(*object)
+	if !ok {
+		return nil, fmt.Errorf("not an object")
+	}
+	return o, nil
+}
+
+func fromYAML(n *yaml.Node) (any, error) {
+	switch n.Kind {
+	case yaml.AliasNode:
+		return fromYAML(n.Alias)
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			v, err := fromYAML(item)
+			if err != nil {
+				return nil, err
+			}
+			list[i] = v
+		}
+		return list, nil
+	case yaml.MappingNode:
+		o := &object{members: map[string]any{}}
+		for i := 0; i < len(n.Content); i += 2 {
+			key := n.Content[i]
+			v, err := fromYAML(n.Content[i+1])
+			if err != nil {
+				return nil, err
+			}
+			if key.Tag != "!!merge" {
+				o.set(key.Value, v)
+				continue
+			}
+			from, ok := v.(*object)
+			if !ok {
+				return nil, fmt.Errorf("line %d: only an object can be merged", key.Line)
+			}
+			for _, name := range from.names {
+				o.set(name, from.members[name])
+			}
+		}
+		return o, nil
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	return v, nil
+}
+
+// description is the OpenAPI document.
+type description struct {
+	*object
+	json []byte
+}
+
+func readDescription() (*description, error) {
+	text, err := docs.Files.ReadFile("openapi.yaml")
+	if err != nil {
+		return nil, err
+	}
+	o, err := parseYAML(text)
+	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	return &description{o, b}, nil
+}
+
+// follow is the object itself, or what its $ref leads to; name is the last part of that reference.
+func (d *description) follow(o *object) (target *object, name string) {
+	for {
+		ref := o.text("$ref")
+		if ref == "" {
+			return o, name
+		}
+		o = d.object
+		for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+			o, name = o.object(part), part
+		}
+	}
+}

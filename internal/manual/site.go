@@ -1,0 +1,156 @@
+package manual
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+
+	"weir/docs"
+)
+
+// leaf is a page of the manual, in the order in which it is read.
+type leaf struct {
+	path   string
+	name   string // in the navigation
+	source string // Markdown, among the papers; empty: made from a table
+}
+
+type chapter struct {
+	name   string
+	leaves []leaf
+}
+
+// chapters are the manual.
+var chapters = []chapter{
+	{"Start", []leaf{
+		{"/docs", "Getting started", "manual/index.md"},
+		{"/docs/concepts", "Concepts", "manual/concepts.md"},
+	}},
+	{"Use", []leaf{
+		{"/docs/publishing", "Publishing", "manual/publishing.md"},
+		{"/docs/subscribing", "Subscribing", "manual/subscribing.md"},
+		{"/docs/cli", "From the shell", "cli.md"},
+		{"/docs/keys", "Keys and scopes", "manual/keys.md"},
+		{"/docs/reference", "HTTP reference", ""},
+		{"/docs/errors", "Errors", ""},
+	}},
+	{"Run", []leaf{
+		{"/docs/operating", "Operating", "operating.md"},
+		{"/docs/command-line", "Command line", ""},
+		{"/docs/benchmarks", "Benchmarks", "benchmarks.md"},
+	}},
+	{"More", []leaf{
+		{"/docs/decisions", "Behaviour in detail", "decisions.md"},
+		{"/docs/comparison", "Comparison", "manual/comparison.md"},
+		{"/docs/faq", "Questions", "manual/faq.md"},
+	}},
+}
+
+// missing is where the page for what does not exist is kept.
+const missing = "missing"
+
+// content is a page before it is laid out.
+type content struct {
+	title    string
+	sections []section // for the list of what is on the page
+	body     template.HTML
+}
+
+type section struct{ ID, Name string }
+
+//go:embed page.html
+var pageTemplate string
+
+var layout = template.Must(template.New("page").Parse(pageTemplate))
+
+// build makes every file.
+func build(o Options) (map[string]*file, error) {
+	d, err := readDescription()
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]*file{
+		"/openapi.json":   newFile("application/json", d.json),
+		"/docs/style.css": newFile("text/css; charset=utf-8", style),
+	}
+	files["/openapi.json"].public = true
+	var all []leaf
+	for _, c := range chapters {
+		all = append(all, c.leaves...)
+	}
+	for i, l := range all {
+		c, err := l.content(o, d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.path, err)
+		}
+		v := view{Title: c.title, Path: l.path, Chapters: navigation(l.path), Sections: c.sections, Body: c.body}
+		if i > 0 {
+			v.Before = &link{all[i-1].path, all[i-1].name, false}
+		}
+		if i+1 < len(all) {
+			v.After = &link{all[i+1].path, all[i+1].name, false}
+		}
+		if files[l.path], err = v.file(); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.path, err)
+		}
+	}
+	lost := view{Title: "No such page", Chapters: navigation(""), Body: "<h1>No such page</h1>\n<p>The manual has no page under this address.</p>"}
+	files[missing], err = lost.file()
+	return files, err
+}
+
+func (l leaf) content(o Options, d *description) (content, error) {
+	switch l.path {
+	case "/docs/reference":
+		return reference(d)
+	case "/docs/errors":
+		return faults(o.Faults)
+	case "/docs/command-line":
+		return commands(o.Commands)
+	}
+	text, err := docs.Files.ReadFile(l.source)
+	if err != nil {
+		return content{}, err
+	}
+	return render(l.source, text)
+}
+
+// view is what the layout shows.
+type view struct {
+	Title, Path   string
+	Chapters      []shownChapter
+	Sections      []section
+	Body          template.HTML
+	Before, After *link
+}
+
+type shownChapter struct {
+	Name  string
+	Links []link
+}
+
+type link struct {
+	Path, Name string
+	Here       bool
+}
+
+func navigation(path string) []shownChapter {
+	var shown []shownChapter
+	for _, c := range chapters {
+		s := shownChapter{Name: c.name}
+		for _, l := range c.leaves {
+			s.Links = append(s.Links, link{l.path, l.name, l.path == path})
+		}
+		shown = append(shown, s)
+	}
+	return shown
+}
+
+func (v view) file() (*file, error) {
+	var b bytes.Buffer
+	if err := layout.Execute(&b, v); err != nil {
+		return nil, err
+	}
+	return newFile("text/html; charset=utf-8", b.Bytes()), nil
+}

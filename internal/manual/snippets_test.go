@@ -1,0 +1,239 @@
+package manual
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// unrun are blocks that are not run, by paper and by what they begin with, each for the reason beside it.
+var unrun = map[string]map[string]string{
+	"manual/index.md": {"make build": "it builds into the sources; binary builds the same elsewhere"},
+	"operating.md": {
+		"sysctl ":               "it changes the machine",
+		"curl --http2 --cacert": "the transcript https of cmd/weir does it",
+		"weir serve --http 0":   "it needs a public name",
+		"WEIR_BOOTSTRAP_KEYS=":  "the transcript bootstrap of cmd/weir does it",
+		"systemctl ":            "it needs systemd",
+	},
+	"benchmarks.md": {"make bench": "it takes fifteen minutes"},
+	"decisions.md":  {"id: 7": "frames, which the contract suite compares", "id: 41": "frames, which the contract suite compares"},
+}
+
+func (b block) reason(paper string) string {
+	for begin, why := range unrun[paper] {
+		if strings.HasPrefix(b.text, begin) {
+			return why
+		}
+	}
+	return ""
+}
+
+// Every block of code of the manual does what the manual says, for somebody who begins with nothing and follows a page from its
+// beginning to its end. The pages after the first begin with a server, its address and its key.
+func TestSnippets(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl on this machine")
+	}
+	for _, c := range chapters {
+		for _, l := range c.leaves {
+			if l.source == "" {
+				continue
+			}
+			t.Run(filepath.Base(l.path), func(t *testing.T) {
+				t.Parallel()
+				r := newReader(t)
+				if l.source != "manual/index.md" && len(blocksOf(t, l.source)) > 0 {
+					r.serve(block{text: "weir serve\n"})
+					r.run(block{text: "WEIR_URL=" + printed + " WEIR_KEY=svc_live_…\n"}, nil)
+				}
+				root, err := filepath.Abs("../..")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.places = []string{
+					"SOURCES=$PWD", "SOURCES=" + root, "https://streams.example.com", r.url, "1000000", "10000",
+					"/usr/local/share/man", r.dir, "/var/lib/weir-new", filepath.Join(r.dir, "new"), "/var/lib/weir", filepath.Join(r.dir, "weir-data"), "/backups/", r.dir + "/"}
+				r.follow(l.source)
+			})
+		}
+	}
+}
+
+// follow goes through a paper.
+func (r *reader) follow(paper string) {
+	blocks := blocksOf(r.t, paper)
+	for i, b := range blocks {
+		if b.is("output") || b.reason(paper) != "" {
+			continue
+		}
+		var output *block
+		if i+1 < len(blocks) && blocks[i+1].is("output") {
+			output = &blocks[i+1]
+		}
+		outer := r.t
+		r.t.Run(fmt.Sprintf("line %d", b.line), func(t *testing.T) {
+			r.t = t
+			defer func() { r.t = outer }()
+			r.do(b, output)
+		})
+	}
+}
+
+func (r *reader) do(b block, output *block) {
+	t := r.t
+	t.Helper()
+	name := b.value("file")
+	switch {
+	case b.value("browser") != "":
+		r.browse(b)
+	case name != "":
+		path := filepath.Join(r.dir, name)
+		if err := os.WriteFile(path, []byte(r.mine(b.text)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if b.language == "go" {
+			if out, err := exec.Command("gofmt", "-l", path).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%s is not formatted: %v", name, err)
+			}
+		}
+	case b.language == "toml":
+		if err := os.WriteFile(filepath.Join(r.dir, "weir.toml"), []byte(b.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.run(block{text: "weir config --config weir.toml\n"}, nil)
+	case b.language != "sh":
+		t.Errorf("nobody knows what to do with this block: its first line is %q %v", b.language, b.words)
+	case b.is("serve") || strings.TrimSpace(b.text) == "weir serve":
+		if r.server != nil {
+			return // the same once more
+		}
+		if text := r.serve(b); output != nil && !output.pattern(false).MatchString(text) {
+			t.Errorf("it prints\n%s", text)
+		}
+	case b.is("follow"):
+		r.watch(b, output)
+	default:
+		if strings.HasPrefix(b.text, "weir check") && r.server != nil {
+			r.server.end(syscall.SIGTERM)
+			r.server = nil
+		}
+		r.run(b, output)
+	}
+}
+
+// run runs a block to its end, and compares what it prints.
+func (r *reader) run(b block, output *block) {
+	r.t.Helper()
+	if strings.Contains(b.text, "node ") {
+		r.wants("node")
+	}
+	p := start(r.t, r.shell(b, ""))
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.end(syscall.SIGKILL)
+	}
+	text, _ := p.output()
+	if p.err != nil {
+		r.t.Fatalf("%v\n%s", p.err, text)
+	}
+	if k := aKey.FindString(text); k != "" {
+		r.key = k
+	}
+	if output != nil && !output.pattern(true).MatchString(r.asPrinted(text)) {
+		r.t.Errorf("it prints\n%s\nand the manual says\n%s", text, output.text)
+	}
+}
+
+// watch runs a block that does not end, until it printed what it should.
+func (r *reader) watch(b block, output *block) {
+	t := r.t
+	t.Helper()
+	if output == nil {
+		t.Fatal("a block that does not end shows no output to wait for")
+	}
+	if strings.Contains(b.text, "node ") {
+		r.wants("node")
+	}
+	p := start(t, r.shell(b, ""))
+	defer p.end(syscall.SIGINT)
+	if text, err := p.await(func(s string) bool { return output.pattern(false).MatchString(r.asPrinted(s)) }); err != nil {
+		t.Errorf("%v; it prints\n%s\nand the manual says\n%s", err, text, output.text)
+	}
+}
+
+func (r *reader) wants(program string) string {
+	r.t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		r.t.Skipf("no %s on this machine", program)
+	}
+	return path
+}
+
+// reports tells the test what a page shows, whenever that changes.
+const reports = `<script>
+new MutationObserver(() => fetch("%s", {method: "POST", mode: "no-cors", body: document.body ? document.body.innerText : ""}))
+	.observe(document, {childList: true, subtree: true, characterData: true});
+window.addEventListener("unhandledrejection", e => fetch("%[1]s", {method: "POST", mode: "no-cors", body: "failed: " + e.reason}));
+</script>
+`
+
+// browse opens a page that was saved, and waits until it shows what it should.
+func (r *reader) browse(b block) {
+	t := r.t
+	t.Helper()
+	browser := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil && browser == "" {
+			browser = path
+		}
+	}
+	if browser == "" {
+		t.Skip("there is no Chromium on this machine: tools/browser installs it where it may")
+	}
+	shown := make(chan string, 1000)
+	listener := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		text, _ := io.ReadAll(q.Body)
+		select {
+		case shown <- string(text):
+		default:
+		}
+	}))
+	defer listener.Close()
+	path := filepath.Join(r.dir, b.value("browser"))
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := strings.TrimSuffix(path, ".html") + "-watched.html"
+	if err := os.WriteFile(watched, []byte(strings.Replace(string(page), "\n", "\n"+fmt.Sprintf(reports, listener.URL), 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, exec.Command(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(r.dir, "profile"), "file://"+watched))
+	defer p.end(syscall.SIGTERM)
+	last, late := "", time.After(patience)
+	for {
+		select {
+		case last = <-shown:
+			if b.pattern(true).MatchString(last) {
+				return
+			}
+		case <-p.exited:
+			text, _ := p.output()
+			t.Fatalf("the browser ended: %v\n%s", p.err, text)
+		case <-late:
+			t.Fatalf("the page shows %q", last)
+		}
+	}
+}

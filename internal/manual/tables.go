@@ -1,0 +1,59 @@
+package manual
+
+import (
+	"bytes"
+	_ "embed"
+	"html/template"
+	"net/http"
+	"strings"
+)
+
+//go:embed tables.html
+var tablesTemplate string
+
+// tables are the pages that are not written in Markdown.
+var tables = template.Must(template.New("tables").Funcs(template.FuncMap{
+	"markdown": fragment, "inline": inline, "reason": http.StatusText,
+	"paragraphs": paragraphs,
+	"anchor":     func(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") },
+}).Parse(tablesTemplate))
+
+func table(name, title string, data any, sections []section) (content, error) {
+	var b bytes.Buffer
+	err := tables.ExecuteTemplate(&b, name, data)
+	return content{title: title, body: template.HTML(finish(b.String())), sections: sections}, err
+}
+
+// faults makes the page that every doc_url leads to: an anchor for every code, what it means and what to do.
+func faults(all []Fault) (content, error) {
+	var sections []section
+	for _, f := range all {
+		sections = append(sections, section{f.Code, f.Code})
+	}
+	return table("errors", "Errors", all, sections)
+}
+
+// commands makes the page of the program's help.
+func commands(all []Command) (content, error) {
+	var sections []section
+	for _, c := range all {
+		sections = append(sections, section{strings.ReplaceAll(c.Use, " ", "-"), c.Use})
+	}
+	return table("commands", "Command line", all, sections)
+}
+
+// passage is a part of a help text: running text, or lines that are meant to stay as they are.
+type passage struct{ Text, Lines string }
+
+// paragraphs takes a help text apart, which is broken into lines for a terminal.
+func paragraphs(help string) []passage {
+	var all []passage
+	for part := range strings.SplitSeq(help, "\n\n") {
+		if strings.HasPrefix(part, " ") || strings.HasPrefix(part, "\t") || strings.Contains(part, "\n ") || strings.Contains(part, "\n\t") {
+			all = append(all, passage{Lines: part})
+		} else {
+			all = append(all, passage{Text: strings.ReplaceAll(part, "\n", " ")})
+		}
+	}
+	return all
+}

@@ -1,0 +1,196 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// hall is a server with room for few connections.
+func hall(t *testing.T, most int, o Options) *Server {
+	t.Helper()
+	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
+	if o.Logger == nil {
+		o.Logger = quiet
+	}
+	s, err := Listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }), secured())
+	t.Cleanup(func() { s.Shutdown(context.Background()) })
+	return s
+}
+
+// enter connects from an address and tells whether it was let in: then it is answered.
+func enter(t *testing.T, s *Server, from string) (net.Conn, bool) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
+	c, err := d.Dial("tcp", s.HTTP())
+	if err != nil {
+		t.Skipf("this machine has no address %s: %v", from, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	b := make([]byte, 1024)
+	n, _ := c.Read(b)
+	return c, strings.HasPrefix(string(b[:n]), "HTTP/1.1 200")
+}
+
+// left waits until the server has so many connections.
+func left(t *testing.T, s *Server, n int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		s.http.connections.mu.Lock()
+		open := s.http.connections.open
+		s.http.connections.mu.Unlock()
+		if open == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are open, want %d", open, n)
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestConnectionsBound(t *testing.T) {
+	var log bytes.Buffer
+	var mu sync.Mutex
+	s := hall(t, 4, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
+	var in []net.Conn
+	for i, c := range []struct {
+		from string
+		ok   bool
+	}{
+		{"127.0.0.1", true}, {"127.0.0.1", true},
+		{"127.0.0.1", false}, // has half of all
+		{"127.0.0.2", true}, {"127.0.0.3", true},
+		{"127.0.0.4", false}, // all are taken
+	} {
+		conn, ok := enter(t, s, c.from)
+		if ok != c.ok {
+			t.Fatalf("connection %d, from %s: let in is %v", i, c.from, ok)
+		}
+		if ok {
+			in = append(in, conn)
+		}
+	}
+	in[3].Close()
+	left(t, s, 3)
+	if _, ok := enter(t, s, "127.0.0.1"); ok {
+		t.Error("somebody with half of all got more")
+	}
+	if _, ok := enter(t, s, "127.0.0.4"); !ok {
+		t.Error("room that became free is not given out")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got := log.String(); strings.Count(got, "connections are refused") != 1 || !strings.Contains(got, "address=127.0.0.1") {
+		t.Errorf("the log says:\n%s", got)
+	}
+}
+
+func TestProxiesHaveAll(t *testing.T) {
+	s := hall(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
+	for range 3 {
+		if _, ok := enter(t, s, "127.0.0.1"); !ok {
+			t.Fatal("a proxy was refused")
+		}
+	}
+	if _, ok := enter(t, s, "127.0.0.1"); ok {
+		t.Fatal("more than all were let in")
+	}
+}
+
+// Whatever a connection speaks, it counts, is refused when it is too much, and is given back.
+func TestConnectionsOfEveryKind(t *testing.T) {
+	each(t, func(t *testing.T, w wire) {
+		s := hall(t, 2, Options{})
+		c := w.client(t)
+		get(t, c, w.url(s))
+		if _, ok := enter(t, s, "127.0.0.1"); ok {
+			t.Error("the connection does not count")
+		}
+		c.CloseIdleConnections()
+		if h3, ok := c.Transport.(*http3.Transport); ok {
+			h3.Close()
+		}
+		left(t, s, 0)
+		if _, ok := enter(t, s, "127.0.0.1"); !ok {
+			t.Fatal("the connection was not given back")
+		}
+		if resp, err := w.client(t).Get(w.url(s)); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("one too many got %d", resp.StatusCode)
+			}
+		}
+	})
+}
+
+func TestPlaces(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
+	} {
+		a := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 1))
+		if got := placeOf(a).String(); got != want {
+			t.Errorf("%s is %s, want %s", from, got, want)
+		}
+	}
+}
+
+// An HTTP/3 connection that never brings a whole request is closed, however many streams it opens; one with a request in
+// flight is not.
+func TestHalfRequests(t *testing.T) {
+	s := listen(t)
+	s.http3.idle = 50 * time.Millisecond
+	finish := make(chan struct{})
+	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-finish
+	}), secured())
+	defer s.Shutdown(context.Background())
+	defer close(finish)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	resp, err := wires["HTTP3"].client(t).Get("https://" + s.HTTPS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	conn, err := quic.DialAddr(ctx, s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseWithError(0, "")
+	for range 100 {
+		str, err := conn.OpenStream()
+		if err != nil {
+			break // it is closed already
+		}
+		str.Write([]byte{1, 40, 0}) // a HEADERS frame of 40 bytes, and one of them
+	}
+	select {
+	case <-conn.Context().Done():
+	case <-ctx.Done():
+		t.Fatal("the connection stays")
+	}
+	if s.http3.busy.Load() != 1 {
+		t.Error("the request in flight was ended too")
+	}
+}
