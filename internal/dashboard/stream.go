@@ -34,7 +34,7 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	if err != nil {
 		return nil, weir.Errorf(weir.StreamNotFound, "there is no such stream")
 	}
-	return v.Hub.Stream(id)
+	return v.Hub.Find(v.r.Context(), id)
 }
 
 func (v *visit) stream() error {

@@ -45,7 +45,8 @@ type Log interface {
 	// ErrFull: refused for want of space before the judge was asked. ErrReadOnly: the store takes no more writes; the
 	// entry may be in the log or not after a restart, and is not readable now. ErrDropped, ErrClosed: not appended. When ctx ends first its error is
 	// returned and the fate is open: it may yet be appended.
-	// ErrUnavailable: the store did not answer in time; the fate is open as well.
+	// ErrUnavailable: the store did not answer in time; the fate is open as well. ErrBehind: not appended; every method returns
+	// it from then on, and the log must be closed and opened again.
 	//
 	// The engine owns e and its payload until Append returns nil or an error that is not from ctx; after an error
 	// from ctx, for good.
@@ -114,9 +115,41 @@ type Follower interface {
 	// it runs, and not after it.
 	Trimmed(low weir.Seq)
 
+	// Behind reports that other processes went on too far to be followed: the log must be closed and opened again. Nothing is
+	// called after it.
+	Behind()
+
 	// Rewind takes back everything that was admitted and not reported by Commit: another process's entry took its place, or
 	// the store refused it. What is still wanted is asked about again, after Follow told what came first.
 	Rewind()
+}
+
+// Shared is an engine whose store other processes change as well. One that serves a single process is not one.
+type Shared interface {
+	Engine
+
+	// Watch has visit called for every change of a document from now on, whoever makes it, in order of revisions, and before
+	// the call returns that made it here. It must not block, and must not call the engine.
+	Watch(visit func(Change))
+
+	// CatchUp returns when every change of a document that was acknowledged to anybody before the call was told to those
+	// who watch. ErrUnavailable: that is not known.
+	CatchUp(ctx context.Context) error
+}
+
+// Change is a document that changed.
+type Change struct {
+	Document      // Value is nil when it was deleted, and Revision that of the deletion
+	Deleted  bool // Created says which one it was; 0: one that nobody here knew
+}
+
+// SharedLog is a log of a Shared engine.
+type SharedLog interface {
+	Log
+
+	// CatchUp returns when the judge knows everything that was acknowledged to anybody before the call. ErrUnavailable: that
+	// is not known.
+	CatchUp(ctx context.Context) error
 }
 
 // Kind says what an entry is.
@@ -233,4 +266,5 @@ var (
 	ErrDamaged  = errors.New("damaged data")
 
 	ErrUnavailable = errors.New("the store does not answer")
+	ErrBehind      = errors.New("the log went on without us and must be opened again")
 )

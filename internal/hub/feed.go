@@ -35,6 +35,8 @@ type feed struct {
 	untrimmed weir.Time     // since when there is something to trim; 0: not known
 	changed   chan struct{} // closed when something changed; nil while nobody waits
 	dropped   bool
+	behind    bool        // the log must be opened again; of a store that is shared
+	foreign   bool        // the newest entry is another node's
 	newest    weir.Time   // of the durable entries
 	expiry    weir.Time   // nothing expires before
 	timer     *time.Timer // closes gaps
@@ -150,6 +152,9 @@ func (h *Hub) fold(s *Stream, force bool) {
 	s.busy, s.resting = nil, &rest
 	s.mu.Unlock()
 	close(done)
+	if h.shared != nil {
+		rest.until = min(rest.until, h.now().Add(lookEvery))
+	}
 	if rest.until != never {
 		h.sweeper.later(s, rest.until)
 	}
@@ -262,6 +267,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		e.Flags = engine.Late
 	}
 	f.ahead.Apply(h)
+	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
 	a := admitted{header: h}
 	if f.tail.wanted() {
@@ -333,6 +339,9 @@ func (f *feed) Dropped() {
 	f.hub.catalog.remove(f.s)
 }
 
+// leisure is how much longer a node waits with the gaps below an entry that another one stored.
+const leisure = 200 * time.Millisecond
+
 // schedule sees to it that gaps are closed when their grace is over. A clock that stepped back is noticed within a
 // grace. With f.mu held.
 func (f *feed) schedule() {
@@ -341,6 +350,9 @@ func (f *feed) schedule() {
 		return
 	}
 	wait := min(max(due.Std().Sub(f.hub.opts.Now()), 0)+time.Millisecond, f.hub.opts.GapGrace+time.Millisecond)
+	if f.foreign {
+		wait += leisure // the node that stored it closes its gaps, unless it is gone
+	}
 	if f.timer == nil {
 		f.timer = time.AfterFunc(wait, f.closeGaps)
 	} else {

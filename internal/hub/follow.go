@@ -18,6 +18,7 @@ func (f *feed) Follow(h engine.Header) {
 	r.Key = "" // keys are the business of the state ahead
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r)
+	f.foreign = true
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
@@ -37,6 +38,14 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.tail.raise(f, f.state.Low())
 	f.trimmed = max(f.trimmed, low)
 	f.expiry = f.nextExpiry()
+	f.wake()
+}
+
+// Behind implements engine.Follower: the sweeper has the log opened again, and subscribers come back to it.
+func (f *feed) Behind() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.behind = true
 	f.wake()
 }
 

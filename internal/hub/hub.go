@@ -55,6 +55,7 @@ func (o *Options) defaults() {
 // Hub serves the streams of one engine.
 type Hub struct {
 	engine  engine.Engine
+	shared  engine.Shared // the same, when other nodes use it as well
 	opts    Options
 	catalog catalog
 	sweeper sweeper
@@ -72,6 +73,7 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
 	h.catalog.init()
+	h.share()
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}
@@ -131,6 +133,8 @@ func outcome(id weir.StreamID, err error) error {
 		return weir.Errorf(weir.StorageUnavailable, "the store takes no writes since one failed")
 	case errors.Is(err, engine.ErrUnavailable):
 		return weir.Errorf(weir.StorageUnavailable, "the store does not answer: whether this was done is not known, and sending it again settles it")
+	case errors.Is(err, engine.ErrBehind):
+		return weir.Errorf(weir.StorageUnavailable, "other nodes went on while this one could not follow: send it again")
 	case errors.Is(err, engine.ErrClosed):
 		return errStopped
 	}

@@ -77,6 +77,12 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
+	if from == Head {
+		if err := f.catchUp(ctx); err != nil {
+			f.release()
+			return nil, err
+		}
+	}
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
@@ -119,7 +125,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			f.mu.Unlock()
 			return Event{}, ErrDeleted
 		}
-		if f.hub.isStopping() {
+		if f.hub.isStopping() || f.behind {
 			f.mu.Unlock()
 			return Event{}, ErrStopping
 		}

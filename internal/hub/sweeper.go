@@ -55,6 +55,8 @@ func (q *expiries) Pop() any {
 
 func (w *sweeper) init(h *Hub) {
 	w.h = h
+	h.catalog.mu.RLock()
+	defer h.catalog.mu.RUnlock()
 	for _, s := range h.catalog.byID {
 		w.fresh = append(w.fresh, s)
 	}
@@ -101,6 +103,10 @@ func (w *sweeper) sweep() {
 		if f == nil {
 			continue
 		}
+		if f.isBehind() {
+			w.h.fold(s, true)
+			continue
+		}
 		if f.wantsTrim(now) {
 			slots <- struct{}{}
 			trims.Go(func() {
@@ -115,6 +121,12 @@ func (w *sweeper) sweep() {
 		}
 	}
 	trims.Wait()
+}
+
+func (f *feed) isBehind() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.behind
 }
 
 // due takes the streams that must be looked at.

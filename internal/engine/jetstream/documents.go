@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,16 +22,13 @@ import (
 // documents are a key-value bucket, and a copy of it in memory that follows it. The revision of a document is the sequence
 // of its last message, which JetStream never gives out twice.
 type documents struct {
-	e      *Engine
-	stream string
+	line
 	prefix string // of subjects
-	follow jetstream.ConsumeContext
 
-	mu      sync.Mutex
-	byKey   btree.Map[string, engine.Document]
-	byLog   map[engine.LogID]string
-	seen    uint64        // how far it followed
-	changed chan struct{} // closed when seen rises; nil while nobody waits
+	mu       sync.Mutex
+	byKey    btree.Map[string, engine.Document]
+	byLog    map[engine.LogID]string
+	watchers []func(engine.Change)
 }
 
 const (
@@ -45,61 +43,62 @@ const (
 
 // begin starts to follow, and returns when everything that there is was seen.
 func (d *documents) begin(ctx context.Context, e *Engine) error {
-	d.e, d.stream, d.prefix = e, "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
+	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
+	d.fence, d.line.take = d.prefix+noKey, d.take
 	d.byLog = map[engine.LogID]string{}
-	c, err := e.js.OrderedConsumer(ctx, d.stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return fmt.Errorf("follow documents: %w", err)
-	}
-	if d.follow, err = c.Consume(d.take); err != nil {
-		return fmt.Errorf("follow documents: %w", err)
-	}
-	return d.refresh(ctx)
+	d.line.begin(e, 0)
+	return d.catchUp(ctx)
 }
 
-func (d *documents) end() {
-	if d.follow != nil {
-		d.follow.Stop()
-		<-d.follow.Closed()
-	}
-}
+// noKey is no document's key: it is not written in base64url.
+const noKey = "~"
 
 // take follows one change.
-func (d *documents) take(m jetstream.Msg) {
-	meta, err := m.Metadata()
+func (d *documents) take(m *nats.Msg, rev uint64) {
+	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject, d.prefix))
 	if err != nil {
 		return
 	}
-	rev := meta.Sequence.Stream
-	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject(), d.prefix))
 	d.mu.Lock()
-	var gone engine.LogID
-	if err == nil && rev > d.seen {
-		before, had := d.byKey.Get(string(key))
-		if m.Headers().Get(operation) != "" {
-			d.byKey.Delete(string(key))
-		} else {
-			doc := document(string(key), m.Headers(), m.Data(), rev)
-			d.byKey.Set(doc.Key, doc)
-			d.byLog[doc.Created] = doc.Key
-			if doc.Created == before.Created {
-				had = false
-			}
-		}
-		if had {
-			gone = before.Created
-			delete(d.byLog, gone)
-		}
+	before, had := d.byKey.Get(string(key))
+	change := engine.Change{Deleted: m.Header.Get(operation) != ""}
+	if change.Deleted {
+		change.Document = engine.Document{Key: string(key), Created: before.Created, Revision: engine.Revision(rev)}
+		d.byKey.Delete(string(key))
+	} else {
+		change.Document = document(string(key), m.Header, m.Data, rev)
+		d.byKey.Set(change.Key, change.Document)
+		d.byLog[change.Created] = change.Key
+		had = had && change.Created != before.Created
 	}
-	d.seen = max(d.seen, rev)
-	if d.changed != nil {
-		close(d.changed)
-		d.changed = nil
+	var gone *log
+	if had {
+		delete(d.byLog, before.Created)
+		gone = d.e.opened(before.Created)
 	}
+	watchers := d.watchers
 	d.mu.Unlock()
-	if l := d.e.opened(gone); gone != 0 && l != nil {
-		l.drop()
+	if gone != nil {
+		gone.drop()
 	}
+	for _, visit := range watchers {
+		visit(change)
+	}
+}
+
+// Watch implements engine.Shared.
+func (e *Engine) Watch(visit func(engine.Change)) {
+	e.docs.mu.Lock()
+	defer e.docs.mu.Unlock()
+	e.docs.watchers = append(slices.Clip(e.docs.watchers), visit)
+}
+
+// CatchUp implements engine.Shared.
+func (e *Engine) CatchUp(ctx context.Context) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	return e.docs.catchUp(ctx)
 }
 
 func document(key string, h nats.Header, value []byte, rev uint64) engine.Document {
@@ -115,41 +114,6 @@ func (d *documents) hasLog(id engine.LogID) bool {
 	defer d.mu.Unlock()
 	_, ok := d.byLog[id]
 	return ok
-}
-
-// reach waits until the copy has seen a revision.
-func (d *documents) reach(ctx context.Context, rev uint64) error {
-	for {
-		d.mu.Lock()
-		if d.seen >= rev {
-			d.mu.Unlock()
-			return nil
-		}
-		if d.changed == nil {
-			d.changed = make(chan struct{})
-		}
-		changed := d.changed
-		d.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-d.e.ctx.Done():
-			return engine.ErrClosed
-		}
-	}
-}
-
-// refresh brings the copy up to what was acknowledged to anybody when it was called.
-func (d *documents) refresh(ctx context.Context) error {
-	last, err := d.e.fresh(ctx, d.stream, query{LastFor: d.prefix + ">"})
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return d.reach(ctx, last.seq)
 }
 
 // get is a document of the copy.
@@ -229,8 +193,12 @@ func (e *Engine) fits(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// current is the document of now, if its revision is rev.
+// current is the document of now, if its revision is rev. What we know is enough when it fits: whether it still holds is seen
+// when it is written.
 func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (engine.Document, error) {
+	if doc, ok := e.docs.get(key); ok && doc.Revision == rev {
+		return doc, nil
+	}
 	doc, err := e.Get(ctx, key)
 	if err == nil && doc.Revision != rev {
 		err = engine.ErrConflict
@@ -293,7 +261,7 @@ func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
 	if err := e.usable(ctx); err != nil {
 		return engine.Document{}, err
 	}
-	if err := e.docs.refresh(ctx); err != nil {
+	if err := e.docs.catchUp(ctx); err != nil {
 		return engine.Document{}, err
 	}
 	doc, ok := e.docs.get(key)
@@ -308,7 +276,7 @@ func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]e
 	if err := e.usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.docs.refresh(ctx); err != nil {
+	if err := e.docs.catchUp(ctx); err != nil {
 		return nil, err
 	}
 	var docs []engine.Document

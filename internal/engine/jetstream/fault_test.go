@@ -62,6 +62,7 @@ func (f *follower) Follow(h engine.Header) {
 }
 
 func (f *follower) Trimmed(weir.Seq) {}
+func (f *follower) Behind()          {}
 
 func (f *follower) Rewind() {
 	f.mu.Lock()

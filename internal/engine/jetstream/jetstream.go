@@ -69,7 +69,7 @@ type Engine struct {
 	logs   map[engine.LogID]*log
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Shared = (*Engine)(nil)
 
 // Open opens the store behind a connection, and makes it if there is none. The connection belongs to the engine from here
 // on, unless there is an error. Check the servers first, with Check.
@@ -101,10 +101,9 @@ func (e *Engine) begin(ctx context.Context) error {
 		return err
 	}
 	for i := range n {
-		e.shards = append(e.shards, &shard{e: e, stream: fmt.Sprintf("%s-log-%d", e.opts.Name, i), prefix: fmt.Sprintf("%s.log.%d.", e.opts.Name, i)})
-	}
-	for _, s := range e.shards {
-		if err := s.begin(ctx); err != nil {
+		s := &shard{}
+		e.shards = append(e.shards, s)
+		if err := s.begin(ctx, e, i); err != nil {
 			return err
 		}
 	}
@@ -137,7 +136,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, err
 	}
 	if !e.docs.hasLog(id) {
-		if err := e.docs.refresh(ctx); err != nil { // another process may have made it just now
+		if err := e.docs.catchUp(ctx); err != nil { // another process may have made it just now
 			return nil, err
 		}
 		if !e.docs.hasLog(id) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"weir"
 	"weir/internal/engine"
@@ -33,6 +34,9 @@ type log struct {
 	queue   []*request
 	inbox   []message // that others wrote, or ourselves, in order
 	heard   chan struct{}
+	newest  uint64        // the newest message that was heard of
+	told    uint64        // the newest message that the judge was told of
+	caught  chan struct{} // closed when told rises; nil while nobody waits
 	working bool
 	idle    chan struct{} // closed when the worker stops; nil while nobody waits
 	purging bool
@@ -43,6 +47,8 @@ type log struct {
 	giveUp  chan struct{} // closed when nobody waits for the servers any more
 	gaveUp  sync.Once
 }
+
+var _ engine.SharedLog = (*log)(nil)
 
 // entry is where an entry is, and as much of it as Headers tells.
 type entry struct {
@@ -113,6 +119,7 @@ func (l *log) start() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.working = false
+	l.tell()
 	l.rouse()
 }
 
@@ -163,6 +170,45 @@ func (l *log) usable(ctx context.Context) error {
 		return l.over
 	}
 	return ctx.Err()
+}
+
+// CatchUp implements engine.SharedLog.
+func (l *log) CatchUp(ctx context.Context) error {
+	if err := l.shard.catchUp(ctx); err != nil {
+		return err
+	}
+	late := time.NewTimer(l.e.opts.Patience)
+	defer late.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for newest := l.newest; l.told < newest; {
+		if err := l.usable(ctx); err != nil {
+			return err
+		}
+		if l.caught == nil {
+			l.caught = make(chan struct{})
+		}
+		caught := l.caught
+		l.mu.Unlock()
+		select {
+		case <-caught:
+		case <-ctx.Done():
+		case <-late.C:
+			l.mu.Lock()
+			return fmt.Errorf("%w: what others wrote was not read within %v", engine.ErrUnavailable, l.e.opts.Patience)
+		}
+		l.mu.Lock()
+	}
+	return l.usable(ctx)
+}
+
+// tell says that the judge knows all that the worker knows. With l.mu held.
+func (l *log) tell() {
+	l.told = max(l.told, l.last)
+	if l.caught != nil {
+		close(l.caught)
+		l.caught = nil
+	}
 }
 
 // Headers visits under the log's lock.

@@ -15,10 +15,8 @@ import (
 
 // shard is one JetStream stream: a share of the logs, each under a subject of its own.
 type shard struct {
-	e       *Engine
-	stream  string
-	prefix  string // of subjects
-	follow  jetstream.ConsumeContext
+	line
+	prefix  string        // of subjects
 	batches chan struct{} // atomic batches on their way: JetStream takes 50 at a time from all processes together
 }
 
@@ -33,28 +31,24 @@ type message struct {
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
 // begin follows what is appended from now on, by anybody: one consumer for all logs of the shard, without payloads.
-func (s *shard) begin(ctx context.Context) error {
+func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
+	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)
-	c, err := s.e.js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy, HeadersOnly: true})
+	s.fence, s.headers, s.line.take = s.subject(noLog), true, s.take
+	info, err := e.js.Stream(ctx, s.stream)
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", s.stream, err)
 	}
-	if s.follow, err = c.Consume(s.take); err != nil {
-		return fmt.Errorf("follow %s: %w", s.stream, err)
-	}
+	s.line.begin(e, info.CachedInfo().State.LastSeq)
 	return nil
 }
 
-func (s *shard) end() {
-	if s.follow != nil {
-		s.follow.Stop()
-		<-s.follow.Closed()
-	}
-}
+// noLog is no log's name.
+const noLog = engine.LogID(0)
 
 // take hands a message to its log, if somebody has it open.
-func (s *shard) take(m jetstream.Msg) {
-	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject(), s.prefix), 10, 64)
+func (s *shard) take(m *nats.Msg, seq uint64) {
+	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, s.prefix), 10, 64)
 	if err != nil {
 		return
 	}
@@ -62,12 +56,12 @@ func (s *shard) take(m jetstream.Msg) {
 	if l == nil {
 		return
 	}
-	got, err := heard(m)
+	r, err := decode(m.Header)
 	if err != nil {
-		s.e.opts.Logger.Error("a message cannot be read", "subject", m.Subject(), "error", err)
+		s.e.opts.Logger.Error("a message cannot be read", "subject", m.Subject, "error", err)
 		return
 	}
-	l.hear(got)
+	l.hear(message{r, seq})
 }
 
 func heard(m jetstream.Msg) (message, error) {

@@ -70,7 +70,7 @@ func (l *log) send(g *group) (uint64, error) {
 // others returns the messages behind the last one that we know: of somebody else, or the whole group. They are on their way
 // to us anyway; only if they do not come they are asked for.
 func (l *log) others(g *group) ([]message, error) {
-	late := time.NewTimer(attempt)
+	late := time.NewTimer(2 * beat)
 	defer late.Stop()
 	for {
 		l.mu.Lock()
@@ -87,7 +87,7 @@ func (l *log) others(g *group) ([]message, error) {
 		select {
 		case <-l.heard:
 		case <-late.C:
-			return l.shard.fold(l.e.ctx, l.subject, l.last+1)
+			return l.missing()
 		case <-l.e.ctx.Done():
 			return nil, engine.ErrClosed
 		}
@@ -112,13 +112,23 @@ func (l *log) rewind(g *group, why error) error {
 
 // fail ends the use of a log whose judge no longer stands where the log does. It can be opened again.
 func (l *log) fail(why error) error {
-	l.e.opts.Logger.Error("a log is given up until it is opened again", "log", l.id, "error", why)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over == nil {
-		l.over = fmt.Errorf("log %d: %w", l.id, why)
+	if l.over != nil {
+		defer l.mu.Unlock()
+		return l.over
 	}
-	return why
+	if errors.Is(why, engine.ErrClosed) {
+		defer l.mu.Unlock()
+		l.over = engine.ErrClosed
+		return l.over
+	}
+	l.over = fmt.Errorf("%w: log %d: %w", engine.ErrBehind, l.id, why)
+	l.mu.Unlock()
+	l.e.opts.Logger.Error("a log is given up until it is opened again", "log", l.id, "error", why)
+	if f, ok := l.judge.(engine.Follower); ok {
+		f.Behind()
+	}
+	return l.over
 }
 
 // commit takes a stored group into memory, tells the judge and then everybody who waits.
@@ -171,7 +181,7 @@ func (l *log) follow() {
 func (l *log) applyAll(all []message) error {
 	for _, m := range all {
 		if m.kind != dropped && m.place > l.place+1 {
-			missing, err := l.shard.fold(l.e.ctx, l.subject, l.last+1)
+			missing, err := l.missing()
 			if err == nil && (len(missing) == 0 || missing[0].place != l.place+1) {
 				err = errors.New("others wrote and trimmed more than was followed")
 			}
@@ -187,6 +197,23 @@ func (l *log) applyAll(all []message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
+}
+
+// missing reads what is behind the last message that we know. While no server answers it is tried again: nothing can happen on
+// the log before.
+func (l *log) missing() ([]message, error) {
+	for {
+		found, err := l.shard.fold(l.e.ctx, l.subject, l.last+1)
+		if err == nil || l.e.ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
+			return found, err
+		}
+		select {
+		case <-l.giveUp:
+			return nil, err
+		default:
+		}
+		pause(l.e.ctx, retry/4)
+	}
 }
 
 // apply follows one message.

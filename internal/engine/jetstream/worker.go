@@ -99,6 +99,7 @@ func (l *log) rouse() {
 func (l *log) hear(m message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, m)
+	l.newest = max(l.newest, m.js)
 	l.rouse()
 	l.mu.Unlock()
 	select {
@@ -129,6 +130,7 @@ func (l *log) work() {
 	for {
 		l.follow()
 		l.mu.Lock()
+		l.tell()
 		if l.over == engine.ErrDropped {
 			l.end()
 			return
