@@ -88,9 +88,13 @@ func (e *engineSettings) check(must func(ok bool, format string, a ...any)) {
 
 // store is what is behind the engine: a journal, or NATS and perhaps a server of it.
 type store struct {
-	journal *journal.Journal // nil with --engine nats
-	server  *embedded.Server // nil without one inside
-	lock    io.Closer
+	journal   *journal.Journal  // nil with --engine nats
+	jetstream *jetstream.Engine // nil without it
+	nodes     *jetstream.Nodes  // that share it
+	node      string            // the name of this one
+	server    *embedded.Server  // nil without one inside
+	unsynced  bool              // the servers may acknowledge what a power cut undoes
+	lock      io.Closer
 }
 
 func (s *store) close() {
@@ -153,6 +157,9 @@ func (svc *service) openNATS(ctx context.Context) error {
 	if svc.store.lock, err = disk.OS(data).Lock(natsLock); err != nil {
 		return fmt.Errorf("open %s: %w", data, err)
 	}
+	if svc.store.node, err = node(data); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	options := jetstream.Options{Replicas: svc.settings.engine.replicas, Logger: svc.logger}
@@ -173,7 +180,7 @@ func (svc *service) openNATS(ctx context.Context) error {
 		nc.Close()
 		return fmt.Errorf("open the store in NATS: %w", err)
 	}
-	svc.engine = e
+	svc.engine, svc.store.jetstream = e, e
 	return nil
 }
 
@@ -186,10 +193,7 @@ func (svc *service) startNATS(ctx context.Context) (*nats.Conn, error) {
 		if o.Secret, err = os.ReadFile(s.secret); err != nil {
 			return nil, fmt.Errorf("--cluster-secret: %w", err)
 		}
-		if o.Name, err = node(svc.settings.data); err != nil {
-			return nil, err
-		}
-		o.Cluster, o.Listen, o.Peers = s.cluster, s.listen, s.peers
+		o.Name, o.Cluster, o.Listen, o.Peers = svc.store.node, s.cluster, s.listen, s.peers
 	}
 	var err error
 	if svc.store.server, err = embedded.Start(o); err != nil {
@@ -244,7 +248,7 @@ func (svc *service) dialNATS(ctx context.Context) (*nats.Conn, error) {
 	err = jetstream.Check(ctx, nc, system)
 	if errors.Is(err, jetstream.ErrUnsynced) && s.allowUnsynced {
 		svc.logger.Warn("acknowledged batches may be lost in a power cut: --nats-allow-unsynced", "error", err)
-		err = nil
+		svc.store.unsynced, err = true, nil
 	}
 	if err != nil {
 		nc.Close()

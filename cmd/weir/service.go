@@ -87,11 +87,14 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err != nil {
 		return svc, err
 	}
+	if err := svc.joinNodes(); err != nil {
+		return svc, err
+	}
 	secure, err := svc.secure()
 	if err != nil {
 		return svc, err
 	}
-	isFirst := svc.isFirst()
+	isFirst := svc.isFirst() && svc.claim(ctx, "first")
 	if err := svc.furnish(ctx); err != nil {
 		return svc, err
 	}
@@ -277,6 +280,7 @@ func (svc *service) stop(grace time.Duration) error {
 	}
 	svc.work.Wait()
 	svc.pages.close()
+	svc.store.leaveNodes()
 	if svc.hub != nil {
 		faults = append(faults, svc.hub.Close())
 	}

@@ -111,7 +111,8 @@ func (a *Access) documentChanged(c engine.Change) {
 }
 
 // Refresh reads what other processes changed in the same store: keys that were made or revoked there, projects, and
-// times of use. Of a store that tells of changes everything is known anyway, a moment later. A key whose document is gone is treated as one that never was, and its callers are ended.
+// times of use. Of a store that tells of changes everything is known anyway, a moment later. A key whose document is gone is
+// treated as one that never was, and its callers are ended.
 func (a *Access) Refresh(ctx context.Context) error {
 	a.mu.RLock()
 	gone := make(map[digest]struct{}, len(a.keys))

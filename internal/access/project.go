@@ -160,6 +160,9 @@ func (a *Access) finishRenames(ctx context.Context) error {
 		if err == nil {
 			err = a.docs.Delete(ctx, key, 0)
 		}
+		if errors.Is(err, engine.ErrNotFound) { // another node was faster
+			err = nil
+		}
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"weir"
 	"weir/internal/engine"
@@ -22,7 +23,8 @@ type account struct {
 	mu       sync.Mutex // held while it is stored
 	record   accountRecord
 	revision engine.Revision
-	managed  bool // by a file: the dashboard does not change it
+	managed  bool                            // by a file: the dashboard does not change it
+	news     atomic.Pointer[engine.Document] // that another node stored
 }
 
 type accountRecord struct {
@@ -33,12 +35,14 @@ type accountRecord struct {
 func (a *account) hash() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	return a.record.Hash
 }
 
 func (a *account) changedAt() (at weir.Time, managed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	return a.record.ChangedAt, a.managed
 }
 
@@ -61,10 +65,15 @@ func (d *Dashboard) loadAccount(ctx context.Context) error {
 // HasPassword tells whether anybody can sign in.
 func (d *Dashboard) HasPassword() bool { return d.account.hash() != "" }
 
-// MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns.
+// MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns. It is
+// empty when another node was faster.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
-	return password, d.setPassword(ctx, password)
+	err := d.setPassword(ctx, password)
+	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) { // another node made one at the same time
+		return "", nil
+	}
+	return password, err
 }
 
 // UsePassword has the password be this one from now on, as a file says: the dashboard itself does not change it any more.
@@ -75,6 +84,7 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	}
 	d.account.mu.Lock()
 	d.account.managed = true
+	d.account.adopt()
 	hash := d.account.record.Hash
 	d.account.mu.Unlock()
 	if hash != "" {
@@ -82,7 +92,11 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 			return nil
 		}
 	}
-	if err := d.setPassword(ctx, password); err != nil {
+	err := d.setPassword(ctx, password)
+	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) {
+		return d.UsePassword(ctx, password) // another node set one at the same time, most likely the same
+	}
+	if err != nil {
 		return err
 	}
 	d.note(ctx, entry{Who: "file", What: "password set", Detail: "from the file of --admin-password-file; everybody is signed out"})
@@ -97,6 +111,7 @@ func (d *Dashboard) setPassword(ctx context.Context, password string) error {
 	a := &d.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	record := accountRecord{Hash: hashPassword(password), ChangedAt: weir.TimeOf(d.Now())}
 	value, err := json.Marshal(record)
 	if err != nil {
@@ -118,7 +133,7 @@ func (d *Dashboard) setPassword(ctx context.Context, password string) error {
 
 // unstored says what a user may know of a write that the store did not take.
 func unstored(doing string, err error) error {
-	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
 		known := weir.Errorf(weir.StorageUnavailable, "the store cannot take this change now")
 		return fmt.Errorf("%s: %w (%w)", doing, known, err)
 	}

@@ -29,6 +29,7 @@ type Options struct {
 	Access    *access.Access
 	API       *api.Handler
 
+	Node    string // whose figures are kept, where several nodes share the documents; empty: there is one
 	BaseURL string // what lines to copy begin with; no slash at the end
 	Curl    string // what curl needs beside that, such as a certificate to trust; begins with a space, or is empty
 	Version string
@@ -96,6 +97,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	d.figures.fine = ring{every: fineEvery, kept: fineKept}
 	d.figures.coarse = ring{every: coarseEvery, kept: coarseKept}
 	d.figures.usage.hours = map[int64]map[string]uint64{}
+	d.share()
 	for _, load := range []func(context.Context) error{d.loadAccount, d.loadAudit, d.loadFigures} {
 		if err := load(ctx); err != nil {
 			return nil, fmt.Errorf("open the dashboard: %w", err)

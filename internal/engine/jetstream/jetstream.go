@@ -55,12 +55,14 @@ type Engine struct {
 	docs   documents
 	shards []*shard
 
-	node   uint64 // who we are, at random: half of a group's name
+	apart  atomic.Pointer[error] // why nothing can be written, when that is so
+	node   uint64                // who we are, at random: half of a group's name
 	groups atomic.Uint64
 
-	ctx    context.Context // ends when the connection is given up
-	cancel context.CancelFunc
-	work   sync.WaitGroup // purges
+	ctx     context.Context // ends when the connection is given up
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // purges
+	probing sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -91,6 +93,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		e.quit()
 		return nil, err
 	}
+	e.probing.Go(e.probe)
 	return e, nil
 }
 
@@ -108,6 +111,32 @@ func (e *Engine) begin(ctx context.Context) error {
 		}
 	}
 	return e.docs.begin(ctx, e)
+}
+
+// probeEvery is how often the servers are asked whether they can do anything.
+const probeEvery = 2 * time.Second
+
+// probe sees whether there is somebody who leads the documents. A server that is cut off from the others knows of none, after
+// a while.
+func (e *Engine) probe() {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-e.ending:
+			return
+		}
+		ctx, cancel := context.WithTimeout(e.ctx, attempt)
+		_, err := e.js.Stream(ctx, e.docs.stream)
+		cancel()
+		if err == nil {
+			e.apart.Store(nil)
+		} else if e.ctx.Err() == nil {
+			err = fmt.Errorf("%w: nobody leads its documents: %w", engine.ErrUnavailable, err)
+			e.apart.Store(&err)
+		}
+	}
 }
 
 // quit ends what runs in the background.
@@ -195,6 +224,9 @@ func (e *Engine) Status() engine.Status {
 	case !e.nc.IsConnected():
 		return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: no connection to a NATS server", engine.ErrUnavailable)}
 	}
+	if why := e.apart.Load(); why != nil {
+		return engine.Status{State: engine.Unreachable, Reason: *why}
+	}
 	return engine.Status{}
 }
 
@@ -218,6 +250,7 @@ func (e *Engine) Close() error {
 	e.work.Wait()
 	e.quit()
 	e.cancel()
+	e.probing.Wait()
 	e.nc.Close()
 	close(e.over)
 	return nil

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"weir/internal/engine"
+)
+
+// joinNodes makes this process known to the others that share the store, and has them count requests together.
+func (svc *service) joinNodes() error {
+	if svc.store.jetstream == nil {
+		return nil
+	}
+	svc.access.Share()
+	var err error
+	svc.store.nodes, err = svc.store.jetstream.Join(svc.store.node, svc.access.Tally, svc.access.AddTally)
+	if err != nil {
+		return fmt.Errorf("join the other nodes: %w", err)
+	}
+	return nil
+}
+
+func (s *store) leaveNodes() {
+	if s.nodes != nil {
+		s.nodes.Leave()
+	}
+}
+
+// isFirst tells whether this node does what only one should do. A node alone always does.
+func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
+
+const (
+	claims = "claim/"
+	// claimFor is how long a node may take for what it claimed. After it another one may think that it died.
+	claimFor = time.Minute
+)
+
+// claim tells whether this node is to do something that is done once for all nodes that share a store.
+func (svc *service) claim(ctx context.Context, what string) bool {
+	if svc.store.jetstream == nil {
+		return true
+	}
+	type claim struct {
+		Node string    `json:"node"`
+		At   time.Time `json:"at"`
+	}
+	value, err := json.Marshal(claim{svc.store.node, time.Now()})
+	if err != nil {
+		return false
+	}
+	_, err = svc.engine.Create(ctx, claims+what, value)
+	if errors.Is(err, engine.ErrExists) {
+		var held claim
+		doc, found := svc.engine.Get(ctx, claims+what)
+		if found == nil && json.Unmarshal(doc.Value, &held) == nil && (held.Node == svc.store.node || time.Since(held.At) > claimFor) {
+			_, err = svc.engine.Update(ctx, claims+what, value, doc.Revision)
+		}
+	}
+	return err == nil
+}
