@@ -133,9 +133,9 @@ func (p *pages) note(ctx context.Context, what, detail string) {
 }
 
 // close stores what is left.
-func (p *pages) close() {
+func (p *pages) close(ctx context.Context) {
 	if p.dashboard != nil {
-		p.dashboard.Close(context.Background())
+		p.dashboard.Close(ctx)
 	}
 }
 

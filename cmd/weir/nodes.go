@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"weir/internal/engine"
@@ -32,6 +33,26 @@ func (s *store) leaveNodes() {
 
 // isFirst tells whether this node does what only one should do. A node alone always does.
 func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
+
+// lastWordsWithin is how long a node that stops tries to store what is nice to have.
+const lastWordsWithin = 2 * time.Second
+
+// lastWords is for what a service stores when it stops. Where other nodes may have stopped before, nobody may answer.
+func (s *store) lastWords() (context.Context, context.CancelFunc) {
+	if s.jetstream == nil {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), lastWordsWithin)
+}
+
+// settled is what is wrong with last words. That nobody heard them is none of this node's faults.
+func (s *store) settled(err error, logger *slog.Logger) error {
+	if s.jetstream != nil && err != nil {
+		logger.Warn("when keys were last used was not stored", "error", err)
+		return nil
+	}
+	return err
+}
 
 const (
 	claims = "claim/"

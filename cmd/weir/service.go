@@ -279,13 +279,15 @@ func (svc *service) stop(grace time.Duration) error {
 		svc.socket.Close()
 	}
 	svc.work.Wait()
-	svc.pages.close()
+	late, done := svc.store.lastWords()
+	defer done()
+	svc.pages.close(late)
 	svc.store.leaveNodes()
 	if svc.hub != nil {
 		faults = append(faults, svc.hub.Close())
 	}
 	if svc.access != nil && svc.engine.Status().State == engine.Ready {
-		faults = append(faults, svc.access.Close(context.Background()))
+		faults = append(faults, svc.store.settled(svc.access.Close(late), svc.logger))
 	}
 	if svc.engine != nil {
 		faults = append(faults, svc.engine.Close())

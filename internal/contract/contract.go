@@ -31,6 +31,7 @@ type Target struct {
 	DocBase  string        // what doc_url begins with; empty: BaseURL
 	Slow     bool          // also what takes longer than a minute
 	Light    bool          // without what takes much computing and is the same by every transport
+	Spread   bool          // requests go to several nodes, which count them together a moment later
 	Limits   Limits        // for RunLimits
 }
 

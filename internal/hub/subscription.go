@@ -77,11 +77,9 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
-	if from == Head {
-		if err := f.catchUp(ctx); err != nil {
-			f.release()
-			return nil, err
-		}
+	if err := f.catchUp(ctx); err != nil && from == Head { // another start can wait for what it does not know
+		f.release()
+		return nil, err
 	}
 	f.mu.Lock()
 	if f.dropped {
