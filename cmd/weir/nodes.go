@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/metrics"
 )
 
 // joinNodes makes this process known to the others that share the store, and has them count requests together.
@@ -33,6 +34,45 @@ func (s *store) leaveNodes() {
 
 // isFirst tells whether this node does what only one should do. A node alone always does.
 func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
+
+// standing is how the cluster stands.
+func (s *store) standing() metrics.Cluster {
+	leads := ""
+	if s.server != nil {
+		leads = s.node
+	}
+	st := s.jetstream.Stand(context.Background(), leads)
+	return metrics.Cluster{
+		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced,
+	}
+}
+
+// cluster is where the numbers of the cluster are; nil without one.
+func (s *store) cluster() func() metrics.Cluster {
+	if s.nodes == nil {
+		return nil
+	}
+	return s.standing
+}
+
+// clusterLine says how the cluster stands, for people; empty without one.
+func (s *store) clusterLine() string {
+	if s.nodes == nil {
+		return ""
+	}
+	c := s.standing()
+	line := fmt.Sprintf("%d nodes can be heard. This one is %s and leads %d of %d shards.", c.Nodes, s.node, c.Led, c.Shards)
+	if c.Headless > 0 {
+		line += fmt.Sprintf(" %d shards have no leader: nothing can be written to them.", c.Headless)
+	}
+	if c.Behind > 0 {
+		line += fmt.Sprintf(" %d copies are not up to date, the furthest by %d messages.", c.Behind, c.Lag)
+	}
+	if c.Unsynced {
+		line += " The NATS servers may acknowledge what a power cut undoes (--nats-allow-unsynced)."
+	}
+	return line
+}
 
 // lastWordsWithin is how long a node that stops tries to store what is nice to have.
 const lastWordsWithin = 2 * time.Second

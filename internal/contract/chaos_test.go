@@ -26,12 +26,12 @@ func TestChaos(t *testing.T) {
 	r, _ := seeded(t)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
 	c.start(0, 1, 2)
-	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{})}
-	k.begin(4, 3)
+	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{}), over: make(chan struct{})}
+	k.begin(3, 3)
 	h := newWitness(k, 4)
 	if *kills == 0 {
 		k.kill(r.IntN(3))
-		k.freeze(r.IntN(3), 5*time.Second)
+		k.freeze(r.IntN(3), 2*time.Second)
 		k.killAll()
 	}
 	for i := range *kills {
@@ -52,11 +52,12 @@ func TestChaos(t *testing.T) {
 
 // chaos is the load on a cluster, and what its clients know.
 type chaos struct {
-	t    *testing.T
-	c    *cluster
-	r    *rand.Rand
-	quit chan struct{} // closed when writers begin nothing more
-	work sync.WaitGroup
+	t                    *testing.T
+	c                    *cluster
+	r                    *rand.Rand
+	quit                 chan struct{} // closed when writers begin nothing more
+	over                 chan struct{} // closed when they are done
+	writers, subscribers sync.WaitGroup
 
 	streams []*track
 }
@@ -86,10 +87,10 @@ func (k *chaos) begin(streams, writers int) {
 		k.streams = append(k.streams, s)
 		for w := range writers {
 			own := rand.New(rand.NewPCG(k.r.Uint64(), uint64(w)))
-			k.work.Go(func() { k.write(s, own) })
+			k.writers.Go(func() { k.write(s, own) })
 		}
 		own := rand.New(rand.NewPCG(k.r.Uint64(), 9))
-		k.work.Go(func() { k.subscribe(s, 0, own) })
+		k.subscribers.Go(func() { k.subscribe(s, 0, own) })
 	}
 }
 
@@ -157,14 +158,23 @@ func (k *chaos) breathe() {
 // subscribe follows a stream over all faults, on one node after the other, until it has everything.
 func (k *chaos) subscribe(s *track, i int, r *rand.Rand) {
 	last := int64(-1)
-	for node := r.IntN(3); !k.complete(s, last); node++ {
+	for node := r.IntN(3); !k.complete(s, i); node++ {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		go func() {
+			select {
+			case <-k.over:
+				if k.complete(s, i) {
+					cancel() // nothing more comes
+				}
+			case <-ctx.Done():
+			}
+		}()
 		err := k.on(node).follow(ctx, s.id, last, func(b sighting) bool {
 			s.mu.Lock()
 			s.seen[i] = append(s.seen[i], b)
 			s.mu.Unlock()
 			last = b.seq
-			return !k.complete(s, last)
+			return !k.complete(s, i)
 		})
 		cancel()
 		if err != nil {
@@ -175,16 +185,16 @@ func (k *chaos) subscribe(s *track, i int, r *rand.Rand) {
 	}
 }
 
-// complete tells whether somebody who got all up to last has everything that there will be.
-func (k *chaos) complete(s *track, last int64) bool {
+// complete tells whether a subscriber has everything that there will be.
+func (k *chaos) complete(s *track, i int) bool {
 	select {
-	case <-k.quit:
+	case <-k.over:
 	default:
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int64(len(s.acked)) == s.next-1 && last >= s.next-1
+	return len(s.seen[i]) >= len(s.acked)
 }
 
 // flows waits until every stream takes batches again.
@@ -261,7 +271,9 @@ func (k *chaos) settle() {
 	close(k.quit)
 	done := make(chan struct{})
 	go func() {
-		k.work.Wait()
+		k.writers.Wait()
+		close(k.over)
+		k.subscribers.Wait()
 		close(done)
 	}()
 	select {

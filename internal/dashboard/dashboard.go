@@ -36,11 +36,12 @@ type Options struct {
 	Commit  string
 	Started time.Time // zero: now
 
-	Store  func() Store                    // nil: nothing is known of it
-	Health func() (status string, ok bool) // nil: all is well
-	Writes func() bool                     // whether the store takes writes; nil: always
-	Logger *slog.Logger
-	Now    func() time.Time // nil: time.Now
+	Store   func() Store                    // nil: nothing is known of it
+	Cluster func() string                   // how the cluster stands, in words; nil or empty: there is none
+	Health  func() (status string, ok bool) // nil: all is well
+	Writes  func() bool                     // whether the store takes writes; nil: always
+	Logger  *slog.Logger
+	Now     func() time.Time // nil: time.Now
 }
 
 // Dashboard serves the pages. Close it.
@@ -79,6 +80,9 @@ func (o *Options) defaults() {
 	}
 	if o.Writes == nil {
 		o.Writes = func() bool { return true }
+	}
+	if o.Cluster == nil {
+		o.Cluster = func() string { return "" }
 	}
 	if o.Store == nil {
 		o.Store = func() Store { return Store{} }

@@ -20,6 +20,7 @@ type overviewView struct {
 	Uptime   time.Duration
 	Tiles    []tile
 	Store    Store
+	Cluster  string
 	Used     int64
 	Forecast forecast
 	Failed   []api.Request
@@ -38,7 +39,7 @@ func (v *visit) overview() error {
 	status, ok := v.Health()
 	w := overviewView{
 		Span: v.spanName(), Status: status, OK: ok, Version: v.Version, Commit: v.Commit,
-		Uptime: v.now.Sub(v.Started), Store: v.Store(), Forecast: v.foresee(),
+		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(),
 		Failed: v.API.Refused(500, 600, problems), Refused: v.API.Refused(400, 500, problems),
 	}
 	w.Used = w.Store.Size - w.Store.Free

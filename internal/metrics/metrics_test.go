@@ -39,7 +39,7 @@ func watched(t *testing.T) (*Metrics, *Options) {
 	o := &Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Reloaded: func() bool { return true }}
 	m := New(*o)
 	m.Watch(Sources{
-		Hub: h.Stats, Engine: j.Status, Journal: j.Stats,
+		Hub: h.Stats, Engine: j.Status, Journal: j.Stats, Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
 		Space: func() (int64, int64, error) { return 3, 5, nil },
 		API: func() api.Stats {
 			s := api.Stats{
