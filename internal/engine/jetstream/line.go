@@ -44,8 +44,10 @@ type question struct {
 const (
 	// beat is how often a server tells that it has nothing to tell: when two of them do not come, it is asked anew.
 	beat = 500 * time.Millisecond
-	// fenceLife is how long a fence stays.
-	fenceLife = "1s"
+	// fenceLife is how long a fence stays, and fenceWait how long it is waited for before another is stored: it may be gone
+	// before a consumer that was lost is replaced.
+	fenceLife = "3s"
+	fenceWait = 2 * time.Second
 )
 
 // begin hands the messages behind a place to take, in order, one at a time.
@@ -240,16 +242,23 @@ func (l *line) ask(q *question) {
 	}
 }
 
-// pass stores a fence and waits until it comes by.
+// pass stores fences until one comes by.
 func (l *line) pass() error {
 	ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
 	defer cancel()
-	at, err := trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
-		m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
-		return l.e.publish(ctx, []*nats.Msg{m})
-	})
-	if err == nil {
-		err = l.reach(ctx, at)
+	var err error
+	for again := true; again; {
+		var at uint64
+		at, err = trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+			m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
+			return l.e.publish(ctx, []*nats.Msg{m})
+		})
+		if err == nil {
+			wait, enough := context.WithTimeout(ctx, fenceWait)
+			err = l.reach(wait, at)
+			enough()
+		}
+		again = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
 	switch {
 	case l.ctx.Err() != nil:

@@ -50,6 +50,9 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 			hear(m.Data)
 		}
 	})
+	if err == nil {
+		err = e.nc.FlushTimeout(attempt)
+	}
 	if err != nil {
 		return nil, err
 	}
