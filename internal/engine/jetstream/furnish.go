@@ -21,8 +21,11 @@ const (
 const (
 	// retry is how soon something is tried again that servers could not do yet.
 	retry = 200 * time.Millisecond
-	// attempt is how long one answer is waited for: an election takes less, and a lost message is not noticed otherwise.
-	attempt = 3 * time.Second
+	// attempt is how long one answer is waited for: that a question or its answer was lost is not noticed otherwise.
+	attempt = 2 * time.Second
+	// readWithin is how long any replica may take to answer, which may stand still without anybody knowing, before the leader
+	// is asked.
+	readWithin = time.Second
 )
 
 // furnish makes the streams that are missing and returns the number of shards. The stream of documents comes first, and

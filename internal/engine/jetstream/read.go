@@ -133,7 +133,7 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 		switch {
 		case err == nil && len(all) == n && all[0].seq == js:
 			return all, nil
-		case err == nil: // it lags behind, or they are gone
+		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it lags behind, or they are gone, or it is
 			m, err := l.e.fresh(ctx, l.shard.stream, query{Seq: js})
 			if err != nil {
 				return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -84,37 +85,76 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 
 var errHole = errors.New("messages are missing in the middle")
 
-// foldTries is how often a log is read anew when others trim it meanwhile or a replica lags behind.
+// foldTries is how often a log is read anew that has a hole, when others trim it meanwhile.
 const foldTries = 20
 
 // fold returns the messages of a subject from a place on, without payloads, up to what was acknowledged when it was called.
 // A hole in what is left is damage: nobody takes messages out of the middle.
 func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]message, error) {
-	var err error
-	for range foldTries {
-		var all []message
-		if all, err = s.foldOnce(ctx, subject, from); err == nil {
-			return all, nil
+	holes := 0
+	for deadline := time.Now().Add(s.e.opts.Patience); ; {
+		all, err := s.foldOnce(ctx, subject, from)
+		if errors.Is(err, errHole) {
+			holes++
 		}
-		if s.e.ctx.Err() != nil {
+		switch {
+		case err == nil || errors.Is(err, engine.ErrUnavailable):
+			return all, err
+		case s.e.ctx.Err() != nil:
 			return nil, engine.ErrClosed
+		case holes == foldTries || errors.Is(err, errRecord):
+			return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
 		}
-		if errors.Is(err, engine.ErrUnavailable) || errors.Is(err, errRecord) || pause(ctx, retry/8) != nil {
-			break
+		if err := pause(ctx, retry/8); err != nil {
+			return nil, err
 		}
 	}
-	if errors.Is(err, errHole) || errors.Is(err, errRecord) {
-		err = fmt.Errorf("%w: %w", engine.ErrDamaged, err)
-	}
-	return nil, err
 }
+
+// since returns the messages of a subject from a place on, up to what was acknowledged when it was called. They are read with
+// their payloads, so it is for a few; and it needs nobody but the shard's own servers, where fold needs one who leads all.
+func (s *shard) since(ctx context.Context, subject string, from uint64) ([]message, error) {
+	last, err := s.last(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	var all []message
+	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
+		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: sinceAtOnce, MaxBytes: anySpace})
+		for _, m := range got {
+			r, err := decode(m.header)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
+			}
+			all = append(all, message{r, m.seq})
+			from = m.seq + 1
+		}
+		switch {
+		case len(got) > 0:
+		case s.e.ctx.Err() != nil:
+			return nil, engine.ErrClosed
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("%w: read %s from %d on: %v", engine.ErrUnavailable, subject, from, err)
+		default:
+			if err := pause(ctx, retry/8); err != nil { // a replica lags behind
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// sinceAtOnce is how many messages are asked for at once.
+const sinceAtOnce = 64
 
 func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil || last < from {
 		return nil, err
 	}
-	try, cancel := context.WithTimeout(ctx, s.e.opts.Patience)
+	try, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	c, err := s.e.js.CreateConsumer(try, s.stream, jetstream.ConsumerConfig{
 		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1), AckPolicy: jetstream.AckNonePolicy,
@@ -123,7 +163,7 @@ func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]me
 	if err != nil {
 		return nil, err
 	}
-	defer s.e.js.DeleteConsumer(try, s.stream, c.CachedInfo().Name)
+	defer s.e.nc.Publish("$JS.API.CONSUMER.DELETE."+s.stream+"."+c.CachedInfo().Name, nil)
 	var all []message
 	for pending := c.CachedInfo().NumPending; pending > 0; {
 		got, err := c.Fetch(int(min(pending, 2000)), jetstream.FetchMaxWait(attempt))

@@ -203,7 +203,7 @@ func (l *log) applyAll(all []message) error {
 // the log before.
 func (l *log) missing() ([]message, error) {
 	for {
-		found, err := l.shard.fold(l.e.ctx, l.subject, l.last+1)
+		found, err := l.shard.since(l.e.ctx, l.subject, l.last+1)
 		if err == nil || l.e.ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
 			return found, err
 		}

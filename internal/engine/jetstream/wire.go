@@ -177,7 +177,7 @@ func trying[T any](ctx context.Context, e *Engine, ask func(ctx context.Context)
 // read asks any replica for messages, which may lag behind: what it does not have may be there nevertheless. The messages
 // come in order; when they are more than maxBytes, only the first of them.
 func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	ask, err := json.Marshal(q)
 	if err != nil {
