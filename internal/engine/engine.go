@@ -119,6 +119,11 @@ type Follower interface {
 	// called after it.
 	Behind()
 
+	// Note is asked at the place of a Trim in the log's order, and what it returns is stored instead of what Trim was given: others
+	// may have appended and trimmed since. Everything that was committed and followed is known by then; what was admitted
+	// since may be left out of it. It must not block and must not call the engine.
+	Note() (low weir.Seq, note []byte)
+
 	// Rewind takes back everything that was admitted and not reported by Commit: another process's entry took its place, or
 	// the store refused it. What is still wanted is asked about again, after Follow told what came first.
 	Rewind()

@@ -46,9 +46,11 @@ type feed struct {
 
 // admitted is an entry that is on its way to the disk.
 type admitted struct {
-	header stream.Header
-	batch  weir.Batch // of a batch while somebody subscribes; for the tail
-	at     int64      // when it was admitted, by the meter; with the batch
+	header  stream.Header
+	batch   weir.Batch // of a batch while somebody subscribes; for the tail
+	at      int64      // when it was admitted, by the meter; with the batch
+	unknown bool       // of a batch: nobody subscribed, and batch is not set
+	foreign bool       // of a batch: another node's, which is read when somebody wants it
 }
 
 // acquire returns the feed of a stream, which is opened if nobody uses it yet. Give it back with release.
@@ -269,8 +271,9 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	f.ahead.Apply(h)
 	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
-	a := admitted{header: h}
+	a := admitted{header: h, unknown: true}
 	if f.tail.wanted() {
+		a.unknown = false
 		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
 		a.at = meter.At(at)
 	}

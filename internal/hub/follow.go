@@ -22,7 +22,7 @@ func (f *feed) Follow(h engine.Header) {
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
-		f.tail.add(f, &admitted{header: r})
+		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
 	f.evict(f.hub.now())
 	f.schedule()
@@ -39,6 +39,13 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.trimmed = max(f.trimmed, low)
 	f.expiry = f.nextExpiry()
 	f.wake()
+}
+
+// Note implements engine.Follower.
+func (f *feed) Note() (weir.Seq, []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.Low(), f.state.Checkpoint()
 }
 
 // Behind implements engine.Follower: the sweeper has the log opened again, and subscribers come back to it.

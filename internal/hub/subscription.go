@@ -205,12 +205,17 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 		s.next = f.tail.frames[i].seq
 	}
 	f.mu.Unlock()
+	var err error
 	for _, r := range recent {
-		b := r.encoded(f.hub, f.s.Mode)
+		var b []byte
+		if b, err = r.encoded(ctx, f); err != nil {
+			s.next = r.seq
+			break
+		}
 		frames = append(frames, b)
 		s.handed.bytes += len(b)
 	}
-	if s.handed.batches = len(recent); len(recent) > 0 {
+	if s.handed.batches = len(frames); len(recent) > 0 {
 		s.handed.at = recent[0].at
 	}
 	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
@@ -218,7 +223,21 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 	} else {
 		s.recent, s.frames = nil, nil
 	}
-	return frames, nil
+	if err == nil || len(frames) > 0 || errors.Is(err, engine.ErrNotFound) {
+		return frames, nil // something was evicted while we read: what, is told next
+	}
+	return nil, s.unread(err)
+}
+
+// unread is why nothing could be read.
+func (s *Subscription) unread(err error) error {
+	switch {
+	case errors.Is(err, engine.ErrDropped):
+		return ErrDeleted
+	case errors.Is(err, engine.ErrBehind):
+		return ErrStopping // whoever comes back finds the log opened again
+	}
+	return fmt.Errorf("read stream %s from %d: %w", s.f.s.ID, s.next, err)
 }
 
 // largeRun is what a subscriber may hold without asking.
@@ -278,11 +297,8 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		runs.Put(s.older) // a large frame has memory of its own
 		s.older = nil
 	}
-	if errors.Is(err, engine.ErrDropped) {
-		return nil, ErrDeleted
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s from %d: %w", f.s.ID, s.next, err)
+		return nil, s.unread(err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -160,7 +160,8 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	return f.evicted >= trimBytes || now-f.untrimmed >= weir.Time(trimAfter.Milliseconds())
 }
 
-// trim makes the low mark durable and lets the log give up what is below it.
+// trim makes the low mark durable and lets the log give up what is below it. Of a store that is shared, the log asks again at the
+// trim's place what is below it.
 func (f *feed) trim() {
 	f.mu.Lock()
 	low, note := f.state.Low(), f.state.Checkpoint()

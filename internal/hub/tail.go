@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"slices"
 	"sort"
 	"sync"
@@ -25,15 +26,39 @@ type frame struct {
 	once  sync.Once
 	batch weir.Batch
 	bytes []byte
+
+	foreign bool       // another node's: who first asks reads it from the log
+	reading sync.Mutex // of it
+	read    bool
 }
 
 // encoded is the frame's bytes. The first who asks makes them, outside any lock of the feed.
-func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
+func (r *frame) encoded(ctx context.Context, f *feed) ([]byte, error) {
+	if r.foreign {
+		if err := r.load(ctx, f); err != nil {
+			return nil, err
+		}
+	}
 	r.once.Do(func() {
-		r.bytes = h.opts.Frame(nil, mode, &r.batch)
+		r.bytes = f.hub.opts.Frame(nil, f.s.Mode, &r.batch)
 		r.batch = weir.Batch{}
 	})
-	return r.bytes
+	return r.bytes, nil
+}
+
+// load reads the batch of another node, once for all subscribers.
+func (r *frame) load(ctx context.Context, f *feed) error {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if r.read {
+		return nil
+	}
+	e, err := f.log.Read(ctx, r.seq)
+	if err != nil {
+		return err
+	}
+	r.batch, r.read = batch(&e), true
+	return nil
 }
 
 // All methods below are called with the feed's lock held.
@@ -64,14 +89,14 @@ func (t *tail) add(f *feed, a *admitted) {
 	if !t.wanted() || seq < t.low {
 		return
 	}
-	size := len(a.batch.Payload) + 128
-	if a.batch.Payload == nil && a.header.Size > 0 || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
+	size := int(a.header.Size) + 128
+	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
 		// It was on its way before anybody subscribed, or there is no room: the tail begins anew above it.
 		t.clear(f)
 		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
 		return
 	}
-	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch}
+	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
 	i := len(t.frames)
 	if i > 0 && t.frames[i-1].seq > seq {
 		i = t.find(seq)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -23,8 +24,15 @@ type follower struct {
 	mu      sync.Mutex
 	next    weir.Seq // ahead
 	seen    weir.Seq // the next that is durable
+	low     weir.Seq // what Note says
 	rewound int
 	dropped bool
+}
+
+func (f *follower) Note() (weir.Seq, []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.low, fmt.Append(nil, "below ", f.low)
 }
 
 func (f *follower) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
@@ -198,6 +206,55 @@ func TestDeletedElsewhere(t *testing.T) {
 	}
 }
 
+// slow is a judge that takes its time to begin.
+type slow struct {
+	follower
+	in, out chan struct{}
+}
+
+func (s *slow) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+	close(s.in)
+	<-s.out
+	return s.follower.Restore(note, entries)
+}
+
+// Closing the engine waits for a log that is being opened, and no longer.
+func TestCloseWhileOpening(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &slow{in: make(chan struct{}), out: make(chan struct{})}
+	opened := make(chan error)
+	go func() {
+		_, err := e.Open(ctx, doc.Created, judge)
+		opened <- err
+	}()
+	<-judge.in
+	l := e.opened(doc.Created)
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	for waits := false; !waits; {
+		l.mu.Lock()
+		waits = l.idle != nil
+		l.mu.Unlock()
+		runtime.Gosched()
+	}
+	close(judge.out)
+	if err := <-opened; err != nil {
+		t.Errorf("open: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := l.Append(ctx, text("late")); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("append after close: %v", err)
+	}
+}
+
 // What a server acknowledged is there when it was stopped and started on the same directory.
 func TestServerStartsAgain(t *testing.T) {
 	dir := t.TempDir()
@@ -213,7 +270,8 @@ func TestServerStartsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Trim(ctx, 5, []byte("note")); err != nil {
+	l.judge.(*follower).low = 5
+	if err := l.Trim(ctx, 5, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Close(); err != nil {

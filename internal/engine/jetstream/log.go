@@ -118,7 +118,7 @@ func (l *log) restore(ctx context.Context) error {
 func (l *log) start() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.working = false
+	l.rest() // somebody may wait since before it was open, to close it
 	l.tell()
 	l.rouse()
 }

@@ -29,9 +29,7 @@ type request struct {
 
 	size, parts int // of its payload
 
-	asked bool     // of a trim: it was decided once
-	base  weir.Seq // of a trim: the low mark at that time
-	left  bool     // nobody waits any more, and the entry is not ours: guarded by log.asking
+	left bool // nobody waits any more, and the entry is not ours: guarded by log.asking
 }
 
 // Append proposes an entry.
@@ -274,18 +272,19 @@ func (l *log) decide(requests []*request) *group {
 	return g
 }
 
-// decideTrim adds a trim, unless another process trimmed as far meanwhile: its note knows more than ours.
+// decideTrim adds a trim. What a judge that follows others knew when it asked for it may be old: it is asked at the trim's place, and
+// nothing is added when another process trimmed as far meanwhile.
 func (l *log) decideTrim(g *group, r *request) {
 	l.mu.Lock()
 	low := l.low
 	l.mu.Unlock()
-	if !r.asked {
-		r.asked, r.base = true, low
+	to, note := r.low, r.note
+	if f, ok := l.judge.(engine.Follower); ok {
+		if to, note = f.Note(); to <= low {
+			return
+		}
 	}
-	if low > r.base && low >= r.low {
-		return
-	}
-	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, r.low), Size: uint32(len(r.note))}}, r.note)
+	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
 }
 
 // add appends the messages of a record to a group. Payloads are copied: whoever gave them may give up waiting.
