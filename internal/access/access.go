@@ -102,6 +102,8 @@ func (a *Access) documentChanged(c engine.Change) {
 		if d, err := digestIn(c.Key); err == nil {
 			a.forgetBefore(d, c.Revision)
 		}
+	case c.Deleted && strings.HasPrefix(c.Key, projectPrefix):
+		a.forgetProject(c.Key, c.Revision)
 	case c.Deleted:
 	case strings.HasPrefix(c.Key, keyPrefix):
 		a.adoptKey(c.Document) // what cannot be read is refused like a key that is not there
