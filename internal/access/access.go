@@ -34,6 +34,8 @@ type Access struct {
 	trusted []netip.Prefix
 	windows windows
 
+	tallyNext time.Time // when keys are tallied again; of the one who calls Tally
+
 	renaming sync.Mutex // one project at a time: a rename is two documents
 
 	// mu guards the maps and what Access keeps of a key beside its Grant. It is never held while the store works: what
