@@ -170,6 +170,11 @@ func publishingTo(nodes []*target, l publishLoad, span time.Duration) (row, erro
 		if part.Connections = l.Connections / len(nodes); i < l.Connections%len(nodes) {
 			part.Connections++
 		}
+		if l.Streams > 1 { // each publisher has streams of its own
+			own := *n
+			own.streams = n.streams[i*l.Streams/len(nodes) : (i+1)*l.Streams/len(nodes)]
+			n, part.Streams = &own, len(own.streams)
+		}
 		if part.Connections > 0 {
 			all.Go(func() { rows[i], faults[i] = publishing(n, part, span) })
 		}
