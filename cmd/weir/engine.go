@@ -88,12 +88,13 @@ func (e *engineSettings) check(must func(ok bool, format string, a ...any)) {
 
 // store is what is behind the engine: a journal, or NATS and perhaps a server of it.
 type store struct {
-	journal   *journal.Journal  // nil with --engine nats
-	jetstream *jetstream.Engine // nil without it
-	nodes     *jetstream.Nodes  // that share it
-	node      string            // the name of this one
-	server    *embedded.Server  // nil without one inside
-	unsynced  bool              // the servers may acknowledge what a power cut undoes
+	journal   *journal.Journal           // nil with --engine nats
+	jetstream *jetstream.Engine          // nil without it
+	nodes     *jetstream.Nodes           // that share it
+	node      string                     // the name of this one
+	server    *embedded.Server           // nil without one inside
+	connect   func() (*nats.Conn, error) // another connection to it
+	unsynced  bool                       // the servers may acknowledge what a power cut undoes
 	lock      io.Closer
 }
 
@@ -203,7 +204,8 @@ func (svc *service) startNATS(ctx context.Context) (*nats.Conn, error) {
 	if err := svc.store.server.Ready(ctx); err != nil {
 		return nil, err
 	}
-	return svc.store.server.Connect(svc.natsOptions()...)
+	svc.store.connect = func() (*nats.Conn, error) { return svc.store.server.Connect(svc.natsOptions()...) }
+	return svc.store.connect()
 }
 
 // node is the name of this node: it is made up once, so that the others know it again.
@@ -233,7 +235,8 @@ func (svc *service) dialNATS(ctx context.Context) (*nats.Conn, error) {
 		}
 		return nats.Connect(strings.Join(s.natsURLs, ","), options...)
 	}
-	nc, err := connect(s.natsCreds)
+	svc.store.connect = func() (*nats.Conn, error) { return connect(s.natsCreds) }
+	nc, err := svc.store.connect()
 	if err != nil {
 		return nil, fmt.Errorf("connect to --nats-url: %w", err)
 	}

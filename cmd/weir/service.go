@@ -166,7 +166,7 @@ func (svc *service) serve(secure server.TLS) error {
 	commands := admin.New(svc.access, svc.logger)
 	commands.Note = svc.pages.note
 	svc.socket = &http.Server{
-		Handler: svc.backups(commands), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.migrations(svc.backups(commands)), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })

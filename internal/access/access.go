@@ -34,6 +34,8 @@ type Access struct {
 	trusted []netip.Prefix
 	windows windows
 
+	tallyNext time.Time // when keys are tallied again; of the one who calls Tally
+
 	renaming sync.Mutex // one project at a time: a rename is two documents
 
 	// mu guards the maps and what Access keeps of a key beside its Grant. It is never held while the store works: what
@@ -102,6 +104,8 @@ func (a *Access) documentChanged(c engine.Change) {
 		if d, err := digestIn(c.Key); err == nil {
 			a.forgetBefore(d, c.Revision)
 		}
+	case c.Deleted && strings.HasPrefix(c.Key, projectPrefix):
+		a.forgetProject(c.Key, c.Revision)
 	case c.Deleted:
 	case strings.HasPrefix(c.Key, keyPrefix):
 		a.adoptKey(c.Document) // what cannot be read is refused like a key that is not there

@@ -100,6 +100,20 @@ func (a *Access) adoptProject(doc engine.Document) error {
 	return nil
 }
 
+// forgetProject drops a project whose document was deleted, unless it has another one: a renamed project does.
+func (a *Access) forgetProject(key string, rev engine.Revision) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, p := range a.projects {
+		if p.revision < rev && projectDocument(p.Name) == key {
+			delete(a.projects, id)
+			if a.names[p.Name] == id {
+				delete(a.names, p.Name)
+			}
+		}
+	}
+}
+
 // RenameProject gives a project another name, under the rules of CreateProject; its keys and streams do not notice. NotFound
 // when there is no such project. The new name is durable when the call returns.
 func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name string) (weir.Project, error) {

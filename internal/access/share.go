@@ -35,16 +35,7 @@ func (a *Access) Share() {
 // Tally is what was counted here since the last call, for AddTally of other nodes; nil when that is nothing. It is not to be
 // called by two at once.
 func (a *Access) Tally() []byte {
-	t := tally{Keys: map[string]count{}}
-	a.mu.RLock()
-	for id, e := range a.keys {
-		g := e.grant
-		if n := g.taken.Load() - g.tallied; n > 0 && len(t.Keys) < tallied {
-			g.tallied += n
-			t.Keys[id] = count{int64(g.window.state.Load() >> countBits), int(min(n, countMask))}
-		}
-	}
-	a.mu.RUnlock()
+	t := tally{Keys: a.tallyKeys()}
 	t.Demo = a.windows.demoClients.tally()
 	t.Anonymous = a.windows.anonymousClients.tally()
 	if len(t.Keys)+len(t.Demo)+len(t.Anonymous) == 0 {
@@ -55,6 +46,28 @@ func (a *Access) Tally() []byte {
 		return nil
 	}
 	return b
+}
+
+// tallyKeys is what was counted of keys. All of them are looked at, for at most a hundredth of the time: of very many keys others
+// hear a little later.
+func (a *Access) tallyKeys() map[string]count {
+	begun := a.now()
+	if begun.Before(a.tallyNext) {
+		return nil
+	}
+	all := map[string]count{}
+	a.mu.RLock()
+	for id, e := range a.keys {
+		g := e.grant
+		if n := g.taken.Load() - g.tallied; n > 0 && len(all) < tallied {
+			g.tallied += n
+			all[id] = count{int64(g.window.state.Load() >> countBits), int(min(n, countMask))}
+		}
+	}
+	a.mu.RUnlock()
+	end := a.now()
+	a.tallyNext = end.Add(100 * end.Sub(begun))
+	return all
 }
 
 // AddTally takes over what another node counted.

@@ -26,7 +26,7 @@ func TestChaos(t *testing.T) {
 	r, _ := seeded(t)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
 	c.start(0, 1, 2)
-	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{}), over: make(chan struct{})}
+	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}}
 	k.begin(3, 3)
 	h := newWitness(k, 4)
 	if *kills == 0 {
@@ -60,6 +60,7 @@ type chaos struct {
 	writers, subscribers sync.WaitGroup
 
 	streams []*track
+	pauses  map[string]time.Duration // by what was done to nodes: the longest time without an acknowledgement on a stream
 }
 
 // track is what clients know of a stream.
@@ -99,7 +100,7 @@ func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, chaosC
 
 var chaosClient = HTTP1()
 
-// answered is how long a client waits for an answer before it tries elsewhere.
+// answered is how long a client waits for an answer before it tries elsewhere: longer than a node waits for NATS.
 const answered = 15 * time.Second
 
 // write publishes until the end, each batch until it is acknowledged.
@@ -207,22 +208,46 @@ func (k *chaos) flows() {
 	}
 }
 
+// during waits until everything flows, does something, and remembers how long a stream stood still because of it.
+func (k *chaos) during(what string, do func()) {
+	k.t.Helper()
+	k.flows()
+	for _, s := range k.streams {
+		s.mu.Lock()
+		s.worst = 0
+		s.mu.Unlock()
+	}
+	do()
+	k.flows()
+	for _, s := range k.streams {
+		s.mu.Lock()
+		k.pauses[what] = max(k.pauses[what], s.worst)
+		s.mu.Unlock()
+	}
+}
+
 // kill kills a node and starts it again.
 func (k *chaos) kill(node int) {
 	k.t.Helper()
-	k.flows()
+	k.during("kill", func() { k.killOne(node) })
+	k.c.start(node)
+}
+
+func (k *chaos) killOne(node int) {
+	k.t.Helper()
 	k.c.node(node).kill()
 	at := time.Now()
 	k.flows()
 	k.t.Logf("node %d was killed: all streams go on after %v", node, time.Since(at).Round(time.Millisecond))
-	k.c.start(node)
-	k.t.Logf("it is back after %v", time.Since(at).Round(time.Millisecond))
 }
 
 // freeze stops a node for a while: it knows nothing of the time that passed.
 func (k *chaos) freeze(node int, last time.Duration) {
 	k.t.Helper()
-	k.flows()
+	k.during("freeze", func() { k.freezeOne(node, last) })
+}
+
+func (k *chaos) freezeOne(node int, last time.Duration) {
 	p := k.c.node(node).cmd.Process
 	p.Signal(syscall.SIGSTOP)
 	thaw := time.NewTimer(last)
@@ -237,9 +262,10 @@ func (k *chaos) freeze(node int, last time.Duration) {
 func (k *chaos) restart() {
 	k.t.Helper()
 	for i := range k.c.nodes {
-		k.flows()
-		k.c.node(i).stop(k.t)
-		k.c.start(i)
+		k.during("restart", func() {
+			k.c.node(i).stop(k.t)
+			k.c.start(i)
+		})
 	}
 }
 
@@ -255,11 +281,6 @@ func (k *chaos) killAll() {
 	now := time.Now()
 	k.c.start(0, 1, 2)
 	k.t.Logf("all were killed: they are back after %v", time.Since(now).Round(time.Millisecond))
-	for _, s := range k.streams { // nobody can acknowledge anything while all are gone
-		s.mu.Lock()
-		s.last = s.last.Add(time.Since(now))
-		s.mu.Unlock()
-	}
 	k.flows()
 	k.t.Logf("and all streams go on after %v", time.Since(now).Round(time.Millisecond))
 }
@@ -286,10 +307,8 @@ func (k *chaos) settle() {
 // verify compares every node and every subscriber with what was acknowledged.
 func (k *chaos) verify() {
 	k.t.Helper()
-	var worst time.Duration
 	batches := 0
 	for _, s := range k.streams {
-		worst = max(worst, s.worst)
 		batches += len(s.acked)
 		for node := range k.c.nodes {
 			log, _ := k.on(node).readAllOf(k.t, s.id)
@@ -299,7 +318,7 @@ func (k *chaos) verify() {
 			k.same("a subscriber", s, seen)
 		}
 	}
-	k.t.Logf("%d batches acknowledged on %d streams; the longest time without an acknowledgement on a stream: %v", batches, len(k.streams), worst.Round(time.Millisecond))
+	k.t.Logf("%d batches acknowledged on %d streams; the longest time without an acknowledgement on a stream: %v", batches, len(k.streams), k.pauses)
 }
 
 // same compares a log with what was acknowledged.

@@ -26,6 +26,7 @@ var unrun = map[string]map[string]string{
 	},
 	"cluster.md": {
 		"weir serve --data node1":  "TestClusterPaper of the contract suite does it",
+		"weir migrate":             "TestMigrate of the contract suite does it",
 		"weir serve --engine nats": "it needs NATS servers",
 		"jetstream {":              "a configuration of NATS",
 		"frontend weir":            "a configuration of HAProxy",

@@ -151,7 +151,12 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	if err != nil {
 		return 0, err
 	}
-	return rev, d.reach(ctx, rev)
+	seen, cancel := context.WithTimeout(ctx, d.e.opts.Patience)
+	defer cancel()
+	if err = d.reach(seen, rev); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: a document was written and is not heard of", engine.ErrUnavailable)
+	}
+	return rev, err
 }
 
 // Create stores a document under a key that has none.

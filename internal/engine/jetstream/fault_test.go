@@ -291,8 +291,9 @@ func TestServerStartsAgain(t *testing.T) {
 	}
 }
 
-// Three nodes with the same secret are one store. One is stopped, and the others go on.
-func TestCluster(t *testing.T) {
+// three starts three servers that are one cluster, and an engine on each.
+func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
+	t.Helper()
 	var addresses []string
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -302,7 +303,8 @@ func TestCluster(t *testing.T) {
 		addresses = append(addresses, l.Addr().String())
 		l.Close()
 	}
-	begin := func(i int) *embedded.Server {
+	var servers []*embedded.Server
+	for i := range 3 {
 		s, err := embedded.Start(embedded.Options{
 			Dir: quickDir(t), Name: fmt.Sprint("node-", i), Cluster: "test", Listen: addresses[i], Peers: addresses,
 			Secret: []byte("0123456789abcdef0123456789abcdef"),
@@ -310,14 +312,8 @@ func TestCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
-	}
-	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	var servers []*embedded.Server
-	for i := range 3 {
-		servers = append(servers, begin(i))
-		defer servers[i].Stop()
+		servers = append(servers, s)
+		t.Cleanup(s.Stop)
 	}
 	var engines []*Engine
 	for _, s := range servers {
@@ -328,13 +324,21 @@ func TestCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := Open(within, nc, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+		e, err := Open(within, nc, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		engines = append(engines, e)
-		defer e.Close()
+		t.Cleanup(func() { e.Close() })
 	}
+	return servers, engines
+}
+
+// Three nodes with the same secret are one store. One is stopped, and the others go on.
+func TestCluster(t *testing.T) {
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	servers, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
 	doc, err := engines[0].Create(within, "a", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -363,5 +367,73 @@ func TestCluster(t *testing.T) {
 	put(5, 1)
 	if got := payloads(t, logs[1]); !slices.Equal(got, want) {
 		t.Errorf("node 1 holds %q, want %q", got, want)
+	}
+}
+
+// Servers take longer to answer than anybody waits: a write that is sent again meets itself on its way, and is stored once.
+func TestImpatience(t *testing.T) {
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	_, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+	doc, err := engines[0].Create(within, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, engines[0], doc.Created, &follower{})
+	engines[0].opts.attempt, engines[0].opts.hearing = 300*time.Microsecond, 50*time.Microsecond
+	var all sync.WaitGroup
+	for w := range 8 {
+		all.Go(func() {
+			for i := range 25 {
+				if err := l.Append(within, text(fmt.Sprint(w, " ", i))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := payloads(t, l)
+	slices.Sort(got)
+	if n := len(slices.Compact(got)); n != 200 || len(got) != 200 {
+		t.Errorf("the log holds %d entries, %d of them different; want 200", len(got), n)
+	}
+}
+
+// A leader without followers takes what it cannot store, and refuses the same write when it comes again: it is on its way, and
+// not damage. Who waits is told that nobody knows.
+func TestNoQuorum(t *testing.T) {
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 3 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})
+	doc, err := engines[0].Create(within, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := engines[0].js.Stream(within, engines[0].shards[0].stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := 0
+	for i := range servers {
+		if info.CachedInfo().Cluster.Leader == fmt.Sprint("node-", i) {
+			leader = i
+		}
+	}
+	l := attach(t, engines[leader], doc.Created, &follower{})
+	if err := l.Append(within, text("one")); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range servers {
+		if i != leader {
+			engines[i].Close()
+			s.Kill()
+		}
+	}
+	if err := l.Append(within, text("two")); !errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("append without a quorum: %v", err)
+	}
+	if err := l.CatchUp(within); !errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("catch up without a quorum: %v", err)
 	}
 }

@@ -29,6 +29,9 @@ type Options struct {
 	Shards   int           // of a store that does not exist yet: JetStream streams that share the logs; 16
 	Patience time.Duration // how long an answer may take before it is ErrUnavailable; 10 s
 	Logger   *slog.Logger
+
+	attempt time.Duration // how long the answer to one write is waited for
+	hearing time.Duration // how long what others wrote is waited for before it is read
 }
 
 func (o *Options) defaults() {
@@ -41,6 +44,12 @@ func (o *Options) defaults() {
 	}
 	if o.Patience == 0 {
 		o.Patience = 10 * time.Second
+	}
+	if o.attempt == 0 {
+		o.attempt = attempt
+	}
+	if o.hearing == 0 {
+		o.hearing = 2 * beat
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -39,10 +39,12 @@ func (l *log) store(g *group) (others []message, err error) {
 				return nil, nil
 			case len(found) > 0:
 				return found, nil
-			case errors.Is(err, errConflict):
+			case !errors.Is(err, errConflict):
+				return nil, err
+			case l.isCut():
 				return nil, fmt.Errorf("%w: the newest message of log %d is gone", engine.ErrDamaged, l.id)
 			}
-			return nil, err
+			// An earlier attempt, or what another process wrote, is on its way to the replicas: it is asked again.
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
 		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
@@ -58,6 +60,19 @@ func (l *log) store(g *group) (others []message, err error) {
 	}
 }
 
+// isCut tells whether the leader lacks the newest message that we know. One that leads no more may lack it as well, so it is
+// asked for a while.
+func (l *log) isCut() bool {
+	for range 20 {
+		last, err := l.shard.last(l.e.ctx, l.subject)
+		if err != nil || last >= l.last {
+			return false
+		}
+		pause(l.e.ctx, retry)
+	}
+	return true
+}
+
 // send is one attempt.
 func (l *log) send(g *group) (uint64, error) {
 	if len(g.msgs) > 1 {
@@ -70,7 +85,7 @@ func (l *log) send(g *group) (uint64, error) {
 // others returns the messages behind the last one that we know: of somebody else, or the whole group. They are on their way
 // to us anyway; only if they do not come they are asked for.
 func (l *log) others(g *group) ([]message, error) {
-	late := time.NewTimer(2 * beat)
+	late := time.NewTimer(l.e.opts.hearing)
 	defer late.Stop()
 	for {
 		l.mu.Lock()

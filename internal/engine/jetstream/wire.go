@@ -46,7 +46,7 @@ func expecting(m *nats.Msg, last uint64) {
 // publish has messages stored, all or none, and returns the place of the last one in its stream. errConflict, errRefused
 // and engine.ErrFull say that nothing was stored; after any other error that is open.
 func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, e.opts.attempt)
 	defer cancel()
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {

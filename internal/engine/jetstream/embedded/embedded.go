@@ -145,6 +145,13 @@ func (e *Server) Stop() {
 	e.s.WaitForShutdown()
 }
 
+// Kill ends the server without handing anything over before: for tests.
+func (e *Server) Kill() {
+	e.s.DisableJetStream()
+	e.s.Shutdown()
+	e.s.WaitForShutdown()
+}
+
 // logger hands the server's words to slog, a step lower than the server thinks: a node that cannot be reached is no error of this
 // one. What worries people without a reason is left out: the password is of this process alone, and certificates are
 // looked at by us.
