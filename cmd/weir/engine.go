@@ -169,7 +169,9 @@ func (svc *service) openNATS(ctx context.Context) error {
 		if len(svc.settings.engine.peers) == 0 {
 			options.Replicas = 1
 		}
-		nc, err = svc.startNATS(ctx)
+		if nc, err = svc.startNATS(ctx); err == nil {
+			options.Room = svc.store.server.Room
+		}
 	} else {
 		nc, err = svc.dialNATS(ctx)
 	}

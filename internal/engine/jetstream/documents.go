@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,6 +30,7 @@ type documents struct {
 	byKey    btree.Map[string, engine.Document]
 	byLog    map[engine.LogID]string
 	watchers []func(engine.Change)
+	seen     map[string]struct{} // keys, while everything is read again; nil otherwise
 }
 
 const (
@@ -36,16 +38,17 @@ const (
 	createdAt = "Weir-Created" // the revision at which the document was created; not there: this one
 	writerID  = "Weir-Write"   // who wrote it, to settle a write without an answer
 
-	// markerLife is how long servers remember that something was deleted: longer than any process that knows the
-	// document can go on without hearing of it.
+	// markerLife is how long servers remember that something was deleted, and apartMost how long a process may hear nothing
+	// before it no longer relies on having heard of it.
 	markerLife = "1h"
+	apartMost  = 30 * time.Minute
 )
 
 // begin starts to follow, and returns when everything that there is was seen.
 func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
 	d.fence, d.line.take = d.prefix+noKey, d.take
-	d.byLog = map[engine.LogID]string{}
+	d.byLog, d.line.again = map[engine.LogID]string{}, d.again
 	d.line.begin(e, 0)
 	return d.catchUp(ctx)
 }
@@ -53,20 +56,60 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 // noKey is no document's key: it is not written in base64url.
 const noKey = "~"
 
-// take follows one change.
+// again remembers which documents are there still while all are read, and forgets the others behind that.
+func (d *documents) again() (end func()) {
+	d.mu.Lock()
+	d.seen = map[string]struct{}{}
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		seen := d.seen
+		d.seen = nil
+		var gone []engine.Document
+		d.byKey.Scan(func(key string, doc engine.Document) bool {
+			if _, ok := seen[key]; !ok {
+				gone = append(gone, doc)
+			}
+			return true
+		})
+		d.mu.Unlock()
+		for _, doc := range gone {
+			doc.Value, doc.Revision = nil, doc.Revision+1 // that of the deletion is forgotten
+			d.follow(engine.Change{Document: doc, Deleted: true})
+		}
+	}
+}
+
+// take follows one message.
 func (d *documents) take(m *nats.Msg, rev uint64) {
 	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject, d.prefix))
 	if err != nil {
 		return
 	}
-	d.mu.Lock()
-	before, had := d.byKey.Get(string(key))
-	change := engine.Change{Deleted: m.Header.Get(operation) != ""}
+	change := engine.Change{Document: document(string(key), m.Header, m.Data, rev), Deleted: m.Header.Get(operation) != ""}
 	if change.Deleted {
-		change.Document = engine.Document{Key: string(key), Created: before.Created, Revision: engine.Revision(rev)}
-		d.byKey.Delete(string(key))
+		change.Value, change.Created = nil, 0
+	}
+	d.mu.Lock()
+	before, had := d.byKey.Get(change.Key)
+	known := d.seen != nil && had && before.Revision == change.Revision
+	if d.seen != nil && !change.Deleted {
+		d.seen[change.Key] = struct{}{}
+	}
+	d.mu.Unlock()
+	if !known {
+		d.follow(change)
+	}
+}
+
+// follow makes the copy follow a change, and tells who watches.
+func (d *documents) follow(change engine.Change) {
+	d.mu.Lock()
+	before, had := d.byKey.Get(change.Key)
+	if change.Deleted {
+		change.Created = before.Created
+		d.byKey.Delete(change.Key)
 	} else {
-		change.Document = document(string(key), m.Header, m.Data, rev)
 		d.byKey.Set(change.Key, change.Document)
 		d.byLog[change.Created] = change.Key
 		had = had && change.Created != before.Created
@@ -129,14 +172,11 @@ func (d *documents) subject(key string) string {
 
 // write changes a document whose last message is expected, and waits until the copy has seen it. A write without an
 // answer is repeated: only one of the two can meet the expectation, and if it was the first, the message that we find
-// carries our name.
+// carries the name of its writer, which is the same for all that one call writes.
 func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
 	if limit := d.e.nc.MaxPayload(); int64(m.Size()) > limit {
 		return 0, fmt.Errorf("a document of %d bytes: NATS takes messages of at most %d (max_payload)", len(m.Data), limit)
 	}
-	var name [12]byte
-	rand.Read(name[:])
-	m.Header.Set(writerID, hex.EncodeToString(name[:]))
 	expecting(m, expected)
 	rev, err := trying(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
 	if errors.Is(err, errConflict) {
@@ -159,14 +199,25 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	return rev, err
 }
 
+// writerName is a name that nobody has.
+func writerName() string {
+	var name [12]byte
+	rand.Read(name[:])
+	return hex.EncodeToString(name[:])
+}
+
 // Create stores a document under a key that has none.
 func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
 	if err := e.fits(ctx, key, value); err != nil {
 		return engine.Document{}, err
 	}
+	if err := e.admits(ctx, len(value)); err != nil {
+		return engine.Document{}, err
+	}
+	writer := writerName()
 	subject, expected := e.docs.subject(key), uint64(0)
 	for {
-		m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{}}
+		m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{writerID: {writer}}}
 		rev, err := e.docs.write(ctx, m, expected)
 		if err == nil {
 			return document(key, nil, value, rev), nil
@@ -216,12 +267,13 @@ func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engin
 	if err := e.fits(ctx, key, value); err != nil {
 		return engine.Document{}, err
 	}
+	writer := writerName()
 	for {
 		doc, err := e.current(ctx, key, rev)
 		if err != nil {
 			return engine.Document{}, err
 		}
-		m := &nats.Msg{Subject: e.docs.subject(key), Data: value, Header: nats.Header{}}
+		m := &nats.Msg{Subject: e.docs.subject(key), Data: value, Header: nats.Header{writerID: {writer}}}
 		m.Header.Set(createdAt, strconv.FormatUint(uint64(doc.Created), 10))
 		next, err := e.docs.write(ctx, m, uint64(rev))
 		if err == nil {
@@ -239,6 +291,7 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
+	writer := writerName()
 	for {
 		doc, err := e.Get(ctx, key)
 		if err != nil {
@@ -247,7 +300,7 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 		if rev != 0 && rev != doc.Revision {
 			return engine.ErrConflict
 		}
-		m := &nats.Msg{Subject: e.docs.subject(key), Header: nats.Header{}}
+		m := &nats.Msg{Subject: e.docs.subject(key), Header: nats.Header{writerID: {writer}}}
 		m.Header.Set(operation, "DEL")
 		m.Header.Set(jetstream.MsgTTLHeader, markerLife)
 		_, err = e.docs.write(ctx, m, uint64(doc.Revision))
@@ -257,7 +310,7 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 		if err != nil {
 			return err
 		}
-		return e.endLog(ctx, doc.Created)
+		return e.dropLog(ctx, doc.Created)
 	}
 }
 

@@ -116,6 +116,14 @@ func seize(l *log) {
 	}
 }
 
+// deafen has an engine hear nothing any more.
+func deafen(e *Engine) {
+	e.docs.hush()
+	for _, s := range e.shards {
+		s.hush()
+	}
+}
+
 // hears waits until the newest n messages of a log came.
 func hears(l *log, n int) {
 	for {
@@ -191,7 +199,7 @@ func TestDeletedElsewhere(t *testing.T) {
 	if err := logs["full"].Append(ctx, text("one")); err != nil {
 		t.Fatal(err)
 	}
-	deaf.quit()
+	deafen(deaf)
 	for key, l := range logs {
 		if err := other.Delete(ctx, key, 0); err != nil {
 			t.Fatal(err)

@@ -30,6 +30,9 @@ type Options struct {
 	Patience time.Duration // how long an answer may take before it is ErrUnavailable; 10 s
 	Logger   *slog.Logger
 
+	// Room tells how many bytes the server inside this process holds, and how many it may; nil, or a limit of 0: not known.
+	Room func() (used, limit int64)
+
 	attempt time.Duration // how long the answer to one write is waited for
 	hearing time.Duration // how long what others wrote is waited for before it is read
 }
@@ -64,6 +67,7 @@ type Engine struct {
 	docs   documents
 	shards []*shard
 
+	room   room
 	apart  atomic.Pointer[error] // why nothing can be written, when that is so
 	node   uint64                // who we are, at random: half of a group's name
 	groups atomic.Uint64
@@ -78,6 +82,7 @@ type Engine struct {
 	ending chan struct{} // closed when Close begins
 	over   chan struct{} // closed when it is done
 	logs   map[engine.LogID]*log
+	later  map[*log]purging
 }
 
 var _ engine.Shared = (*Engine)(nil)
@@ -91,7 +96,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{},
+		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[*log]purging{},
 	}
 	var id [8]byte
 	rand.Read(id[:])
@@ -102,7 +107,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		e.quit()
 		return nil, err
 	}
+	e.lookAround(ctx)
 	e.probing.Go(e.probe)
+	e.probing.Go(e.watchRoom)
 	return e, nil
 }
 
@@ -201,6 +208,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
 	l.start()
+	l.purgeLater() // who trimmed it last may be gone
 	if !e.docs.hasLog(id) {
 		l.drop() // it was deleted while we read it
 	}
@@ -220,9 +228,20 @@ func (e *Engine) detach(l *log) {
 	if e.logs[l.id] == l {
 		delete(e.logs, l.id)
 	}
+	delete(e.later, l) // whoever opens it next purges it
 }
 
-// Status is Ready while there is a server to talk to.
+// behind runs something that Close waits for; false when the engine is closed.
+func (e *Engine) behind(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.work.Go(f)
+	}
+	return !e.closed
+}
+
+// Status is Ready while there is a server to talk to that has space.
 func (e *Engine) Status() engine.Status {
 	e.mu.Lock()
 	closed := e.closed
@@ -235,6 +254,9 @@ func (e *Engine) Status() engine.Status {
 	}
 	if why := e.apart.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
+	}
+	if why := e.room.full.Load(); why != nil {
+		return engine.Status{State: engine.Full, Reason: *why}
 	}
 	return engine.Status{}
 }

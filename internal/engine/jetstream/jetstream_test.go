@@ -42,7 +42,7 @@ func open(t *testing.T, s *embedded.Server, name string) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2})
+	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2, Room: s.Room})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,40 +26,55 @@ type line struct {
 	ctx     context.Context // ends with the line
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
+	hush    context.CancelFunc // ends the following alone
+
+	// again, when it is set, begins to read everything once more, and returns what is to be called behind it: after so long
+	// without a word, what was deleted is told by nothing but its absence.
+	again func() (end func())
 
 	mu      sync.Mutex
+	heard   time.Time // when a server last said something, by the wall clock, which goes on while a machine sleeps
+	apart   bool      // for too long, and not everything was read again
 	over    bool
 	seen    uint64        // the newest message that was taken
 	changed chan struct{} // closed when seen rises; nil while nobody waits
 
-	asking, next *question
+	marks, catches chorus
 }
 
-// question is a catchUp on its way. Whoever comes after it was sent waits for the next one.
+// chorus is a question that is put once for all who ask meanwhile. Whoever comes after it was put waits for the next one.
+type chorus struct{ asking, next *question }
+
 type question struct {
 	done chan struct{}
+	at   uint64
 	err  error
 }
 
 const (
 	// beat is how often a server tells that it has nothing to tell: when two of them do not come, it is asked anew.
 	beat = 500 * time.Millisecond
-	// fenceLife is how long a fence stays, and fenceWait how long it is waited for before another is stored: it may be gone
-	// before a consumer that was lost is replaced.
+	// fenceLife is how long a fence stays. Nobody needs it: where it was is passed by the next message or heartbeat.
 	fenceLife = "3s"
-	fenceWait = 2 * time.Second
 )
 
 // begin hands the messages behind a place to take, in order, one at a time.
 func (l *line) begin(e *Engine, from uint64) {
-	l.e, l.seen = e, from
+	l.e, l.seen, l.heard = e, from, time.Now().Round(0)
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
+	l.listen()
+}
+
+// listen follows until hush is called, or the line ends.
+func (l *line) listen() {
+	ctx, hush := context.WithCancel(l.ctx)
+	l.hush = hush
 	l.work.Go(func() {
-		for l.ctx.Err() == nil {
-			err := l.follow(l.ctx)
-			if l.ctx.Err() == nil {
-				e.opts.Logger.Debug("follow anew", "stream", l.stream, "error", err)
-				pause(l.ctx, retry/4)
+		for ctx.Err() == nil {
+			err := l.follow(ctx)
+			if ctx.Err() == nil {
+				l.e.opts.Logger.Debug("follow anew", "stream", l.stream, "error", err)
+				pause(ctx, retry/4)
 			}
 		}
 	})
@@ -85,13 +100,24 @@ func (l *line) follow(ctx context.Context) error {
 	}
 	defer sub.Unsubscribe()
 	sub.SetPendingLimits(-1, -1) // the server is told how much may be on its way
-	name, err := l.consumer(ctx, inbox)
+	from, end := l.where()
+	name, pending, err := l.consumer(ctx, inbox, from)
 	if err != nil {
 		return err
 	}
 	// A server forgets it anyway when nobody listens any more: that it is told so is not waited for.
 	defer l.e.nc.Publish("$JS.API.CONSUMER.DELETE."+l.stream+"."+name, nil)
-	for delivered := uint64(0); ; {
+	for delivered, reached := uint64(0), uint64(0); ; {
+		if end != nil && delivered >= pending {
+			end()
+			end = nil
+			l.mu.Lock()
+			l.apart = false
+			l.mu.Unlock()
+		}
+		if end == nil {
+			l.reached(reached)
+		}
 		try, cancel := context.WithTimeout(ctx, 5*beat/2)
 		m, err := sub.NextMsgWithContext(try)
 		cancel()
@@ -99,8 +125,12 @@ func (l *line) follow(ctx context.Context) error {
 			return err
 		}
 		if m.Header.Get("Status") != "" {
-			if err := l.beaten(m, delivered); err != nil {
+			at, idle, err := l.beaten(m, delivered)
+			if err != nil {
 				return err
+			}
+			if reached = max(reached, at); idle {
+				pending = min(pending, delivered) // some of it was gone before it was sent
 			}
 			continue
 		}
@@ -114,65 +144,98 @@ func (l *line) follow(ctx context.Context) error {
 		if m.Subject != l.fence {
 			l.take(m, meta.Sequence.Stream)
 		}
-		l.reached(meta.Sequence.Stream)
+		reached = max(reached, meta.Sequence.Stream)
 	}
 }
 
-// consumer asks for one that sends everything behind what was seen.
-func (l *line) consumer(ctx context.Context, inbox string) (name string, err error) {
+// where is the place from which on messages are wanted, and what is to be called when all are read again.
+func (l *line) where() (from uint64, end func()) {
 	l.mu.Lock()
-	from := l.seen + 1
+	if l.again != nil && time.Since(l.heard) > apartMost {
+		l.apart = true
+	}
+	apart := l.apart
+	from = l.seen + 1
 	l.mu.Unlock()
+	if !apart {
+		return from, nil
+	}
+	return 1, l.again()
+}
+
+// certain tells whether nothing can have been missed.
+func (l *line) certain() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.apart && time.Since(l.heard) <= apartMost
+}
+
+// consumer asks for one that sends everything from a place on, and tells how many messages that are.
+func (l *line) consumer(ctx context.Context, inbox string, from uint64) (name string, pending uint64, err error) {
 	ask, err := json.Marshal(map[string]any{"stream_name": l.stream, "config": map[string]any{
 		"deliver_subject": inbox, "deliver_policy": "by_start_sequence", "opt_start_seq": from, "ack_policy": "none", "replay_policy": "instant",
 		"headers_only": l.headers, "idle_heartbeat": beat, "flow_control": true, "mem_storage": true, "num_replicas": 1, "inactive_threshold": 10 * beat,
 	}})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	answer, err := l.e.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+l.stream, ask)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	var got struct {
-		Error *jetstream.APIError `json:"error"`
-		Name  string              `json:"name"`
+		Error   *jetstream.APIError `json:"error"`
+		Name    string              `json:"name"`
+		Pending uint64              `json:"num_pending"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	if got.Error != nil {
-		return "", got.Error
+		return "", 0, got.Error
 	}
-	return got.Name, nil
+	return got.Name, got.Pending, nil
 }
 
-// beaten answers what a server says between messages: that it is there, or that it waits for us.
-func (l *line) beaten(m *nats.Msg, delivered uint64) error {
+// beaten answers what a server says between messages: that it is there, or that it waits for us. Everything up to the place that it
+// returns was sent, or is gone; idle: there is nothing more to send.
+func (l *line) beaten(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
 	if m.Header.Get("Status") != "100" {
-		return fmt.Errorf("the consumer is over: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+		return 0, false, fmt.Errorf("the consumer is over: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
 	if m.Reply != "" {
-		return m.Respond(nil)
+		return 0, false, m.Respond(nil)
 	}
-	if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
+	stalled := m.Header.Get("Nats-Consumer-Stalled")
+	if stalled != "" {
 		if err := l.e.nc.Publish(stalled, nil); err != nil {
-			return err
+			return 0, false, err
 		}
 	}
-	if last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64); err == nil && last > delivered {
-		return errors.New("messages are missing")
+	last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
+	if err != nil {
+		return 0, false, nil
 	}
-	return nil
+	if last > delivered {
+		return 0, false, errors.New("messages are missing")
+	}
+	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
+		return 0, false, nil
+	}
+	return at, stalled == "", nil
 }
 
-// reached says how far it has come.
+// reached says how far it has come, which a server just told.
 func (l *line) reached(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen = max(l.seen, seq)
+	l.heard = time.Now().Round(0)
+	if seq <= l.seen {
+		return
+	}
+	l.seen = seq
 	if l.changed != nil {
 		close(l.changed)
 		l.changed = nil
@@ -205,66 +268,84 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 // catchUp returns when everything was taken that was acknowledged to anybody before the call. Nobody can be asked for that: a
 // server that leads no more may not know it yet. So a message is stored, and waited for: all that was acknowledged is before it.
 func (l *line) catchUp(ctx context.Context) error {
+	_, err := l.together(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
+		at, err := l.store(ctx)
+		if err == nil {
+			err = l.reach(ctx, at)
+		}
+		return at, err
+	})
+	return err
+}
+
+// mark returns a place behind everything that was acknowledged to anybody before the call.
+func (l *line) mark(ctx context.Context) (uint64, error) { return l.together(ctx, &l.marks, l.store) }
+
+// together puts a question, unless one can be shared.
+func (l *line) together(ctx context.Context, c *chorus, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {
 		l.mu.Unlock()
-		return engine.ErrClosed
+		return 0, engine.ErrClosed
 	}
-	q := l.next
+	q := c.next
 	if q == nil {
 		q = &question{done: make(chan struct{})}
-		if l.asking == nil {
-			l.asking = q
-			l.work.Go(func() { l.ask(q) })
+		if c.asking == nil {
+			c.asking = q
+			l.work.Go(func() { l.ask(c, put) })
 		} else {
-			l.next = q
+			c.next = q
 		}
 	}
 	l.mu.Unlock()
 	select {
 	case <-q.done:
-		return q.err
+		return q.at, q.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 
-// ask answers questions until there is none.
-func (l *line) ask(q *question) {
-	for q != nil {
-		q.err = l.pass()
+// ask puts questions until there is none.
+func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
+	for q := c.asking; q != nil; {
+		ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
+		q.at, q.err = put(ctx)
+		cancel()
+		switch {
+		case l.ctx.Err() != nil:
+			q.err = engine.ErrClosed
+		case errors.Is(q.err, context.DeadlineExceeded):
+			q.err = fmt.Errorf("%w: how far %s is was not heard within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
+		}
 		l.mu.Lock()
-		l.asking, l.next = l.next, nil
-		next := l.asking
+		c.asking, c.next = c.next, nil
+		next := c.asking
 		l.mu.Unlock()
 		close(q.done)
 		q = next
 	}
 }
 
-// pass stores fences until one comes by.
-func (l *line) pass() error {
-	ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
-	defer cancel()
-	var err error
-	for again := true; again; {
-		var at uint64
-		at, err = trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
-			m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
-			return l.e.publish(ctx, []*nats.Msg{m})
-		})
-		if err == nil {
-			wait, enough := context.WithTimeout(ctx, fenceWait)
-			err = l.reach(wait, at)
-			enough()
+// store stores a fence and returns its place. Where there is no space for it, something is asked for that takes none and changes
+// nothing, on which most replicas have to agree as well; and then how far the stream is.
+func (l *line) store(ctx context.Context) (uint64, error) {
+	at, err := trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+		m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
+		return l.e.publish(ctx, []*nats.Msg{m})
+	})
+	if !errors.Is(err, engine.ErrFull) {
+		return at, err
+	}
+	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
+		return 0, err
+	}
+	return trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+		s, err := l.e.js.Stream(ctx, l.stream)
+		if err != nil {
+			return 0, err
 		}
-		again = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
-	}
-	switch {
-	case l.ctx.Err() != nil:
-		err = engine.ErrClosed
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w: how far %s is was not heard within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
-	}
-	return err
+		return s.CachedInfo().State.LastSeq, nil
+	})
 }

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,13 +25,13 @@ type log struct {
 	// Of the worker alone.
 	last  uint64 // the JetStream sequence of the newest message that the judge has seen
 	place uint64 // its number in the log
-	note  uint64 // the JetStream sequence of the last trim; 0: none
 
 	asking sync.Mutex // held while a judge is asked; whoever stops waiting for an append takes it to say so
 
 	mu      sync.Mutex
 	index   []entry // by sequence; nothing is below low
 	low     weir.Seq
+	note    uint64 // the JetStream sequence of the last trim; 0: none
 	queue   []*request
 	inbox   []message // that others wrote, or ourselves, in order
 	heard   chan struct{}
@@ -39,7 +40,6 @@ type log struct {
 	caught  chan struct{} // closed when told rises; nil while nobody waits
 	working bool
 	idle    chan struct{} // closed when the worker stops; nil while nobody waits
-	purging bool
 	floor   uint64        // everything before it was purged
 	closing bool          // takes no more appends
 	over    error         // ErrClosed or ErrDropped, for good
@@ -72,9 +72,25 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 
 // restore reads the log and shows it to the judge. Until start nothing else happens on it.
 func (l *log) restore(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := l.restoreOnce(ctx)
+		if !errors.Is(err, errTrimmed) || try == foldTries {
+			return err
+		}
+		l.index, l.low, l.note, l.floor, l.last, l.place = nil, 0, 0, 0, 0, 0
+	}
+}
+
+// errTrimmed says that others trimmed and purged the log while it was read.
+var errTrimmed = errors.New("the last note is gone")
+
+func (l *log) restoreOnce(ctx context.Context) error {
 	all, err := l.shard.fold(ctx, l.subject, 1)
 	if err != nil {
 		return err
+	}
+	if len(all) > 0 {
+		l.floor = all[0].js
 	}
 	var note []byte
 	var trimmed *message
@@ -98,7 +114,11 @@ func (l *log) restore(ctx context.Context) error {
 	}
 	l.cut(l.low)
 	if trimmed != nil {
-		if note, err = l.payload(ctx, trimmed.js, &trimmed.record); err != nil {
+		note, err = l.payload(ctx, trimmed.js, &trimmed.record)
+		if errors.Is(err, engine.ErrNotFound) {
+			return errTrimmed
+		}
+		if err != nil {
 			return fmt.Errorf("read the note: %w", err)
 		}
 		if note == nil {

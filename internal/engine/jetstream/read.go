@@ -52,7 +52,7 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	l.mu.Unlock()
 	all, err := l.messages(ctx, at.js, 1)
 	if err != nil {
-		return engine.Header{}, l.explain(at.seq, err)
+		return engine.Header{}, l.explain(ctx, at.seq, err)
 	}
 	r, err := decode(all[0].header)
 	if err != nil || r.place != at.place {
@@ -65,13 +65,18 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 	all, err := l.messages(ctx, at.js, int(at.parts))
 	if err != nil {
-		return engine.Entry{}, l.explain(at.seq, err)
+		return engine.Entry{}, l.explain(ctx, at.seq, err)
 	}
 	return assemble(at, all)
 }
 
-// explain is why an entry could not be read: it may have been trimmed meanwhile.
-func (l *log) explain(seq weir.Seq, err error) error {
+// explain is why an entry could not be read: it may have been trimmed meanwhile, also by another process that was not heard yet.
+func (l *log) explain(ctx context.Context, seq weir.Seq, err error) error {
+	if errors.Is(err, engine.ErrNotFound) && l.keeps(seq) {
+		if err := l.CatchUp(ctx); err != nil {
+			return err
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil {
@@ -84,6 +89,14 @@ func (l *log) explain(seq weir.Seq, err error) error {
 		return fmt.Errorf("%w: entry %d is not there", engine.ErrDamaged, seq)
 	}
 	return err
+}
+
+// keeps tells whether an entry is in the log, as far as is known.
+func (l *log) keeps(seq weir.Seq) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, kept := l.find(seq)
+	return kept
 }
 
 // assemble makes an entry of its messages, and checks that it is what was appended.

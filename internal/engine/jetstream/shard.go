@@ -74,13 +74,33 @@ func heard(m jetstream.Msg) (message, error) {
 	return message{r, meta.Sequence.Stream}, err
 }
 
-// last is the place of the newest message of a subject, by its leader's word; 0 when there is none.
+// last is the place of the newest message of a subject of all that was acknowledged before the call; 0 when there is none. A leader
+// cannot be asked, since it may lead no more: the answer is that of a replica which has come as far as a place that most of
+// them agreed on.
 func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
-	m, err := s.e.fresh(ctx, s.stream, query{LastFor: subject})
-	if errors.Is(err, engine.ErrNotFound) {
-		return 0, nil
+	for deadline := time.Now().Add(s.e.opts.Patience); ; {
+		mark, err := s.mark(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for again := time.Now().Add(readWithin); time.Now().Before(again); {
+			at, upTo, err := s.e.newest(ctx, s.stream, subject, s.fence)
+			if err == nil && upTo >= mark {
+				return at, nil
+			}
+			if err := pause(ctx, retry/16); err != nil {
+				return 0, err
+			}
+		}
+		if s.e.Status().State == engine.Full || time.Now().After(deadline) {
+			// There is no space for a fence, so nobody says how far it is; its leader's word is what there is.
+			m, err := s.e.fresh(ctx, s.stream, query{LastFor: subject})
+			if errors.Is(err, engine.ErrNotFound) {
+				return 0, nil
+			}
+			return m.seq, err
+		}
 	}
-	return m.seq, err
 }
 
 var errHole = errors.New("messages are missing in the middle")
@@ -113,14 +133,18 @@ func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]messag
 	}
 }
 
-// since returns the messages of a subject from a place on, up to what was acknowledged when it was called. They are read with
+// since returns the messages of a subject behind one of its own, up to what was acknowledged when it was called. They are read with
 // their payloads, so it is for a few; and it needs nobody but the shard's own servers, where fold needs one who leads all.
-func (s *shard) since(ctx context.Context, subject string, from uint64) ([]message, error) {
+func (s *shard) since(ctx context.Context, subject string, known uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
+	if last < known {
+		return nil, fmt.Errorf("%w: the newest message of %s is gone", engine.ErrDamaged, subject)
+	}
 	var all []message
+	from := known + 1
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
 		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: sinceAtOnce, MaxBytes: anySpace})
 		for _, m := range got {

@@ -16,10 +16,10 @@ import (
 
 // store has a group stored behind l.last, where it was decided. It is sent again until there is an answer: the attempts
 // expect the same last message, so at most one of them can succeed. Others, when it is not nil, are the messages that came
-// first; then nothing of the group was stored, nor will be. The same holds after ErrFull and errRefused; after
+// first; then nothing of the group is stored, nor will be, unless it was and is purged already (g.doubt). The same holds after ErrFull and errRefused; after
 // ErrUnavailable, which comes only when nobody waits any more, it is open.
 func (l *log) store(g *group) (others []message, err error) {
-	for doubt := false; ; doubt = true {
+	for doubt := false; ; {
 		js, err := l.send(g)
 		switch {
 		case err == nil:
@@ -27,50 +27,48 @@ func (l *log) store(g *group) (others []message, err error) {
 				g.records[i].js = js - uint64(len(g.records)-1-i) // an atomic batch is stored in one piece
 			}
 			return nil, nil
+		case errors.Is(err, errInProcess):
+			if found := l.comes(g, retry/4); found != nil {
+				return l.settled(g, found, doubt), nil
+			}
 		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
 			found, unread := l.others(g)
 			switch {
 			case unread != nil:
 				return nil, unread
-			case len(found) >= len(g.records) && found[0].group == g.id: // an attempt without an answer
-				for i := range g.records {
-					g.records[i].js = found[i].js
-				}
-				return nil, nil
 			case len(found) > 0:
-				return found, nil
+				return l.settled(g, found, doubt), nil
 			case !errors.Is(err, errConflict):
 				return nil, err
-			case l.isCut():
-				return nil, fmt.Errorf("%w: the newest message of log %d is gone", engine.ErrDamaged, l.id)
-			}
-			// An earlier attempt, or what another process wrote, is on its way to the replicas: it is asked again.
+			} // nothing came first: whoever said so leads no more, and there is no answer yet
+			pause(l.e.ctx, retry/4)
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
 		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
 			return nil, engine.ErrClosed
+		default:
+			doubt = true
+			l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
+			pause(l.e.ctx, retry/4)
 		}
 		select {
 		case <-l.giveUp:
 			return nil, fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
 		default:
 		}
-		l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
-		pause(l.e.ctx, retry/4)
 	}
 }
 
-// isCut tells whether the leader lacks the newest message that we know. One that leads no more may lack it as well, so it is
-// asked for a while.
-func (l *log) isCut() bool {
-	for range 20 {
-		last, err := l.shard.last(l.e.ctx, l.subject)
-		if err != nil || last >= l.last {
-			return false
-		}
-		pause(l.e.ctx, retry)
+// settled takes the place of a group over from an attempt without an answer, or returns what came first.
+func (l *log) settled(g *group, found []message, doubt bool) []message {
+	if len(found) < len(g.records) || found[0].group != g.id {
+		g.doubt = doubt
+		return found
 	}
-	return true
+	for i := range g.records {
+		g.records[i].js = found[i].js
+	}
+	return nil
 }
 
 // send is one attempt.
@@ -85,7 +83,18 @@ func (l *log) send(g *group) (uint64, error) {
 // others returns the messages behind the last one that we know: of somebody else, or the whole group. They are on their way
 // to us anyway; only if they do not come they are asked for.
 func (l *log) others(g *group) ([]message, error) {
-	late := time.NewTimer(l.e.opts.hearing)
+	if found := l.comes(g, l.e.opts.hearing); found != nil {
+		return found, nil
+	}
+	if l.e.ctx.Err() != nil {
+		return nil, engine.ErrClosed
+	}
+	return l.missing()
+}
+
+// comes waits for those messages to come by themselves; nil when they do not.
+func (l *log) comes(g *group, within time.Duration) []message {
+	late := time.NewTimer(within)
 	defer late.Stop()
 	for {
 		l.mu.Lock()
@@ -97,14 +106,14 @@ func (l *log) others(g *group) ([]message, error) {
 		}
 		l.mu.Unlock()
 		if len(found) > 0 && (found[0].group != g.id || len(found) >= len(g.records)) {
-			return found, nil
+			return found
 		}
 		select {
 		case <-l.heard:
 		case <-late.C:
-			return l.missing()
+			return nil
 		case <-l.e.ctx.Done():
-			return nil, engine.ErrClosed
+			return nil
 		}
 	}
 }
@@ -148,16 +157,20 @@ func (l *log) fail(why error) error {
 
 // commit takes a stored group into memory, tells the judge and then everybody who waits.
 func (l *log) commit(g *group) {
+	trimmed := false
 	l.mu.Lock()
 	for _, m := range g.records {
 		l.pass(m)
+		trimmed = trimmed || m.kind == trim
 	}
 	l.mu.Unlock()
 	if g.admitted > 0 {
 		l.judge.Commit(g.admitted)
 	}
 	answer(g.requests, nil)
-	l.purge()
+	if trimmed {
+		l.purgeLater()
+	}
 }
 
 // pass takes a message into memory. With l.mu held, by the worker.
@@ -214,11 +227,11 @@ func (l *log) applyAll(all []message) error {
 	return l.over
 }
 
-// missing reads what is behind the last message that we know. While no server answers it is tried again: nothing can happen on
+// missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
 // the log before.
 func (l *log) missing() ([]message, error) {
 	for {
-		found, err := l.shard.since(l.e.ctx, l.subject, l.last+1)
+		found, err := l.shard.since(l.e.ctx, l.subject, l.last)
 		if err == nil || l.e.ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
 			return found, err
 		}
@@ -267,31 +280,74 @@ func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
 
-// purge has the servers take back what lies before every kept entry and the last trim. By the worker.
-func (l *log) purge() {
-	if l.note == 0 {
+// purgeAfter is how long what was trimmed stays: others may not have heard of it yet, and read it.
+const purgeAfter = 5 * time.Second
+
+// purging is what is to be taken back of a log, and when.
+type purging struct {
+	at    time.Time
+	floor uint64 // everything before it
+}
+
+// purgeLater has the servers take back what lies before every kept entry and the last trim, when everybody had the time to hear
+// of it.
+func (l *log) purgeLater() {
+	l.mu.Lock()
+	floor, done := l.bottom(), l.over != nil
+	done = done || floor <= l.floor
+	l.mu.Unlock()
+	if done {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if _, waits := l.e.later[l]; !waits && l.e.logs[l.id] == l {
+		l.e.later[l] = purging{time.Now().Add(purgeAfter), floor}
+	}
+}
+
+// bottom is the place before which nothing counts any more. With l.mu held.
+func (l *log) bottom() uint64 {
 	floor := l.note
 	for i := range l.index {
 		floor = min(floor, l.index[i].js)
 	}
-	if floor <= l.floor || l.purging || l.over != nil {
-		return
-	}
-	l.purging = true
-	l.e.work.Go(func() {
-		err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.purging = false; err == nil {
-			l.floor = floor
-		} else {
-			l.e.opts.Logger.Debug("evicted entries keep their space for now", "log", l.id, "error", err)
+	return floor
+}
+
+// tidy purges what has waited long enough; while there is no space, everything at once.
+func (e *Engine) tidy() {
+	due := map[*log]purging{}
+	full := e.room.full.Load() != nil
+	e.mu.Lock()
+	for l, p := range e.later {
+		if full || time.Now().After(p.at) {
+			delete(e.later, l)
+			due[l] = p
 		}
-	})
+	}
+	e.mu.Unlock()
+	for l, p := range due {
+		if full {
+			l.mu.Lock()
+			p.floor = l.bottom()
+			l.mu.Unlock()
+		}
+		e.behind(func() { l.purge(p.floor) })
+	}
+}
+
+// purge has the servers take back what is before a place.
+func (l *log) purge(floor uint64) {
+	err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
+	l.mu.Lock()
+	if err == nil {
+		l.floor = max(l.floor, floor)
+	} else {
+		l.e.opts.Logger.Debug("evicted entries keep their space for now", "log", l.id, "error", err)
+	}
+	l.mu.Unlock()
+	l.purgeLater() // it may have been trimmed again
 }
 
 // purge removes the messages of a subject before a place.
@@ -318,6 +374,40 @@ func (e *Engine) purge(ctx context.Context, stream, subject string, before uint6
 	})
 	return err
 }
+
+// dropLog ends the log of a document that is gone, also when nobody waits for it any more.
+func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
+	ended := make(chan error, 1)
+	if !e.behind(func() {
+		for {
+			err := e.endLog(e.ctx, id)
+			select {
+			case ended <- err: // the first time
+			default:
+			}
+			if err == nil {
+				return
+			}
+			e.opts.Logger.Warn("the log of a deleted document keeps its space for now", "log", id, "error", err)
+			select {
+			case <-e.ending:
+				return
+			case <-time.After(dropAgain):
+			}
+		}
+	}) {
+		return engine.ErrClosed
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// dropAgain is how soon it is tried again to end a log.
+const dropAgain = time.Second
 
 // endLog ends the log of a document that is gone, for everybody: behind its last message nothing that was decided before
 // it can be stored.

@@ -26,16 +26,19 @@ var (
 	errConflict = errors.New("another message came first")
 	// errRefused: the servers refuse for good what was asked of them. Nothing was stored.
 	errRefused = errors.New("refused by JetStream")
+	// errInProcess: another write to the subject is not settled yet, which may be an earlier attempt of our own.
+	errInProcess = errors.New("another write is on its way")
 )
 
 // The codes of JetStream's errors that mean something to us.
 const (
-	wrongLast         = 10071
-	wrongLastConstant = 10164
-	storageExceeded   = 10047
-	noSpace           = 10023
-	maxBytesExceeded  = 10077
-	streamOffline     = 10118
+	wrongLast        = 10071
+	inProcess        = 10164
+	accountExceeded  = 10002
+	storageExceeded  = 10047
+	noSpace          = 10023
+	maxBytesExceeded = 10077
+	streamOffline    = 10118
 )
 
 // expecting makes a message conditional on the last one of its subject (0: there is none).
@@ -80,9 +83,11 @@ func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) 
 		return 0, errors.New("an acknowledgement without a sequence")
 	}
 	switch ack.Error.ErrorCode {
-	case wrongLast, wrongLastConstant:
+	case wrongLast:
 		return 0, errConflict
-	case storageExceeded, noSpace, maxBytesExceeded:
+	case inProcess:
+		return 0, errInProcess
+	case accountExceeded, storageExceeded, noSpace, maxBytesExceeded:
 		return 0, fmt.Errorf("%w: %w", engine.ErrFull, ack.Error)
 	case streamOffline:
 		return 0, ack.Error
@@ -103,11 +108,12 @@ type stored struct {
 
 // query names messages of a stream.
 type query struct {
-	Seq      uint64 `json:"seq,omitempty"`
-	LastFor  string `json:"last_by_subj,omitempty"`
-	NextFor  string `json:"next_by_subj,omitempty"`
-	Batch    int    `json:"batch,omitempty"`
-	MaxBytes int    `json:"max_bytes,omitempty"`
+	Seq      uint64   `json:"seq,omitempty"`
+	LastFor  string   `json:"last_by_subj,omitempty"`
+	NextFor  string   `json:"next_by_subj,omitempty"`
+	Newest   []string `json:"multi_last,omitempty"`
+	Batch    int      `json:"batch,omitempty"`
+	MaxBytes int      `json:"max_bytes,omitempty"`
 }
 
 // fresh asks the stream's leader for one message: whatever was acknowledged is seen. engine.ErrNotFound: there is none.
@@ -194,32 +200,60 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 		got, err := direct(m)
 		return []stored{got}, err
 	}
+	all, _, err := e.several(ctx, stream, ask, q.Batch)
+	return all, err
+}
+
+// several asks any replica for messages that come one by one, most of them at most (0: all). End is what it says behind the last
+// one: 204, that was all; 404, there is none.
+func (e *Engine) several(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer sub.Unsubscribe()
 	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, ask); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []stored
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if m.Header.Get("Status") != "" || len(m.Data) == 0 && m.Header.Get(jetstream.SequenceHeader) == "" {
-			return all, nil // 204: that was all; 404: there is none
+			return all, m.Header, nil
 		}
 		got, err := direct(m)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if all = append(all, got); len(all) == q.Batch {
-			return all, nil
+		if all = append(all, got); len(all) == most {
+			return all, nil, nil
 		}
 	}
+}
+
+// newest returns the place of the newest message of a subject (0: there is none) as any replica knows it, and how far that one
+// is; 0: it did not say. The second subject is one that has a message: of nothing a replica does not say how far it is.
+func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at, upTo uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	ask, err := json.Marshal(query{Newest: []string{subject, second}})
+	if err != nil {
+		return 0, 0, err
+	}
+	all, end, err := e.several(ctx, stream, ask, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, m := range all {
+		if m.subject == subject {
+			at = m.seq
+		}
+	}
+	upTo, _ = strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
+	return at, upTo, nil
 }
 
 func direct(m *nats.Msg) (stored, error) {

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -209,12 +210,18 @@ type group struct {
 	records  []message // of every message
 	admitted int
 	requests []*request
+	doubt    bool // an attempt had no answer, and what came first does not say whether it was stored
 }
 
 // write decides a group and has it stored. When another process came first, what was decided is taken back, and decided
 // anew behind what came.
 func (l *log) write(requests []*request) {
 	for round := 1; ; round++ {
+		if err := l.certain(); err != nil {
+			answer(requests, err)
+			return
+		}
+		requests = l.fitting(requests)
 		g := l.decide(requests)
 		if len(g.msgs) == 0 {
 			answer(g.requests, nil)
@@ -230,17 +237,64 @@ func (l *log) write(requests []*request) {
 			answer(g.requests, engine.ErrDropped)
 			return
 		}
-		if failed := l.rewind(g, err); failed != nil {
+		l.e.tooFull(err)
+		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
 			answer(g.requests, failed)
 			return
 		}
+		first := l.place + 1
 		if err := l.applyAll(others); err != nil {
+			if g.doubt && others[0].place > first && errors.Is(err, engine.ErrBehind) {
+				// What lay between may have been ours: stored, evicted by others, and purged.
+				err = fmt.Errorf("%w: a write had no answer, and others trimmed what was there: %v", engine.ErrUnavailable, err)
+			}
 			answer(g.requests, err)
 			return
 		}
 		requests = g.requests
 		pause(l.e.ctx, time.Duration(rand.IntN(min(round, 20)*500))*time.Microsecond) // so that not the same ones meet again
 	}
+}
+
+// certain waits until it is known that the log's document is there: who heard nothing of documents for very long may have
+// missed that it was deleted, and that the log has an end.
+func (l *log) certain() error {
+	for !l.e.docs.certain() {
+		if err := l.e.docs.catchUp(l.e.ctx); errors.Is(err, engine.ErrClosed) {
+			return err
+		}
+		select {
+		case <-l.giveUp:
+			return fmt.Errorf("%w: whether the log is there still is not known", engine.ErrUnavailable)
+		default:
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == engine.ErrDropped {
+		return l.over
+	}
+	return nil
+}
+
+// fitting answers entries for which there is no space, and returns the rest: what frees space is not held up.
+func (l *log) fitting(requests []*request) []*request {
+	bytes := 0
+	for _, r := range requests {
+		if r.entry != nil {
+			bytes += r.size
+		}
+	}
+	full := l.e.admits(l.e.ctx, bytes)
+	if full == nil {
+		return requests
+	}
+	return slices.DeleteFunc(requests, func(r *request) bool {
+		if r.entry != nil {
+			r.done <- full
+		}
+		return r.entry != nil
+	})
 }
 
 func answer(requests []*request, err error) {

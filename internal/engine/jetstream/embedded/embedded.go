@@ -22,6 +22,7 @@ import (
 // Options are what a node needs to know.
 type Options struct {
 	Dir    string // where it keeps everything
+	Most   int64  // bytes that it keeps; 0: three quarters of what is free on the disk when it starts
 	Logger *slog.Logger
 
 	// Of a node that is not alone.
@@ -50,6 +51,7 @@ func Start(o Options) (*Server, error) {
 	opts := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
 		JetStream: true, StoreDir: o.Dir, SyncAlways: true, DisableJetStreamBanner: true,
+		JetStreamMaxStore: o.Most,
 	}
 	if o.Listen != "" {
 		if err := join(opts, o); err != nil {
@@ -121,6 +123,15 @@ func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 
 // Connected tells whether a connection is there still, by its id: for tests, of what a process leaves behind that is killed.
 func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
+
+// Room is how many bytes it keeps, and how many it may; 0: not known.
+func (e *Server) Room() (used, limit int64) {
+	info, err := e.s.Jsz(&server.JSzOptions{})
+	if err != nil || info.Disabled {
+		return 0, 0
+	}
+	return int64(info.Store), info.Config.MaxStore
+}
 
 // Ready waits until the node can take part: alone at once, in a cluster as soon as most nodes are there.
 func (e *Server) Ready(ctx context.Context) error {

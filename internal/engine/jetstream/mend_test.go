@@ -1,0 +1,363 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+// A store without space refuses entries and new documents, and tells so; everything else goes on, also after a restart, and what is
+// freed can be used.
+func TestFull(t *testing.T) {
+	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	e := open(t, s, "store")
+	docs := map[string]engine.Document{}
+	for _, key := range []string{"a", "b", "key"} {
+		if docs[key], err = e.Create(ctx, key, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill := func(l *log) {
+		t.Helper()
+		for i := 0; ; i++ {
+			err := l.Append(ctx, text(strings.Repeat("x", 256<<10)))
+			if errors.Is(err, engine.ErrFull) {
+				return
+			}
+			if err != nil || i > 100 {
+				t.Fatalf("append %d: %v", i, err)
+			}
+		}
+	}
+	judge := &follower{}
+	a := attach(t, e, docs["a"].Created, judge)
+	fill(a)
+	if st := e.Status(); st.State != engine.Full || !errors.Is(st.Reason, engine.ErrFull) {
+		t.Errorf("the status is %+v", st)
+	}
+	if _, err := e.Create(ctx, "new", nil); !errors.Is(err, engine.ErrFull) {
+		t.Errorf("create: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, s, "store")
+	defer e.Close()
+	judge = &follower{}
+	a = attach(t, e, docs["a"].Created, judge)
+	if err := a.CatchUp(ctx); err != nil {
+		t.Errorf("catch up: %v", err)
+	}
+	if _, err := e.Get(ctx, "a"); err != nil {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := e.Update(ctx, "key", []byte("revoked"), docs["key"].Revision); err != nil {
+		t.Errorf("update: %v", err)
+	}
+	judge.low = judge.next
+	if err := a.Trim(ctx, judge.low, nil); err != nil {
+		t.Errorf("trim: %v", err)
+	}
+	ready(t, e)
+	b := attach(t, e, docs["b"].Created, &follower{})
+	fill(b)
+	if err := e.Delete(ctx, "b", 0); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	ready(t, e)
+	if err := a.Append(ctx, text("goes on")); err != nil {
+		t.Errorf("append: %v", err)
+	}
+}
+
+// ready waits until there is space again.
+func ready(t *testing.T, e *Engine) {
+	t.Helper()
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for e.Status().State != engine.Ready {
+		if pause(within, roomEvery/10) != nil {
+			t.Fatalf("the status is %+v", e.Status())
+		}
+	}
+}
+
+// A server over its limit takes no fence: catching up needs none.
+func TestCatchUpWithoutSpace(t *testing.T) {
+	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(ctx, nc, Options{Shards: 1}) // without Room: it hears of the limit when it is over it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	for err = nil; err == nil; {
+		err = l.Append(ctx, text(strings.Repeat("x", 256<<10)))
+	}
+	if !errors.Is(err, engine.ErrFull) || e.Status().State != engine.Full {
+		t.Fatalf("append: %v; the status is %+v", err, e.Status())
+	}
+	if err := errors.Join(l.CatchUp(ctx), e.CatchUp(ctx)); err != nil {
+		t.Errorf("catch up: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	attach(t, e, doc.Created, &follower{})
+}
+
+// fakes answers messages under a subject that no stream has, one answer after another.
+func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	var mu sync.Mutex
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(answers) > 0 {
+			m.Respond([]byte(answers[0]))
+			answers = answers[1:]
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	sayInProcess = `{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"}}`
+	sayConflict  = `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 0"}}`
+	sayStored    = `{"stream":"s","seq":1}`
+)
+
+// That another write is on its way, or that another one came first where none did, is no answer: it is sent again.
+func TestInProcess(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	seize(l)
+	l.subject = "elsewhere"
+	fakes(t, s, l.subject, sayInProcess, sayConflict, sayStored)
+	g := l.decide([]*request{{entry: text("x"), done: make(chan error, 1)}})
+	if others, err := l.store(g); err != nil || others != nil || g.records[0].js != 1 {
+		t.Errorf("others: %v, %v; stored at %d", others, err, g.records[0].js)
+	}
+	l.subject = l.shard.subject(l.id)
+	l.judge.(*follower).Rewind()
+	l.start()
+	e.docs.prefix = "documents.elsewhere."
+	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
+	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
+		t.Errorf("create: %+v, %v", doc, err)
+	}
+}
+
+// What another process trimmed and purged is gone, and not damaged, also before one hears of it; and who opens the log meanwhile
+// reads it anew.
+func TestPurgedUnheard(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	deaf, other := open(t, s, "store"), open(t, s, "store")
+	defer deaf.Close()
+	defer other.Close()
+	doc, err := deaf.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, judge := attach(t, deaf, doc.Created, &follower{}), &follower{}
+	b := attach(t, other, doc.Created, judge)
+	for i := range 5 {
+		if err := a.Append(ctx, text(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	deafen(deaf)
+	judge.low = 3
+	if err := b.Trim(ctx, 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	floor := b.bottom()
+	b.mu.Unlock()
+	if floor <= b.floor {
+		t.Errorf("there is nothing to purge before %d", floor)
+	}
+	b.purge(floor)
+	read := make(chan error)
+	go func() {
+		_, err := a.Read(ctx, 1)
+		read <- err
+	}()
+	listen(deaf) // so that it can catch up, which it does when nothing is there
+	if err := <-read; !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("read: %v", err)
+	}
+	if got := payloads(t, a); len(got) != 2 {
+		t.Errorf("scanned %q", got)
+	}
+}
+
+func listen(e *Engine) {
+	e.docs.listen()
+	for _, s := range e.shards {
+		s.listen()
+	}
+}
+
+// Who heard nothing for longer than deletions are remembered reads everything again before it writes anything.
+func TestLongApart(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	a, b := open(t, s, "store"), open(t, s, "store")
+	defer a.Close()
+	defer b.Close()
+	var told []string
+	a.Watch(func(c engine.Change) { told = append(told, fmt.Sprint(c.Key, " ", c.Deleted)) })
+	doc, err := a.Create(ctx, "gone", nil)
+	if err == nil {
+		_, err = a.Create(ctx, "stays", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &follower{}
+	l := attach(t, a, doc.Created, judge)
+	deafen(a)
+	if err := b.Delete(ctx, "gone", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create(ctx, "new", nil); err != nil {
+		t.Fatal(err)
+	}
+	// An hour goes by: the marker of the document and the last message of the log are forgotten.
+	sh := a.shard(doc.Created)
+	if err := errors.Join(b.purge(ctx, a.docs.stream, a.docs.subject("gone"), 0), b.purge(ctx, sh.stream, sh.subject(doc.Created), 0)); err != nil {
+		t.Fatal(err)
+	}
+	a.docs.mu.Lock()
+	a.docs.line.mu.Lock()
+	a.docs.heard = a.docs.heard.Add(-2 * apartMost)
+	a.docs.line.mu.Unlock()
+	a.docs.mu.Unlock()
+	appended := make(chan error)
+	go func() { appended <- l.Append(ctx, text("into nothing")) }()
+	listen(a)
+	if err := <-appended; !errors.Is(err, engine.ErrDropped) {
+		t.Errorf("append: %v", err)
+	}
+	<-l.gone
+	if _, err := a.Get(ctx, "gone"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("get what was deleted: %v", err)
+	}
+	for _, key := range []string{"stays", "new"} {
+		if _, err := a.Get(ctx, key); err != nil {
+			t.Errorf("get %s: %v", key, err)
+		}
+	}
+	if got, want := fmt.Sprint(told), "[gone false stays false new false gone true]"; got != want {
+		t.Errorf("told was %s, want %s", got, want)
+	}
+}
+
+// A fence that is gone before anybody hears it is waited for no longer than until the next heartbeat.
+func TestFenceUnheard(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	sh := e.shards[0]
+	sh.hush()
+	at, err := sh.store(ctx)
+	if err == nil {
+		err = e.purge(ctx, sh.stream, sh.fence, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh.listen()
+	if err := sh.reach(ctx, at); err != nil {
+		t.Error(err)
+	}
+}
+
+// A deletion goes on when nobody waits for it any more.
+func TestDeleteWithoutWaiting(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	if err := l.Append(ctx, text("x")); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := e.dropLog(over, doc.Created); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	e.Close() // waits for it
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	answer, err := nc.Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
+	var got struct{ Message struct{ Hdrs []byte } }
+	if err == nil {
+		err = json.Unmarshal(answer.Data, &got)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := nats.DecodeHeadersMsg(got.Message.Hdrs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := decode(h); err != nil || r.kind != dropped {
+		t.Errorf("the last message of the log is of kind %d, %v", r.kind, err)
+	}
+}
