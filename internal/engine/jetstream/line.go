@@ -333,7 +333,7 @@ func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
 func (l *line) store(ctx context.Context) (uint64, error) {
 	at, err := trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
 		m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
-		return l.e.publish(ctx, []*nats.Msg{m})
+		return l.e.send(ctx, []*nats.Msg{m})
 	})
 	if !errors.Is(err, engine.ErrFull) {
 		return at, err

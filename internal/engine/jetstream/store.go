@@ -49,7 +49,9 @@ func (l *log) store(g *group) (others []message, err error) {
 		default:
 			doubt = true
 			l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
-			pause(l.e.ctx, retry/4)
+			if found := l.comes(g, retry/4); found != nil { // what is heard of it is an answer as well
+				return l.settled(g, found, doubt), nil
+			}
 		}
 		select {
 		case <-l.giveUp:

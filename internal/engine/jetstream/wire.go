@@ -51,6 +51,11 @@ func expecting(m *nats.Msg, last uint64) {
 func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.attempt)
 	defer cancel()
+	return e.send(ctx, msgs)
+}
+
+// send is publish for as long as the context lasts.
+func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
 		id := nats.NewInbox()[len("_INBOX."):]
