@@ -23,6 +23,7 @@ func (svc *service) joinNodes() error {
 	if err != nil {
 		return fmt.Errorf("join the other nodes: %w", err)
 	}
+	svc.hub.Lead(svc.store.nodes.First)
 	return nil
 }
 

@@ -38,6 +38,9 @@ type Stream struct {
 	busy    chan struct{} // the feed is being opened or folded away
 	deleted bool
 	resting *resting // of a feed that was folded away
+
+	look   weir.Time // when the sweeper looks at it; guarded by its lock
+	queued int       // where it is in the sweeper's queue, from 1 on; 0: it is not
 }
 
 // resting is what is known of a stream without opening its log, until a batch expires.
@@ -64,7 +67,8 @@ type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*shelf
-	opened   map[*Stream]struct{} // with a feed
+	opened   map[*Stream]struct{}           // with a feed
+	gone     map[weir.StreamID]engine.LogID // deleted elsewhere while the catalog is loaded; nil after that
 }
 
 // shelf is the streams of a project, by age.
@@ -77,10 +81,12 @@ func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*shelf)
 	c.opened = make(map[*Stream]struct{})
+	c.gone = make(map[weir.StreamID]engine.LogID)
 }
 
 // load reads the catalog from the engine's documents.
 func (h *Hub) load(ctx context.Context) error {
+	defer h.catalog.loaded()
 	for after := ""; ; {
 		docs, err := h.engine.List(ctx, documents, after, 1000)
 		if err != nil {
@@ -118,6 +124,9 @@ func (c *catalog) add(s *Stream) *Stream {
 	if known := c.byID[s.ID]; known != nil && known.log >= s.log {
 		return known
 	}
+	if c.gone[s.ID] >= s.log {
+		return s // deleted since the list was made
+	}
 	c.byID[s.ID] = s
 	sh := c.shelf(s.Project)
 	i := sh.find(s.log)
@@ -128,6 +137,21 @@ func (c *catalog) add(s *Stream) *Stream {
 // find is the place of the first stream that is not older than log.
 func (sh *shelf) find(log engine.LogID) int {
 	return sort.Search(len(sh.streams), func(i int) bool { return sh.streams[i].log >= log })
+}
+
+// deleted remembers that a stream is gone while the catalog is loaded: it may be in a list that was made before.
+func (c *catalog) deleted(id weir.StreamID, log engine.LogID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone != nil {
+		c.gone[id] = max(c.gone[id], log)
+	}
+}
+
+func (c *catalog) loaded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = nil
 }
 
 func (c *catalog) remove(s *Stream) {
@@ -213,7 +237,10 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 		return weir.Stream{}, outcome(s.ID, err)
 	}
 	empty := resting{cursor: weir.Cursor{UpdatedAt: created}, until: never}
-	made := h.catalog.add(&Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created, resting: &empty})
+	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created, resting: &empty}
+	if h.shared == nil {
+		h.catalog.add(made)
+	} // else it was, when we heard of it; and it may be deleted again, by another node
 	return made.object(empty), nil
 }
 

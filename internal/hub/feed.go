@@ -99,6 +99,12 @@ func (s *Stream) open() (*feed, error) {
 	}
 	f := &feed{s: s, hub: s.hub}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
+	if errors.Is(err, engine.ErrDropped) {
+		s.mu.Lock()
+		s.deleted = true
+		s.mu.Unlock()
+		s.hub.catalog.remove(s)
+	}
 	if err != nil {
 		if known := outcome(s.ID, err); known != err {
 			return nil, known
@@ -381,15 +387,23 @@ func (f *feed) closeGaps() {
 	f.mu.Lock()
 	_, due := f.ahead.Due(f.hub.now())
 	f.mu.Unlock()
+	var err error
 	if due {
-		err := f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
+		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
 		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("gaps stay open", "stream", f.s.ID, "error", err)
 		}
 	}
 	f.mu.Lock()
-	if !f.dropped {
+	defer f.mu.Unlock()
+	switch {
+	case f.dropped || f.behind:
+	case err != nil: // the store is full, or nobody answers: a gap that stays open longer harms nobody
+		f.timer.Reset(gapsAgain)
+	default:
 		f.schedule()
 	}
-	f.mu.Unlock()
 }
+
+// gapsAgain is how soon it is tried again to close gaps.
+const gapsAgain = time.Second

@@ -13,18 +13,18 @@ var _ engine.Follower = (*feed)(nil)
 func (f *feed) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := rules(h)
-	f.ahead.Follow(r)
+	r, now := rules(h), f.hub.now()
+	f.ahead.Follow(r, now)
 	r.Key = "" // keys are the business of the state ahead
 	kept := r.Closed || r.Seq >= f.state.Low()
-	f.state.Follow(r)
+	f.state.Follow(r, now)
 	f.foreign = true
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
 		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
-	f.evict(f.hub.now())
+	f.evict(now)
 	f.schedule()
 	f.wake()
 }

@@ -59,6 +59,7 @@ type Hub struct {
 	opts    Options
 	catalog catalog
 	sweeper sweeper
+	first   atomic.Pointer[func() bool] // tells whether this node does what only one should do
 
 	counts    counters
 	tail      atomic.Int64 // bytes of all tails

@@ -29,6 +29,9 @@ func (h *Hub) documentChanged(c engine.Change) {
 	if !ok {
 		return
 	}
+	if c.Deleted {
+		h.catalog.deleted(weir.StreamID(id), c.Created)
+	}
 	h.catalog.mu.RLock()
 	known := h.catalog.byID[weir.StreamID(id)]
 	h.catalog.mu.RUnlock()
@@ -49,6 +52,48 @@ func (h *Hub) documentChanged(c engine.Change) {
 	}
 	h.catalog.add(s)
 	h.sweeper.later(s, h.now().Add(lookEvery))
+}
+
+// Lead has the hub ask whether this node does what only one of those should do that share the store; before that it does.
+func (h *Hub) Lead(first func() bool) { h.first.Store(&first) }
+
+func (h *Hub) leads() bool {
+	first := h.first.Load()
+	return first == nil || (*first)()
+}
+
+// lookAround looks at streams of a shared store that nobody uses here, beside everything else: each look asks servers that may
+// take their time. One node does it for all.
+func (w *sweeper) lookAround() {
+	if !w.looking.CompareAndSwap(false, true) {
+		return
+	}
+	due := w.due()
+	if len(due) == 0 || !w.h.leads() {
+		for _, s := range due {
+			w.later(s, w.h.now().Add(lookEvery))
+		}
+		w.looking.Store(false)
+		return
+	}
+	w.h.work.Go(func() {
+		defer w.looking.Store(false)
+		var all sync.WaitGroup
+		slots := make(chan struct{}, lookers)
+		for _, s := range due {
+			select {
+			case slots <- struct{}{}:
+			case <-w.h.closing:
+				all.Wait()
+				return
+			}
+			all.Go(func() {
+				w.open(s)
+				<-slots
+			})
+		}
+		all.Wait()
+	})
 }
 
 // streamOf reads a document.

@@ -4,14 +4,14 @@ import "weir"
 
 // Follow takes an entry into the state that another process decided, at the same place of the same log. Its clock may be
 // another one, so it may have evicted more or less than we have: what is below our low mark was on its way out, and a key
-// that we still remember counts no more.
-func (s *State) Follow(h Header) {
+// that we still remember counts no more. The grace of a gap that it leaves begins at now, by our own clock, when we heard of it.
+func (s *State) Follow(h Header, now weir.Time) {
 	h.Time = max(h.Time, s.last)
 	if h.Seq < s.low {
 		s.last = h.Time
 		return
 	}
-	s.take(h)
+	s.take(h, now)
 }
 
 // Back is the state of seen with the idempotency keys of s, without the newest n of them: where s stood before the entries
