@@ -33,6 +33,7 @@ type Access struct {
 	reader  *Grant // the caller without a key; nil while the demo is off
 	trusted []netip.Prefix
 	windows windows
+	news    news
 
 	tallyNext time.Time // when keys are tallied again; of the one who calls Tally
 
@@ -87,6 +88,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	}
 	if shared, ok := docs.(engine.Shared); ok {
 		shared.Watch(a.documentChanged)
+		a.news.shared = shared
 	}
 	if err := a.Refresh(ctx); err != nil {
 		return nil, err
