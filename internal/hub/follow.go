@@ -22,7 +22,7 @@ func (f *feed) Follow(h engine.Header) {
 	f.newest = max(f.newest, r.Time)
 	if kept && !r.Closed {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
-		f.tail.add(f, &admitted{header: r})
+		f.tail.pass(f, r.Seq) // its payload is not known here
 	}
 	f.evict(f.hub.now())
 	f.schedule()

@@ -66,9 +66,7 @@ func (t *tail) add(f *feed, a *admitted) {
 	}
 	size := len(a.batch.Payload) + 128
 	if a.batch.Payload == nil && a.header.Size > 0 || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
-		// It was on its way before anybody subscribed, or there is no room: the tail begins anew above it.
-		t.clear(f)
-		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
+		t.pass(f, seq) // it was on its way before anybody subscribed, or there is no room
 		return
 	}
 	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch}
@@ -84,6 +82,14 @@ func (t *tail) add(f *feed, a *admitted) {
 		bytes -= t.frames[n].size
 	}
 	t.shift(f, n)
+}
+
+// pass leaves a batch to the log: the tail begins anew above it.
+func (t *tail) pass(f *feed, seq weir.Seq) {
+	if t.wanted() && seq >= t.low {
+		t.clear(f)
+		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
+	}
 }
 
 // find is the place of the first frame at or above seq.
