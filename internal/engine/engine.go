@@ -134,7 +134,8 @@ type Shared interface {
 	Engine
 
 	// Watch has visit called for every change of a document from now on, whoever makes it, in order of revisions, and before
-	// the call returns that made it here. It must not block, and must not call the engine.
+	// the call returns that made it here. Of changes of one document that follow each other closely the last one may be all
+	// that is told. It must not block, and must not call the engine.
 	Watch(visit func(Change))
 
 	// CatchUp returns when every change of a document that was acknowledged to anybody before the call was told to those

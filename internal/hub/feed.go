@@ -41,7 +41,8 @@ type feed struct {
 	expiry    weir.Time   // nothing expires before
 	timer     *time.Timer // closes gaps
 	tail      tail
-	audience  audience // has a lock of its own
+	fetching  sync.Mutex // one at a time reads what other nodes published
+	audience  audience   // has a lock of its own
 }
 
 // admitted is an entry that is on its way to the disk.

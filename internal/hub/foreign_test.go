@@ -62,29 +62,6 @@ func TestTrimOvertaken(t *testing.T) {
 	}
 }
 
-// A batch without a byte comes through from another node as what it is.
-func TestNothingFromAnotherNode(t *testing.T) {
-	s := shared(t)
-	a, b := node(t, s, Options{}), node(t, s, Options{})
-	here := made(t, a, nil)
-	sub, err := find(t, b, here.ID).Subscribe(ctx, Oldest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	for seq := weir.Seq(1); seq <= 3; seq++ {
-		publish(t, here, at(seq, ""))
-		e, err := sub.Next(ctx, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := maps.Collect(batchesOf(e))
-		if payload, ok := got[seq]; !ok || payload != "" || len(got) != 1 {
-			t.Errorf("published was %d, delivered %q", seq, got)
-		}
-	}
-}
-
 // What another node published is read once, however many subscribe to it here.
 func TestReadOnceForAll(t *testing.T) {
 	s := shared(t)

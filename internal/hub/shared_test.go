@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -164,5 +165,27 @@ func TestBehind(t *testing.T) {
 	}
 	if ack := put(t, st, 0); ack.Seq != 2 {
 		t.Errorf("published as %d", ack.Seq)
+	}
+}
+
+// What another node stored reaches subscribers as it is, also when there is nothing in it.
+func TestEmptyBatchOfAnotherNode(t *testing.T) {
+	s := shared(t)
+	a, b := node(t, s, Options{}), node(t, s, Options{})
+	id := made(t, a, nil).ID
+	sub, err := find(t, b, id).Subscribe(ctx, Oldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for _, payload := range []string{"", "x", ""} {
+		ack, err := find(t, a, id).Publish(ctx, &Publish{Batch: weir.Batch{Events: 1, Payload: []byte(payload)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := sub.Next(ctx, time.Minute)
+		if want := testFrame(nil, weir.Raw, &weir.Batch{Seq: ack.Seq, Payload: []byte(payload)}); err != nil || len(e.Frames) != 1 || !bytes.Equal(e.Frames[0], want) {
+			t.Errorf("a subscriber of another node got %q, %v; want %q", e.Frames, err, want)
+		}
 	}
 }

@@ -205,10 +205,10 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 		s.next = f.tail.frames[i].seq
 	}
 	f.mu.Unlock()
-	var err error
+	err := f.fetch(ctx, recent)
 	for _, r := range recent {
-		var b []byte
-		if b, err = r.encoded(ctx, f); err != nil {
+		b := r.encoded(f.hub, f.s.Mode)
+		if b == nil {
 			s.next = r.seq
 			break
 		}
@@ -223,8 +223,8 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 	} else {
 		s.recent, s.frames = nil, nil
 	}
-	if err == nil || len(frames) > 0 || errors.Is(err, engine.ErrNotFound) {
-		return frames, nil // something was evicted while we read: what, is told next
+	if err == nil || len(frames) > 0 {
+		return frames, nil // none: something was evicted while we read, and what it was is told next
 	}
 	return nil, s.unread(err)
 }

@@ -390,9 +390,9 @@ func TestImpatience(t *testing.T) {
 	l := attach(t, engines[0], doc.Created, &follower{})
 	engines[0].opts.attempt, engines[0].opts.hearing = 300*time.Microsecond, 50*time.Microsecond
 	var all sync.WaitGroup
-	for w := range 8 {
+	for w := range 4 {
 		all.Go(func() {
-			for i := range 25 {
+			for i := range 10 {
 				if err := l.Append(within, text(fmt.Sprint(w, " ", i))); err != nil {
 					t.Error(err)
 					return
@@ -403,8 +403,8 @@ func TestImpatience(t *testing.T) {
 	all.Wait()
 	got := payloads(t, l)
 	slices.Sort(got)
-	if n := len(slices.Compact(got)); n != 200 || len(got) != 200 {
-		t.Errorf("the log holds %d entries, %d of them different; want 200", len(got), n)
+	if n := len(slices.Compact(got)); n != 40 || len(got) != 40 {
+		t.Errorf("the log holds %d entries, %d of them different; want 40", len(got), n)
 	}
 }
 
@@ -413,7 +413,7 @@ func TestImpatience(t *testing.T) {
 func TestNoQuorum(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 3 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})
+	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})
 	doc, err := engines[0].Create(within, "a", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ type log struct {
 	caught  chan struct{} // closed when told rises; nil while nobody waits
 	working bool
 	idle    chan struct{} // closed when the worker stops; nil while nobody waits
+	fetched *fetch        // the last run that was read
 	floor   uint64        // everything before it was purged
 	closing bool          // takes no more appends
 	over    error         // ErrClosed or ErrDropped, for good

@@ -178,19 +178,18 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 		if err != nil || len(at) == 0 {
 			return err
 		}
-		entries, err := l.entries(ctx, at)
+		entries, err := l.fetch(ctx, at)
 		if err != nil {
 			return err
 		}
-		for i := range entries {
-			e := &entries[i]
+		for _, e := range entries { // which are shared
 			l.mu.Lock()
 			over, gone := l.over, e.Seq < l.low
 			l.mu.Unlock()
 			if over != nil {
 				return over
 			}
-			if !gone && !visit(e) {
+			if !gone && !visit(&e) {
 				return nil
 			}
 		}
@@ -212,6 +211,54 @@ func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error
 		bytes -= int(l.index[i].size) + 128
 	}
 	return at, nil
+}
+
+// fetch is a run that is being read, or was: many who follow a log want the same one at the same time.
+type fetch struct {
+	first, last uint64 // places
+	n           int    // entries: one that came late lies between the two
+	done        chan struct{}
+	entries     []engine.Entry
+	err         error
+}
+
+// keptFetch is how many bytes of payload of the last run are kept for whoever comes a little later.
+const keptFetch = 64 << 10
+
+// fetch reads the entries of a run, once for all who want it now. Nobody writes into them.
+func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
+	f := &fetch{first: at[0].place, last: at[len(at)-1].place, n: len(at), done: make(chan struct{})}
+	l.mu.Lock()
+	other := l.fetched
+	if other == nil || other.first != f.first || other.last != f.last || other.n != f.n {
+		other, l.fetched = nil, f
+	}
+	l.mu.Unlock()
+	if other != nil {
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if other.err == nil {
+			return other.entries, nil
+		}
+		return l.entries(ctx, at) // its caller may just have gone away
+	}
+	f.entries, f.err = l.entries(ctx, at)
+	size := 0
+	for i := range f.entries {
+		size += len(f.entries[i].Payload)
+	}
+	close(f.done)
+	if f.err != nil || size > keptFetch {
+		l.mu.Lock()
+		if l.fetched == f {
+			l.fetched = nil
+		}
+		l.mu.Unlock()
+	}
+	return f.entries, f.err
 }
 
 // entries reads the entries of a run, those excepted that are trimmed meanwhile.
