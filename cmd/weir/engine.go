@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -94,11 +95,16 @@ type store struct {
 	node      string                     // the name of this one
 	server    *embedded.Server           // nil without one inside
 	connect   func() (*nats.Conn, error) // another connection to it
-	unsynced  bool                       // the servers may acknowledge what a power cut undoes
+	unsynced  atomic.Bool                // the servers may acknowledge what a power cut undoes
+	system    *nats.Conn                 // to ask them whether they do; nil: the engine's own is used
+	recheck   atomic.Pointer[func()]     // asks them again
 	lock      io.Closer
 }
 
 func (s *store) close() {
+	if s.system != nil {
+		s.system.Close()
+	}
 	if s.server != nil {
 		s.server.Stop()
 	}
@@ -248,18 +254,37 @@ func (svc *service) dialNATS(ctx context.Context) (*nats.Conn, error) {
 			nc.Close()
 			return nil, fmt.Errorf("connect to --nats-url with --nats-system-creds: %w", err)
 		}
-		defer system.Close()
+		svc.store.system = system
 	}
 	err = jetstream.Check(ctx, nc, system)
 	if errors.Is(err, jetstream.ErrUnsynced) && s.allowUnsynced {
 		svc.logger.Warn("acknowledged batches may be lost in a power cut: --nats-allow-unsynced", "error", err)
-		svc.store.unsynced, err = true, nil
+		svc.store.unsynced.Store(true)
+		err = nil
 	}
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
+	again := func() { svc.checkAgain(nc, system) }
+	svc.store.recheck.Store(&again)
 	return nc, nil
+}
+
+// checkAgain sees whether the servers still keep what they promised: it may be another one that we are connected to by now.
+func (svc *service) checkAgain(nc, system *nats.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
+	defer cancel()
+	switch err := jetstream.Check(ctx, nc, system); {
+	case nc.IsClosed():
+	case err == nil:
+		svc.store.unsynced.Store(false)
+	case errors.Is(err, jetstream.ErrUnsynced):
+		svc.store.unsynced.Store(true)
+		svc.logger.Error("acknowledged batches may be lost in a power cut", "error", err)
+	default:
+		svc.logger.Warn("the NATS servers could not be looked at", "error", err)
+	}
 }
 
 // natsOptions are what every connection has.
@@ -271,7 +296,12 @@ func (svc *service) natsOptions() []nats.Option {
 				svc.logger.Warn("the connection to NATS is gone", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { svc.logger.Info("connected to NATS again") }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			svc.logger.Info("connected to NATS again")
+			if again := svc.store.recheck.Load(); again != nil {
+				go (*again)()
+			}
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { svc.logger.Warn("nats", "error", err) }),
 	}
 }

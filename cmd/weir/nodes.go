@@ -44,7 +44,7 @@ func (s *store) standing() metrics.Cluster {
 	}
 	st := s.jetstream.Stand(context.Background(), leads)
 	return metrics.Cluster{
-		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced,
+		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
 	}
 }
 

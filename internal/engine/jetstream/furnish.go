@@ -78,8 +78,8 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig) (jetstrea
 			if got.PersistMode == jetstream.AsyncPersistMode || got.Storage != jetstream.FileStorage {
 				return got, fmt.Errorf("stream %s is not kept on disk at once: it would acknowledge what a power cut undoes", c.Name)
 			}
-			if got.Replicas != c.Replicas {
-				e.opts.Logger.Warn("a stream keeps the replicas that it was made with", "stream", c.Name, "replicas", got.Replicas, "wanted", c.Replicas)
+			if err := suits(c, got); err != nil {
+				return got, fmt.Errorf("stream %s: %w", c.Name, err)
 			}
 			return got, nil
 		case final(err) || ctx.Err() != nil:
@@ -90,6 +90,31 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig) (jetstrea
 			return c, fmt.Errorf("make stream %s: %w", c.Name, err)
 		}
 	}
+}
+
+// suits tells what a stream lacks of what is wanted: somebody else may have made it, or changed it since.
+func suits(want, got jetstream.StreamConfig) error {
+	switch {
+	case got.Replicas < want.Replicas:
+		return fmt.Errorf("it has %d replicas, and %d are wanted: add some (nats stream edit), or ask for as many as there are", got.Replicas, want.Replicas)
+	case got.MaxAge > 0:
+		return fmt.Errorf("max_age is %v: it would forget what nobody trimmed", got.MaxAge)
+	case got.Discard != want.Discard:
+		return errors.New("discard is not new: it would forget what nobody trimmed")
+	case got.MaxMsgs > 0, max(got.MaxMsgsPerSubject, 0) != max(want.MaxMsgsPerSubject, 0):
+		return fmt.Errorf("max_msgs is %d and max_msgs_per_subject %d: it would forget what nobody trimmed", got.MaxMsgs, got.MaxMsgsPerSubject)
+	case got.Retention != want.Retention:
+		return errors.New("retention is not limits: it would forget what was read")
+	case want.AllowAtomicPublish && !got.AllowAtomicPublish:
+		return errors.New("allow_atomic is off: batches cannot be written as one")
+	case want.AllowMsgTTL && !got.AllowMsgTTL:
+		return errors.New("allow_msg_ttl is off: marks of deletions would stay for good")
+	case want.AllowDirect && !got.AllowDirect:
+		return errors.New("allow_direct is off: nothing could be read")
+	case got.Sealed, got.DenyPurge:
+		return errors.New("it is sealed, or denies purges: nothing could be given up")
+	}
+	return nil
 }
 
 // final tells whether trying again cannot help.

@@ -23,8 +23,9 @@ type log struct {
 	judge   engine.Judge
 
 	// Of the worker alone.
-	last  uint64 // the JetStream sequence of the newest message that the judge has seen
-	place uint64 // its number in the log
+	last  uint64    // the JetStream sequence of the newest message that the judge has seen
+	place uint64    // its number in the log
+	rival time.Time // when another process last wrote
 
 	asking sync.Mutex // held while a judge is asked; whoever stops waiting for an append takes it to say so
 

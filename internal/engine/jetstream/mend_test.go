@@ -361,3 +361,56 @@ func TestDeleteWithoutWaiting(t *testing.T) {
 		t.Errorf("the last message of the log is of kind %d, %v", r.kind, err)
 	}
 }
+
+// The log of a document that is gone is given up by whoever looks, and nothing else is touched.
+func TestOrphans(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	logs := map[string]*log{}
+	for _, key := range []string{"stays", "gone", "ended"} {
+		doc, err := e.Create(ctx, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs[key] = attach(t, e, doc.Created, &follower{})
+		if err := errors.Join(logs[key].Append(ctx, text("one")), logs[key].Append(ctx, text("two"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Delete(ctx, "ended", 0); err != nil {
+		t.Fatal(err)
+	}
+	// Who deleted it died before it ended the log.
+	m := &nats.Msg{Subject: e.docs.subject("gone"), Header: nats.Header{operation: {"DEL"}, writerID: {writerName()}}}
+	doc, _ := e.docs.get("gone")
+	if _, err := e.docs.write(ctx, m, uint64(doc.Revision)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.orphans(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, want := range map[string]int{"stays": 2, "gone": 1, "ended": 1} {
+		l := logs[key]
+		all, err := l.shard.fold(ctx, l.subject, 1)
+		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
+			t.Errorf("%s has %d messages, %v", key, len(all), err)
+		}
+	}
+}
+
+// Who wrote just now waits for others, if there are others, and not for long.
+func TestYielding(t *testing.T) {
+	for _, c := range []struct{ since, took, want time.Duration }{
+		{time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond},
+		{time.Millisecond, time.Second, yieldMost},
+		{time.Hour, 2 * time.Millisecond, 0},
+	} {
+		if got := yielding(c.since, c.took); got != c.want {
+			t.Errorf("%v after another's write, own took %v: waits %v, want %v", c.since, c.took, got, c.want)
+		}
+	}
+}

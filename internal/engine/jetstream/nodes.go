@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,9 @@ type Nodes struct {
 	sub  *nats.Subscription
 	quit chan struct{}
 	work sync.WaitGroup
+
+	ctx    context.Context // ends when it leaves
+	cancel context.CancelFunc
 
 	mu    sync.Mutex
 	heard map[string]time.Time
@@ -36,6 +40,7 @@ const (
 // others; nil: nothing to say. Both are called by one goroutine at a time. End it with Leave, before the engine is closed.
 func (e *Engine) Join(name string, words func() []byte, hear func(words []byte)) (*Nodes, error) {
 	n := &Nodes{e: e, name: name, quit: make(chan struct{}), heard: map[string]time.Time{}, since: time.Now()}
+	n.ctx, n.cancel = context.WithCancel(e.ctx)
 	subject := e.opts.Name + ".nodes"
 	var err error
 	n.sub, err = e.nc.Subscribe(subject, func(m *nats.Msg) {
@@ -54,8 +59,10 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		err = e.nc.FlushTimeout(attempt)
 	}
 	if err != nil {
+		n.cancel()
 		return nil, err
 	}
+	n.work.Go(n.adopt)
 	n.work.Go(func() {
 		tick := time.NewTicker(sayEvery)
 		defer tick.Stop()
@@ -78,6 +85,7 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 // Leave ends it.
 func (n *Nodes) Leave() {
 	close(n.quit)
+	n.cancel()
 	n.work.Wait()
 	n.sub.Unsubscribe()
 }

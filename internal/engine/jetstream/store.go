@@ -262,6 +262,7 @@ func (l *log) apply(m message) error {
 	if m.kind == trim {
 		f.Trimmed(m.Seq)
 	}
+	l.rival = time.Now()
 	l.mu.Lock()
 	_, twice := l.find(m.Seq)
 	if twice = twice && m.isEntry(); !twice {

@@ -227,9 +227,11 @@ func (l *log) write(requests []*request) {
 			answer(g.requests, nil)
 			return
 		}
+		begun := time.Now()
 		others, err := l.store(g)
 		if err == nil && others == nil {
 			l.commit(g)
+			l.yield(time.Since(begun))
 			return
 		}
 		if len(others) > 0 && others[0].kind == dropped {
@@ -295,6 +297,27 @@ func (l *log) fitting(requests []*request) []*request {
 		}
 		return r.entry != nil
 	})
+}
+
+const (
+	// rivalFor is how long another process counts that wrote to the same log, and yieldMost the most that is waited for it.
+	rivalFor  = 100 * time.Millisecond
+	yieldMost = 5 * time.Millisecond
+)
+
+// yield gives others a turn that want to write to the same log: who is closest to the leader would win again and again. It waits as
+// long as the write took, since theirs take longer.
+func (l *log) yield(took time.Duration) {
+	if wait := yielding(time.Since(l.rival), took); wait > 0 {
+		pause(l.e.ctx, wait)
+	}
+}
+
+func yielding(sinceRival, took time.Duration) time.Duration {
+	if sinceRival > rivalFor {
+		return 0
+	}
+	return min(took, yieldMost)
 }
 
 func answer(requests []*request, err error) {
