@@ -140,6 +140,7 @@ func hears(l *log, n int) {
 
 // The answer to a write is lost: sending it again finds the first one, also when not all of it was heard of.
 func TestWriteWithoutAnswer(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -181,6 +182,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 
 // A node that did not hear that a document was deleted cannot append to its log, whether there was something in it or not.
 func TestDeletedElsewhere(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	deaf, other := open(t, s, "store"), open(t, s, "store")
@@ -411,6 +413,7 @@ func TestImpatience(t *testing.T) {
 // A leader without followers takes what it cannot store, and refuses the same write when it comes again: it is on its way, and
 // not damage. Who waits is told that nobody knows.
 func TestNoQuorum(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})

@@ -115,6 +115,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 
 // begin makes what is missing and starts to follow.
 func (e *Engine) begin(ctx context.Context) error {
+	if err := e.hearFull(); err != nil {
+		return err
+	}
 	n, err := e.furnish(ctx)
 	if err != nil {
 		return err

@@ -64,6 +64,7 @@ func TestWatch(t *testing.T) {
 
 // A consumer that a server lost is replaced, and nothing is missed.
 func TestConsumerLost(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")
@@ -104,6 +105,7 @@ func TestConsumerLost(t *testing.T) {
 
 // Nodes hear of each other, hand on what they have to say, and one of them is the first.
 func TestNodes(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")

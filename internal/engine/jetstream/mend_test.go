@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // A store without space refuses entries and new documents, and tells so; everything else goes on, also after a restart, and what is
 // freed can be used.
 func TestFull(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +84,43 @@ func TestFull(t *testing.T) {
 	if err := a.Append(ctx, text("goes on")); err != nil {
 		t.Errorf("append: %v", err)
 	}
+}
+
+// Where the server of one process is full, all of them stop: what they write is written there as well.
+func TestFullElsewhere(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	var full atomic.Bool
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(ctx, nc, Options{Name: "store", Shards: 2, Room: func() (int64, int64) {
+		if full.Load() {
+			return 100, 100
+		}
+		return 0, 100
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	e := open(t, s, "store")
+	defer e.Close()
+	full.Store(true)
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for e.Status().State != engine.Full {
+		if pause(within, roomEvery/10) != nil {
+			t.Fatal("it did not hear of it")
+		}
+	}
+	if _, err := e.Create(ctx, "a", nil); !errors.Is(err, engine.ErrFull) {
+		t.Errorf("create: %v", err)
+	}
+	full.Store(false)
+	ready(t, e)
 }
 
 // ready waits until there is space again.
@@ -164,6 +203,7 @@ const (
 
 // That another write is on its way, or that another one came first where none did, is no answer: it is sent again.
 func TestInProcess(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -302,6 +342,7 @@ func TestLongApart(t *testing.T) {
 
 // A fence that is gone before anybody hears it is waited for no longer than until the next heartbeat.
 func TestFenceUnheard(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")

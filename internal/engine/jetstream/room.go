@@ -2,11 +2,14 @@ package jetstream
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"weir/internal/engine"
 )
@@ -19,8 +22,9 @@ type room struct {
 	spent atomic.Int64          // bytes that were written since it was last looked at
 	step  atomic.Int64          // so many may be, before it is looked at again; 0: there is no limit
 
-	mu      sync.Mutex
-	refused time.Time // when a server last refused something for want of space
+	mu        sync.Mutex
+	refused   time.Time // when a server last refused something for want of space
+	elsewhere time.Time // when another process last said that its server is full
 }
 
 const (
@@ -33,9 +37,9 @@ const (
 )
 
 // reserve is how much of a limit is kept from entries.
-func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost)) }
+func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost), 0) }
 
-// admits says whether entries of so many bytes may be written. The engine is looked at again where that many were since.
+// admits says whether entries of so many bytes may be written.
 func (e *Engine) admits(ctx context.Context, bytes int) error {
 	if step := e.room.step.Load(); e.room.spent.Add(int64(bytes)) > step && step > 0 {
 		e.lookAround(ctx)
@@ -46,51 +50,64 @@ func (e *Engine) admits(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// lookAround sees how much space there is: in the server inside this process, and for the account.
+// lookAround sees how much space there is.
 func (e *Engine) lookAround(ctx context.Context) {
 	e.room.mu.Lock()
 	defer e.room.mu.Unlock()
 	e.room.spent.Store(0)
-	var limited bool
-	var why error
-	step := int64(0)
-	consider := func(who string, used, limit int64) {
-		if limit <= 0 {
-			return
-		}
-		limited = true
-		kept := reserve(limit)
-		if step == 0 || kept/8 < step {
-			step = max(kept/8, 1)
-		}
-		if used > limit-kept {
-			why = fmt.Errorf("%w: %d of %d bytes of %s are used, and the rest is kept for deletions", engine.ErrFull, used, limit, who)
-		}
+	used, limit, err := e.space(ctx)
+	if err != nil {
+		return // not known: it is as it was
 	}
-	if e.opts.Room != nil {
-		used, limit := e.opts.Room()
-		consider("the NATS server", used, limit)
-	}
-	try, cancel := context.WithTimeout(ctx, attempt)
-	defer cancel()
-	if info, err := e.js.AccountInfo(try); err == nil {
-		tier, ok := info.Tiers[fmt.Sprint("R", e.opts.Replicas)]
-		if !ok {
-			tier = info.Tier
-		}
-		consider("the NATS account", int64(tier.Store), tier.Limits.MaxStore)
-	} else if why == nil && e.room.full.Load() != nil {
-		return // not known, and it was full
-	}
-	e.room.step.Store(step)
-	if why == nil && !limited && time.Since(e.room.refused) < fullFor {
-		return
-	}
-	if why != nil {
+	kept := reserve(limit)
+	e.room.step.Store(kept / 8)
+	switch {
+	case limit > 0 && used > limit-kept:
+		why := fmt.Errorf("%w: NATS holds %d bytes of %d, and the rest is kept for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
-	} else {
+		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node)) // lost while there is no server
+	case time.Since(e.room.elsewhere) < 4*roomEvery:
+	case limit <= 0 && time.Since(e.room.refused) < fullFor:
+	default:
 		e.room.full.Store(nil)
 	}
+}
+
+// hearFull listens to other processes whose servers are full: what is written is written there as well.
+func (e *Engine) hearFull() error {
+	_, err := e.nc.Subscribe(e.opts.Name+".full", func(m *nats.Msg) {
+		if len(m.Data) != 8 || binary.BigEndian.Uint64(m.Data) == e.node {
+			return
+		}
+		e.room.mu.Lock()
+		defer e.room.mu.Unlock()
+		e.room.elsewhere = time.Now()
+		if e.room.full.Load() == nil {
+			why := fmt.Errorf("%w: the NATS server of another node has only left what is kept for deletions", engine.ErrFull)
+			e.room.full.Store(&why)
+		}
+	})
+	return err
+}
+
+// space is how many bytes there are and how many there may be (0: without limit), of the server inside this process, or else of
+// the account.
+func (e *Engine) space(ctx context.Context) (used, limit int64, err error) {
+	if e.opts.Room != nil {
+		used, limit = e.opts.Room()
+		return used, limit, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	info, err := e.js.AccountInfo(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	tier, ok := info.Tiers[fmt.Sprint("R", e.opts.Replicas)]
+	if !ok {
+		tier = info.Tier
+	}
+	return int64(tier.Store), tier.Limits.MaxStore, nil
 }
 
 // tooFull takes notice that a server refused something for want of space.
