@@ -20,7 +20,7 @@ build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
 # Tests run every time (-count=1): the random histories are other ones in each run.
-test: lint browser ## check format, vet, staticcheck, then all tests, those of Go under the race detector
+test: browser lint ## check format, vet, staticcheck, then all tests, those of Go under the race detector
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null; then \
 		echo '== go test -race ./...'; \
 		go test -race -count=1 -timeout 14m ./...; \
@@ -36,8 +36,9 @@ browser:
 clients: browser
 	@tools/clients
 
-screenshots: browser ## every page of the dashboard in a browser, light and dark, wide and narrow, to bin/screenshots
-	go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
+screenshots: browser ## the manual's pictures of the dashboard anew; every page, light and dark, wide and narrow, to bin/screenshots
+	@mkdir -p docs/images
+	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
 
 # A failure prints the seed: make chaos ARGS="-contract.seed=N" makes the same choices.
 chaos: ## three nodes, 25 kills under load and other faults: about ten minutes
@@ -46,7 +47,7 @@ chaos: ## three nodes, 25 kills under load and other faults: about ten minutes
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)
 
-lint: ## check format, vet, staticcheck
+lint: ## check format, vet, staticcheck, and the description of the interface
 	@echo '== gofmt -l .'
 	@files=$$(gofmt -l .) || exit 1; if [ -n "$$files" ]; then \
 		echo 'not formatted, run `make fmt`:'; echo "$$files"; exit 1; fi
@@ -56,6 +57,7 @@ lint: ## check format, vet, staticcheck
 	@cd bench && go vet ./...
 	@echo '== staticcheck ./...'
 	@$(STATICCHECK) ./...
+	@tools/openapi/lint
 
 fmt: ## format all Go files
 	gofmt -w .

@@ -39,12 +39,16 @@ func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*ht
 	if c.o.Key != "" {
 		h.Set("Authorization", "Bearer "+c.o.Key)
 	}
-	h.Set("User-Agent", c.o.UserAgent)
-	for name, value := range map[string]string{"Content-Type": r.contentType, "Idempotency-Key": r.key, "Accept": r.accept, "Last-Event-ID": r.last} {
+	set := func(name, value string) {
 		if value != "" {
 			h.Set(name, value)
 		}
 	}
+	set("User-Agent", c.o.UserAgent)
+	set("Content-Type", r.contentType)
+	set("Idempotency-Key", r.key)
+	set("Accept", r.accept)
+	set("Last-Event-ID", r.last)
 	if r.contentType != "" {
 		r.attach(req)
 	}

@@ -14,6 +14,7 @@ type group struct {
 	events int
 	due    bool // to be sent as soon as there is room
 	timer  *time.Timer
+	usual  int // bytes that the last one had, which the next may well have too
 }
 
 func (g *group) some() bool { return g.events > 0 }
@@ -24,7 +25,7 @@ func (g *group) add(event []byte, o *PublisherOptions) bool {
 		return false
 	}
 	if g.events == 0 {
-		g.body = append(make([]byte, 0, min(o.BatchBytes, 4<<10)), bodyStart...)
+		g.body = append(make([]byte, 0, max(g.usual, len(bodyStart)+len(event)+len(bodyEnd))), bodyStart...)
 	} else {
 		g.body = append(g.body, ',')
 	}
@@ -134,7 +135,7 @@ func (p *Publisher) cutDue() {
 	if len(p.window) == 0 {
 		p.progress = time.Now()
 	}
-	p.group = group{timer: p.group.timer}
+	p.group = group{timer: p.group.timer, usual: len(f.payload.body)}
 	p.window = append(p.window, f)
 	p.bytes += len(f.payload.body)
 	p.next++

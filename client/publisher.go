@@ -145,6 +145,8 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	if p.transport == nil {
 		t := c.newTransport(2*time.Second, 3*time.Second)
 		t.HTTP2.StrictMaxConcurrentRequests = true // one connection, whatever the service allows
+		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path is another one: remembering each costs more than it saves
+		t.DialContext = gathering(t.DialContext)
 		p.transport = t
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))

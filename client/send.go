@@ -23,17 +23,47 @@ const (
 // the one before it was written: so a connection that breaks has carried a beginning of what was sent over it, and not 5
 // without 4, which would leave a gap for as long as the connection is broken.
 func (p *Publisher) send() {
+	stop := context.AfterFunc(p.ctx, p.wake)
+	defer stop()
+	next := make(chan *attempt)
+	defer close(next)
 	for {
 		f := p.toSend()
 		if f == nil {
 			return
 		}
-		written := make(chan struct{})
-		p.work.Go(func() { p.attempt(f, sync.OnceFunc(func() { close(written) })) })
+		a := &attempt{f: f, written: make(chan struct{})}
 		select {
-		case <-written:
+		case next <- a: // somebody is done with another one
+		default:
+			p.work.Go(func() { p.carry(a, next) })
+		}
+		select {
+		case <-a.written:
 		case <-p.ctx.Done():
 		}
+	}
+}
+
+func (p *Publisher) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed.Broadcast()
+}
+
+// attempt is a batch that is sent once.
+type attempt struct {
+	f       *flight
+	once    sync.Once
+	written chan struct{} // closed when it is handed to the connection, or will not be
+}
+
+func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
+
+// carry makes an attempt, and then others: a goroutine that has grown once is worth keeping.
+func (p *Publisher) carry(a *attempt, next <-chan *attempt) {
+	for ; a != nil; a = <-next {
+		p.attempt(a)
 	}
 }
 
@@ -41,13 +71,6 @@ func (p *Publisher) send() {
 func (p *Publisher) toSend() *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wake := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.changed.Broadcast()
-	}
-	stop := context.AfterFunc(p.ctx, wake)
-	defer stop()
 	for {
 		if p.ctx.Err() != nil || p.err != nil {
 			return nil
@@ -57,7 +80,7 @@ func (p *Publisher) toSend() *flight {
 			if pause <= 0 {
 				break
 			}
-			alarm := time.AfterFunc(pause, wake)
+			alarm := time.AfterFunc(pause, p.wake)
 			p.changed.Wait()
 			alarm.Stop()
 			continue
@@ -75,13 +98,14 @@ func (p *Publisher) toSend() *flight {
 }
 
 // attempt sends a batch once. One that is known to be stored is not sent again: what is left is to look whose it is.
-func (p *Publisher) attempt(f *flight, written func()) {
-	defer written()
-	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { written() }}
+func (p *Publisher) attempt(a *attempt) {
+	defer a.wrote()
+	f := a.f
+	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { a.wrote() }}
 	ctx := httptrace.WithClientTrace(p.ctx, trace)
 	var err error
 	if !f.ack.Duplicate {
-		f.ack, err = p.try(ctx, f, written)
+		f.ack, err = p.try(ctx, a)
 	}
 	if err == nil && f.ack.Duplicate && f.claim == "" {
 		err = p.mine(ctx, f)
@@ -94,12 +118,13 @@ func (p *Publisher) attempt(f *flight, written func()) {
 }
 
 // try publishes a batch once.
-func (p *Publisher) try(ctx context.Context, f *flight, written func()) (ack weir.Ack, err error) {
+func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err error) {
+	f := a.f
 	r := publishAt(p.id, f.seq, f.payload)
 	if f.claim != "" {
 		r = publishNext(p.id, f.claim, f.payload)
 	}
-	r.sent = written
+	r.sent = a.wrote
 	err = p.c.once(ctx, p.transport, r, &ack)
 	if f.tries > 1 && CodeOf(err) == weir.InvalidSequence && p.passed(ctx, f) {
 		return weir.Ack{StreamID: p.id, Seq: f.seq, Accepted: uint32(f.events), Cursor: f.seq, Duplicate: true}, nil

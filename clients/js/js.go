@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"io/fs"
 	"net/http"
 	"regexp"
 	"sync"
@@ -42,6 +43,15 @@ var Module = sync.OnceValue(func() []byte {
 	}
 	return bytes.TrimRight(all.Bytes(), "\n")
 })
+
+// Modules are the files that Module is made of, for pages of the server itself that need some of them alone.
+func Modules() fs.FS {
+	files, err := fs.Sub(sources, "src")
+	if err != nil {
+		panic(err) // it is in the binary, or the tests fail
+	}
+	return files
+}
 
 // Handler serves the client as one module, to pages of any origin: it is no secret.
 func Handler() http.Handler {

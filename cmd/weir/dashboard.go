@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"weir"
+	"weir/clients/js"
 	"weir/internal/dashboard"
 	"weir/internal/disk"
 	"weir/internal/engine"
@@ -35,7 +36,7 @@ type pages struct {
 func (svc *service) openPages(b build) error {
 	ctx := context.Background()
 	d, err := dashboard.Open(ctx, dashboard.Options{
-		Documents: svc.engine, Hub: svc.hub, Access: svc.access, API: svc.api, Node: svc.store.node, BaseURL: svc.url(), Curl: svc.trusting(),
+		Documents: svc.engine, Hub: svc.hub, Access: svc.access, API: svc.api, Client: js.Modules(), Node: svc.store.node, BaseURL: svc.url(), Curl: svc.trusting(),
 		Version: b.Version, Commit: b.Commit, Started: time.Now(), Store: svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,
 		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
 	})

@@ -50,7 +50,7 @@ const (
 func (e *engineSettings) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.kind, "engine", onJournal, "where everything is kept: journal (in the data directory) or nats (NATS JetStream, for more than one node)")
 	f.StringSliceVar(&e.natsURLs, "nats-url", nil, "`URLs` of the NATS servers to use with --engine nats, comma-separated; credentials go into --nats-creds")
-	f.StringVar(&e.natsCreds, "nats-creds", "", "`file` with the credentials for --nats-url")
+	f.StringVar(&e.natsCreds, "nats-creds", "", "`file` with the credentials for --nats-url: as the tools of NATS write them, or a line USER:PASSWORD")
 	f.StringVar(&e.systemCreds, "nats-system-creds", "", "`file` with credentials of the system account, to see that the servers of --nats-url sync what they acknowledge (default: --nats-creds)")
 	f.IntVar(&e.replicas, "nats-replicas", 3, "how many NATS servers keep each message, of a store that does not exist yet; a node without --cluster-peers has 1")
 	f.BoolVar(&e.allowUnsynced, "nats-allow-unsynced", false, "use servers of --nats-url that acknowledge before they sync: a power cut may take acknowledged batches")
@@ -239,7 +239,11 @@ func (svc *service) dialNATS(ctx context.Context) (*nats.Conn, error) {
 	connect := func(creds string) (*nats.Conn, error) {
 		options := svc.natsOptions()
 		if creds != "" {
-			options = append(options, nats.UserCredentials(creds))
+			known, err := natsCredentials(creds)
+			if err != nil {
+				return nil, err
+			}
+			options = append(options, known)
 		}
 		return nats.Connect(strings.Join(s.natsURLs, ","), options...)
 	}
@@ -285,6 +289,23 @@ func (svc *service) checkAgain(nc, system *nats.Conn) {
 	default:
 		svc.logger.Warn("the NATS servers could not be looked at", "error", err)
 	}
+}
+
+// natsCredentials are those in a file: of an operator's, as the tools of NATS write them, or a line USER:PASSWORD.
+func natsCredentials(file string) (nats.Option, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	line := strings.TrimSpace(string(text))
+	if strings.Contains(line, "BEGIN NATS USER JWT") {
+		return nats.UserCredentials(file), nil
+	}
+	user, password, ok := strings.Cut(line, ":")
+	if !ok || user == "" || strings.ContainsAny(line, "\r\n") {
+		return nil, fmt.Errorf("%s holds neither credentials as the tools of NATS write them nor a line USER:PASSWORD", file)
+	}
+	return nats.UserInfo(user, password), nil
 }
 
 // natsOptions are what every connection has.

@@ -247,11 +247,18 @@ func (p *publishing) summary() string {
 	if p.first.Load() < 0 {
 		return "nothing was published"
 	}
-	what := "events"
+	what, are := "event", "s are"
 	if p.raw {
-		what = "chunks"
+		what = "chunk"
 	}
-	return fmt.Sprintf("%d %s are stored, under sequences %d to %d", p.events.Load(), what, p.first.Load(), p.last.Load())
+	if p.events.Load() == 1 {
+		are = " is"
+	}
+	under := fmt.Sprintf("sequence %d", p.first.Load())
+	if p.last.Load() > p.first.Load() {
+		under = fmt.Sprintf("sequences %d to %d", p.first.Load(), p.last.Load())
+	}
+	return fmt.Sprintf("%d %s%s stored, under %s", p.events.Load(), what, are, under)
 }
 
 func (p *publishing) print(w io.Writer, id weir.StreamID) error {

@@ -39,6 +39,7 @@ type service struct {
 	certs     certificates
 	api       *api.Handler
 	pages     pages
+	visits    visits
 	operators net.Listener // of the admin socket
 	socket    *http.Server
 	first     *firstStart // what to print, once
@@ -170,7 +171,7 @@ func (svc *service) serve(secure server.TLS) error {
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(clientJS(svc.pages.handler(withManual(svc.api)))), secure)
+	svc.server.Serve(svc.certs.handler(svc.visits.counted(clientJS(svc.pages.handler(withManual(svc.api))))), secure)
 	return svc.certs.start(svc.server)
 }
 

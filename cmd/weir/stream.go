@@ -89,52 +89,47 @@ func createStream(r *remote) *cobra.Command {
 }
 
 func showStream(r *remote) *cobra.Command {
-	return &cobra.Command{
-		Use: "show ID", Short: "Show a stream as it stands", Args: args("ID"), Example: "  weir stream show demo000000000000000000",
-		ValidArgsFunction: r.completeStream,
-		RunE: func(c *cobra.Command, got []string) error {
-			id, err := streamID(c, got[0])
-			if err != nil {
-				return err
-			}
-			return r.run(c, func(ctx context.Context, cl *client.Client) error {
-				s, err := cl.Stream(ctx, id)
-				if err != nil {
-					return err
-				}
-				if r.json {
-					return json.NewEncoder(c.OutOrStdout()).Encode(s)
-				}
-				w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nkeeps\t%s (%d bytes)\nfor\t%s\ncreated\t%s\n",
-					s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), s.BytesStored, size(s.MaxBytes), s.MaxBytes, keptFor(s), s.CreatedAt)
-				return w.Flush()
-			})
-		},
-	}
+	c := &cobra.Command{Use: "show ID", Short: "Show a stream as it stands", Example: "  weir stream show demo000000000000000000"}
+	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
+		s, err := cl.Stream(ctx, id)
+		if err != nil {
+			return err
+		}
+		if r.json {
+			return json.NewEncoder(c.OutOrStdout()).Encode(s)
+		}
+		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nkeeps\t%s (%d bytes)\nfor\t%s\ncreated\t%s\n",
+			s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), s.BytesStored, size(s.MaxBytes), s.MaxBytes, keptFor(s), s.CreatedAt)
+		return w.Flush()
+	})
 }
 
 func removeStream(r *remote) *cobra.Command {
-	return &cobra.Command{
-		Use: "rm ID", Short: "Delete a stream with all its batches, for good", Args: args("ID"), Example: "  weir stream rm 0000000000000000000001",
-		ValidArgsFunction: r.completeStream,
-		RunE: func(c *cobra.Command, got []string) error {
-			id, err := streamID(c, got[0])
-			if err != nil {
-				return err
-			}
-			return r.run(c, func(ctx context.Context, cl *client.Client) error {
-				if err := cl.DeleteStream(ctx, id); err != nil {
-					return err
-				}
-				if r.json {
-					return json.NewEncoder(c.OutOrStdout()).Encode(map[string]weir.StreamID{"deleted": id})
-				}
-				fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", id)
-				return nil
-			})
-		},
+	c := &cobra.Command{Use: "rm ID", Short: "Delete a stream with all its batches, for good", Example: "  weir stream rm 0000000000000000000001"}
+	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
+		if err := cl.DeleteStream(ctx, id); err != nil {
+			return err
+		}
+		if r.json {
+			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]weir.StreamID{"deleted": id})
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", id)
+		return nil
+	})
+}
+
+// ofStream makes a command one about the stream that it is given.
+func ofStream(r *remote, c *cobra.Command, do func(context.Context, *client.Client, weir.StreamID) error) *cobra.Command {
+	c.Args, c.ValidArgsFunction = args("ID"), r.completeStream
+	c.RunE = func(c *cobra.Command, got []string) error {
+		id, err := streamID(c, got[0])
+		if err != nil {
+			return err
+		}
+		return r.run(c, func(ctx context.Context, cl *client.Client) error { return do(ctx, cl, id) })
 	}
+	return c
 }
 
 // keptFor is the retention of a stream without the zeros at its end.

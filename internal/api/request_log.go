@@ -11,13 +11,14 @@ import (
 
 // requestLog remembers the last requests, so that somebody who has a request id can be told what became of it. It is a ring
 // of small structs in every shard: a request takes a lock that hardly anybody else wants, and writes one of them. Those that
-// were refused have a ring of their own, which the many others do not wash away.
+// were refused have a ring of their own, which the many others do not wash away, and so have those that failed.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {
 	mu      sync.Mutex
 	served  requestRing
 	refused requestRing
+	failed  requestRing // on the server's side
 	_       meter.Pad
 }
 
@@ -25,6 +26,7 @@ type requestShard struct {
 const (
 	servedRing  = 8 << 10
 	refusedRing = 4 << 10
+	failedRing  = 1 << 10
 	firstRing   = 64
 )
 
@@ -61,7 +63,10 @@ func (l *requestLog) note(c *call, took int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ring, most := &s.served, servedRing
-	if c.status >= 400 {
+	switch {
+	case c.status >= 500:
+		ring, most = &s.failed, failedRing
+	case c.status >= 400:
 		ring, most = &s.refused, refusedRing
 	}
 	n := ring.slot(most)
@@ -131,7 +136,7 @@ func (h *Handler) Request(id string) (Request, bool) {
 	now, meterNow := time.Now(), meter.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ring := range [...]*requestRing{&s.refused, &s.served} {
+	for _, ring := range [...]*requestRing{&s.failed, &s.refused, &s.served} {
 		for i := range ring.notes {
 			if n := &ring.notes[i]; string(n.id[:]) == id[len("req_"):] && meterNow-n.at < int64(requestLife) {
 				return n.request(now, meterNow), true
@@ -141,23 +146,27 @@ func (h *Handler) Request(id string) (Request, bool) {
 	return Request{}, false
 }
 
-// Refused lists the last requests of the last day that were refused with a status from least to below, newest first, at most
-// that many.
-func (h *Handler) Refused(least, below, most int) []Request {
+// Refused lists the last requests of the last day that were answered with a 4xx, newest first, at most that many.
+func (h *Handler) Refused(most int) []Request {
+	return h.last(most, func(s *requestShard) *requestRing { return &s.refused })
+}
+
+// Failed lists those that were answered with a 5xx.
+func (h *Handler) Failed(most int) []Request {
+	return h.last(most, func(s *requestShard) *requestRing { return &s.failed })
+}
+
+func (h *Handler) last(most int, ring func(*requestShard) *requestRing) []Request {
 	var list []Request
 	now, meterNow := time.Now(), meter.Now()
 	for i := range h.requests {
 		s := &h.requests[i]
 		s.mu.Lock()
-		n := len(s.refused.notes)
-		found := 0
-		for j := range n { // from the newest on
-			note := &s.refused.notes[(s.refused.next+n-1-j)%n]
-			if int(note.status) >= least && int(note.status) < below && meterNow-note.at < int64(requestLife) {
+		r := ring(s)
+		n := len(r.notes)
+		for j := range min(n, most) { // from the newest on
+			if note := &r.notes[(r.next+n-1-j)%n]; meterNow-note.at < int64(requestLife) {
 				list = append(list, note.request(now, meterNow))
-				if found++; found == most {
-					break
-				}
 			}
 		}
 		s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir"
+	"weir/internal/meter"
 )
 
 // Whoever has a request id learns what became of the request, and who refused what is listed.
@@ -37,8 +38,24 @@ func TestRequestLog(t *testing.T) {
 			t.Errorf("%s %s is remembered as %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
-	if list := h.api.Refused(400, 500, 3); len(list) != 3 || list[0].Route != other || list[2].Code != weir.InvalidStreamID {
+	if list := h.api.Refused(3); len(list) != 3 || list[0].Route != other || list[2].Code != weir.InvalidStreamID {
 		t.Errorf("refused: %+v", list)
+	}
+	// What failed is not washed away by what is refused.
+	note := func(status int, id string) {
+		c := &call{r: h.request("GET", "/v1/streams", nil, ""), status: status, fault: faultOf[weir.InternalError]}
+		copy(c.id[:], "req_"+id)
+		h.api.requests.note(c, 1)
+	}
+	note(500, "failed0000000000")
+	for i := range 2 * meter.Shards * refusedRing {
+		note(404, fmt.Sprintf("refused%09d", i))
+	}
+	if list := h.api.Failed(10); len(list) != 1 || list[0].ID != "req_failed0000000000" || list[0].Code != weir.InternalError {
+		t.Errorf("failed: %+v", list)
+	}
+	if _, ok := h.api.Request("req_failed0000000000"); !ok {
+		t.Error("what failed is not found")
 	}
 	for _, id := range []string{"", "req_", "req_0000000000000000", "x"} {
 		if _, ok := h.api.Request(id); ok {

@@ -9,13 +9,15 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // description is the service's own account of its interface: /openapi.json. Every answer is held to it, and every request
@@ -23,6 +25,9 @@ import (
 type description struct {
 	doc    *openapi3.T
 	router routers.Router
+
+	mu       sync.Mutex
+	compiled map[*openapi3.Schema]*jsonschema.Schema
 }
 
 // describe asks a service for its description.
@@ -37,7 +42,7 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 	if err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("/openapi.json: %s of type %s (%v)", resp.Status, resp.Header.Get("Content-Type"), err)
 	}
-	d := &description{}
+	d := &description{compiled: map[*openapi3.Schema]*jsonschema.Schema{}}
 	if d.doc, err = openapi3.NewLoader().LoadFromData(text); err == nil {
 		err = d.doc.Validate(context.Background())
 	}
@@ -53,11 +58,7 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 	return d
 }
 
-var validation = &openapi3filter.Options{
-	IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true,
-}
-
-// large is where a body is not looked into any more: events may be anything, and the validator is slow.
+// large is where a body is not looked into any more: events may be anything, and comparing them takes long.
 const large = 256 << 10
 
 // fault compares an answer with the description. Of a subscription there is no body: its events are compared one by one.
@@ -67,49 +68,106 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 	if head {
 		req.Method = http.MethodGet
 	}
-	req.Body = nil
 	req.URL.RawPath = "" // the router compares parts as they are spelled
 	route, params, err := d.router.FindRoute(req)
 	if err != nil {
 		return d.outside(resp, body, err)
 	}
-	in := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route, Options: validation}
 	if resp.StatusCode < 300 {
-		if err := requestFault(in, resp); err != nil {
+		if err := d.requestFault(resp, route, params); err != nil {
 			return fmt.Errorf("the request was taken, and is not as described: %w", err)
 		}
 	}
 	if resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusNotFound && noRoute(body) {
 		return d.outside(resp, body, errors.New("refused"))
 	}
-	if r := route.Operation.Responses.Status(resp.StatusCode); r != nil {
-		if err := undescribed(resp.Header, r.Value.Headers); err != nil {
-			return err
-		}
+	described := route.Operation.Responses.Status(resp.StatusCode)
+	if described == nil {
+		return errors.New("no such status is described")
 	}
-	options := *validation
-	options.ExcludeResponseBody = body == nil || head || len(body) > large
-	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header, Body: io.NopCloser(bytes.NewReader(body)), Options: &options,
-	})
+	if err := d.headerFault(resp.Header, described.Value.Headers); err != nil {
+		return err
+	}
+	if body == nil || head || len(body) > large {
+		return nil
+	}
+	return d.bodyFault(described.Value.Content, resp.Header.Get("Content-Type"), body)
 }
 
 // requestFault compares a request that was taken. What the service does not look at is not compared: the body of a duplicate,
 // and the cursor of a request that is no subscription.
-func requestFault(in *openapi3filter.RequestValidationInput, resp *http.Response) error {
-	sent, options := resp.Request, *validation
-	options.ExcludeRequestQueryParams = in.Route.Operation.OperationID == "showStream" && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
-	empty := sent.ContentLength == 0 // which a raw batch may be, and the validator does not tell it from none
-	options.ExcludeRequestBody = sent.GetBody == nil || sent.ContentLength > large || empty || resp.StatusCode == http.StatusOK
-	if !options.ExcludeRequestBody {
-		body, err := sent.GetBody()
+func (d *description) requestFault(resp *http.Response, route *routers.Route, path map[string]string) error {
+	sent, op := resp.Request, route.Operation
+	subscription := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	query := sent.URL.Query()
+	for _, ref := range slices.Concat(route.PathItem.Parameters, op.Parameters) {
+		p, values := ref.Value, []string(nil)
+		switch {
+		case p.In == "query" && op.OperationID == "showStream" && !subscription:
+			continue
+		case p.In == "query":
+			values = query[p.Name]
+		case p.In == "header":
+			values = sent.Header.Values(p.Name)
+		default:
+			values = []string{path[p.Name]}
+		}
+		if err := d.valueFault(p.Name, p.Schema, values, p.Required); err != nil {
+			return err
+		}
+	}
+	empty := sent.ContentLength == 0 // which a raw batch may be
+	if op.RequestBody == nil || sent.GetBody == nil || empty || sent.ContentLength > large || resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	r, err := sent.GetBody()
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return d.bodyFault(op.RequestBody.Value.Content, sent.Header.Get("Content-Type"), body)
+}
+
+// bodyFault compares a body with what is described for its type. Of raw batches the type is all there is to compare.
+func (d *description) bodyFault(described openapi3.Content, contentType string, body []byte) error {
+	if len(described) == 0 && len(body) == 0 {
+		return nil
+	}
+	media := described.Get(contentType)
+	if media == nil {
+		return fmt.Errorf("a body of type %q is not described", contentType)
+	}
+	if media.Schema == nil || !strings.HasPrefix(contentType, "application/json") {
+		return nil
+	}
+	return d.fits(media.Schema.Value, body)
+}
+
+// valueFault compares the values of a parameter or a header field.
+func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []string, required bool) error {
+	if required && len(values) == 0 {
+		return fmt.Errorf("%s is missing", name)
+	}
+	for _, text := range values {
+		var v any = text
+		if ref.Value.Type.Is("integer") {
+			v = json.Number(text)
+			if _, err := strconv.ParseInt(text, 10, 64); err != nil {
+				return fmt.Errorf("%s is no integer: %w", name, err)
+			}
+		}
+		schema, err := d.compile(ref.Value)
 		if err != nil {
 			return err
 		}
-		in.Request.Body = body
+		if err := schema.Validate(v); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	in.Options = &options
-	return openapi3filter.ValidateRequest(context.Background(), in)
+	return nil
 }
 
 // outside is for what belongs to no operation: a path or a method that there is not, which is refused like everything else.
@@ -133,12 +191,7 @@ func (d *description) outside(resp *http.Response, body []byte, why error) error
 	if r == nil {
 		return fmt.Errorf("there is no response %s", name)
 	}
-	for field, h := range r.Value.Headers {
-		if h.Value.Required && resp.Header.Get(field) == "" {
-			return fmt.Errorf("%s is missing", field)
-		}
-	}
-	if err := undescribed(resp.Header, r.Value.Headers); err != nil {
+	if err := d.headerFault(resp.Header, r.Value.Headers); err != nil {
 		return err
 	}
 	return d.fits(r.Value.Content["application/json"].Schema.Value, body)
@@ -149,11 +202,16 @@ func noRoute(body []byte) bool { return bytes.Contains(body, []byte(`"code":"not
 // ofHTTP are the header fields that belong to HTTP itself, and not to the interface.
 var ofHTTP = []string{"Alt-Svc", "Connection", "Content-Length", "Content-Type", "Date", "Trailer"}
 
-// undescribed finds a header field that the description does not know.
-func undescribed(got http.Header, described openapi3.Headers) error {
+// headerFault compares header fields, and finds those that the description does not know.
+func (d *description) headerFault(got http.Header, described openapi3.Headers) error {
 	for name := range got {
 		if described[strings.ToLower(name)] == nil && !slices.Contains(ofHTTP, name) {
 			return fmt.Errorf("the header field %s is not described", strings.ToLower(name))
+		}
+	}
+	for name, h := range described {
+		if err := d.valueFault(name, h.Value.Schema, got.Values(name), h.Value.Required); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -181,12 +239,42 @@ func (d *description) event(e Event) error {
 	return d.fits(schema.Value, []byte(e.Data))
 }
 
-func (d *description) fits(schema *openapi3.Schema, body []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber()
-	var v any
-	if err := decoder.Decode(&v); err != nil {
+func (d *description) fits(s *openapi3.Schema, body []byte) error {
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
 		return err
 	}
-	return schema.VisitJSON(v, openapi3.EnableJSONSchema2020())
+	schema, err := d.compile(s)
+	if err != nil {
+		return err
+	}
+	return schema.Validate(v)
+}
+
+// compile makes a schema ready, once: it takes longer than all comparisons with it.
+func (d *description) compile(s *openapi3.Schema) (*jsonschema.Schema, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ready := d.compiled[s]; ready != nil {
+		return ready, nil
+	}
+	text, err := json.Marshal(map[string]any{"schema": s, "components": d.doc.Components}) // which references lead to
+	if err != nil {
+		return nil, err
+	}
+	resource, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	const at = "https://weir.invalid/description.json"
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	if err := compiler.AddResource(at, resource); err != nil {
+		return nil, err
+	}
+	ready, err := compiler.Compile(at + "#/schema")
+	if err == nil {
+		d.compiled[s] = ready
+	}
+	return ready, err
 }

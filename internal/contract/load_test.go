@@ -48,7 +48,7 @@ func (c *caller) ask(ctx context.Context, method, path, body string, h http.Head
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	switch {
-	case err != nil || resp.StatusCode >= 500:
+	case err != nil || resp.StatusCode >= 500 || ctx.Err() != nil: // who gives up in the middle of a body can still get a 400 for it
 		return unknown, resp.StatusCode, b
 	case resp.StatusCode >= 400:
 		return refused, resp.StatusCode, b

@@ -130,7 +130,7 @@ func headers(h http.Header, now time.Time) (faults []string) {
 	if limit < 1 || remaining < 0 || remaining > limit {
 		bad("the rate limit is %d with %d remaining", limit, remaining)
 	}
-	if away := number("X-Ratelimit-Reset") - now.Unix(); away < -5 || away > 65 {
+	if away := number("X-Ratelimit-Reset") - now.Unix(); away < -60 || away > 65 { // it may have ended while the request was under way
 		bad("x-ratelimit-reset is %d s away; windows are of 60 s", away)
 	}
 	if h.Get("Set-Cookie") != "" {

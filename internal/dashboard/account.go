@@ -32,11 +32,12 @@ type accountRecord struct {
 	ChangedAt weir.Time `json:"changed_at"`
 }
 
-func (a *account) hash() string {
+// hash is what passwords are checked against, and the revision of the account that it belongs to.
+func (a *account) hash() (string, engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.adopt()
-	return a.record.Hash
+	return a.record.Hash, a.revision
 }
 
 func (a *account) changedAt() (at weir.Time, managed bool) {
@@ -63,13 +64,16 @@ func (d *Dashboard) loadAccount(ctx context.Context) error {
 }
 
 // HasPassword tells whether anybody can sign in.
-func (d *Dashboard) HasPassword() bool { return d.account.hash() != "" }
+func (d *Dashboard) HasPassword() bool {
+	hash, _ := d.account.hash()
+	return hash != ""
+}
 
 // MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns. It is
 // empty when another node was faster.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
-	err := d.setPassword(ctx, password)
+	_, err := d.setPassword(ctx, password, 0)
 	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) { // another node made one at the same time
 		return "", nil
 	}
@@ -92,7 +96,7 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 			return nil
 		}
 	}
-	err := d.setPassword(ctx, password)
+	_, err := d.setPassword(ctx, password, 0)
 	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) {
 		return d.UsePassword(ctx, password) // another node set one at the same time, most likely the same
 	}
@@ -103,19 +107,23 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	return nil
 }
 
-// setPassword stores a password, and signs everybody out.
-func (d *Dashboard) setPassword(ctx context.Context, password string) error {
+// setPassword stores a password, and signs everybody out. It returns the revision that the account has now. A revision that
+// the old password was checked at must still be the account's; 0: whoever sets it need not know the old one.
+func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
-		return err
+		return 0, err
+	}
+	record := accountRecord{Hash: hashPassword(password), ChangedAt: weir.TimeOf(d.Now())}
+	value, err := json.Marshal(record)
+	if err != nil {
+		return 0, err
 	}
 	a := &d.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.adopt()
-	record := accountRecord{Hash: hashPassword(password), ChangedAt: weir.TimeOf(d.Now())}
-	value, err := json.Marshal(record)
-	if err != nil {
-		return err
+	if checked != 0 && (checked != a.revision || a.managed) {
+		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed by somebody else meanwhile: nothing was changed")
 	}
 	var doc engine.Document
 	if a.revision == 0 {
@@ -124,11 +132,24 @@ func (d *Dashboard) setPassword(ctx context.Context, password string) error {
 		doc, err = d.Documents.Update(ctx, accountDocument, value, a.revision)
 	}
 	if err != nil {
-		return unstored("store the password", err)
+		return 0, unstored("store the password", err)
 	}
 	a.record, a.revision = record, doc.Revision
 	d.sessions.endAll(nil)
-	return nil
+	return a.revision, nil
+}
+
+// admit begins a session for somebody whose password was right at a revision of the account. It is nil when the account has
+// another one since: while a password was being checked, it was changed, and everybody was signed out.
+func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token string, s *session) {
+	a := &d.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.adopt()
+	if checked != a.revision {
+		return "", nil
+	}
+	return d.sessions.begin(from, agent)
 }
 
 // unstored says what a user may know of a write that the store did not take.

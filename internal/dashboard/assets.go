@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"io/fs"
 	"net/http"
 	"path"
 	"strconv"
@@ -23,28 +24,40 @@ var assetKinds = map[string]string{".js": "text/javascript; charset=utf-8", ".cs
 
 // assets are the scripts and styles by name.
 var assets = func() map[string]asset {
+	files, err := fs.Sub(assetFiles, "assets")
 	all := map[string]asset{}
-	files, err := assetFiles.ReadDir("assets")
+	if err == nil {
+		err = readAssets(all, "", files)
+	}
 	if err != nil {
 		panic(err)
 	}
-	for _, f := range files {
-		body, err := assetFiles.ReadFile(path.Join("assets", f.Name()))
-		if err != nil {
-			panic(err)
-		}
-		sum := sha256.Sum256(body)
-		all[f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
-	}
 	return all
 }()
+
+// readAssets adds the files of a directory, under a name before theirs.
+func readAssets(all map[string]asset, under string, files fs.FS) error {
+	list, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return err
+	}
+	for _, f := range list {
+		body, err := fs.ReadFile(files, f.Name())
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(body)
+		all[under+f.Name()] = asset{body, assetKinds[path.Ext(f.Name())], hex.EncodeToString(sum[:6])}
+	}
+	return nil
+}
 
 // assetURL is where a page finds a script or style. It changes with its contents, so that browsers may keep it for good.
 func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets[name].tag }
 
 // asset serves a script or style. They are no secret.
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
-	a, ok := assets[r.PathValue("name")]
+	a, ok := d.assets[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
 		return

@@ -1,13 +1,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"weir"
 )
@@ -33,9 +33,6 @@ type audit struct {
 	mu      sync.Mutex
 	entries []entry
 	keys    []string // of their documents, in the same order; empty: it could not be stored
-
-	failed time.Time // when a failure to sign in was last noted
-	unsaid int       // failures since
 }
 
 // loadAudit reads the log.
@@ -49,7 +46,8 @@ func (d *Dashboard) loadAudit(ctx context.Context) error {
 			after = doc.Key
 			var e entry
 			if err := json.Unmarshal(doc.Value, &e); err != nil {
-				return fmt.Errorf("read %s: %w", doc.Key, err)
+				d.Logger.Warn("an entry of the audit log cannot be read", "document", doc.Key, "error", err)
+				continue
 			}
 			d.audit.add(e, doc.Key)
 		}
@@ -98,48 +96,21 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	}
 }
 
-// noteEvery bounds how often failures to sign in are noted: otherwise whoever guesses could wash everything else away.
-const noteEvery = time.Minute
-
-// noteFailure notes that somebody failed to sign in. The name that was typed is not repeated: it may be a password.
-func (d *Dashboard) noteFailure(ctx context.Context, from string) {
-	a := &d.audit
-	now := d.Now()
-	a.mu.Lock()
-	if now.Sub(a.failed) < noteEvery {
-		a.unsaid++
-		a.mu.Unlock()
-		return
-	}
-	detail := ""
-	if a.unsaid > 0 {
-		detail = fmt.Sprintf("and %d more before it that were not noted", a.unsaid)
-	}
-	a.failed, a.unsaid = now, 0
-	a.mu.Unlock()
-	d.note(ctx, entry{Who: "nobody", From: from, What: "sign-in refused", Detail: detail})
-}
-
 // Note adds what was done otherwise than through the dashboard.
 func (d *Dashboard) Note(ctx context.Context, who, what, detail string) {
 	d.note(ctx, entry{Who: who, What: what, Detail: detail})
 }
 
-// search returns entries, newest first, that hold a text, from the given one on, and how many there are.
-func (a *audit) search(text string, from, most int) ([]entry, int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// searchAudit returns entries that hold a text, and refusals among them, newest first.
+func (d *Dashboard) searchAudit(text string) []entry {
+	d.audit.mu.Lock()
+	list := slices.Clone(d.audit.entries)
+	d.audit.mu.Unlock()
+	list = append(list, d.refusals.entries()...)
+	slices.Reverse(list)
+	slices.SortStableFunc(list, func(a, b entry) int { return cmp.Compare(b.At, a.At) })
 	text = strings.ToLower(text)
-	var list []entry
-	found := 0
-	for _, e := range slices.Backward(a.entries) {
-		if text != "" && !strings.Contains(strings.ToLower(e.Who+" "+e.From+" "+e.What+" "+e.Detail), text) {
-			continue
-		}
-		if found >= from && len(list) < most {
-			list = append(list, e)
-		}
-		found++
-	}
-	return list, found
+	return slices.DeleteFunc(list, func(e entry) bool {
+		return !strings.Contains(strings.ToLower(e.Who+" "+e.From+" "+e.What+" "+e.Detail), text)
+	})
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // An operator's day, in a real browser: testdata/browser/run.mjs says what happens in it. Pictures of every page go to
-// bin/screenshots.
+// bin/screenshots; with PICTURES those of the manual are made anew in that directory.
 func TestBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser takes a while")
@@ -54,6 +54,9 @@ func TestBrowser(t *testing.T) {
 	t.Logf("%s", out)
 	if err != nil {
 		t.Errorf("the browser: %v", err)
+	}
+	if pictures := os.Getenv("PICTURES"); pictures != "" && err == nil {
+		h.must(shrink(shots, pictures))
 	}
 	if log := h.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "panic") {
 		t.Errorf("the log:\n%s", log)

@@ -59,8 +59,10 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 			continue // another node's
 		}
 		var record figuresRecord
-		if err := json.Unmarshal(doc.Value, &record); err != nil {
-			return fmt.Errorf("read %s: %w", doc.Key, err)
+		d.stored[hour] = doc.Revision
+		if err := json.Unmarshal(doc.Value, &record); err != nil { // it is written over, or deleted when it is old
+			d.Logger.Warn("figures of an hour cannot be read", "document", doc.Key, "error", err)
+			continue
 		}
 		for _, values := range record.Samples {
 			var s sample
@@ -70,7 +72,6 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 		if record.Keys != nil && hour > oldest {
 			f.usage.hours[hour] = record.Keys
 		}
-		d.stored[hour] = doc.Revision
 	}
 	return nil
 }
@@ -157,6 +158,7 @@ func (d *Dashboard) tick(ctx context.Context) {
 		return
 	}
 	d.keepFigures(ctx)
+	d.keepRefusals(ctx)
 }
 
 // keepFigures stores the figures if the store takes writes: what is left of a full disk is not for plots.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -38,6 +40,7 @@ type house struct {
 	api    *api.Handler
 	d      *Dashboard
 	url    string
+	base   string // the base URL, if it is another one
 	log    *lockedBuffer
 	clock  *clock
 
@@ -88,7 +91,6 @@ func newHouse(t testing.TB) *house {
 	logger := slog.New(slog.NewTextHandler(h.log, nil))
 	ctx := context.Background()
 	var err error
-	h.must(err)
 	h.access, err = access.Open(ctx, h.engine, access.Options{Demo: true})
 	h.must(err)
 	h.hub, err = hub.Open(ctx, h.engine, hub.Options{Frame: api.Frame, Logger: logger})
@@ -112,7 +114,8 @@ func newHouse(t testing.TB) *house {
 	k, secret, err := h.access.CreateKey(ctx, access.KeySpec{Project: h.project.ID, Kind: access.Live, Name: "first"})
 	h.must(err)
 	h.stream, h.key, h.keyID = s.ID, secret.Reveal(), k.ID
-	h.must(h.d.setPassword(ctx, password))
+	_, err = h.d.setPassword(ctx, password, 0)
+	h.must(err)
 	t.Cleanup(func() {
 		h.hub.StopSubscriptions()
 		srv.Close()
@@ -126,7 +129,8 @@ func newHouse(t testing.TB) *house {
 func (h *house) open(ctx context.Context) {
 	h.t.Helper()
 	d, err := Open(ctx, Options{
-		Documents: h.engine, Hub: h.hub, Access: h.access, API: h.api, BaseURL: h.url, Version: "v1.2.3", Commit: "abc",
+		Documents: h.engine, Hub: h.hub, Access: h.access, API: h.api, Client: os.DirFS("../../clients/js/src"),
+		BaseURL: strings.TrimRight(cmp.Or(h.base, h.url), "/"), Version: "v1.2.3", Commit: "abc",
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)), Now: h.clock.now,
 		Store: func() Store { return Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30} },
 	})

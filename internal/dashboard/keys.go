@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"weir"
 	"weir/internal/access"
@@ -54,11 +53,11 @@ func (v *visit) keys() error {
 	k := keysView{Projects: v.Access.Projects(), Project: weir.ProjectID(v.query("project")), Revoked: v.query("revoked") != ""}
 	list := slices.DeleteFunc(v.Access.Keys(k.Project), func(e access.Key) bool { return !k.Revoked && e.RevokedAt != nil })
 	slices.SortStableFunc(list, func(a, b access.Key) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-	n := pageNumber(v.r)
+	var from, to int
 	k.Found = len(list)
-	k.Paging = pages(v.r, n, keysPage, len(list))
+	k.Paging, from, to = pages(v.r, keysPage, len(list))
 	used := v.keyUse()
-	for _, e := range list[min((n-1)*keysPage, len(list)):min(n*keysPage, len(list))] {
+	for _, e := range list[from:to] {
 		k.Keys = append(k.Keys, v.row(e, used))
 	}
 	return v.page(http.StatusOK, "keys", "Keys", k)
@@ -157,6 +156,11 @@ func (v *visit) createKey() error {
 	case f.Confined && len(spec.Streams) == 0: // it would mean the whole project
 		return again("Choose one stream at least, or do not confine the key.")
 	}
+	for _, id := range spec.Streams {
+		if s, err := v.Hub.Stream(id); err != nil || s.Project != f.Project {
+			return again(fmt.Sprintf("The project has no stream %s.", access.Redacted(string(id))))
+		}
+	}
 	k, secret, err := v.Access.CreateKey(v.r.Context(), spec)
 	if err != nil {
 		if known, ok := asKnown(err); ok && known.Code == weir.InvalidRequest {
@@ -192,7 +196,7 @@ func (v *visit) key() error {
 	if err != nil {
 		return err
 	}
-	view := keyView{keyRow: v.row(k, v.keyUse()), Secret: v.session.reveal(k.ID)}
+	view := keyView{keyRow: v.row(k, v.keyUse()), Secret: v.reveal(k.ID)}
 	for _, id := range k.Streams[:min(len(k.Streams), 100)] {
 		c := streamChoice{ID: id}
 		if s, err := v.Hub.Stream(id); err == nil {
@@ -252,7 +256,6 @@ type rotationView struct {
 	New     *keyRow
 	Secret  string
 	Publish string
-	Quiet   string // for how long the old key was not used; empty: never, or just now
 }
 
 // rotation guides through a rotation: a new key like the old one, the old one's last use, its end.
@@ -265,14 +268,9 @@ func (v *visit) rotation() error {
 	view := rotationView{Old: v.row(old, used)}
 	if k, ok := v.Access.Key(v.query("new")); ok && k.Project == old.Project {
 		row := v.row(k, used)
-		view.New, view.Secret = &row, v.session.reveal(k.ID)
+		view.New, view.Secret = &row, v.reveal(k.ID)
 		if view.Secret != "" {
 			view.Publish, _ = v.lines(k, view.Secret)
-		}
-	}
-	if old.LastUsedAt != nil {
-		if quiet := v.now.Sub(old.LastUsedAt.Std()); quiet > 10*time.Second {
-			view.Quiet = roughly(quiet)
 		}
 	}
 	return v.page(http.StatusOK, "key_rotate", "Rotate a key", view)

@@ -35,16 +35,26 @@ type tile struct {
 // problems is how many recent ones are shown of each sort.
 const problems = 10
 
-func (v *visit) overview() error {
+func (v *visit) overview() error { return v.page(http.StatusOK, "overview", "Overview", v.look()) }
+
+// look is how everything stands.
+func (v *visit) look() overviewView {
 	status, ok := v.Health()
 	w := overviewView{
 		Span: v.spanName(), Status: status, OK: ok, Version: v.Version, Commit: v.Commit,
-		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(),
-		Failed: v.API.Refused(500, 600, problems), Refused: v.API.Refused(400, 500, problems),
+		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(), Tiles: v.tiles(),
+		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems),
 	}
 	w.Used = w.Store.Size - w.Store.Free
-	w.Tiles = v.tiles()
-	return v.page(http.StatusOK, "overview", "Overview", w)
+	return w
+}
+
+// Remembers says since when requests are remembered.
+func (w overviewView) Remembers() string {
+	if w.Uptime < 24*time.Hour {
+		return "since the server started"
+	}
+	return "in the last day"
 }
 
 func (v *visit) spanName() string {
@@ -80,43 +90,26 @@ func (v *visit) tiles() []tile {
 		{"subscribers", "Subscribers", numberText(v.API.Subscribers()), numberText(stats.SlowestLag) + " behind at most"},
 		{"failed", "Errors in the last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
 		{"limited", "429s in the last hour", numberText(total(hour, limited)), "requests over a rate limit"},
-		{"sync", "Sync of the disk", msText(now[syncMedian]), "1 in 100 took " + msText(now[syncSlow]) + " or more"},
+		{"sync", "Sync of the disk", msText(now[syncMedian]), "1 in 100 over " + msText(now[syncSlow])},
 		{"streams", "Streams", numberText(stats.Streams), numberText(stats.Open) + " in use"},
 	}
 }
 
-// overviewFigures is what moves on the first page.
+// overviewParts are what of the first page is sent again as it is when it refreshes itself.
+var overviewParts = []string{"disk", "problems"}
+
+// overviewFigures is what moves on the first page. The plots are left out when they are not asked for.
 func (v *visit) overviewFigures() error {
-	back, step := time.Hour, 2.5*coarseEvery.Seconds()
-	if v.spanName() == "day" {
-		back = 24 * time.Hour
+	w := v.look()
+	parts, err := fragments("overview", w, overviewParts)
+	if err != nil {
+		return err
 	}
-	list := v.figures.between(v.now, back)
-	plots := map[string][]any{}
-	for c := range columns {
-		values := make([]any, 0, len(list))
-		for i := range list {
-			if i > 0 && list[i][at]-list[i-1][at] > step { // nobody counted: a hole in the line
-				hole := any(nil)
-				if c == at {
-					hole = list[i-1][at] + 1
-				}
-				values = append(values, hole)
-			}
-			n := list[i][c]
-			if c.isCount() {
-				n /= list[i][span]
-			}
-			values = append(values, n)
-		}
-		plots[columnNames[c]] = values
+	answer := map[string]any{"tiles": w.Tiles, "status": w.Status, "ok": w.OK, "uptime": roughly(w.Uptime), "parts": parts}
+	if v.query("span") != "none" {
+		answer["plots"] = v.plots(w.Span)
 	}
-	status, ok := v.Health()
-	store := v.Store()
-	return v.json(map[string]any{
-		"plots": plots, "tiles": v.tiles(), "status": status, "ok": ok, "uptime": roughly(v.now.Sub(v.Started)),
-		"forecast": v.foresee().String(), "used": store.Size - store.Free, "size": store.Size,
-	})
+	return v.json(answer)
 }
 
 // requestsView is the page that looks a request up.
@@ -133,7 +126,7 @@ type requestsView struct {
 // requests looks a request up by its id.
 func (v *visit) requests() error {
 	w := requestsView{
-		Search: v.query("id"), Failed: v.API.Refused(500, 600, 50), Refused: v.API.Refused(400, 500, 50),
+		Search: v.query("id"), Failed: v.API.Failed(50), Refused: v.API.Refused(50),
 	}
 	if access.Redacted(w.Search) != w.Search {
 		w.Search, w.Error = "", "That is a key, and not a request id: keep it to yourself."

@@ -59,14 +59,26 @@ func (d *Dashboard) render(w http.ResponseWriter, status int, name string, v vie
 	w.Write(b.Bytes())
 }
 
+// fragments are parts of a page, by the names of their templates, for a script to put into the page that is open.
+func fragments(page string, data any, names []string) (map[string]string, error) {
+	parts := map[string]string{}
+	for _, name := range names {
+		var b bytes.Buffer
+		if err := templates[page].ExecuteTemplate(&b, name, data); err != nil {
+			return nil, fmt.Errorf("make %s of %s: %w", name, page, err)
+		}
+		parts[name] = b.String()
+	}
+	return parts, nil
+}
+
 var functions = template.FuncMap{
 	"asset":   assetURL,
 	"bytes":   bytesText,
 	"number":  numberText,
 	"ms":      msText,
 	"when":    whenText,
-	"moment":  func(t time.Time) string { return whenText(weir.TimeOf(t)) },
-	"stamp":   func(t time.Time) string { return weir.TimeOf(t).String() },
+	"instant": weir.TimeOf,
 	"roughly": roughly,
 	"seconds": func(n int64) string { return roughly(time.Duration(n) * time.Second) },
 	"plural": func(n any, one string) string {
@@ -88,7 +100,7 @@ var functions = template.FuncMap{
 	},
 }
 
-// whenText is a moment as people read it; scripts say how long ago that was.
+// whenText is a moment as people read it, in UTC; scripts say how long ago that was.
 func whenText(t weir.Time) string { return t.Std().Format("2006-01-02 15:04:05") }
 
 // bytesText is a number of bytes in the unit that fits.
@@ -170,18 +182,21 @@ func pageNumber(r *http.Request) int {
 	return n
 }
 
-func pages(r *http.Request, page, size, found int) paging {
-	p := paging{Page: page, Pages: max(1, (found+size-1)/size)}
-	to := func(n int) string {
+// pages makes the links, and says which entries the page has: from and to are places in the list. A page beyond the last is the last.
+func pages(r *http.Request, size, found int) (p paging, from, to int) {
+	p.Pages = max(1, (found+size-1)/size)
+	p.Page = min(pageNumber(r), p.Pages)
+	page := p.Page
+	link := func(n int) string {
 		q := r.URL.Query()
 		q.Set("page", strconv.Itoa(n))
 		return (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
 	}
 	if page > 1 {
-		p.Previous = to(min(page-1, p.Pages))
+		p.Previous = link(page - 1)
 	}
 	if page < p.Pages {
-		p.Next = to(page + 1)
+		p.Next = link(page + 1)
 	}
-	return p
+	return p, (page - 1) * size, min(page*size, found)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	pathpkg "path"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,6 +22,10 @@ import (
 func TestKeys(t *testing.T) {
 	h := newHouse(t)
 	b := h.signedIn()
+	other, err := h.access.CreateProject(t.Context(), "other")
+	h.must(err)
+	elsewhere, err := h.hub.Create(t.Context(), hub.Spec{Project: other.ID, Name: "elsewhere", RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
+	h.must(err)
 	for _, c := range []struct {
 		what  string
 		pairs []string
@@ -30,6 +35,8 @@ func TestKeys(t *testing.T) {
 		{"no kind", []string{"project", string(h.project.ID), "permission", "read"}},
 		{"no project", []string{"project", "nope", "kind", "live", "permission", "read"}},
 		{"an unknown permission", []string{"project", string(h.project.ID), "kind", "live", "permission", "brew"}},
+		{"a stream of another project", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", string(elsewhere.ID)}},
+		{"a stream that is gone", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", strings.Repeat("0", 22)}},
 		{"a stream that is none", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", "x"}},
 	} {
 		if status, text, _ := b.post("/dashboard/keys", c.pairs...); status != http.StatusBadRequest || !strings.Contains(text, `role="alert"`) {
@@ -143,10 +150,14 @@ func TestStreams(t *testing.T) {
 	if status, _, _ := b.get(page); status != http.StatusNotFound {
 		t.Errorf("a deleted stream gives %d", status)
 	}
-	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none"} {
+	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none", "/dashboard/streams/x/tail/cursor"} {
 		if status, _, _ := b.get(path); status != http.StatusNotFound {
 			t.Errorf("%s gives %d", path, status)
 		}
+	}
+	b.header = nil // a script: it gets what the client reads
+	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"there is no such stream"}}` {
+		t.Errorf("the tail of no stream: %s", text)
 	}
 }
 
@@ -158,6 +169,7 @@ func TestManyStreams(t *testing.T) {
 		_, err := h.hub.Create(ctx, hub.Spec{Project: h.project.ID, Name: fmt.Sprintf("stream %03d", i), RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
 		h.must(err)
 	}
+	h.pastDay()
 	b := h.signedIn()
 	names := regexp.MustCompile(`<th scope="row"><a [^>]*>([^<]*)</a>`)
 	list := func(query string) []string {
@@ -176,7 +188,7 @@ func TestManyStreams(t *testing.T) {
 		"sort=cursor":                     "first",
 		"sort=active&project=nope":        "",
 		"q=" + string(h.stream)[:10]:      "first",
-		"page=1000000":                    "",
+		"sort=name&page=1000000":          "stream 299", // the last one
 		"page=-1&sort=nope&q=stream+0001": "",
 	} {
 		got := list(query)
@@ -184,12 +196,13 @@ func TestManyStreams(t *testing.T) {
 			t.Errorf("%s lists %q, want %q first", query, got, want)
 		}
 	}
-	weigh(t, b, "/dashboard", "/dashboard/streams", "/dashboard/streams/"+string(h.stream), "/dashboard/keys/new", "/dashboard/keys", "/dashboard/audit", "/dashboard/sign-in")
+	weigh(t, b, "/dashboard", "/dashboard/streams", "/dashboard/streams/"+string(h.stream), "/dashboard/keys/new", "/dashboard/keys", "/dashboard/audit")
+	weigh(t, h.browser(), "/dashboard/sign-in")
 }
 
-var loaded = regexp.MustCompile(`(?:src|href)="(/dashboard/assets/[^"]+)"|from '\./([a-z]+\.js)'`)
+var loaded = regexp.MustCompile(`(?:src|href)="(/dashboard/assets/[^"]+)"|from ['"]\./([a-z/]+\.js)['"]`)
 
-// weigh holds pages, with all that they load, to 150 KB.
+// weigh holds pages, with all that they load and the figures that they ask for first, to 150 KB.
 func weigh(t *testing.T, b *browser, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -200,16 +213,25 @@ func weigh(t *testing.T, b *browser, paths ...string) {
 			if seen[path] > 0 {
 				return
 			}
-			_, text, _ := b.get(path)
+			status, text, _ := b.get(path)
+			if status != http.StatusOK {
+				t.Errorf("%s gives %d", path, status)
+			}
 			seen[path] = len(text)
 			for _, m := range loaded.FindAllStringSubmatch(text, -1) {
 				if m[2] != "" {
-					m[1] = "/dashboard/assets/" + m[2]
+					m[1] = pathpkg.Dir(path) + "/" + m[2]
 				}
 				load(m[1])
 			}
 		}
 		load(path)
+		switch _, text, _ := b.get(path); {
+		case strings.Contains(text, "overview.js"):
+			seen["figures"] = len(b.see("/dashboard/figures?span=day"))
+		case strings.Contains(text, "stream.js"):
+			seen["figures"] = len(b.see(path + "/figures"))
+		}
 		all := 0
 		for _, n := range seen {
 			all += n
@@ -258,6 +280,10 @@ func TestFigures(t *testing.T) {
 	docs, err := h.engine.List(ctx, figuresPrefix, "", 100)
 	if err != nil || len(docs) > 1 {
 		t.Errorf("%d hours are stored, %v", len(docs), err)
+	}
+	var f struct{ Plots map[string][]*float64 }
+	if h.must(json.Unmarshal([]byte(h.signedIn().see("/dashboard/figures?span=none")), &f)); f.Plots != nil {
+		t.Error("plots that nobody asked for")
 	}
 	if len(h.d.keyUse()) != 0 {
 		t.Errorf("use of a day ago: %v", h.d.keyUse())

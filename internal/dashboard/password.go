@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/argon2"
 
 	"weir"
+	"weir/internal/engine"
 )
 
 // The cost of a password: 19 MiB and two passes, which is some tens of milliseconds. Hashes name theirs, so that these can be
@@ -82,21 +83,23 @@ func matches(hash, password string) (bool, error) {
 // nobody is the hash of a password that nobody has: whoever asks for a name that does not exist waits as long.
 const nobody = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
-// verify tells whether a name and a password are those of the account. It takes the same time for every name.
-func (d *Dashboard) verify(ctx context.Context, name, password string) (bool, error) {
-	hash, known := d.account.hash(), name == Account
-	if !known || hash == "" || len(password) > maxPassword {
-		hash, known = nobody, false
-	}
+// verify tells whether a name and a password are those of the account, and at which revision of it. It takes the same time for
+// every name.
+func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool, checked engine.Revision, err error) {
 	select {
 	case d.hashing <- struct{}{}:
 		defer func() { <-d.hashing }()
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return false, 0, ctx.Err()
+	}
+	hash, checked := d.account.hash()
+	known := name == Account
+	if !known || hash == "" || len(password) > maxPassword {
+		hash, known = nobody, false
 	}
 	if len(password) > maxPassword {
 		password = password[:maxPassword]
 	}
-	ok, err := matches(hash, password)
-	return ok && known, err
+	ok, err = matches(hash, password)
+	return ok && known, checked, err
 }

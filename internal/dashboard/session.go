@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // lets anybody in is ever stored. A restart signs everybody out.
 
 const (
-	// idleFor is how long a session lasts that nobody uses. A page that is open and refreshes itself uses it.
+	// idleFor is how long a session lasts that nobody uses. A page that is seen and refreshes itself uses it.
 	idleFor = 30 * time.Minute
 	// lastsFor is how long a session lasts at most.
 	lastsFor = 12 * time.Hour
@@ -230,15 +231,19 @@ const (
 	secureCookieName = "__Host-weir_session"
 )
 
-// isSecure tells whether the browser came over TLS. Who claims so falsely only gets a cookie that it will not send.
-func isSecure(r *http.Request) bool {
-	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
+// cameByTLS tells whether the browser did. Who claims so falsely only gets a cookie that it will not send.
+func cameByTLS(r *http.Request) bool {
+	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // of several proxies, the one that the browser came to
+	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
+// isSecure tells whether the cookie is for TLS alone: because the browser came by it, or because everybody should.
+func (d *Dashboard) isSecure(r *http.Request) bool { return cameByTLS(r) || d.base.Scheme == "https" }
+
 // cookie is the session's, with what it holds; empty: the browser is to forget it.
-func cookie(r *http.Request, token string) *http.Cookie {
+func (d *Dashboard) cookie(r *http.Request, token string) *http.Cookie {
 	c := &http.Cookie{Name: cookieName, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode}
-	if isSecure(r) {
+	if d.isSecure(r) {
 		c.Name, c.Secure = secureCookieName, true
 	}
 	if token == "" {
@@ -248,9 +253,9 @@ func cookie(r *http.Request, token string) *http.Cookie {
 }
 
 // tokenOf is what the session's cookie of a request holds.
-func tokenOf(r *http.Request) string {
+func (d *Dashboard) tokenOf(r *http.Request) string {
 	name := cookieName
-	if isSecure(r) {
+	if d.isSecure(r) {
 		name = secureCookieName
 	}
 	c, err := r.Cookie(name)

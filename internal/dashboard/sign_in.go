@@ -6,6 +6,14 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"weir"
+)
+
+// What is said of a password that was refused.
+const (
+	signInRefused = "sign-in refused"
+	changeRefused = "change of the password refused"
 )
 
 // signInForm is what the door shows.
@@ -13,7 +21,8 @@ type signInForm struct {
 	Name  string
 	Next  string
 	Error string
-	None  bool // there is no password, so that nobody can sign in
+	None  bool   // there is no password, so that nobody can sign in
+	There string // where to sign in instead, if the browser does not keep the cookie here
 }
 
 func (v *visit) signInPage() error {
@@ -22,34 +31,50 @@ func (v *visit) signInPage() error {
 		http.Redirect(v.w, v.r, next, http.StatusSeeOther)
 		return nil
 	}
-	return v.page(http.StatusOK, "sign_in", "Sign in", signInForm{Name: Account, Next: next, None: !v.HasPassword()})
+	return v.door(http.StatusOK, signInForm{Name: Account, Next: next})
+}
+
+// door shows the form.
+func (v *visit) door(status int, f signInForm) error {
+	f.None = !v.HasPassword()
+	if v.base.Scheme == "https" && !cameByTLS(v.r) && v.r.Host != v.base.Host {
+		f.There = v.BaseURL + "/dashboard"
+	}
+	return v.page(status, "sign_in", "Sign in", f)
 }
 
 // signIn lets somebody in who knows the password. The session gets an id that nobody has seen before.
 func (v *visit) signIn() error {
-	f := signInForm{Name: v.field("name"), Next: local(v.field("next")), None: !v.HasPassword()}
+	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
+		v.refusals.add(v.now, from, signInRefused, true)
 		seconds := int(math.Ceil(wait.Seconds()))
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		f.Error = fmt.Sprintf("Too many attempts from this address: try again in %s.", roughly(wait))
-		return v.page(http.StatusTooManyRequests, "sign_in", "Sign in", f)
+		f.Error = fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait))
+		return v.door(http.StatusTooManyRequests, f)
 	}
-	ok, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
+	ok, checked, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
 	if err != nil {
 		return err
 	}
+	var token string
+	if ok {
+		var s *session
+		token, s = v.admit(checked, from.String(), v.r.UserAgent())
+		ok = s != nil
+	}
 	if !ok {
-		v.noteFailure(v.r.Context(), from.String())
+		v.refusals.add(v.now, from, signInRefused, false)
 		f.Error = "Name or password is wrong."
-		return v.page(http.StatusUnauthorized, "sign_in", "Sign in", f)
+		return v.door(http.StatusUnauthorized, f)
 	}
 	v.throttle.succeeded(from)
 	if v.session != nil {
 		v.sessions.endOne(v.session)
 	}
-	token, _ := v.sessions.begin(from.String(), v.r.UserAgent())
-	http.SetCookie(v.w, cookie(v.r, token))
+	http.SetCookie(v.w, v.cookie(v.r, token))
+	v.keepRefusals(v.r.Context()) // what came before it
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
 	return nil
@@ -57,7 +82,7 @@ func (v *visit) signIn() error {
 
 func (v *visit) signOut() error {
 	v.sessions.endOne(v.session)
-	http.SetCookie(v.w, cookie(v.r, ""))
+	http.SetCookie(v.w, v.cookie(v.r, ""))
 	v.did("signed out", "")
 	http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
 	return nil
@@ -74,7 +99,7 @@ func local(path string) string {
 
 // accountView is the account's page.
 type accountView struct {
-	Changed  string
+	Changed  weir.Time
 	Managed  bool
 	Sessions []*session
 	Mine     *session
@@ -85,7 +110,7 @@ type accountView struct {
 func (v *visit) accountPage() error {
 	changed, managed := v.account.changedAt()
 	return v.page(http.StatusOK, "account", "Account", accountView{
-		Changed: changed.String(), Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
+		Changed: changed, Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
 		Idle: roughly(idleFor), Lasts: roughly(lastsFor),
 	})
 }
@@ -99,15 +124,16 @@ func (v *visit) changePassword() error {
 	}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
-		v.session.say(true, fmt.Sprintf("Too many attempts from this address: try again in %s.", roughly(wait)))
+		v.refusals.add(v.now, from, changeRefused, true)
+		v.session.say(true, fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait)))
 		return v.back(page, "")
 	}
-	ok, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
+	ok, checked, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
 	if err != nil {
 		return err
 	}
 	if !ok {
-		v.noteFailure(v.r.Context(), from.String())
+		v.refusals.add(v.now, from, changeRefused, false)
 		v.session.say(true, "The old password is wrong: nothing was changed.")
 		return v.back(page, "")
 	}
@@ -117,13 +143,18 @@ func (v *visit) changePassword() error {
 		v.session.say(true, "The two new passwords are not the same: nothing was changed.")
 		return v.back(page, "")
 	}
-	if err := v.setPassword(v.r.Context(), fresh); err != nil {
+	changed, err := v.setPassword(v.r.Context(), fresh, checked)
+	if err != nil {
 		return v.sorry(page, err)
 	}
-	token, s := v.sessions.begin(from.String(), v.r.UserAgent())
-	v.session = s
-	http.SetCookie(v.w, cookie(v.r, token))
 	v.did("password changed", "everybody else is signed out")
+	token, s := v.admit(changed, from.String(), v.r.UserAgent())
+	if s == nil { // somebody else changed it again
+		http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
+		return nil
+	}
+	v.session = s
+	http.SetCookie(v.w, v.cookie(v.r, token))
 	return v.back(page, "The password was changed, and everybody else is signed out.")
 }
 
@@ -136,7 +167,6 @@ func (v *visit) signOutEverywhere() error {
 // auditView is a page of the audit log.
 type auditView struct {
 	Entries []entry
-	Found   int
 	Search  string
 	Paging  paging
 }
@@ -144,7 +174,8 @@ type auditView struct {
 const auditPage = 50
 
 func (v *visit) auditPage() error {
-	search, n := v.query("q"), pageNumber(v.r)
-	list, found := v.audit.search(search, (n-1)*auditPage, auditPage)
-	return v.page(http.StatusOK, "audit", "Audit log", auditView{list, found, search, pages(v.r, n, auditPage, found)})
+	search := v.query("q")
+	list := v.searchAudit(search)
+	paging, from, to := pages(v.r, auditPage, len(list))
+	return v.page(http.StatusOK, "audit", "Audit log", auditView{list[from:to], search, paging})
 }

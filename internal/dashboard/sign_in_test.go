@@ -126,19 +126,52 @@ func TestThrottle(t *testing.T) {
 		t.Errorf("after the wait: %d", status)
 	}
 
-	now := time.Unix(0, 0)
-	th := throttle{now: func() time.Time { return now }, all: map[netip.Addr]*failures{}}
+}
+
+// No flood of addresses locks out who is known, and it is bounded itself.
+func TestThrottleFlood(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	th := newThrottle(func() time.Time { return now })
+	ip := netip.MustParseAddr
 	for range maxFailures {
-		th.try(netip.MustParseAddr("2001:db8::1"))
+		th.try(ip("2001:db8::1"))
 	}
-	if th.try(netip.MustParseAddr("2001:db8::2")) == 0 || th.try(netip.MustParseAddr("2001:db8:0:1::")) != 0 {
+	if th.try(ip("2001:db8::2")) == 0 || th.try(ip("2001:db8:0:1::")) != 0 {
 		t.Error("IPv6 is not counted by its /64")
 	}
-	for i := range maxThrottled + 100 {
-		th.try(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
+	operator := ip("192.0.2.1")
+	for range 3 * maxFailures { // successes are no failures
+		if th.try(operator) != 0 {
+			t.Fatal("who signs in often has to wait")
+		}
+		th.succeeded(operator)
 	}
-	if len(th.all) > maxThrottled+1 {
-		t.Errorf("%d addresses are remembered", len(th.all))
+	heard := 0
+	for i := range maxThrottled + 100 {
+		if th.try(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})) == 0 {
+			heard++
+		}
+	}
+	if len(th.all) != maxThrottled || heard > maxStrangers {
+		t.Errorf("%d addresses are remembered, %d of the flood were heard", len(th.all), heard)
+	}
+	for i := range maxFailures {
+		if th.try(operator) != 0 {
+			t.Fatalf("the operator is locked out after %d failures of their own", i)
+		}
+	}
+	if th.try(operator) == 0 {
+		t.Error("who is known may guess for ever")
+	}
+	now = now.Add(failureWindow)
+	if th.try(ip("203.0.113.1")) != 0 {
+		t.Error("a stranger has to wait after the flood")
+	}
+	for i := range 2 * maxKnown {
+		th.succeeded(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+	}
+	if len(th.known) != maxKnown {
+		t.Errorf("%d addresses are known", len(th.known))
 	}
 }
 
@@ -249,7 +282,7 @@ func TestStored(t *testing.T) {
 	for range maxAudit {
 		h.d.Note(context.Background(), "test", "flood", "")
 	}
-	if _, n := h.d.audit.search("", 0, 1); n != maxAudit {
+	if n := len(h.d.searchAudit("")); n != maxAudit {
 		t.Errorf("%d entries", n)
 	}
 	docs, err := h.engine.List(context.Background(), auditPrefix, "", 2*maxAudit)

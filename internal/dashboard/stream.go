@@ -1,32 +1,15 @@
 package dashboard
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"time"
+	"strings"
 
 	"weir"
 	"weir/internal/access"
 	"weir/internal/api"
 	"weir/internal/hub"
-)
-
-// streamView is the page of a stream.
-type streamView struct {
-	hub.Standing
-	Project weir.Project
-	Demo    bool
-	JSON    string // the object, as /v1 shows it
-	Age     int64  // seconds, of the oldest batch
-}
-
-// looked is how many batches the plots of a stream rest on at most, and plotted is how many points they have.
-const (
-	looked    = 100_000
-	plotted   = 60
-	plottedIn = time.Hour
 )
 
 func (v *visit) findStream() (*hub.Stream, error) {
@@ -37,83 +20,6 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	return v.Hub.Find(v.r.Context(), id)
 }
 
-func (v *visit) stream() error {
-	s, err := v.findStream()
-	if err != nil {
-		return err
-	}
-	st, err := s.Look(v.r.Context(), 1, func(hub.Mark) {})
-	if err != nil {
-		return err
-	}
-	view := streamView{Standing: st, Demo: s.Project == access.DemoProject}
-	view.Project, _ = v.Access.Project(s.Project)
-	object, err := json.MarshalIndent(st.Object, "", "  ")
-	if err != nil {
-		return err
-	}
-	view.JSON = string(object)
-	if st.Oldest != nil {
-		view.Age = age(st.Oldest.Time, v.now)
-	}
-	return v.page(http.StatusOK, "stream", st.Object.Name, view)
-}
-
-func age(t weir.Time, now time.Time) int64 { return max(0, int64(now.Sub(t.Std()).Seconds())) }
-
-// streamFigures is what moves on the page of a stream.
-func (v *visit) streamFigures() error {
-	s, err := v.findStream()
-	if err != nil {
-		return err
-	}
-	var marks []hub.Mark
-	st, err := s.Look(v.r.Context(), looked, func(m hub.Mark) { marks = append(marks, m) })
-	if err != nil {
-		return err
-	}
-	answer := map[string]any{
-		"cursor": st.Object.Cursor, "bytes_stored": st.Object.BytesStored, "max_bytes": st.Object.MaxBytes, "batches": st.Batches,
-		"subscribers": st.Subscribers, "missing": st.Missing, "updated_at": st.Updated, "plot": plot(marks, v.now),
-		"retention_seconds": st.Object.RetentionSeconds, "age": 0,
-	}
-	if st.Oldest != nil {
-		answer["oldest"], answer["newest"] = st.Oldest, st.Newest
-		answer["age"] = age(st.Oldest.Time, v.now)
-	}
-	return v.json(answer)
-}
-
-// rates is how much was published over time.
-type rates struct {
-	At      []int64   `json:"at"`      // Unix seconds, of the end of each
-	Batches []float64 `json:"batches"` // a second
-	Bytes   []float64 `json:"bytes"`   // a second
-}
-
-// plot counts batches over the last hour, or over as much of it as they reach back.
-func plot(marks []hub.Mark, now time.Time) rates {
-	from := now.Add(-plottedIn)
-	if len(marks) >= looked {
-		if first := marks[0].Time.Std(); first.After(from) {
-			from = first
-		}
-	}
-	step := max(now.Sub(from)/plotted, time.Second)
-	n := int(now.Sub(from)/step) + 1
-	r := rates{At: make([]int64, n), Batches: make([]float64, n), Bytes: make([]float64, n)}
-	for i := range n {
-		r.At[i] = from.Add(step * time.Duration(i+1)).Unix()
-	}
-	for _, m := range marks {
-		if i := int(m.Time.Std().Sub(from) / step); m.Time.Std().After(from) && i < n {
-			r.Batches[i] += 1 / step.Seconds()
-			r.Bytes[i] += float64(m.Size) / step.Seconds()
-		}
-	}
-	return r
-}
-
 // tail follows a stream for as long as the session lasts, in the frames of the interface. Nothing under /v1 accepts the
 // session, so this is its own address.
 func (v *visit) tail() error {
@@ -121,9 +27,30 @@ func (v *visit) tail() error {
 	if err != nil {
 		return err
 	}
+	if !v.seen() { // HEAD never subscribes (D30)
+		v.w.Header().Set("Content-Type", "text/event-stream")
+		return nil
+	}
 	v.session.tail(1, v.now)
 	defer func() { v.session.tail(-1, v.Now()) }()
 	return v.API.Tail(v.w, v.r, s, v.session.ended)
+}
+
+// tailCursor is where a tail that begins now begins.
+func (v *visit) tailCursor() error {
+	s, err := v.findStream()
+	if err != nil {
+		return err
+	}
+	o, err := s.Object(v.r.Context())
+	if err != nil {
+		return err
+	}
+	c, err := s.Cursor(v.r.Context())
+	if err != nil {
+		return err
+	}
+	return v.json(map[string]any{"cursor": c.Cursor, "published": everPublished(&o, c.UpdatedAt)})
 }
 
 // maxTestBatch is how large a batch may be that is published here: it comes out of a text field.
@@ -168,7 +95,7 @@ func (v *visit) confirmDelete() error {
 	return v.page(http.StatusOK, "stream_delete", "Delete a stream", st)
 }
 
-// deleteStream wants the name of the stream to be typed.
+// deleteStream wants the name of the stream to be typed, as the page shows it, or its id: a name may be of white space alone.
 func (v *visit) deleteStream() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -178,8 +105,8 @@ func (v *visit) deleteStream() error {
 	if s.Project == access.DemoProject {
 		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted: switch the demo off instead (--demo=false)"))
 	}
-	if got := v.r.PostForm.Get("name"); got != s.Name && v.field("name") != s.Name {
-		v.session.say(true, "That is not the name of the stream: nothing was deleted.")
+	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name) {
+		v.session.say(true, "That is neither the name of the stream nor its id: nothing was deleted.")
 		return v.back(page, "")
 	}
 	if err := s.Delete(v.r.Context()); err != nil {
@@ -188,3 +115,6 @@ func (v *visit) deleteStream() error {
 	v.did("stream deleted", s.Name+" "+string(s.ID))
 	return v.back("/dashboard/streams", "The stream "+s.Name+" was deleted.")
 }
+
+// inOneLine is a text as browsers show it: with one space wherever there is white space.
+func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -19,6 +19,7 @@ type streamRow struct {
 	weir.Stream
 	ProjectName string
 	Updated     weir.Time
+	Published   bool // something was, ever
 }
 
 // streamsView is a page of the list.
@@ -85,13 +86,13 @@ func (v *visit) streams() error {
 	}
 	slices.SortFunc(list, func(a, b ranked) int { return cmp.Or(orders[w.Sort](&a, &b), cmp.Compare(a.s.ID, b.s.ID)) })
 	w.Found = len(list)
-	n := pageNumber(v.r)
-	w.Paging = pages(v.r, n, streamsPage, len(list))
+	var from, to int
+	w.Paging, from, to = pages(v.r, streamsPage, len(list))
 	names := map[weir.ProjectID]string{}
 	for _, p := range w.Projects {
 		names[p.ID] = p.Name
 	}
-	for _, r := range list[min((n-1)*streamsPage, len(list)):min(n*streamsPage, len(list))] {
+	for _, r := range list[from:to] {
 		o, err := r.s.Object(v.r.Context())
 		if known, ok := asKnown(err); ok && known.Code == weir.StreamNotFound {
 			continue // deleted just now
@@ -103,7 +104,7 @@ func (v *visit) streams() error {
 		if err != nil {
 			cursor.UpdatedAt = o.CreatedAt
 		}
-		w.Streams = append(w.Streams, streamRow{o, names[r.s.Project], cursor.UpdatedAt})
+		w.Streams = append(w.Streams, streamRow{o, names[r.s.Project], cursor.UpdatedAt, everPublished(&o, cursor.UpdatedAt)})
 	}
 	return v.page(http.StatusOK, "streams", "Streams", w)
 }

@@ -30,7 +30,7 @@ const maxForm = 64 << 10
 // visit makes a handler of a page. Who has not signed in is sent to do so, or refused where no person looks.
 func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{Dashboard: d, w: w, r: r, now: d.Now(), token: tokenOf(r)}
+		v := &visit{Dashboard: d, w: w, r: r, now: d.Now(), token: d.tokenOf(r)}
 		v.session = d.sessions.find(v.token)
 		if signedIn && v.session == nil {
 			v.signInFirst()
@@ -81,7 +81,7 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, e
 	if !wantsPage(r) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(map[string]string{"error": known.Message})
+		json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": known.Code, "message": known.Message}})
 		return
 	}
 	d.render(w, status, "error", view{Title: http.StatusText(status), Session: s, Data: known.Message})
@@ -92,11 +92,22 @@ func (v *visit) none() error { return weir.Errorf(weir.NotFound, "there is no su
 // page shows a page.
 func (v *visit) page(status int, name, title string, data any) error {
 	w := view{Title: title, Here: name, Session: v.session, Data: data}
-	if v.session != nil {
+	if v.session != nil && v.seen() {
 		w.Notice = v.session.said()
 	}
 	v.render(v.w, status, name, w)
 	return nil
+}
+
+// seen tells whether somebody gets to see the page: HEAD asks for nothing but its header fields, and uses nothing up.
+func (v *visit) seen() bool { return v.r.Method != http.MethodHead }
+
+// reveal returns a key that was not shown yet, once.
+func (v *visit) reveal(id string) string {
+	if !v.seen() {
+		return ""
+	}
+	return v.session.reveal(id)
 }
 
 // back sends the browser on after something was done, and has it say so.

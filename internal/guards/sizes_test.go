@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxFile     = 500 // lines, of a file that is no test
+	maxFile     = 500 // lines
 	maxFunction = 80  // lines, from func to the closing brace
 )
 
@@ -28,7 +28,7 @@ func sizes(tr *tree, longFiles, longFunctions map[string]string) []string {
 	var complaints []string
 	used := map[string]bool{}
 	for _, s := range tr.goes {
-		if n := bytes.Count(tr.text[s.path], []byte("\n")); n > maxFile && !s.test {
+		if n := bytes.Count(tr.text[s.path], []byte("\n")); n > maxFile {
 			used[s.path] = true
 			if longFiles[s.path] == "" {
 				complaints = append(complaints, fmt.Sprintf("%s has %d lines, more than %d: split it by nouns, "+
@@ -91,7 +91,7 @@ func TestSizesBite(t *testing.T) {
 	bites(t, checkSizes, []bite{
 		{"as long as a file may be", file + lines(499), ""},
 		{"too long a file", file + lines(500), "a.go has 501 lines"},
-		{"a long test", "-- a_test.go --\npackage a\n" + lines(500), ""},
+		{"too long a test", "-- a_test.go --\npackage a\n" + lines(500), "a_test.go has 501 lines"},
 		{"as long as a function may be", file + "func f() {\n" + lines(78) + "}\n", ""},
 		{"too long a function", file + "func f() {\n" + lines(79) + "}\n", "a.go: f has 81 lines"},
 		{"too long a method", file + "type T[K any] int\nfunc (t *T[K]) f() {\n" + lines(79) + "}\n", "a.go: T.f has 81 lines"},

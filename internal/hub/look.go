@@ -57,6 +57,7 @@ type Standing struct {
 	Subscribers int
 	Oldest      *Mark // of the batches that are kept; nil: there are none
 	Newest      *Mark
+	Cut         bool // the first batch that was visited is not the first that was ever stored: there were more, or they are evicted
 
 	Open    []Range // gaps that can still be filled: the highest ones
 	Closed  []Range // gaps that stay: the highest ones
@@ -88,6 +89,7 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	st.Open, st.Closed, st.Missing = f.state.Missing(shownGaps)
 	low, end := f.state.Low(), rest.cursor.Cursor
 	f.mu.Unlock()
+	st.Cut = low > 1 // 1 is where a stream begins that has no batch 0
 	f.marks(low, 1, func(m Mark) { st.Oldest = &m })
 	if st.Oldest == nil {
 		return st, ctx.Err()
@@ -101,6 +103,7 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	from := low
 	if end >= weir.Seq(most) {
 		from = max(low, end-weir.Seq(most)+1)
+		st.Cut = st.Cut || from > low
 	}
 	for ctx.Err() == nil && from <= end {
 		last, n := from, 0

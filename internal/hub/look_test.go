@@ -23,7 +23,7 @@ func TestLook(t *testing.T) {
 			}
 			return st, seen
 		}
-		if st, seen := look(); st.Batches != 0 || st.Oldest != nil || st.Newest != nil || seen != nil {
+		if st, seen := look(); st.Batches != 0 || st.Oldest != nil || st.Newest != nil || st.Cut || seen != nil {
 			t.Errorf("an empty stream stands at %+v", st)
 		}
 		for _, seq := range []weir.Seq{1, 2, 5, 6, 7, 8, 9} {
@@ -41,8 +41,11 @@ func TestLook(t *testing.T) {
 		if !slices.Equal(st.Open, []Range{{First: 3, Last: 4}}) || st.Closed != nil {
 			t.Errorf("gaps: open %v, closed %v", st.Open, st.Closed)
 		}
-		if !slices.Equal(seen, []weir.Seq{5, 6, 7, 8, 9}) {
-			t.Errorf("visited %v", seen)
+		if !slices.Equal(seen, []weir.Seq{5, 6, 7, 8, 9}) || !st.Cut {
+			t.Errorf("visited %v, cut: %t", seen, st.Cut)
+		}
+		if st, err := s.Look(ctx, 9, func(Mark) {}); err != nil || st.Cut {
+			t.Errorf("all were visited, and it is cut: %t, %v", st.Cut, err)
 		}
 		object, updated, known := s.Glance()
 		if !known || object != st.Object || updated != st.Updated || object.BytesStored != 21 {

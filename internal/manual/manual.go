@@ -53,7 +53,7 @@ type Flag struct {
 type file struct {
 	contentType string
 	body        []byte
-	zipped      []byte
+	zipped      []byte // nil: it would not get smaller
 	etag        string
 	public      bool // pages of other origins may read it
 }
@@ -63,8 +63,12 @@ func newFile(contentType string, body []byte) *file {
 	w, _ := gzip.NewWriterLevel(&z, gzip.BestCompression)
 	w.Write(body)
 	w.Close()
+	return &file{contentType: contentType, body: body, zipped: z.Bytes(), etag: etag(body)}
+}
+
+func etag(body []byte) string {
 	sum := sha256.Sum256(body)
-	return &file{contentType: contentType, body: body, zipped: z.Bytes(), etag: hex.EncodeToString(sum[:8])}
+	return hex.EncodeToString(sum[:8])
 }
 
 // Handler answers for the manual, and leaves everything that is no part of it to another handler.
@@ -127,13 +131,16 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 		h["Access-Control-Allow-Origin"] = []string{"*"}
 	}
 	body, tag := f.body, `"`+f.etag+`"`
-	if zips(r.Header["Accept-Encoding"]) {
+	if f.zipped != nil && zips(r.Header["Accept-Encoding"]) {
 		body, tag = f.zipped, `"`+f.etag+`z"`
 		h["Content-Encoding"] = []string{"gzip"}
 	}
 	if status == http.StatusOK {
 		h["Etag"] = []string{tag}
 		h["Cache-Control"] = []string{"public, no-cache"} // asked for every time, sent when it changed
+		if r.URL.RawQuery == "v="+f.etag {
+			h["Cache-Control"] = []string{"public, max-age=31536000, immutable"}
+		}
 		if slices.Contains(r.Header["If-None-Match"], tag) {
 			w.WriteHeader(http.StatusNotModified)
 			return

@@ -16,8 +16,6 @@ import (
 	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
-
-	"weir/docs"
 )
 
 // markdown has what our papers use: tables, and headings with ids. HTML in it is not passed through.
@@ -52,6 +50,8 @@ func render(source string, paper []byte) (content, error) {
 				return ast.WalkStop, err
 			}
 			n.Destination = []byte(to)
+		case *ast.Image:
+			n.Destination = []byte(path.Join(path.Dir(source), string(n.Destination)))
 		}
 		return ast.WalkContinue, nil
 	})
@@ -132,12 +132,15 @@ func destination(source, to string) (string, error) {
 var (
 	heading = regexp.MustCompile(`<h([2-6]) id="([^"]+)">(.*)</h[2-6]>`)
 	nowhere = regexp.MustCompile(`<a href="">(.*?)</a>`)
+	word    = regexp.MustCompile(`<code>([^<\s]{1,30})</code>`)
 )
 
-// finish gives headings a link to themselves and tables room to scroll, and takes away links that lead nowhere.
+// finish gives headings a link to themselves and tables room to scroll, keeps names such as --data in one piece, and takes away
+// links that lead nowhere.
 func finish(s string) string {
 	s = heading.ReplaceAllString(s, `<h$1 id="$2">$3 <a class="anchor" href="#$2" aria-label="Link to this section">#</a></h$1>`)
-	s = strings.ReplaceAll(s, "<table>", `<div class="table" role="group" tabindex="0"><table>`)
+	s = word.ReplaceAllString(s, `<code class="word">$1</code>`)
+	s = strings.ReplaceAll(s, "<table", `<div class="table" role="group" tabindex="0"><table`)
 	s = strings.ReplaceAll(s, "</table>", "</table></div>")
 	return nowhere.ReplaceAllString(s, "$1")
 }
@@ -185,23 +188,5 @@ func (blocks) code(w util.BufWriter, source []byte, n ast.Node, entering bool) (
 		w.WriteString(html.EscapeString(string(line.Value(source))))
 	}
 	w.WriteString("</code></pre></figure>\n")
-	return ast.WalkSkipChildren, nil
-}
-
-var ownStyle = regexp.MustCompile(`(?s)<style>.*?</style>\s*`)
-
-// image puts a drawing into the page, where it has the colours of the page. The style that a drawing has for itself stays out.
-func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-	if !entering {
-		return ast.WalkContinue, nil
-	}
-	img := n.(*ast.Image)
-	drawing, err := docs.Files.ReadFile(path.Join("manual", string(img.Destination)))
-	if err != nil {
-		return ast.WalkStop, err
-	}
-	svg := ownStyle.ReplaceAllString(string(drawing), "")
-	svg = strings.Replace(svg, "<svg ", fmt.Sprintf("<svg class=\"drawing\" role=\"img\" aria-label=\"%s\" ", html.EscapeString(plain(img, source))), 1)
-	w.WriteString(strings.TrimSpace(svg))
 	return ast.WalkSkipChildren, nil
 }

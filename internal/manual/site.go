@@ -38,6 +38,7 @@ var chapters = []chapter{
 	{"Run", []leaf{
 		{"/docs/operating", "Operating", "operating.md"},
 		{"/docs/cluster", "More than one node", "cluster.md"},
+		{"/docs/dashboard", "Dashboard", "manual/dashboard.md"},
 		{"/docs/command-line", "Command line", ""},
 		{"/docs/benchmarks", "Benchmarks", "benchmarks.md"},
 	}},
@@ -76,6 +77,9 @@ func build(o Options) (map[string]*file, error) {
 		"/docs/style.css": newFile("text/css; charset=utf-8", style),
 	}
 	files["/openapi.json"].public = true
+	if err := addPictures(files); err != nil {
+		return nil, err
+	}
 	var all []leaf
 	for _, c := range chapters {
 		all = append(all, c.leaves...)

@@ -22,6 +22,7 @@ import (
 // Sources are where the numbers come from.
 type Sources struct {
 	API    func() api.Stats
+	Pages  func() []api.Requests // for what is served beside the interface
 	Hub    func() hub.Stats
 	Engine func() engine.Status
 
@@ -132,6 +133,7 @@ type sample struct {
 	ready      bool
 	reloaded   bool
 	api        *api.Stats
+	pages      []api.Requests
 	hub        *hub.Stats
 	journal    *journal.Stats
 	engine     *engine.Status
@@ -147,7 +149,7 @@ func (m *Metrics) sample() *sample {
 		return s
 	}
 	a, h, e := from.API(), from.Hub(), from.Engine()
-	s.api, s.hub, s.engine = &a, &h, &e
+	s.api, s.pages, s.hub, s.engine = &a, from.Pages(), &h, &e
 	if from.Journal != nil {
 		j := from.Journal()
 		s.journal = &j

@@ -39,6 +39,9 @@ func watched(t *testing.T) (*Metrics, *Options) {
 	o := &Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Reloaded: func() bool { return true }}
 	m := New(*o)
 	m.Watch(Sources{
+		Pages: func() []api.Requests {
+			return []api.Requests{{Method: "GET", Route: "/docs", Status: 304, Count: 3}}
+		},
 		Hub: h.Stats, Engine: j.Status, Journal: j.Stats, Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
 		Space: func() (int64, int64, error) { return 3, 5, nil },
 		API: func() api.Stats {
@@ -96,6 +99,7 @@ func TestValues(t *testing.T) {
 	for _, line := range []string{
 		`weir_build_info{commit="abc",go_version="go1",version="v1"} 1`,
 		`weir_http_requests_total{code="200",method="GET",route="/v1/streams/{id}"} 7`,
+		`weir_http_requests_total{code="304",method="GET",route="/docs"} 3`,
 		`weir_http_requests_total{code="other",method="other",route="other"} 1`,
 		`weir_http_rate_limited_total{window="live"} 1`,
 		`weir_publish_duration_seconds_bucket{le="0.0005"} 0`,

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,9 +79,9 @@ var table = []row{
 		value: func(s *sample) float64 { return truth(s.reloaded) }},
 
 	{name: "weir_http_requests_total", kind: counter, needs: service, labels: []string{"method", "route", "code"},
-		help: "Requests that were answered, by method, route and status. A subscription counts when it ends. What is no route or method of the interface is other, and so is the status where the client went away before the answer.",
+		help: "Requests that were answered, by method, route and status. A subscription counts when it ends. Requests for what is served beside the interface have /, /dashboard, /docs, /openapi.json or /client.js as their route. What is no route or method of ours is other, and so is the status where the client went away before the answer.",
 		values: func(s *sample, put func(float64, ...string)) {
-			for _, r := range s.api.Requests {
+			for _, r := range slices.Concat(s.api.Requests, s.pages) {
 				code := "other"
 				if r.Status != 0 {
 					code = strconv.Itoa(r.Status)

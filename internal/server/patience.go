@@ -13,6 +13,11 @@ import (
 type patience struct{ http.Handler }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		a := &alarmed{ResponseWriter: w}
+		defer a.end()
+		w = a
+	}
 	control := http.NewResponseController(w)
 	if r.ProtoMajor == 1 {
 		_ = control.SetWriteDeadline(time.Time{}) // that of the answer before

@@ -111,6 +111,7 @@ type quickConn struct {
 
 	out    []byte
 	answer answer
+	last   remembered
 }
 
 // quickBuffer is what a head must fit into.
@@ -226,37 +227,10 @@ func (q *quick) handOver(c *quickConn, raw []byte) {
 		return
 	}
 	select {
-	case q.rest <- accepted{conn: &replayed{Conn: c.Conn, raw: raw}}:
+	case q.rest <- accepted{conn: newReplayed(c.Conn, raw)}:
 	case <-q.closed:
 		c.Close()
 	}
-}
-
-// replayed is a connection that begins with what was read of it before.
-type replayed struct {
-	net.Conn
-	raw []byte
-}
-
-func (c *replayed) Read(p []byte) (int, error) {
-	if len(c.raw) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.raw)
-	if c.raw = c.raw[n:]; len(c.raw) == 0 {
-		c.raw = nil
-	}
-	return n, nil
-}
-
-// CloseWrite lets net/http say that it is done before it closes.
-func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
-
-func closeWrite(c net.Conn) error {
-	if tcp, ok := c.(interface{ CloseWrite() error }); ok {
-		return tcp.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }
 
 // serve answers one request, and tells whether the connection can bring another.

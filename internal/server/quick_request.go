@@ -8,6 +8,9 @@ import (
 // request parses a request, of which raw is what has come so far; nil when it is one for net/http. Nothing of raw may
 // have been lost then, so the reader is not read beyond it.
 func (c *quickConn) request(raw []byte) *http.Request {
+	if r := c.again(raw); r != nil {
+		return r
+	}
 	if !plain(raw) {
 		return nil
 	}
@@ -23,6 +26,7 @@ func (c *quickConn) request(raw []byte) *http.Request {
 	if v := r.Header["Connection"]; len(v) > 1 || len(v) == 1 && v[0] != "keep-alive" && v[0] != "close" {
 		return nil
 	}
+	c.last.remember(raw, r)
 	return r
 }
 

@@ -46,7 +46,7 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s %s %s %s %d %v\n", r.Method, r.RequestURI, r.Host, r.Proto, r.ContentLength, r.TransferEncoding)
+	fmt.Fprintf(w, "%s %s %#v %s %s %d.%d %d %v %v\n", r.Method, r.RequestURI, *r.URL, r.Host, r.Proto, r.ProtoMajor, r.ProtoMinor, r.ContentLength, r.TransferEncoding, r.Close)
 	for _, k := range slices.Sorted(maps.Keys(r.Header)) {
 		fmt.Fprintf(w, "%s: %q\n", k, r.Header[k])
 	}
@@ -152,6 +152,19 @@ var quickCases = []struct {
 	{"close", post11("/", "Connection: close\r\n", "x") + post11("/", "", "y"), 1},
 	{"one after the other", post11("/1", "", "x") + post11("/2", "", "") + post11("/3", "", "zzz"), 3},
 	{"then another method", post11("/1", "", "x") + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" + post11("/3", "", "y"), 1},
+	{"the same fields, other paths and lengths", post11("/1", "X-A: b\r\n", "x") + post11("/2?c", "X-A: b\r\n", "") + post11("/3/_~.-", "X-A: b\r\n", "0123456789") + post11("/4", "X-A: b\r\n", "x"), 4},
+	{"the same but for a value, a name, an order", post11("/", "X-A: b\r\n", "x") + post11("/", "X-A: c\r\n", "x") + post11("/", "X-C: c\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x"), 5},
+	{"no length, then a length", "POST / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 3},
+	{"a length, then none and a bad one", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: \r\n\r\n", 1},
+	{"a length, then a list", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1,1\r\n\r\nx", 1},
+	{"a length, then one with a sign", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: +1\r\n\r\nx", 1},
+	{"a length, then a longer head", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1\r\nX-A: b\r\n\r\nx", 2},
+	{"a length, then a huge one", post11("/", "", "x") + "POST /unread HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 9999999999999999999999\r\n\r\nx", 1},
+	{"zeros before the length", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 0001\r\n\r\nx" + post11("/", "", "y"), 3},
+	{"then a path that is decoded", post11("/", "", "x") + post11("/a%20b", "", "x") + post11("//c", "", "x") + post11("/d:e@f;g=h,i'(j)*!$&+", "", "x"), 4},
+	{"then a bad path", post11("/", "", "x") + post11("/a b", "", "x"), 1},
+	{"then a bad version", post11("/", "", "x") + strings.Replace(post11("/", "", "x"), "1.1", "1.7", 1), 1},
+	{"close the second time", post11("/", "", "x") + post11("/", "Connection: close\r\n", "x") + post11("/", "", "x"), 2},
 	{"larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
 	{"unread", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
 	{"unread, more than the buffer", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},

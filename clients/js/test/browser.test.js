@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { test } from "node:test";
+import tls from "node:tls";
 
 import { Client } from "../src/index.js";
 import { Proxy, Server, deferred, key, numbers, start } from "./house.js";
@@ -82,22 +84,7 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
     reader: (await server.newKey("--permissions", "read", ...streams)).key,
   };
   const reported = deferred();
-  const pages = http.createServer(async (request, response) => {
-    if (request.url === "/report") {
-      let text = "";
-      for await (const piece of request) text += piece;
-      reported.resolve(JSON.parse(text));
-    }
-    if (request.url === "/cut") proxy.cut();
-    if (request.url === "/settings") response.end(JSON.stringify(settings));
-    else response.setHeader("content-type", "text/html").end(request.url === "/" ? page : "");
-  });
-  await new Promise((resolve) => pages.listen(0, "127.0.0.1", resolve));
-  const origin = `http://127.0.0.1:${pages.address().port}`;
-  t.after(() => {
-    pages.close();
-    pages.closeAllConnections();
-  });
+  const origin = await show(t, page, settings, reported, () => proxy.cut());
   await open(t, origin, reported);
   const { refused, ...seen } = await reported.promise;
   assert.equal(seen.failed, undefined);
@@ -109,11 +96,76 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
   assert.ok(proxy.count > 6, `${proxy.count} connections`);
 });
 
+// The same client over HTTP/3, from the first request on: its server is sure of it.
+const page3 = `<!doctype html><meta charset="utf-8"><title>x</title><script type="module">
+const { secure, stream, key } = await (await fetch("/settings")).json();
+const report = (what) => fetch("/report", { method: "POST", body: JSON.stringify(what) });
+try {
+  const { Client } = await import(secure + "/client.js");
+  const client = new Client({ url: secure, key });
+  const publisher = await client.publisher(stream, { batchEvents: 5 });
+  for (let n = 1; n <= 200; n++) await publisher.add(n);
+  await publisher.close();
+  const events = [];
+  for await (const batch of client.subscribe(stream, { cursor: 0 })) {
+    events.push(...batch.events);
+    if (events.length === 200) await client.publish(stream, [201]); // while it follows
+    if (events.length > 200) break;
+  }
+  await report({ events });
+} catch (error) {
+  await report({ failed: String(error?.stack ?? error) + String(error?.cause ?? "") });
+}
+</script>`;
+
+test("a page publishes and subscribes over HTTP/3", { skip }, async (t) => {
+  const server = await Server.secure(t);
+  const made = await new Client({ url: server.url, key }).createStream({ name: "page" });
+  const reported = deferred();
+  const origin = await show(t, page3, { secure: server.secureURL, stream: made.id, key }, reported);
+  const { hostname, port } = new URL(server.secureURL);
+  const pin = await new Promise((resolve, reject) => {
+    const socket = tls.connect({ host: hostname, port: Number(port), rejectUnauthorized: false }, () => {
+      const { publicKey } = socket.getPeerX509Certificate();
+      resolve(createHash("sha256").update(publicKey.export({ type: "spki", format: "der" })).digest("base64"));
+      socket.destroy();
+    });
+    socket.once("error", reject);
+  });
+  await open(t, origin, reported, "--enable-quic", `--origin-to-force-quic-on=${hostname}:${port}`, `--ignore-certificate-errors-spki-list=${pin}`);
+  const seen = await reported.promise;
+  assert.deepEqual(seen, { events: numbers(201) });
+  await server.kill("SIGTERM"); // and its log is whole
+  const { "HTTP/3.0": all, ...others } = server.versions;
+  assert.deepEqual(others, { "HTTP/1.1": 1 }); // the stream was made so
+  assert.ok(all > 40, `${all} requests`);
+});
+
+/** Serves a page with its settings to a browser, which tells what it saw, and may ask for a cut. Returns its address. */
+async function show(t, page, settings, reported, cut = () => {}) {
+  const pages = http.createServer(async (request, response) => {
+    if (request.url === "/report") {
+      let text = "";
+      for await (const piece of request) text += piece;
+      reported.resolve(JSON.parse(text));
+    }
+    if (request.url === "/cut") cut();
+    if (request.url === "/settings") response.end(JSON.stringify(settings));
+    else response.setHeader("content-type", "text/html").end(request.url === "/" ? page : "");
+  });
+  await new Promise((resolve) => pages.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    pages.close();
+    pages.closeAllConnections();
+  });
+  return `http://127.0.0.1:${pages.address().port}`;
+}
+
 /** Shows a page to nobody. */
-async function open(t, url, reported) {
+async function open(t, url, reported, ...flags) {
   const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
   const args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, url];
+    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", `--user-data-dir=${profile}`, ...flags, url];
   const chromium = start(browser, args, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   chromium.stderr.on("data", (text) => (log += text));

@@ -1,7 +1,7 @@
 // A real server, and a way to it that breaks.
 
 import { execFile, execFileSync, spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -40,6 +40,7 @@ export class Server {
   /** @param {import("node:test").TestContext} t */
   static async start(t, ...flags) {
     const server = new Server();
+    server.versions = {};
     server.data = await mkdtemp(path.join(tmpdir(), "weir-js-"));
     server.flags = flags;
     t.after(async () => {
@@ -55,6 +56,11 @@ export class Server {
     return this.serve(this.address);
   }
 
+  /** Serves HTTPS too, and counts requests by version of HTTP in `versions`. */
+  static secure(t, ...flags) {
+    return Server.start(t, "--https", "127.0.0.1:0", "--log-level", "debug", ...flags);
+  }
+
   async serve(address) {
     const args = ["serve", "--data", this.data, "--http", address, "--https", "off", "--metrics", "off", "--log-format", "json",
       "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags];
@@ -64,19 +70,30 @@ export class Server {
     const lines = createInterface({ input: this.process.stderr });
     const ready = new Promise((resolve) => {
       lines.on("line", (line) => {
-        log.push(line);
-        if (line.includes('"msg":"ready"')) resolve(JSON.parse(line).http);
+        if (log.length < 1000) log.push(line);
+        if (line.includes('"msg":"ready"')) resolve(JSON.parse(line));
+        if (line.includes('"msg":"request"')) {
+          const { protocol } = JSON.parse(line);
+          this.versions[protocol] = (this.versions[protocol] ?? 0) + 1;
+        }
       });
       lines.on("close", () => resolve(undefined));
     });
-    this.url = await ready;
-    if (!this.url) throw new Error(`weir serve did not start:\n${log.join("\n")}`);
+    const at = await ready;
+    if (!at) throw new Error(`weir serve did not start:\n${log.join("\n")}`);
+    this.url = at.http;
+    this.secureURL = at.https;
     this.address = new URL(this.url).host;
   }
 
   async kill(signal = "SIGKILL") {
     this.process.kill(signal);
     await this.exited;
+  }
+
+  /** The certificate of the authority that signed the server's own. */
+  authority() {
+    return readFile(path.join(this.data, "tls", "ca.pem"), "utf8");
   }
 
   /** Makes a key with less power. */

@@ -1,26 +1,23 @@
-// The first page refreshes itself.
-import {ask, bytes, every} from './shared.js';
+// The first page refreshes itself: figures every ten seconds, and the plots of a day every minute.
+import {ask, every, fill, say} from './shared.js';
 import {draw} from './plot.js';
 
-const plots = document.querySelector('.plots');
-const updates = [...plots.querySelectorAll('.plot')].map(draw);
-const text = (selector, value) => { const e = document.querySelector(selector); if (e) e.textContent = value; };
+const {span} = document.querySelector('.plots').dataset;
+const updates = [...document.querySelectorAll('.plot')].map(draw);
+const status = document.querySelector('#status');
+let turn = 0;
 
 every(10000, async () => {
-	const f = await ask('/dashboard/figures?span=' + plots.dataset.span);
-	for (const update of updates) update(f.plots);
+	const f = await ask('/dashboard/figures?span=' + (span === 'hour' || turn % 6 === 0 ? span : 'none'));
+	turn++;
+	if (f.plots) for (const update of updates) update(f.plots);
 	for (const t of f.tiles) {
 		const [value, note] = document.querySelectorAll(`[data-tile="${t.Name}"] dd`);
 		value.textContent = t.Value;
 		note.textContent = t.Note;
 	}
-	text('#status', f.status);
-	document.querySelector('#status').classList.toggle('bad', !f.ok);
-	text('#uptime', f.uptime);
-	text('#forecast', f.forecast);
-	const disk = document.querySelector('#disk-used');
-	if (disk) {
-		disk.value = f.used;
-		text('#disk-text', `${bytes(f.used)} of ${bytes(f.size)} in use, ${bytes(f.size - f.used)} free`);
-	}
+	say(status, f.status);
+	status.classList.toggle('bad', !f.ok);
+	say(document.querySelector('#uptime'), f.uptime);
+	fill(f.parts);
 });

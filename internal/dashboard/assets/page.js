@@ -1,12 +1,6 @@
 // What every page has: buttons that copy, and times that say how long ago they were.
-import {roughly} from './shared.js';
+import {ago, say} from './shared.js';
 
-const ago = () => {
-	for (const e of document.querySelectorAll('time[title]')) {
-		const seconds = (Date.now() - Date.parse(e.dateTime)) / 1000;
-		e.textContent = seconds < 5 ? 'just now' : roughly(seconds) + ' ago';
-	}
-};
 ago();
 setInterval(ago, 10000);
 
@@ -15,12 +9,15 @@ document.addEventListener('click', async event => {
 	if (!button) return;
 	const text = document.getElementById(button.dataset.copy);
 	const label = button.firstChild;
+	const said = document.querySelector('#said');
 	try {
 		await navigator.clipboard.writeText(text.textContent);
 		label.textContent = 'Copied';
+		say(said, `The ${text.ariaLabel} was copied.`);
 	} catch { // not allowed here: it is marked, for the keyboard
 		getSelection().selectAllChildren(text);
 		label.textContent = 'Marked';
+		say(said, `The ${text.ariaLabel} is marked, and can be copied with the keyboard.`);
 	}
-	setTimeout(() => { label.textContent = 'Copy'; }, 2000);
+	setTimeout(() => { label.textContent = 'Copy'; say(said, ''); }, 2000);
 });

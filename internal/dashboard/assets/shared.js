@@ -17,20 +17,58 @@ export const roughly = seconds => {
 	return unit(seconds / 86400, 'day');
 };
 
-// ask gets JSON. Whoever is signed out is sent to sign in.
+// say sets a text, if it is another one: a screen reader reads what is set.
+export const say = (element, text) => { if (element && element.textContent !== text) element.textContent = text; };
+
+// ago says beside every time, or instead of it, how long ago that was.
+export const ago = () => {
+	for (const e of document.querySelectorAll('time[data-ago], time + .ago')) {
+		const seconds = (Date.now() - Date.parse((e.matches('time') ? e : e.previousElementSibling).dateTime)) / 1000;
+		say(e, seconds < 5 ? 'just now' : roughly(seconds) + ' ago');
+	}
+};
+
+// fill puts parts of the page into it that the server made anew; where the keyboard is, nothing is replaced.
+const filled = {};
+export const fill = parts => {
+	for (const [name, html] of Object.entries(parts)) {
+		const e = document.querySelector(`[data-part="${name}"]`);
+		if (!e || filled[name] === html || e.querySelector(':focus')) continue;
+		e.innerHTML = filled[name] = html; // it is a template of the server's, which escapes
+	}
+	ago();
+};
+
+export const toSignIn = () => location.assign('/dashboard/sign-in?next=' + encodeURIComponent(location.pathname + location.search));
+
+// ask gets JSON. Whoever is signed out is sent to sign in. An error has the status of the answer, if there was one.
 export const ask = async (path, options) => {
-	const answer = await fetch(path, {headers: {accept: 'application/json'}, ...options});
-	if (answer.status === 401) location.assign('/dashboard/sign-in?next=' + encodeURIComponent(location.pathname + location.search));
+	const answer = await fetch(path, {headers: {accept: 'application/json'}, signal: AbortSignal.timeout(20000), ...options});
+	if (answer.status === 401) toSignIn();
 	const value = await answer.json().catch(() => ({}));
-	if (!answer.ok) throw new Error(value.error ?? 'the server answered ' + answer.status);
+	if (!answer.ok) throw Object.assign(new Error(value.error?.message ?? 'the server answered ' + answer.status), {status: answer.status});
 	return value;
 };
 
-// every does something at once and again and again while somebody looks.
+// every does something at once and again and again while somebody looks. A page that is not refreshed any more says so.
 export const every = (milliseconds, f) => {
+	const line = document.querySelector('#stale');
+	let since = new Date(), timer;
 	const turn = async () => {
-		if (!document.hidden) await f().catch(() => {}); // it is tried again
-		setTimeout(turn, milliseconds);
+		clearTimeout(timer);
+		if (document.hidden) return; // it goes on when somebody looks
+		try {
+			await f();
+			since = new Date();
+			say(line, '');
+			document.body.classList.remove('stale');
+		} catch (fault) {
+			say(line, fault.status ? `This page is not refreshed: ${fault.message}.` : `No answer from the server since ${since.toLocaleTimeString()}: this page shows what was then.`);
+			document.body.classList.add('stale');
+		}
+		clearTimeout(timer);
+		timer = setTimeout(turn, milliseconds);
 	};
+	document.addEventListener('visibilitychange', turn);
 	turn();
 };

@@ -1,5 +1,5 @@
 // The page of a stream: figures that refresh themselves, the live tail, and the form that publishes.
-import {ask, bytes, every, number, roughly} from './shared.js';
+import {ask, bytes, every, fill, number, roughly} from './shared.js';
 import {draw} from './plot.js';
 import {Tail} from './tail.js';
 
@@ -17,10 +17,11 @@ const refresh = async () => {
 	show('age', f.oldest ? roughly(f.age) : 'none');
 	document.querySelector('#size').value = f.bytes_stored;
 	document.querySelector('#age').value = f.age;
+	fill(f.parts);
 };
 every(5000, refresh);
 
-new Tail(at + '/tail', stream.dataset.mode, refresh);
+new Tail(at + '/tail', stream.dataset.mode, () => refresh().catch(() => {}));
 
 document.querySelector('#publish')?.addEventListener('submit', async event => {
 	event.preventDefault();
@@ -28,7 +29,7 @@ document.querySelector('#publish')?.addEventListener('submit', async event => {
 	try {
 		const ack = await ask(at + '/publish', {method: 'POST', body: document.querySelector('#publish-text').value});
 		said.textContent = `Published under sequence ${ack.seq}.`;
-		refresh();
+		refresh().catch(() => {});
 	} catch (fault) {
 		said.textContent = 'Refused: ' + fault.message;
 	}

@@ -1,8 +1,12 @@
-// The live tail of a stream. Pausing ends the subscription, and going on resumes it behind the last batch: nothing is missed,
-// and nothing piles up in the browser.
-import {bytes, number} from './shared.js';
+// The live tail of a stream, by the project's own client. Pausing ends the subscription, and going on resumes it behind the last
+// batch: nothing is missed, and nothing piles up in the browser. A page that nobody sees pauses by itself: over HTTP/1.1 a
+// browser has six connections to a server, and tabs that hold them would keep every other page from loading.
+import {Caller} from './client/call.js';
+import {Subscription} from './client/subscription.js';
+import {ask, bytes, number, say, toSignIn} from './shared.js';
 
 const kept = 500; // batches on the page
+const keptSize = 16 << 20; // and their characters and bytes
 const shown = 4000; // characters of a batch, until somebody asks for more
 const most = 200000;
 
@@ -44,18 +48,44 @@ export const pretty = text => {
 	return out;
 };
 
+// parse reads a batch, and leaves its events as the text that was published: parsing would round large numbers.
+const parse = text => {
+	const value = JSON.parse(text);
+	if (value.events) value.events = [{count: value.events.length, text: text.slice(text.indexOf('"events":') + 9, -1)}];
+	return value;
+};
+
+// sizeOf is what a batch or a mark takes.
+const sizeOf = item => item.data?.length ?? item.events?.[0]?.text.length ?? 0;
+
+// fitting is how many of a list, newest first, are kept: one at least.
+const fitting = list => {
+	let size = 0;
+	const n = list.findIndex((item, i) => i === kept || (size += item.size ?? sizeOf(item)) > keptSize && i > 0);
+	return n < 0 ? list.length : n;
+};
+
 export class Tail {
 	constructor(address, mode, opened) {
-		this.opened = opened;
 		this.address = address;
 		this.mode = mode;
 		this.batches = []; // newest first, as they came
 		this.waiting = []; // to be put on the page with the next frame
+		this.size = 0; // of those
+		this.caller = new Caller(location.origin, {key: '', attempts: 1, timeout: 20000, fetch: async (path, options) => {
+			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session is all that is needed
+			if (answer.ok && /\/tail(\?|$)/.test(path)) {
+				this.say('following');
+				opened();
+			}
+			return answer;
+		}});
 		const id = name => document.querySelector('#tail' + name);
 		Object.assign(this, {list: id(''), state: id('-state'), go: id('-go'), from: id('-from'), seq: id('-seq'), filter: id('-filter'), empty: id('-empty')});
 		this.pretty = id('-pretty');
 		this.raw = id('-raw');
-		id('-form').addEventListener('submit', event => { event.preventDefault(); this.source ? this.pause() : this.resume(); });
+		id('-form').addEventListener('submit', event => event.preventDefault());
+		this.go.addEventListener('click', () => { this.stop ? this.over('paused') : this.resume(); });
 		id('-clear').addEventListener('click', () => this.clear());
 		this.from.addEventListener('change', () => {
 			id('-seq-label').hidden = this.from.value !== 'after';
@@ -65,68 +95,112 @@ export class Tail {
 		this.seq.addEventListener('change', () => this.restart());
 		this.filter.addEventListener('input', () => { for (const b of this.batches) this.sift(b); });
 		for (const e of [this.pretty, this.raw]) e?.addEventListener('change', () => { for (const b of this.batches) this.fill(b); });
-		this.start(this.from.value === 'after' ? this.seq.value : this.from.value);
+		document.addEventListener('visibilitychange', () => {
+			if (document.hidden && this.stop) this.doze();
+			else if (!document.hidden && this.dozing) this.resume();
+		});
+		this.restart();
 	}
 
-	// start subscribes. The browser itself reconnects, and names the last batch that it got.
-	start(cursor) {
-		this.source?.close();
-		const source = this.source = new EventSource(this.address + '?cursor=' + encodeURIComponent(cursor));
-		this.say('connecting');
-		source.onopen = () => { this.say('following'); this.opened(); };
-		source.onerror = () => {
-			if (source.readyState !== EventSource.CLOSED) return this.say('the connection was lost, trying again');
-			this.over('not following: the stream is gone, the sequence is none, or you are signed out');
-		};
-		source.addEventListener('batch', event => { this.last = event.lastEventId; this.add({batch: event.data}); });
-		source.addEventListener('gap', event => { this.last = event.lastEventId; this.add({gap: JSON.parse(event.data)}); });
-		source.addEventListener('end', () => { this.add({ended: true}); this.over('the stream was deleted'); });
-		this.go.textContent = 'Pause';
-	}
-
-	restart() {
-		const cursor = this.from.value === 'after' ? this.seq.value.trim() || '0' : this.from.value;
+	// restart begins anew where the form says.
+	async restart() {
 		this.clear();
-		this.last = undefined;
-		this.start(cursor);
+		this.over('connecting');
+		const turn = this.turn = {};
+		this.seen = -1;
+		this.cursor = this.from.value === 'head' ? await this.head() : this.from.value === '0' ? 'oldest' : Number(this.seq.value.trim() || 0);
+		if (turn !== this.turn) return; // somebody chose something else meanwhile
+		if (document.hidden) this.doze();
+		else this.resume();
 	}
 
-	pause() { this.over('paused'); }
+	// head is where "now on" begins, as something that can be gone on from: nobody is to miss what comes while a connection is
+	// lost or paused before the first batch.
+	async head() {
+		const now = await ask(this.address + '/cursor').catch(() => ({cursor: 0, published: true}));
+		return now.cursor > 0 ? now.cursor : now.published ? 'head' : 'oldest';
+	}
 
-	resume() { this.last === undefined ? this.restart() : this.start(this.last); }
+	// resume follows behind what was seen.
+	async resume() {
+		this.stop?.abort();
+		const stop = this.stop = new AbortController();
+		this.dozing = false;
+		this.go.textContent = 'Pause';
+		this.say('connecting');
+		try {
+			const subscription = this.subscription = new Subscription(this.caller, this.address, parse, {
+				cursor: this.cursor, signal: stop.signal,
+				onRetry: (error, wait) => this.say(`${this.reason(error)}, trying again in ${Math.ceil(wait / 1000)} s`),
+			});
+			for await (const batch of subscription) {
+				if (batch.seq <= this.seen) continue; // 0 cannot be gone on from: the oldest batch is meant by it
+				this.seen = batch.seq;
+				this.add(batch);
+			}
+			this.add({ended: true});
+			this.over('the stream was deleted');
+		} catch (error) {
+			if (stop.signal.aborted) return;
+			if (error.status === 401) toSignIn();
+			this.over('not following: ' + this.reason(error));
+		}
+	}
+
+	// reason is what people read of an error.
+	reason(error) {
+		if (error.status) return error.message.replace(/^\w+: /, '');
+		return error instanceof TypeError ? 'that is no sequence' : 'the connection was lost';
+	}
 
 	over(why) {
-		this.source?.close();
-		this.source = null;
+		this.stop?.abort();
+		const {position} = this.subscription ?? {};
+		if (this.stop && position !== undefined) this.cursor = this.seen = position;
+		this.stop = null;
+		this.dozing = false;
 		this.go.textContent = 'Go on';
 		this.say(why);
 	}
 
-	say(text) { this.state.textContent = text; }
+	// doze pauses until somebody looks.
+	doze() {
+		this.over('paused while nobody looks');
+		this.dozing = true;
+	}
+
+	say(text) { say(this.state, text); }
 
 	clear() {
 		this.batches = [];
 		this.waiting = [];
+		this.size = 0;
 		this.list.replaceChildren(this.empty);
 	}
 
 	// add puts something on the page with the next frame, so that a thousand batches a second cost one layout.
 	add(item) {
 		this.waiting.push(item);
-		if (this.waiting.length > kept) this.waiting.splice(0, this.waiting.length - kept);
+		this.size += sizeOf(item);
+		if (this.waiting.length > 2 * kept || this.size > 2 * keptSize) {
+			this.waiting = this.waiting.slice(-fitting(this.waiting.toReversed()));
+			this.size = this.waiting.reduce((n, item) => n + sizeOf(item), 0);
+		}
 		if (!this.due) this.due = requestAnimationFrame(() => { this.due = 0; this.flush(); });
 	}
 
 	flush() {
 		const fresh = this.waiting;
 		this.waiting = [];
+		this.size = 0;
 		this.empty.remove();
 		for (const item of fresh) {
-			const b = item.gap ? this.mark('gap', item.gap) : item.ended ? this.mark('ended') : this.row(item.batch);
+			const b = item.gap ? this.mark('gap', item.gap) : item.ended ? this.mark('ended') : this.row(item);
+			b.size = sizeOf(item);
 			this.batches.unshift(b);
 			this.list.prepend(b.element);
 		}
-		for (const old of this.batches.splice(kept)) old.element.remove();
+		for (const old of this.batches.splice(fitting(this.batches))) old.element.remove();
 	}
 
 	mark(kind, gap) {
@@ -135,19 +209,16 @@ export class Tail {
 		return {element: el('p', text, kind), mark: true};
 	}
 
-	row(text) {
-		const value = JSON.parse(text);
-		const b = {value, text, element: el('article', null, 'batch')};
+	row(batch) {
+		const b = {seq: batch.seq, data: batch.data, text: batch.events[0]?.text, element: el('article', null, 'batch')};
 		const head = el('header');
-		head.append(el('b', value.seq), el('span', value.ts));
-		if (this.mode === 'raw') {
-			b.data = Uint8Array.from(atob(value.data), c => c.charCodeAt(0));
+		head.append(el('b', batch.seq), el('span', batch.time.toISOString()));
+		if (b.data) {
 			b.text = new TextDecoder().decode(b.data.slice(0, most));
-			head.append(el('span', value.content_type), el('span', bytes(b.data.length)));
+			head.append(el('span', batch.contentType), el('span', bytes(b.data.length)));
 		} else {
-			// As it was published: parsing would round large numbers.
-			b.events = text.slice(text.indexOf('"events":') + 9, -1);
-			head.append(el('span', number(value.events.length) + (value.events.length === 1 ? ' event' : ' events')), el('span', bytes(b.events.length)));
+			const {count} = batch.events[0];
+			head.append(el('span', number(count) + (count === 1 ? ' event' : ' events')), el('span', bytes(b.text.length)));
 		}
 		b.pre = el('pre');
 		b.element.append(head, b.pre);
@@ -160,14 +231,14 @@ export class Tail {
 	fill(b) {
 		if (b.mark) return;
 		let text = b.text;
-		if (this.mode !== 'raw') text = this.pretty.checked ? pretty(b.events) : b.events;
+		if (this.mode !== 'raw') text = this.pretty.checked ? pretty(b.text) : b.text;
 		else if (this.raw.value === 'hex') text = hex(b.data.slice(0, b.whole ? most / 4 : 512));
 		const cut = b.whole ? most : shown;
 		b.pre.textContent = text.slice(0, cut);
 		b.more?.remove();
 		const longer = text.length > cut || this.mode === 'raw' && this.raw.value === 'hex' && !b.whole && b.data.length > 512;
 		if (!longer || b.whole) return;
-		b.more = el('button', 'Show more of ' + b.value.seq);
+		b.more = el('button', 'Show more of ' + b.seq);
 		b.more.type = 'button';
 		b.more.addEventListener('click', () => { b.whole = true; this.fill(b); });
 		b.element.append(b.more);

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/jetstream/embedded"
@@ -126,9 +128,9 @@ func TestMain(m *testing.M) {
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
 	if !set {
-		flag.Set("rapid.checks", "10")
+		flag.Set("rapid.checks", "5")
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func TestEngine(t *testing.T) {

@@ -22,10 +22,7 @@ import (
 // the readers. They get the right bytes, or are told that an entry is gone.
 func TestReadWhileReclaimed(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	defer w.j.Close()
 	if err := errors.Join(w.create("kept", "x"), w.create("moving", "x"), w.create("keyed", "x")); err != nil {
 		t.Fatal(err)
@@ -119,10 +116,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			synctest.Test(t, func(t *testing.T) {
 				fs, h := faulty.New(), newHistory()
-				w, err := openWorld(fs, h)
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := newWorld(t, fs, h)
 				if err := errors.Join(w.create("a", "x"), w.append("a", 1, 100)); err != nil {
 					t.Fatal(err)
 				}

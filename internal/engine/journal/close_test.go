@@ -91,17 +91,14 @@ func TestAppendThroughClosedHandle(t *testing.T) {
 // TestScanWhileJournalCloses closes the journal under a scan, which says so.
 func TestScanWhileJournalCloses(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.many("a", 1, 3*runItems, 10); err != nil {
 		t.Fatal(err)
 	}
-	err = w.logs["a"].Scan(background, 0, 0, func(*engine.Entry) bool { w.j.Close(); return true })
+	err := w.logs["a"].Scan(background, 0, 0, func(*engine.Entry) bool { w.j.Close(); return true })
 	if !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("scan of a journal that was closed: %v", err)
 	}
@@ -145,10 +142,7 @@ func TestFlagsAreFour(t *testing.T) {
 func TestRecycleWithoutSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
-		w, err := openWorld(fs, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		refused := 0
 		fs.OnCall(func(c faulty.Call) error {

@@ -124,10 +124,7 @@ func openAndVerify(fs *faulty.FS, h *history) error {
 // even that does not pass for a write that was cut short.
 func TestNewestRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	defer w.j.Close()
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
@@ -187,16 +184,13 @@ func TestLostSegment(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	fs.Capacity(5 * small.SegmentSize)
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	for _, key := range []string{"a", "b"} {
 		if err := w.create(key, "x"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	seq := weir.Seq(1)
+	seq, err := weir.Seq(1), error(nil)
 	for ; err == nil; seq++ {
 		err = w.append("a", seq, 4000)
 	}
@@ -316,10 +310,7 @@ func TestRefusedDirectories(t *testing.T) {
 // TestOlderRecordDamaged damages a group that others follow, in a journal that crashed before it was calm.
 func TestOlderRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	defer w.j.Close()
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)

@@ -41,10 +41,7 @@ func TestFullOfSparseSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		fs.Capacity(8 * small.SegmentSize)
-		w, err := openWorld(fs, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		last := fillUp(t, w, 10)
 		for i := 1; i < 10; i++ {
@@ -77,10 +74,7 @@ func TestFullOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		fs.Capacity(8 * small.SegmentSize)
-		w, err := openWorld(fs, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		last := fillUp(t, w, 2)
 		for i := range 2 { // dead, but for the documents in the first segment
@@ -116,13 +110,11 @@ func revisionOf(t *testing.T, w *world, key string) engine.Revision {
 func TestOpenLogOnFullDisk(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	fs.Capacity(3 * small.SegmentSize)
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)
 	}
+	err := error(nil)
 	for seq := weir.Seq(1); err == nil; seq++ {
 		err = w.append("a", seq, 700)
 	}
@@ -160,10 +152,7 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 // TestOpenLogOnReadOnlyJournal reads logs of a journal whose disk failed.
 func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	defer w.j.Close()
 	if err := w.create("a", "x"); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"testing"
 
 	"weir"
 	"weir/internal/disk"
@@ -103,6 +104,15 @@ func openWorld(fs disk.FS, h *history) (*world, error) {
 		return nil, err
 	}
 	return &world{j: j, h: h, logs: map[string]engine.Log{}}, nil
+}
+
+func newWorld(t testing.TB, fs disk.FS, h *history) *world {
+	t.Helper()
+	w, err := openWorld(fs, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 var background = context.Background()

@@ -86,14 +86,15 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 		return 0, nil
 	}
 	at, fault := int64(0), error(nil)
-	for i := 0; i < len(b); i += sector {
-		piece := b[i:min(i+sector, len(b))]
-		if err := s.read(piece, off+int64(i)); err != nil {
+	for len(b) > 0 {
+		piece := b[:min(sector-int(off%sector), len(b))] // never of two sectors: one may be good
+		if err := s.read(piece, off); err != nil {
 			clear(piece)
 			if fault == nil {
-				at, fault = off+int64(i), err
+				at, fault = off, err
 			}
 		}
+		b, off = b[len(piece):], off+int64(len(piece))
 	}
 	return at, fault
 }

@@ -17,10 +17,7 @@ import (
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
-		w, err := openWorld(fs, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(t, fs, h)
 		const logs, entries = 20, 60
 		for i := range logs {
 			if err := w.create(fmt.Sprint("log", i), "x"); err != nil {
@@ -36,7 +33,7 @@ func TestReclaim(t *testing.T) {
 		}
 		full := w.j.Stats()
 		for i := range logs {
-			key := fmt.Sprint("log", i)
+			key, err := fmt.Sprint("log", i), error(nil)
 			switch i % 4 {
 			case 0:
 				err = w.remove(key)
@@ -82,10 +79,7 @@ func (h *history) verifyOpen(w *world) error {
 func TestTombstoneOutlivesItsSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
-		w, err := openWorld(fs, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(t, fs, h)
 		steps := []error{w.create("gone", "x"), w.create("kept", "x"), w.create("temp", "x")}
 		steps = append(steps, w.many("kept", 1, 50, 1000), w.many("temp", 1, 40, 1000)) // kept fills the first segment
 		steps = append(steps, w.remove("gone"), w.many("temp", 41, 200, 1000), w.trim("temp", 200, ""))
@@ -111,10 +105,7 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 // up, in the same group. The copies count for nothing, in memory and after a restart.
 func TestCopyOvertaken(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	for _, key := range []string{"a", "b", "c"} {
 		if err := w.create(key, "old"); err != nil {
 			t.Fatal(err)
@@ -176,10 +167,7 @@ func TestCopyOvertaken(t *testing.T) {
 // they are counted, which is where the copy went.
 func TestDeleteOvertakesCopy(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	defer w.j.Close()
 	for _, key := range []string{"a", "b"} {
 		if err := w.create(key, "x"); err != nil {
@@ -215,10 +203,7 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 func TestTombstonesGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
-		w, err := openWorld(fs, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		if err := errors.Join(w.create("kept", "x"), w.many("kept", 1, 50, 1000)); err != nil {
 			t.Fatal(err)

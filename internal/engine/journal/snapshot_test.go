@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,10 +65,7 @@ func between(before, after *history) *history {
 // journal with all that was acknowledged before it was taken, and the journal itself notices nothing.
 func TestSnapshotUnderLoad(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
-	w, err := openWorld(fs, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, fs, h)
 	keys := []string{"a", "b", "c"}
 	for _, key := range keys {
 		if err := errors.Join(w.create(key, "x"), w.append(key, 1, 10), w.trim(key, 1, "n")); err != nil {
@@ -355,46 +351,85 @@ func TestSnapshotUnreadable(t *testing.T) {
 	}
 }
 
+// One bad sector takes nothing else with it, wherever reading begins.
+func TestReadableBySector(t *testing.T) {
+	fs, _ := stories(t)
+	s, err := OpenSnapshot(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	seg := s.parts[0].seg
+	want, got := make([]byte, 4*sector), make([]byte, 4*sector)
+	const off, bad = sector + 104, 3 * sector
+	if err := seg.read(want, off); err != nil {
+		t.Fatal(err)
+	}
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Read && c.Off < bad+sector && c.Off+int64(c.Len) > bad {
+			return syscall.EIO
+		}
+		return nil
+	})
+	defer fs.OnCall(nil)
+	if at, err := seg.readable(got, off); at != bad || !errors.Is(err, syscall.EIO) {
+		t.Errorf("unreadable at %d: %v", at, err)
+	}
+	clear(want[bad-off : bad-off+sector])
+	if !bytes.Equal(got, want) {
+		t.Error("not only the bad sector is zeros")
+	}
+}
+
+// backedUp takes a backup of a directory that cannot be opened, restores and repairs it.
+func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
+	t.Helper()
+	s, err := OpenSnapshot(dir)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	copied, err := restored(s)
+	if err != nil && !strings.Contains(err.Error(), "restored with damage") {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if len(s.Damages()) == 0 {
+		t.Errorf("%s: no damage is told", what)
+	}
+	repaired(t, what, copied, h, false)
+	if lock, err := dir.Lock(lockFile); err != nil {
+		t.Errorf("%s: still locked: %v", what, err)
+	} else {
+		lock.Close()
+	}
+}
+
 // A journal that is too damaged to be opened can be backed up, and what is restored from that can be repaired.
 func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
 	fs, h := stories(t)
-	names := map[string]int64{} // where each is damaged
-	for i, name := range slices.Sorted(maps.Keys(fs.Files())) {
+	var names []string
+	for name := range fs.Files() {
 		if _, ok := segmentNumber(name); ok {
-			names[name] = []int64{10, small.SegmentSize - 20, dataStart + 3}[i%3]
+			names = append(names, name)
 		}
 	}
 	refused := 0
-	for name, off := range names {
-		dir := fs.Crash(faulty.LoseNothing, nil)
-		dir.Flip(name, off, 2)
-		if _, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
-			continue // it is no more than prepared
-		}
-		refused++
-		s, err := OpenSnapshot(dir)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		copied, err := restored(s)
-		if err != nil && !strings.Contains(err.Error(), "restored with damage") {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if len(s.Damages()) == 0 {
-			t.Errorf("%s: no damage is told", name)
-		}
-		repaired(t, name, copied, h, false)
-		if lock, err := dir.Lock(lockFile); err != nil {
-			t.Errorf("%s: still locked: %v", name, err)
-		} else {
-			lock.Close()
+	for _, name := range names {
+		for _, off := range []int64{10, small.SegmentSize - 20, dataStart + 3} { // header, footer, group
+			dir := fs.Crash(faulty.LoseNothing, nil)
+			dir.Flip(name, off, 2)
+			if j, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
+				j.Close() // it is no more than prepared
+				continue
+			}
+			refused++
+			backedUp(t, fmt.Sprintf("%s damaged at %d", name, off), dir, h)
 		}
 	}
 	if refused < 2 {
 		t.Errorf("only %d were refused", refused)
 	}
 	told := 0
-	for name := range names {
+	for _, name := range names {
 		missing := fs.Crash(faulty.LoseNothing, nil)
 		if err := errors.Join(missing.Remove(name), missing.SyncDir()); err != nil {
 			t.Fatal(err)

@@ -16,11 +16,8 @@ import (
 func threeFiles(t *testing.T) *faulty.FS {
 	t.Helper()
 	fs := faulty.New()
-	w, err := openWorld(fs, newHistory())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = errors.Join(w.create("a", "a"), w.create("b", "good"), w.create("c", "c"), w.many("a", 1, 80, 1000))
+	w := newWorld(t, fs, newHistory())
+	err := errors.Join(w.create("a", "a"), w.create("b", "good"), w.create("c", "c"), w.many("a", 1, 80, 1000))
 	err = errors.Join(err, w.update("b", "revoked"), w.remove("c"), w.many("a", 81, 130, 1000), w.create("d", "d"), w.many("a", 131, 150, 1000))
 	if err != nil {
 		t.Fatal(err)

@@ -10,20 +10,20 @@ const axe = createRequire(import.meta.url)('axe-core').source;
 const {URL: base, STREAM: stream, KEY: key, PASSWORD: password, SHOTS: shots, CHROMIUM: executablePath} = process.env;
 mkdirSync(shots, {recursive: true});
 
-const browser = await chromium.launch({executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage']});
+const browser = await chromium.launch({executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--host-resolver-rules=MAP weir.test 127.0.0.1']});
 const faults = [];
 const fault = text => { faults.push(text); console.log('FAULT ' + text); };
 let step = '';
 
 // open makes a window in which nothing may go wrong unseen.
-const open = async options => {
+const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
 	context.setDefaultTimeout(20000);
 	const page = await context.newPage();
 	page.expected = /never/; // console errors that a step wants to see
 	page.on('console', m => { if (m.type() === 'error' && !/ERR_INCOMPLETE_CHUNKED_ENCODING.*\/tail/.test(m.text() + m.location().url) && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
 	page.on('pageerror', e => fault(`${step}: page error: ${e}`));
-	page.on('request', r => { if (!r.url().startsWith(base + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
+	page.on('request', r => { if (!r.url().startsWith(from + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
 	page.on('dialog', d => { fault(`${step}: a dialog: ${d.message()}`); d.dismiss(); });
 	return page;
 };
@@ -43,7 +43,9 @@ const inspect = async (page, name) => {
 		if (['serious', 'critical'].includes(v.impact)) fault(`${name}: axe: ${v.id}: ${v.help}: ${v.nodes.map(n => n.target).join(' ; ').slice(0, 300)}`);
 	}
 	const {weight, shift, wide} = await page.evaluate(() => new Promise(done => {
-		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail|\/figures/.test(e.name));
+		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail/.test(e.name));
+		const again = all.findIndex(e => /\/figures/.test(e.name)); // the first counts: a page that is open goes on asking
+		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
 		let shift = 0;
 		new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) shift += e.value; }).observe({type: 'layout-shift', buffered: true});
 		requestAnimationFrame(() => setTimeout(() => done({
@@ -83,6 +85,17 @@ const steps = {
 		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.locator('[data-plot] canvas').first().waitFor();
 	},
+	// Browsers say less about where a request comes from when the address is neither HTTPS nor loopback.
+	async 'sign in over clear text, by a name'() {
+		const from = base.replace('127.0.0.1', 'weir.test');
+		const page = await open({}, from);
+		page.expected = /Cross-Origin-Opener-Policy/; // is for what browsers trust
+		await page.goto(from + '/dashboard/sign-in');
+		await page.getByLabel('Password').fill(password);
+		await page.getByRole('button', {name: 'Sign in'}).click();
+		await page.getByRole('heading', {name: 'Overview'}).waitFor();
+		await page.context().close();
+	},
 	async 'create a project and rename it'(page) {
 		await page.getByRole('link', {name: 'Projects'}).click();
 		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('shop');
@@ -120,6 +133,7 @@ const steps = {
 		assert.match(kept.key, /^svc_live_[0-9a-f]{32}$/);
 		assert.match(await page.locator('#the-publish').textContent(), new RegExp(`^curl .*${kept.key}.*/v1/streams/${kept.stream}/publish$`));
 		await page.getByRole('button', {name: 'Copy key'}).click();
+		await page.getByRole('status').getByText('The key was copied.').waitFor({state: 'attached'});
 		assert.equal(await page.evaluate(() => navigator.clipboard.readText()), kept.key);
 		await inspect(page, 'key_made');
 		await picture(page, 'key_made');
@@ -139,6 +153,9 @@ const steps = {
 		// large numbers are shown as they were published
 		await fetch(`${base}/v1/streams/${kept.stream}/publish`, {method: 'POST', headers: {authorization: 'Bearer ' + kept.key, 'content-type': 'application/json'}, body: '{"events":[9007199254740993]}'});
 		await page.getByText('9007199254740993').waitFor();
+		// Enter in the form does not pause
+		await page.getByLabel('Filter').press('Enter');
+		assert.equal(await page.locator('#tail-state').textContent(), 'following');
 		// pause, miss nothing, go on
 		await page.getByRole('button', {name: 'Pause'}).click();
 		await publish({events: ['while paused']}, kept.stream, kept.key);
@@ -146,6 +163,8 @@ const steps = {
 		await page.locator('.batch').getByText('while paused').waitFor();
 		await page.getByLabel('Filter').fill('order');
 		assert.equal(await page.locator('.batch:visible').count(), 1, 'the filter leaves one batch');
+		await page.getByLabel('Filter').fill('"seq"');
+		assert.equal(await page.locator('.batch:visible').count(), 0, 'the filter looks at what is around a batch');
 		await page.getByLabel('Filter').fill('');
 		await page.getByLabel('pretty').uncheck();
 		await page.locator('.batch').getByText('["while paused"]').waitFor();
@@ -161,6 +180,81 @@ const steps = {
 		await page.getByRole('button', {name: 'Publish'}).click();
 		await page.getByText('Published under sequence 4.').waitFor();
 		await page.locator('.batch').getByText('by hand').waitFor();
+	},
+	async 'the tail misses nothing that comes before its first batch'(page, kept) {
+		// paused, or lost, before anything came: it goes on where it began
+		await page.goto(base + '/dashboard/streams/' + kept.stream);
+		await page.getByText('following', {exact: true}).waitFor();
+		await page.getByRole('button', {name: 'Pause'}).click();
+		await publish({events: ['before the first']}, kept.stream, kept.key);
+		await page.getByRole('button', {name: 'Go on'}).click();
+		await page.locator('.batch').getByText('before the first').waitFor();
+		assert.equal(await page.locator('.batch').count(), 1);
+		// a page that nobody sees gives its connection back, and misses nothing
+		const look = hidden => page.evaluate(hidden => {
+			Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+			document.dispatchEvent(new Event('visibilitychange'));
+		}, hidden);
+		const subscribers = async () => (await (await page.request.get(`${base}/dashboard/streams/${kept.stream}/figures`)).json()).subscribers;
+		await look(true);
+		await page.getByText('paused while nobody looks').waitFor();
+		while (await subscribers() !== 0);
+		await publish({events: ['while nobody looked']}, kept.stream, kept.key);
+		await look(false);
+		await page.locator('.batch').getByText('while nobody looked').waitFor();
+		// why it is refused is said
+		page.expected = /status of 503/;
+		await page.route('**/tail', route => route.fulfill({status: 503, contentType: 'application/json', body: '{"error":{"code":"overloaded","message":"this server is full"}}'}));
+		await page.getByRole('button', {name: 'Pause'}).click();
+		await page.getByRole('button', {name: 'Go on'}).click();
+		await page.getByText(/^this server is full, trying again in \d+ s$/).waitFor();
+		await page.unroute('**/tail');
+		await page.getByText('following', {exact: true}).waitFor();
+		page.expected = /never/;
+		// a sequence that is none is said to be
+		await page.getByLabel('From').selectOption('after');
+		await page.getByRole('textbox', {name: 'Sequence'}).fill('x');
+		await page.keyboard.press('Enter');
+		await page.getByText('not following: that is no sequence').waitFor();
+		await page.getByRole('textbox', {name: 'Sequence'}).fill('5');
+		await page.keyboard.press('Enter');
+		await page.locator('.batch').getByText('while nobody looked').waitFor();
+	},
+	async 'the tail is bounded by bytes too'(page) {
+		const made = await fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"name":"large"}'}).then(a => a.json());
+		for (let i = 0; i < 12; i++) await publish({events: [i + 'x'.repeat(2 << 20)]}, made.id);
+		await page.goto(base + '/dashboard/streams/' + made.id);
+		await page.getByLabel('From').selectOption('0');
+		await page.locator('.batch header b').getByText('12', {exact: true}).waitFor();
+		assert.equal(await page.locator('.batch').count(), 7, 'batches of 2 MiB on the page');
+		await page.goto(base + '/dashboard');
+		await fetch(base + '/v1/streams/' + made.id, {method: 'DELETE', headers: {authorization: 'Bearer ' + key}});
+	},
+	async 'an open page refreshes itself, and says when it cannot'(page) {
+		const made = await fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"name":"kept open"}'}).then(a => a.json());
+		const at = seq => fetch(`${base}/v1/streams/${made.id}/${seq}`, {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"events":[1]}'});
+		await page.goto(base + '/dashboard/streams/' + made.id);
+		await page.getByText('nothing was published yet').waitFor();
+		await page.getByText('following', {exact: true}).waitFor();
+		await at(0); // the first of all is not behind the tail
+		await page.locator('.batch header b').getByText('0', {exact: true}).waitFor();
+		await at(1);
+		await at(4);
+		await page.locator('[data-part=updated]').getByText('just now').waitFor();
+		await page.getByRole('region', {name: 'Gaps'}).getByText(/filled/).waitFor();
+		await page.locator('[data-part=object]').getByText('"cursor": 4').waitFor();
+		await page.goto(base + '/dashboard');
+		await page.locator('[data-drawn]').last().waitFor();
+		const refused = await fetch(base + '/v1/streams/none', {headers: {authorization: 'Bearer ' + key}});
+		await page.locator('[data-part=problems]').getByText(refused.headers.get('x-request-id')).waitFor();
+		page.expected = /ERR_/;
+		await page.route('**/dashboard/figures*', route => route.abort());
+		await page.getByText(/No answer from the server since .*:/).waitFor();
+		await inspect(page, 'stale');
+		await picture(page, 'stale');
+		await page.unroute('**/dashboard/figures*');
+		await page.locator('#stale:empty').waitFor({state: 'attached'});
+		page.expected = /never/;
 	},
 	async 'a raw stream is shown in hex, and a gap is marked'(page) {
 		await page.goto(`${base}/dashboard/streams/${process.env.RAW}`);
@@ -227,6 +321,50 @@ const steps = {
 			await picture(page, name);
 		}
 		page.expected = /never/;
+	},
+	// `make screenshots` asks for these.
+	async 'pictures of the manual'(page, kept) {
+		if (!process.env.PICTURES) return;
+		const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
+		for (const name of ['deploys', 'page views', 'heartbeats', 'invoices']) {
+			const made = await create({name});
+			for (let i = 0; i < 4 * name.length; i++) await publish({events: [{name, i}]}, made.id);
+		}
+		const shop = (await create({name: 'checkout'})).id;
+		for (let i = 0; i < 60; i++) await publish({events: [{order: 1000 + i, status: ['placed', 'paid', 'sent'][i % 3], total: (7.9 + 3.3 * (i % 7)).toFixed(2)}]}, shop);
+		const ends = new AbortController();
+		const open = Array.from({length: 59}, () => fetch(`${base}/v1/streams/${stream}`, {signal: ends.signal, headers: {authorization: 'Bearer ' + key, accept: 'text/event-stream'}}));
+		await Promise.all(open);
+		const narrower = {width: 1024, height: 700};
+		for (const colorScheme of ['light', 'dark']) {
+			await page.emulateMedia({colorScheme});
+			await page.setViewportSize(narrower);
+			// a picture ends below what it is about
+			const take = async (name, path, about, prepare = async () => {}) => {
+				await page.goto(base + path);
+				await prepare();
+				await page.evaluate(() => { document.activeElement.blur(); scrollTo(0, 0); });
+				const box = await page.locator(about).boundingBox();
+				await page.screenshot({path: `${shots}/manual-${name}${colorScheme === 'dark' ? '-dark' : ''}.png`, fullPage: true, clip: {x: 0, y: 0, width: narrower.width, height: Math.ceil(box.y + box.height) + 10}});
+			};
+			await take('overview', '/dashboard?span=day', 'figure >> nth=3', () => page.locator('[data-drawn]').last().waitFor());
+			await take('streams', '/dashboard/streams', 'table');
+			await take('stream', '/dashboard/streams/' + shop, '.batch >> nth=8', async () => {
+				await page.getByLabel('From').selectOption('0');
+				await page.getByLabel('pretty').uncheck();
+				await page.locator('.batch').nth(59).waitFor();
+			});
+			await take('keys', '/dashboard/keys?revoked=1', 'table');
+			await take('request', '/dashboard/requests?id=' + kept.request, '#request');
+			const door = await page.context().browser().newContext({viewport: {width: 640, height: 460}, colorScheme});
+			const out = await door.newPage();
+			await out.goto(base + '/dashboard/sign-in');
+			await out.screenshot({path: `${shots}/manual-sign-in${colorScheme === 'dark' ? '-dark' : ''}.png`});
+			await door.close();
+		}
+		ends.abort();
+		await page.emulateMedia({colorScheme: 'light'});
+		await page.setViewportSize({width: 1280, height: 900});
 	},
 	async 'names that would be scripts are text'(page) {
 		await page.goto(base + '/dashboard/projects');
@@ -330,6 +468,7 @@ const steps = {
 		page.expected = /never/;
 	},
 	async 'sign out'(page) {
+		page.expected = /status of 401/; // the page may be refreshing itself just then
 		await page.getByRole('button', {name: 'Sign out'}).click();
 		await page.waitForURL(/sign-in/);
 		await page.goto(base + '/dashboard/keys');

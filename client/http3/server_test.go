@@ -1,0 +1,153 @@
+package http3_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir/client"
+	"weir/client/http3"
+)
+
+const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
+
+// served is a server of this tree in a process of its own.
+type served struct {
+	t      *testing.T
+	data   string
+	binary string
+	cmd    *exec.Cmd
+	url    string // of HTTPS
+
+	ended    chan struct{}
+	versions map[string]int // of HTTP: how many requests came over each, once the server ended
+}
+
+func newServed(t *testing.T) *served {
+	t.Helper()
+	s := &served{t: t, data: t.TempDir(), binary: filepath.Join(t.TempDir(), "weir"), versions: map[string]int{}}
+	if out, err := exec.Command("go", "build", "-o", s.binary, "weir/cmd/weir").CombinedOutput(); err != nil {
+		t.Fatalf("build weir: %v\n%s", err, out)
+	}
+	s.start("127.0.0.1:0")
+	return s
+}
+
+// start serves at an address; every request is a line of its log.
+func (s *served) start(address string) {
+	s.t.Helper()
+	cmd := exec.Command(s.binary, "serve", "--data", s.data, "--http", "127.0.0.1:0", "--https", address, "--metrics", "off", "--demo=false",
+		"--gap-grace", "60s", "--bootstrap-keys", "a:"+key, "--log-level", "debug", "--log-format", "json")
+	lines, err := cmd.StderrPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	ready, ended := make(chan string, 1), make(chan struct{})
+	s.cmd, s.ended = cmd, ended
+	go func() {
+		defer close(ended)
+		for scan := bufio.NewScanner(lines); scan.Scan(); {
+			var l struct{ Msg, HTTPS, Protocol string }
+			if err := json.Unmarshal(scan.Bytes(), &l); err != nil {
+				continue
+			}
+			switch l.Msg {
+			case "ready":
+				ready <- l.HTTPS
+			case "request":
+				s.versions[l.Protocol]++
+			}
+		}
+	}()
+	s.t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-ended
+		cmd.Wait()
+	})
+	select {
+	case s.url = <-ready:
+	case <-ended:
+		s.t.Fatal("weir serve did not start")
+	}
+}
+
+// end ends the server, and waits for it.
+func (s *served) end(how os.Signal) {
+	s.cmd.Process.Signal(how)
+	<-s.ended
+	s.cmd.Wait()
+}
+
+// A publisher and a subscriber over HTTP/3 lose and repeat nothing while the server is killed and comes back, and its own log
+// says that all of it was HTTP/3.
+func TestServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the server")
+	}
+	s := newServed(t)
+	pem, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		t.Fatal("ca.pem holds no certificate")
+	}
+	transport := http3.New(&tls.Config{RootCAs: roots})
+	defer transport.Close()
+	c, err := client.New(client.Options{URL: s.url, Key: key, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.CreateStream(t.Context(), client.NewStream{Name: "over HTTP/3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Publisher(t.Context(), stream.ID, client.PublisherOptions{BatchEvents: 1, InFlight: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 300
+	for i := range n {
+		if err := p.Add(t.Context(), i+1); err != nil {
+			t.Fatal(err)
+		}
+		if i == n/2 {
+			s.end(syscall.SIGKILL)
+			s.start(strings.TrimPrefix(s.url, "https://"))
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := 1
+	for b, err := range c.Subscriber(stream.ID, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range b.Events {
+			if string(event) != fmt.Sprint(next) {
+				t.Fatalf("got %s, want %d", event, next)
+			}
+			next++
+		}
+		if next > n {
+			break
+		}
+	}
+	s.end(syscall.SIGTERM)
+	if len(s.versions) != 1 || s.versions["HTTP/3.0"] < n {
+		t.Errorf("requests by version: %v", s.versions)
+	}
+}

@@ -1,0 +1,39 @@
+// The client over HTTPS, with the certificate of the authority that every server makes for itself.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Agent, fetch as undiciFetch } from "undici";
+
+import { Client } from "../src/index.js";
+import { Server, key, numbers, take } from "./house.js";
+
+test("publishing and subscribing over HTTP/2", async (t) => {
+  const server = await Server.secure(t);
+  // fetch of Node 20 speaks HTTP/1.1; the library that it is made of speaks HTTP/2 when it is told to
+  const agent = new Agent({ allowH2: true, connect: { ca: await server.authority() } });
+  t.after(() => agent.destroy());
+  const client = new Client({
+    url: server.secureURL,
+    key,
+    fetch: /** @type {any} */ ((url, init) => undiciFetch(url, { ...init, dispatcher: agent })),
+  });
+  const stream = await client.createStream({ name: "secure" });
+  const publisher = await client.publisher(stream, { batchEvents: 5 });
+  for (const n of numbers(200)) await publisher.add(n);
+  await publisher.close();
+  await client.publish(stream, [201]);
+  const batches = await take(client.subscribe(stream, { cursor: 0 }), 201);
+  assert.deepEqual(batches.flatMap((batch) => batch.events), numbers(201));
+  await assert.rejects(client.batch(stream, 999), { code: "stream_not_found", status: 404 });
+  await server.kill("SIGTERM");
+  assert.deepEqual(Object.keys(server.versions), ["HTTP/2.0"]);
+});
+
+test("a certificate that nobody vouches for is refused", async (t) => {
+  const server = await Server.secure(t);
+  const client = new Client({ url: server.secureURL, key, attempts: 1 });
+  await assert.rejects(client.createStream({ name: "secure" }), (error) => /certificate/.test(String(error.cause?.cause ?? error.cause ?? error)));
+  await server.kill("SIGTERM");
+  assert.deepEqual(server.versions, {});
+});

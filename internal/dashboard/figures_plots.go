@@ -1,0 +1,82 @@
+package dashboard
+
+import (
+	"strconv"
+	"time"
+)
+
+// A day is plotted by five minutes: more points than that nobody can tell apart, and they would weigh more than the page.
+const plotDayEvery = 5 * time.Minute
+
+// plots are the figures of the last hour or day by their names, counts by the second.
+func (v *visit) plots(over string) map[string][]any {
+	back := time.Hour
+	if over == "day" {
+		back = 24 * time.Hour
+	}
+	list := v.figures.between(v.now, back)
+	if over == "day" {
+		list = thin(list, plotDayEvery)
+	}
+	const hole = 1.5 * float64(coarseEvery/time.Second) // that nobody counted for
+	plots := map[string][]any{}
+	for c := range columns {
+		if c == span || c == diskFree { // nothing shows them
+			continue
+		}
+		values := make([]any, 0, len(list))
+		for i := range list {
+			if i > 0 && list[i][at]-list[i][span]-list[i-1][at] > hole {
+				var nothing any
+				if c == at {
+					nothing = list[i-1][at] + 1
+				}
+				values = append(values, nothing)
+			}
+			n := list[i][c]
+			if c.isCount() {
+				n /= list[i][span]
+			}
+			if c != at {
+				n = rounded(n)
+			}
+			values = append(values, n)
+		}
+		plots[columnNames[c]] = values
+	}
+	return plots
+}
+
+// rounded is a number with as many digits as a plot can show.
+func rounded(n float64) float64 {
+	n, _ = strconv.ParseFloat(strconv.FormatFloat(n, 'g', 5, 64), 64)
+	return n
+}
+
+// thin joins samples that are within the same span of time.
+func thin(list []sample, every time.Duration) []sample {
+	var joined []sample
+	last := int64(-1)
+	for i := range list {
+		if slot := int64(list[i][at]) / int64(every/time.Second); slot != last {
+			joined, last = append(joined, list[i]), slot
+		} else {
+			joined[len(joined)-1].join(&list[i])
+		}
+	}
+	return joined
+}
+
+// join makes one sample of two, of which next is the later one.
+func (s *sample) join(next *sample) {
+	both := s[span] + next[span]
+	s[syncMedian] = (s[syncMedian]*s[span] + next[syncMedian]*next[span]) / both
+	s[syncSlow] = max(s[syncSlow], next[syncSlow])
+	s[subscribers] = max(s[subscribers], next[subscribers])
+	for c := range columns {
+		if c.isCount() {
+			s[c] += next[c]
+		}
+	}
+	s[at], s[span], s[diskUsed], s[diskFree] = next[at], both, next[diskUsed], next[diskFree]
+}

@@ -1,0 +1,390 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// relaxed holds a repaired journal against a history: every acknowledged entry is there byte for byte, or marked as lost;
+// a document is there as it was, or among those that are said to be lost.
+func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost int, err error) {
+	j, err := Open(fs, small)
+	if err != nil {
+		return 0, err
+	}
+	defer j.Close()
+	for key, d := range h.docs {
+		doc, err := j.Get(background, key)
+		if errors.Is(err, engine.ErrNotFound) && (slices.Contains(lostDocs, key) || slices.Contains(lostDocs, "") || unknown) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("document %s: %w", key, err)
+		}
+		if string(doc.Value) != *d.acked {
+			if unknown { // its change, or its deletion and another creation, was among what nobody can tell
+				continue
+			}
+			return 0, fmt.Errorf("document %s is %q", key, doc.Value)
+		}
+		l, err := j.Open(background, doc.Created, &fixed{})
+		if err != nil {
+			return 0, err
+		}
+		for seq, size := range d.entries {
+			e, err := l.Read(background, seq)
+			switch {
+			case seq < d.low:
+				if err == nil && e.Flags&engine.Lost == 0 && !unknown {
+					return 0, fmt.Errorf("entry %d of %s was trimmed, and is back", seq, key)
+				}
+			case err == nil && e.Flags&engine.Lost != 0, err != nil && unknown:
+				lost++
+			case err != nil:
+				return 0, fmt.Errorf("entry %d of %s: %w", seq, key, err)
+			case !bytes.Equal(e.Payload, payloadOf(key, seq, size)):
+				return 0, fmt.Errorf("entry %d of %s is another", seq, key)
+			}
+		}
+		l.Close()
+	}
+	docs, err := j.List(background, "", "", 100)
+	for _, d := range docs {
+		if h.docs[d.Key] == nil && !unknown {
+			return 0, fmt.Errorf("document %s is back", d.Key)
+		}
+	}
+	return lost, err
+}
+
+func repairOptions(aside *faulty.FS) RepairOptions {
+	return RepairOptions{Aside: func() (disk.FS, error) { return aside, nil }}
+}
+
+// repaired repairs, and holds the result against what is promised of it. unknown: nobody can tell what is lost.
+func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
+	t.Helper()
+	aside := faulty.New()
+	before := fs.Files()
+	r, err := RepairJournal(fs, repairOptions(aside))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if len(r.After.Damages) > 0 {
+		t.Fatalf("%s: still damaged: %+v, was %+v", what, r.After.Damages, r.Before.Damages)
+	}
+	for _, name := range r.Aside {
+		if !bytes.Equal(aside.Files()[name], before[name]) {
+			t.Fatalf("%s: %s was not set aside as it was", what, name)
+		}
+	}
+	lost, err := relaxed(fs.Crash(faulty.LoseAll, nil), h, r.Documents, unknown || r.Before.MayBeLost > 0)
+	if err != nil {
+		t.Fatalf("%s: %v (found %+v, lost %+v)", what, err, r.Before.Damages, r.Losses)
+	}
+	return r, lost
+}
+
+// readable opens a journal and reads all of it.
+func readable(fs *faulty.FS) error {
+	j, err := Open(fs, small)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	docs, err := j.List(background, "", "", 100)
+	for _, d := range docs {
+		l, err := j.Open(background, d.Created, &fixed{})
+		if err != nil {
+			return err
+		}
+		if err := l.Scan(background, 0, 0, func(*engine.Entry) bool { return true }); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// Single bits are set right, wherever they are, and nothing is lost. What an opening would refuse, a check finds.
+func TestRepairBitFlips(t *testing.T) {
+	fs, h := stories(t)
+	files := fs.Files()
+	rng := rand.New(rand.NewPCG(3, 9))
+	names := []string{}
+	for name := range files {
+		if strings.HasSuffix(name, ".seg") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	found, fine := 0, 0
+	for n := range 250 {
+		name := names[n%len(names)]
+		off := rng.Int64N(int64(len(files[name])))
+		if used := len(strings.TrimRight(string(files[name]), "\x00")); n%4 > 0 && used > 0 {
+			off = rng.Int64N(int64(used))
+		}
+		bit := uint(rng.IntN(8))
+		after := fs.Crash(faulty.LoseNothing, nil)
+		after.Flip(name, off, bit)
+		refused := readable(after.Crash(faulty.LoseNothing, nil)) != nil
+		what := fmt.Sprintf("bit %d at %d of %s", bit, off, name)
+		r, lost := repaired(t, what, after, h, false)
+		if len(r.Before.Damages) == 0 {
+			if fine++; refused {
+				t.Fatalf("%s: refused by a server, and the check finds nothing", what)
+			}
+			continue
+		}
+		if found++; lost > 0 || len(r.Losses)+len(r.Documents) > 0 {
+			for _, d := range r.Before.Damages {
+				if d.Fate == Lost && d.What == "batch" { // its payload is too long to look for a bit
+					lost = 0
+				}
+			}
+			if lost > 0 {
+				t.Fatalf("%s: lost %+v %q, found %+v", what, r.Losses, r.Documents, r.Before.Damages)
+			}
+		}
+	}
+	t.Logf("%d damaged, %d without effect", found, fine)
+	if found < 80 {
+		t.Errorf("only %d flips were found", found)
+	}
+}
+
+// Whole stretches are overwritten: what is lost is marked as lost, and everything else is there.
+func TestRepairStretches(t *testing.T) {
+	fs, h := stories(t)
+	files := fs.Files()
+	rng := rand.New(rand.NewPCG(8, 1))
+	lostAll, documents := 0, 0
+	for n := range 150 {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		what := ""
+		for range 1 + n%2 {
+			names := []string{}
+			for name := range files {
+				if strings.HasSuffix(name, ".seg") {
+					names = append(names, name)
+				}
+			}
+			slices.Sort(names)
+			name := names[rng.IntN(len(names))]
+			used := int64(len(strings.TrimRight(string(files[name]), "\x00")))
+			off := rng.Int64N(max(used, 1)) &^ 511
+			length := int64(512 << rng.IntN(4))
+			spoil(t, after, name, off, length, rng)
+			what += fmt.Sprintf("%d bytes at %d of %s ", length, off, name)
+		}
+		r, lost := repaired(t, what, after, h, false)
+		lostAll += lost
+		documents += len(r.Documents)
+	}
+	t.Logf("%d entries and %d documents lost", lostAll, documents)
+	if lostAll == 0 || documents == 0 {
+		t.Error("nothing was ever lost: the test damages nothing")
+	}
+}
+
+// spoil overwrites a stretch of a file, for good.
+func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *rand.Rand) {
+	t.Helper()
+	f, err := fs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	b := make([]byte, min(length, size-off))
+	if rng.IntN(2) == 0 {
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+	}
+	if err := errors.Join(f.WriteAt(off, b), f.SyncData()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A missing file is told of, and the rest serves.
+func TestRepairMissingSegment(t *testing.T) {
+	fs, h := stories(t)
+	c, err := openCheckup(fs, CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.run(); err != nil {
+		t.Fatal(err)
+	}
+	listed := c.listed
+	c.close()
+	for _, n := range listed[:len(listed)-1] {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		if err := errors.Join(after.Remove(segmentName(n)), after.SyncDir()); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := repaired(t, segmentName(n), after, h, false)
+		if d := r.Before.Damages; len(d) == 0 || d[0].File != segmentName(n) || !strings.Contains(d[0].Why, "missing") {
+			t.Errorf("without %s: %+v", segmentName(n), d)
+		}
+	}
+}
+
+// Power is cut before every call of a repair. Whatever is left is refused as before or repaired, and can be repaired.
+func TestRepairCutOff(t *testing.T) {
+	fs, h := stories(t)
+	records := recordsOf(t, fs)
+	for _, victims := range [][]planted{{records[3]}, {records[len(records)-2]}, {records[5], records[len(records)/2], records[len(records)-5]}} {
+		damaged := fs.Crash(faulty.LoseNothing, nil)
+		for _, v := range victims {
+			for i := range int64(16) {
+				damaged.Flip(v.file, v.off+20+i, uint(i%8))
+			}
+		}
+		found, err := Check(damaged, CheckOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cuts := 0
+		work := damaged.Crash(faulty.LoseNothing, nil)
+		work.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read || c.Kind == faulty.Open || c.Kind == faulty.List {
+				return nil
+			}
+			for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
+				cut := work.Crash(loss, nil)
+				repaired(t, "cut before "+c.String(), cut, h, found.MayBeLost > 0)
+				cuts++
+			}
+			return nil
+		})
+		if _, err := RepairJournal(work, repairOptions(faulty.New())); err != nil {
+			t.Fatal(err)
+		}
+		if cuts < 20 {
+			t.Errorf("only %d cuts", cuts)
+		}
+	}
+}
+
+// Large payloads, and more than one segment of them, are written again as they were.
+func TestRepairLarge(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	j, err := Open(fs, Options{SegmentSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{j: j, h: h, logs: map[string]engine.Log{}}
+	if err := errors.Join(w.create("a", "x"), w.many("a", 1, 60, 70_000), w.many("a", 61, 90, 300)); err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	for name := range fs.Files() {
+		if strings.HasSuffix(name, ".seg") {
+			fs.Flip(name, 10, 1) // its header
+		}
+	}
+	r, lost := repaired(t, "every header", fs, h, false)
+	if lost > 0 || len(r.Losses) > 0 || len(r.Aside) < 4 {
+		t.Errorf("%d lost, %+v", lost, r)
+	}
+	if err := openAndVerify(fs, h); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk that does not keep what the repair writes: nothing is taken out of service.
+func TestRepairOnBadDisk(t *testing.T) {
+	fs, h := stories(t)
+	p := recordsOf(t, fs)[3]
+	fs.Flip(p.file, p.off+20, 1)
+	names, err := fs.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := fs.Crash(faulty.LoseNothing, nil)
+	spoilt := ""
+	bad.OnCall(func(c faulty.Call) error {
+		if _, ok := segmentNumber(c.Name); ok && c.Kind == faulty.Read && !slices.Contains(names, c.Name) && spoilt == "" {
+			spoilt = c.Name
+			bad.Flip(c.Name, dataStart+100, 3)
+		}
+		return nil
+	})
+	if _, err := RepairJournal(bad, repairOptions(faulty.New())); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
+		t.Fatalf("spoilt was %q: %v", spoilt, err)
+	}
+	bad.OnCall(nil)
+	if r, lost := repaired(t, "again", bad, h, false); lost > 0 || len(r.Losses) > 0 {
+		t.Errorf("lost %+v", r.Losses)
+	}
+}
+
+// A disk that cannot be read in places: what lies there is lost, and all else is found around it.
+func TestRepairUnreadable(t *testing.T) {
+	fs, h := stories(t)
+	rng := rand.New(rand.NewPCG(2, 6))
+	var names []string
+	for name := range fs.Files() {
+		if strings.HasSuffix(name, ".seg") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	lostAll := 0
+	for range 40 {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		bad, from := names[rng.IntN(len(names))], rng.Int64N(small.SegmentSize)&^4095
+		after.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read && c.Name == bad && c.Off < from+4096 && c.Off+int64(c.Len) > from {
+				return syscall.EIO
+			}
+			return nil
+		})
+		aside := faulty.New()
+		r, err := RepairJournal(after, repairOptions(aside))
+		if err != nil {
+			t.Fatalf("%s at %d: %v", bad, from, err)
+		}
+		if len(r.After.Damages) > 0 || aside.Files()[bad] == nil && slices.Contains(r.Aside, bad) {
+			t.Fatalf("%s at %d: %+v", bad, from, r.After)
+		}
+		lost, err := relaxed(after.Crash(faulty.LoseAll, nil), h, r.Documents, r.Before.MayBeLost > 0)
+		if err != nil {
+			t.Fatalf("%s at %d: %v", bad, from, err)
+		}
+		lostAll += lost
+	}
+	if lostAll == 0 {
+		t.Error("nothing was ever lost: everything could be read")
+	}
+}
+
+// Nothing is changed when the damaged files cannot be set aside.
+func TestRepairWithoutSpace(t *testing.T) {
+	fs, _ := stories(t)
+	p := recordsOf(t, fs)[3]
+	fs.Flip(p.file, p.off+20, 1)
+	before := fs.Files()
+	aside := faulty.New()
+	aside.Capacity(1000)
+	if _, err := RepairJournal(fs, repairOptions(aside)); err == nil || !strings.Contains(err.Error(), "set "+p.file+" aside") {
+		t.Errorf("got %v", err)
+	}
+	for name, content := range fs.Files() {
+		if !bytes.Equal(content, before[name]) {
+			t.Errorf("%s was changed", name)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package manual
+
+import (
+	"bytes"
+	"html"
+	"image/png"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"weir/docs"
+)
+
+var (
+	anyImage   = regexp.MustCompile(`<img ([^>]*)>`)
+	anySource  = regexp.MustCompile(`<source srcset="([^"]+)" media="\(prefers-color-scheme: dark\)">`)
+	attributes = regexp.MustCompile(`([a-z]+)="([^"]*)"`)
+)
+
+// Every picture of every page is served, as what it is, to be kept; it says what it shows and how large it is, which its dark
+// twin is too. And no picture is there that no page shows.
+func TestPictures(t *testing.T) {
+	h := sample(t)
+	shown := map[string]bool{}
+	look := func(page, address string) (width, height int) {
+		path, _, _ := strings.Cut(address, "?")
+		shown[path] = true
+		a := ask(h, "GET", address, "Accept-Encoding", "gzip")
+		if a.Code != 200 || a.Header().Get("Content-Type") != "image/png" || a.Header().Get("Content-Encoding") != "" ||
+			a.Header().Get("Cache-Control") != "public, max-age=31536000, immutable" || a.Header().Get("Etag") == "" {
+			t.Errorf("%s: %s: %d %v", page, address, a.Code, a.Header())
+		}
+		size, err := png.DecodeConfig(bytes.NewReader(a.Body.Bytes()))
+		if err != nil {
+			t.Errorf("%s: %s: %v", page, address, err)
+		}
+		return size.Width, size.Height
+	}
+	for _, p := range allPages() {
+		body := ask(h, "GET", p).Body.String()
+		var sizes [][2]string
+		for _, m := range anyImage.FindAllStringSubmatch(body, -1) {
+			has := map[string]string{}
+			for _, a := range attributes.FindAllStringSubmatch(m[1], -1) {
+				has[a[1]] = html.UnescapeString(a[2])
+			}
+			width, height := look(p, has["src"])
+			sizes = append(sizes, [2]string{has["width"], has["height"]})
+			if len(has["alt"]) < 20 || has["width"] != strconv.Itoa(width) || has["height"] != strconv.Itoa(height) {
+				t.Errorf("%s: %s", p, m[0])
+			}
+		}
+		for i, m := range anySource.FindAllStringSubmatch(body, -1) {
+			if width, height := look(p, m[1]); sizes[i] != [2]string{strconv.Itoa(width), strconv.Itoa(height)} {
+				t.Errorf("%s: %s has another size than its twin", p, m[1])
+			}
+		}
+	}
+	if len(shown) == 0 {
+		t.Error("no page shows a picture")
+	}
+	total := 0
+	all, err := fs.Glob(docs.Files, "images/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if !shown[picturePath(name)] {
+			t.Errorf("no page shows %s", name)
+		}
+		body, err := docs.Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(body)
+	}
+	if total > 600<<10 {
+		t.Errorf("the pictures have %d bytes, which everybody carries in the program", total)
+	}
+}
+
+// An address from before a picture changed is not kept, and asking again does not send it again.
+func TestPictureChanges(t *testing.T) {
+	h := sample(t)
+	const path = "/docs/images/dashboard-overview.png"
+	a := ask(h, "GET", path+"?v=0123456789abcdef")
+	if a.Code != 200 || a.Header().Get("Cache-Control") != "public, no-cache" {
+		t.Errorf("%d %v", a.Code, a.Header())
+	}
+	if a := ask(h, "GET", path, "If-None-Match", a.Header().Get("Etag")); a.Code != 304 || a.Body.Len() > 0 {
+		t.Errorf("it was sent again: %d", a.Code)
+	}
+	if a := ask(h, "GET", "/docs/images/"); a.Code != 404 {
+		t.Errorf("the directory: %d", a.Code)
+	}
+}
+
+func TestBadPictures(t *testing.T) {
+	for text, want := range map[string]string{
+		"# A\n\n![](../images/dashboard-overview.png)\n":    "has no text",
+		"# A\n\n![some words](../images/none.png)\n":        "file does not exist",
+		"# A\n\n![some words](none.svg)\n":                  "file does not exist",
+		"# A\n\n![some words](../openapi.yaml)\n":           "is not a PNG of docs/images",
+		"# A\n\n![some words](https://example.com/a.png)\n": "is not a PNG of docs/images",
+	} {
+		if _, err := render("manual/a.md", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	c, err := render("operating.md", []byte("# A\n\n![The \"keys\" & more](images/dashboard-keys.png)\n"))
+	if err != nil || !strings.Contains(string(c.body), `alt="The &#34;keys&#34; &amp; more"`) {
+		t.Errorf("%v\n%s", err, c.body)
+	}
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+)
+
+// pieces is a connection that brings what it has in given pieces, and counts how often it is read.
+type pieces struct {
+	net.Conn
+	list  [][]byte
+	reads int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	p.reads++
+	if len(p.list) == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n := copy(b, p.list[0])
+	if p.list[0] = p.list[0][n:]; len(p.list[0]) == 0 {
+		p.list = p.list[1:]
+	}
+	return n, nil
+}
+
+// A reader of frames, who asks for nine bytes and then for the rest, needs two reads for many frames that come together; while it
+// waits for a header no memory is held; and nothing is lost, whatever the pieces.
+func TestReadAhead(t *testing.T) {
+	frame := func(n int) []byte { return append([]byte("123456789"), bytes.Repeat([]byte{byte(n)}, n)...) }
+	sizes := []int{40, 0, 100, 9, 1, 3000, 12, 700}
+	var all []byte
+	for _, n := range sizes {
+		all = append(all, frame(n)...)
+	}
+	read := func(c *replayed) {
+		t.Helper()
+		for _, n := range sizes {
+			got := make([]byte, frameHeader+n)
+			if _, err := io.ReadFull(c, got[:frameHeader]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, got[frameHeader:]); err != nil || !bytes.Equal(got, frame(n)) {
+				t.Fatalf("frame of %d bytes: %v", n, err)
+			}
+		}
+	}
+	together := &pieces{list: [][]byte{bytes.Clone(all)}}
+	c := &replayed{Conn: together, frames: true}
+	read(c)
+	if together.reads != 2 {
+		t.Errorf("%d reads of what came together", together.reads)
+	}
+	if c.ahead != nil || c.raw != nil {
+		t.Error("memory is held after everything was read")
+	}
+	for piece := 1; piece < 40; piece++ {
+		p := &pieces{}
+		for rest := bytes.Clone(all[20:]); len(rest) > 0; {
+			n := min(piece, len(rest))
+			p.list, rest = append(p.list, rest[:n]), rest[n:]
+		}
+		c := &replayed{Conn: p, raw: bytes.Clone(all[:20]), frames: true}
+		read(c)
+		if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) || c.ahead != nil {
+			t.Errorf("at the end: %d %v", n, err)
+		}
+	}
+	// what is larger than the buffer goes where it belongs at once
+	large := &pieces{list: [][]byte{make([]byte, 1<<20)}}
+	c = &replayed{Conn: large, frames: true}
+	if n, err := c.Read(make([]byte, 64<<10)); n != 64<<10 || err != nil || c.ahead != nil {
+		t.Errorf("a large read: %d %v", n, err)
+	}
+}
+
+// Connections that speak HTTP/1.1 wait without a buffer of ours.
+func TestReadAheadFramesOnly(t *testing.T) {
+	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
+		p := &pieces{list: [][]byte{[]byte("0123456789")}}
+		c := newReplayed(p, []byte(raw))
+		if _, err := io.ReadFull(c, make([]byte, len(raw))); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 4<<10)); n != 10 || err != nil {
+			t.Fatalf("%q: %d %v", raw, n, err)
+		}
+		if c.frames != want {
+			t.Errorf("%q: reads ahead: %v", raw, c.frames)
+		}
+	}
+}
