@@ -455,3 +455,48 @@ func TestYielding(t *testing.T) {
 		}
 	}
 }
+
+// What one replica told of and the others do not have yet is waited for, and not taken for damage.
+func TestReadAhead(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	seize(l)
+	defer l.start()
+	last, err := l.shard.store(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := l.decide([]*request{{entry: text("early"), done: make(chan error, 1)}})
+	m := g.records[0]
+	m.js = last + 10
+	l.mu.Lock()
+	l.insert(m)
+	l.mu.Unlock()
+	over, cancel := context.WithCancel(ctx)
+	read := make(chan error, 1)
+	go func() {
+		defer cancel()
+		_, err := l.Read(ctx, m.Seq)
+		read <- err
+	}()
+	l.shard.reach(over, last+1) // it looked, and catches up
+	for at := last; at < m.js-1; {
+		if at, err = l.shard.store(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.msgs[0].Header.Del("Nats-Expected-Last-Subject-Sequence")
+	if at, err := e.publish(ctx, g.msgs); err != nil || at != m.js {
+		t.Fatalf("stored at %d, %v; want %d", at, err, m.js)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("read: %v", err)
+	}
+}

@@ -50,9 +50,9 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	}
 	at := l.index[i]
 	l.mu.Unlock()
-	all, err := l.messages(ctx, at.js, 1)
+	all, err := l.found(ctx, at, 1)
 	if err != nil {
-		return engine.Header{}, l.explain(ctx, at.seq, err)
+		return engine.Header{}, err
 	}
 	r, err := decode(all[0].header)
 	if err != nil || r.place != at.place {
@@ -63,33 +63,48 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 
 // entryAt reads the entry that the index points to.
 func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
-	all, err := l.messages(ctx, at.js, int(at.parts))
+	all, err := l.found(ctx, at, int(at.parts))
 	if err != nil {
-		return engine.Entry{}, l.explain(ctx, at.seq, err)
+		return engine.Entry{}, err
 	}
 	return assemble(at, all)
 }
 
-// explain is why an entry could not be read: it may have been trimmed meanwhile, also by another process that was not heard yet.
-func (l *log) explain(ctx context.Context, seq weir.Seq, err error) error {
-	if errors.Is(err, engine.ErrNotFound) && l.keeps(seq) {
+// found reads n messages of an entry. When they are not there, the entry may have been trimmed, also by another process that was not
+// heard yet; or those that were asked lag behind the one that told us of it, be it the leader itself. It is damage when it is
+// neither.
+func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
+	all, err := l.messages(ctx, at.js, n)
+	if errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) {
 		if err := l.CatchUp(ctx); err != nil {
-			return err
+			return nil, err
 		}
+		for late := time.Now().Add(lagMost); errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) && time.Now().Before(late); {
+			if err := pause(ctx, retry/16); err != nil {
+				return nil, err
+			}
+			all, err = l.messages(ctx, at.js, n)
+		}
+	}
+	if err == nil {
+		return all, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil {
-		return l.over
+		return nil, l.over
 	}
-	if _, kept := l.find(seq); !kept {
-		return engine.ErrNotFound
+	if _, kept := l.find(at.seq); !kept {
+		return nil, engine.ErrNotFound
 	}
 	if errors.Is(err, engine.ErrNotFound) {
-		return fmt.Errorf("%w: entry %d is not there", engine.ErrDamaged, seq)
+		err = fmt.Errorf("%w: entry %d is not there", engine.ErrDamaged, at.seq)
 	}
-	return err
+	return nil, err
 }
+
+// lagMost is how long what was acknowledged may take to be found.
+const lagMost = 3 * time.Second
 
 // keeps tells whether an entry is in the log, as far as is known.
 func (l *log) keeps(seq weir.Seq) bool {
