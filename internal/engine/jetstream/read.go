@@ -50,7 +50,7 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	}
 	at := l.index[i]
 	l.mu.Unlock()
-	all, err := l.messages(ctx, at.js, 1)
+	all, err := l.known(ctx, at, 1)
 	if err != nil {
 		return engine.Header{}, l.explain(at.seq, err)
 	}
@@ -63,11 +63,29 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 
 // entryAt reads the entry that the index points to.
 func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
-	all, err := l.messages(ctx, at.js, int(at.parts))
+	all, err := l.known(ctx, at, int(at.parts))
 	if err != nil {
 		return engine.Entry{}, l.explain(at.seq, err)
 	}
 	return assemble(at, all)
+}
+
+// known reads messages of an entry that the index has. One that was followed was stored by most replicas, and one of them sent
+// it: the leader itself may be a moment behind, so that it is not there yet is no reason to think that it is gone.
+func (l *log) known(ctx context.Context, at entry, n int) ([]stored, error) {
+	for deadline := time.Now().Add(attempt); ; {
+		all, err := l.messages(ctx, at.js, n)
+		l.mu.Lock()
+		_, kept := l.find(at.seq)
+		kept = kept && l.over == nil
+		l.mu.Unlock()
+		if !errors.Is(err, engine.ErrNotFound) || !kept || time.Now().After(deadline) {
+			return all, err
+		}
+		if err := pause(ctx, retry/20); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // explain is why an entry could not be read: it may have been trimmed meanwhile.
