@@ -58,6 +58,13 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 			if s != nil && (strings.Contains(s.logged(), "DATA RACE") || strings.Contains(s.logged(), "panic:")) {
 				t.Errorf("a node's log:\n%s", s.logged())
 			}
+			if s != nil && t.Failed() {
+				for line := range strings.Lines(s.logged()) {
+					if strings.Contains(line, `"level":"ERROR"`) || strings.Contains(line, `"level":"WARN"`) {
+						t.Log(line)
+					}
+				}
+			}
 		}
 	})
 	return c

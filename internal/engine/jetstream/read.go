@@ -75,16 +75,18 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 // neither.
 func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	all, err := l.messages(ctx, at.js, n)
-	if errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) {
-		if err := l.CatchUp(ctx); err != nil {
-			return nil, err
-		}
-		for late := time.Now().Add(lagMost); errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) && time.Now().Before(late); {
-			if err := pause(ctx, retry/16); err != nil {
+	caught := false
+	for begun := time.Now(); errors.Is(err, engine.ErrNotFound) && l.keeps(at.seq) && time.Since(begun) < lagMost; {
+		if time.Since(begun) > lagFew && !caught {
+			if err := l.CatchUp(ctx); err != nil {
 				return nil, err
 			}
-			all, err = l.messages(ctx, at.js, n)
+			caught = true
 		}
+		if err := pause(ctx, retry/20); err != nil {
+			return nil, err
+		}
+		all, err = l.messages(ctx, at.js, n)
 	}
 	if err == nil {
 		return all, nil
@@ -103,8 +105,11 @@ func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	return nil, err
 }
 
-// lagMost is how long what was acknowledged may take to be found.
-const lagMost = 3 * time.Second
+// lagFew is how long servers most often lag behind each other, and lagMost how long what was acknowledged may take to be found.
+const (
+	lagFew  = 50 * time.Millisecond
+	lagMost = 3 * time.Second
+)
 
 // keeps tells whether an entry is in the log, as far as is known.
 func (l *log) keeps(seq weir.Seq) bool {
