@@ -162,7 +162,8 @@ func (svc *service) takeOver(ctx context.Context, dir string, tell func(transfer
 	if err != nil {
 		return transferred{}, err
 	}
-	to, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: svc.settings.engine.replicas, Logger: svc.logger})
+	// The store is there, since this node runs on it, and has as many replicas as were wanted: 1 is what suits every one.
+	to, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: 1, Logger: svc.logger})
 	if err != nil {
 		nc.Close()
 		return transferred{}, err

@@ -136,7 +136,7 @@ var evictionCases = []Case{
 		t.post(seqPath(s.ID, 1), rawBody(filler(part))).want(202)
 		t.post(seqPath(s.ID, 3), rawBody(filler(part))).want(202)
 		t.post(seqPath(s.ID, 4), rawBody(filler(part))).want(202)
-		t.get(batchPath(s.ID, 1)).refused(404, "stream_not_found")
+		t.evicted(s.ID, 1)
 		t.get(batchPath(s.ID, 2)).want(200)
 	}},
 	{"by age", `D12: "A batch older than retention_seconds cannot be read from that moment on, to the second"`, func(t *T) {
