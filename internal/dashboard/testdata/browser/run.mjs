@@ -390,8 +390,10 @@ const steps = {
 	},
 	async 'keyboard alone'() {
 		const page = await open();
+		const inField = () => page.waitForFunction(() => document.activeElement instanceof HTMLInputElement); // a page takes the focus when it is drawn
 		await page.goto(base + '/dashboard/sign-in');
-		await page.keyboard.type(password); // the field has the focus
+		await inField();
+		await page.keyboard.type(password);
 		await page.keyboard.press('Enter');
 		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.keyboard.press('Tab');
@@ -412,12 +414,14 @@ const steps = {
 		await reach('New stream');
 		await page.keyboard.press('Enter');
 		await page.waitForURL(/new/);
-		await page.keyboard.type('by keyboard'); // the name has the focus
+		await inField();
+		await page.keyboard.type('by keyboard');
 		await page.keyboard.press('Enter');
 		await page.getByRole('heading', {name: 'by keyboard'}).waitFor();
 		await reach('Delete');
 		await page.keyboard.press('Enter');
 		await page.waitForURL(/delete/);
+		await inField();
 		await page.keyboard.type('by keyboard');
 		await page.keyboard.press('Enter');
 		await page.getByText('The stream by keyboard was deleted.').waitFor();
