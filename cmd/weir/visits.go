@@ -50,17 +50,12 @@ func (v *visits) counted(h http.Handler) http.Handler {
 }
 
 func (v *visits) add(method, group string, status int) {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete, http.MethodOptions:
-	default: // anybody can make one up
-		method = "other"
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.counts == nil {
 		v.counts = map[api.Requests]uint64{}
 	}
-	v.counts[api.Requests{Method: method, Route: group, Status: status}]++
+	v.counts[api.Requests{Method: api.MethodName(method), Route: group, Status: status}]++
 }
 
 // stats are the requests that there were.

@@ -166,18 +166,22 @@ type shard struct {
 	_     [24]byte      // no two locks on one cache line
 }
 
-// place is what is counted as one client: an IPv4 address, or the /64 of an IPv6 address, since a whole /64 is what one
+// Network is what is counted as one client: an IPv4 address, or the /64 of an IPv6 address, since a whole /64 is what one
 // subscriber gets and whoever has one can change the rest at will.
+func Network(client netip.Addr) netip.Addr {
+	client = client.Unmap()
+	if client.Is6() {
+		if p, err := client.Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return client
+}
+
+// place is a network as maps have it.
 type place [16]byte
 
-func placeOf(client netip.Addr) place {
-	client = client.Unmap()
-	p := place(client.As16())
-	if client.Is6() {
-		clear(p[8:])
-	}
-	return p
-}
+func placeOf(client netip.Addr) place { return place(Network(client).As16()) }
 
 func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, count bool) Window {
 	if limit == 0 { // nothing to remember

@@ -39,6 +39,9 @@ const other = "other"
 // methodNames are the methods that are told apart.
 var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS"}
 
+// MethodName is what a method is called in figures and logs.
+func MethodName(method string) string { return methodNames[methodPlace(method)] }
+
 func methodPlace(method string) int {
 	switch method { // which is quicker than a search
 	case http.MethodPost:
@@ -148,7 +151,7 @@ func (c *call) count() {
 		if c.grant != nil {
 			key = c.grant.KeyID()
 		}
-		c.h.Logger.Debug("request", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)],
+		c.h.Logger.Debug("request", "request_id", string(c.id[:]), "method", MethodName(c.r.Method),
 			"route", kind.String(), "status", c.status, "duration", time.Duration(took), "received", c.received,
 			"sent", c.written, "key_id", key, "client", c.client(), "protocol", c.r.Proto)
 	}
@@ -165,7 +168,7 @@ func (c *call) complain(status int, code string) {
 		n.unsaid.Add(1)
 		return
 	}
-	c.h.Logger.Warn("request refused", "request_id", string(c.id[:]), "method", methodNames[methodPlace(c.r.Method)],
+	c.h.Logger.Warn("request refused", "request_id", string(c.id[:]), "method", MethodName(c.r.Method),
 		"route", c.route.kind.String(), "status", status, "code", code, "unsaid", n.unsaid.Swap(0))
 }
 

@@ -82,7 +82,9 @@ func (b *Budget) Give(who string, bytes int64) {
 func (b *Budget) serve() {
 	kept, stuck := b.queue[:0], false
 	for _, w := range b.queue {
-		if stuck = stuck || b.held[w.who]+w.bytes <= b.share && w.bytes > b.free; stuck || b.held[w.who]+w.bytes > b.share {
+		sated := b.held[w.who]+w.bytes > b.share
+		stuck = stuck || !sated && w.bytes > b.free
+		if sated || stuck {
 			kept = append(kept, w)
 			continue
 		}

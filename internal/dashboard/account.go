@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 
@@ -159,4 +160,67 @@ func unstored(doing string, err error) error {
 		return fmt.Errorf("%s: %w (%w)", doing, known, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// accountView is the account's page.
+type accountView struct {
+	Changed  weir.Time
+	Managed  bool
+	Sessions []*session
+	Mine     *session
+	Idle     string
+	Lasts    string
+}
+
+func (v *visit) accountPage() error {
+	changed, managed := v.account.changedAt()
+	return v.page(http.StatusOK, "account", "Account", accountView{
+		Changed: changed, Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
+		Idle: roughly(idleFor), Lasts: roughly(lastsFor),
+	})
+}
+
+// changePassword asks for the old one, and signs everybody else out.
+func (v *visit) changePassword() error {
+	const page = "/dashboard/account"
+	if _, managed := v.account.changedAt(); managed {
+		return v.wrong(page, "The password comes from a file (--admin-password-file): change it there.")
+	}
+	from := v.client()
+	if wait := v.throttle.try(from); wait > 0 {
+		v.refusals.add(v.now, from, changeRefused, true)
+		return v.wrong(page, fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait)))
+	}
+	ok, checked, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		v.refusals.add(v.now, from, changeRefused, false)
+		return v.wrong(page, "The old password is wrong: nothing was changed.")
+	}
+	v.throttle.succeeded(from)
+	fresh := v.r.PostForm.Get("new")
+	if fresh != v.r.PostForm.Get("again") {
+		return v.wrong(page, "The two new passwords are not the same: nothing was changed.")
+	}
+	changed, err := v.setPassword(v.r.Context(), fresh, checked)
+	if err != nil {
+		return v.sorry(page, err)
+	}
+	v.did("password changed", "everybody else is signed out")
+	token, s := v.admit(changed, from.String(), v.r.UserAgent())
+	if s == nil { // somebody else changed it again
+		http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
+		return nil
+	}
+	v.session = s
+	http.SetCookie(v.w, v.cookie(v.r, token))
+	return v.back(page, "The password was changed, and everybody else is signed out.")
+}
+
+func (v *visit) signOutEverywhere() error {
+	n := v.sessions.endAll(v.session)
+	v.did("signed out everywhere", fmt.Sprintf("%d other sessions", n))
+	return v.back("/dashboard/account", fmt.Sprintf("%d other sessions were ended.", n))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -113,4 +114,20 @@ func (d *Dashboard) searchAudit(text string) []entry {
 	return slices.DeleteFunc(list, func(e entry) bool {
 		return !strings.Contains(strings.ToLower(e.Who+" "+e.From+" "+e.What+" "+e.Detail), text)
 	})
+}
+
+// auditView is a page of the audit log.
+type auditView struct {
+	Entries []entry
+	Search  string
+	Paging  paging
+}
+
+const auditPage = 50
+
+func (v *visit) auditPage() error {
+	search := v.query("q")
+	list := v.searchAudit(search)
+	paging, from, to := pages(v.r, auditPage, len(list))
+	return v.page(http.StatusOK, "audit", "Audit log", auditView{list[from:to], search, paging})
 }

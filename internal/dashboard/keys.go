@@ -109,15 +109,14 @@ func (v *visit) choices(p weir.ProjectID, text string, chosen []weir.StreamID) [
 		}
 		list = append(list, c)
 	}
-	n := 0
 	for _, s := range slices.Backward(v.Hub.Streams()) {
+		if len(list) == len(chosen)+offered {
+			break
+		}
 		if s.Project != p || slices.Contains(chosen, s.ID) || !matchesStream(s, strings.ToLower(text)) {
 			continue
 		}
-		if list = append(list, streamChoice{ID: s.ID, Name: s.Name}); n+1 == offered {
-			break
-		}
-		n++
+		list = append(list, streamChoice{ID: s.ID, Name: s.Name})
 	}
 	return list
 }
@@ -240,8 +239,7 @@ func (v *visit) revokeKey() error {
 	}
 	page := "/dashboard/keys/" + k.ID
 	if v.field("sure") == "" {
-		v.session.say(true, "Confirm that the key is to be revoked.")
-		return v.back(page, "")
+		return v.wrong(page, "Confirm that the key is to be revoked.")
 	}
 	if _, err := v.Access.Revoke(v.r.Context(), k.ID); err != nil {
 		return v.sorry(page, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/access"
 	"weir/internal/engine"
 )
 
@@ -45,7 +46,7 @@ type refusals struct {
 
 // add counts a refusal, of an IPv6 client under its /64. The name that was typed is no part of it: it may be a password.
 func (r *refusals) add(now time.Time, client netip.Addr, what string, unheard bool) {
-	at, from := weir.TimeOf(now), network(client).String()
+	at, from := weir.TimeOf(now), access.Network(client).String()
 	if client.Is6() {
 		from += "/64"
 	}

@@ -83,7 +83,7 @@ func (s *sessions) dropStalest() {
 	var stalest digest
 	var old *session
 	for d, e := range s.all {
-		if old == nil || e.lastSeen().Before(old.lastSeen()) {
+		if old == nil || e.LastSeen().Before(old.LastSeen()) {
 			stalest, old = d, e
 		}
 	}
@@ -164,7 +164,7 @@ func (s *sessions) list() []*session {
 	for _, e := range s.all {
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b *session) int { return b.lastSeen().Compare(a.lastSeen()) })
+	slices.SortFunc(all, func(a, b *session) int { return b.LastSeen().Compare(a.LastSeen()) })
 	return all
 }
 
@@ -176,14 +176,12 @@ func (e *session) over(now time.Time) bool {
 	return now.Sub(e.Created) >= lastsFor || e.tails == 0 && now.Sub(e.seen) >= idleFor
 }
 
-func (e *session) lastSeen() time.Time {
+// LastSeen is when it was last used.
+func (e *session) LastSeen() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.seen
 }
-
-// LastSeen is when it was last used.
-func (e *session) LastSeen() time.Time { return e.lastSeen() }
 
 // tail notes a subscription that begins (1) or ends (-1).
 func (e *session) tail(n int, now time.Time) {

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-
-	"weir"
 )
 
 // What is said of a password that was refused.
@@ -95,87 +93,4 @@ func local(path string) string {
 		return "/dashboard"
 	}
 	return path
-}
-
-// accountView is the account's page.
-type accountView struct {
-	Changed  weir.Time
-	Managed  bool
-	Sessions []*session
-	Mine     *session
-	Idle     string
-	Lasts    string
-}
-
-func (v *visit) accountPage() error {
-	changed, managed := v.account.changedAt()
-	return v.page(http.StatusOK, "account", "Account", accountView{
-		Changed: changed, Managed: managed, Sessions: v.sessions.list(), Mine: v.session,
-		Idle: roughly(idleFor), Lasts: roughly(lastsFor),
-	})
-}
-
-// changePassword asks for the old one, and signs everybody else out.
-func (v *visit) changePassword() error {
-	const page = "/dashboard/account"
-	if _, managed := v.account.changedAt(); managed {
-		v.session.say(true, "The password comes from a file (--admin-password-file): change it there.")
-		return v.back(page, "")
-	}
-	from := v.client()
-	if wait := v.throttle.try(from); wait > 0 {
-		v.refusals.add(v.now, from, changeRefused, true)
-		v.session.say(true, fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait)))
-		return v.back(page, "")
-	}
-	ok, checked, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
-	if err != nil {
-		return err
-	}
-	if !ok {
-		v.refusals.add(v.now, from, changeRefused, false)
-		v.session.say(true, "The old password is wrong: nothing was changed.")
-		return v.back(page, "")
-	}
-	v.throttle.succeeded(from)
-	fresh := v.r.PostForm.Get("new")
-	if fresh != v.r.PostForm.Get("again") {
-		v.session.say(true, "The two new passwords are not the same: nothing was changed.")
-		return v.back(page, "")
-	}
-	changed, err := v.setPassword(v.r.Context(), fresh, checked)
-	if err != nil {
-		return v.sorry(page, err)
-	}
-	v.did("password changed", "everybody else is signed out")
-	token, s := v.admit(changed, from.String(), v.r.UserAgent())
-	if s == nil { // somebody else changed it again
-		http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
-		return nil
-	}
-	v.session = s
-	http.SetCookie(v.w, v.cookie(v.r, token))
-	return v.back(page, "The password was changed, and everybody else is signed out.")
-}
-
-func (v *visit) signOutEverywhere() error {
-	n := v.sessions.endAll(v.session)
-	v.did("signed out everywhere", fmt.Sprintf("%d other sessions", n))
-	return v.back("/dashboard/account", fmt.Sprintf("%d other sessions were ended.", n))
-}
-
-// auditView is a page of the audit log.
-type auditView struct {
-	Entries []entry
-	Search  string
-	Paging  paging
-}
-
-const auditPage = 50
-
-func (v *visit) auditPage() error {
-	search := v.query("q")
-	list := v.searchAudit(search)
-	paging, from, to := pages(v.r, auditPage, len(list))
-	return v.page(http.StatusOK, "audit", "Audit log", auditView{list[from:to], search, paging})
 }

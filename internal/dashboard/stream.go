@@ -106,8 +106,7 @@ func (v *visit) deleteStream() error {
 		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted: switch the demo off instead (--demo=false)"))
 	}
 	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name) {
-		v.session.say(true, "That is neither the name of the stream nor its id: nothing was deleted.")
-		return v.back(page, "")
+		return v.wrong(page, "That is neither the name of the stream nor its id: nothing was deleted.")
 	}
 	if err := s.Delete(v.r.Context()); err != nil {
 		return v.sorry("/dashboard/streams", err)

@@ -3,9 +3,9 @@ package dashboard
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir"
@@ -118,13 +118,6 @@ func (v *visit) allProjects() []weir.Project {
 	return list
 }
 
-// asKnown is what a user may know of an error.
-func asKnown(err error) (*weir.Error, bool) {
-	var known *weir.Error
-	ok := errors.As(err, &known)
-	return known, ok
-}
-
 // streamForm is the form for a new stream.
 type streamForm struct {
 	Projects                            []weir.Project
@@ -136,14 +129,9 @@ type streamForm struct {
 func (v *visit) newStream() error {
 	f := streamForm{
 		Projects: v.Access.Projects(), Project: weir.ProjectID(v.query("project")), Mode: string(weir.JSON),
-		Retention: numberOf(weir.DefaultRetention), MaxBytes: numberOf(weir.DefaultMaxBytes),
+		Retention: strconv.FormatInt(weir.DefaultRetention, 10), MaxBytes: strconv.FormatInt(weir.DefaultMaxBytes, 10),
 	}
 	return v.page(http.StatusOK, "stream_new", "New stream", f)
-}
-
-func numberOf(n int64) string {
-	b, _ := json.Marshal(n)
-	return string(b)
 }
 
 // createStream makes a stream by the rules that the interface has for it: the form becomes the body of a create.

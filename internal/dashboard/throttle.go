@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"weir/internal/access"
 )
 
 // Who fails to sign in too often has to wait. IPv6 clients are counted by their /64. All addresses from which nobody has ever
@@ -38,7 +40,7 @@ func newThrottle(now func() time.Time) throttle {
 // try counts an attempt before it is made, so that many at once are not more than many one after another. It returns how long
 // to wait; 0: go on.
 func (t *throttle) try(client netip.Addr) time.Duration {
-	now, at := t.now(), network(client)
+	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.of(at, now)
@@ -61,7 +63,7 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 
 // succeeded forgets the failures of an address, and knows it from now on.
 func (t *throttle) succeeded(client netip.Addr) {
-	now, at := t.now(), network(client)
+	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.all, at)
@@ -97,14 +99,4 @@ func dropOldest[V any](all map[netip.Addr]V, since func(V) time.Time) {
 		}
 	}
 	delete(all, oldest)
-}
-
-// network is what an address is counted under.
-func network(a netip.Addr) netip.Addr {
-	if a.Is6() {
-		if p, err := a.Prefix(64); err == nil {
-			return p.Addr()
-		}
-	}
-	return a
 }

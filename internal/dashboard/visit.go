@@ -69,8 +69,8 @@ func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Acc
 
 // refuse answers with an error: a page for people, JSON for scripts. What nobody may know is logged, and hidden.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, err error) {
-	var known *weir.Error
-	if !errors.As(err, &known) {
+	known, ok := asKnown(err)
+	if !ok {
 		if r.Context().Err() != nil {
 			return // they went away
 		}
@@ -121,14 +121,21 @@ func (v *visit) back(to, said string) error {
 
 // sorry sends the browser back to a page, with what was wrong; what nobody may know goes the way of other faults.
 func (v *visit) sorry(to string, err error) error {
-	var known *weir.Error
-	if !errors.As(err, &known) {
+	known, ok := asKnown(err)
+	if !ok {
 		return err
 	}
-	v.session.say(true, known.Message)
-	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
-	return nil
+	return v.wrong(to, known.Message)
 }
+
+// wrong sends the browser back to a page that says what was wrong.
+func (v *visit) wrong(to, text string) error {
+	v.session.say(true, text)
+	return v.back(to, "")
+}
+
+// asKnown is what a user may know of an error.
+func asKnown(err error) (*weir.Error, bool) { return errors.AsType[*weir.Error](err) }
 
 // json answers a script.
 func (v *visit) json(value any) error {

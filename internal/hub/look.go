@@ -106,32 +106,32 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 		st.Cut = st.Cut || from > low
 	}
 	for ctx.Err() == nil && from <= end {
-		last, n := from, 0
-		n = f.marks(from, lookRun, func(m Mark) {
-			last = m.Seq
+		next, more := f.marks(from, lookRun, func(m Mark) {
 			if m.Seq <= end {
 				st.Newest = &m
 				visit(m)
 			}
 		})
-		if n < lookRun {
+		if !more {
 			break
 		}
-		from = last + 1
+		from = next
 	}
 	return st, ctx.Err()
 }
 
-// marks visits up to n batches from a sequence on, and returns how many entries it saw.
-func (f *feed) marks(from weir.Seq, n int, visit func(Mark)) int {
+// marks visits up to n batches from a sequence on, and returns where to go on, if it did not see all that there is.
+func (f *feed) marks(from weir.Seq, n int, visit func(Mark)) (next weir.Seq, more bool) {
 	seen, batches := 0, 0
 	f.log.Headers(from, func(h engine.Header) bool {
 		seen++
+		next = h.Seq + 1
 		if h.Kind == engine.Batch && h.Flags&engine.Lost == 0 {
 			batches++
 			visit(Mark{h.Seq, h.Time, h.Size})
 		}
-		return batches < n && seen < lookRun
+		more = batches >= n || seen >= lookRun
+		return !more
 	})
-	return seen
+	return next, more
 }

@@ -111,7 +111,7 @@ type quickConn struct {
 
 	out    []byte
 	answer answer
-	last   remembered
+	last   *remembered // nil before the first request that was answered here
 }
 
 // quickBuffer is what a head must fit into.

@@ -70,9 +70,9 @@ func countDigits(b []byte) int {
 // again makes a request whose header fields are remembered, and reads its head; nil when they are others, or when the path
 // has anything in it that would have to be decoded.
 func (c *quickConn) again(raw []byte) *http.Request {
-	m := &c.last
+	m := c.last
 	end := bytes.IndexByte(raw, '\n')
-	if len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {
+	if m == nil || len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {
 		return nil
 	}
 	path := raw[len(post)-1 : end+1-len(version11)]

@@ -26,6 +26,9 @@ func (c *quickConn) request(raw []byte) *http.Request {
 	if v := r.Header["Connection"]; len(v) > 1 || len(v) == 1 && v[0] != "keep-alive" && v[0] != "close" {
 		return nil
 	}
+	if c.last == nil {
+		c.last = new(remembered)
+	}
 	c.last.remember(raw, r)
 	return r
 }
