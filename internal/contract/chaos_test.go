@@ -27,6 +27,9 @@ func TestChaos(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
 	c.start(0, 1, 2)
 	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}}
+	if *kills == 0 {
+		k.rest = 20 * time.Millisecond
+	}
 	k.begin(3, 3)
 	h := newWitness(k, 4)
 	if *kills == 0 {
@@ -55,6 +58,7 @@ type chaos struct {
 	t                    *testing.T
 	c                    *cluster
 	r                    *rand.Rand
+	rest                 time.Duration // of a writer between two batches: the short run shares its machine with others
 	quit                 chan struct{} // closed when writers begin nothing more
 	over                 chan struct{} // closed when they are done
 	writers, subscribers sync.WaitGroup
@@ -105,12 +109,15 @@ const answered = 15 * time.Second
 
 // write publishes until the end, each batch until it is acknowledged.
 func (k *chaos) write(s *track, r *rand.Rand) {
+	rest := time.NewTimer(0)
+	defer rest.Stop()
 	for {
 		select {
 		case <-k.quit:
 			return
-		default:
+		case <-rest.C:
 		}
+		rest.Reset(k.rest)
 		s.mu.Lock()
 		n := s.next
 		s.next++

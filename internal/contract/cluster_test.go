@@ -1,14 +1,10 @@
 package contract
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,11 +13,8 @@ import (
 
 // cluster is nodes of one store, each a real process with a NATS server inside.
 type cluster struct {
-	t      testing.TB
-	dir    string
-	secret string
-	routes []string // where each hears the others
-	flags  []string
+	t        testing.TB
+	commands [][]string // how each is started: its data directory, and flags
 
 	mu    sync.Mutex
 	nodes []*server
@@ -30,21 +23,13 @@ type cluster struct {
 // clusterBase is what links of every node begin with.
 const clusterBase = "http://cluster.test"
 
-// newCluster starts three nodes. What is left of them is stopped in the end.
+// newCluster is three nodes as docs/cluster.md has them started, with further flags. What is left of them is stopped in the end.
 func newCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), flags: flags, nodes: make([]*server, 3)}
-	c.secret = filepath.Join(c.dir, "secret")
-	if err := os.WriteFile(c.secret, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range c.nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.routes = append(c.routes, l.Addr().String())
-		defer l.Close()
+	c := &cluster{t: t, commands: paper(t)}
+	c.nodes = make([]*server, len(c.commands))
+	for i := range c.commands {
+		c.commands[i] = append(c.commands[i], flags...)
 	}
 	t.Cleanup(func() {
 		var all sync.WaitGroup
@@ -77,9 +62,7 @@ func (c *cluster) start(nodes ...int) {
 	var all sync.WaitGroup
 	for _, i := range nodes {
 		all.Go(func() {
-			flags := append([]string{"--engine", "nats", "--cluster-name", "test", "--cluster-listen", c.routes[i], "--cluster-peers", strings.Join(c.routes, ","),
-				"--cluster-secret", c.secret, "--https", "off"}, c.flags...)
-			s, err := start(binary.path, filepath.Join(c.dir, fmt.Sprint("node", i)), flags...)
+			s, err := start(binary.path, c.commands[i][0], c.commands[i][1:]...)
 			if err != nil {
 				c.t.Errorf("node %d: %v", i, err)
 				return
@@ -158,8 +141,8 @@ func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 	}
 }
 
-// The suite on three nodes, with the requests spread over them: it must not matter which of them is asked. With
-// -contract.slow also on each of them alone.
+// The suite on three nodes that are started as docs/cluster.md says, with the requests spread over them: it must not matter which
+// of them is asked. With -contract.slow also on each of them alone.
 func TestContractCluster(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "2s", "--rate-anonymous", "0", "--rate-demo", "0", "--base-url", clusterBase)
 	c.start(0, 1, 2)

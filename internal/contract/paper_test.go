@@ -1,19 +1,21 @@
 package contract
 
 import (
-	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 )
 
-// The commands of docs/cluster.md give a cluster: as they stand there, but for the ports, which must be free.
-func TestClusterPaper(t *testing.T) {
+// paper is what docs/cluster.md tells to type for three nodes, as it stands there but for the ports, which must be free: of each
+// node the data directory, and the flags behind it.
+func paper(t testing.TB) [][]string {
+	t.Helper()
 	text, err := os.ReadFile("../../docs/cluster.md")
 	if err != nil {
 		t.Fatal(err)
@@ -23,48 +25,37 @@ func TestClusterPaper(t *testing.T) {
 		t.Fatalf("docs/cluster.md does not begin with a secret and three commands: %q", blocks)
 	}
 	dir := t.TempDir()
-	make := exec.Command("sh", "-c", blocks[0][1])
-	make.Dir = dir
-	if out, err := make.CombinedOutput(); err != nil {
+	secret := exec.Command("sh", "-c", blocks[0][1])
+	secret.Dir = dir
+	if out, err := secret.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", blocks[0][1], err, out)
 	}
-	commands := regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(blocks[1][1], freePorts(t))
-	var all sync.WaitGroup
-	for _, line := range strings.Split(strings.TrimSpace(commands), "\n") {
+	var commands [][]string
+	for line := range strings.Lines(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(blocks[1][1], freePorts(t))) {
 		args := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line), "&"))
 		for i, a := range args {
 			if a == "cluster.secret" || strings.HasPrefix(a, "node") {
 				args[i] = filepath.Join(dir, a)
 			}
 		}
-		program(t)
-		all.Go(func() {
-			s, err := start(binary.path, args[3], args[4:]...)
-			if err != nil {
-				t.Errorf("%s: %v", line, err)
-				return
-			}
-			t.Cleanup(func() { s.stop(t) })
-			c := &caller{s.url, HTTP1()}
-			if out, status, b := c.ask(context.Background(), "POST", "/v1/streams", `{"name":"paper"}`, nil); out != done {
-				t.Errorf("%s: create a stream: %d %s", line, status, b)
-			}
-		})
+		commands = append(commands, args[3:])
 	}
-	all.Wait()
+	return commands
 }
 
-// freePorts gives each address another port, the same for the same.
-func freePorts(t *testing.T) func(string) string {
+// freePorts gives each address another port, the same for the same. It is none of those that the system gives away by itself: a node
+// that is started again must find its own free.
+func freePorts(t testing.TB) func(string) string {
 	ports := map[string]string{}
 	return func(address string) string {
-		if ports[address] == "" {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
+		for tries := 0; ports[address] == ""; tries++ {
+			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000)))
+			if err == nil {
+				ports[address] = l.Addr().String()
+				l.Close()
+			} else if tries == 100 {
 				t.Fatal(err)
 			}
-			defer l.Close()
-			ports[address] = l.Addr().String()
 		}
 		return ports[address]
 	}

@@ -25,7 +25,7 @@ var unrun = map[string]map[string]string{
 		"systemctl ":            "it needs systemd",
 	},
 	"cluster.md": {
-		"weir serve --data node1":  "TestClusterPaper of the contract suite does it",
+		"weir serve --data node1":  "TestContractCluster of the contract suite does it",
 		"weir migrate":             "TestMigrate of the contract suite does it",
 		"weir serve --engine nats": "it needs NATS servers",
 		"jetstream {":              "a configuration of NATS",
