@@ -93,20 +93,13 @@ func (l *line) end() {
 
 // follow makes a consumer and takes what it brings, until something is missing.
 func (l *line) follow(ctx context.Context) error {
-	inbox := l.e.nc.NewInbox()
-	sub, err := l.e.nc.SubscribeSync(inbox)
-	if err != nil {
-		return err
-	}
-	defer sub.Unsubscribe()
-	sub.SetPendingLimits(-1, -1) // the server is told how much may be on its way
 	from, end := l.where()
-	name, pending, err := l.consumer(ctx, inbox, from)
+	c, err := l.nearest(ctx, from)
 	if err != nil {
 		return err
 	}
-	// A server forgets it anyway when nobody listens any more: that it is told so is not waited for.
-	defer l.e.nc.Publish("$JS.API.CONSUMER.DELETE."+l.stream+"."+name, nil)
+	defer l.leave(c)
+	pending := c.pending
 	for delivered, reached := uint64(0), uint64(0); ; {
 		if end != nil && delivered >= pending {
 			end()
@@ -119,7 +112,7 @@ func (l *line) follow(ctx context.Context) error {
 			l.reached(reached)
 		}
 		try, cancel := context.WithTimeout(ctx, 5*beat/2)
-		m, err := sub.NextMsgWithContext(try)
+		m, err := c.sub.NextMsgWithContext(try)
 		cancel()
 		if err != nil {
 			return err
@@ -170,33 +163,77 @@ func (l *line) certain() bool {
 	return !l.apart && time.Since(l.heard) <= apartMost
 }
 
-// consumer asks for one that sends everything from a place on, and tells how many messages that are.
-func (l *line) consumer(ctx context.Context, inbox string, from uint64) (name string, pending uint64, err error) {
+// consumer is what a server sends a stream with.
+type consumer struct {
+	sub     *nats.Subscription
+	name    string
+	pending uint64 // messages that there were when it was made
+	near    bool   // it is on the server that we are connected to
+}
+
+// nearTries is how often a consumer is asked for that is near. Servers choose one of those that have the stream by lot, and what one
+// sends that is not near crosses the network once more, though the server that we are connected to has it as well.
+const nearTries = 8
+
+// nearest makes a consumer, on the server that we are connected to if that can be had.
+func (l *line) nearest(ctx context.Context, from uint64) (*consumer, error) {
+	for try := 1; ; try++ {
+		c, err := l.consumer(ctx, from)
+		if err != nil || c.near || try == nearTries {
+			return c, err
+		}
+		l.leave(c)
+	}
+}
+
+// leave gives a consumer up. A server forgets it anyway when nobody listens any more: that it is told so is not waited for.
+func (l *line) leave(c *consumer) {
+	c.sub.Unsubscribe()
+	l.e.nc.Publish("$JS.API.CONSUMER.DELETE."+l.stream+"."+c.name, nil)
+}
+
+// consumer asks for one that sends everything from a place on.
+func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err error) {
+	inbox := l.e.nc.NewInbox()
+	sub, err := l.e.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			sub.Unsubscribe()
+		}
+	}()
+	sub.SetPendingLimits(-1, -1) // the server is told how much may be on its way
 	ask, err := json.Marshal(map[string]any{"stream_name": l.stream, "config": map[string]any{
 		"deliver_subject": inbox, "deliver_policy": "by_start_sequence", "opt_start_seq": from, "ack_policy": "none", "replay_policy": "instant",
 		"headers_only": l.headers, "idle_heartbeat": beat, "flow_control": true, "mem_storage": true, "num_replicas": 1, "inactive_threshold": 10 * beat,
 	}})
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	answer, err := l.e.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+l.stream, ask)
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
 		Name    string              `json:"name"`
 		Pending uint64              `json:"num_pending"`
+		Cluster *struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	if got.Error != nil {
-		return "", 0, got.Error
+		return nil, got.Error
 	}
-	return got.Name, got.Pending, nil
+	near := got.Cluster == nil || got.Cluster.Leader == l.e.nc.ConnectedServerName()
+	return &consumer{sub, got.Name, got.Pending, near}, nil
 }
 
 // beaten answers what a server says between messages: that it is there, or that it waits for us. Everything up to the place that it

@@ -34,7 +34,7 @@ type log struct {
 	low     weir.Seq
 	note    uint64 // the JetStream sequence of the last trim; 0: none
 	queue   []*request
-	inbox   []message // that others wrote, or ourselves, in order
+	inbox   []message // what others wrote, or ourselves, in order
 	heard   chan struct{}
 	newest  uint64        // the newest message that was heard of
 	told    uint64        // the newest message that the judge was told of
@@ -54,14 +54,15 @@ var _ engine.SharedLog = (*log)(nil)
 
 // entry is where an entry is, and as much of it as Headers tells.
 type entry struct {
-	seq   weir.Seq
-	js    uint64
-	place uint64
-	time  weir.Time
-	size  uint32
-	parts uint32
-	kind  engine.Kind
-	flags engine.Flags
+	seq    weir.Seq
+	js     uint64
+	place  uint64
+	time   weir.Time
+	size   uint32
+	parts  uint32
+	offset uint32
+	kind   engine.Kind
+	flags  engine.Flags
 }
 
 func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
@@ -116,7 +117,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	}
 	l.cut(l.low)
 	if trimmed != nil {
-		note, err = l.payload(ctx, trimmed.js, &trimmed.record)
+		note, err = l.payload(ctx, trimmed)
 		if errors.Is(err, engine.ErrNotFound) {
 			return errTrimmed
 		}
@@ -159,7 +160,7 @@ func (l *log) abandon() {
 
 // insert puts an entry at its place; false when there is one already. With l.mu held, or before anybody else knows the log.
 func (l *log) insert(m message) bool {
-	e := entry{m.Seq, m.js, m.place, m.Time, m.Size, m.parts, m.Kind, m.Flags}
+	e := entry{m.Seq, m.js, m.place, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
 	i := len(l.index)
 	if i > 0 && l.index[i-1].seq >= e.seq {
 		var found bool

@@ -242,8 +242,8 @@ func TestDeleteWithoutWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := decode(h); err != nil || r.kind != dropped {
-		t.Errorf("the last message of the log is of kind %d, %v", r.kind, err)
+	if r, err := decode(h, 1); err != nil || r[0].kind != dropped {
+		t.Errorf("the last message of the log is %+v, %v", r, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -54,11 +55,8 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	if err != nil {
 		return engine.Header{}, err
 	}
-	r, err := decode(all[0].header)
-	if err != nil || r.place != at.place {
-		return engine.Header{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, seq, errRecord)
-	}
-	return r.Header, nil
+	r, err := unpack(all[0]).record(at)
+	return r.Header, err
 }
 
 // entryAt reads the entry that the index points to.
@@ -67,7 +65,7 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 	if err != nil {
 		return engine.Entry{}, err
 	}
-	return assemble(at, all)
+	return assemble(at, unpackAll(all))
 }
 
 // found reads n messages of an entry. When they are not there, the entry may have been trimmed, also by another process that was not
@@ -119,15 +117,47 @@ func (l *log) keeps(seq weir.Seq) bool {
 	return kept
 }
 
+// parcel is a message with what it says of itself; nothing when that cannot be read.
+type parcel struct {
+	records []message
+	data    []byte
+}
+
+func unpack(m stored) parcel {
+	records, _ := decode(m.header, m.seq)
+	return parcel{records, m.data}
+}
+
+func unpackAll(all []stored) []parcel {
+	parcels := make([]parcel, len(all))
+	for i, m := range all {
+		parcels[i] = unpack(m)
+	}
+	return parcels
+}
+
+// record is the record of an entry that the index points to.
+func (p parcel) record(at entry) (record, error) {
+	if len(p.records) > 0 {
+		if i := at.place - p.records[0].place; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].isEntry() {
+			return p.records[i].record, nil
+		}
+	}
+	return record{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, at.seq, errRecord)
+}
+
 // assemble makes an entry of its messages, and checks that it is what was appended.
-func assemble(at entry, all []stored) (engine.Entry, error) {
-	r, err := decode(all[0].header)
-	if err != nil || r.place != at.place || r.Seq != at.seq || !r.isEntry() {
-		return engine.Entry{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, at.seq, errRecord)
+func assemble(at entry, all []parcel) (engine.Entry, error) {
+	r, err := all[0].record(at)
+	if err != nil {
+		return engine.Entry{}, err
 	}
 	payload := all[0].data
-	for _, m := range all[1:] {
-		payload = append(payload, m.data...)
+	if n := uint64(at.offset) + uint64(at.size); len(all[0].records) > 1 && n <= uint64(len(payload)) {
+		payload = slices.Clone(payload[at.offset:n]) // who keeps it does not keep all
+	}
+	for _, p := range all[1:] {
+		payload = append(payload, p.data...)
 	}
 	if len(payload) != int(r.Size) || checksum(payload) != r.sum {
 		return engine.Entry{}, fmt.Errorf("%w: the payload of entry %d does not check out", engine.ErrDamaged, at.seq)
@@ -136,16 +166,19 @@ func assemble(at entry, all []stored) (engine.Entry, error) {
 }
 
 // payload reads what a record that is no entry holds.
-func (l *log) payload(ctx context.Context, js uint64, r *record) ([]byte, error) {
-	all, err := l.messages(ctx, js, int(r.parts))
+func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
+	all, err := l.messages(ctx, m.js, int(m.parts))
 	if err != nil {
 		return nil, err
 	}
 	var b []byte
-	for _, m := range all {
-		b = append(b, m.data...)
+	for _, part := range all {
+		b = append(b, part.data...)
 	}
-	if checksum(b) != r.sum {
+	if n := uint64(m.offset) + uint64(m.Size); n <= uint64(len(b)) {
+		b = b[m.offset:n]
+	}
+	if checksum(b) != m.sum {
 		return nil, fmt.Errorf("%w: it does not check out", engine.ErrDamaged)
 	}
 	return b, nil
@@ -283,31 +316,33 @@ func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 
 // entries reads the entries of a run, those excepted that are trimmed meanwhile.
 func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
-	byPlace := map[uint64]stored{}
-	if n := neighbours(at); n > 1 {
+	read := map[uint64]parcel{} // by their sequence in the stream
+	if n := neighbours(at); n > 0 && len(at) > 1 {
 		// What does not come is read one by one: a replica may lag behind, or stop early.
 		all, err := l.e.read(ctx, l.shard.stream, query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		for _, m := range all {
-			if r, err := decode(m.header); err == nil {
-				byPlace[r.place] = m
-			}
+			read[m.seq] = unpack(m)
 		}
 	}
 	entries := make([]engine.Entry, 0, len(at))
 	for _, a := range at {
-		var e engine.Entry
-		var err error
-		if parts := gather(byPlace, a); parts != nil {
-			e, err = assemble(a, parts)
-		} else {
-			e, err = l.entryAt(ctx, a)
+		parts := gather(read, a)
+		if parts == nil {
+			all, err := l.found(ctx, a, int(a.parts))
+			if errors.Is(err, engine.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if parts = unpackAll(all); len(parts) == 1 {
+				read[a.js] = parts[0] // others may be in it
+			}
 		}
-		if errors.Is(err, engine.ErrNotFound) {
-			continue
-		}
+		e, err := assemble(a, parts)
 		if err != nil {
 			return nil, err
 		}
@@ -316,30 +351,39 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	return entries, nil
 }
 
-func gather(byPlace map[uint64]stored, a entry) []stored {
-	var parts []stored
-	for p := a.place; p < a.place+uint64(a.parts); p++ {
-		m, ok := byPlace[p]
+// gather is the messages of an entry, which lie behind each other; nil when one of them was not read.
+func gather(read map[uint64]parcel, a entry) []parcel {
+	parts := make([]parcel, 0, a.parts)
+	for js := a.js; js < a.js+uint64(a.parts); js++ {
+		p, ok := read[js]
 		if !ok {
 			return nil
 		}
-		parts = append(parts, m)
+		parts = append(parts, p)
 	}
 	return parts
 }
 
-// neighbours is how many messages lie from the first entry to the last, if it is worth reading them all.
+// neighbours is how many messages lie from the first entry to the last, if it is worth reading them all. Between those that are wanted
+// there may be others, of which each counts as a message.
 func neighbours(at []entry) int {
 	first, last := at[0], at[len(at)-1]
 	if last.place < first.place {
 		return 0
 	}
-	n := int(last.place-first.place) + int(last.parts)
-	wanted := 0
+	wanted := map[uint64]uint32{}
+	places := 0
 	for _, a := range at {
-		wanted += int(a.parts)
+		if wanted[a.js] = a.parts; a.place >= first.place && a.place <= last.place {
+			places += int(a.parts)
+		}
 	}
-	if n > 2*wanted+8 {
+	messages := 0
+	for _, n := range wanted {
+		messages += int(n)
+	}
+	n := int(last.place-first.place) + int(last.parts) - places + messages
+	if n > 2*messages+8 {
 		return 0
 	}
 	return n

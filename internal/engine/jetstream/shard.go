@@ -23,10 +23,11 @@ type shard struct {
 
 const batchesAtOnce = 12
 
-// message is a message of a log, without its payload.
+// message is a record of a log, without its payload, and where it is.
 type message struct {
 	record
-	js uint64 // its sequence in the JetStream stream
+	js     uint64 // the sequence in the JetStream stream of the message that holds it, or the first part of it
+	offset uint32 // of its payload in that
 }
 
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
@@ -57,21 +58,12 @@ func (s *shard) take(m *nats.Msg, seq uint64) {
 	if l == nil {
 		return
 	}
-	r, err := decode(m.Header)
+	records, err := decode(m.Header, seq)
 	if err != nil {
 		s.e.opts.Logger.Error("a message cannot be read", "subject", m.Subject, "error", err)
 		return
 	}
-	l.hear(message{r, seq})
-}
-
-func heard(m jetstream.Msg) (message, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return message{}, err
-	}
-	r, err := decode(m.Headers())
-	return message{r, meta.Sequence.Stream}, err
+	l.hear(records)
 }
 
 // last is the place of the newest message of a subject of all that was acknowledged before the call; 0 when there is none. A leader
@@ -148,11 +140,11 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
 		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: sinceAtOnce, MaxBytes: anySpace})
 		for _, m := range got {
-			r, err := decode(m.header)
+			records, err := decode(m.header, m.seq)
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
 			}
-			all = append(all, message{r, m.seq})
+			all = append(all, records...)
 			from = m.seq + 1
 		}
 		switch {
@@ -196,16 +188,19 @@ func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]me
 		}
 		n := 0
 		for m := range got.Messages() {
-			r, err := heard(m)
+			meta, err := m.Metadata()
 			if err != nil {
 				return nil, err
 			}
-			if k := len(all); k > 0 && r.kind != dropped && r.place != all[k-1].place+1 {
+			records, err := decode(m.Headers(), meta.Sequence.Stream)
+			if err != nil {
+				return nil, err
+			}
+			if k := len(all); k > 0 && records[0].kind != dropped && records[0].place != all[k-1].place+1 {
 				return nil, errHole
 			}
-			meta, _ := m.Metadata()
 			pending = meta.NumPending
-			all = append(all, r)
+			all = append(all, records...)
 			n++
 		}
 		if err := got.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {

@@ -24,7 +24,7 @@ func (l *log) store(g *group) (others []message, err error) {
 		switch {
 		case err == nil:
 			for i := range g.records {
-				g.records[i].js = js - uint64(len(g.records)-1-i) // an atomic batch is stored in one piece
+				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i]) // an atomic batch is stored in one piece
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
@@ -426,7 +426,7 @@ func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	}
 	s := e.shard(id)
 	last := record{kind: dropped, parts: 1}
-	m := &nats.Msg{Subject: s.subject(id), Header: nats.Header{field: {last.encode()}}}
+	m := &nats.Msg{Subject: s.subject(id), Header: nats.Header{field: {encode(last)}}}
 	m.Header.Set(jetstream.MsgTTLHeader, markerLife)
 	at, err := trying(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
 	if err != nil {

@@ -19,6 +19,11 @@ const (
 	groupBytes    = 8 << 20 // of payloads that are written together; a single batch may have more
 	headRoom      = 16 << 10
 	chunkMost     = 1 << 20 // of payload in a message, whatever the servers take
+
+	// What is written together goes into one message up to here, since it is a message that costs: who wants one entry reads all that are in
+	// it. JetStream takes 64 KiB of header.
+	packBytes = 128 << 10
+	packHead  = 16 << 10
 )
 
 // request is an append or a trim on its way.
@@ -94,11 +99,11 @@ func (l *log) rouse() {
 	}
 }
 
-// hear takes a message from the one who follows the shard.
-func (l *log) hear(m message) {
+// hear takes the records of a message from the one who follows the shard.
+func (l *log) hear(records []message) {
 	l.mu.Lock()
-	l.inbox = append(l.inbox, m)
-	l.newest = max(l.newest, m.js)
+	l.inbox = append(l.inbox, records...)
+	l.newest = max(l.newest, records[0].js)
 	l.rouse()
 	l.mu.Unlock()
 	select {
@@ -207,7 +212,9 @@ func (l *log) takeGroup() []*request {
 type group struct {
 	id       uint64
 	msgs     []*nats.Msg
-	records  []message // of every message
+	records  []message
+	in       []int // which message holds each
+	head     int   // bytes that the records of the last message take in its header; 0: it takes no more
 	admitted int
 	requests []*request
 	doubt    bool // an attempt had no answer, and what came first does not say whether it was stored
@@ -346,6 +353,7 @@ func (l *log) decide(requests []*request) *group {
 		}
 		g.requests = append(g.requests, r)
 	}
+	l.seal(g)
 	return g
 }
 
@@ -364,25 +372,52 @@ func (l *log) decideTrim(g *group, r *request) {
 	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
 }
 
-// add appends the messages of a record to a group. Payloads are copied: whoever gave them may give up waiting.
+// add puts a record into a group: into its last message, or into messages of its own. Payloads are copied: whoever gave them may
+// give up waiting.
 func (l *log) add(g *group, rec record, payload []byte) {
-	chunk := l.chunk()
 	n := l.parts(len(payload))
 	rec.group, rec.parts, rec.sum = g.id, uint32(n), checksum(payload)
+	if rec.isEntry() {
+		rec.Kind = engine.Kind(rec.kind)
+	}
+	if last := len(g.msgs) - 1; n == 1 && g.head > 0 && g.head+rec.most() <= packHead && len(g.msgs[last].Data)+len(payload) <= min(packBytes, l.chunk()) {
+		m := g.msgs[last]
+		l.put(g, rec, uint32(len(m.Data)))
+		m.Data = append(m.Data, payload...)
+		g.head += rec.most()
+		return
+	}
+	chunk := l.chunk()
 	for i := range n {
 		if i > 0 {
 			rec = record{kind: part, group: g.id}
 		}
-		rec.place = l.place + uint64(len(g.records)) + 1
-		data := slices.Clone(payload[i*chunk : min(len(payload), (i+1)*chunk)])
-		m := &nats.Msg{Subject: l.subject, Data: data, Header: nats.Header{field: {rec.encode()}}}
-		if rec.isEntry() {
-			rec.Kind = engine.Kind(rec.kind)
+		g.msgs = append(g.msgs, &nats.Msg{Subject: l.subject, Data: slices.Clone(payload[i*chunk : min(len(payload), (i+1)*chunk)])})
+		l.put(g, rec, 0)
+	}
+	if g.head = rec.most(); n > 1 {
+		g.head = 0
+	}
+}
+
+// put gives a record of the last message its place.
+func (l *log) put(g *group, rec record, offset uint32) {
+	rec.place = l.place + uint64(len(g.records)) + 1
+	g.records = append(g.records, message{record: rec, offset: offset})
+	g.in = append(g.in, len(g.msgs)-1)
+}
+
+// seal says in every message what it holds, and of the first one what it is to be stored behind.
+func (l *log) seal(g *group) {
+	for i := 0; i < len(g.records); {
+		in := g.in[i]
+		var held []record
+		for ; i < len(g.records) && g.in[i] == in; i++ {
+			held = append(held, g.records[i].record)
 		}
-		if len(g.msgs) == 0 {
-			expecting(m, l.last)
-		}
-		g.records = append(g.records, message{record: rec})
-		g.msgs = append(g.msgs, m)
+		g.msgs[in].Header = nats.Header{field: {encode(held...)}}
+	}
+	if len(g.msgs) > 0 {
+		expecting(g.msgs[0], l.last)
 	}
 }
