@@ -161,7 +161,7 @@ func TestContractCluster(t *testing.T) {
 				t.Skip("takes a while: -contract.slow")
 			}
 			target := c.node(i).target()
-			target.NewKey, target.Light, target.DocBase = c.newKey, true, clusterBase
+			target.Light, target.DocBase = true, clusterBase
 			Run(t, target)
 		})
 	}

@@ -35,6 +35,7 @@ type Options struct {
 
 	attempt time.Duration // how long the answer to one write is waited for
 	hearing time.Duration // how long what others wrote is waited for before it is read
+	turn    time.Duration // how long a log is left to others that want to write to it
 }
 
 func (o *Options) defaults() {
@@ -53,6 +54,9 @@ func (o *Options) defaults() {
 	}
 	if o.hearing == 0 {
 		o.hearing = 2 * beat
+	}
+	if o.turn == 0 {
+		o.turn = turnMost
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -116,6 +120,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 // begin makes what is missing and starts to follow.
 func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearFull(); err != nil {
+		return err
+	}
+	if err := e.hearTurns(); err != nil {
 		return err
 	}
 	n, err := e.furnish(ctx)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
@@ -26,6 +27,10 @@ type log struct {
 	last  uint64    // the JetStream sequence of the newest message that the judge has seen
 	place uint64    // its number in the log
 	rival time.Time // when another process last wrote
+	turn  time.Time // when ours began, while we have one
+	owed  time.Time // when it ended, while others are owed one
+
+	wanted, freed atomic.Int64 // when another process last said so
 
 	asking sync.Mutex // held while a judge is asked; whoever stops waiting for an append takes it to say so
 

@@ -287,19 +287,6 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// Who wrote just now waits for others, if there are others, and not for long.
-func TestYielding(t *testing.T) {
-	for _, c := range []struct{ since, took, want time.Duration }{
-		{time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond},
-		{time.Millisecond, time.Second, yieldMost},
-		{time.Hour, 2 * time.Millisecond, 0},
-	} {
-		if got := yielding(c.since, c.took); got != c.want {
-			t.Errorf("%v after another's write, own took %v: waits %v, want %v", c.since, c.took, got, c.want)
-		}
-	}
-}
-
 // What one replica told of and the others do not have yet is waited for, and not taken for damage.
 func TestReadAhead(t *testing.T) {
 	s := server(t, quickDir(t))

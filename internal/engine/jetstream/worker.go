@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -106,6 +105,11 @@ func (l *log) hear(records []message) {
 	l.newest = max(l.newest, records[0].js)
 	l.rouse()
 	l.mu.Unlock()
+	l.signal()
+}
+
+// signal tells the worker that something was heard, if it waits for that.
+func (l *log) signal() {
 	select {
 	case l.heard <- struct{}{}:
 	default:
@@ -223,7 +227,8 @@ type group struct {
 // write decides a group and has it stored. When another process came first, what was decided is taken back, and decided
 // anew behind what came.
 func (l *log) write(requests []*request) {
-	for round := 1; ; round++ {
+	l.yield()
+	for {
 		if err := l.certain(); err != nil {
 			answer(requests, err)
 			return
@@ -238,7 +243,7 @@ func (l *log) write(requests []*request) {
 		others, err := l.store(g)
 		if err == nil && others == nil {
 			l.commit(g)
-			l.yield(time.Since(begun))
+			l.won(begun)
 			return
 		}
 		if len(others) > 0 && others[0].kind == dropped {
@@ -261,7 +266,7 @@ func (l *log) write(requests []*request) {
 			return
 		}
 		requests = g.requests
-		pause(l.e.ctx, time.Duration(rand.IntN(min(round, 20)*500))*time.Microsecond) // so that not the same ones meet again
+		l.lost()
 	}
 }
 
@@ -280,10 +285,7 @@ func (l *log) certain() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over == engine.ErrDropped {
-		return l.over
-	}
-	return nil
+	return l.over
 }
 
 // fitting answers entries for which there is no space, and returns the rest: what frees space is not held up.
@@ -304,27 +306,6 @@ func (l *log) fitting(requests []*request) []*request {
 		}
 		return r.entry != nil
 	})
-}
-
-const (
-	// rivalFor is how long another process counts that wrote to the same log, and yieldMost the most that is waited for it.
-	rivalFor  = 100 * time.Millisecond
-	yieldMost = 5 * time.Millisecond
-)
-
-// yield gives others a turn that want to write to the same log: who is closest to the leader would win again and again. It waits as
-// long as the write took, since theirs take longer.
-func (l *log) yield(took time.Duration) {
-	if wait := yielding(time.Since(l.rival), took); wait > 0 {
-		pause(l.e.ctx, wait)
-	}
-}
-
-func yielding(sinceRival, took time.Duration) time.Duration {
-	if sinceRival > rivalFor {
-		return 0
-	}
-	return min(took, yieldMost)
 }
 
 func answer(requests []*request, err error) {
