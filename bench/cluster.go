@@ -19,13 +19,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	engine "weir/internal/engine/jetstream"
 )
 
 const (
 	clusterNodes  = 3
 	clusterRounds = 5
 	clusterSpan   = 2 * time.Second
-	clusterShards = 16
+	clusterShards = engine.DefaultShards
 	plainEnv      = "WEIR_BENCH_NATS"
 )
 

@@ -30,6 +30,7 @@ type engineSettings struct {
 	natsCreds     string
 	systemCreds   string
 	replicas      int
+	shards        int
 	allowUnsynced bool
 	cluster       string
 	listen        string
@@ -53,6 +54,7 @@ func (e *engineSettings) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.natsCreds, "nats-creds", "", "`file` with the credentials for --nats-url: as the tools of NATS write them, or a line USER:PASSWORD")
 	f.StringVar(&e.systemCreds, "nats-system-creds", "", "`file` with credentials of the system account, to see that the servers of --nats-url sync what they acknowledge (default: --nats-creds)")
 	f.IntVar(&e.replicas, "nats-replicas", 3, "how many NATS servers keep each message, of a store that does not exist yet; a node without --cluster-peers has 1")
+	f.IntVar(&e.shards, "nats-shards", jetstream.DefaultShards, "how many JetStream streams share the streams of ours, of a store that does not exist yet: fewer sync more at once, more use more servers")
 	f.BoolVar(&e.allowUnsynced, "nats-allow-unsynced", false, "use servers of --nats-url that acknowledge before they sync: a power cut may take acknowledged batches")
 	f.StringVar(&e.cluster, "cluster-name", "weir", "`name` of the cluster that the NATS server inside this process is part of")
 	f.StringVar(&e.listen, "cluster-listen", "", "`address` where the NATS server inside this process hears the other nodes (default: --nats-url is used)")
@@ -72,6 +74,7 @@ func (e *engineSettings) check(must func(ok bool, format string, a ...any)) {
 	must(len(e.natsURLs) > 0 || e.listen != "", "--engine nats without --nats-url or --cluster-listen: it has no server")
 	must(len(e.natsURLs) == 0 || e.listen == "", "--nats-url and --cluster-listen: one or the other")
 	must(e.replicas >= 1 && e.replicas <= 5, "--nats-replicas %d: not 1 to 5", e.replicas)
+	must(e.shards >= 1 && e.shards <= jetstream.MaxShards, "--nats-shards %d: not 1 to %d", e.shards, jetstream.MaxShards)
 	for _, u := range e.natsURLs {
 		parsed, err := url.Parse(u)
 		good := err == nil && parsed.Host != "" && (parsed.Scheme == "nats" || parsed.Scheme == "tls")
@@ -169,7 +172,7 @@ func (svc *service) openNATS(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	options := jetstream.Options{Replicas: svc.settings.engine.replicas, Logger: svc.logger}
+	options := jetstream.Options{Replicas: svc.settings.engine.replicas, Shards: svc.settings.engine.shards, Logger: svc.logger}
 	var nc *nats.Conn
 	if svc.settings.engine.listen != "" {
 		if len(svc.settings.engine.peers) == 0 {

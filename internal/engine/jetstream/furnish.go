@@ -44,7 +44,7 @@ func (e *Engine) furnish(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("stream %s has the format %q, this program reads %q", docs.Name, f, format)
 	}
 	n, err := strconv.Atoi(got.Metadata[shardsKey])
-	if err != nil || n < 1 || n > 1024 {
+	if err != nil || n < 1 || n > MaxShards {
 		return 0, fmt.Errorf("stream %s says that there are %q shards", docs.Name, got.Metadata[shardsKey])
 	}
 	for i := range n {

@@ -22,11 +22,18 @@ import (
 	"weir/internal/engine"
 )
 
+// DefaultShards is few: what waits for one shard is synced together, and every shard costs its replicas and every node something. A
+// cluster of many servers wants more of them, MaxShards at most.
+const (
+	DefaultShards = 4
+	MaxShards     = 1024
+)
+
 // Options are what a store needs beside a connection.
 type Options struct {
 	Name     string        // what its streams and subjects begin with; weir
 	Replicas int           // of a store that does not exist yet; 1
-	Shards   int           // of a store that does not exist yet: JetStream streams that share the logs; 16
+	Shards   int           // of a store that does not exist yet: JetStream streams that share the logs; DefaultShards
 	Patience time.Duration // how long an answer may take before it is ErrUnavailable; 10 s
 	Logger   *slog.Logger
 
@@ -44,7 +51,7 @@ func (o *Options) defaults() {
 	}
 	o.Replicas = max(o.Replicas, 1)
 	if o.Shards == 0 {
-		o.Shards = 16
+		o.Shards = DefaultShards
 	}
 	if o.Patience == 0 {
 		o.Patience = 10 * time.Second

@@ -31,6 +31,7 @@ type log struct {
 	owed  time.Time // when it ended, while others are owed one
 
 	wanted, freed atomic.Int64 // when another process last said so
+	leaving       atomic.Bool  // others are owed a turn
 
 	asking sync.Mutex // held while a judge is asked; whoever stops waiting for an append takes it to say so
 

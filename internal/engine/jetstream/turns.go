@@ -34,7 +34,7 @@ func (l *log) say(what byte) {
 	l.e.nc.Publish(l.e.opts.Name+".turn", append(binary.BigEndian.AppendUint64(b, l.e.node), what))
 }
 
-// hearTurns listens to what others say. Of a log that we do not write to they are told at once that it is free.
+// hearTurns listens to what others say. Of a log that we do not write to, or leave to others, they are told at once that it is free.
 func (e *Engine) hearTurns() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".turn", func(m *nats.Msg) {
 		if len(m.Data) != 17 || binary.BigEndian.Uint64(m.Data[8:]) == e.node {
@@ -53,7 +53,7 @@ func (e *Engine) hearTurns() error {
 		l.mu.Lock()
 		idle := !l.working
 		l.mu.Unlock()
-		if idle {
+		if idle || l.leaving.Load() {
 			l.say(free)
 		}
 	})
@@ -81,6 +81,7 @@ func (l *log) won(begun time.Time) {
 	l.mu.Unlock()
 	if !more || time.Since(l.turn) > turnFor {
 		l.owed, l.turn = time.Now(), time.Time{}
+		l.leaving.Store(true)
 		l.wanted.Store(0)
 		l.say(free)
 	}
@@ -96,6 +97,7 @@ func (l *log) yield() {
 		l.linger(handicap-time.Since(l.rival), func() bool { return false })
 	}
 	l.owed = time.Time{}
+	l.leaving.Store(false)
 }
 
 // linger follows what others write until something is so, but not for long.

@@ -212,13 +212,13 @@ func trying[T any](ctx context.Context, e *Engine, ask func(ctx context.Context)
 // read asks any replica for messages, which may lag behind: what it does not have may be there nevertheless. The messages
 // come in order; when they are more than maxBytes, only the first of them.
 func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
 	ask, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
 	if q.Batch == 0 {
+		ctx, cancel := context.WithTimeout(ctx, readWithin)
+		defer cancel()
 		m, err := e.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, ask)
 		if err != nil {
 			return nil, err
@@ -233,8 +233,8 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 	return all, err
 }
 
-// several asks any replica for messages that come one by one, most of them at most (0: all). End is what it says behind the last
-// one: 204, that was all; 404, there is none.
+// several asks any replica for messages that come one by one, most of them at most (0: all), each within readWithin. End is what it says
+// behind the last one: 204, that was all; 404, there is none.
 func (e *Engine) several(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
@@ -246,7 +246,9 @@ func (e *Engine) several(ctx context.Context, stream string, ask []byte, most in
 		return nil, nil, err
 	}
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
+		try, cancel := context.WithTimeout(ctx, readWithin)
+		m, err := sub.NextMsgWithContext(try)
+		cancel()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -266,8 +268,6 @@ func (e *Engine) several(ctx context.Context, stream string, ask []byte, most in
 // newest returns the place of the newest message of a subject (0: there is none) as any replica knows it, and how far that one
 // is; 0: it did not say. The second subject is one that has a message: of nothing a replica does not say how far it is.
 func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at, upTo uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
 	ask, err := json.Marshal(query{Newest: []string{subject, second}})
 	if err != nil {
 		return 0, 0, err
