@@ -20,9 +20,9 @@ const (
 	chunkMost     = 1 << 20 // of payload in a message, whatever the servers take
 
 	// What is written together goes into one message up to here, since it is a message that costs: who wants one entry reads all that are in
-	// it. JetStream takes 64 KiB of header.
+	// it. In base64 the header must fit into headRoom.
 	packBytes = 128 << 10
-	packHead  = 16 << 10
+	packHead  = 8 << 10
 )
 
 // request is an append or a trim on its way.
