@@ -120,7 +120,7 @@ func (svc *service) storeFigures() dashboard.Store {
 // handler leads to the dashboard what is its own, and everything else to the interface.
 func (p *pages) handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path := r.URL.Path; !strings.HasPrefix(path, "/v1/") && dashboard.Serves(path) {
+		if dashboard.Serves(r.URL.Path) {
 			p.dashboard.ServeHTTP(w, r)
 			return
 		}

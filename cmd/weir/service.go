@@ -171,7 +171,8 @@ func (svc *service) serve(secure server.TLS) error {
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
-	svc.server.Serve(svc.certs.handler(svc.visits.counted(clientJS(svc.pages.handler(withManual(svc.api))))), secure)
+	beside := svc.visits.counted(clientJS(svc.pages.handler(withManual(svc.api))))
+	svc.server.Serve(svc.certs.handler(interfaceFirst(svc.api, beside)), secure)
 	return svc.certs.start(svc.server)
 }
 

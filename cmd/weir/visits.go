@@ -15,11 +15,20 @@ type visits struct {
 	counts map[api.Requests]uint64 // by what they have in common; its Count is 0
 }
 
+// interfaceFirst leads to the interface what is under it, and everything else to the pages beside it. Nearly all requests are the
+// former, and each handler on the way to a subscription is on its stack for as long as it lasts.
+func interfaceFirst(v1, beside http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			v1.ServeHTTP(w, r)
+			return
+		}
+		beside.ServeHTTP(w, r)
+	})
+}
+
 // groupOf is the route that a request counts for; empty for the interface.
 func groupOf(path string) string {
-	if strings.HasPrefix(path, "/v1/") {
-		return ""
-	}
 	for _, group := range []string{"/dashboard", "/docs"} {
 		if rest, ok := strings.CutPrefix(path, group); ok && (rest == "" || rest[0] == '/') {
 			return group

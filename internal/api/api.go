@@ -87,7 +87,7 @@ func (h *Handler) EndSubscriptions() { h.ends.all() }
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
-	*c = call{h: h, w: w, r: r, id: newRequestID()}
+	c.h, c.w, c.r, c.id = h, w, r, newRequestID() // the rest of it is zero
 	defer c.finish()
 	if err := c.serve(); err != nil {
 		c.refuse(err)

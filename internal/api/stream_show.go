@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weir/internal/access"
+	"weir/internal/hub"
 )
 
 // streamShow answers GET /v1/streams/{id} with the stream object, or begins a subscription when the client accepts
@@ -17,6 +18,11 @@ func (c *call) streamShow() error {
 	if !c.isHead() && acceptsEvents(c.r.Header["Accept"]) {
 		return c.subscribe(s)
 	}
+	return c.show(s)
+}
+
+// show sends the stream object. A subscriber does not have its variables below it for hours.
+func (c *call) show(s *hub.Stream) error {
 	object, err := s.Object(c.r.Context())
 	if err != nil {
 		return err

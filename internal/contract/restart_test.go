@@ -10,7 +10,13 @@ import (
 // A gap that was open at a crash gets a fresh grace period, counted from the moment the server serves, however long it
 // was down: a publisher's retry still finds it open (D4).
 func TestOpenGapAfterCrash(t *testing.T) {
-	const grace = 2 * time.Second
+	for grace := 2 * time.Second; !openAfterCrash(t, grace); grace *= 2 {
+		t.Logf("this machine is too busy for a retry within %v", grace)
+	}
+}
+
+// openAfterCrash tells whether the retry came within the grace period.
+func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	data := t.TempDir()
 	s := serve(t, data, "--gap-grace", grace.String())
 	c := newT(t, s.target())
@@ -25,13 +31,18 @@ func TestOpenGapAfterCrash(t *testing.T) {
 	c = newT(t, s.target())
 	sub := c.subscribe(stream, "cursor=0")
 	sub.batch(1)
-	c.publishAt(stream, 2, `[2]`)
+	retry := c.post(seqPath(stream, 2), jsonBody(`{"events":[2]}`))
+	if retry.Status == 409 && time.Since(started) > grace {
+		return false
+	}
+	retry.want(202)
 	sub.batch(2)
 	sub.batch(4) // 3 is given up
 	if open := time.Since(started); open < grace {
 		t.Errorf("the gap was closed %v after the server was started, within the grace of %v", open, grace)
 	}
 	c.post(seqPath(stream, 3), jsonBody(`{"events":[]}`)).refused(409, "invalid_sequence")
+	return true
 }
 
 // A restart never opens a closed gap again, and keys, deletions and what was evicted stay as they were (D4, D25, D31).

@@ -11,7 +11,7 @@ const units = {
 	plain: v => Math.abs(v) < 100 && !Number.isInteger(v) ? String(Number(v.toPrecision(2))) : number(Math.round(v)),
 };
 const powers = [...Array(50).keys()].map(n => 2 ** n); // bytes are counted in these
-const clock = t => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', hour12: false});
+const clock = (t, second) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false});
 const drawn = [];
 
 // draw makes a plot in an element: its data-plot names the columns. update(columns) shows other ones.
@@ -42,7 +42,7 @@ export const draw = element => {
 		plot = new uPlot({
 			width: element.clientWidth, height: 190, cursor: {y: false}, legend: {show: false},
 			scales: {y: {range: (u, min, max) => [0, Math.max(max ?? 0, unit === units.bytes ? 1024 : 1) * 1.05]}},
-			axes: [{...axis, size: 30, values: (u, ticks) => ticks.map(clock)}, y],
+			axes: [{...axis, size: 30, values: (u, ticks) => ticks.map(t => clock(t, ticks[1] - ticks[0] < 60 ? '2-digit' : undefined))}, y],
 			series: [{}, ...names.map((name, i) => ({stroke: css('--p' + (i + 1)), width: 1.5, points: {show: false}}))],
 			hooks: {setCursor: [u => tell(u.cursor.idx)]},
 		}, last, canvas);

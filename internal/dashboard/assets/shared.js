@@ -63,7 +63,7 @@ export const every = (milliseconds, f) => {
 			say(line, '');
 			document.body.classList.remove('stale');
 		} catch (fault) {
-			say(line, fault.status ? `This page is not refreshed: ${fault.message}.` : `No answer from the server since ${since.toLocaleTimeString()}: this page shows what was then.`);
+			say(line, fault.status ? `This page is not refreshed: ${fault.message}.` : `No answer from the server since ${since.toLocaleTimeString([], {hour12: false})}: this page shows what was then.`);
 			document.body.classList.add('stale');
 		}
 		clearTimeout(timer);
