@@ -20,7 +20,7 @@ var kills = flag.Int("contract.kills", 0, "how many nodes TestChaos kills under 
 // the end every node has what was acknowledged, once and in order, every subscriber saw exactly that, and what anybody was told
 // on the way is what one copy would have told (D3, D4, D5, D25).
 func TestChaos(t *testing.T) {
-	if raceEnabled && *kills == 0 {
+	if *race {
 		t.Log("the servers run under the race detector: their pauses are no measure")
 	}
 	r, _ := seeded(t)
