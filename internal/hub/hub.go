@@ -106,9 +106,11 @@ func (h *Hub) Close() error {
 	h.StopSubscriptions()
 	h.closeOnce.Do(func() { close(h.closing) })
 	h.work.Wait()
-	for _, e := range h.catalog.open() {
-		h.fold(e, true)
+	var all sync.WaitGroup // a log may wait for servers that do not answer
+	for _, s := range h.catalog.open() {
+		all.Go(func() { h.fold(s, true) })
 	}
+	all.Wait()
 	return nil
 }
 
