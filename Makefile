@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test browser clients bench lint fmt run screenshots
+.PHONY: help build test browser clients chaos bench lint fmt run screenshots
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ clients: browser
 screenshots: browser ## the manual's pictures of the dashboard anew; every page, light and dark, wide and narrow, to bin/screenshots
 	@mkdir -p docs/images
 	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
+
+# A failure prints the seed: make chaos ARGS="-contract.seed=N" makes the same choices.
+chaos: ## three nodes, 25 kills under load and other faults: about ten minutes
+	go test -count=1 -timeout 60m -run '^TestChaos$$' -v ./internal/contract -contract.kills 25 $(ARGS)
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -17,11 +17,18 @@ func main() {
 		hello()
 		return
 	}
+	if text := os.Getenv(plainEnv); text != "" { // a child of cluster
+		if err := serveNATS(text); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir := flag.String("dir", "", "directory on the disk to measure (default: a temporary one)")
 	out := flag.String("out", "results", "directory for the JSON file")
 	rounds := flag.Int("rounds", 5, "rounds of each workload; medians are shown")
 	span := flag.Duration("for", time.Second, "length of a round")
-	only := flag.String("only", "", "run only this part: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard")
+	only := flag.String("only", "", "run only this part: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, cluster")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nMeasures the journal beside the disk's limit and beside Pebble.\n\n")
 		flag.PrintDefaults()
@@ -86,6 +93,7 @@ func run(dir, out, only string, rounds int, span time.Duration) error {
 		{"reclaim", func() error { return collect(&rep, reclaiming, dir) }},
 		{"abuse", func() error { return collect(&rep, abuse, dir) }},
 		{"dashboard", func() error { return collect(&rep, dashboard, dir) }},
+		{"cluster", func() error { return collect(&rep, cluster, dir) }},
 	}
 	for _, p := range parts {
 		if only != "" && only != p.name {

@@ -117,7 +117,10 @@ func (a *archive) Copy(ctx context.Context, w io.Writer) error {
 // backups lets the operator's socket take backups of the running service.
 func (svc *service) backups(h *admin.Handler) *admin.Handler {
 	h.Backups(func(ctx context.Context) (admin.Backup, error) {
-		snap, err := svc.engine.Snapshot(ctx)
+		if svc.store.journal == nil {
+			return nil, errNoBackup
+		}
+		snap, err := svc.store.journal.Snapshot(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -50,7 +50,7 @@ func (c capacity) payloads() *budget.Budget {
 }
 
 // connections is how many there may be now.
-func (svc *service) connections() int { return svc.capacity.connections(svc.engine.Stats().Segments) }
+func (svc *service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }
 
 // isProxy tells whether an address stands for many clients.
 func (svc *service) isProxy(a netip.Addr) bool {

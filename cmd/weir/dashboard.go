@@ -36,8 +36,8 @@ type pages struct {
 func (svc *service) openPages(b build) error {
 	ctx := context.Background()
 	d, err := dashboard.Open(ctx, dashboard.Options{
-		Documents: svc.engine, Hub: svc.hub, Access: svc.access, API: svc.api, Client: js.Modules(), BaseURL: svc.url(), Curl: svc.trusting(),
-		Version: b.Version, Commit: b.Commit, Started: time.Now(), Store: svc.storeFigures, Health: svc.health, Logger: svc.logger,
+		Documents: svc.engine, Hub: svc.hub, Access: svc.access, API: svc.api, Client: js.Modules(), Node: svc.store.node, BaseURL: svc.url(), Curl: svc.trusting(),
+		Version: b.Version, Commit: b.Commit, Started: time.Now(), Store: svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,
 		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func passwordIn(file string) (string, error) {
 
 // storeFigures is how the store stands, for the dashboard.
 func (svc *service) storeFigures() dashboard.Store {
-	s := svc.engine.Stats()
+	s := svc.store.figures()
 	free, size, err := disk.Space(svc.settings.data)
 	if err != nil {
 		free, size = 0, 0
@@ -134,9 +134,9 @@ func (p *pages) note(ctx context.Context, what, detail string) {
 }
 
 // close stores what is left.
-func (p *pages) close() {
+func (p *pages) close(ctx context.Context) {
 	if p.dashboard != nil {
-		p.dashboard.Close(context.Background())
+		p.dashboard.Close(ctx)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -19,13 +20,16 @@ const (
 
 // makeDemo makes the demo stream where it is missing (D22).
 func (svc *service) makeDemo(ctx context.Context) error {
-	if _, err := svc.hub.Stream(access.DemoStream); err == nil {
+	if _, err := svc.hub.Find(ctx, access.DemoStream); err == nil {
 		return nil
 	}
 	_, err := svc.hub.Create(ctx, hub.Spec{
 		ID: access.DemoStream, Project: access.DemoProject, Name: "demo", RetentionSeconds: demoRetention,
 		MaxBytes: weir.MinMaxBytes, Mode: weir.JSON,
 	})
+	if known, ok := errors.AsType[*weir.Error](err); ok && known.Code == weir.StreamNameTaken {
+		return nil // by another node, just now
+	}
 	if err != nil {
 		return fmt.Errorf("make the demo stream: %w", err)
 	}
@@ -59,6 +63,9 @@ func (svc *service) feedDemo() {
 		case <-svc.stopping:
 			return
 		case now := <-tick.C:
+			if !svc.store.isFirst() {
+				continue // another node does it
+			}
 			temperature += (20-temperature)/50 + rand.NormFloat64()/5
 			event := fmt.Sprintf(`[{"time":%q,"celsius":%.2f}]`, weir.TimeOf(now), temperature)
 			_, err := s.Publish(context.Background(), &hub.Publish{Batch: weir.Batch{

@@ -57,7 +57,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(serveCommand(), configCommand(), projectCommand(), keyCommand(), versionCommand())
-	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), healthCommand())
+	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), migrateCommand(), healthCommand())
 	root.AddCommand(streamCommand(), publishCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{withoutKeys(err), c.CommandPath()} })

@@ -62,7 +62,7 @@ func (svc *service) observe() error {
 // watched says that the service is open, and where its numbers are.
 func (svc *service) watched(h *api.Handler) {
 	svc.observer.metrics.Watch(metrics.Sources{
-		API: h.Stats, Pages: svc.visits.stats, Hub: svc.hub.Stats, Engine: svc.engine.Status, Journal: svc.engine.Stats,
+		API: h.Stats, Pages: svc.visits.stats, Hub: svc.hub.Stats, Engine: svc.engine.Status, Journal: svc.store.stats(), Cluster: svc.store.cluster(),
 		Space: func() (int64, int64, error) { return disk.Space(svc.settings.data) },
 	})
 	svc.observer.up.Store(true)

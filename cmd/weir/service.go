@@ -19,9 +19,7 @@ import (
 	"weir/internal/admin"
 	"weir/internal/api"
 	"weir/internal/budget"
-	"weir/internal/disk"
 	"weir/internal/engine"
-	"weir/internal/engine/journal"
 	"weir/internal/hub"
 	"weir/internal/server"
 )
@@ -33,7 +31,8 @@ const adminSocket = "admin.sock"
 type service struct {
 	settings  settings
 	logger    *slog.Logger
-	engine    *journal.Journal
+	engine    engine.Engine
+	store     store // what is behind the engine
 	access    *access.Access
 	hub       *hub.Hub
 	server    *server.Server
@@ -76,12 +75,8 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err := svc.observe(); err != nil {
 		return svc, err
 	}
-	dir := filepath.Join(s.data, journalDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return svc, fmt.Errorf("make the data directory: %w", err)
-	}
-	if svc.engine, err = journal.Open(disk.OS(dir), journal.Options{}); err != nil {
-		return svc, fmt.Errorf("open %s: %w", dir, err)
+	if err := svc.openEngine(ctx); err != nil {
+		return svc, err
 	}
 	svc.access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.limits, Demo: s.demo, TrustedProxies: s.proxies})
 	if err != nil {
@@ -93,11 +88,14 @@ func start(ctx context.Context, s settings, logger *slog.Logger) (svc *service, 
 	if err != nil {
 		return svc, err
 	}
+	if err := svc.joinNodes(); err != nil {
+		return svc, err
+	}
 	secure, err := svc.secure()
 	if err != nil {
 		return svc, err
 	}
-	isFirst := svc.isFirst()
+	isFirst := svc.isFirst() && svc.claim(ctx, "first")
 	if err := svc.furnish(ctx); err != nil {
 		return svc, err
 	}
@@ -169,7 +167,7 @@ func (svc *service) serve(secure server.TLS) error {
 	commands := admin.New(svc.access, svc.logger)
 	commands.Note = svc.pages.note
 	svc.socket = &http.Server{
-		Handler: svc.backups(commands), ReadHeaderTimeout: 5 * time.Second,
+		Handler: svc.migrations(svc.backups(commands)), ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
 	}
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
@@ -283,16 +281,20 @@ func (svc *service) stop(grace time.Duration) error {
 		svc.socket.Close()
 	}
 	svc.work.Wait()
-	svc.pages.close()
+	late, done := svc.store.lastWords()
+	defer done()
+	svc.pages.close(late)
+	svc.store.leaveNodes()
 	if svc.hub != nil {
 		faults = append(faults, svc.hub.Close())
 	}
 	if svc.access != nil && svc.engine.Status().State == engine.Ready {
-		faults = append(faults, svc.access.Close(context.Background()))
+		faults = append(faults, svc.store.settled(svc.access.Close(late), svc.logger))
 	}
 	if svc.engine != nil {
 		faults = append(faults, svc.engine.Close())
 	}
+	svc.store.close()
 	return errors.Join(faults...)
 }
 

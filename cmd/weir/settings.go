@@ -25,6 +25,7 @@ type settings struct {
 	data              string
 	http              string
 	https             https
+	engine            engineSettings
 	baseURL           string
 	bootstrapKeys     []string
 	passwordFile      string
@@ -60,6 +61,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	dataFlag(f, &s.data)
 	f.StringVar(&s.http, "http", "127.0.0.1:8080", "`address` for HTTP/1.1 and cleartext HTTP/2 (prior knowledge); off to disable")
 	s.https.flags(f)
+	s.engine.flags(f)
 	f.StringVar(&s.baseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or --https when that is off)")
 	f.StringSliceVar(&s.bootstrapKeys, bootstrapKeys, nil, "`PROJECT_NAME:KEY`, comma-separated; each project and key that does not exist yet is created at start")
 	passwordFlag(f, &s.passwordFile)
@@ -159,6 +161,7 @@ func (s *settings) check() error {
 		must(err == nil, "--metrics %q: not HOST:PORT or off", s.metrics)
 	}
 	s.https.check(must)
+	s.engine.check(must)
 	must(s.gapGrace > 0, "--gap-grace %v: not above 0", s.gapGrace)
 	must(s.limits.Live >= 0, "--rate-live %d: below 0", s.limits.Live)
 	must(s.limits.Live <= access.Unlimited, "--rate-live %d: above %d", s.limits.Live, access.Unlimited)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type Access struct {
 	reader  *Grant // the caller without a key; nil while the demo is off
 	trusted []netip.Prefix
 	windows windows
+	news    news
+
+	tallyNext time.Time // when keys are tallied again; of the one who calls Tally
 
 	renaming sync.Mutex // one project at a time: a rename is two documents
 
@@ -82,6 +86,10 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		a.reader = demoGrant("")
 		a.digests[digestOf(DemoKey)] = &entry{grant: demoGrant(DemoKeyID), digest: digestOf(DemoKey)}
 	}
+	if shared, ok := docs.(engine.Shared); ok {
+		shared.Watch(a.documentChanged)
+		a.news.shared = shared
+	}
 	if err := a.Refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -91,9 +99,26 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	return a, nil
 }
 
+// documentChanged follows a document that changed, here or on another node: a revocation ends subscriptions on all of them.
+func (a *Access) documentChanged(c engine.Change) {
+	switch {
+	case c.Deleted && strings.HasPrefix(c.Key, keyPrefix):
+		if d, err := digestIn(c.Key); err == nil {
+			a.forgetBefore(d, c.Revision)
+		}
+	case c.Deleted && strings.HasPrefix(c.Key, projectPrefix):
+		a.forgetProject(c.Key, c.Revision)
+	case c.Deleted:
+	case strings.HasPrefix(c.Key, keyPrefix):
+		a.adoptKey(c.Document) // what cannot be read is refused like a key that is not there
+	case strings.HasPrefix(c.Key, projectPrefix):
+		a.adoptProject(c.Document)
+	}
+}
+
 // Refresh reads what other processes changed in the same store: keys that were made or revoked there, projects, and
-// times of use. Where several nodes share a store, call it every second, so that a revocation ends subscriptions on all
-// of them within D18's two. A key whose document is gone is treated as one that never was, and its callers are ended.
+// times of use. Of a store that tells of changes everything is known anyway, a moment later. A key whose document is gone is
+// treated as one that never was, and its callers are ended.
 func (a *Access) Refresh(ctx context.Context) error {
 	a.mu.RLock()
 	gone := make(map[digest]struct{}, len(a.keys))
@@ -192,6 +217,15 @@ func (a *Access) forget(d digest) {
 	}
 }
 
+// forgetBefore drops a key whose document was deleted, unless it was imported again since.
+func (a *Access) forgetBefore(d digest, rev engine.Revision) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.digests[d]; e != nil && e.revision < rev {
+		a.drop(e)
+	}
+}
+
 // drop takes a key out of memory and ends its callers. The lock is held.
 func (a *Access) drop(e *entry) {
 	delete(a.digests, e.digest)
@@ -201,7 +235,7 @@ func (a *Access) drop(e *entry) {
 
 // refused says what a caller may know of a write that the store did not take, and wraps the rest.
 func refused(doing string, err error) error {
-	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
 		known := weir.Errorf(weir.StorageUnavailable, "the store cannot take this change now")
 		return fmt.Errorf("%s: %w (%w)", doing, known, err)
 	}

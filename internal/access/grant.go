@@ -20,11 +20,12 @@ type Grant struct {
 	demo     bool                       // the demo key, or nobody
 	demoOpen bool                       // the demo is on: its stream may be read by everybody
 
-	ended  chan struct{}
-	ending sync.Once
-	used   atomic.Int64 // weir.Time of the last use
-	window counter
-	taken  atomic.Uint64 // requests that were counted; beside the window, whose cache line the request has anyway
+	ended   chan struct{}
+	ending  sync.Once
+	used    atomic.Int64 // weir.Time of the last use
+	window  counter
+	tallied uint64        // of taken: what other nodes were told of
+	taken   atomic.Uint64 // requests that were counted; beside the window, whose cache line the request has anyway
 }
 
 // permissions are a set.

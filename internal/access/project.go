@@ -100,6 +100,20 @@ func (a *Access) adoptProject(doc engine.Document) error {
 	return nil
 }
 
+// forgetProject drops a project whose document was deleted, unless it has another one: a renamed project does.
+func (a *Access) forgetProject(key string, rev engine.Revision) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, p := range a.projects {
+		if p.revision < rev && projectDocument(p.Name) == key {
+			delete(a.projects, id)
+			if a.names[p.Name] == id {
+				delete(a.names, p.Name)
+			}
+		}
+	}
+}
+
 // RenameProject gives a project another name, under the rules of CreateProject; its keys and streams do not notice. NotFound
 // when there is no such project. The new name is durable when the call returns.
 func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name string) (weir.Project, error) {
@@ -111,7 +125,10 @@ func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name stri
 	}
 	a.renaming.Lock()
 	defer a.renaming.Unlock()
-	p, ok := a.Project(id)
+	a.mu.RLock()
+	entry, ok := a.projects[id]
+	a.mu.RUnlock()
+	p := entry.Project
 	switch {
 	case !ok:
 		return weir.Project{}, weir.Errorf(weir.NotFound, "there is no project with the id %q", Redacted(string(id)))
@@ -137,28 +154,37 @@ func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name stri
 	if err := a.adoptProject(doc); err != nil {
 		return weir.Project{}, refused("read "+doc.Key, err)
 	}
-	if err := a.docs.Delete(ctx, projectDocument(old), 0); err != nil && !errors.Is(err, engine.ErrNotFound) {
+	if err := a.giveUp(ctx, projectDocument(old), entry.revision); err != nil {
 		return weir.Project{}, refused("give the old name of a project up", err)
 	}
 	return p, nil
 }
 
+// giveUp deletes the document of an old name, unless somebody else has the name meanwhile.
+func (a *Access) giveUp(ctx context.Context, key string, rev engine.Revision) error {
+	err := a.docs.Delete(ctx, key, rev)
+	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
 // finishRenames gives up the names that a rename left behind when it was cut off.
 func (a *Access) finishRenames(ctx context.Context) error {
-	var stale []string
+	stale := map[string]engine.Revision{}
 	err := a.each(ctx, projectPrefix, func(doc engine.Document) error {
 		var p weir.Project
 		if err := json.Unmarshal(doc.Value, &p); err != nil {
 			return err
 		}
 		if now, ok := a.Project(p.ID); ok && now.Name != p.Name {
-			stale = append(stale, doc.Key)
+			stale[doc.Key] = doc.Revision
 		}
 		return nil
 	})
-	for _, key := range stale {
+	for key, rev := range stale {
 		if err == nil {
-			err = a.docs.Delete(ctx, key, 0)
+			err = a.giveUp(ctx, key, rev)
 		}
 	}
 	return err

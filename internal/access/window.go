@@ -117,7 +117,7 @@ func (a *Access) SetLimits(l Limits) error {
 
 // Take counts a request against the window of its caller: that of the key; that of the client's address for a demo
 // caller; that of the client's address for requests without a valid key when g is nil. Windows are those of this
-// process: nodes that share a store count each for itself.
+// process, and of others as far as AddTally told of them.
 func (a *Access) Take(g *Grant, client netip.Addr) Window { return a.take(g, client, true) }
 
 // Peek is what Take would return, without counting: for answers that are not counted but carry the window.
@@ -162,7 +162,8 @@ type shard struct {
 	born  int64 // the second in which young was begun
 	young map[place]uint64
 	old   map[place]uint64
-	_     [32]byte // no two locks on one cache line
+	fresh map[place]int // requests that no other node was told of; nil where there is none
+	_     [24]byte      // no two locks on one cache line
 }
 
 // Network is what is counted as one client: an IPv4 address, or the /64 of an IPv6 address, since a whole /64 is what one
@@ -190,25 +191,41 @@ func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, cou
 		return w
 	}
 	p := placeOf(client)
-	s := &c.shards[maphash.Comparable(c.seed, p)%uint64(len(c.shards))]
+	s := c.shard(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := clock() // under the lock, for the reason in counter.take
 	now := at.Unix()
 	s.age(now)
-	state, ok := s.young[p]
-	if !ok {
-		state = s.old[p]
-	}
-	next, w := advance(state, limit, now, count)
+	next, w := advance(s.state(p), limit, now, count)
 	w.At = meter.At(at)
 	if count {
-		if len(s.young) >= maxClients {
-			s.turn(now)
+		s.keep(p, next, now)
+		if s.fresh != nil && len(s.fresh) < maxClients {
+			s.fresh[p]++
 		}
-		s.young[p] = next
 	}
 	return w
+}
+
+func (c *clients) shard(p place) *shard {
+	return &c.shards[maphash.Comparable(c.seed, p)%uint64(len(c.shards))]
+}
+
+// state is that of an address; 0 when nothing is known. With s.mu held.
+func (s *shard) state(p place) uint64 {
+	if state, ok := s.young[p]; ok {
+		return state
+	}
+	return s.old[p]
+}
+
+// keep remembers the state of an address. With s.mu held.
+func (s *shard) keep(p place, state uint64, now int64) {
+	if len(s.young) >= maxClients {
+		s.turn(now)
+	}
+	s.young[p] = state
 }
 
 // age drops what is too old to hold a running window.

@@ -181,7 +181,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err != nil {
 		return nil, errStreamID
 	}
-	s, err := c.h.Hub.Stream(id)
+	s, err := c.h.Hub.Find(c.r.Context(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ package contract
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ type Target struct {
 	DocBase  string        // what doc_url begins with; empty: BaseURL
 	Slow     bool          // also what takes longer than a minute
 	Light    bool          // without what takes much computing and is the same by every transport
+	Spread   bool          // requests go to several nodes, which count them together a moment later
 	Limits   Limits        // for RunLimits
 }
 
@@ -61,6 +63,10 @@ type subject struct {
 	cases []Case
 	alone bool // uses up what all share
 }
+
+// within are the subjects that a node settles by itself, and that take most of the computing. Where requests are spread over nodes
+// they are left to the slow run.
+var within = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
 // Run checks everything that a service must do with room to spare in its limits.
 func Run(t *testing.T, target Target) {
@@ -101,6 +107,9 @@ func run(t *testing.T, target Target, subjects []subject) {
 	whole := newT(t, target)
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
+			if target.Spread && !target.Slow && slices.Contains(within, s.name) {
+				t.Skip("each node does it by itself: -contract.slow")
+			}
 			for _, c := range s.cases {
 				t.Run(c.Name, func(t *testing.T) {
 					if !s.alone {

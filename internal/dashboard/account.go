@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"weir"
 	"weir/internal/engine"
@@ -23,7 +24,8 @@ type account struct {
 	mu       sync.Mutex // held while it is stored
 	record   accountRecord
 	revision engine.Revision
-	managed  bool // by a file: the dashboard does not change it
+	managed  bool                            // by a file: the dashboard does not change it
+	news     atomic.Pointer[engine.Document] // that another node stored
 }
 
 type accountRecord struct {
@@ -35,12 +37,14 @@ type accountRecord struct {
 func (a *account) hash() (string, engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	return a.record.Hash, a.revision
 }
 
 func (a *account) changedAt() (at weir.Time, managed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	return a.record.ChangedAt, a.managed
 }
 
@@ -66,10 +70,14 @@ func (d *Dashboard) HasPassword() bool {
 	return hash != ""
 }
 
-// MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns.
+// MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns. It is
+// empty when another node was faster.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
 	_, err := d.setPassword(ctx, password, 0)
+	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) { // another node made one at the same time
+		return "", nil
+	}
 	return password, err
 }
 
@@ -81,6 +89,7 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	}
 	d.account.mu.Lock()
 	d.account.managed = true
+	d.account.adopt()
 	hash := d.account.record.Hash
 	d.account.mu.Unlock()
 	if hash != "" {
@@ -88,7 +97,11 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 			return nil
 		}
 	}
-	if _, err := d.setPassword(ctx, password, 0); err != nil {
+	_, err := d.setPassword(ctx, password, 0)
+	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) {
+		return d.UsePassword(ctx, password) // another node set one at the same time, most likely the same
+	}
+	if err != nil {
 		return err
 	}
 	d.note(ctx, entry{Who: "file", What: "password set", Detail: "from the file of --admin-password-file; everybody is signed out"})
@@ -109,6 +122,7 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	a := &d.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	if checked != 0 && (checked != a.revision || a.managed) {
 		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed by somebody else meanwhile: nothing was changed")
 	}
@@ -132,6 +146,7 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 	a := &d.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adopt()
 	if checked != a.revision {
 		return "", nil
 	}
@@ -140,7 +155,7 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 
 // unstored says what a user may know of a write that the store did not take.
 func unstored(doing string, err error) error {
-	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
 		known := weir.Errorf(weir.StorageUnavailable, "the store cannot take this change now")
 		return fmt.Errorf("%s: %w (%w)", doing, known, err)
 	}

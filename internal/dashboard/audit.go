@@ -50,13 +50,27 @@ func (d *Dashboard) loadAudit(ctx context.Context) error {
 				d.Logger.Warn("an entry of the audit log cannot be read", "document", doc.Key, "error", err)
 				continue
 			}
-			d.audit.entries = append(d.audit.entries, e)
-			d.audit.keys = append(d.audit.keys, doc.Key)
+			d.audit.add(e, doc.Key)
 		}
 		if len(docs) < 500 {
 			return nil
 		}
 	}
+}
+
+// add takes an entry into memory, unless it is there, and returns the documents of those that were given up for it.
+func (a *audit) add(e entry, key string) (old []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if key != "" && slices.Contains(a.keys[max(0, len(a.keys)-100):], key) {
+		return nil // of a store that is shared one hears of one's own as well
+	}
+	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
+	if n := len(a.entries) - maxAudit; n > 0 {
+		old = slices.Clone(a.keys[:n])
+		a.entries, a.keys = slices.Clone(a.entries[n:]), slices.Clone(a.keys[n:])
+	}
+	return old
 }
 
 // note adds an entry. It is stored when the call returns; where the store takes nothing it is kept in memory, and logged.
@@ -74,16 +88,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 		d.Logger.Warn("an entry of the audit log was not stored", "what", e.What, "error", err)
 	}
 	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What)
-	a := &d.audit
-	a.mu.Lock()
-	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
-	var old []string
-	if n := len(a.entries) - maxAudit; n > 0 {
-		old = slices.Clone(a.keys[:n])
-		a.entries, a.keys = slices.Clone(a.entries[n:]), slices.Clone(a.keys[n:])
-	}
-	a.mu.Unlock()
-	for _, key := range old {
+	for _, key := range d.audit.add(e, key) {
 		if key != "" {
 			if err := d.Documents.Delete(context.WithoutCancel(ctx), key, 0); err != nil {
 				d.Logger.Debug("an old entry of the audit log was not deleted", "error", err)

@@ -35,17 +35,19 @@ type Options struct {
 
 	Client fs.FS // the modules of the JavaScript client, for the live tail
 
+	Node    string // whose figures are kept, where several nodes share the documents; empty: there is one
 	BaseURL string // what lines to copy begin with; no slash at the end
 	Curl    string // what curl needs beside that, such as a certificate to trust; begins with a space, or is empty
 	Version string
 	Commit  string
 	Started time.Time // zero: now
 
-	Store  func() Store                    // nil: nothing is known of it
-	Health func() (status string, ok bool) // nil: all is well
-	Writes func() bool                     // whether the store takes writes; nil: always
-	Logger *slog.Logger
-	Now    func() time.Time // nil: time.Now
+	Store   func() Store                    // nil: nothing is known of it
+	Cluster func() string                   // how the cluster stands, in words; nil or empty: there is none
+	Health  func() (status string, ok bool) // nil: all is well
+	Writes  func() bool                     // whether the store takes writes; nil: always
+	Logger  *slog.Logger
+	Now     func() time.Time // nil: time.Now
 }
 
 // Dashboard serves the pages. Close it.
@@ -88,6 +90,9 @@ func (o *Options) defaults() {
 	if o.Writes == nil {
 		o.Writes = func() bool { return true }
 	}
+	if o.Cluster == nil {
+		o.Cluster = func() string { return "" }
+	}
 	if o.Store == nil {
 		o.Store = func() Store { return Store{} }
 	}
@@ -110,6 +115,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	d.figures.fine = ring{every: fineEvery, kept: fineKept}
 	d.figures.coarse = ring{every: coarseEvery, kept: coarseKept}
 	d.figures.usage.hours = map[int64]map[string]uint64{}
+	d.share()
 	for _, load := range []func(context.Context) error{d.loadAccount, d.loadAudit, d.loadRefusals, d.loadFigures} {
 		if err := load(ctx); err != nil {
 			return nil, fmt.Errorf("open the dashboard: %w", err)

@@ -26,9 +26,20 @@ type figuresRecord struct {
 // maxStoredKeys bounds a document.
 const maxStoredKeys = 10_000
 
-func figuresDocument(hour int64) string { return fmt.Sprintf("%s%010d", figuresPrefix, hour) }
+// figuresDocument is where an hour is kept.
+func (d *Dashboard) figuresDocument(hour int64) string {
+	return fmt.Sprintf("%s%010d", d.figuresOf(), hour)
+}
 
-// loadFigures reads the hours of the last day, and deletes older ones.
+// figuresOf is what the documents of this node begin with.
+func (d *Dashboard) figuresOf() string {
+	if d.Node == "" {
+		return figuresPrefix
+	}
+	return figuresPrefix + d.Node + "/"
+}
+
+// loadFigures reads the hours of the last day, and deletes older ones, also those of nodes that are gone.
 func (d *Dashboard) loadFigures(ctx context.Context) error {
 	docs, err := d.Documents.List(ctx, figuresPrefix, "", 1000)
 	if err != nil {
@@ -37,12 +48,15 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 	oldest := d.Now().Unix()/3600 - 24
 	f := &d.figures
 	for _, doc := range docs {
-		hour, err := strconv.ParseInt(strings.TrimPrefix(doc.Key, figuresPrefix), 10, 64)
+		hour, err := strconv.ParseInt(doc.Key[strings.LastIndexByte(doc.Key, '/')+1:], 10, 64)
 		if err != nil || hour < oldest {
 			if err := d.Documents.Delete(ctx, doc.Key, 0); err != nil {
 				d.Logger.Debug("old figures were not deleted", "error", err)
 			}
 			continue
+		}
+		if doc.Key != d.figuresDocument(hour) {
+			continue // another node's
 		}
 		var record figuresRecord
 		d.stored[hour] = doc.Revision
@@ -73,7 +87,7 @@ func (d *Dashboard) storeFigures(ctx context.Context) error {
 	}
 	for h := range d.stored {
 		if h < hour-24 {
-			if err := d.Documents.Delete(ctx, figuresDocument(h), 0); err != nil && !errors.Is(err, engine.ErrNotFound) {
+			if err := d.Documents.Delete(ctx, d.figuresDocument(h), 0); err != nil && !errors.Is(err, engine.ErrNotFound) {
 				faults = append(faults, err)
 				continue
 			}
@@ -114,7 +128,7 @@ func (d *Dashboard) hourOf(hour int64) []byte {
 }
 
 func (d *Dashboard) storeHour(ctx context.Context, hour int64, value []byte) error {
-	key := figuresDocument(hour)
+	key := d.figuresDocument(hour)
 	var doc engine.Document
 	var err error
 	if rev := d.stored[hour]; rev != 0 {

@@ -20,6 +20,7 @@ type overviewView struct {
 	Uptime   time.Duration
 	Tiles    []tile
 	Store    Store
+	Cluster  string
 	Used     int64
 	Forecast forecast
 	Failed   []api.Request
@@ -41,7 +42,7 @@ func (v *visit) look() overviewView {
 	status, ok := v.Health()
 	w := overviewView{
 		Span: v.spanName(), Status: status, OK: ok, Version: v.Version, Commit: v.Commit,
-		Uptime: v.now.Sub(v.Started), Store: v.Store(), Forecast: v.foresee(), Tiles: v.tiles(),
+		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(), Tiles: v.tiles(),
 		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems),
 	}
 	w.Used = w.Store.Size - w.Store.Free

@@ -110,18 +110,26 @@ func (r *refusals) take() (all, fresh []refusal) {
 	return all, fresh
 }
 
+// refusalsKept is where those of this node are kept.
+func (d *Dashboard) refusalsKept() string {
+	if d.Node == "" {
+		return refusalsDocument
+	}
+	return refusalsDocument + "/" + d.Node
+}
+
 // loadRefusals reads what is stored.
 func (d *Dashboard) loadRefusals(ctx context.Context) error {
-	doc, err := d.Documents.Get(ctx, refusalsDocument)
+	doc, err := d.Documents.Get(ctx, d.refusalsKept())
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", refusalsDocument, err)
+		return fmt.Errorf("read %s: %w", d.refusalsKept(), err)
 	}
 	d.refusals.revision = doc.Revision
 	if err := json.Unmarshal(doc.Value, &d.refusals.all); err != nil {
-		d.Logger.Warn("the refused passwords of before cannot be read", "document", refusalsDocument, "error", err)
+		d.Logger.Warn("the refused passwords of before cannot be read", "document", d.refusalsKept(), "error", err)
 		d.refusals.all = nil
 	}
 	d.refusals.all = slices.DeleteFunc(d.refusals.all, func(e *refusal) bool { return e == nil })
@@ -143,9 +151,9 @@ func (d *Dashboard) keepRefusals(ctx context.Context) {
 	value, err := json.Marshal(all)
 	var doc engine.Document
 	if err == nil && r.revision == 0 {
-		doc, err = d.Documents.Create(context.WithoutCancel(ctx), refusalsDocument, value)
+		doc, err = d.Documents.Create(context.WithoutCancel(ctx), d.refusalsKept(), value)
 	} else if err == nil {
-		doc, err = d.Documents.Update(context.WithoutCancel(ctx), refusalsDocument, value, r.revision)
+		doc, err = d.Documents.Update(context.WithoutCancel(ctx), d.refusalsKept(), value, r.revision)
 	}
 	if err != nil {
 		d.Logger.Warn("refused passwords were not stored", "error", err)

@@ -80,8 +80,8 @@ func TestUnreadableDocuments(t *testing.T) {
 	ctx := context.Background()
 	h.signedIn()
 	h.d.Close(ctx)
-	hour := figuresDocument(h.clock.now().Unix() / 3600)
-	keys := []string{auditPrefix + "0000000000001-damaged", figuresDocument(h.clock.now().Unix()/3600 - 1), refusalsDocument}
+	hour := h.d.figuresDocument(h.clock.now().Unix() / 3600)
+	keys := []string{auditPrefix + "0000000000001-damaged", h.d.figuresDocument(h.clock.now().Unix()/3600 - 1), refusalsDocument}
 	for _, key := range keys {
 		_, err := h.engine.Create(ctx, key, []byte("{"))
 		h.must(err)

@@ -17,7 +17,7 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	if err != nil {
 		return nil, weir.Errorf(weir.StreamNotFound, "there is no such stream")
 	}
-	return v.Hub.Stream(id)
+	return v.Hub.Find(v.r.Context(), id)
 }
 
 // tail follows a stream for as long as the session lasts, in the frames of the interface. Nothing under /v1 accepts the

@@ -45,6 +45,8 @@ type Log interface {
 	// ErrFull: refused for want of space before the judge was asked. ErrReadOnly: the store takes no more writes; the
 	// entry may be in the log or not after a restart, and is not readable now. ErrDropped, ErrClosed: not appended. When ctx ends first its error is
 	// returned and the fate is open: it may yet be appended.
+	// ErrUnavailable: the store did not answer in time; the fate is open as well. ErrBehind: not appended; every method returns
+	// it from then on, and the log must be closed and opened again.
 	//
 	// The engine owns e and its payload until Append returns nil or an error that is not from ctx; after an error
 	// from ctx, for good.
@@ -98,6 +100,62 @@ type Judge interface {
 
 	// Dropped reports that the log's document was deleted and the log with it; nothing is called after it.
 	Dropped()
+}
+
+// Follower is a Judge of a log that other processes append to as well. An engine that is shared asks for it; one that serves
+// a single process never calls it. The calls come between those of Admit and Commit, never beside them.
+type Follower interface {
+	Judge
+
+	// Follow reports an entry of another process at its place in the log's order. It was decided there, is durable and can
+	// be read. Nothing that was admitted is on its way. It must not block; of the engine it may call Log.Headers only.
+	Follow(h Header)
+
+	// Trimmed reports that another process trimmed the log below low. What is removed is still visited by Log.Headers while
+	// it runs, and not after it.
+	Trimmed(low weir.Seq)
+
+	// Behind reports that other processes went on too far to be followed: the log must be closed and opened again. Nothing is
+	// called after it.
+	Behind()
+
+	// Note is asked at the place of a Trim in the log's order, and what it returns is stored instead of what Trim was given: others
+	// may have appended and trimmed since. Everything that was committed and followed is known by then; what was admitted
+	// since may be left out of it. It must not block and must not call the engine.
+	Note() (low weir.Seq, note []byte)
+
+	// Rewind takes back everything that was admitted and not reported by Commit: another process's entry took its place, or
+	// the store refused it. What is still wanted is asked about again, after Follow told what came first.
+	Rewind()
+}
+
+// Shared is an engine whose store other processes change as well. One that serves a single process is not one.
+type Shared interface {
+	Engine
+
+	// Watch has visit called for every change of a document from now on, whoever makes it, in order of revisions, and before
+	// the call returns that made it here. Of changes of one document that follow each other closely the last one may be all
+	// that is told. It must not block, and must not call the engine.
+	Watch(visit func(Change))
+
+	// CatchUp returns when every change of a document that was acknowledged to anybody before the call was told to those
+	// who watch. ErrUnavailable: that is not known.
+	CatchUp(ctx context.Context) error
+}
+
+// Change is a document that changed.
+type Change struct {
+	Document      // Value is nil when it was deleted, and Revision that of the deletion
+	Deleted  bool // Created says which one it was; 0: one that nobody here knew
+}
+
+// SharedLog is a log of a Shared engine.
+type SharedLog interface {
+	Log
+
+	// CatchUp returns when the judge knows everything that was acknowledged to anybody before the call. ErrUnavailable: that
+	// is not known.
+	CatchUp(ctx context.Context) error
 }
 
 // Kind says what an entry is.
@@ -199,6 +257,7 @@ const (
 	Full                  // no space: refuses entries, takes deletions; becomes Ready again by itself
 	ReadOnly              // a write or sync failed: takes nothing until it is opened anew
 	Closed
+	Unreachable // the servers that hold it do not answer; becomes Ready again by itself
 )
 
 // What rooms above branch on.
@@ -211,4 +270,7 @@ var (
 	ErrFull     = errors.New("no space left in the store")
 	ErrReadOnly = errors.New("the store takes no writes since one failed")
 	ErrDamaged  = errors.New("damaged data")
+
+	ErrUnavailable = errors.New("the store does not answer")
+	ErrBehind      = errors.New("the log went on without us and must be opened again")
 )

@@ -12,7 +12,7 @@ import (
 // cmd is everything below cmd/, and the others are named without internal/. Rooms that do not exist yet stand here
 // already. ARCHITECTURE.md draws the same arrows for people.
 const arrows = `
-	cmd                             → server, certificate, api, manual, admin, dashboard, metrics, hub, access, backup, budget, engine/journal, engine/jetstream, engine, disk, client, clients/js, weir
+	cmd                             → server, certificate, api, manual, admin, dashboard, metrics, hub, access, backup, budget, engine/journal, engine/jetstream, engine/jetstream/embedded, engine, disk, client, clients/js, weir
 	metrics                         → api, hub, engine/journal, engine, meter
 	api                             → hub, access, budget, meter, weir
 	dashboard                       → api, hub, access, engine, meter, weir
@@ -23,7 +23,7 @@ const arrows = `
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
 	manual                          → docs
-	server, certificate, disk, backup, budget, meter, docs, client/http3, clients/js, weir, guards → nothing
+	server, certificate, disk, backup, budget, meter, docs, client/http3, clients/js, weir, guards, engine/jetstream/embedded → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
@@ -34,9 +34,10 @@ const arrows = `
 var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
 
 // testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it,
-// and the client's run against a service.
+// and on the one that hubs share; those of that engine run on a server of their own, and the client's run against a service.
 var testArrows = map[string][]string{
-	"hub": {"engine/journal", "disk"}, "client": {"api", "hub", "access"}, "client/http3": {"client", "weir"},
+	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
+	"client": {"api", "hub", "access"}, "client/http3": {"client", "weir"},
 }
 
 type table map[string][]string

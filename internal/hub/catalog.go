@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +38,9 @@ type Stream struct {
 	busy    chan struct{} // the feed is being opened or folded away
 	deleted bool
 	resting *resting // of a feed that was folded away
+
+	look   weir.Time // when the sweeper looks at it; guarded by its lock
+	queued int       // where it is in the sweeper's queue, from 1 on; 0: it is not
 }
 
 // resting is what is known of a stream without opening its log, until a batch expires.
@@ -65,7 +67,8 @@ type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*shelf
-	opened   map[*Stream]struct{} // with a feed
+	opened   map[*Stream]struct{}           // with a feed
+	gone     map[weir.StreamID]engine.LogID // deleted elsewhere while the catalog is loaded; nil after that
 }
 
 // shelf is the streams of a project, by age.
@@ -78,10 +81,12 @@ func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*shelf)
 	c.opened = make(map[*Stream]struct{})
+	c.gone = make(map[weir.StreamID]engine.LogID)
 }
 
 // load reads the catalog from the engine's documents.
 func (h *Hub) load(ctx context.Context) error {
+	defer h.catalog.loaded()
 	for after := ""; ; {
 		docs, err := h.engine.List(ctx, documents, after, 1000)
 		if err != nil {
@@ -92,17 +97,11 @@ func (h *Hub) load(ctx context.Context) error {
 		}
 		for _, d := range docs {
 			after = d.Key
-			var v document
-			if err := json.Unmarshal(d.Value, &v); err != nil {
+			s, err := h.streamOf(d)
+			if err != nil {
 				return fmt.Errorf("read %s: %w", d.Key, err)
 			}
-			h.catalog.add(&Stream{
-				Spec: Spec{
-					ID: weir.StreamID(strings.TrimPrefix(d.Key, documents)), Project: v.Project, Name: v.Name,
-					RetentionSeconds: v.RetentionSeconds, MaxBytes: v.MaxBytes, Mode: v.Mode,
-				},
-				CreatedAt: weir.Time(v.CreatedAt), hub: h, log: d.Created,
-			})
+			h.catalog.add(s)
 		}
 	}
 	return nil
@@ -117,18 +116,42 @@ func (c *catalog) shelf(p weir.ProjectID) *shelf {
 	return s
 }
 
-func (c *catalog) add(s *Stream) {
+// add takes a stream in, and returns it, or the same stream that is there already: of a store that is shared, one hears of
+// what one made oneself as well. One that was made later stays in its place.
+func (c *catalog) add(s *Stream) *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if known := c.byID[s.ID]; known != nil && known.log >= s.log {
+		return known
+	}
+	if c.gone[s.ID] >= s.log {
+		return s // deleted since the list was made
+	}
 	c.byID[s.ID] = s
 	sh := c.shelf(s.Project)
 	i := sh.find(s.log)
 	sh.streams = slices.Insert(sh.streams, i, s)
+	return s
 }
 
 // find is the place of the first stream that is not older than log.
 func (sh *shelf) find(log engine.LogID) int {
 	return sort.Search(len(sh.streams), func(i int) bool { return sh.streams[i].log >= log })
+}
+
+// deleted remembers that a stream is gone while the catalog is loaded: it may be in a list that was made before.
+func (c *catalog) deleted(id weir.StreamID, log engine.LogID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone != nil {
+		c.gone[id] = max(c.gone[id], log)
+	}
+}
+
+func (c *catalog) loaded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = nil
 }
 
 func (c *catalog) remove(s *Stream) {
@@ -190,8 +213,15 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
 	}
-	if err := h.catalog.reserve(&s, h.opts.StreamsPerProject); err != nil {
-		return weir.Stream{}, err
+	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject)
+	if refused != nil && h.shared != nil {
+		if err := h.catchUp(ctx); err != nil {
+			return weir.Stream{}, outcome(s.ID, err)
+		}
+		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject)
+	}
+	if refused != nil {
+		return weir.Stream{}, refused
 	}
 	defer h.catalog.arrived(s.Project)
 	created := h.now()
@@ -206,10 +236,12 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, outcome(s.ID, err)
 	}
-	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created}
-	made.resting = &resting{cursor: weir.Cursor{UpdatedAt: created}, until: never}
-	h.catalog.add(made)
-	return made.object(*made.resting), nil
+	empty := resting{cursor: weir.Cursor{UpdatedAt: created}, until: never}
+	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created, resting: &empty}
+	if h.shared == nil {
+		h.catalog.add(made)
+	} // else it was, when we heard of it; and it may be deleted again, by another node
+	return made.object(empty), nil
 }
 
 // Stream finds a stream; StreamNotFound when there is none.
@@ -237,6 +269,9 @@ func (h *Hub) Count(p weir.ProjectID) int {
 // one at before (zero: from the newest). more tells whether others follow, and next is where (D27): streams are told
 // apart by when they were created, so that one that is created or deleted meanwhile shifts nothing.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
+	if err := h.catchUp(ctx); err != nil {
+		return nil, 0, false, outcome("", err)
+	}
 	var page []*Stream
 	h.catalog.mu.RLock()
 	if sh := h.catalog.projects[p]; sh != nil {
@@ -254,8 +289,9 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 		}
 	}
 	h.catalog.mu.RUnlock()
-	for _, s := range page {
-		o, err := s.Object(ctx)
+	objects, faults := h.objects(ctx, page)
+	for i, o := range objects {
+		err := faults[i]
 		var known *weir.Error
 		if errors.As(err, &known) && known.Code == weir.StreamNotFound {
 			continue // deleted just now

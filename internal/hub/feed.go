@@ -35,18 +35,23 @@ type feed struct {
 	untrimmed weir.Time     // since when there is something to trim; 0: not known
 	changed   chan struct{} // closed when something changed; nil while nobody waits
 	dropped   bool
+	behind    bool        // the log must be opened again; of a store that is shared
+	foreign   bool        // the newest entry is another node's
 	newest    weir.Time   // of the durable entries
 	expiry    weir.Time   // nothing expires before
 	timer     *time.Timer // closes gaps
 	tail      tail
-	audience  audience // has a lock of its own
+	fetching  sync.Mutex // one at a time reads what other nodes published
+	audience  audience   // has a lock of its own
 }
 
 // admitted is an entry that is on its way to the disk.
 type admitted struct {
-	header stream.Header
-	batch  weir.Batch // of a batch while somebody subscribes; for the tail
-	at     int64      // when it was admitted, by the meter; with the batch
+	header  stream.Header
+	batch   weir.Batch // of a batch while somebody subscribes; for the tail
+	at      int64      // when it was admitted, by the meter; with the batch
+	unknown bool       // of a batch: nobody subscribed, and batch is not set
+	foreign bool       // of a batch: another node's, which is read when somebody wants it
 }
 
 // acquire returns the feed of a stream, which is opened if nobody uses it yet. Give it back with release.
@@ -95,6 +100,12 @@ func (s *Stream) open() (*feed, error) {
 	}
 	f := &feed{s: s, hub: s.hub}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
+	if errors.Is(err, engine.ErrDropped) {
+		s.mu.Lock()
+		s.deleted = true
+		s.mu.Unlock()
+		s.hub.catalog.remove(s)
+	}
 	if err != nil {
 		if known := outcome(s.ID, err); known != err {
 			return nil, known
@@ -150,6 +161,9 @@ func (h *Hub) fold(s *Stream, force bool) {
 	s.busy, s.resting = nil, &rest
 	s.mu.Unlock()
 	close(done)
+	if h.shared != nil {
+		rest.until = min(rest.until, h.now().Add(lookEvery))
+	}
 	if rest.until != never {
 		h.sweeper.later(s, rest.until)
 	}
@@ -262,9 +276,11 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		e.Flags = engine.Late
 	}
 	f.ahead.Apply(h)
+	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
-	a := admitted{header: h}
+	a := admitted{header: h, unknown: true}
 	if f.tail.wanted() {
+		a.unknown = false
 		a.batch = weir.Batch{Seq: h.Seq, Time: h.Time, Events: e.Count, ContentType: e.ContentType, Payload: e.Payload}
 		a.at = meter.At(at)
 	}
@@ -333,6 +349,9 @@ func (f *feed) Dropped() {
 	f.hub.catalog.remove(f.s)
 }
 
+// leisure is how much longer a node waits with the gaps below an entry that another one stored.
+const leisure = 200 * time.Millisecond
+
 // schedule sees to it that gaps are closed when their grace is over. A clock that stepped back is noticed within a
 // grace. With f.mu held.
 func (f *feed) schedule() {
@@ -341,6 +360,9 @@ func (f *feed) schedule() {
 		return
 	}
 	wait := min(max(due.Std().Sub(f.hub.opts.Now()), 0)+time.Millisecond, f.hub.opts.GapGrace+time.Millisecond)
+	if f.foreign {
+		wait += leisure // the node that stored it closes its gaps, unless it is gone
+	}
 	if f.timer == nil {
 		f.timer = time.AfterFunc(wait, f.closeGaps)
 	} else {
@@ -366,15 +388,23 @@ func (f *feed) closeGaps() {
 	f.mu.Lock()
 	_, due := f.ahead.Due(f.hub.now())
 	f.mu.Unlock()
+	var err error
 	if due {
-		err := f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
+		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
 		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("gaps stay open", "stream", f.s.ID, "error", err)
 		}
 	}
 	f.mu.Lock()
-	if !f.dropped {
+	defer f.mu.Unlock()
+	switch {
+	case f.dropped || f.behind:
+	case err != nil: // the store is full, or nobody answers: a gap that stays open longer harms nobody
+		f.timer.Reset(gapsAgain)
+	default:
 		f.schedule()
 	}
-	f.mu.Unlock()
 }
+
+// gapsAgain is how soon it is tried again to close gaps.
+const gapsAgain = time.Second

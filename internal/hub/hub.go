@@ -55,9 +55,11 @@ func (o *Options) defaults() {
 // Hub serves the streams of one engine.
 type Hub struct {
 	engine  engine.Engine
+	shared  engine.Shared // the same, when other nodes use it as well
 	opts    Options
 	catalog catalog
 	sweeper sweeper
+	first   atomic.Pointer[func() bool] // tells whether this node does what only one should do
 
 	counts    counters
 	tail      atomic.Int64 // bytes of all tails
@@ -72,6 +74,7 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
 	h.catalog.init()
+	h.share()
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}
@@ -103,9 +106,11 @@ func (h *Hub) Close() error {
 	h.StopSubscriptions()
 	h.closeOnce.Do(func() { close(h.closing) })
 	h.work.Wait()
-	for _, e := range h.catalog.open() {
-		h.fold(e, true)
+	var all sync.WaitGroup // a log may wait for servers that do not answer
+	for _, s := range h.catalog.open() {
+		all.Go(func() { h.fold(s, true) })
 	}
+	all.Wait()
 	return nil
 }
 
@@ -129,6 +134,10 @@ func outcome(id weir.StreamID, err error) error {
 		return weir.Errorf(weir.StorageUnavailable, "the store has no space left: nothing can be written until there is")
 	case errors.Is(err, engine.ErrReadOnly):
 		return weir.Errorf(weir.StorageUnavailable, "the store takes no writes since one failed")
+	case errors.Is(err, engine.ErrUnavailable):
+		return weir.Errorf(weir.StorageUnavailable, "the store does not answer: whether this was done is not known, and sending it again settles it")
+	case errors.Is(err, engine.ErrBehind):
+		return weir.Errorf(weir.StorageUnavailable, "other nodes went on while this one could not follow: send it again")
 	case errors.Is(err, engine.ErrClosed):
 		return errStopped
 	}

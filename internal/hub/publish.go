@@ -42,21 +42,16 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	}
 	defer f.release()
 	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: -1}
-	now := s.hub.now()
-	f.mu.Lock()
-	if f.dropped {
-		f.mu.Unlock()
-		return nil, notFound(s.ID)
+	v, seen, cursor, err := f.preview(rules)
+	if err == nil && v.Outcome != stream.Stored && s.hub.shared != nil { // it may rest on old news
+		if err := f.catchUp(ctx); err != nil {
+			return nil, err
+		}
+		v, seen, cursor, err = f.preview(rules)
 	}
-	f.evict(now)
-	v := f.ahead.Decide(rules, now)
-	seen := v
-	if v.Outcome != stream.Stored {
-		seen = f.visible(rules, v, now)
-	}
-	cursor := f.state.Cursor().Cursor
-	f.mu.Unlock()
 	switch {
+	case err != nil:
+		return nil, err
 	case v.Outcome == stream.Stored:
 		return nil, nil
 	case v.Outcome == stream.Refused && seen.Outcome == stream.Refused:
@@ -70,6 +65,23 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 		return nil, err
 	}
 	return &ack, nil
+}
+
+// preview is the verdict on what is known now, and on what is durable of it.
+func (f *feed) preview(rules stream.Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
+	now := f.hub.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped {
+		return v, v, 0, notFound(f.s.ID)
+	}
+	f.evict(now)
+	v = f.ahead.Decide(rules, now)
+	seen = v
+	if v.Outcome != stream.Stored {
+		seen = f.visible(rules, v, now)
+	}
+	return v, seen, f.state.Cursor().Cursor, nil
 }
 
 // visible is the verdict on what is durable. Keys are known to the state ahead alone: theirs is durable when the
@@ -95,27 +107,18 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 
 // propose sends a batch through the log and returns what became of it.
 func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch, probe bool) (weir.Ack, error) {
-	p := proposals.Get().(*proposal)
-	*p = proposal{rules: rules, probe: probe}
-	p.entry = engine.Entry{
-		Header:   engine.Header{Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload))},
-		Payload:  b.Payload,
-		Proposer: p,
-	}
-	err := f.log.Append(ctx, &p.entry)
+	v, cursor, err := f.append(ctx, rules, b, probe)
 	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return weir.Ack{}, err // the engine keeps the entry
-		}
-		proposals.Put(p)
-		if known := outcome(f.s.ID, err); known != err {
-			return weir.Ack{}, known
-		}
-		return weir.Ack{}, fmt.Errorf("append to stream %s: %w", f.s.ID, err)
+		return weir.Ack{}, err
 	}
-	v, cursor := p.verdict, p.cursor
-	*p = proposal{}
-	proposals.Put(p)
+	if v.Outcome != stream.Stored && f.hub.shared != nil { // a refusal, and the cursor of a duplicate, may rest on old news
+		if err = f.catchUp(ctx); err == nil && v.Outcome == stream.Refused {
+			v, cursor, err = f.append(ctx, rules, b, probe)
+		}
+		if err != nil {
+			return weir.Ack{}, err
+		}
+	}
 	switch v.Outcome {
 	case stream.Stored:
 		return weir.Ack{StreamID: f.s.ID, Seq: v.Header.Seq, Accepted: b.Events, Cursor: cursor}, nil
@@ -130,6 +133,32 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch,
 		return *ack, nil
 	}
 	return weir.Ack{}, v.Err
+}
+
+// append has the log judge a batch, and store it if it is to be stored. The cursor is that of the stream after it.
+func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
+	p := proposals.Get().(*proposal)
+	*p = proposal{rules: rules, probe: probe}
+	p.entry = engine.Entry{
+		Header:   engine.Header{Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload))},
+		Payload:  b.Payload,
+		Proposer: p,
+	}
+	err = f.log.Append(ctx, &p.entry)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return v, 0, err // the engine keeps the entry
+		}
+		proposals.Put(p)
+		if known := outcome(f.s.ID, err); known != err {
+			return v, 0, known
+		}
+		return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)
+	}
+	v, cursor = p.verdict, p.cursor
+	*p = proposal{}
+	proposals.Put(p)
+	return v, cursor, nil
 }
 
 // duplicate acknowledges a batch that is stored already, with what the stored one says (D3).

@@ -27,7 +27,7 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 func (s *Stream) stand(ctx context.Context) (resting, error) {
 	now := s.hub.now()
 	s.mu.Lock()
-	if r := s.resting; r != nil && s.feed == nil && !s.deleted && now < r.until {
+	if r := s.resting; r != nil && s.feed == nil && !s.deleted && now < r.until && s.hub.shared == nil {
 		s.mu.Unlock()
 		return *r, nil
 	}
@@ -37,6 +37,9 @@ func (s *Stream) stand(ctx context.Context) (resting, error) {
 		return resting{}, err
 	}
 	defer f.release()
+	if err := f.catchUp(ctx); err != nil {
+		return resting{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dropped {
@@ -53,10 +56,13 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		return weir.Batch{}, err
 	}
 	defer f.release()
-	f.mu.Lock()
-	f.evict(s.hub.now())
-	presence, dropped := f.state.Lookup(seq), f.dropped
-	f.mu.Unlock()
+	presence, dropped := f.lookup(seq)
+	if presence == stream.Unknown && s.hub.shared != nil {
+		if err := f.catchUp(ctx); err != nil {
+			return weir.Batch{}, err
+		}
+		presence, dropped = f.lookup(seq)
+	}
 	switch {
 	case dropped:
 		return weir.Batch{}, notFound(s.ID)
@@ -78,6 +84,14 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		return weir.Batch{}, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
 	}
 	return batch(&e), nil
+}
+
+// lookup tells whether there is such a batch.
+func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.evict(f.hub.now())
+	return f.state.Lookup(seq), f.dropped
 }
 
 // SizeOf is how many bytes of payload a batch has; 0 when there is no such batch. It reads nothing from the disk.

@@ -77,6 +77,10 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
+	if err := f.catchUp(ctx); err != nil && from == Head { // another start can wait for what it does not know
+		f.release()
+		return nil, err
+	}
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
@@ -119,7 +123,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			f.mu.Unlock()
 			return Event{}, ErrDeleted
 		}
-		if f.hub.isStopping() {
+		if f.hub.isStopping() || f.behind {
 			f.mu.Unlock()
 			return Event{}, ErrStopping
 		}
@@ -201,12 +205,17 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 		s.next = f.tail.frames[i].seq
 	}
 	f.mu.Unlock()
+	err := f.fetch(ctx, recent)
 	for _, r := range recent {
 		b := r.encoded(f.hub, f.s.Mode)
+		if b == nil {
+			s.next = r.seq
+			break
+		}
 		frames = append(frames, b)
 		s.handed.bytes += len(b)
 	}
-	if s.handed.batches = len(recent); len(recent) > 0 {
+	if s.handed.batches = len(frames); len(recent) > 0 {
 		s.handed.at = recent[0].at
 	}
 	if clear(recent); cap(recent) <= keptRun && cap(frames) <= keptRun {
@@ -214,7 +223,21 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 	} else {
 		s.recent, s.frames = nil, nil
 	}
-	return frames, nil
+	if err == nil || len(frames) > 0 {
+		return frames, nil // none: something was evicted while we read, and what it was is told next
+	}
+	return nil, s.unread(err)
+}
+
+// unread is why nothing could be read.
+func (s *Subscription) unread(err error) error {
+	switch {
+	case errors.Is(err, engine.ErrDropped):
+		return ErrDeleted
+	case errors.Is(err, engine.ErrBehind):
+		return ErrStopping // whoever comes back finds the log opened again
+	}
+	return fmt.Errorf("read stream %s from %d: %w", s.f.s.ID, s.next, err)
 }
 
 // largeRun is what a subscriber may hold without asking.
@@ -274,11 +297,8 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		runs.Put(s.older) // a large frame has memory of its own
 		s.older = nil
 	}
-	if errors.Is(err, engine.ErrDropped) {
-		return nil, ErrDeleted
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s from %d: %w", f.s.ID, s.next, err)
+		return nil, s.unread(err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

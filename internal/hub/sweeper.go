@@ -4,7 +4,9 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
@@ -29,42 +31,60 @@ type sweeper struct {
 	h *Hub
 
 	mu    sync.Mutex
-	queue expiries
+	queue looks
 	fresh []*Stream // of which nothing is known since the start
+
+	looking atomic.Bool // at streams of a shared store
 }
 
-// expiry is when a resting stream has something to evict.
-type expiry struct {
-	at weir.Time
-	s  *Stream
+// looks are the resting streams by when they have something to evict, each of them once.
+type looks []*Stream
+
+func (q looks) Len() int           { return len(q) }
+func (q looks) Less(i, j int) bool { return q[i].look < q[j].look }
+func (q looks) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].queued, q[j].queued = i+1, j+1
 }
-
-type expiries []expiry
-
-func (q expiries) Len() int           { return len(q) }
-func (q expiries) Less(i, j int) bool { return q[i].at < q[j].at }
-func (q expiries) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *expiries) Push(x any)        { *q = append(*q, x.(expiry)) }
-func (q *expiries) Pop() any {
+func (q *looks) Push(x any) {
+	s := x.(*Stream)
+	*q = append(*q, s)
+	s.queued = len(*q)
+}
+func (q *looks) Pop() any {
 	old := *q
-	x := old[len(old)-1]
-	old[len(old)-1] = expiry{}
+	s := old[len(old)-1]
+	old[len(old)-1] = nil
 	*q = old[:len(old)-1]
-	return x
+	s.queued = 0
+	return s
 }
 
 func (w *sweeper) init(h *Hub) {
 	w.h = h
+	h.catalog.mu.RLock()
+	defer h.catalog.mu.RUnlock()
 	for _, s := range h.catalog.byID {
-		w.fresh = append(w.fresh, s)
+		if h.shared == nil {
+			w.fresh = append(w.fresh, s)
+		} else {
+			w.later(s, h.now().Add(rand.N(lookEvery))) // others may have looked just now
+		}
 	}
 }
 
-// later has the stream looked at when its oldest batch expires.
+// later has the stream looked at when its oldest batch expires, or before.
 func (w *sweeper) later(s *Stream, at weir.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heap.Push(&w.queue, expiry{at, s})
+	switch {
+	case s.queued == 0:
+		s.look = at
+		heap.Push(&w.queue, s)
+	case at < s.look:
+		s.look = at
+		heap.Fix(&w.queue, s.queued-1)
+	}
 }
 
 func (w *sweeper) run() {
@@ -80,15 +100,24 @@ func (w *sweeper) run() {
 	}
 }
 
+// open opens a resting stream, which evicts what is too old.
+func (w *sweeper) open(s *Stream) {
+	if f, err := s.acquire(context.Background()); err == nil {
+		f.release()
+	}
+}
+
 func (w *sweeper) sweep() {
-	for _, s := range w.due() {
-		if f, err := s.acquire(context.Background()); err == nil {
-			f.release()
-		}
-		select {
-		case <-w.h.closing:
-			return
-		default:
+	if w.h.shared != nil {
+		w.lookAround()
+	} else {
+		for _, s := range w.due() {
+			w.open(s)
+			select {
+			case <-w.h.closing:
+				return
+			default:
+			}
 		}
 	}
 	var trims sync.WaitGroup
@@ -99,6 +128,10 @@ func (w *sweeper) sweep() {
 		f := s.feed
 		s.mu.Unlock()
 		if f == nil {
+			continue
+		}
+		if f.isBehind() {
+			w.h.fold(s, true)
 			continue
 		}
 		if f.wantsTrim(now) {
@@ -117,6 +150,12 @@ func (w *sweeper) sweep() {
 	trims.Wait()
 }
 
+func (f *feed) isBehind() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.behind
+}
+
 // due takes the streams that must be looked at.
 func (w *sweeper) due() []*Stream {
 	now := w.h.now()
@@ -125,8 +164,8 @@ func (w *sweeper) due() []*Stream {
 	n := min(len(w.fresh), openAtOnce)
 	list := w.fresh[:n:n]
 	w.fresh = w.fresh[n:]
-	for len(w.queue) > 0 && w.queue[0].at <= now && len(list) < openAtOnce {
-		list = append(list, heap.Pop(&w.queue).(expiry).s)
+	for len(w.queue) > 0 && w.queue[0].look <= now && len(list) < openAtOnce {
+		list = append(list, heap.Pop(&w.queue).(*Stream))
 	}
 	return list
 }
@@ -148,7 +187,8 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	return f.evicted >= trimBytes || now-f.untrimmed >= weir.Time(trimAfter.Milliseconds())
 }
 
-// trim makes the low mark durable and lets the log give up what is below it.
+// trim makes the low mark durable and lets the log give up what is below it. Of a store that is shared, the log asks again at the
+// trim's place what is below it.
 func (f *feed) trim() {
 	f.mu.Lock()
 	low, note := f.state.Low(), f.state.Checkpoint()

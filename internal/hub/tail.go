@@ -1,11 +1,14 @@
 package hub
 
 import (
+	"context"
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"weir"
+	"weir/internal/engine"
 )
 
 // tail is the recent batches of a stream that somebody subscribes to, each encoded once for all subscribers. It holds
@@ -25,15 +28,53 @@ type frame struct {
 	once  sync.Once
 	batch weir.Batch
 	bytes []byte
+
+	foreign bool        // another node's: who first asks reads it from the log
+	read    atomic.Bool // of it: bytes is set
 }
 
-// encoded is the frame's bytes. The first who asks makes them, outside any lock of the feed.
+// encoded is the frame's bytes; nil: it could not be read any more. The first who asks makes them, outside any lock of the feed.
 func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
+	if r.foreign {
+		if !r.read.Load() {
+			return nil
+		}
+		return r.bytes
+	}
 	r.once.Do(func() {
 		r.bytes = h.opts.Frame(nil, mode, &r.batch)
 		r.batch = weir.Batch{}
 	})
 	return r.bytes
+}
+
+// fetch reads those of some frames that other nodes published, in one go and once for all subscribers.
+func (f *feed) fetch(ctx context.Context, frames []*frame) error {
+	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
+	if !slices.ContainsFunc(frames, unread) {
+		return nil
+	}
+	f.fetching.Lock()
+	defer f.fetching.Unlock()
+	first, size := slices.IndexFunc(frames, unread), 0
+	if first < 0 {
+		return nil // somebody did meanwhile
+	}
+	frames = frames[first:]
+	for _, r := range frames {
+		size += r.size
+	}
+	return f.log.Scan(ctx, frames[0].seq, size, func(e *engine.Entry) bool {
+		for len(frames) > 0 && frames[0].seq < e.Seq {
+			frames = frames[1:]
+		}
+		if len(frames) > 0 && frames[0].seq == e.Seq && unread(frames[0]) {
+			b := batch(e)
+			frames[0].bytes = f.hub.opts.Frame(nil, f.s.Mode, &b)
+			frames[0].read.Store(true)
+		}
+		return len(frames) > 1 || len(frames) == 1 && frames[0].seq > e.Seq
+	})
 }
 
 // All methods below are called with the feed's lock held.
@@ -64,14 +105,12 @@ func (t *tail) add(f *feed, a *admitted) {
 	if !t.wanted() || seq < t.low {
 		return
 	}
-	size := len(a.batch.Payload) + 128
-	if a.batch.Payload == nil && a.header.Size > 0 || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
-		// It was on its way before anybody subscribed, or there is no room: the tail begins anew above it.
-		t.clear(f)
-		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
+	size := int(a.header.Size) + 128
+	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
+		t.pass(f, seq) // it was on its way before anybody subscribed, or there is no room
 		return
 	}
-	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch}
+	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
 	i := len(t.frames)
 	if i > 0 && t.frames[i-1].seq > seq {
 		i = t.find(seq)
@@ -84,6 +123,14 @@ func (t *tail) add(f *feed, a *admitted) {
 		bytes -= t.frames[n].size
 	}
 	t.shift(f, n)
+}
+
+// pass leaves a batch to the log: the tail begins anew above it.
+func (t *tail) pass(f *feed, seq weir.Seq) {
+	if t.wanted() && seq >= t.low {
+		t.clear(f)
+		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
+	}
 }
 
 // find is the place of the first frame at or above seq.

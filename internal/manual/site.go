@@ -37,6 +37,7 @@ var chapters = []chapter{
 	}},
 	{"Run", []leaf{
 		{"/docs/operating", "Operating", "operating.md"},
+		{"/docs/cluster", "More than one node", "cluster.md"},
 		{"/docs/dashboard", "Dashboard", "manual/dashboard.md"},
 		{"/docs/command-line", "Command line", ""},
 		{"/docs/benchmarks", "Benchmarks", "benchmarks.md"},

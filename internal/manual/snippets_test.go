@@ -24,6 +24,13 @@ var unrun = map[string]map[string]string{
 		"WEIR_BOOTSTRAP_KEYS=":  "the transcript bootstrap of cmd/weir does it",
 		"systemctl ":            "it needs systemd",
 	},
+	"cluster.md": {
+		"weir serve --data node1":  "TestContractCluster of the contract suite does it",
+		"weir migrate":             "TestMigrate of the contract suite does it",
+		"weir serve --engine nats": "it needs NATS servers",
+		"jetstream {":              "a configuration of NATS",
+		"frontend weir":            "a configuration of HAProxy",
+	},
 	"benchmarks.md": {"make bench": "it takes fifteen minutes"},
 	"decisions.md":  {"id: 7": "frames, which the contract suite compares", "id: 41": "frames, which the contract suite compares"},
 }

@@ -27,7 +27,16 @@ type Sources struct {
 	Engine func() engine.Status
 
 	Journal func() journal.Stats                 // nil with another engine
+	Cluster func() Cluster                       // nil where there is none
 	Space   func() (free, size int64, err error) // of the disk; nil where there is none
+}
+
+// Cluster is how a store stands that several nodes share.
+type Cluster struct {
+	Nodes                         int // that can be heard, this one included
+	Shards, Led, Headless, Behind int // of the store: those led by this node, without a leader, and copies that are not up to date
+	Lag                           uint64
+	Unsynced                      bool // servers may acknowledge what a power cut undoes
 }
 
 // Options are what is known from the start.
@@ -128,6 +137,7 @@ type sample struct {
 	hub        *hub.Stats
 	journal    *journal.Stats
 	engine     *engine.Status
+	cluster    *Cluster
 	free, size int64 // of the disk; 0: not known
 }
 
@@ -143,6 +153,10 @@ func (m *Metrics) sample() *sample {
 	if from.Journal != nil {
 		j := from.Journal()
 		s.journal = &j
+	}
+	if from.Cluster != nil {
+		c := from.Cluster()
+		s.cluster = &c
 	}
 	if from.Space != nil {
 		if free, size, err := from.Space(); err == nil {

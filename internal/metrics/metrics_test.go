@@ -42,7 +42,7 @@ func watched(t *testing.T) (*Metrics, *Options) {
 		Pages: func() []api.Requests {
 			return []api.Requests{{Method: "GET", Route: "/docs", Status: 304, Count: 3}}
 		},
-		Hub: h.Stats, Engine: j.Status, Journal: j.Stats,
+		Hub: h.Stats, Engine: j.Status, Journal: j.Stats, Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
 		Space: func() (int64, int64, error) { return 3, 5, nil },
 		API: func() api.Stats {
 			s := api.Stats{

@@ -42,6 +42,7 @@ const (
 	nothing    needs = iota
 	service          // that is open
 	itsJournal       // and has a journal
+	itsCluster       // and other nodes, or could have
 	itsDisk          // of a size that is known
 )
 
@@ -51,6 +52,8 @@ func (s *sample) has(n needs) bool {
 		return s.api != nil
 	case itsJournal:
 		return s.journal != nil
+	case itsCluster:
+		return s.cluster != nil
 	case itsDisk:
 		return s.size > 0
 	}
@@ -156,6 +159,20 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.journal.Copied) }},
 	{name: "weir_journal_reclaim_freed_segments_total", kind: counter, needs: itsJournal, help: "Segments that reclaiming gave up.",
 		value: func(s *sample) float64 { return float64(s.journal.Freed) }},
+	{name: "weir_cluster_nodes", kind: gauge, needs: itsCluster, help: "Nodes that share the store and can be heard, this one included.",
+		value: func(s *sample) float64 { return float64(s.cluster.Nodes) }},
+	{name: "weir_cluster_shards", kind: gauge, needs: itsCluster, help: "JetStream streams that hold the store.",
+		value: func(s *sample) float64 { return float64(s.cluster.Shards) }},
+	{name: "weir_cluster_shards_led", kind: gauge, needs: itsCluster, help: "Shards that the NATS server inside this process leads.",
+		value: func(s *sample) float64 { return float64(s.cluster.Led) }},
+	{name: "weir_cluster_shards_leaderless", kind: gauge, needs: itsCluster, help: "Shards that nobody leads, as far as this node can see: nothing can be written to them.",
+		value: func(s *sample) float64 { return float64(s.cluster.Headless) }},
+	{name: "weir_cluster_replicas_behind", kind: gauge, needs: itsCluster, help: "Copies of shards that are gone or not up to date.",
+		value: func(s *sample) float64 { return float64(s.cluster.Behind) }},
+	{name: "weir_cluster_replication_lag_messages", kind: gauge, needs: itsCluster, help: "Messages that the copy of a shard lacks that is furthest behind.",
+		value: func(s *sample) float64 { return float64(s.cluster.Lag) }},
+	{name: "weir_cluster_unsynced", kind: gauge, needs: itsCluster, help: "1 when the NATS servers may acknowledge what a power cut undoes (--nats-allow-unsynced).",
+		value: func(s *sample) float64 { return truth(s.cluster.Unsynced) }},
 	{name: "weir_disk_free_bytes", kind: gauge, needs: itsDisk, help: "Bytes that are free on the file system of the data directory.",
 		value: func(s *sample) float64 { return float64(s.free) }},
 	{name: "weir_disk_size_bytes", kind: gauge, needs: itsDisk, help: "Size of the file system of the data directory.",
@@ -179,7 +196,7 @@ func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...s
 }
 
 var engineStates = map[engine.State]string{
-	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed",
+	engine.Ready: "ready", engine.Full: "full", engine.ReadOnly: "read_only", engine.Closed: "closed", engine.Unreachable: "unreachable",
 }
 
 func engineState(s *sample, put func(float64, ...string)) {

@@ -12,8 +12,13 @@ import (
 // A marker that closes nothing (any more) changes nothing but the newest time.
 func (s *State) Apply(h Header) {
 	s.check(h)
+	s.take(h, h.Time)
+}
+
+// take takes an entry into the state that is known since the given moment.
+func (s *State) take(h Header, since weir.Time) {
 	s.last = h.Time
-	s.gaps.rewind(h.Time)
+	s.gaps.rewind(since)
 	s.keys.forget(s.low, h.Time)
 	if h.Closed {
 		s.gaps.close(h.Seq)
@@ -22,7 +27,7 @@ func (s *State) Apply(h Header) {
 	if s.late(h.Seq) {
 		s.gaps.fill(h.Seq)
 	} else {
-		s.extend(h, h.Time)
+		s.extend(h, since)
 	}
 	s.bytes += int64(h.Size)
 	if h.Key != "" {

@@ -1,0 +1,457 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	engine "weir/internal/engine/jetstream"
+)
+
+const (
+	clusterNodes  = 3
+	clusterRounds = 5
+	clusterSpan   = 2 * time.Second
+	clusterShards = engine.DefaultShards
+	plainEnv      = "WEIR_BENCH_NATS"
+)
+
+// clusterLoads are publishers that each wait for their acknowledgement, to streams of their own and to one.
+var clusterLoads = []publishLoad{{64, 1 << 10, 64}, {64, 1 << 10, 1}, {1, 1 << 10, 1}}
+
+// cluster measures three nodes on this machine beside one with the journal, and beside plain JetStream that is given the same
+// bytes: synced, three replicas, as many streams as we have shards. Then how long a batch takes from one node to a subscriber
+// of another, and how long nothing is acknowledged when a node is killed.
+func cluster(dir string) ([]figure, error) {
+	dir, err := emptyDir(dir, "cluster")
+	if err != nil {
+		return nil, err
+	}
+	one, err := startWeir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer one.stop()
+	if err := one.createStreams(64); err != nil {
+		return nil, err
+	}
+	nodes, err := startNodes(dir)
+	for _, n := range nodes {
+		defer n.stop()
+	}
+	if err != nil {
+		return nil, err
+	}
+	plain, err := startPlain(dir)
+	if plain != nil {
+		defer plain.stop()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var figures []figure
+	add := func(name string, v float64, unit string) { figures = append(figures, figure{name, v, unit}) }
+	for _, l := range clusterLoads {
+		if err := compare(l, one, nodes, plain, add); err != nil {
+			return nil, fmt.Errorf("%v: %w", l, err)
+		}
+	}
+	took, err := across(nodes[0], nodes[1])
+	if err != nil {
+		return nil, err
+	}
+	add("publish on one node to a subscriber of another, p50", ms(took[len(took)/2]), "ms")
+	add("publish on one node to a subscriber of another, p99", ms(took[len(took)*99/100]), "ms")
+	err = failover(nodes, add)
+	return figures, err
+}
+
+// compare runs a load on all three, in turns.
+func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, add func(string, float64, string)) error {
+	var got [3][]row
+	for range clusterRounds {
+		for i, measure := range []func() (row, error){
+			func() (row, error) { return publishing(one, l, clusterSpan) },
+			func() (row, error) { return publishingTo(nodes, l, clusterSpan) },
+			func() (row, error) { return plain.publishing(l, clusterSpan) },
+		} {
+			r, err := measure()
+			if err != nil {
+				return err
+			}
+			got[i] = append(got[i], r)
+		}
+	}
+	var ratios []float64
+	for i := range got[1] {
+		ratios = append(ratios, got[1][i].Rate/got[2][i].Rate)
+	}
+	slices.Sort(ratios)
+	for i, name := range []string{"one node, journal", "three nodes", "plain JetStream"} {
+		r := median(got[i])
+		add(fmt.Sprintf("%v: %s", l, name), r.Rate, "publishes/s")
+		add(fmt.Sprintf("%v: %s, p99", l, name), r.P99, "ms")
+		add(fmt.Sprintf("%v: %s, CPU", l, name), r.CPU, "us an operation")
+	}
+	add(fmt.Sprintf("%v: three nodes to plain JetStream", l), ratios[len(ratios)/2], "times the rate")
+	return nil
+}
+
+// freeAddress is an address that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// startNodes starts a cluster of ours.
+func startNodes(dir string) ([]*target, error) {
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("bench secret ", 4)), 0o600); err != nil {
+		return nil, err
+	}
+	var routes []string
+	for range clusterNodes {
+		at, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, at)
+	}
+	nodes, faults := make([]*target, clusterNodes), make([]error, clusterNodes)
+	var all sync.WaitGroup
+	for i := range nodes {
+		sub, err := emptyDir(dir, fmt.Sprint("node", i))
+		if err != nil {
+			return nil, err
+		}
+		all.Go(func() {
+			nodes[i], faults[i] = startWeir(sub, "--engine", "nats", "--cluster-listen", routes[i], "--cluster-peers", strings.Join(routes, ","), "--cluster-secret", secret)
+		})
+	}
+	all.Wait()
+	for i, err := range faults {
+		if err != nil {
+			return slices.DeleteFunc(nodes, func(t *target) bool { return t == nil }), fmt.Errorf("node %d: %w", i, err)
+		}
+	}
+	if err := nodes[0].createStreams(64); err != nil {
+		return nodes, err
+	}
+	for _, n := range nodes {
+		n.streams = nodes[0].streams
+	}
+	return nodes, nil
+}
+
+// publishingTo spreads a load over nodes.
+func publishingTo(nodes []*target, l publishLoad, span time.Duration) (row, error) {
+	rows, faults := make([]row, len(nodes)), make([]error, len(nodes))
+	before := cpuOf(nodes)
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		part := l
+		if part.Connections = l.Connections / len(nodes); i < l.Connections%len(nodes) {
+			part.Connections++
+		}
+		if l.Streams > 1 { // each publisher has streams of its own
+			own := *n
+			own.streams = n.streams[i*l.Streams/len(nodes) : (i+1)*l.Streams/len(nodes)]
+			n, part.Streams = &own, len(own.streams)
+		}
+		if part.Connections > 0 {
+			all.Go(func() { rows[i], faults[i] = publishing(n, part, span) })
+		}
+	}
+	all.Wait()
+	computed := cpuOf(nodes) - before
+	sum := row{}
+	for i, r := range rows {
+		if faults[i] != nil {
+			return sum, faults[i]
+		}
+		sum.Rate += r.Rate
+		sum.P99 = max(sum.P99, r.P99)
+	}
+	sum.CPU = float64(computed.Microseconds()) / (sum.Rate * span.Seconds())
+	return sum, nil
+}
+
+func cpuOf(all []*target) (sum time.Duration) {
+	for _, t := range all {
+		sum += t.cpu()
+	}
+	return sum
+}
+
+// across is how long batches take from one node to a subscriber of another, in order.
+func across(a, b *target) ([]time.Duration, error) {
+	req, err := http.NewRequest("GET", "http://"+b.addr+"/v1/streams/"+b.streams[1], nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+b.key)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	arrived := make(chan time.Time, 1024)
+	go func() {
+		defer close(arrived)
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := resp.Body.Read(buffer)
+			if strings.Contains(string(buffer[:n]), "event: batch") {
+				arrived <- time.Now()
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	c, err := dial(a.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.conn.Close()
+	publish := request("POST", a.publishPath(1), a.key, body(1<<10))
+	var took []time.Duration
+	for range 500 {
+		start := time.Now()
+		if err := c.do(publish); err != nil {
+			return nil, err
+		}
+		select {
+		case at, ok := <-arrived:
+			if !ok {
+				return nil, fmt.Errorf("the subscription ended")
+			}
+			took = append(took, at.Sub(start))
+		case <-time.After(10 * time.Second):
+			return nil, fmt.Errorf("a batch did not arrive within 10 s")
+		}
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+// failover kills a node, and measures how long the streams of all others had no acknowledgement.
+func failover(nodes []*target, add func(string, float64, string)) error {
+	stop := make(chan struct{})
+	var worst [64]atomic.Int64
+	var all sync.WaitGroup
+	for i := range worst {
+		all.Go(func() {
+			n := nodes[1+i%2]
+			c, err := dial(n.addr)
+			if err != nil {
+				return
+			}
+			defer c.conn.Close()
+			publish := request("POST", n.publishPath(i), n.key, body(1<<10))
+			for last := time.Now(); ; {
+				select {
+				case <-stop:
+					worst[i].Store(max(worst[i].Load(), int64(time.Since(last))))
+					return
+				default:
+				}
+				if c.do(publish) == nil {
+					worst[i].Store(max(worst[i].Load(), int64(time.Since(last))))
+					last = time.Now()
+				}
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	for i := range worst {
+		worst[i].Store(0)
+	}
+	nodes[0].process.Process.Signal(syscall.SIGKILL)
+	time.Sleep(20 * time.Second)
+	close(stop)
+	all.Wait()
+	var longest time.Duration
+	affected := 0
+	for i := range worst {
+		d := time.Duration(worst[i].Load())
+		if longest = max(longest, d); d > time.Second {
+			affected++
+		}
+	}
+	add("kill -9 of a node: longest time without an ack", longest.Seconds(), "s")
+	add("kill -9 of a node: streams that stood still", float64(affected), "of 64")
+	return nil
+}
+
+// plainServer is what a child of this program runs: a NATS server of a cluster, synced.
+type plainServer struct {
+	Name, Dir     string
+	Client, Route string
+	Routes        []string
+}
+
+// serveNATS is that child.
+func serveNATS(text string) error {
+	var p plainServer
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return err
+	}
+	client, err := net.ResolveTCPAddr("tcp", p.Client)
+	if err != nil {
+		return err
+	}
+	route, err := net.ResolveTCPAddr("tcp", p.Route)
+	if err != nil {
+		return err
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: p.Name, Host: "127.0.0.1", Port: client.Port, JetStream: true, StoreDir: p.Dir, SyncAlways: true, NoLog: true,
+		Cluster: server.ClusterOpts{Name: "plain", Host: "127.0.0.1", Port: route.Port}, Routes: server.RoutesFromStr(strings.Join(p.Routes, ",")),
+	})
+	if err != nil {
+		return err
+	}
+	s.Start()
+	s.WaitForShutdown()
+	return nil
+}
+
+// plainCluster is three NATS servers without us.
+type plainCluster struct {
+	servers []*target
+	urls    []string
+}
+
+func (p *plainCluster) stop() {
+	for _, s := range p.servers {
+		s.stop()
+	}
+}
+
+// startPlain starts them, with as many streams as we have shards.
+func startPlain(dir string) (*plainCluster, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]plainServer, clusterNodes)
+	var routes []string
+	for i := range all {
+		if all[i].Client, err = freeAddress(); err == nil {
+			all[i].Route, err = freeAddress()
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[i].Name, all[i].Dir = fmt.Sprint("plain", i), filepath.Join(dir, fmt.Sprint("plain", i))
+		routes = append(routes, "nats://"+all[i].Route)
+	}
+	p := &plainCluster{}
+	for _, s := range all {
+		s.Routes = routes
+		text, err := json.Marshal(s)
+		if err != nil {
+			return p, err
+		}
+		cmd := exec.Command(exe)
+		cmd.Env = append(os.Environ(), plainEnv+"="+string(text))
+		if err := cmd.Start(); err != nil {
+			return p, err
+		}
+		p.servers = append(p.servers, &target{name: "plain JetStream", process: cmd})
+		p.urls = append(p.urls, "nats://"+s.Client)
+	}
+	return p, p.furnish()
+}
+
+// furnish makes the streams, as soon as the servers have found each other.
+func (p *plainCluster) furnish() error {
+	nc, err := nats.Connect(strings.Join(p.urls, ","), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	for i := range clusterShards {
+		c := jetstream.StreamConfig{Name: fmt.Sprint("plain", i), Subjects: []string{fmt.Sprintf("plain.%d.*", i)}, Replicas: 3, MaxBytes: 1 << 30}
+		for begun := time.Now(); ; {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			_, err := js.CreateStream(ctx, c)
+			cancel()
+			if err == nil {
+				break
+			}
+			if time.Since(begun) > 30*time.Second {
+				return fmt.Errorf("make stream %d: %w", i, err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// publishing measures them under a load: each publisher has a connection, and waits for its acknowledgement.
+func (p *plainCluster) publishing(l publishLoad, span time.Duration) (row, error) {
+	taken := make([][]time.Duration, l.Connections)
+	conns := make([]*nats.Conn, l.Connections)
+	for i := range conns {
+		nc, err := nats.Connect(p.urls[i%len(p.urls)])
+		if err != nil {
+			return row{}, err
+		}
+		defer nc.Close()
+		conns[i] = nc
+	}
+	var failure atomic.Pointer[error]
+	payload := body(l.Size)
+	before, start := cpuOf(p.servers), time.Now()
+	var wg sync.WaitGroup
+	for i, nc := range conns {
+		wg.Go(func() {
+			stream := i % l.Streams
+			subject := fmt.Sprintf("plain.%d.%d", stream%clusterShards, stream)
+			for now := time.Now(); now.Sub(start) < span; {
+				if _, err := nc.Request(subject, payload, 10*time.Second); err != nil {
+					failure.Store(&err)
+					return
+				}
+				done := time.Now()
+				taken[i] = append(taken[i], done.Sub(now))
+				now = done
+			}
+		})
+	}
+	wg.Wait()
+	wall, computed := time.Since(start), cpuOf(p.servers)-before
+	if err := failure.Load(); err != nil {
+		return row{}, *err
+	}
+	all := slices.Concat(taken...)
+	slices.Sort(all)
+	n := float64(len(all))
+	return row{Rate: n / wall.Seconds(), P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n}, nil
+}

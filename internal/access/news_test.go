@@ -1,0 +1,116 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// distant is a store that others change as well, and of whose changes one hears when one catches up.
+type distant struct {
+	engine.Engine
+	mu     sync.Mutex
+	visit  func(engine.Change)
+	coming []engine.Change
+	asked  int
+	fails  error
+}
+
+func (d *distant) Watch(visit func(engine.Change)) { d.visit = visit }
+
+func (d *distant) CatchUp(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked++
+	for _, c := range d.coming {
+		d.visit(c)
+	}
+	d.coming = nil
+	return d.fails
+}
+
+// A key that another node made is not refused on old news; one that nobody made is, when that is known. However many ask, the store is
+// asked a few times.
+func TestKeyOfAnotherNode(t *testing.T) {
+	docs := memory.New()
+	there := open(t, docs)
+	store := &distant{Engine: docs}
+	here := open(t, store)
+	_, secret := key(t, there, KeySpec{Project: project(t, there, "app").ID})
+	for _, prefix := range []string{projectPrefix, keyPrefix} {
+		if err := there.each(t.Context(), prefix, func(d engine.Document) error {
+			store.coming = append(store.coming, engine.Change{Document: d})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	caller(t, here, secret)
+	unknown := []string{"Bearer svc_live_0123456789abcdef0123456789abcdef"}
+	store.asked = 0
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			_, err := here.Authenticate(unknown)
+			want(t, "a key that nobody made", err, weir.InvalidAPIKey)
+		})
+	}
+	all.Wait()
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if store.asked == 0 || store.asked >= 200 {
+		t.Errorf("the store was asked %d times", store.asked)
+	}
+	store.fails = engine.ErrUnavailable
+	store.mu.Unlock()
+	_, err := here.Authenticate(unknown)
+	store.mu.Lock()
+	want(t, "a key when nobody answers", err, weir.StorageUnavailable)
+}
+
+// meddling is a store in which something happens just before a deletion.
+type meddling struct {
+	engine.Engine
+	before func(key string)
+}
+
+func (m *meddling) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	if before := m.before; before != nil {
+		m.before = nil
+		before(key)
+	}
+	return m.Engine.Delete(ctx, key, rev)
+}
+
+// A name that was given up and taken by another project meanwhile stays with that one.
+func TestRenameMeanwhile(t *testing.T) {
+	docs := memory.New()
+	store := &meddling{Engine: docs}
+	a := open(t, store)
+	p := project(t, a, "old")
+	taken := weir.Project{ID: "another", Name: "old"}
+	store.before = func(key string) {
+		value, err := json.Marshal(taken)
+		if err == nil {
+			err = docs.Delete(t.Context(), key, 0)
+		}
+		if err == nil {
+			_, err = docs.Create(t.Context(), key, value)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.RenameProject(t.Context(), p.ID, "new"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := docs.Get(t.Context(), projectDocument("old")); errors.Is(err, engine.ErrNotFound) {
+		t.Error("the project of another node that took the name is gone")
+	}
+}

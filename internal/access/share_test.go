@@ -1,0 +1,94 @@
+package access
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// nodes are accesses that share a store, each with the caller of the same key.
+func nodes(t *testing.T, n int, l Limits) ([]*Access, []*Grant) {
+	t.Helper()
+	docs := store()
+	first := open(t, docs, limits(l))
+	p := project(t, first, "app")
+	_, secret := key(t, first, KeySpec{Project: p.ID})
+	all, grants := []*Access{first}, []*Grant{caller(t, first, secret)}
+	for range n - 1 {
+		a := open(t, docs, limits(l))
+		all, grants = append(all, a), append(grants, caller(t, a, secret))
+	}
+	for _, a := range all {
+		a.Share()
+	}
+	return all, grants
+}
+
+// gossip has every node tell the others what it counted.
+func gossip(all []*Access) {
+	for i, a := range all {
+		b := a.Tally()
+		for j, other := range all {
+			if i != j && b != nil {
+				other.AddTally(b)
+			}
+		}
+	}
+}
+
+// Three nodes that tell each other what they count do not allow three times as much, neither to a key nor to an address.
+func TestSharedWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(300 * time.Millisecond)
+		all, grants := nodes(t, 3, Limits{Live: 90, Anonymous: 60})
+		allowed, anonymous := 0, 0
+		for i := range 300 {
+			if all[i%3].Take(grants[i%3], client).Allowed {
+				allowed++
+			}
+			if all[i%3].Take(nil, client).Allowed {
+				anonymous++
+			}
+			if i%10 == 9 {
+				gossip(all)
+			}
+		}
+		if allowed < 90 || allowed > 100 || anonymous < 60 || anonymous > 70 {
+			t.Errorf("allowed were %d of 90 for the key and %d of 60 for the address", allowed, anonymous)
+		}
+		if w := all[1].Take(nil, netip.MustParseAddr("192.0.2.2")); !w.Allowed || w.Remaining != 59 {
+			t.Errorf("another address has %+v", w)
+		}
+		for i, a := range all {
+			if w := a.Peek(grants[i], client); w.Remaining != 0 || w.Reset != all[0].Peek(grants[0], client).Reset {
+				t.Errorf("node %d tells %+v", i, w)
+			}
+		}
+		time.Sleep(time.Minute)
+		gossip(all) // of a window that is over
+		for i, a := range all {
+			if w := a.Take(grants[i], client); !w.Allowed || w.Remaining != 89 {
+				t.Errorf("in the next window node %d tells %+v", i, w)
+			}
+		}
+	})
+}
+
+// What cannot be read, and what nobody asked about, changes nothing.
+func TestForeignTally(t *testing.T) {
+	all, grants := nodes(t, 1, Limits{Live: 5})
+	a := all[0]
+	for _, b := range []string{"", "{", `{"keys":{"nobody":{"begun":1,"n":5}}}`, `{"keys":{"` + grants[0].KeyID() + `":{"begun":1,"n":-7}}}`, `{"demo":{"zz":{"begun":1,"n":1}}}`} {
+		a.AddTally([]byte(b))
+	}
+	if w := a.Take(grants[0], client); !w.Allowed || w.Remaining != 4 {
+		t.Errorf("the window is %+v", w)
+	}
+	if b := a.Tally(); b == nil {
+		t.Error("a request was not told of")
+	}
+	if b := a.Tally(); b != nil {
+		t.Errorf("told twice: %s", b)
+	}
+}

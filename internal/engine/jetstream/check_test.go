@@ -1,0 +1,173 @@
+package jetstream
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	natsd "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir/internal/engine/jetstream/embedded"
+)
+
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{
+		"2.15.2": true, "2.15.10": true, "2.16.0": true, "3.0.0": true, "2.16.0-RC.1": true,
+		"2.15.1": false, "2.15.2-RC.1": false, "2.14.9": false, "1.99.99": false, "": false, "2.15": false, "x.y.z": false,
+	} {
+		if got := recent(version); got != want {
+			t.Errorf("%q is new enough: %v", version, got)
+		}
+	}
+}
+
+func TestWhatServersSay(t *testing.T) {
+	const (
+		synced = `{"server":{"name":"a","ver":"2.15.2"},"data":{"config":{"sync_always":true}}}`
+		leader = `{"server":{"name":"a","ver":"2.15.2"},"data":{"config":{"sync_always":true},"meta_cluster":{"leader":"a","replicas":[{"name":"b"},{"name":"c","offline":true}]}}}`
+		second = `{"server":{"name":"b","ver":"2.15.2"},"data":{"config":{"sync_always":true},"meta_cluster":{"leader":"a"}}}`
+	)
+	for name, c := range map[string]struct {
+		answers []string
+		says    string
+	}{
+		"synced":               {[]string{synced}, ""},
+		"not synced":           {[]string{synced, `{"server":{"name":"b","ver":"2.15.2"},"data":{"config":{"sync_interval":120000000000}}}`}, "server b runs without sync_interval: always"},
+		"too old":              {[]string{`{"server":{"name":"b","ver":"2.12.1"},"data":{"config":{"sync_always":true}}}`}, "server b has version 2.12.1: 2.15.2 or newer"},
+		"no store":             {[]string{`{"server":{"name":"c","ver":"2.15.2"},"data":{"disabled":true}}`}, "told to the system account alone"},
+		"nobody":               {nil, "told to the system account alone"},
+		"nonsense":             {[]string{`nonsense`}, "cannot be read"},
+		"all that are there":   {[]string{second, leader}, ""},
+		"one is missing":       {[]string{leader}, "server b did not tell"},
+		"the leader is silent": {[]string{second}, "server a did not tell"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all census
+			var err error
+			for _, a := range c.answers {
+				if err == nil {
+					err = all.look([]byte(a))
+				}
+			}
+			if err == nil {
+				err = all.verdict()
+			}
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Who may not ask is refused as well: nobody could tell.
+func TestCheckWithoutProof(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := Check(ctx, nc, nc); !errors.Is(err, ErrUnsynced) {
+		t.Errorf("check: %v", err)
+	}
+}
+
+// Servers are asked as they are: one that syncs is taken, one that does not is refused by name.
+func TestCheckServers(t *testing.T) {
+	for _, synced := range []bool{true, false} {
+		system := natsd.NewAccount("SYS")
+		s, err := natsd.NewServer(&natsd.Options{
+			ServerName: "lone", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: quickDir(t), SyncAlways: synced,
+			Accounts: []*natsd.Account{system}, SystemAccount: "SYS",
+			Users: []*natsd.User{{Username: "system", Password: "x", Account: system}, {Username: "weir", Password: "x"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		if !s.ReadyForConnections(time.Minute) {
+			t.Fatal("the server does not start")
+		}
+		connect := func(user string) *nats.Conn {
+			nc, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(user, "x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return nc
+		}
+		nc, sys := connect("weir"), connect("system")
+		err = Check(ctx, nc, sys)
+		if synced && err != nil || !synced && (!errors.Is(err, ErrUnsynced) || !strings.Contains(err.Error(), "server lone runs without")) {
+			t.Errorf("synced: %v; check: %v", synced, err)
+		}
+		nc.Close()
+		sys.Close()
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+}
+
+// A store that was made otherwise than it must be, or changed since, is refused by name.
+func TestFurnished(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	open(t, s, "store").Close()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(ctx, "store-log-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := stream.CachedInfo().Config
+	for says, change := range map[string]func(c *jetstream.StreamConfig){
+		"max_age":              func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"discard":              func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+		"allow_direct":         func(c *jetstream.StreamConfig) { c.AllowDirect = false },
+		"allow_atomic":         func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
+		"max_msgs_per_subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := js.UpdateStream(ctx, bad); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := furnished(t, s); err == nil || !strings.Contains(err.Error(), "store-log-1") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+	if _, err := js.UpdateStream(ctx, good); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := furnished(t, s); err != nil {
+		t.Error(err)
+	} else {
+		e.Close()
+	}
+	if err := suits(jetstream.StreamConfig{Replicas: 3}, jetstream.StreamConfig{Replicas: 1}); err == nil || !strings.Contains(err.Error(), "replicas") {
+		t.Errorf("fewer replicas than wanted: %v", err)
+	}
+}
+
+func furnished(t *testing.T, s *embedded.Server) (*Engine, error) {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(ctx, nc, Options{Name: "store", Shards: 2})
+	if err != nil {
+		nc.Close()
+	}
+	return e, err
+}

@@ -1,0 +1,353 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/tidwall/btree"
+
+	"weir/internal/engine"
+)
+
+// documents are a key-value bucket, and a copy of it in memory that follows it. The revision of a document is the sequence
+// of its last message, which JetStream never gives out twice.
+type documents struct {
+	line
+	prefix string // of subjects
+
+	mu       sync.Mutex
+	byKey    btree.Map[string, engine.Document]
+	byLog    map[engine.LogID]string
+	watchers []func(engine.Change)
+	seen     map[string]struct{} // keys, while everything is read again; nil otherwise
+}
+
+const (
+	operation = "KV-Operation" // as every client of a bucket knows it
+	createdAt = "Weir-Created" // the revision at which the document was created; not there: this one
+	writerID  = "Weir-Write"   // who wrote it, to settle a write without an answer
+
+	// markerLife is how long servers remember that something was deleted, and apartMost how long a process may hear nothing
+	// before it no longer relies on having heard of it.
+	markerLife = "1h"
+	apartMost  = 30 * time.Minute
+)
+
+// begin starts to follow, and returns when everything that there is was seen.
+func (d *documents) begin(ctx context.Context, e *Engine) error {
+	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
+	d.fence, d.line.take = d.prefix+noKey, d.take
+	d.byLog, d.line.again = map[engine.LogID]string{}, d.again
+	d.line.begin(e, 0)
+	return d.catchUp(ctx)
+}
+
+// noKey is no document's key: it is not written in base64url.
+const noKey = "~"
+
+// again remembers which documents are there still while all are read, and forgets the others behind that.
+func (d *documents) again() (end func()) {
+	d.mu.Lock()
+	d.seen = map[string]struct{}{}
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		seen := d.seen
+		d.seen = nil
+		var gone []engine.Document
+		d.byKey.Scan(func(key string, doc engine.Document) bool {
+			if _, ok := seen[key]; !ok {
+				gone = append(gone, doc)
+			}
+			return true
+		})
+		d.mu.Unlock()
+		for _, doc := range gone {
+			doc.Value, doc.Revision = nil, doc.Revision+1 // that of the deletion is forgotten
+			d.follow(engine.Change{Document: doc, Deleted: true})
+		}
+	}
+}
+
+// take follows one message.
+func (d *documents) take(m *nats.Msg, rev uint64) {
+	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject, d.prefix))
+	if err != nil {
+		return
+	}
+	change := engine.Change{Document: document(string(key), m.Header, m.Data, rev), Deleted: m.Header.Get(operation) != ""}
+	if change.Deleted {
+		change.Value, change.Created = nil, 0
+	}
+	d.mu.Lock()
+	before, had := d.byKey.Get(change.Key)
+	known := d.seen != nil && had && before.Revision == change.Revision
+	if d.seen != nil && !change.Deleted {
+		d.seen[change.Key] = struct{}{}
+	}
+	d.mu.Unlock()
+	if !known {
+		d.follow(change)
+	}
+}
+
+// follow makes the copy follow a change, and tells who watches.
+func (d *documents) follow(change engine.Change) {
+	d.mu.Lock()
+	before, had := d.byKey.Get(change.Key)
+	if change.Deleted {
+		change.Created = before.Created
+		d.byKey.Delete(change.Key)
+	} else {
+		d.byKey.Set(change.Key, change.Document)
+		d.byLog[change.Created] = change.Key
+		had = had && change.Created != before.Created
+	}
+	var gone *log
+	if had {
+		delete(d.byLog, before.Created)
+		gone = d.e.opened(before.Created)
+	}
+	watchers := d.watchers
+	d.mu.Unlock()
+	if gone != nil {
+		gone.drop()
+	}
+	for _, visit := range watchers {
+		visit(change)
+	}
+}
+
+// Watch implements engine.Shared.
+func (e *Engine) Watch(visit func(engine.Change)) {
+	e.docs.mu.Lock()
+	defer e.docs.mu.Unlock()
+	e.docs.watchers = append(slices.Clip(e.docs.watchers), visit)
+}
+
+// CatchUp implements engine.Shared.
+func (e *Engine) CatchUp(ctx context.Context) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	return e.docs.catchUp(ctx)
+}
+
+func document(key string, h nats.Header, value []byte, rev uint64) engine.Document {
+	doc := engine.Document{Key: key, Value: value, Created: engine.LogID(rev), Revision: engine.Revision(rev)}
+	if created, err := strconv.ParseUint(h.Get(createdAt), 10, 64); err == nil {
+		doc.Created = engine.LogID(created)
+	}
+	return doc
+}
+
+func (d *documents) hasLog(id engine.LogID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.byLog[id]
+	return ok
+}
+
+// get is a document of the copy.
+func (d *documents) get(key string) (engine.Document, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byKey.Get(key)
+}
+
+func (d *documents) subject(key string) string {
+	return d.prefix + base64.RawURLEncoding.EncodeToString([]byte(key))
+}
+
+// write changes a document whose last message is expected, and waits until the copy has seen it. A write without an
+// answer is repeated: only one of the two can meet the expectation, and if it was the first, the message that we find
+// carries the name of its writer, which is the same for all that one call writes.
+func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
+	if limit := d.e.nc.MaxPayload(); int64(m.Size()) > limit {
+		return 0, fmt.Errorf("a document of %d bytes: NATS takes messages of at most %d (max_payload)", len(m.Data), limit)
+	}
+	expecting(m, expected)
+	rev, err := trying(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
+	if errors.Is(err, errConflict) {
+		last, found := d.e.fresh(ctx, d.stream, query{LastFor: m.Subject})
+		if found != nil && !errors.Is(found, engine.ErrNotFound) {
+			return 0, found
+		}
+		if found == nil && last.header.Get(writerID) == m.Header.Get(writerID) {
+			rev, err = last.seq, nil
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	seen, cancel := context.WithTimeout(ctx, d.e.opts.Patience)
+	defer cancel()
+	if err = d.reach(seen, rev); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: a document was written and is not heard of", engine.ErrUnavailable)
+	}
+	return rev, err
+}
+
+// writerName is a name that nobody has.
+func writerName() string {
+	var name [12]byte
+	rand.Read(name[:])
+	return hex.EncodeToString(name[:])
+}
+
+// Create stores a document under a key that has none.
+func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if err := e.fits(ctx, key, value); err != nil {
+		return engine.Document{}, err
+	}
+	if err := e.admits(ctx, len(value)); err != nil {
+		return engine.Document{}, err
+	}
+	writer := writerName()
+	subject, expected := e.docs.subject(key), uint64(0)
+	for {
+		m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{writerID: {writer}}}
+		rev, err := e.docs.write(ctx, m, expected)
+		if err == nil {
+			return document(key, nil, value, rev), nil
+		}
+		if !errors.Is(err, errConflict) {
+			return engine.Document{}, err
+		}
+		last, err := e.docs.e.fresh(ctx, e.docs.stream, query{LastFor: subject})
+		switch {
+		case errors.Is(err, engine.ErrNotFound):
+			expected = 0 // what was there was deleted, and forgotten
+		case err != nil:
+			return engine.Document{}, err
+		case last.header.Get(operation) == "":
+			return engine.Document{}, engine.ErrExists
+		default:
+			expected = last.seq
+		}
+	}
+}
+
+func (e *Engine) fits(ctx context.Context, key string, value []byte) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	if key == "" || len(key) > engine.MaxKey || len(value) > engine.MaxValue {
+		return fmt.Errorf("document %.20q: %d bytes under a key of %d bytes", key, len(value), len(key))
+	}
+	return nil
+}
+
+// current is the document of now, if its revision is rev. What we know is enough when it fits: whether it still holds is seen
+// when it is written.
+func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (engine.Document, error) {
+	if doc, ok := e.docs.get(key); ok && doc.Revision == rev {
+		return doc, nil
+	}
+	doc, err := e.Get(ctx, key)
+	if err == nil && doc.Revision != rev {
+		err = engine.ErrConflict
+	}
+	return doc, err
+}
+
+// Update replaces the value of a document.
+func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
+	if err := e.fits(ctx, key, value); err != nil {
+		return engine.Document{}, err
+	}
+	writer := writerName()
+	for {
+		doc, err := e.current(ctx, key, rev)
+		if err != nil {
+			return engine.Document{}, err
+		}
+		m := &nats.Msg{Subject: e.docs.subject(key), Data: value, Header: nats.Header{writerID: {writer}}}
+		m.Header.Set(createdAt, strconv.FormatUint(uint64(doc.Created), 10))
+		next, err := e.docs.write(ctx, m, uint64(rev))
+		if err == nil {
+			return document(key, m.Header, value, next), nil
+		}
+		if !errors.Is(err, errConflict) {
+			return engine.Document{}, err
+		}
+	}
+}
+
+// Delete removes a document, and ends its log for everybody: first the document goes, then a last message ends the log, so
+// that whoever has not heard of it yet cannot append any more.
+func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	if err := e.usable(ctx); err != nil {
+		return err
+	}
+	writer := writerName()
+	for {
+		doc, err := e.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if rev != 0 && rev != doc.Revision {
+			return engine.ErrConflict
+		}
+		m := &nats.Msg{Subject: e.docs.subject(key), Header: nats.Header{writerID: {writer}}}
+		m.Header.Set(operation, "DEL")
+		m.Header.Set(jetstream.MsgTTLHeader, markerLife)
+		_, err = e.docs.write(ctx, m, uint64(doc.Revision))
+		if errors.Is(err, errConflict) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return e.dropLog(ctx, doc.Created)
+	}
+}
+
+// Get returns a document.
+func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
+	if err := e.usable(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	if err := e.docs.catchUp(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	doc, ok := e.docs.get(key)
+	if !ok {
+		return engine.Document{}, engine.ErrNotFound
+	}
+	return doc, nil
+}
+
+// List returns documents in order of keys.
+func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
+	if err := e.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.docs.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	var docs []engine.Document
+	e.docs.mu.Lock()
+	defer e.docs.mu.Unlock()
+	e.docs.byKey.Ascend(max(prefix, after), func(key string, doc engine.Document) bool {
+		if len(docs) >= limit || !strings.HasPrefix(key, prefix) && key > prefix {
+			return false
+		}
+		if key > after {
+			docs = append(docs, doc)
+		}
+		return true
+	})
+	return docs, nil
+}

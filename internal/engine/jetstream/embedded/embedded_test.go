@@ -1,0 +1,71 @@
+package embedded
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// member starts a server of a cluster. The others are its peers.
+func member(t *testing.T, name, listen, secret string, peers []string) *Server {
+	t.Helper()
+	s, err := Start(Options{Dir: t.TempDir(), Name: name, Cluster: "test", Listen: listen, Peers: peers, Secret: []byte(secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Nodes that know the secret find each other; a stranger, who knows everything else, is not let in.
+func TestStranger(t *testing.T) {
+	var at []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		at = append(at, l.Addr().String())
+		l.Close()
+	}
+	ours := strings.Repeat("a secret", 8)
+	stranger := member(t, "c", at[2], strings.Repeat("another one", 8), at)
+	a, b := member(t, "a", at[0], ours, at), member(t, "b", at[1], ours, at)
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for a.s.NumRemotes() == 0 || b.s.NumRemotes() == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("nodes with the same secret did not find each other within a minute")
+		}
+	}
+	if n := stranger.s.NumRemotes(); n != 0 || a.s.NumRemotes() != 1 {
+		t.Errorf("the stranger has %d others, and a node %d", n, a.s.NumRemotes())
+	}
+}
+
+// What cannot be is refused by name.
+func TestRefused(t *testing.T) {
+	good := Options{Name: "a", Cluster: "test", Listen: "127.0.0.1:1", Secret: []byte(strings.Repeat("a secret", 8))}
+	for want, change := range map[string]func(*Options){
+		`"nowhere" is not HOST:PORT`:   func(o *Options) { o.Listen = "nowhere" },
+		`"host:none" is not HOST:PORT`: func(o *Options) { o.Listen = "host:none" },
+		"the cluster's name":           func(o *Options) { o.Cluster = "" },
+		`peer "x" is not HOST:PORT`:    func(o *Options) { o.Peers = []string{"x"} },
+		"at least 32":                  func(o *Options) { o.Secret = []byte("short") },
+	} {
+		o := good
+		o.Dir = t.TempDir()
+		change(&o)
+		if s, err := Start(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+			if err == nil {
+				s.Stop()
+			}
+		}
+	}
+}

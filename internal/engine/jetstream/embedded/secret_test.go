@@ -1,0 +1,56 @@
+package embedded
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+)
+
+// Who knows the secret gets in, on both sides; nobody else does.
+func TestSecret(t *testing.T) {
+	for name, c := range map[string]struct {
+		server, client string
+		in             bool
+	}{
+		"the same":  {strings.Repeat("a", 32), strings.Repeat("a", 32), true},
+		"different": {strings.Repeat("a", 32), strings.Repeat("b", 32), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, err := mutual([]byte(c.server))
+			if err != nil {
+				t.Fatal(err)
+			}
+			there, err := mutual([]byte(c.client))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			answer := make(chan error, 1)
+			go func() {
+				a, err := l.Accept()
+				if err == nil {
+					defer a.Close()
+					err = tls.Server(a, here).Handshake()
+				}
+				answer <- err
+			}()
+			b, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = tls.Client(b, there).Handshake()
+			b.Close()
+			if served := <-answer; (err == nil && served == nil) != c.in {
+				t.Errorf("the client says %v, the server %v", err, served)
+			}
+		})
+	}
+	if _, err := mutual([]byte("short")); err == nil || !strings.Contains(err.Error(), "at least 32") {
+		t.Errorf("a short secret: %v", err)
+	}
+}

@@ -1,0 +1,457 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+var ctx = context.Background()
+
+// follower numbers batches, and follows others.
+type follower struct {
+	mu      sync.Mutex
+	next    weir.Seq // ahead
+	seen    weir.Seq // the next that is durable
+	low     weir.Seq // what Note says
+	rewound int
+	dropped bool
+}
+
+func (f *follower) Note() (weir.Seq, []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.low, fmt.Append(nil, "below ", f.low)
+}
+
+func (f *follower) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
+	for h := range entries {
+		f.next = h.Seq + 1
+	}
+	f.seen = f.next
+	return nil
+}
+
+func (f *follower) Admit(e *engine.Entry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.Seq = f.next
+	f.next++
+	return true
+}
+
+func (f *follower) Commit(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen += weir.Seq(n)
+}
+
+func (f *follower) Dropped() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = true
+}
+
+func (f *follower) Follow(h engine.Header) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen, f.next = h.Seq+1, h.Seq+1
+}
+
+func (f *follower) Trimmed(weir.Seq) {}
+func (f *follower) Behind()          {}
+
+func (f *follower) Rewind() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = f.seen
+	f.rewound++
+}
+
+func text(s string) *engine.Entry {
+	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Count: 1, Size: uint32(len(s))}, Payload: []byte(s)}
+}
+
+// attach opens a log, which is closed in the end.
+func attach(t *testing.T, e *Engine, id engine.LogID, j engine.Judge) *log {
+	t.Helper()
+	l, err := e.Open(ctx, id, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.(*log)
+}
+
+func payloads(t *testing.T, l engine.Log) []string {
+	t.Helper()
+	var all []string
+	if err := l.Scan(ctx, 0, 0, func(e *engine.Entry) bool { all = append(all, string(e.Payload)); return true }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// seize takes the worker's place, until start.
+func seize(l *log) {
+	for {
+		l.settle()
+		l.mu.Lock()
+		if !l.working {
+			l.working = true
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// deafen has an engine hear nothing any more.
+func deafen(e *Engine) {
+	e.docs.hush()
+	for _, s := range e.shards {
+		s.hush()
+	}
+}
+
+// hears waits until the newest n messages of a log came.
+func hears(l *log, n int) {
+	for {
+		l.mu.Lock()
+		k := len(l.inbox)
+		done := k >= n && l.inbox[k-1].place == l.place+uint64(n)
+		l.mu.Unlock()
+		if done {
+			return
+		}
+		<-l.heard
+	}
+}
+
+// The answer to a write is lost: sending it again finds the first one, also when not all of it was heard of.
+func TestWriteWithoutAnswer(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{next: 0})
+	want := []string{}
+	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} { // alone, together in a message, an atomic batch
+		seize(l)
+		n := c.n
+		var requests []*request
+		for i := range n {
+			want = append(want, fmt.Sprint(round, i, strings.Repeat("x", c.size)))
+			requests = append(requests, &request{entry: text(want[len(want)-1]), done: make(chan error, 1)})
+		}
+		g := l.decide(requests)
+		if len(g.msgs) != c.messages {
+			t.Fatalf("%d entries take %d messages, want %d", n, len(g.msgs), c.messages)
+		}
+		js, err := l.send(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hears(l, n)
+		l.mu.Lock()
+		l.inbox = l.inbox[:len(l.inbox)-n+1] // the rest of it does not come
+		l.mu.Unlock()
+		others, err := l.store(g)
+		if err != nil || others != nil || g.records[n-1].js != js {
+			t.Fatalf("sent again: %v, %v, at %d, the first time at %d", others, err, g.records[n-1].js, js)
+		}
+		l.commit(g)
+		l.start()
+	}
+	if err := l.Append(ctx, text("after")); err != nil {
+		t.Fatal(err)
+	}
+	if got := payloads(t, l); !slices.Equal(got, append(want, "after")) {
+		t.Errorf("the log holds %.100q, want %.100q", got, want)
+	}
+}
+
+// A node that did not hear that a document was deleted cannot append to its log, whether there was something in it or not.
+func TestDeletedElsewhere(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	deaf, other := open(t, s, "store"), open(t, s, "store")
+	defer deaf.Close()
+	defer other.Close()
+	logs := map[string]*log{}
+	judges := map[string]*follower{}
+	for _, key := range []string{"empty", "full"} {
+		doc, err := deaf.Create(ctx, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		judges[key] = &follower{}
+		logs[key] = attach(t, deaf, doc.Created, judges[key])
+	}
+	if err := logs["full"].Append(ctx, text("one")); err != nil {
+		t.Fatal(err)
+	}
+	deafen(deaf)
+	for key, l := range logs {
+		if err := other.Delete(ctx, key, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(ctx, text("too late")); !errors.Is(err, engine.ErrDropped) {
+			t.Errorf("append to %s, deleted elsewhere: %v", key, err)
+		}
+		<-l.gone
+		if !judges[key].dropped {
+			t.Errorf("the judge of %s does not know", key)
+		}
+	}
+}
+
+// slow is a judge that takes its time to begin.
+type slow struct {
+	follower
+	in, out chan struct{}
+}
+
+func (s *slow) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+	close(s.in)
+	<-s.out
+	return s.follower.Restore(note, entries)
+}
+
+// Closing the engine waits for a log that is being opened, and no longer.
+func TestCloseWhileOpening(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &slow{in: make(chan struct{}), out: make(chan struct{})}
+	opened := make(chan error)
+	go func() {
+		_, err := e.Open(ctx, doc.Created, judge)
+		opened <- err
+	}()
+	<-judge.in
+	l := e.opened(doc.Created)
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	for waits := false; !waits; {
+		l.mu.Lock()
+		waits = l.idle != nil
+		l.mu.Unlock()
+		runtime.Gosched()
+	}
+	close(judge.out)
+	if err := <-opened; err != nil {
+		t.Errorf("open: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := l.Append(ctx, text("late")); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("append after close: %v", err)
+	}
+}
+
+// What a server acknowledged is there when it was stopped and started on the same directory.
+func TestServerStartsAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := server(t, dir)
+	e := open(t, s, "store")
+	doc, err := e.Create(ctx, "a", []byte("value"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	for i := range 20 {
+		if err := l.Append(ctx, text(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.judge.(*follower).low = 5
+	if err := l.Trim(ctx, 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	s = server(t, dir)
+	defer s.Stop()
+	e = open(t, s, "store")
+	defer e.Close()
+	got, err := e.Get(ctx, "a")
+	if err != nil || string(got.Value) != "value" || got.Created != doc.Created {
+		t.Fatalf("the document is %+v, %v", got, err)
+	}
+	if all := payloads(t, attach(t, e, doc.Created, &follower{})); len(all) != 15 || all[0] != "5" {
+		t.Errorf("the log holds %q", all)
+	}
+}
+
+// three starts three servers that are one cluster, and an engine on each.
+func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
+	t.Helper()
+	var addresses []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, l.Addr().String())
+		l.Close()
+	}
+	var servers []*embedded.Server
+	for i := range 3 {
+		s, err := embedded.Start(embedded.Options{
+			Dir: quickDir(t), Name: fmt.Sprint("node-", i), Cluster: "test", Listen: addresses[i], Peers: addresses,
+			Secret: []byte("0123456789abcdef0123456789abcdef"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, s)
+		t.Cleanup(s.Stop)
+	}
+	var engines []*Engine
+	for _, s := range servers {
+		if err := s.Ready(within); err != nil {
+			t.Fatal(err)
+		}
+		nc, err := s.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Open(within, nc, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+		t.Cleanup(func() { e.Close() })
+	}
+	return servers, engines
+}
+
+// Three nodes with the same secret are one store. One is stopped, and the others go on.
+func TestCluster(t *testing.T) {
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	servers, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+	doc, err := engines[0].Create(within, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logs []*log
+	for _, e := range engines {
+		logs = append(logs, attach(t, e, doc.Created, &follower{}))
+	}
+	var want []string
+	put := func(n, node int) {
+		t.Helper()
+		for i := range n {
+			say := fmt.Sprint(len(want), " by ", node, " ", i)
+			if err := logs[node].Append(within, text(say)); err != nil {
+				t.Fatalf("append on node %d: %v", node, err)
+			}
+			want = append(want, say)
+		}
+	}
+	for node := range 3 {
+		put(5, node)
+	}
+	engines[2].Close()
+	servers[2].Stop()
+	put(5, 0)
+	put(5, 1)
+	if got := payloads(t, logs[1]); !slices.Equal(got, want) {
+		t.Errorf("node 1 holds %q, want %q", got, want)
+	}
+}
+
+// Servers take longer to answer than anybody waits: a write that is sent again meets itself on its way, and is stored once.
+func TestImpatience(t *testing.T) {
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	_, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
+	doc, err := engines[0].Create(within, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, engines[0], doc.Created, &follower{})
+	engines[0].opts.attempt, engines[0].opts.hearing = 300*time.Microsecond, 50*time.Microsecond
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for i := range 10 {
+				if err := l.Append(within, text(fmt.Sprint(w, " ", i))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := payloads(t, l)
+	slices.Sort(got)
+	if n := len(slices.Compact(got)); n != 40 || len(got) != 40 {
+		t.Errorf("the log holds %d entries, %d of them different; want 40", len(got), n)
+	}
+}
+
+// A leader without followers takes what it cannot store, and refuses the same write when it comes again: it is on its way, and
+// not damage. Who waits is told that nobody knows.
+func TestNoQuorum(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})
+	doc, err := engines[0].Create(within, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := engines[0].js.Stream(within, engines[0].shards[0].stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := 0
+	for i := range servers {
+		if info.CachedInfo().Cluster.Leader == fmt.Sprint("node-", i) {
+			leader = i
+		}
+	}
+	l := attach(t, engines[leader], doc.Created, &follower{})
+	if err := l.Append(within, text("one")); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range servers {
+		if i != leader {
+			engines[i].Close()
+			s.Kill()
+		}
+	}
+	if err := l.Append(within, text("two")); !errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("append without a quorum: %v", err)
+	}
+	if err := l.CatchUp(within); !errors.Is(err, engine.ErrUnavailable) {
+		t.Errorf("catch up without a quorum: %v", err)
+	}
+}

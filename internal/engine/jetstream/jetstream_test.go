@@ -1,0 +1,140 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+var stores atomic.Int64
+
+// fixture is a store on a running server, under a name of its own.
+func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
+	name := fmt.Sprint("store", stores.Add(1))
+	t.Cleanup(func() { remove(t, s, name) })
+	return enginetest.Fixture{
+		Open: func(t *testing.T) engine.Engine { return open(t, s, name) },
+		Reopen: func(t *testing.T, e engine.Engine) engine.Engine {
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return open(t, s, name)
+		},
+		Crash: func(t *testing.T, e engine.Engine) engine.Engine {
+			crash(t, s, e.(*Engine))
+			return open(t, s, name)
+		},
+	}
+}
+
+func open(t *testing.T, s *embedded.Server, name string) *Engine {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2, Room: s.Room})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// crash cuts the engine off. What it sent and the server had not looked at yet is settled before anybody looks: a message
+// behind it on the same way has come through.
+func crash(t *testing.T, s *embedded.Server, e *Engine) {
+	t.Helper()
+	id, err := e.nc.GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.nc.Close()
+	e.Close()
+	within := time.After(time.Minute)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.Connected(id) {
+		select {
+		case <-tick.C:
+		case <-within:
+			t.Fatal("the server still has the connection of the engine that crashed")
+		}
+	}
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, sh := range e.shards {
+		if _, err := nc.Request(sh.prefix+"0", nil, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// remove takes a store away, so that the server has nothing to do with it any more.
+func remove(t *testing.T, s *embedded.Server, name string) {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, stream := range []string{"KV_" + name + "-docs", name + "-log-0", name + "-log-1"} {
+		answer, err := nc.Request("$JS.API.STREAM.DELETE."+stream, nil, time.Minute)
+		var got struct{ Success bool }
+		if err == nil {
+			err = json.Unmarshal(answer.Data, &got)
+		}
+		if err != nil || !got.Success {
+			t.Errorf("delete %s: %v", stream, err)
+		}
+	}
+}
+
+// quickDir is a directory in memory, if the system has one: the suite cuts no power, and thousands of syncs take their time.
+func quickDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "weir-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func server(t *testing.T, dir string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A random history takes many synced writes here: fewer of them than elsewhere, unless somebody asks for a number.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
+	if !set {
+		flag.Set("rapid.checks", "5")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestEngine(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	enginetest.Run(t, func(t *testing.T) enginetest.Fixture { return fixture(t, s) })
+}

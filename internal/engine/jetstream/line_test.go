@@ -1,0 +1,144 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/engine"
+)
+
+// Every process that watches is told of every change, in order, and has been told of what anybody made when it caught up.
+func TestWatch(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	a, b := open(t, s, "store"), open(t, s, "store")
+	defer a.Close()
+	defer b.Close()
+	var mu sync.Mutex
+	var told []string
+	b.Watch(func(c engine.Change) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprint(c.Key, " ", string(c.Value), " ", c.Deleted))
+	})
+	doc, err := a.Create(ctx, "key", []byte("one"))
+	for _, next := range []func() error{
+		func() error { doc, err = a.Update(ctx, "key", []byte("two"), doc.Revision); return err },
+		func() error { return a.Delete(ctx, "key", doc.Revision) },
+		func() error { _, err := b.Create(ctx, "own", []byte("three")); return err },
+	} {
+		if err == nil {
+			err = b.CatchUp(ctx) // or the next change may be all that is told
+		}
+		if err == nil {
+			err = next()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	got := fmt.Sprint(told)
+	mu.Unlock()
+	if want := "[key one false key two false key  true own three false]"; got != want {
+		t.Errorf("told was %s, want %s", got, want)
+	}
+	for i := range 50 {
+		if _, err := a.Create(ctx, fmt.Sprint("more ", i), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.CatchUp(ctx); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		n := len(told)
+		mu.Unlock()
+		if n != 5+i {
+			t.Fatalf("%d changes were told when it had caught up with %d", n, 5+i)
+		}
+	}
+}
+
+// A consumer that a server lost is replaced, and nothing is missed.
+func TestConsumerLost(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	a, b := open(t, s, "store"), open(t, s, "store")
+	defer a.Close()
+	defer b.Close()
+	doc, err := a.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, judge := attach(t, a, doc.Created, &follower{}), &follower{}
+	there := attach(t, b, doc.Created, judge)
+	for i := range 3 {
+		stream, err := a.js.Stream(ctx, here.shard.stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range stream.ConsumerNames(ctx).Name() {
+			if err := a.js.DeleteConsumer(ctx, here.shard.stream, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			if err := here.Append(ctx, text("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := there.CatchUp(ctx); err != nil {
+			t.Fatal(err)
+		}
+		judge.mu.Lock()
+		seen := judge.seen
+		judge.mu.Unlock()
+		if want := 5 * (i + 1); int(seen) != want {
+			t.Fatalf("the other process knows %d entries, want %d", seen, want)
+		}
+	}
+}
+
+// Nodes hear of each other, hand on what they have to say, and one of them is the first.
+func TestNodes(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	a, b := open(t, s, "store"), open(t, s, "store")
+	defer a.Close()
+	defer b.Close()
+	words, heard := make(chan []byte, 1), make(chan string, 1)
+	say := func() []byte {
+		select {
+		case w := <-words:
+			return w
+		default:
+			return nil
+		}
+	}
+	one, err := a.Join("one", say, func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Leave()
+	two, err := b.Join("two", func() []byte { return nil }, func(b []byte) { heard <- string(b) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Leave()
+	words <- []byte("hello")
+	if got := <-heard; got != "hello" {
+		t.Errorf("heard %q", got)
+	}
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for !one.First() || two.First() || len(one.Names()) != 2 {
+		if pause(within, 10*time.Millisecond) != nil {
+			t.Fatalf("one is first: %v, two: %v; one hears %v", one.First(), two.First(), one.Names())
+		}
+	}
+}

@@ -1,0 +1,333 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+// fakes answers messages under a subject that no stream has, one answer after another.
+func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	var mu sync.Mutex
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(answers) > 0 {
+			m.Respond([]byte(answers[0]))
+			answers = answers[1:]
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	sayInProcess = `{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"}}`
+	sayConflict  = `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 0"}}`
+	sayStored    = `{"stream":"s","seq":1}`
+)
+
+// That another write is on its way, or that another one came first where none did, is no answer: it is sent again.
+func TestInProcess(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	seize(l)
+	l.subject = "elsewhere"
+	fakes(t, s, l.subject, sayInProcess, sayConflict, sayStored)
+	g := l.decide([]*request{{entry: text("x"), done: make(chan error, 1)}})
+	if others, err := l.store(g); err != nil || others != nil || g.records[0].js != 1 {
+		t.Errorf("others: %v, %v; stored at %d", others, err, g.records[0].js)
+	}
+	l.subject = l.shard.subject(l.id)
+	l.judge.(*follower).Rewind()
+	l.start()
+	e.docs.prefix = "documents.elsewhere."
+	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
+	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
+		t.Errorf("create: %+v, %v", doc, err)
+	}
+}
+
+// What another process trimmed and purged is gone, and not damaged, also before one hears of it; and who opens the log meanwhile
+// reads it anew.
+func TestPurgedUnheard(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	deaf, other := open(t, s, "store"), open(t, s, "store")
+	defer deaf.Close()
+	defer other.Close()
+	doc, err := deaf.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, judge := attach(t, deaf, doc.Created, &follower{}), &follower{}
+	b := attach(t, other, doc.Created, judge)
+	for i := range 5 {
+		if err := a.Append(ctx, text(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	deafen(deaf)
+	judge.low = 3
+	if err := b.Trim(ctx, 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	floor := b.bottom()
+	b.mu.Unlock()
+	if floor <= b.floor {
+		t.Errorf("there is nothing to purge before %d", floor)
+	}
+	b.purge(floor)
+	read := make(chan error)
+	go func() {
+		_, err := a.Read(ctx, 1)
+		read <- err
+	}()
+	listen(deaf) // so that it can catch up, which it does when nothing is there
+	if err := <-read; !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("read: %v", err)
+	}
+	if got := payloads(t, a); len(got) != 2 {
+		t.Errorf("scanned %q", got)
+	}
+}
+
+func listen(e *Engine) {
+	e.docs.listen()
+	for _, s := range e.shards {
+		s.listen()
+	}
+}
+
+// Who heard nothing for longer than deletions are remembered reads everything again before it writes anything.
+func TestLongApart(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	a, b := open(t, s, "store"), open(t, s, "store")
+	defer a.Close()
+	defer b.Close()
+	var told []string
+	a.Watch(func(c engine.Change) { told = append(told, fmt.Sprint(c.Key, " ", c.Deleted)) })
+	doc, err := a.Create(ctx, "gone", nil)
+	if err == nil {
+		_, err = a.Create(ctx, "stays", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &follower{}
+	l := attach(t, a, doc.Created, judge)
+	deafen(a)
+	if err := b.Delete(ctx, "gone", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create(ctx, "new", nil); err != nil {
+		t.Fatal(err)
+	}
+	// An hour goes by: the marker of the document and the last message of the log are forgotten.
+	sh := a.shard(doc.Created)
+	if err := errors.Join(b.purge(ctx, a.docs.stream, a.docs.subject("gone"), 0), b.purge(ctx, sh.stream, sh.subject(doc.Created), 0)); err != nil {
+		t.Fatal(err)
+	}
+	a.docs.mu.Lock()
+	a.docs.line.mu.Lock()
+	a.docs.heard = a.docs.heard.Add(-2 * apartMost)
+	a.docs.line.mu.Unlock()
+	a.docs.mu.Unlock()
+	appended := make(chan error)
+	go func() { appended <- l.Append(ctx, text("into nothing")) }()
+	listen(a)
+	if err := <-appended; !errors.Is(err, engine.ErrDropped) {
+		t.Errorf("append: %v", err)
+	}
+	<-l.gone
+	if _, err := a.Get(ctx, "gone"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("get what was deleted: %v", err)
+	}
+	for _, key := range []string{"stays", "new"} {
+		if _, err := a.Get(ctx, key); err != nil {
+			t.Errorf("get %s: %v", key, err)
+		}
+	}
+	if got, want := fmt.Sprint(told), "[gone false stays false new false gone true]"; got != want {
+		t.Errorf("told was %s, want %s", got, want)
+	}
+}
+
+// A fence that is gone before anybody hears it is waited for no longer than until the next heartbeat.
+func TestFenceUnheard(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	sh := e.shards[0]
+	sh.hush()
+	at, err := sh.store(ctx)
+	if err == nil {
+		err = e.purge(ctx, sh.stream, sh.fence, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh.listen()
+	if err := sh.reach(ctx, at); err != nil {
+		t.Error(err)
+	}
+}
+
+// A deletion goes on when nobody waits for it any more.
+func TestDeleteWithoutWaiting(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	if err := l.Append(ctx, text("x")); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := e.dropLog(over, doc.Created); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	e.Close() // waits for it
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	answer, err := nc.Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
+	var got struct{ Message struct{ Hdrs []byte } }
+	if err == nil {
+		err = json.Unmarshal(answer.Data, &got)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := nats.DecodeHeadersMsg(got.Message.Hdrs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := decode(h, 1); err != nil || r[0].kind != dropped {
+		t.Errorf("the last message of the log is %+v, %v", r, err)
+	}
+}
+
+// The log of a document that is gone is given up by whoever looks, and nothing else is touched.
+func TestOrphans(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	logs := map[string]*log{}
+	for _, key := range []string{"stays", "gone", "ended"} {
+		doc, err := e.Create(ctx, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs[key] = attach(t, e, doc.Created, &follower{})
+		if err := errors.Join(logs[key].Append(ctx, text("one")), logs[key].Append(ctx, text("two"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Delete(ctx, "ended", 0); err != nil {
+		t.Fatal(err)
+	}
+	// Who deleted it died before it ended the log.
+	m := &nats.Msg{Subject: e.docs.subject("gone"), Header: nats.Header{operation: {"DEL"}, writerID: {writerName()}}}
+	doc, _ := e.docs.get("gone")
+	if _, err := e.docs.write(ctx, m, uint64(doc.Revision)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.orphans(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, want := range map[string]int{"stays": 2, "gone": 1, "ended": 1} {
+		l := logs[key]
+		all, err := l.shard.fold(ctx, l.subject, 1)
+		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
+			t.Errorf("%s has %d messages, %v", key, len(all), err)
+		}
+	}
+}
+
+// What one replica told of and the others do not have yet is waited for, and not taken for damage.
+func TestReadAhead(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := attach(t, e, doc.Created, &follower{})
+	seize(l)
+	defer l.start()
+	last, err := l.shard.store(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := l.decide([]*request{{entry: text("early"), done: make(chan error, 1)}})
+	m := g.records[0]
+	m.js = last + 10
+	l.mu.Lock()
+	l.insert(m)
+	l.mu.Unlock()
+	over, cancel := context.WithCancel(ctx)
+	read := make(chan error, 1)
+	go func() {
+		defer cancel()
+		_, err := l.Read(ctx, m.Seq)
+		read <- err
+	}()
+	l.shard.reach(over, last+1) // it looked, and catches up
+	for at := last; at < m.js-1; {
+		if at, err = l.shard.store(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.msgs[0].Header.Del("Nats-Expected-Last-Subject-Sequence")
+	if at, err := e.publish(ctx, g.msgs); err != nil || at != m.js {
+		t.Fatalf("stored at %d, %v; want %d", at, err, m.js)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("read: %v", err)
+	}
+}

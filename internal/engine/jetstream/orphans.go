@@ -1,0 +1,88 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir/internal/engine"
+)
+
+// A process that dies between deleting a document and ending its log leaves messages that nobody reads. The first node looks
+// for such logs now and then.
+const (
+	orphansFirst = time.Minute // after it joined
+	orphansEvery = time.Hour
+)
+
+// orphans ends the logs that have no document, and takes back what is left of those that ended.
+func (e *Engine) orphans(ctx context.Context) error {
+	for _, s := range e.shards {
+		info, err := e.js.Stream(ctx, s.stream)
+		if err != nil {
+			return fmt.Errorf("look for logs without a document: %w", err)
+		}
+		got, err := info.Info(ctx, jetstream.WithSubjectFilter(s.prefix+"*"))
+		if err != nil {
+			return fmt.Errorf("look for logs without a document: %w", err)
+		}
+		// A document is there before its log has a message: so of these logs every document is known after this.
+		if err := e.docs.catchUp(ctx); err != nil {
+			return err
+		}
+		for subject, n := range got.State.Subjects {
+			id, err := strconv.ParseUint(strings.TrimPrefix(subject, s.prefix), 10, 64)
+			if err != nil || engine.LogID(id) == noLog || e.docs.hasLog(engine.LogID(id)) {
+				continue
+			}
+			if err := e.orphan(ctx, s, engine.LogID(id), n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// orphan ends one log, unless an end is all that there is of it.
+func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) error {
+	m, err := e.fresh(ctx, s.stream, query{LastFor: s.subject(id)})
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if r, err := decode(m.header, m.seq); err == nil && r[0].kind == dropped {
+		if n == 1 {
+			return nil
+		}
+		return e.purge(ctx, s.stream, s.subject(id), m.seq)
+	}
+	e.opts.Logger.Info("a log without a document is given up", "log", id, "messages", n)
+	return e.endLog(ctx, id)
+}
+
+// adopt looks for logs without a document as long as it is a node, while it is the first one.
+func (n *Nodes) adopt() {
+	next := time.NewTimer(orphansFirst)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+			next.Reset(orphansEvery)
+		case <-n.quit:
+			return
+		}
+		if !n.First() {
+			continue
+		}
+		if err := n.e.orphans(n.ctx); err != nil && n.ctx.Err() == nil {
+			n.e.opts.Logger.Warn("logs without a document keep their space for now", "error", err)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package jetstream
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// Entries that are waiting are written in one message, and are each there like any other: read, followed, restored and trimmed.
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e, other := open(t, s, "store"), open(t, s, "store")
+	defer e.Close()
+	defer other.Close()
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &follower{}
+	l := attach(t, e, doc.Created, judge)
+	b := attach(t, other, doc.Created, &follower{})
+	seize(l)
+	var all sync.WaitGroup
+	const n = 100
+	for i := range n {
+		all.Go(func() {
+			if err := l.Append(ctx, text(fmt.Sprint("entry ", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for waiting := 0; waiting < n; runtime.Gosched() {
+		l.mu.Lock()
+		waiting = len(l.queue)
+		l.mu.Unlock()
+	}
+	l.start()
+	all.Wait()
+	places := map[uint64]bool{}
+	for _, at := range l.index {
+		places[at.js] = true
+	}
+	if len(places) != 1 {
+		t.Errorf("%d entries are in %d messages", n, len(places))
+	}
+	if err := b.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want := payloads(t, l)
+	judge.low = 40
+	if err := l.Trim(ctx, 40, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	floor := l.bottom()
+	l.mu.Unlock()
+	l.purge(floor)
+	if err := b.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for who, log := range map[string]engine.Log{"writer": l, "restored": attach(t, other, doc.Created, &follower{})} {
+		if got := payloads(t, log); !slices.Equal(got, want[40:]) {
+			t.Errorf("%s: the log holds %q, want %q", who, got, want[40:])
+		}
+		for i := range n {
+			switch got, err := log.Read(ctx, weir.Seq(i)); {
+			case i < 40 && !errors.Is(err, engine.ErrNotFound), i >= 40 && (err != nil || string(got.Payload) != want[i]):
+				t.Errorf("%s: entry %d is %q, %v", who, i, got.Payload, err)
+			}
+		}
+		if h, err := log.Header(ctx, 70); err != nil || h.Seq != 70 || int(h.Size) != len(want[70]) {
+			t.Errorf("%s: header 70: %+v, %v", who, h, err)
+		}
+	}
+}
+
+// What a message says of its records comes back, and nothing else passes for it.
+func TestRecords(t *testing.T) {
+	want := []record{
+		{kind: batch, place: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},
+		{kind: gapClosed, place: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost}},
+		{kind: trim, place: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
+	}
+	text := encode(want...)
+	got, err := decode(nats.Header{field: {text}}, 11)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for i, offset := range []uint32{0, 10, 10} {
+		if got[i].record != want[i] || got[i].js != 11 || got[i].offset != offset {
+			t.Errorf("%+v, want %+v at %d", got[i], want[i], offset)
+		}
+	}
+	for i := range text {
+		for _, wrong := range []string{text[:i], text[:i] + "~" + text[i+1:], text[:i] + string(text[i]^1) + text[i+1:]} {
+			if got, err := decode(nats.Header{field: {wrong}}, 11); err == nil {
+				t.Errorf("%s is %+v", wrong, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package jetstream
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/nats-io/nats.go"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// kind says what a message in a log is. Those of entries are engine's.
+type kind uint8
+
+const (
+	batch     = kind(engine.Batch)
+	gapClosed = kind(engine.GapClosed)
+	part      = kind(16) // more of the payload of the batch before it
+	trim      = kind(17) // everything below a sequence is gone; the payload is the judge's note
+	dropped   = kind(18) // the log's document was deleted: nothing counts that comes after
+)
+
+// A message holds a record or several, with their payloads one behind the other. What they are is said in one header field, so that
+// a log can be read without its payloads:
+//
+//	byte     2, the version
+//	uvarint  place of the first record: the how manieth of its log it is
+//	8 bytes  group: who wrote them, and with which write
+//	uvarint  how many records there are; and then of each
+//	  byte     kind
+//	  uvarint  messages that hold it, this one included; more than one only if it is alone
+//	  4 bytes  CRC-32C of the whole payload
+//	  byte     flags
+//	  uvarint  sequence; of a trim: what everything below is gone
+//	  uvarint  first sequence
+//	  varint   time
+//	  uvarint  count
+//	  uvarint  size
+//	  uvarint  length of the content type, and the content type
+//	  uvarint  length of the idempotency key, and the key
+//	4 bytes  CRC-32C of all that
+//
+// A field of a NATS header is text, so it is written in base64.
+
+// record is one of them.
+type record struct {
+	kind  kind
+	place uint64
+	group uint64
+	parts uint32
+	sum   uint32
+	engine.Header
+}
+
+const (
+	field         = "Weir"
+	recordVersion = 2
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	errRecord  = errors.New("a message does not say what it is")
+)
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// most is how many bytes it takes at most.
+func (r *record) most() int { return 64 + len(r.ContentType) + len(r.Key) }
+
+// encode writes what a message says of its records, which have places behind each other.
+func encode(all ...record) string {
+	size := 32
+	for i := range all {
+		size += all[i].most()
+	}
+	b := append(make([]byte, 0, size), recordVersion)
+	b = binary.AppendUvarint(b, all[0].place)
+	b = binary.BigEndian.AppendUint64(b, all[0].group)
+	b = binary.AppendUvarint(b, uint64(len(all)))
+	for i := range all {
+		b = all[i].append(b)
+	}
+	b = binary.BigEndian.AppendUint32(b, checksum(b))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func (r *record) append(b []byte) []byte {
+	b = append(b, byte(r.kind))
+	b = binary.AppendUvarint(b, uint64(r.parts))
+	b = binary.BigEndian.AppendUint32(b, r.sum)
+	b = append(b, byte(r.Flags))
+	b = binary.AppendUvarint(b, uint64(r.Seq))
+	b = binary.AppendUvarint(b, uint64(r.First))
+	b = binary.AppendVarint(b, int64(r.Time))
+	b = binary.AppendUvarint(b, uint64(r.Count))
+	b = binary.AppendUvarint(b, uint64(r.Size))
+	for _, s := range []string{r.ContentType, r.Key} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// decode reads what a message says of itself: its records, at a place in its stream.
+func decode(h nats.Header, js uint64) ([]message, error) {
+	b, err := base64.RawURLEncoding.DecodeString(h.Get(field))
+	if err != nil || len(b) < 6 {
+		return nil, errRecord
+	}
+	body := b[:len(b)-4]
+	if checksum(body) != binary.BigEndian.Uint32(b[len(body):]) {
+		return nil, errRecord
+	}
+	if body[0] != recordVersion {
+		return nil, fmt.Errorf("a message has version %d, this program reads %d", body[0], recordVersion)
+	}
+	d := decoder{b: body[1:]}
+	place, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
+	if n == 0 || n > uint64(len(d.b)) {
+		return nil, errRecord
+	}
+	all := make([]message, n)
+	offset := uint32(0)
+	for i := range all {
+		all[i] = message{record: d.record(), js: js, offset: offset}
+		all[i].place, all[i].group = place+uint64(i), group
+		offset += all[i].Size
+	}
+	if d.short || len(d.b) > 0 {
+		return nil, errRecord
+	}
+	return all, nil
+}
+
+func (d *decoder) record() record {
+	r := record{kind: kind(d.take(1)[0])}
+	r.parts, r.sum = uint32(d.number()), binary.BigEndian.Uint32(d.take(4))
+	r.Flags = engine.Flags(d.take(1)[0])
+	r.Seq, r.First = weir.Seq(d.number()), weir.Seq(d.number())
+	r.Time = weir.Time(d.signed())
+	r.Count, r.Size = uint32(d.number()), uint32(d.number())
+	r.ContentType = string(d.take(d.number()))
+	r.Key = string(d.take(d.number()))
+	if r.isEntry() {
+		r.Kind = engine.Kind(r.kind)
+	}
+	return r
+}
+
+func (r *record) isEntry() bool { return r.kind == batch || r.kind == gapClosed }
+
+// decoder reads fields one after another; short says that there were fewer bytes.
+type decoder struct {
+	b     []byte
+	short bool
+}
+
+func (d *decoder) number() uint64 {
+	v, n := binary.Uvarint(d.b)
+	d.skip(n)
+	return v
+}
+
+func (d *decoder) signed() int64 {
+	v, n := binary.Varint(d.b)
+	d.skip(n)
+	return v
+}
+
+func (d *decoder) skip(n int) {
+	if n <= 0 {
+		d.short, n = true, 0
+	}
+	d.b = d.b[n:]
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if n > uint64(len(d.b)) {
+		d.short, d.b = true, nil
+		return make([]byte, min(n, 8))
+	}
+	taken := d.b[:n]
+	d.b = d.b[n:]
+	return taken
+}

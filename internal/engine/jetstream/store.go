@@ -1,0 +1,436 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// store has a group stored behind l.last, where it was decided. It is sent again until there is an answer: the attempts
+// expect the same last message, so at most one of them can succeed. Others, when it is not nil, are the messages that came
+// first; then nothing of the group is stored, nor will be, unless it was and is purged already (g.doubt). The same holds after ErrFull and errRefused; after
+// ErrUnavailable, which comes only when nobody waits any more, it is open.
+func (l *log) store(g *group) (others []message, err error) {
+	for doubt := false; ; {
+		js, err := l.send(g)
+		switch {
+		case err == nil:
+			for i := range g.records {
+				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i]) // an atomic batch is stored in one piece
+			}
+			return nil, nil
+		case errors.Is(err, errInProcess):
+			if found := l.comes(g, retry/4); found != nil {
+				return l.settled(g, found, doubt), nil
+			}
+		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
+			found, unread := l.others(g)
+			switch {
+			case unread != nil:
+				return nil, unread
+			case len(found) > 0:
+				return l.settled(g, found, doubt), nil
+			case !errors.Is(err, errConflict):
+				return nil, err
+			} // nothing came first: whoever said so leads no more, and there is no answer yet
+			pause(l.e.ctx, retry/4)
+		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
+			return nil, err
+		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+			return nil, engine.ErrClosed
+		default:
+			doubt = true
+			l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
+			if found := l.comes(g, retry/4); found != nil { // what is heard of it is an answer as well
+				return l.settled(g, found, doubt), nil
+			}
+		}
+		select {
+		case <-l.giveUp:
+			return nil, fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
+		default:
+		}
+	}
+}
+
+// settled takes the place of a group over from an attempt without an answer, or returns what came first.
+func (l *log) settled(g *group, found []message, doubt bool) []message {
+	if len(found) < len(g.records) || found[0].group != g.id {
+		g.doubt = doubt
+		return found
+	}
+	for i := range g.records {
+		g.records[i].js = found[i].js
+	}
+	return nil
+}
+
+// send is one attempt.
+func (l *log) send(g *group) (uint64, error) {
+	if len(g.msgs) > 1 {
+		l.shard.batches <- struct{}{}
+		defer func() { <-l.shard.batches }()
+	}
+	return l.e.publish(l.e.ctx, g.msgs)
+}
+
+// others returns the messages behind the last one that we know: of somebody else, or the whole group. They are on their way
+// to us anyway; only if they do not come they are asked for.
+func (l *log) others(g *group) ([]message, error) {
+	if found := l.comes(g, l.e.opts.hearing); found != nil {
+		return found, nil
+	}
+	if l.e.ctx.Err() != nil {
+		return nil, engine.ErrClosed
+	}
+	return l.missing()
+}
+
+// comes waits for those messages to come by themselves; nil when they do not.
+func (l *log) comes(g *group, within time.Duration) []message {
+	late := time.NewTimer(within)
+	defer late.Stop()
+	for {
+		l.mu.Lock()
+		var found []message
+		for _, m := range l.inbox {
+			if next := l.place + uint64(len(found)) + 1; m.place == next || m.kind == dropped {
+				found = append(found, m)
+			}
+		}
+		l.mu.Unlock()
+		if len(found) > 0 && (found[0].group != g.id || len(found) >= len(g.records)) {
+			return found
+		}
+		select {
+		case <-l.heard:
+		case <-late.C:
+			return nil
+		case <-l.e.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// rewind takes back what the judge admitted of a group that was not stored, and returns why the group cannot be tried
+// again, if so.
+func (l *log) rewind(g *group, why error) error {
+	if g.admitted == 0 {
+		return why
+	}
+	if f, ok := l.judge.(engine.Follower); ok {
+		f.Rewind()
+		return why
+	}
+	if why == nil {
+		why = errors.New("another process appends to this log, and its judge does not follow")
+	}
+	return l.fail(why)
+}
+
+// fail ends the use of a log whose judge no longer stands where the log does. It can be opened again.
+func (l *log) fail(why error) error {
+	l.mu.Lock()
+	if l.over != nil {
+		defer l.mu.Unlock()
+		return l.over
+	}
+	if errors.Is(why, engine.ErrClosed) {
+		defer l.mu.Unlock()
+		l.over = engine.ErrClosed
+		return l.over
+	}
+	l.over = fmt.Errorf("%w: log %d: %w", engine.ErrBehind, l.id, why)
+	l.mu.Unlock()
+	l.e.opts.Logger.Error("a log is given up until it is opened again", "log", l.id, "error", why)
+	if f, ok := l.judge.(engine.Follower); ok {
+		f.Behind()
+	}
+	return l.over
+}
+
+// commit takes a stored group into memory, tells the judge and then everybody who waits.
+func (l *log) commit(g *group) {
+	trimmed := false
+	l.mu.Lock()
+	for _, m := range g.records {
+		l.pass(m)
+		trimmed = trimmed || m.kind == trim
+	}
+	l.mu.Unlock()
+	if g.admitted > 0 {
+		l.judge.Commit(g.admitted)
+	}
+	answer(g.requests, nil)
+	if trimmed {
+		l.purgeLater()
+	}
+}
+
+// pass takes a message into memory. With l.mu held, by the worker.
+func (l *log) pass(m message) {
+	switch {
+	case m.isEntry():
+		if !l.insert(m) {
+			panic(fmt.Sprintf("jetstream: sequence %d of log %d was admitted twice", m.Seq, l.id))
+		}
+	case m.kind == trim:
+		l.note = m.js
+		l.cut(m.Seq)
+	}
+	l.last, l.place = m.js, m.place
+}
+
+// follow takes over what others wrote.
+func (l *log) follow() {
+	for {
+		l.mu.Lock()
+		if len(l.inbox) == 0 || l.over != nil {
+			l.inbox = nil
+			l.mu.Unlock()
+			return
+		}
+		m := l.inbox[0]
+		l.inbox = l.inbox[1:]
+		l.mu.Unlock()
+		if err := l.applyAll([]message{m}); err != nil {
+			return
+		}
+	}
+}
+
+// applyAll follows messages in order, those excepted that we know; where some are missing they are read.
+func (l *log) applyAll(all []message) error {
+	for _, m := range all {
+		if m.kind != dropped && m.place > l.place+1 {
+			missing, err := l.missing()
+			if err == nil && (len(missing) == 0 || missing[0].place != l.place+1) {
+				err = errors.New("others wrote and trimmed more than was followed")
+			}
+			if err != nil {
+				return l.fail(err)
+			}
+			return l.applyAll(missing)
+		}
+		if err := l.apply(m); err != nil {
+			return l.fail(err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
+// the log before.
+func (l *log) missing() ([]message, error) {
+	for {
+		found, err := l.shard.since(l.e.ctx, l.subject, l.last)
+		if err == nil || l.e.ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
+			return found, err
+		}
+		select {
+		case <-l.giveUp:
+			return nil, err
+		default:
+		}
+		pause(l.e.ctx, retry/4)
+	}
+}
+
+// apply follows one message.
+func (l *log) apply(m message) error {
+	if m.kind == dropped {
+		l.drop()
+		return nil
+	}
+	if m.place <= l.place {
+		return nil
+	}
+	f, ok := l.judge.(engine.Follower)
+	if !ok {
+		return errors.New("another process appends to this log, and its judge does not follow")
+	}
+	if m.kind == trim {
+		f.Trimmed(m.Seq)
+	}
+	l.rival = time.Now()
+	l.mu.Lock()
+	_, twice := l.find(m.Seq)
+	if twice = twice && m.isEntry(); !twice {
+		l.pass(m)
+	}
+	l.mu.Unlock()
+	if twice {
+		return fmt.Errorf("%w: sequence %d is in the log twice", engine.ErrDamaged, m.Seq)
+	}
+	if m.isEntry() {
+		f.Follow(m.Header)
+	}
+	return nil
+}
+
+// Trim remembers what is gone and the note in one message of the log. What is behind it is purged after that.
+func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
+}
+
+// purgeAfter is how long what was trimmed stays: others may not have heard of it yet, and read it.
+const purgeAfter = 5 * time.Second
+
+// purging is what is to be taken back of a log, and when.
+type purging struct {
+	at    time.Time
+	floor uint64 // everything before it
+}
+
+// purgeLater has the servers take back what lies before every kept entry and the last trim, when everybody had the time to hear
+// of it.
+func (l *log) purgeLater() {
+	l.mu.Lock()
+	floor, done := l.bottom(), l.over != nil
+	done = done || floor <= l.floor
+	l.mu.Unlock()
+	if done {
+		return
+	}
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if _, waits := l.e.later[l]; !waits && l.e.logs[l.id] == l {
+		l.e.later[l] = purging{time.Now().Add(purgeAfter), floor}
+	}
+}
+
+// bottom is the place before which nothing counts any more. With l.mu held.
+func (l *log) bottom() uint64 {
+	floor := l.note
+	for i := range l.index {
+		floor = min(floor, l.index[i].js)
+	}
+	return floor
+}
+
+// tidy purges what has waited long enough; while there is no space, everything at once.
+func (e *Engine) tidy() {
+	due := map[*log]purging{}
+	full := e.room.full.Load() != nil
+	e.mu.Lock()
+	for l, p := range e.later {
+		if full || time.Now().After(p.at) {
+			delete(e.later, l)
+			due[l] = p
+		}
+	}
+	e.mu.Unlock()
+	for l, p := range due {
+		if full {
+			l.mu.Lock()
+			p.floor = l.bottom()
+			l.mu.Unlock()
+		}
+		e.behind(func() { l.purge(p.floor) })
+	}
+}
+
+// purge has the servers take back what is before a place.
+func (l *log) purge(floor uint64) {
+	err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
+	l.mu.Lock()
+	if err == nil {
+		l.floor = max(l.floor, floor)
+	} else {
+		l.e.opts.Logger.Debug("evicted entries keep their space for now", "log", l.id, "error", err)
+	}
+	l.mu.Unlock()
+	l.purgeLater() // it may have been trimmed again
+}
+
+// purge removes the messages of a subject before a place.
+func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
+	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
+	if err != nil {
+		return err
+	}
+	_, err = trying(ctx, e, func(ctx context.Context) (bool, error) {
+		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, ask)
+		if err != nil {
+			return false, err
+		}
+		var got struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err := json.Unmarshal(answer.Data, &got); err != nil {
+			return false, err
+		}
+		if got.Error != nil {
+			return false, got.Error
+		}
+		return true, nil
+	})
+	return err
+}
+
+// dropLog ends the log of a document that is gone, also when nobody waits for it any more.
+func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
+	ended := make(chan error, 1)
+	if !e.behind(func() {
+		for {
+			err := e.endLog(e.ctx, id)
+			select {
+			case ended <- err: // the first time
+			default:
+			}
+			if err == nil {
+				return
+			}
+			e.opts.Logger.Warn("the log of a deleted document keeps its space for now", "log", id, "error", err)
+			select {
+			case <-e.ending:
+				return
+			case <-time.After(dropAgain):
+			}
+		}
+	}) {
+		return engine.ErrClosed
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// dropAgain is how soon it is tried again to end a log.
+const dropAgain = time.Second
+
+// endLog ends the log of a document that is gone, for everybody: behind its last message nothing that was decided before
+// it can be stored.
+func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
+	if l := e.opened(id); l != nil {
+		if gone := l.drop(); gone != nil {
+			select {
+			case <-gone:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	s := e.shard(id)
+	last := record{kind: dropped, parts: 1}
+	m := &nats.Msg{Subject: s.subject(id), Header: nats.Header{field: {encode(last)}}}
+	m.Header.Set(jetstream.MsgTTLHeader, markerLife)
+	at, err := trying(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
+	if err != nil {
+		return fmt.Errorf("end log %d: %w", id, err)
+	}
+	return e.purge(ctx, s.stream, s.subject(id), at)
+}

@@ -1,0 +1,294 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir/internal/engine"
+)
+
+// Header fields of JetStream that nats.go has no name for.
+const (
+	batchID       = "Nats-Batch-Id"
+	batchSequence = "Nats-Batch-Sequence"
+	batchCommit   = "Nats-Batch-Commit"
+)
+
+var (
+	// errConflict: the last message of the subject is another one than was expected. Nothing was stored.
+	errConflict = errors.New("another message came first")
+	// errRefused: the servers refuse for good what was asked of them. Nothing was stored.
+	errRefused = errors.New("refused by JetStream")
+	// errInProcess: another write to the subject is not settled yet, which may be an earlier attempt of our own.
+	errInProcess = errors.New("another write is on its way")
+)
+
+// The codes of JetStream's errors that mean something to us.
+const (
+	wrongLast        = 10071
+	inProcess        = 10164
+	accountExceeded  = 10002
+	storageExceeded  = 10047
+	noSpace          = 10023
+	maxBytesExceeded = 10077
+	streamOffline    = 10118
+)
+
+// expecting makes a message conditional on the last one of its subject (0: there is none).
+func expecting(m *nats.Msg, last uint64) {
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
+}
+
+// publish has messages stored, all or none, and returns the place of the last one in its stream. errConflict, errRefused
+// and engine.ErrFull say that nothing was stored; after any other error that is open.
+func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.attempt)
+	defer cancel()
+	return e.send(ctx, msgs)
+}
+
+// send is publish for as long as the context lasts.
+func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	last := msgs[len(msgs)-1]
+	if len(msgs) > 1 {
+		id := nats.NewInbox()[len("_INBOX."):]
+		for i, m := range msgs {
+			m.Header.Set(batchID, id)
+			m.Header.Set(batchSequence, strconv.Itoa(i+1))
+			if m == last {
+				m.Header.Set(batchCommit, "1")
+			} else if err := e.nc.PublishMsg(m); err != nil {
+				return 0, err
+			}
+		}
+	}
+	answer, err := e.nc.RequestMsgWithContext(ctx, last)
+	if err != nil {
+		return 0, err
+	}
+	if seq, ok := acknowledged(answer.Data); ok {
+		return seq, nil
+	}
+	var ack struct {
+		Stream string              `json:"stream"`
+		Seq    uint64              `json:"seq"`
+		Error  *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &ack); err != nil {
+		return 0, fmt.Errorf("an acknowledgement that cannot be read: %w", err)
+	}
+	switch {
+	case ack.Error == nil && ack.Seq > 0:
+		return ack.Seq, nil
+	case ack.Error == nil:
+		return 0, errors.New("an acknowledgement without a sequence")
+	}
+	switch ack.Error.ErrorCode {
+	case wrongLast:
+		return 0, errConflict
+	case inProcess:
+		return 0, errInProcess
+	case accountExceeded, storageExceeded, noSpace, maxBytesExceeded:
+		return 0, fmt.Errorf("%w: %w", engine.ErrFull, ack.Error)
+	case streamOffline:
+		return 0, ack.Error
+	}
+	if ack.Error.Code == 400 && len(msgs) == 1 {
+		return 0, fmt.Errorf("%w: %w", errRefused, ack.Error)
+	}
+	return 0, ack.Error
+}
+
+// acknowledged reads the acknowledgement that is nearly always the answer, {"stream":"weir-log-0", "seq":7}, which takes a fiftieth of what
+// decoding any JSON takes; false: it may be something else.
+func acknowledged(answer []byte) (seq uint64, ok bool) {
+	const begin, number = `{"stream":"`, `", "seq":`
+	rest, ok := bytes.CutPrefix(answer, []byte(begin))
+	if !ok {
+		return 0, false
+	}
+	name, rest, _ := bytes.Cut(rest, []byte(number))
+	digits := 0
+	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		digits++
+	}
+	if bytes.IndexByte(name, '"') >= 0 || digits == 0 || digits == len(rest) || rest[digits] != ',' && rest[digits] != '}' || bytes.Contains(rest, []byte("error")) {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(string(rest[:digits]), 10, 64)
+	return seq, err == nil && seq > 0
+}
+
+// stored is a message as its stream keeps it.
+type stored struct {
+	seq     uint64
+	subject string
+	header  nats.Header
+	data    []byte
+}
+
+// query names messages of a stream.
+type query struct {
+	Seq      uint64   `json:"seq,omitempty"`
+	LastFor  string   `json:"last_by_subj,omitempty"`
+	NextFor  string   `json:"next_by_subj,omitempty"`
+	Newest   []string `json:"multi_last,omitempty"`
+	Batch    int      `json:"batch,omitempty"`
+	MaxBytes int      `json:"max_bytes,omitempty"`
+}
+
+// fresh asks the stream's leader for one message: whatever was acknowledged is seen. engine.ErrNotFound: there is none.
+// It is tried again while there is no leader.
+func (e *Engine) fresh(ctx context.Context, stream string, q query) (stored, error) {
+	ask, err := json.Marshal(q)
+	if err != nil {
+		return stored{}, err
+	}
+	return trying(ctx, e, func(ctx context.Context) (stored, error) {
+		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, ask)
+		if err != nil {
+			return stored{}, err
+		}
+		var got struct {
+			Error   *jetstream.APIError `json:"error"`
+			Message struct {
+				Subject string `json:"subject"`
+				Seq     uint64 `json:"seq"`
+				Header  []byte `json:"hdrs"`
+				Data    []byte `json:"data"`
+			} `json:"message"`
+		}
+		if err := json.Unmarshal(answer.Data, &got); err != nil {
+			return stored{}, err
+		}
+		if got.Error != nil {
+			if got.Error.Code == 404 && got.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+				return stored{}, engine.ErrNotFound
+			}
+			return stored{}, got.Error
+		}
+		m := stored{seq: got.Message.Seq, subject: got.Message.Subject, data: got.Message.Data}
+		if len(got.Message.Header) > 0 {
+			if m.header, err = nats.DecodeHeadersMsg(got.Message.Header); err != nil {
+				return stored{}, err
+			}
+		}
+		return m, nil
+	})
+}
+
+// trying asks until there is an answer: one that holds, the end of the context, or of patience.
+func trying[T any](ctx context.Context, e *Engine, ask func(ctx context.Context) (T, error)) (T, error) {
+	var none T
+	deadline := time.Now().Add(e.opts.Patience)
+	for {
+		try, cancel := context.WithTimeout(ctx, attempt)
+		got, err := ask(try)
+		cancel()
+		switch {
+		case err == nil || errors.Is(err, engine.ErrNotFound) || errors.Is(err, errConflict) || errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull):
+			return got, err
+		case e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+			return none, engine.ErrClosed
+		case ctx.Err() != nil:
+			return none, ctx.Err()
+		case time.Now().After(deadline):
+			return none, fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
+		}
+		if err := pause(ctx, retry/4); err != nil {
+			return none, err
+		}
+	}
+}
+
+// read asks any replica for messages, which may lag behind: what it does not have may be there nevertheless. The messages
+// come in order; when they are more than maxBytes, only the first of them.
+func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, error) {
+	ask, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	if q.Batch == 0 {
+		ctx, cancel := context.WithTimeout(ctx, readWithin)
+		defer cancel()
+		m, err := e.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, ask)
+		if err != nil {
+			return nil, err
+		}
+		if m.Header.Get("Status") != "" {
+			return nil, nil
+		}
+		got, err := direct(m)
+		return []stored{got}, err
+	}
+	all, _, err := e.several(ctx, stream, ask, q.Batch)
+	return all, err
+}
+
+// several asks any replica for messages that come one by one, most of them at most (0: all), each within readWithin. End is what it says
+// behind the last one: 204, that was all; 404, there is none.
+func (e *Engine) several(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
+	inbox := e.nc.NewRespInbox()
+	sub, err := e.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer sub.Unsubscribe()
+	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, ask); err != nil {
+		return nil, nil, err
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, readWithin)
+		m, err := sub.NextMsgWithContext(try)
+		cancel()
+		if err != nil {
+			return nil, nil, err
+		}
+		if m.Header.Get("Status") != "" || len(m.Data) == 0 && m.Header.Get(jetstream.SequenceHeader) == "" {
+			return all, m.Header, nil
+		}
+		got, err := direct(m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if all = append(all, got); len(all) == most {
+			return all, nil, nil
+		}
+	}
+}
+
+// newest returns the place of the newest message of a subject (0: there is none) as any replica knows it, and how far that one
+// is; 0: it did not say. The second subject is one that has a message: of nothing a replica does not say how far it is.
+func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at, upTo uint64, err error) {
+	ask, err := json.Marshal(query{Newest: []string{subject, second}})
+	if err != nil {
+		return 0, 0, err
+	}
+	all, end, err := e.several(ctx, stream, ask, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, m := range all {
+		if m.subject == subject {
+			at = m.seq
+		}
+	}
+	upTo, _ = strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
+	return at, upTo, nil
+}
+
+func direct(m *nats.Msg) (stored, error) {
+	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return stored{}, fmt.Errorf("a message without its sequence: %w", err)
+	}
+	return stored{seq: seq, subject: m.Header.Get(jetstream.SubjectHeader), header: m.Header, data: m.Data}, nil
+}

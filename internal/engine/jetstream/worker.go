@@ -1,0 +1,404 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+const (
+	groupMessages = 500     // of an atomic batch; JetStream takes 1,000
+	groupBytes    = 8 << 20 // of payloads that are written together; a single batch may have more
+	headRoom      = 16 << 10
+	chunkMost     = 1 << 20 // of payload in a message, whatever the servers take
+
+	// What is written together goes into one message up to here, since it is a message that costs: who wants one entry reads all that are in
+	// it. In base64 the header must fit into headRoom.
+	packBytes = 128 << 10
+	packHead  = 8 << 10
+)
+
+// request is an append or a trim on its way.
+type request struct {
+	entry *engine.Entry
+	low   weir.Seq // of a trim, which has no entry
+	note  []byte
+	done  chan error
+
+	size, parts int // of its payload
+
+	left bool // nobody waits any more, and the entry is not ours: guarded by log.asking
+}
+
+// Append proposes an entry.
+func (l *log) Append(ctx context.Context, e *engine.Entry) error {
+	e.Size = uint32(len(e.Payload))
+	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey {
+		return fmt.Errorf("entry with a content type of %d bytes and a key of %d bytes", len(e.ContentType), len(e.Key))
+	}
+	parts := l.parts(len(e.Payload))
+	if parts > groupMessages {
+		return fmt.Errorf("entry of %d bytes: it would take %d messages, and %d can be written together", len(e.Payload), parts, groupMessages)
+	}
+	return l.propose(ctx, &request{entry: e, done: make(chan error, 1), size: len(e.Payload), parts: parts})
+}
+
+// propose hands a request to the worker and waits for its fate.
+func (l *log) propose(ctx context.Context, r *request) error {
+	l.mu.Lock()
+	err := l.usable(ctx)
+	if err == nil && l.closing {
+		err = engine.ErrClosed
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.queue = append(l.queue, r)
+	l.rouse()
+	l.mu.Unlock()
+	late := time.NewTimer(l.e.opts.Patience)
+	defer late.Stop()
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-late.C:
+		err = fmt.Errorf("%w: no answer within %v", engine.ErrUnavailable, l.e.opts.Patience)
+	}
+	l.asking.Lock()
+	r.left = true
+	l.asking.Unlock()
+	select {
+	case err := <-r.done: // just now
+		return err
+	default:
+	}
+	return err
+}
+
+// chunk is how much payload goes into one message.
+func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMost)) }
+
+func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) }
+
+// rouse starts the worker if it has something to do. With l.mu held.
+func (l *log) rouse() {
+	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped) {
+		l.working = true
+		go l.work()
+	}
+}
+
+// hear takes the records of a message from the one who follows the shard.
+func (l *log) hear(records []message) {
+	l.mu.Lock()
+	l.inbox = append(l.inbox, records...)
+	l.newest = max(l.newest, records[0].js)
+	l.rouse()
+	l.mu.Unlock()
+	l.signal()
+}
+
+// signal tells the worker that something was heard, if it waits for that.
+func (l *log) signal() {
+	select {
+	case l.heard <- struct{}{}:
+	default:
+	}
+}
+
+// settle waits until the worker has nothing more to do, as long as servers may take to answer.
+func (l *log) settle() {
+	late := time.AfterFunc(l.e.opts.Patience, func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
+	defer late.Stop()
+	l.mu.Lock()
+	for l.working {
+		if l.idle == nil {
+			l.idle = make(chan struct{})
+		}
+		idle := l.idle
+		l.mu.Unlock()
+		<-idle
+		l.mu.Lock()
+	}
+	l.mu.Unlock()
+}
+
+// work does what there is to do, and ends.
+func (l *log) work() {
+	for {
+		l.follow()
+		l.mu.Lock()
+		l.tell()
+		if l.over == engine.ErrDropped {
+			l.end()
+			return
+		}
+		if l.over != nil { // it failed: nothing can be decided any more
+			answer(l.queue, l.over)
+			l.queue = nil
+		}
+		group := l.takeGroup()
+		if len(group) == 0 && len(l.inbox) == 0 {
+			l.rest()
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if len(group) > 0 {
+			l.write(group)
+		}
+	}
+}
+
+// rest marks the worker as stopped. With l.mu held.
+func (l *log) rest() {
+	l.working = false
+	if l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
+
+// end tells everybody that the log was dropped; the judge last. It is called with l.mu held and gives it back. The worker
+// goes on working in name, so that no other begins.
+func (l *log) end() {
+	queue := l.queue
+	l.queue, l.inbox, l.index = nil, nil, nil
+	l.mu.Unlock()
+	for _, r := range queue {
+		r.done <- engine.ErrDropped
+	}
+	l.judge.Dropped()
+	l.e.detach(l)
+	close(l.gone)
+	l.mu.Lock()
+	if l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+	l.over = errEnded
+	l.working = false
+	l.mu.Unlock()
+}
+
+// errEnded is ErrDropped after the judge heard of it.
+var errEnded = fmt.Errorf("%w", engine.ErrDropped)
+
+// takeGroup takes what is written together. With l.mu held.
+func (l *log) takeGroup() []*request {
+	n, messages, bytes := 0, 0, 0
+	for ; n < len(l.queue); n++ {
+		r := l.queue[n]
+		messages += r.parts
+		bytes += r.size
+		if n > 0 && (messages > groupMessages || bytes > groupBytes) {
+			break
+		}
+	}
+	group := slices.Clone(l.queue[:n])
+	if l.queue = l.queue[n:]; len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return group
+}
+
+// group is what one write holds.
+type group struct {
+	id       uint64
+	msgs     []*nats.Msg
+	records  []message
+	in       []int // which message holds each
+	head     int   // bytes that the records of the last message take in its header; 0: it takes no more
+	admitted int
+	requests []*request
+	doubt    bool // an attempt had no answer, and what came first does not say whether it was stored
+}
+
+// write decides a group and has it stored. When another process came first, what was decided is taken back, and decided
+// anew behind what came.
+func (l *log) write(requests []*request) {
+	l.yield()
+	for {
+		if err := l.certain(); err != nil {
+			answer(requests, err)
+			return
+		}
+		requests = l.fitting(requests)
+		g := l.decide(requests)
+		if len(g.msgs) == 0 {
+			answer(g.requests, nil)
+			return
+		}
+		begun := time.Now()
+		others, err := l.store(g)
+		if err == nil && others == nil {
+			l.commit(g)
+			l.won(begun)
+			return
+		}
+		if len(others) > 0 && others[0].kind == dropped {
+			l.drop()
+			answer(g.requests, engine.ErrDropped)
+			return
+		}
+		l.e.tooFull(err)
+		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
+			answer(g.requests, failed)
+			return
+		}
+		first := l.place + 1
+		if err := l.applyAll(others); err != nil {
+			if g.doubt && others[0].place > first && errors.Is(err, engine.ErrBehind) {
+				// What lay between may have been ours: stored, evicted by others, and purged.
+				err = fmt.Errorf("%w: a write had no answer, and others trimmed what was there: %v", engine.ErrUnavailable, err)
+			}
+			answer(g.requests, err)
+			return
+		}
+		requests = g.requests
+		l.lost()
+	}
+}
+
+// certain waits until it is known that the log's document is there: who heard nothing of documents for very long may have
+// missed that it was deleted, and that the log has an end.
+func (l *log) certain() error {
+	for !l.e.docs.certain() {
+		if err := l.e.docs.catchUp(l.e.ctx); errors.Is(err, engine.ErrClosed) {
+			return err
+		}
+		select {
+		case <-l.giveUp:
+			return fmt.Errorf("%w: whether the log is there still is not known", engine.ErrUnavailable)
+		default:
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// fitting answers entries for which there is no space, and returns the rest: what frees space is not held up.
+func (l *log) fitting(requests []*request) []*request {
+	bytes := 0
+	for _, r := range requests {
+		if r.entry != nil {
+			bytes += r.size
+		}
+	}
+	full := l.e.admits(l.e.ctx, bytes)
+	if full == nil {
+		return requests
+	}
+	return slices.DeleteFunc(requests, func(r *request) bool {
+		if r.entry != nil {
+			r.done <- full
+		}
+		return r.entry != nil
+	})
+}
+
+func answer(requests []*request, err error) {
+	for _, r := range requests {
+		r.done <- err
+	}
+}
+
+// decide asks the judge about every request and makes messages of what it admits. Requests that nobody waits for and that
+// were not asked about are left out.
+func (l *log) decide(requests []*request) *group {
+	g := &group{id: l.e.node + l.e.groups.Add(1)}
+	l.asking.Lock()
+	defer l.asking.Unlock()
+	for _, r := range requests {
+		switch {
+		case r.left:
+			continue
+		case r.entry == nil:
+			l.decideTrim(g, r)
+		case l.judge.Admit(r.entry):
+			g.admitted++
+			rec := record{kind: kind(r.entry.Kind), Header: r.entry.Header}
+			rec.Flags &= 15
+			l.add(g, rec, r.entry.Payload)
+		}
+		g.requests = append(g.requests, r)
+	}
+	l.seal(g)
+	return g
+}
+
+// decideTrim adds a trim. What a judge that follows others knew when it asked for it may be old: it is asked at the trim's place, and
+// nothing is added when another process trimmed as far meanwhile.
+func (l *log) decideTrim(g *group, r *request) {
+	l.mu.Lock()
+	low := l.low
+	l.mu.Unlock()
+	to, note := r.low, r.note
+	if f, ok := l.judge.(engine.Follower); ok {
+		if to, note = f.Note(); to <= low {
+			return
+		}
+	}
+	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
+}
+
+// add puts a record into a group: into its last message, or into messages of its own. Payloads are copied: whoever gave them may
+// give up waiting.
+func (l *log) add(g *group, rec record, payload []byte) {
+	n := l.parts(len(payload))
+	rec.group, rec.parts, rec.sum = g.id, uint32(n), checksum(payload)
+	if rec.isEntry() {
+		rec.Kind = engine.Kind(rec.kind)
+	}
+	if last := len(g.msgs) - 1; n == 1 && g.head > 0 && g.head+rec.most() <= packHead && len(g.msgs[last].Data)+len(payload) <= min(packBytes, l.chunk()) {
+		m := g.msgs[last]
+		l.put(g, rec, uint32(len(m.Data)))
+		m.Data = append(m.Data, payload...)
+		g.head += rec.most()
+		return
+	}
+	chunk := l.chunk()
+	for i := range n {
+		if i > 0 {
+			rec = record{kind: part, group: g.id}
+		}
+		g.msgs = append(g.msgs, &nats.Msg{Subject: l.subject, Data: slices.Clone(payload[i*chunk : min(len(payload), (i+1)*chunk)])})
+		l.put(g, rec, 0)
+	}
+	if g.head = rec.most(); n > 1 {
+		g.head = 0
+	}
+}
+
+// put gives a record of the last message its place.
+func (l *log) put(g *group, rec record, offset uint32) {
+	rec.place = l.place + uint64(len(g.records)) + 1
+	g.records = append(g.records, message{record: rec, offset: offset})
+	g.in = append(g.in, len(g.msgs)-1)
+}
+
+// seal says in every message what it holds, and of the first one what it is to be stored behind.
+func (l *log) seal(g *group) {
+	for i := 0; i < len(g.records); {
+		in := g.in[i]
+		var held []record
+		for ; i < len(g.records) && g.in[i] == in; i++ {
+			held = append(held, g.records[i].record)
+		}
+		g.msgs[in].Header = nats.Header{field: {encode(held...)}}
+	}
+	if len(g.msgs) > 0 {
+		expecting(g.msgs[0], l.last)
+	}
+}

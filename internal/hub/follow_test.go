@@ -1,0 +1,131 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/engine/jetstream"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+// node opens a hub of its own on a shared store.
+func node(t *testing.T, s *embedded.Server, o Options) *Hub {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := jetstream.Open(ctx, nc, jetstream.Options{Shards: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, e, o)
+	t.Cleanup(func() {
+		if err := errors.Join(h.Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func shared(t *testing.T) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Three nodes publish to one stream at once: by sequence, by key, and by turns. What each was told holds on all of them, and
+// a subscriber on any node gets all of it, once and in order.
+func TestNodesShareAStream(t *testing.T) {
+	s := shared(t)
+	first := node(t, s, Options{GapGrace: 100 * time.Millisecond})
+	id := made(t, first, nil).ID
+	hubs := []*Hub{first, node(t, s, Options{GapGrace: 100 * time.Millisecond}), node(t, s, Options{GapGrace: 100 * time.Millisecond})}
+
+	var mu sync.Mutex
+	acked := map[weir.Seq]string{}
+	keys := map[string]weir.Seq{}
+	var all sync.WaitGroup
+	for w := range 12 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 7))
+			st, err := hubs[w%3].Stream(id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range 25 {
+				p := Publish{Batch: weir.Batch{Events: 1, Payload: fmt.Appendf(nil, "%d of %d", i, w)}}
+				switch rng.IntN(3) {
+				case 0:
+					p.Key = fmt.Sprint("key ", rng.IntN(20)) // others use it, too
+				case 1:
+					c, err := st.Cursor(ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					p.Chosen, p.Seq = true, c.Cursor+weir.Seq(rng.IntN(4))
+				}
+				ack, err := st.Publish(ctx, &p)
+				var known *weir.Error
+				if errors.As(err, &known) && known.Code == weir.InvalidSequence {
+					continue // its gap was closed
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if before, twice := acked[ack.Seq]; !ack.Duplicate && twice {
+					t.Errorf("%d was stored as %q and as %q", ack.Seq, before, p.Batch.Payload)
+				}
+				if !ack.Duplicate {
+					acked[ack.Seq] = fmt.Sprintf("%d of %d", i, w)
+				}
+				if seq, seen := keys[p.Key]; p.Key != "" && seen && seq != ack.Seq {
+					t.Errorf("%s is %d and %d", p.Key, seq, ack.Seq)
+				}
+				keys[p.Key] = ack.Seq
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	var newest weir.Seq
+	for seq := range acked {
+		newest = max(newest, seq)
+	}
+	for i, h := range hubs {
+		t.Run(fmt.Sprint("node ", i), func(t *testing.T) { delivers(t, h, id, acked, newest) })
+	}
+}
+
+// delivers checks that a node delivers exactly what was acknowledged.
+func delivers(t *testing.T, h *Hub, id weir.StreamID, acked map[weir.Seq]string, newest weir.Seq) {
+	st, err := h.Stream(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := collector{from: Oldest, got: map[weir.Seq]string{}}
+	if err := c.follow(st, newest, func() int { return 1000 }); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(c.got, acked) {
+		t.Errorf("delivered %d batches %v, acknowledged were %d %v", len(c.got), c.got, len(acked), acked)
+	}
+	at, err := st.Cursor(ctx)
+	if err != nil || at.Cursor != newest {
+		t.Errorf("cursor %d, %v, want %d", at.Cursor, err, newest)
+	}
+}
