@@ -19,16 +19,8 @@ LDFLAGS := -X main.buildCommit=$(COMMIT) -X main.buildTime=$(shell date -u +%Y-%
 build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
-# Tests run every time (-count=1): the random histories are other ones in each run.
 test: browser lint ## check format, vet, staticcheck, then all tests, those of Go under the race detector
-	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null; then \
-		echo '== go test -race ./...'; \
-		go test -race -count=1 -timeout 14m ./...; \
-	else \
-		echo '== go test ./... WITHOUT THE RACE DETECTOR: it needs a C compiler and cgo, and here is none'; \
-		go test -count=1 -timeout 14m ./...; \
-	fi
-	@tools/clients
+	@tools/test
 
 browser:
 	@tools/browser

@@ -25,6 +25,8 @@ const (
 	testKey  = "svc_test_c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2"
 )
 
+var race = flag.Bool("contract.race", raceEnabled, "build the server with the race detector")
+
 var binary struct {
 	once sync.Once
 	path string
@@ -42,7 +44,7 @@ func program(t testing.TB) string {
 		}
 		binary.path = filepath.Join(dir, "weir")
 		args := []string{"build", "-o", binary.path}
-		if raceEnabled {
+		if *race {
 			args = append(args, "-race")
 		}
 		if out, err := exec.Command("go", append(args, "weir/cmd/weir")...).CombinedOutput(); err != nil {

@@ -2,5 +2,5 @@
 
 package contract
 
-// raceEnabled: the server is built with the race detector when the tests are.
+// raceEnabled is so for tests under the race detector. Then the server is built with it too; -contract.race wants it in any case.
 const raceEnabled = true

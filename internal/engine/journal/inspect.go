@@ -118,19 +118,17 @@ func (x *inspection) readIndex() (limit int64) {
 		return f.end
 	}
 	limit = dataStart
-	for off := int64(dataStart); off+frameSize <= x.size; off += align {
-		if binary.LittleEndian.Uint32(x.b[off+4:]) != frameMagic {
-			continue
-		}
-		f, ok := decodeFrame(x.b[off:], x.seg.seed)
+	all := x.b[:x.size]
+	for i := nextFrame(all, dataStart); i >= 0; i = nextFrame(all, i+1) {
+		off := int64(i)
+		f, ok := decodeFrame(all[off:], x.seg.seed)
 		if !ok || f.length <= frameSize || off+int64(f.length) > x.size-footerSize {
 			continue
 		}
 		limit = off
-		if _, err := checkGroup(x.b[off:off+int64(f.length)], f, x.seg.seed); err == nil {
+		if _, err := checkGroup(all[off:off+int64(f.length)], f, x.seg.seed); err == nil {
 			limit = off + int64(f.length)
 		}
-		off += frameSize - align
 	}
 	return max(limit, min(decodeWatermark(x.b[watermarkOffset:], x.seg.seed), x.size-footerSize))
 }

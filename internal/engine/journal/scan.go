@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 )
@@ -54,7 +55,7 @@ func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
 		return nil, frame{}, nil
 	}
 	if cap(buf) < f.length {
-		buf = make([]byte, max(f.length, 1<<20))
+		buf = make([]byte, max(f.length, int(min(r.j.size, 1<<20))))
 	}
 	buf = buf[:f.length]
 	if err := s.read(buf, s.end); err != nil {
@@ -85,16 +86,13 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 		return s.damage(s.end, "group", errChecksum)
 	}
 	const step = 1 << 20
-	buf := make([]byte, step+frameSize)
+	buf := make([]byte, max(0, min(step+frameSize, r.j.size-s.end-align)))
 	for off := s.end + align; off < r.j.size; off += step {
 		n := min(int64(len(buf)), r.j.size-off)
 		if err := s.read(buf[:n], off); err != nil {
 			return err
 		}
-		for i := int64(0); i < step && i+frameSize <= n; i += align {
-			if binary.LittleEndian.Uint32(buf[i+4:]) != frameMagic {
-				continue
-			}
+		for i := nextFrame(buf[:n], 0); i >= 0 && i < step; i = nextFrame(buf[:n], i+1) {
 			if f, ok := decodeFrame(buf[i:n], s.seed); ok && f.group > last {
 				return s.damage(s.end, "group", errChecksum)
 			}
@@ -102,6 +100,25 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 	}
 	return nil
 }
+
+// nextFrame finds what may be a frame: the first place at from or behind it, where one may lie, that has its magic number and room
+// for the rest; -1: none. Nearly all that is searched are zeros, and a loop over every place is slow where many are.
+func nextFrame(b []byte, from int) int {
+	for i := from; i+frameSize <= len(b); {
+		k := bytes.Index(b[i+4:], frameMark)
+		if k < 0 {
+			return -1
+		}
+		if i += k; i%align == 0 && i+frameSize <= len(b) {
+			return i
+		}
+		i++
+	}
+	return -1
+}
+
+// frameMark is the magic number as it stands in the four bytes that follow a frame's first four.
+var frameMark = binary.LittleEndian.AppendUint32(nil, frameMagic)
 
 // window reads the records of a segment that follow each other, a large piece at a time.
 type window struct {

@@ -1,0 +1,33 @@
+package journal
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// nextFrame finds what a look at every place finds.
+func TestNextFrame(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 2000 {
+		b := make([]byte, rng.IntN(200))
+		for range rng.IntN(6) { // anywhere, also over each other and where no frame may lie
+			if at := rng.IntN(len(b) + 1); at+4 <= len(b) {
+				copy(b[at:], frameMark)
+			}
+		}
+		var want, got []int
+		for i := 0; i+frameSize <= len(b); i += align {
+			if binary.LittleEndian.Uint32(b[i+4:]) == frameMagic {
+				want = append(want, i)
+			}
+		}
+		for i := nextFrame(b, 0); i >= 0; i = nextFrame(b, i+1) {
+			got = append(got, i)
+		}
+		if !slices.Equal(want, got) {
+			t.Fatalf("%x: found at %v, not at %v", b, got, want)
+		}
+	}
+}
