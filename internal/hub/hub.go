@@ -106,9 +106,15 @@ func (h *Hub) Close() error {
 	h.StopSubscriptions()
 	h.closeOnce.Do(func() { close(h.closing) })
 	h.work.Wait()
-	for _, e := range h.catalog.open() {
-		h.fold(e, true)
+	var others sync.WaitGroup
+	for _, s := range h.catalog.open() {
+		if h.shared == nil {
+			h.fold(s, true)
+		} else {
+			others.Go(func() { h.fold(s, true) }) // each may wait for servers that do not answer
+		}
 	}
+	others.Wait()
 	return nil
 }
 
