@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +27,7 @@ func TestChaos(t *testing.T) {
 	r, _ := seeded(t)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
 	c.start(0, 1, 2)
-	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}}
+	k := &chaos{t: t, c: c, r: r, quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}, client: chaosClient}
 	if *kills == 0 {
 		k.rest = 20 * time.Millisecond
 	}
@@ -57,6 +58,7 @@ func TestChaos(t *testing.T) {
 type chaos struct {
 	t                    *testing.T
 	c                    *cluster
+	client               *http.Client
 	r                    *rand.Rand
 	rest                 time.Duration // of a writer between two batches: the short run shares its machine with others
 	quit                 chan struct{} // closed when writers begin nothing more
@@ -71,6 +73,8 @@ type chaos struct {
 type track struct {
 	id    string
 	keyed bool
+	stays bool // writers know node home alone, and there is a subscriber for every node that knows no other
+	home  int
 
 	mu    sync.Mutex
 	next  int64
@@ -82,25 +86,33 @@ type track struct {
 
 // begin makes streams, with writers and a subscriber each.
 func (k *chaos) begin(streams, writers int) {
-	ctx, cancel := context.WithCancel(context.Background())
-	k.t.Cleanup(cancel)
+	k.t.Helper()
 	for i := range streams {
-		s := &track{id: newID(), keyed: i%2 == 1, next: 1, acked: map[int64]string{}, last: time.Now(), seen: make([][]sighting, 1)}
-		if out, status, b := k.on(i).ask(ctx, "POST", "/v1/streams", `{"name":"chaos","id":"`+s.id+`"}`, nil); out != done {
-			k.t.Fatalf("create: %d %s", status, b)
-		}
-		k.streams = append(k.streams, s)
-		for w := range writers {
-			own := rand.New(rand.NewPCG(k.r.Uint64(), uint64(w)))
-			k.writers.Go(func() { k.write(s, own) })
-		}
-		own := rand.New(rand.NewPCG(k.r.Uint64(), 9))
-		k.subscribers.Go(func() { k.subscribe(s, 0, own) })
+		k.add(&track{keyed: i%2 == 1, home: i, seen: make([][]sighting, 1)}, writers)
 	}
 }
 
+// add makes a stream, with writers and as many subscribers as it has room for.
+func (k *chaos) add(s *track, writers int) *track {
+	k.t.Helper()
+	s.id, s.next, s.acked, s.last = newID(), 1, map[int64]string{}, time.Now()
+	if out, status, b := k.on(s.home).ask(context.Background(), "POST", "/v1/streams", `{"name":"chaos","id":"`+s.id+`"}`, nil); out != done {
+		k.t.Fatalf("create: %d %s", status, b)
+	}
+	k.streams = append(k.streams, s)
+	for w := range writers {
+		own := rand.New(rand.NewPCG(k.r.Uint64(), uint64(w)))
+		k.writers.Go(func() { k.write(s, own) })
+	}
+	for i := range s.seen {
+		own := rand.New(rand.NewPCG(k.r.Uint64(), uint64(9+i)))
+		k.subscribers.Go(func() { k.subscribe(s, i, own) })
+	}
+	return s
+}
+
 // on is a caller of a node.
-func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, chaosClient} }
+func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, k.client} }
 
 var chaosClient = HTTP1()
 
@@ -133,6 +145,9 @@ func (k *chaos) publish(s *track, n int64, body string, r *rand.Rand) {
 		path, key = nextPath(s.id), fmt.Sprint("key-", n)
 	}
 	for node := r.IntN(3); ; node++ {
+		if s.stays {
+			node = s.home
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), answered)
 		out, status, ack := k.on(node).publish(ctx, path, key, body)
 		cancel()
@@ -167,6 +182,9 @@ func (k *chaos) breathe() {
 func (k *chaos) subscribe(s *track, i int, r *rand.Rand) {
 	last := int64(-1)
 	for node := r.IntN(3); !k.complete(s, i); node++ {
+		if s.stays {
+			node = i
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		go func() {
 			select {
@@ -208,10 +226,16 @@ func (k *chaos) complete(s *track, i int) bool {
 // flows waits until every stream takes batches again.
 func (k *chaos) flows() {
 	k.t.Helper()
-	for _, s := range k.streams {
+	k.flow(k.t, k.streams...)
+}
+
+// flow waits until some streams take batches again.
+func (k *chaos) flow(t *testing.T, streams ...*track) {
+	t.Helper()
+	for _, s := range streams {
 		count := func() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.acked) }
 		before := count()
-		(&T{T: k.t}).eventually(time.Minute, "stream "+s.id+" takes batches", func() bool { return count() >= before+10 })
+		(&T{T: t}).eventually(time.Minute, "stream "+s.id+" takes batches", func() bool { return count() >= before+10 })
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 // cluster is nodes of one store, each a real process with a NATS server inside.
 type cluster struct {
 	t        testing.TB
-	commands [][]string // how each is started: its data directory, and flags
+	commands [][]string                // how each is started: its data directory, and flags
+	inside   func(node int, do func()) // does something where a node lives; nil: that is here
 
 	mu    sync.Mutex
 	nodes []*server
@@ -62,7 +63,14 @@ func (c *cluster) start(nodes ...int) {
 	var all sync.WaitGroup
 	for _, i := range nodes {
 		all.Go(func() {
-			s, err := start(binary.path, c.commands[i][0], c.commands[i][1:]...)
+			var s *server
+			var err error
+			do := func() { s, err = start(binary.path, c.commands[i][0], c.commands[i][1:]...) }
+			if c.inside == nil {
+				do()
+			} else {
+				c.inside(i, do)
+			}
 			if err != nil {
 				c.t.Errorf("node %d: %v", i, err)
 				return

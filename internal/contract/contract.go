@@ -33,6 +33,7 @@ type Target struct {
 	Slow     bool          // also what takes longer than a minute
 	Light    bool          // without what takes much computing and is the same by every transport
 	Spread   bool          // requests go to several nodes, which count them together a moment later
+	Apart    bool          // it may be cut off from its store: 503 is an answer like others
 	Limits   Limits        // for RunLimits
 }
 

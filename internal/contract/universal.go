@@ -82,7 +82,7 @@ func (a *Answer) universal(v1 bool) {
 	}
 	head := strings.HasPrefix(a.request, http.MethodHead+" ")
 	switch {
-	case a.Status >= 500:
+	case a.Status >= 500 && !(a.t.Apart && a.Status == http.StatusServiceUnavailable):
 		bad("the server failed: %s", a.Body)
 	case a.Status >= 300 && a.Status < 400:
 		bad("redirects to %s: no endpoint redirects", a.Header.Get("Location"))

@@ -34,8 +34,8 @@ type Stream struct {
 	log engine.LogID
 
 	mu      sync.Mutex
-	feed    *feed         // while it is in use
-	busy    chan struct{} // the feed is being opened or folded away
+	feed    *feed // while it is in use
+	busy    *turn // the feed is being opened or folded away
 	deleted bool
 	resting *resting // of a feed that was folded away
 

@@ -70,13 +70,16 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 		if busy := s.busy; busy != nil {
 			s.mu.Unlock()
 			select {
-			case <-busy:
+			case <-busy.over:
+				if busy.err != nil {
+					return nil, busy.err // trying again may take as long, and so for everybody who waits
+				}
 				continue
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
 		}
-		busy := make(chan struct{})
+		busy := &turn{over: make(chan struct{})}
 		s.busy = busy
 		s.mu.Unlock()
 		f, err := s.open()
@@ -85,11 +88,17 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			f.users = 1
 			s.feed, s.resting = f, nil
 		}
-		s.busy = nil
+		s.busy, busy.err = nil, err
 		s.mu.Unlock()
-		close(busy)
+		close(busy.over)
 		return f, err
 	}
+}
+
+// turn is what is being done with a feed, which others wait for.
+type turn struct {
+	over chan struct{}
+	err  error // of an opening, when it is over
 }
 
 func (s *Stream) open() (*feed, error) {
@@ -140,8 +149,7 @@ func (h *Hub) fold(s *Stream, force bool) {
 	}
 	f.mu.Lock()
 	_, waiting := f.ahead.NextDue()
-	busy := waiting || len(f.pending) > 0 || f.trimmed < f.state.Low()
-	if busy && !force {
+	if (waiting || len(f.pending) > 0 || f.trimmed < f.state.Low()) && !force {
 		f.mu.Unlock()
 		s.mu.Unlock()
 		return
@@ -151,8 +159,8 @@ func (h *Hub) fold(s *Stream, force bool) {
 		f.timer.Stop()
 	}
 	f.mu.Unlock()
-	done := make(chan struct{})
-	s.feed, s.busy = nil, done
+	busy := &turn{over: make(chan struct{})}
+	s.feed, s.busy = nil, busy
 	s.mu.Unlock()
 
 	f.log.Close()
@@ -160,7 +168,7 @@ func (h *Hub) fold(s *Stream, force bool) {
 	s.mu.Lock()
 	s.busy, s.resting = nil, &rest
 	s.mu.Unlock()
-	close(done)
+	close(busy.over)
 	if h.shared != nil {
 		rest.until = min(rest.until, h.now().Add(lookEvery))
 	}

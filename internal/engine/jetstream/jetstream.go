@@ -149,8 +149,7 @@ func (e *Engine) begin(ctx context.Context) error {
 // probeEvery is how often the servers are asked whether they can do anything.
 const probeEvery = 2 * time.Second
 
-// probe sees whether there is somebody who leads the documents. A server that is cut off from the others knows of none, after
-// a while.
+// probe sees whether there is somebody who leads the documents, and is followed.
 func (e *Engine) probe() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -161,12 +160,15 @@ func (e *Engine) probe() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(e.ctx, attempt)
-		_, err := e.js.Stream(ctx, e.docs.stream)
+		s, err := e.js.Stream(ctx, e.docs.stream)
 		cancel()
+		if err == nil {
+			err = led(s.CachedInfo().Cluster)
+		}
 		if err == nil {
 			e.apart.Store(nil)
 		} else if e.ctx.Err() == nil {
-			err = fmt.Errorf("%w: nobody leads its documents: %w", engine.ErrUnavailable, err)
+			err = fmt.Errorf("%w: its documents cannot be written: %w", engine.ErrUnavailable, err)
 			e.apart.Store(&err)
 		}
 	}

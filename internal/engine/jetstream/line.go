@@ -336,12 +336,20 @@ func (l *line) together(ctx context.Context, c *chorus, put func(context.Context
 		}
 	}
 	l.mu.Unlock()
+	late := time.NewTimer(l.e.opts.Patience) // the question before may take all of its own
+	defer late.Stop()
 	select {
 	case <-q.done:
 		return q.at, q.err
+	case <-late.C:
+		return 0, l.unheard()
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+func (l *line) unheard() error {
+	return fmt.Errorf("%w: how far %s is was not heard within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
 }
 
 // ask puts questions until there is none.
@@ -354,7 +362,7 @@ func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
 		case l.ctx.Err() != nil:
 			q.err = engine.ErrClosed
 		case errors.Is(q.err, context.DeadlineExceeded):
-			q.err = fmt.Errorf("%w: how far %s is was not heard within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
+			q.err = l.unheard()
 		}
 		l.mu.Lock()
 		c.asking, c.next = c.next, nil

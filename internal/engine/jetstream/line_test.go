@@ -2,9 +2,11 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"weir/internal/engine"
@@ -141,4 +143,26 @@ func TestNodes(t *testing.T) {
 			t.Fatalf("one is first: %v, two: %v; one hears %v", one.First(), two.First(), one.Names())
 		}
 	}
+}
+
+// Who asks while another question is on its way, and gets no answer, waits no longer than the first one did.
+func TestPatienceOfAChorus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &line{e: &Engine{opts: Options{Patience: 10 * time.Second}}, ctx: t.Context()}
+		var all sync.WaitGroup
+		defer all.Wait()
+		for begin := range 3 {
+			all.Go(func() {
+				time.Sleep(time.Duration(begin) * time.Second)
+				begun := time.Now()
+				_, err := l.together(t.Context(), &l.marks, func(ctx context.Context) (uint64, error) {
+					<-ctx.Done()
+					return 0, ctx.Err()
+				})
+				if took := time.Since(begun); took != l.e.opts.Patience || !errors.Is(err, engine.ErrUnavailable) {
+					t.Errorf("question %d was answered with %v after %v", begin, err, took)
+				}
+			})
+		}
+	})
 }

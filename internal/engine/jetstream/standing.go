@@ -2,15 +2,19 @@ package jetstream
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Standing is how the servers stand behind a store.
 type Standing struct {
 	Shards   int    // JetStream streams that hold it, that of the documents included
 	Led      int    // of them: by the server that was named
-	Headless int    // of them: nobody leads, or nobody answers; nothing can be written to those
+	Headless int    // of them: nobody leads who hears most of the others, or nobody answers; nothing can be written to those
 	Replicas int    // copies of all of them, as far as is known
 	Behind   int    // of those: gone, or not up to date
 	Lag      uint64 // messages that the one furthest behind lacks
@@ -39,8 +43,13 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 				all.Headless++
 				return
 			}
-			all.Replicas++ // who leads
 			c := s.CachedInfo().Cluster
+			if led(c) != nil {
+				all.Headless++
+			}
+			if c == nil || c.Leader != "" {
+				all.Replicas++ // who leads is not among the others
+			}
 			if c == nil {
 				return
 			}
@@ -58,4 +67,28 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	}
 	asked.Wait()
 	return all
+}
+
+// silent is how long a leader may hear nothing of another replica before that one is gone: those that are there speak every second.
+const silent = 5 * time.Second
+
+// led is nil when somebody leads a stream and hears most of those that keep it. A server that is cut off from the others answers for
+// it as well: that it leads, until it notices, and from then on that nobody does.
+func led(c *jetstream.ClusterInfo) error {
+	if c == nil {
+		return nil // it is alone
+	}
+	if c.Leader == "" {
+		return errors.New("nobody leads")
+	}
+	heard := 1
+	for _, r := range c.Replicas {
+		if !r.Offline && r.Active < silent {
+			heard++
+		}
+	}
+	if all := len(c.Replicas) + 1; heard <= all/2 {
+		return fmt.Errorf("who leads hears %d of %d servers", heard, all)
+	}
+	return nil
 }
