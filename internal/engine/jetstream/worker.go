@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -137,6 +138,11 @@ func (l *log) settle() {
 func (l *log) work() {
 	for {
 		l.follow()
+		if l.waiting() > 0 {
+			l.yield()
+			l.gather()
+			l.follow()
+		}
 		l.mu.Lock()
 		l.tell()
 		if l.over == engine.ErrDropped {
@@ -147,7 +153,7 @@ func (l *log) work() {
 			answer(l.queue, l.over)
 			l.queue = nil
 		}
-		group := l.takeGroup()
+		group := l.takeGroup(nil)
 		if len(group) == 0 && len(l.inbox) == 0 {
 			l.rest()
 			l.mu.Unlock()
@@ -194,18 +200,41 @@ func (l *log) end() {
 // errEnded is ErrDropped after the judge heard of it.
 var errEnded = fmt.Errorf("%w", engine.ErrDropped)
 
-// takeGroup takes what is written together. With l.mu held.
-func (l *log) takeGroup() []*request {
-	n, messages, bytes := 0, 0, 0
+// waiting is how many requests are in the queue.
+func (l *log) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue)
+}
+
+// gather lets runnable goroutines run until the queue stops growing: those that were just told of their last append are about to make
+// the next one, and a message with many costs little more than a message with one.
+func (l *log) gather() {
+	for n := l.waiting(); ; {
+		runtime.Gosched()
+		m := l.waiting()
+		if m <= n {
+			return
+		}
+		n = m
+	}
+}
+
+// takeGroup adds to a group what is written together with it. With l.mu held.
+func (l *log) takeGroup(group []*request) []*request {
+	messages, bytes := 0, 0
+	for _, r := range group {
+		messages, bytes = messages+r.parts, bytes+r.size
+	}
+	n := 0
 	for ; n < len(l.queue); n++ {
 		r := l.queue[n]
-		messages += r.parts
-		bytes += r.size
-		if n > 0 && (messages > groupMessages || bytes > groupBytes) {
+		messages, bytes = messages+r.parts, bytes+r.size
+		if len(group)+n > 0 && (messages > groupMessages || bytes > groupBytes) {
 			break
 		}
 	}
-	group := slices.Clone(l.queue[:n])
+	group = append(group, l.queue[:n]...)
 	if l.queue = l.queue[n:]; len(l.queue) == 0 {
 		l.queue = nil
 	}
@@ -227,7 +256,6 @@ type group struct {
 // write decides a group and has it stored. When another process came first, what was decided is taken back, and decided
 // anew behind what came.
 func (l *log) write(requests []*request) {
-	l.yield()
 	for {
 		if err := l.certain(); err != nil {
 			answer(requests, err)
@@ -265,8 +293,10 @@ func (l *log) write(requests []*request) {
 			answer(g.requests, err)
 			return
 		}
-		requests = g.requests
 		l.lost()
+		l.mu.Lock()
+		requests = l.takeGroup(g.requests) // more may have come
+		l.mu.Unlock()
 	}
 }
 
