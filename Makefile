@@ -33,8 +33,8 @@ screenshots: browser ## the manual's pictures of the dashboard anew; every page,
 	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
 
 # A failure prints the seed: make chaos ARGS="-contract.seed=N" makes the same choices.
-chaos: ## three nodes, 25 kills under load and other faults: about ten minutes
-	go test -count=1 -timeout 60m -run '^TestChaos$$' -v ./internal/contract -contract.kills 25 $(ARGS)
+chaos: ## three nodes, 25 kills under load, 15 cuts of the network and other faults: about 20 minutes
+	go test -count=1 -timeout 60m -run '^Test(Chaos|Partition)$$' -v ./internal/contract -contract.kills 25 -contract.cuts 15 $(ARGS)
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

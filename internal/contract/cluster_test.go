@@ -173,4 +173,5 @@ func TestContractCluster(t *testing.T) {
 			Run(t, target)
 		})
 	}
+	t.Run("a node leaves", func(t *testing.T) { leaves(t, c, 2) })
 }

@@ -212,3 +212,13 @@ func TestNamed(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is measured is drawn on the dashboard, or is what an alert watches.
+func TestShown(t *testing.T) {
+	shown := read(t, "deploy/grafana/weir.json") + read(t, "deploy/prometheus/alerts.yml")
+	for _, r := range table {
+		if !strings.Contains(shown, r.name) {
+			t.Errorf("%s is on no dashboard, and no alert watches it", r.name)
+		}
+	}
+}

@@ -72,7 +72,7 @@ var table = []row{
 		values: func(s *sample, put func(float64, ...string)) {
 			put(1, s.opts.Version, s.opts.Commit, s.opts.Go)
 		}},
-	{name: "weir_ready", kind: gauge, help: "1 while the service takes reads and writes, 0 while it starts, stops or is read-only.",
+	{name: "weir_ready", kind: gauge, help: "1 while the service takes reads and writes, 0 while it starts, stops, is read-only or cut off from its store.",
 		value: func(s *sample) float64 { return truth(s.ready) }},
 	{name: "weir_config_last_reload_successful", kind: gauge,
 		help:  "1 unless the last SIGHUP found a configuration or certificate that could not be used.",
@@ -139,7 +139,7 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.hub.TailBytes) }},
 
 	{name: "weir_engine_state", kind: gauge, needs: service, labels: []string{"state"},
-		help:   "1 for the state that the store is in: ready, full (no space: takes deletions only, recovers by itself), read_only (a write failed: needs a restart), closed.",
+		help:   "1 for the state that the store is in: ready, full (no space: takes deletions only, recovers by itself), read_only (a write failed: needs a restart), unreachable (servers of NATS do not answer: recovers by itself), closed.",
 		values: engineState},
 	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "How long it took to write and sync a group of records.",
 		distribution: func(s *sample) *meter.Distribution { return &s.journal.Syncs }, bounds: &meter.Latencies, unit: seconds},

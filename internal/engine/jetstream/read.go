@@ -185,7 +185,7 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 }
 
 // messages reads n messages of the log from a place on. Any replica may answer; what it does not have is asked of the
-// leader. engine.ErrNotFound: they are not there.
+// leader, and of any replica again when there is none: it need not be the same one. engine.ErrNotFound: they are not there.
 func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) {
 	deadline := time.Now().Add(l.e.opts.Patience)
 	for {
@@ -200,11 +200,14 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 		case err == nil && len(all) == n && all[0].seq == js:
 			return all, nil
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it lags behind, or they are gone, or it is
-			m, err := l.e.fresh(ctx, l.shard.stream, query{Seq: js})
-			if err != nil {
+			leader, cancel := context.WithTimeout(ctx, readWithin)
+			var m stored
+			m, err = l.e.fresh(leader, l.shard.stream, query{Seq: js})
+			cancel()
+			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
 				return nil, err
 			}
-			if n == 1 {
+			if err == nil && n == 1 {
 				return []stored{m}, nil
 			}
 		case l.e.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):

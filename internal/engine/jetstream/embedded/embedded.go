@@ -44,6 +44,11 @@ const (
 
 	maxPayload  = 8 << 20
 	startWithin = 10 * time.Second
+
+	// A machine that vanishes says nothing. Its routes are given up when so many pings had no answer, as soon as its shards have other
+	// leaders: until then questions are sent there too. The servers' own measure is one to two minutes.
+	pingEvery = 2 * time.Second
+	pingsOut  = 3
 )
 
 // Start starts a server. It takes part in its cluster from then on, whether or not other nodes can be reached.
@@ -99,7 +104,9 @@ func join(opts *server.Options, o Options) error {
 	// nobody is told.
 	opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
 	opts.Username, opts.Password = user, rand.Text()
-	opts.Cluster = server.ClusterOpts{Name: o.Cluster, Host: host, Port: number, TLSConfig: secure, TLSTimeout: 5}
+	opts.Cluster = server.ClusterOpts{
+		Name: o.Cluster, Host: host, Port: number, TLSConfig: secure, TLSTimeout: 5, PingInterval: pingEvery, MaxPingsOut: pingsOut,
+	}
 	for _, p := range o.Peers {
 		if p == o.Listen {
 			continue
