@@ -16,6 +16,7 @@ var cuts = flag.Int("contract.cuts", 0, "how often TestPartition cuts the networ
 // node has what was acknowledged anywhere, once and in order, every subscriber saw exactly that, and what anybody was told on the
 // way is what one copy would have told (D3, D4, D5, D25).
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	r, _ := seeded(t)
 	n := newNetwork(t, 3)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
