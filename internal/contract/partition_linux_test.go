@@ -16,6 +16,7 @@ var cuts = flag.Int("contract.cuts", 0, "how often TestPartition cuts the networ
 // node has what was acknowledged anywhere, once and in order, every subscriber saw exactly that, and what anybody was told on the
 // way is what one copy would have told (D3, D4, D5, D25).
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	r, _ := seeded(t)
 	n := newNetwork(t, 3)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
@@ -23,13 +24,13 @@ func TestPartition(t *testing.T) {
 	c.start(0, 1, 2)
 	p := &partition{n: n, chaos: &chaos{t: t, c: c, r: r, client: n.client(), quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}}}
 	if *cuts == 0 {
-		p.rest = 20 * time.Millisecond
+		p.rest = 50 * time.Millisecond
 	}
 	p.begin(2, 2)
 	for i := range c.nodes {
 		p.homes = append(p.homes, p.add(&track{stays: true, home: i, keyed: r.IntN(2) == 0, seen: make([][]sighting, len(c.nodes))}, 1))
 	}
-	h := newWitness(p.chaos, 3)
+	h := newWitness(p.chaos, 2)
 	p.alone(r.IntN(3))
 	for range *cuts {
 		p.some(r.IntN(3), time.Duration(1+r.IntN(20))*time.Second)

@@ -146,32 +146,54 @@ func (e *Engine) begin(ctx context.Context) error {
 	return e.docs.begin(ctx, e)
 }
 
-// probeEvery is how often the servers are asked whether they can do anything.
-const probeEvery = 2 * time.Second
+const (
+	// probeEvery is how often the servers are asked whether they can do anything.
+	probeEvery = 2 * time.Second
+	// election is how long a leader may be missing: others are chosen within nine seconds, and what is open is used meanwhile. Who
+	// says that it is not ready is sent nobody, and where one leader died all nodes would say so.
+	election = 10 * time.Second
+)
 
-// probe sees whether there is somebody who leads the documents, and is followed.
+// probe sees whether there is somebody who leads the documents, and is followed; and somebody who leads all of JetStream, without
+// whom no log is opened.
 func (e *Engine) probe() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
+	since := time.Now()
 	for {
 		select {
 		case <-tick.C:
 		case <-e.ending:
 			return
 		}
-		ctx, cancel := context.WithTimeout(e.ctx, attempt)
-		s, err := e.js.Stream(ctx, e.docs.stream)
-		cancel()
-		if err == nil {
-			err = led(s.CachedInfo().Cluster)
-		}
-		if err == nil {
+		begun := time.Now()
+		err := e.stands(e.ctx)
+		switch {
+		case err == nil:
+			since = begun
 			e.apart.Store(nil)
-		} else if e.ctx.Err() == nil {
-			err = fmt.Errorf("%w: its documents cannot be written: %w", engine.ErrUnavailable, err)
+		case e.ctx.Err() == nil && time.Since(since) > election:
+			err = fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
 			e.apart.Store(&err)
 		}
 	}
+}
+
+// stands is nil when servers can do what they are asked for.
+func (e *Engine) stands(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	s, err := e.js.Stream(ctx, e.docs.stream)
+	if err == nil {
+		err = led(s.CachedInfo().Cluster)
+	}
+	if err != nil {
+		return fmt.Errorf("its documents cannot be written: %w", err)
+	}
+	if _, err := e.js.AccountInfo(ctx); err != nil { // the leader of all answers
+		return fmt.Errorf("nobody leads the servers: %w", err)
+	}
+	return nil
 }
 
 // quit ends what runs in the background.
