@@ -46,13 +46,14 @@ type log struct {
 	told    uint64        // the newest message that the judge was told of
 	caught  chan struct{} // closed when told rises; nil while nobody waits
 	working bool
-	idle    chan struct{} // closed when the worker stops; nil while nobody waits
-	fetched *fetch        // the last run that was read
-	floor   uint64        // everything before it was purged
-	closing bool          // takes no more appends
-	over    error         // ErrClosed or ErrDropped, for good
-	gone    chan struct{} // closed when the judge was told of the drop
-	giveUp  chan struct{} // closed when nobody waits for the servers any more
+	idle    chan struct{}       // closed when the worker stops; nil while nobody waits
+	fetched *fetch              // the last run that was read
+	reads   map[uint64]*reading // by JetStream sequence; nil: none yet
+	floor   uint64              // everything before it was purged
+	closing bool                // takes no more appends
+	over    error               // ErrClosed or ErrDropped, for good
+	gone    chan struct{}       // closed when the judge was told of the drop
+	giveUp  chan struct{}       // closed when nobody waits for the servers any more
 	gaveUp  sync.Once
 }
 

@@ -51,12 +51,57 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	}
 	at := l.index[i]
 	l.mu.Unlock()
-	all, err := l.found(ctx, at, 1)
+	p, err := l.parcelOf(ctx, at)
 	if err != nil {
 		return engine.Header{}, err
 	}
-	r, err := unpack(all[0]).record(at)
+	r, err := p.record(at)
 	return r.Header, err
+}
+
+// reading is a message that is being read for the headers in it.
+type reading struct {
+	done chan struct{} // closed when it was
+	p    parcel
+	err  error
+}
+
+// parcelOf reads the message that an entry begins in. Many may want the same one at once, as when a publisher repeats all that it lost the
+// answers of: they ask for it once.
+func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
+	l.mu.Lock()
+	other := l.reads[at.js]
+	if other == nil {
+		a := &reading{done: make(chan struct{})}
+		if l.reads == nil {
+			l.reads = make(map[uint64]*reading)
+		}
+		l.reads[at.js] = a
+		l.mu.Unlock()
+		var all []stored
+		if all, a.err = l.found(ctx, at, 1); a.err == nil {
+			a.p = unpack(all[0])
+		}
+		l.mu.Lock()
+		delete(l.reads, at.js)
+		l.mu.Unlock()
+		close(a.done)
+		return a.p, a.err
+	}
+	l.mu.Unlock()
+	select {
+	case <-other.done:
+	case <-ctx.Done():
+		return parcel{}, ctx.Err()
+	}
+	if other.err == nil {
+		return other.p, nil
+	}
+	all, err := l.found(ctx, at, 1) // the other one's entry may have been trimmed, or its caller gone
+	if err != nil {
+		return parcel{}, err
+	}
+	return unpack(all[0]), nil
 }
 
 // entryAt reads the entry that the index points to.
