@@ -2,12 +2,14 @@ package contract
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,7 +53,9 @@ func freePorts(t testing.TB) func(string) string {
 		for tries := 0; ports[address] == ""; tries++ {
 			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000)))
 			if err == nil {
-				ports[address] = l.Addr().String()
+				if free := l.Addr().String(); !slices.Contains(slices.Collect(maps.Values(ports)), free) {
+					ports[address] = free
+				}
 				l.Close()
 			} else if tries == 100 {
 				t.Fatal(err)

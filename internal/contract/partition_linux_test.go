@@ -30,7 +30,7 @@ func TestPartition(t *testing.T) {
 	for i := range c.nodes {
 		p.homes = append(p.homes, p.add(&track{stays: true, home: i, keyed: r.IntN(2) == 0, seen: make([][]sighting, len(c.nodes))}, 1))
 	}
-	h := newWitness(p.chaos, 2)
+	h := newWitness(p.chaos, 2+min(*cuts, 2))
 	p.alone(r.IntN(3))
 	for range *cuts {
 		p.some(r.IntN(3), time.Duration(1+r.IntN(20))*time.Second)
