@@ -50,7 +50,12 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.fence, d.line.take = d.prefix+noKey, d.take
 	d.byLog, d.line.again = map[engine.LogID]string{}, d.again
 	d.line.begin(e, 0)
-	return d.catchUp(ctx)
+	for { // the other nodes may be starting, too
+		err := d.catchUp(ctx)
+		if !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil {
+			return err
+		}
+	}
 }
 
 // noKey is no document's key: it is not written in base64url.
