@@ -29,7 +29,7 @@ var unrun = map[string]map[string]string{
 		"weir migrate":             "TestMigrate of the contract suite does it",
 		"weir serve --engine nats": "it needs NATS servers",
 		"jetstream {":              "a configuration of NATS",
-		"frontend weir":            "a configuration of HAProxy",
+		"defaults\n  mode http":    "a configuration of HAProxy",
 	},
 	"benchmarks.md": {"make bench": "it takes fifteen minutes"},
 	"decisions.md":  {"id: 7": "frames, which the contract suite compares", "id: 41": "frames, which the contract suite compares"},
