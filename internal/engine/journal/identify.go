@@ -43,7 +43,7 @@ func (j *Journal) identify() (fresh bool, err error) {
 	}
 	if j.lock, err = j.fs.Lock(lockFile); err != nil {
 		if errors.Is(err, disk.ErrLocked) {
-			return false, fmt.Errorf("the data directory is %w", err)
+			return false, fmt.Errorf("the data directory is %w", disk.ErrLocked)
 		}
 		return false, fmt.Errorf("lock the data directory: %w", err)
 	}
