@@ -21,42 +21,40 @@ const (
 
 // Read returns an entry.
 func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
-	l.mu.Lock()
-	err := l.usable(ctx)
-	i, found := l.find(seq)
-	if err == nil && !found {
-		err = engine.ErrNotFound
-	}
+	at, err := l.where(ctx, seq)
 	if err != nil {
-		l.mu.Unlock()
 		return engine.Entry{}, err
 	}
-	at := l.index[i]
-	l.mu.Unlock()
 	return l.entryAt(ctx, at)
 }
 
 // Header returns an entry without its payload. JetStream has no way to read the header of a message alone, so of a batch
 // of several messages the first one is read.
 func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
-	l.mu.Lock()
-	err := l.usable(ctx)
-	i, found := l.find(seq)
-	if err == nil && !found {
-		err = engine.ErrNotFound
-	}
+	at, err := l.where(ctx, seq)
 	if err != nil {
-		l.mu.Unlock()
 		return engine.Header{}, err
 	}
-	at := l.index[i]
-	l.mu.Unlock()
 	p, err := l.parcelOf(ctx, at)
 	if err != nil {
 		return engine.Header{}, err
 	}
 	r, err := p.record(at)
 	return r.Header, err
+}
+
+// where is what the index has of an entry.
+func (l *log) where(ctx context.Context, seq weir.Seq) (entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(ctx); err != nil {
+		return entry{}, err
+	}
+	i, found := l.find(seq)
+	if !found {
+		return entry{}, engine.ErrNotFound
+	}
+	return l.index[i], nil
 }
 
 // reading is a message that is being read for the headers in it.
