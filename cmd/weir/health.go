@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -36,7 +34,7 @@ This is what the health check of a container runs.`,
 				if listens == "off" {
 					return misuse{errors.New("WEIR_HTTP is off: --url or WEIR_URL must say where the server is"), c.CommandPath()}
 				}
-				address = "http://" + reachable(listens)
+				address = local("http", listens)
 			}
 			u, err := url.Parse(address)
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -55,21 +53,6 @@ This is what the health check of a container runs.`,
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
-}
-
-// reachable is where a server can be asked that listens on an address: here, when that is any.
-func reachable(listens string) string {
-	host, port, err := net.SplitHostPort(listens)
-	if err != nil {
-		return listens
-	}
-	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-		if ip.Is6() {
-			host = "::1"
-		}
-	}
-	return net.JoinHostPort(host, port)
 }
 
 func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,73 +10,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	"weir/internal/natstest"
 )
-
-// natsServer is a NATS server that runs elsewhere, with an account for us and one for the system.
-func natsServer(t *testing.T, synced bool) *server.Server {
-	t.Helper()
-	interval := "2m"
-	if synced {
-		interval = "always"
-	}
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	text := fmt.Sprintf(`listen: "127.0.0.1:-1"
-jetstream { store_dir: %q, sync_interval: %s }
-accounts {
-  OURS { jetstream: enabled, users: [ { user: weir, password: one } ] }
-  SYS { users: [ { user: system, password: two } ] }
-}
-system_account: SYS
-`, t.TempDir(), interval)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.NoSigs, o.NoLog = true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
-	return s
-}
 
 // A server that would acknowledge before it syncs is refused with the reason, and so is one of which nobody can tell; the
 // operator can say that it does not matter, and then it is said.
 func TestNATSURL(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	if err := os.WriteFile(wrong, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	weir, system := file("weir.creds", "weir:one\n"), file("system.creds", "system:two\n")
+	ours := func(s natstest.Server) []string { return []string{"--nats-creds", s.Creds} }
+	both := func(s natstest.Server) []string { return append(ours(s), "--nats-system-creds", s.SystemCreds) }
 	for name, c := range map[string]struct {
 		synced bool
-		flags  []string
+		flags  func(natstest.Server) []string
 		fault  string // empty: it starts
 		says   string // in the log
 	}{
-		"synced":          {true, []string{"--nats-creds", weir, "--nats-system-creds", system}, "", ""},
-		"unsynced":        {false, []string{"--nats-creds", weir, "--nats-system-creds", system}, "runs without sync_interval: always", ""},
-		"nobody can tell": {true, []string{"--nats-creds", weir}, "is told to the system account alone", ""},
-		"allowed":         {false, []string{"--nats-creds", weir, "--nats-system-creds", system, "--nats-allow-unsynced"}, "", "--nats-allow-unsynced"},
-		"wrong file":      {true, []string{"--nats-creds", file("wrong", "nothing")}, "neither credentials", ""},
+		"synced":          {true, both, "", ""},
+		"unsynced":        {false, both, "runs without sync_interval: always", ""},
+		"nobody can tell": {true, ours, "is told to the system account alone", ""},
+		"allowed":         {false, func(s natstest.Server) []string { return append(both(s), "--nats-allow-unsynced") }, "", "--nats-allow-unsynced"},
+		"wrong file":      {true, func(natstest.Server) []string { return []string{"--nats-creds", wrong} }, "neither credentials", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := natsServer(t, c.synced)
+			s := natstest.Start(t, c.synced)
 			args := append([]string{"--data", t.TempDir(), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "off", "--demo=false",
-				"--engine", "nats", "--nats-url", s.ClientURL(), "--nats-replicas", "1"}, c.flags...)
+				"--engine", "nats", "--nats-url", s.URL, "--nats-replicas", "1"}, c.flags(s)...)
 			var log bytes.Buffer
 			svc, err := start(context.Background(), *flagsOf(t, args...), slog.New(slog.NewTextHandler(&log, nil)))
 			if err == nil {

@@ -219,7 +219,7 @@ func local(scheme, address string) string {
 	if err != nil {
 		return scheme + "://" + address
 	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+	if host == "" || net.ParseIP(host).IsUnspecified() {
 		host = "localhost"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)

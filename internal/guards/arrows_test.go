@@ -23,7 +23,7 @@ const arrows = `
 	engine/jetstream, engine/memory → engine, weir
 	stream, engine, client          → weir
 	manual                          → docs
-	server, certificate, disk, backup, budget, meter, docs, client/http3, clients/js, weir, guards, engine/jetstream/embedded → nothing
+	server, certificate, disk, backup, budget, meter, docs, client/http3, clients/js, weir, guards, engine/jetstream/embedded, natstest → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
 	contract                        → weir
@@ -31,7 +31,7 @@ const arrows = `
 `
 
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
-var forTests = []string{"engine/enginetest", "engine/memory", "disk/faulty", "contract"}
+var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract"}
 
 // testArrows are what tests of a room need beyond that: the hub's run on the engine that servers run on, too, and repair it,
 // and on the one that hubs share; those of that engine run on a server of their own, and the client's run against a service.

@@ -21,7 +21,6 @@ func TestCloseApart(t *testing.T) {
 		for range 100 {
 			publish(t, find(t, h, made(t, h, nil).ID), at(1, "x"))
 		}
-		h.shared = withOthers{e} // who would have had to tell of the streams before
 		begun := time.Now()
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
@@ -64,11 +63,6 @@ type away struct {
 }
 
 const settles = 10 * time.Second
-
-type withOthers struct{ engine.Engine }
-
-func (withOthers) Watch(func(engine.Change))     {}
-func (withOthers) CatchUp(context.Context) error { return nil }
 
 func (e *away) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
 	if e.apart.Load() {

@@ -166,3 +166,21 @@ func TestPatienceOfAChorus(t *testing.T) {
 		}
 	})
 }
+
+// Who opens the store waits for the others as long as it may, and not only as long as an answer may take.
+func TestOpenWaits(t *testing.T) {
+	t.Parallel()
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	within, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	// No answer comes within a nanosecond.
+	if _, err := Open(within, nc, Options{Name: "store", Shards: 2, Patience: time.Nanosecond}); err == nil || within.Err() == nil {
+		t.Errorf("it was given up before its time: %v", err)
+	}
+}

@@ -48,7 +48,7 @@ type log struct {
 	working bool
 	idle    chan struct{}       // closed when the worker stops; nil while nobody waits
 	fetched *fetch              // the last run that was read
-	reads   map[uint64]*reading // by JetStream sequence; nil: none yet
+	reads   map[uint64]*reading // by JetStream sequence
 	floor   uint64              // everything before it was purged
 	closing bool                // takes no more appends
 	over    error               // ErrClosed or ErrDropped, for good
@@ -76,7 +76,7 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 	s := e.shard(id)
 	return &log{
 		e: e, id: id, shard: s, subject: s.subject(id), judge: judge, working: true, heard: make(chan struct{}, 1),
-		gone: make(chan struct{}), giveUp: make(chan struct{}),
+		gone: make(chan struct{}), giveUp: make(chan struct{}), reads: map[uint64]*reading{},
 	}
 }
 

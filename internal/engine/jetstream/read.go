@@ -68,34 +68,31 @@ type reading struct {
 // answers of: they ask for it once.
 func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 	l.mu.Lock()
-	other := l.reads[at.js]
-	if other == nil {
-		a := &reading{done: make(chan struct{})}
-		if l.reads == nil {
-			l.reads = make(map[uint64]*reading)
-		}
-		l.reads[at.js] = a
+	if other := l.reads[at.js]; other != nil {
 		l.mu.Unlock()
-		var all []stored
-		if all, a.err = l.found(ctx, at, 1); a.err == nil {
-			a.p = unpack(all[0])
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return parcel{}, ctx.Err()
 		}
-		l.mu.Lock()
-		delete(l.reads, at.js)
-		l.mu.Unlock()
-		close(a.done)
-		return a.p, a.err
+		if other.err == nil {
+			return other.p, nil
+		}
+		return l.firstOf(ctx, at) // the other one's entry may have been trimmed, or its caller gone
 	}
+	r := &reading{done: make(chan struct{})}
+	l.reads[at.js] = r
 	l.mu.Unlock()
-	select {
-	case <-other.done:
-	case <-ctx.Done():
-		return parcel{}, ctx.Err()
-	}
-	if other.err == nil {
-		return other.p, nil
-	}
-	all, err := l.found(ctx, at, 1) // the other one's entry may have been trimmed, or its caller gone
+	r.p, r.err = l.firstOf(ctx, at)
+	l.mu.Lock()
+	delete(l.reads, at.js)
+	l.mu.Unlock()
+	close(r.done)
+	return r.p, r.err
+}
+
+func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
+	all, err := l.found(ctx, at, 1)
 	if err != nil {
 		return parcel{}, err
 	}

@@ -1,0 +1,55 @@
+// Package natstest runs NATS servers as others run them, which know nothing of us but an account.
+package natstest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Server is a running server, and files with the credentials of our account and of the system's.
+type Server struct {
+	URL, Creds, SystemCreds string
+}
+
+// Start runs a server until the test ends. Synced says whether it acknowledges what a power cut does not undo.
+func Start(t testing.TB, synced bool) Server {
+	t.Helper()
+	dir, interval := t.TempDir(), "2m"
+	if synced {
+		interval = "always"
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	o, err := server.ProcessConfigFile(file("nats.conf", fmt.Sprintf(`listen: "127.0.0.1:-1"
+jetstream { store_dir: %q, sync_interval: %s }
+accounts {
+  OURS { jetstream: enabled, users: [ { user: weir, password: one } ] }
+  SYS { users: [ { user: system, password: two } ] }
+}
+system_account: SYS
+`, filepath.Join(dir, "store"), interval)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.NoSigs, o.NoLog = true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server does not start")
+	}
+	return Server{s.ClientURL(), file("weir.creds", "weir:one\n"), file("system.creds", "system:two\n")}
+}
