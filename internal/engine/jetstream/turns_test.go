@@ -51,22 +51,3 @@ func TestTurns(t *testing.T) {
 		t.Errorf("the log holds %q, want %q", got, want)
 	}
 }
-
-func TestAcknowledged(t *testing.T) {
-	for answer, want := range map[string]uint64{
-		`{"stream":"weir-log-0", "seq":7}`:                        7,
-		`{"stream":"weir-log-0", "seq":17,"batch":"x","count":3}`: 17,
-		`{"stream":"weir-log-0", "seq":7`:                         0,
-		`{"stream":"weir-log-0", "seq":}`:                         0,
-		`{"stream":"weir-log-0", "seq":0}`:                        0,
-		`{"stream":"weir-log-0", "seq":7.5}`:                      0,
-		`{"stream":"weir-log-0", "seq":99999999999999999999}`:     0,
-		`{"stream":"weir-log-0", "seq":7,"error":{"code":400}}`:   0,
-		`{"error":{"code":400},"stream":"weir-log-0","seq":0}`:    0,
-		``: 0,
-	} {
-		if got, ok := acknowledged([]byte(answer)); ok != (want > 0) || ok && got != want {
-			t.Errorf("%s: %d, %v", answer, got, ok)
-		}
-	}
-}

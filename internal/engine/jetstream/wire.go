@@ -107,15 +107,18 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	return 0, ack.Error
 }
 
-// acknowledged reads the acknowledgement that is nearly always the answer, {"stream":"weir-log-0", "seq":7}, which takes a fiftieth of what
-// decoding any JSON takes; false: it may be something else.
+// acknowledged reads the acknowledgement that is nearly always the answer, {"stream":"weir-log-0","seq":7}, which takes a fiftieth of what
+// decoding any JSON takes; false: it may be something else. Servers before 2.15 have a space in it.
 func acknowledged(answer []byte) (seq uint64, ok bool) {
-	const begin, number = `{"stream":"`, `", "seq":`
+	const begin, number = `{"stream":"`, `"seq":`
 	rest, ok := bytes.CutPrefix(answer, []byte(begin))
 	if !ok {
 		return 0, false
 	}
 	name, rest, _ := bytes.Cut(rest, []byte(number))
+	if name, ok = bytes.CutSuffix(bytes.TrimSuffix(name, []byte(" ")), []byte(`",`)); !ok {
+		return 0, false
+	}
 	digits := 0
 	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
 		digits++

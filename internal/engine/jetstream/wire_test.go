@@ -1,0 +1,42 @@
+package jetstream
+
+import (
+	"testing"
+	"time"
+)
+
+// Nearly every write is answered by an acknowledgement that needs no JSON.
+func TestAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	answer, err := e.nc.Request(e.shards[0].subject(7), nil, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seq, ok := acknowledged(answer.Data); !ok || seq != 1 {
+		t.Errorf("what the server answers is not known: %s", answer.Data)
+	}
+	for answer, want := range map[string]uint64{
+		`{"stream":"weir-log-0","seq":7}`:                        7,
+		`{"stream":"weir-log-0", "seq":7}`:                       7,
+		`{"stream":"weir-log-0","seq":17,"batch":"x","count":3}`: 17,
+		`{"stream":"weir-log-0","domain":"x","seq":7}`:           0,
+		`{"stream":"weir-log-0","seq":7,"domain":"x"}`:           7,
+		`{"stream":"weir-log-0";"seq":7}`:                        0,
+		`{"stream":"weir-log-0", "seq":7`:                        0,
+		`{"stream":"weir-log-0", "seq":}`:                        0,
+		`{"stream":"weir-log-0", "seq":0}`:                       0,
+		`{"stream":"weir-log-0", "seq":7.5}`:                     0,
+		`{"stream":"weir-log-0", "seq":99999999999999999999}`:    0,
+		`{"stream":"weir-log-0", "seq":7,"error":{"code":400}}`:  0,
+		`{"error":{"code":400},"stream":"weir-log-0","seq":0}`:   0,
+		``: 0,
+	} {
+		if got, ok := acknowledged([]byte(answer)); ok != (want > 0) || ok && got != want {
+			t.Errorf("%s: %d, %v", answer, got, ok)
+		}
+	}
+}
