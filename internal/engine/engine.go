@@ -156,6 +156,11 @@ type SharedLog interface {
 	// CatchUp returns when the judge knows everything that was acknowledged to anybody before the call. ErrUnavailable: that
 	// is not known.
 	CatchUp(ctx context.Context) error
+
+	// Attend has the judge hear of what others append as soon as it is there, until Leave is called as often. Otherwise it hears of that when
+	// it has to: before something of its own is stored behind it, when somebody catches up, and now and then.
+	Attend()
+	Leave()
 }
 
 // Kind says what an entry is.

@@ -78,6 +78,7 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 		return Standing{}, err
 	}
 	defer f.release()
+	f.refresh(ctx)
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()

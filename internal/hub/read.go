@@ -101,7 +101,14 @@ func (s *Stream) SizeOf(ctx context.Context, seq weir.Seq) int {
 		return 0
 	}
 	defer f.release()
-	size := 0
+	size := f.sizeOf(seq)
+	if size == 0 && s.hub.shared != nil && f.catchUp(ctx) == nil { // another node may have stored it just now
+		size = f.sizeOf(seq)
+	}
+	return size
+}
+
+func (f *feed) sizeOf(seq weir.Seq) (size int) {
 	f.log.Headers(seq, func(h engine.Header) bool {
 		if h.Seq == seq && h.Kind == engine.Batch {
 			size = int(h.Size)

@@ -142,6 +142,26 @@ func (f *feed) catchUp(ctx context.Context) error {
 	return nil
 }
 
+// refresh is catchUp for somebody who takes what is known where others cannot be reached.
+func (f *feed) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	f.catchUp(ctx)
+}
+
+// attend has the feed hear of what other nodes publish at once, until leave.
+func (f *feed) attend() {
+	if log, ok := f.log.(engine.SharedLog); ok {
+		log.Attend()
+	}
+}
+
+func (f *feed) leave() {
+	if log, ok := f.log.(engine.SharedLog); ok {
+		log.Leave()
+	}
+}
+
 // lookers is how many streams of a list are looked at at once.
 const lookers = 32
 

@@ -77,13 +77,16 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
+	f.attend()
 	if err := f.catchUp(ctx); err != nil && from == Head { // another start can wait for what it does not know
+		f.leave()
 		f.release()
 		return nil, err
 	}
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
+		f.leave()
 		f.release() // takes the stream's lock, which comes before the feed's
 		return nil, notFound(s.ID)
 	}
@@ -106,6 +109,7 @@ func (s *Subscription) Close() {
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
 	s.f.mu.Unlock()
+	s.f.leave()
 	s.f.release()
 }
 

@@ -50,6 +50,9 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.fence, d.line.take = d.prefix+noKey, d.take
 	d.byLog, d.line.again = map[engine.LogID]string{}, d.again
 	d.line.begin(e, 0)
+	d.line.mu.Lock()
+	d.listen()
+	d.line.mu.Unlock()
 	for { // the other nodes may be starting, too
 		err := d.catchUp(ctx)
 		if !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil {

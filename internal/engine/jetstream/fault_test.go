@@ -84,14 +84,19 @@ func text(s string) *engine.Entry {
 	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Count: 1, Size: uint32(len(s))}, Payload: []byte(s)}
 }
 
-// attach opens a log, which is closed in the end.
+// attach opens a log and follows it; the engine closes it in the end.
 func attach(t *testing.T, e *Engine, id engine.LogID, j engine.Judge) *log {
 	t.Helper()
-	l, err := e.Open(ctx, id, j)
+	opened, err := e.Open(ctx, id, j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.(*log)
+	l := opened.(*log)
+	l.Attend()
+	if err := l.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 func payloads(t *testing.T, l engine.Log) []string {
@@ -120,9 +125,21 @@ func seize(l *log) {
 // deafen has an engine hear nothing any more.
 func deafen(e *Engine) {
 	e.docs.hush()
-	for _, s := range e.shards {
-		s.hush()
+	for _, l := range lines(e) {
+		l.hush()
 	}
+}
+
+// lines are those shards that are followed.
+func lines(e *Engine) (all []*line) {
+	for _, s := range e.shards {
+		s.mu.Lock()
+		if s.users > 0 {
+			all = append(all, &s.line)
+		}
+		s.mu.Unlock()
+	}
+	return all
 }
 
 // hears waits until the newest n messages of a log came.
@@ -176,8 +193,8 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		if err != nil || others != nil || g.records[n-1].js != js {
 			t.Fatalf("sent again: %v, %v, at %d, the first time at %d", others, err, g.records[n-1].js, js)
 		}
-		l.commit(g)
-		l.start()
+		l.commit(g, time.Now())
+		l.start(time.Now())
 	}
 	if err := l.Append(ctx, text("after")); err != nil {
 		t.Fatal(err)

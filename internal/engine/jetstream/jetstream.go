@@ -43,6 +43,8 @@ type Options struct {
 	attempt time.Duration // how long the answer to one write is waited for
 	hearing time.Duration // how long what others wrote is waited for before it is read
 	turn    time.Duration // how long a log is left to others that want to write to it
+	sure    time.Duration // how long what is known of a log that is not followed may be relied on
+	rivalry time.Duration // how long a log is followed after others wrote to it
 }
 
 func (o *Options) defaults() {
@@ -64,6 +66,12 @@ func (o *Options) defaults() {
 	}
 	if o.turn == 0 {
 		o.turn = turnMost
+	}
+	if o.sure == 0 {
+		o.sure = sureFor
+	}
+	if o.rivalry == 0 {
+		o.rivalry = rivalry
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -93,7 +101,7 @@ type Engine struct {
 	ending chan struct{} // closed when Close begins
 	over   chan struct{} // closed when it is done
 	logs   map[engine.LogID]*log
-	later  map[*log]purging
+	later  map[engine.LogID]purging
 }
 
 var _ engine.Shared = (*Engine)(nil)
@@ -107,7 +115,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[*log]purging{},
+		nc: nc, js: js, opts: o, ending: make(chan struct{}), over: make(chan struct{}), logs: map[engine.LogID]*log{}, later: map[engine.LogID]purging{},
 	}
 	var id [8]byte
 	rand.Read(id[:])
@@ -241,6 +249,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	}
 	e.logs[id] = l
 	e.mu.Unlock()
+	begun := time.Now()
 	if err := l.restore(ctx); err != nil {
 		l.abandon()
 		if errors.Is(err, engine.ErrDropped) {
@@ -248,7 +257,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		}
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
-	l.start()
+	l.start(begun)
 	l.purgeLater() // who trimmed it last may be gone
 	if !e.docs.hasLog(id) {
 		l.drop() // it was deleted while we read it
@@ -264,12 +273,14 @@ func (e *Engine) opened(id engine.LogID) *log {
 }
 
 func (e *Engine) detach(l *log) {
+	l.mu.Lock()
+	l.part()
+	l.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.logs[l.id] == l {
 		delete(e.logs, l.id)
 	}
-	delete(e.later, l) // whoever opens it next purges it
 }
 
 // behind runs something that Close waits for; false when the engine is closed.

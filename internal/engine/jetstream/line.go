@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,17 +27,20 @@ type line struct {
 	ctx     context.Context // ends with the line
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
-	hush    context.CancelFunc // ends the following alone
+	live    atomic.Bool // there is a consumer
 
 	// again, when it is set, begins to read everything once more, and returns what is to be called behind it: after so long
 	// without a word, what was deleted is told by nothing but its absence.
 	again func() (end func())
 
 	mu      sync.Mutex
-	heard   time.Time // when a server last said something, by the wall clock, which goes on while a machine sleeps
-	apart   bool      // for too long, and not everything was read again
+	hush    context.CancelFunc // ends the following alone; nil when it never began
+	quiet   chan struct{}      // closed when that has ended
+	heard   time.Time          // when a server last said something, by the wall clock, which goes on while a machine sleeps
+	apart   bool               // for too long, and not everything was read again
 	over    bool
 	seen    uint64        // the newest message that was taken
+	known   uint64        // the newest place that a fence of ours had
 	changed chan struct{} // closed when seen rises; nil while nobody waits
 
 	marks, catches chorus
@@ -58,18 +62,22 @@ const (
 	fenceLife = "3s"
 )
 
-// begin hands the messages behind a place to take, in order, one at a time.
+// begin makes a line ready to listen from a place on.
 func (l *line) begin(e *Engine, from uint64) {
 	l.e, l.seen, l.heard = e, from, time.Now().Round(0)
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
-	l.listen()
 }
 
-// listen follows until hush is called, or the line ends.
+// listen hands messages to take, in order, one at a time, until hush is called, or the line ends. With l.mu held.
 func (l *line) listen() {
 	ctx, hush := context.WithCancel(l.ctx)
-	l.hush = hush
+	before, quiet := l.quiet, make(chan struct{})
+	l.hush, l.quiet = hush, quiet
 	l.work.Go(func() {
+		defer close(quiet)
+		if before != nil {
+			<-before
+		}
 		for ctx.Err() == nil {
 			err := l.follow(ctx)
 			if ctx.Err() == nil {
@@ -99,6 +107,9 @@ func (l *line) follow(ctx context.Context) error {
 		return err
 	}
 	defer l.leave(c)
+	l.live.Store(true)
+	defer l.live.Store(false)
+	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })() // so that nobody waits for it any more
 	pending := c.pending
 	for delivered, reached := uint64(0), uint64(0); ; {
 		if end != nil && delivered >= pending {
@@ -111,9 +122,7 @@ func (l *line) follow(ctx context.Context) error {
 		if end == nil {
 			l.reached(reached)
 		}
-		try, cancel := context.WithTimeout(ctx, 5*beat/2)
-		m, err := c.sub.NextMsgWithContext(try)
-		cancel()
+		m, err := c.sub.NextMsg(5 * beat / 2)
 		if err != nil {
 			return err
 		}
@@ -380,9 +389,19 @@ func (l *line) store(ctx context.Context) (uint64, error) {
 		m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
 		return l.e.send(ctx, []*nats.Msg{m})
 	})
-	if !errors.Is(err, engine.ErrFull) {
-		return at, err
+	if errors.Is(err, engine.ErrFull) {
+		at, err = l.storeNothing(ctx)
 	}
+	if err == nil {
+		l.mu.Lock()
+		l.known = max(l.known, at)
+		l.mu.Unlock()
+	}
+	return at, err
+}
+
+// storeNothing is store without space for a fence.
+func (l *line) storeNothing(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
 		return 0, err
 	}

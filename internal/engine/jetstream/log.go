@@ -42,7 +42,6 @@ type log struct {
 	queue   []*request
 	inbox   []message // what others wrote, or ourselves, in order
 	heard   chan struct{}
-	newest  uint64        // the newest message that was heard of
 	told    uint64        // the newest message that the judge was told of
 	caught  chan struct{} // closed when told rises; nil while nobody waits
 	working bool
@@ -55,6 +54,8 @@ type log struct {
 	gone    chan struct{}       // closed when the judge was told of the drop
 	giveUp  chan struct{}       // closed when nobody waits for the servers any more
 	gaveUp  sync.Once
+
+	attendance attendance
 }
 
 var _ engine.SharedLog = (*log)(nil)
@@ -144,13 +145,21 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	})
 }
 
-// start lets the worker go.
-func (l *log) start() {
+// start lets the worker go. Everything is known that was acknowledged before it was begun to read the log.
+func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rest() // somebody may wait since before it was open, to close it
+	l.attendance.sure = begun
 	l.tell()
 	l.rouse()
+}
+
+// started tells whether it has been read.
+func (l *log) started() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.attendance.sure.IsZero()
 }
 
 // abandon takes back an opening that failed.
@@ -204,32 +213,42 @@ func (l *log) usable(ctx context.Context) error {
 
 // CatchUp implements engine.SharedLog.
 func (l *log) CatchUp(ctx context.Context) error {
-	if err := l.shard.catchUp(ctx); err != nil {
+	begun := time.Now()
+	last, err := l.shard.last(ctx, l.subject)
+	if err != nil {
 		return err
 	}
-	late := time.NewTimer(l.e.opts.Patience)
+	late := time.NewTimer(l.e.opts.hearing)
 	defer late.Stop()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for newest := l.newest; l.told < newest; {
+	for {
+		l.mu.Lock()
 		if err := l.usable(ctx); err != nil {
+			l.mu.Unlock()
 			return err
 		}
+		if l.told >= last {
+			if begun.After(l.attendance.sure) {
+				l.attendance.sure = begun
+			}
+			l.mu.Unlock()
+			return nil
+		}
+		followed := l.attendance.followed
 		if l.caught == nil {
 			l.caught = make(chan struct{})
 		}
 		caught := l.caught
 		l.mu.Unlock()
+		if !followed {
+			return l.lookFor(ctx)
+		}
 		select {
-		case <-caught:
+		case <-caught: // it is on its way to us anyway
 		case <-ctx.Done():
 		case <-late.C:
-			l.mu.Lock()
-			return fmt.Errorf("%w: what others wrote was not read within %v", engine.ErrUnavailable, l.e.opts.Patience)
+			return l.lookFor(ctx)
 		}
-		l.mu.Lock()
 	}
-	return l.usable(ctx)
 }
 
 // tell says that the judge knows all that the worker knows. With l.mu held.

@@ -66,7 +66,7 @@ func TestInProcess(t *testing.T) {
 	}
 	l.subject = l.shard.subject(l.id)
 	l.judge.(*follower).Rewind()
-	l.start()
+	l.start(time.Now())
 	e.docs.prefix = "documents.elsewhere."
 	fakes(t, s, e.docs.subject("b"), sayInProcess, sayInProcess, sayStored)
 	if doc, err := e.Create(ctx, "b", nil); err != nil || doc.Created != 1 {
@@ -123,9 +123,10 @@ func TestPurgedUnheard(t *testing.T) {
 }
 
 func listen(e *Engine) {
-	e.docs.listen()
-	for _, s := range e.shards {
-		s.listen()
+	for _, l := range append([]*line{&e.docs.line}, lines(e)...) {
+		l.mu.Lock()
+		l.listen()
+		l.mu.Unlock()
 	}
 }
 
@@ -192,6 +193,8 @@ func TestFenceUnheard(t *testing.T) {
 	e := open(t, s, "store")
 	defer e.Close()
 	sh := e.shards[0]
+	sh.join(ctx)
+	defer sh.part()
 	sh.hush()
 	at, err := sh.store(ctx)
 	if err == nil {
@@ -200,7 +203,7 @@ func TestFenceUnheard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh.listen()
+	listen(e)
 	if err := sh.reach(ctx, at); err != nil {
 		t.Error(err)
 	}
@@ -299,7 +302,7 @@ func TestReadAhead(t *testing.T) {
 	}
 	l := attach(t, e, doc.Created, &follower{})
 	seize(l)
-	defer l.start()
+	defer l.start(time.Now())
 	last, err := l.shard.store(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -44,7 +45,7 @@ func TestPacked(t *testing.T) {
 		waiting = len(l.queue)
 		l.mu.Unlock()
 	}
-	l.start()
+	l.start(time.Now())
 	all.Wait()
 	places := map[uint64]bool{}
 	for _, at := range l.index {

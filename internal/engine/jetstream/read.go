@@ -21,6 +21,7 @@ const (
 
 // Read returns an entry.
 func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
+	l.freshen(ctx)
 	at, err := l.where(ctx, seq)
 	if err != nil {
 		return engine.Entry{}, err

@@ -132,6 +132,7 @@ func (e *Engine) watchRoom() {
 		case <-tick.C:
 			e.lookAround(e.ctx)
 			e.tidy()
+			e.attendances(time.Now())
 		case <-e.ending:
 			return
 		}

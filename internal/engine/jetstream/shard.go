@@ -19,6 +19,7 @@ type shard struct {
 	line
 	prefix  string        // of subjects
 	batches chan struct{} // atomic batches on their way: JetStream takes 50 at a time from all processes together
+	users   int           // logs for which it is followed; guarded by line.mu
 }
 
 const batchesAtOnce = 12
@@ -32,7 +33,7 @@ type message struct {
 
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
-// begin follows what is appended from now on, by anybody: one consumer for all logs of the shard, without payloads.
+// begin makes the shard ready to be followed: by one consumer for all of its logs, without payloads.
 func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)
@@ -48,14 +49,14 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 // noLog is no log's name.
 const noLog = engine.LogID(0)
 
-// take hands a message to its log, if somebody has it open.
+// take hands a message to its log, if that is followed.
 func (s *shard) take(m *nats.Msg, seq uint64) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, s.prefix), 10, 64)
 	if err != nil {
 		return
 	}
 	l := s.e.opened(engine.LogID(id))
-	if l == nil {
+	if l == nil || !l.hears() {
 		return
 	}
 	records, err := decode(m.Header, seq)
@@ -84,13 +85,16 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 				return 0, err
 			}
 		}
-		if s.e.Status().State == engine.Full || time.Now().After(deadline) {
+		if s.e.Status().State == engine.Full {
 			// There is no space for a fence, so nobody says how far it is; its leader's word is what there is.
 			m, err := s.e.fresh(ctx, s.stream, query{LastFor: subject})
 			if errors.Is(err, engine.ErrNotFound) {
 				return 0, nil
 			}
 			return m.seq, err
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("%w: no replica of %s that is up to date answered within %v", engine.ErrUnavailable, s.stream, s.e.opts.Patience)
 		}
 	}
 }
@@ -138,7 +142,7 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	var all []message
 	from := known + 1
 	for deadline := time.Now().Add(s.e.opts.Patience); from <= last; {
-		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: sinceAtOnce, MaxBytes: anySpace})
+		got, err := s.e.read(ctx, s.stream, query{Seq: from, NextFor: subject, Batch: sinceAtOnce, MaxBytes: sinceBytes})
 		for _, m := range got {
 			records, err := decode(m.header, m.seq)
 			if err != nil {
@@ -162,8 +166,11 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	return all, nil
 }
 
-// sinceAtOnce is how many messages are asked for at once.
-const sinceAtOnce = 64
+// sinceAtOnce is how many messages are asked for at once, and sinceBytes how much they may have: a message is there in any case.
+const (
+	sinceAtOnce = 64
+	sinceBytes  = 4 << 20
+)
 
 func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)

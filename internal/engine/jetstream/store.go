@@ -82,11 +82,17 @@ func (l *log) send(g *group) (uint64, error) {
 	return l.e.publish(l.e.ctx, g.msgs)
 }
 
-// others returns the messages behind the last one that we know: of somebody else, or the whole group. They are on their way
-// to us anyway; only if they do not come they are asked for.
+// others returns the messages behind the last one that we know: of somebody else, or the whole group. If the log is followed, they are on
+// their way to us anyway; only if they do not come they are asked for. From now on it is followed.
 func (l *log) others(g *group) ([]message, error) {
-	if found := l.comes(g, l.e.opts.hearing); found != nil {
-		return found, nil
+	l.mu.Lock()
+	followed := l.attendance.followed && l.shard.live.Load()
+	l.keepFollowing(l.e.opts.rivalry)
+	l.mu.Unlock()
+	if l.join(); followed {
+		if found := l.comes(g, l.e.opts.hearing); found != nil {
+			return found, nil
+		}
 	}
 	if l.e.ctx.Err() != nil {
 		return nil, engine.ErrClosed
@@ -158,9 +164,10 @@ func (l *log) fail(why error) error {
 }
 
 // commit takes a stored group into memory, tells the judge and then everybody who waits.
-func (l *log) commit(g *group) {
+func (l *log) commit(g *group, begun time.Time) {
 	trimmed := false
 	l.mu.Lock()
+	l.attendance.sure, l.attendance.wrote = begun, begun
 	for _, m := range g.records {
 		l.pass(m)
 		trimmed = trimmed || m.kind == trim
@@ -212,8 +219,8 @@ func (l *log) applyAll(all []message) error {
 	for _, m := range all {
 		if m.kind != dropped && m.place > l.place+1 {
 			missing, err := l.missing()
-			if err == nil && (len(missing) == 0 || missing[0].place != l.place+1) {
-				err = errors.New("others wrote and trimmed more than was followed")
+			if err == nil {
+				err = l.adjoins(missing)
 			}
 			if err != nil {
 				return l.fail(err)
@@ -227,6 +234,14 @@ func (l *log) applyAll(all []message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
+}
+
+// adjoins is nil when messages begin where the judge stands.
+func (l *log) adjoins(found []message) error {
+	if len(found) == 0 || found[0].kind != dropped && found[0].place != l.place+1 {
+		return errors.New("others wrote and trimmed more than was followed")
+	}
+	return nil
 }
 
 // missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
@@ -264,6 +279,9 @@ func (l *log) apply(m message) error {
 	}
 	l.rival = time.Now()
 	l.mu.Lock()
+	if l.attendance.followed && l.rival.Sub(l.attendance.wrote) < l.e.opts.rivalry {
+		l.keepFollowing(l.e.opts.rivalry)
+	}
 	_, twice := l.find(m.Seq)
 	if twice = twice && m.isEntry(); !twice {
 		l.pass(m)
@@ -283,8 +301,8 @@ func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
 
-// purgeAfter is how long what was trimmed stays: others may not have heard of it yet, and read it.
-const purgeAfter = 5 * time.Second
+// purgeAfter is how long what was trimmed stays: others may not have heard of it yet, and read it, or what lies behind it.
+const purgeAfter = sureFor + 8*time.Second
 
 // purging is what is to be taken back of a log, and when.
 type purging struct {
@@ -304,8 +322,8 @@ func (l *log) purgeLater() {
 	}
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
-	if _, waits := l.e.later[l]; !waits && l.e.logs[l.id] == l {
-		l.e.later[l] = purging{time.Now().Add(purgeAfter), floor}
+	if _, waits := l.e.later[l.id]; !waits {
+		l.e.later[l.id] = purging{time.Now().Add(purgeAfter), floor}
 	}
 }
 
@@ -320,17 +338,23 @@ func (l *log) bottom() uint64 {
 
 // tidy purges what has waited long enough; while there is no space, everything at once.
 func (e *Engine) tidy() {
-	due := map[*log]purging{}
+	due := map[engine.LogID]purging{}
 	full := e.room.full.Load() != nil
 	e.mu.Lock()
-	for l, p := range e.later {
+	for id, p := range e.later {
 		if full || time.Now().After(p.at) {
-			delete(e.later, l)
-			due[l] = p
+			delete(e.later, id)
+			due[id] = p
 		}
 	}
 	e.mu.Unlock()
-	for l, p := range due {
+	for id, p := range due {
+		l := e.opened(id)
+		if l == nil || !l.started() { // closed meanwhile; what cannot be purged now is purged by whoever opens it next
+			s := e.shard(id)
+			e.behind(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
+			continue
+		}
 		if full {
 			l.mu.Lock()
 			p.floor = l.bottom()

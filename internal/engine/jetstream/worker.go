@@ -51,8 +51,13 @@ func (l *log) Append(ctx context.Context, e *engine.Entry) error {
 	return l.propose(ctx, &request{entry: e, done: make(chan error, 1), size: len(e.Payload), parts: parts})
 }
 
-// propose hands a request to the worker and waits for its fate.
+// propose hands an append or a trim to the worker and waits for its fate.
 func (l *log) propose(ctx context.Context, r *request) error {
+	return l.ask(ctx, r, func() { l.queue = append(l.queue, r) })
+}
+
+// ask puts a request where the worker takes it from, and waits for its answer.
+func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	l.mu.Lock()
 	err := l.usable(ctx)
 	if err == nil && l.closing {
@@ -62,7 +67,7 @@ func (l *log) propose(ctx context.Context, r *request) error {
 		l.mu.Unlock()
 		return err
 	}
-	l.queue = append(l.queue, r)
+	put()
 	l.rouse()
 	l.mu.Unlock()
 	late := time.NewTimer(l.e.opts.Patience)
@@ -93,7 +98,7 @@ func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) 
 
 // rouse starts the worker if it has something to do. With l.mu held.
 func (l *log) rouse() {
-	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped) {
+	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustLook()) {
 		l.working = true
 		go l.work()
 	}
@@ -103,10 +108,16 @@ func (l *log) rouse() {
 func (l *log) hear(records []message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
-	l.newest = max(l.newest, records[0].js)
 	l.rouse()
 	l.mu.Unlock()
 	l.signal()
+}
+
+// hears tells whether messages are taken as they come.
+func (l *log) hears() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.attendance.joined
 }
 
 // signal tells the worker that something was heard, if it waits for that.
@@ -138,6 +149,15 @@ func (l *log) settle() {
 func (l *log) work() {
 	for {
 		l.follow()
+		l.mu.Lock()
+		looks, due := l.attendance.looks, l.mustLook() && l.over == nil
+		if due {
+			l.attendance.looks = nil
+		}
+		l.mu.Unlock()
+		if due {
+			answer(looks, l.look())
+		}
 		if l.waiting() > 0 {
 			l.yield()
 			l.gather()
@@ -150,11 +170,11 @@ func (l *log) work() {
 			return
 		}
 		if l.over != nil { // it failed: nothing can be decided any more
-			answer(l.queue, l.over)
-			l.queue = nil
+			answer(append(l.queue, l.attendance.looks...), l.over)
+			l.queue, l.attendance.looks = nil, nil
 		}
 		group := l.takeGroup(nil)
-		if len(group) == 0 && len(l.inbox) == 0 {
+		if len(group) == 0 && len(l.inbox) == 0 && !l.mustLook() {
 			l.rest()
 			l.mu.Unlock()
 			return
@@ -178,8 +198,8 @@ func (l *log) rest() {
 // end tells everybody that the log was dropped; the judge last. It is called with l.mu held and gives it back. The worker
 // goes on working in name, so that no other begins.
 func (l *log) end() {
-	queue := l.queue
-	l.queue, l.inbox, l.index = nil, nil, nil
+	queue := append(l.queue, l.attendance.looks...)
+	l.queue, l.attendance.looks, l.inbox, l.index = nil, nil, nil, nil
 	l.mu.Unlock()
 	for _, r := range queue {
 		r.done <- engine.ErrDropped
@@ -270,7 +290,7 @@ func (l *log) write(requests []*request) {
 		begun := time.Now()
 		others, err := l.store(g)
 		if err == nil && others == nil {
-			l.commit(g)
+			l.commit(g, begun)
 			l.won(begun)
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,11 @@ const (
 	// leaders: until then questions are sent there too. The servers' own measure is one to two minutes.
 	pingEvery = 2 * time.Second
 	pingsOut  = 3
+
+	// gathering is how long nodes that are started together may take to find each other: nothing is said of it before.
+	gathering = 30 * time.Second
+	// reportEvery is how many times it is tried in vain to reach another node until that is said again. It is tried every second.
+	reportEvery = 60
 )
 
 // Start starts a server. It takes part in its cluster from then on, whether or not other nodes can be reached.
@@ -56,7 +62,7 @@ func Start(o Options) (*Server, error) {
 	opts := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
 		JetStream: true, StoreDir: o.Dir, SyncAlways: true, DisableJetStreamBanner: true,
-		JetStreamMaxStore: o.Most,
+		JetStreamMaxStore: o.Most, ConnectErrorReports: reportEvery, ReconnectErrorReports: reportEvery,
 	}
 	if o.Listen != "" {
 		if err := join(opts, o); err != nil {
@@ -68,7 +74,7 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("set up the NATS server: %w", err)
 	}
 	if o.Logger != nil {
-		s.SetLoggerV2(logger{o.Logger.With("part", "nats")}, false, false, false)
+		s.SetLoggerV2(logger{o.Logger.With("part", "nats"), time.Now()}, false, false, false)
 	}
 	s.Start()
 	e := &Server{s, opts.Password}
@@ -171,20 +177,34 @@ func (e *Server) Kill() {
 }
 
 // logger hands the server's words to slog, a step lower than the server thinks: a node that cannot be reached is no error of this
-// one. What worries people without a reason is left out: the password is of this process alone, and certificates are
-// looked at by us.
-type logger struct{ l *slog.Logger }
+// one, and no news while all of them start. What worries people without a reason is left out: the password is of this process alone, and
+// certificates are looked at by us.
+type logger struct {
+	l     *slog.Logger
+	begun time.Time
+}
 
 func (l logger) Noticef(format string, a ...any) { l.l.Debug(fmt.Sprintf(format, a...)) }
-func (l logger) Errorf(format string, a ...any)  { l.l.Warn(fmt.Sprintf(format, a...)) }
+func (l logger) Errorf(format string, a ...any)  { l.say(slog.LevelWarn, format, a) }
 func (l logger) Fatalf(format string, a ...any)  { l.l.Error(fmt.Sprintf(format, a...)) }
 func (l logger) Debugf(string, ...any)           {}
 func (l logger) Tracef(string, ...any)           {}
+func (l logger) Warnf(format string, a ...any)   { l.say(slog.LevelInfo, format, a) }
 
-func (l logger) Warnf(format string, a ...any) {
+func (l logger) say(level slog.Level, format string, a []any) {
 	text := fmt.Sprintf(format, a...)
-	if strings.HasPrefix(text, "Plaintext passwords detected") || strings.HasPrefix(text, "TLS certificate chain and hostname of solicited routes") {
+	begins := func(with string) bool { return strings.HasPrefix(text, with) }
+	switch {
+	case slices.ContainsFunc(needless, begins):
 		return
+	case time.Since(l.begun) < gathering && slices.ContainsFunc(early, begins):
+		level = slog.LevelDebug
 	}
-	l.l.Info(text)
+	l.l.Log(context.Background(), level, text)
 }
+
+// What servers say, by how it begins.
+var (
+	needless = []string{"Plaintext passwords detected", "TLS certificate chain and hostname of solicited routes"}
+	early    = []string{"Error trying to connect to route", "Waiting for routing to be established", "JetStream has not established contact with a meta leader"}
+)

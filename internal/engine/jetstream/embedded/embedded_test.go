@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -66,6 +67,32 @@ func TestRefused(t *testing.T) {
 			if err == nil {
 				s.Stop()
 			}
+		}
+	}
+}
+
+// That other nodes are not there yet is no news while all of them start.
+func TestGathering(t *testing.T) {
+	for _, c := range []struct {
+		since time.Duration
+		want  string
+	}{
+		{0, "level=WARN msg=\"disk failure\"\n"},
+		{gathering, "level=WARN msg=\"disk failure\"\nlevel=WARN msg=\"Error trying to connect to route (attempt 60): refused\"\n"},
+	} {
+		var out strings.Builder
+		plain := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}
+		l := logger{slog.New(slog.NewTextHandler(&out, plain)), time.Now().Add(-c.since)}
+		l.Errorf("disk %s", "failure")
+		l.Errorf("Error trying to connect to route (attempt %d): %s", 60, "refused")
+		l.Warnf("Plaintext passwords detected, use nkeys or bcrypt")
+		if out.String() != c.want {
+			t.Errorf("%v after the start: %s, want %s", c.since, out.String(), c.want)
 		}
 	}
 }

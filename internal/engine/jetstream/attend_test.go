@@ -1,0 +1,280 @@
+package jetstream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/jetstream/embedded"
+)
+
+// twoNodes share a store. By itself a log is followed no more and no less as time passes: alone says that time has.
+func twoNodes(t *testing.T, o Options) (here, there *Engine) {
+	t.Helper()
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	o.Name, o.Shards, o.rivalry = "store", 2, time.Hour
+	return node(t, s, o), node(t, s, o)
+}
+
+func node(t *testing.T, s *embedded.Server, o Options) *Engine {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(ctx, nc, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// unattended opens a log that nobody attends.
+func unattended(t *testing.T, e *Engine, id engine.LogID) (*log, *follower) {
+	t.Helper()
+	judge := &follower{}
+	l, err := e.Open(ctx, id, judge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.(*log), judge
+}
+
+// pair is one log on two nodes that nobody attends.
+func pair(t *testing.T) (here, there *log, judges [2]*follower) {
+	t.Helper()
+	a, b := twoNodes(t, Options{sure: time.Hour})
+	doc, err := a.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, judges[0] = unattended(t, a, doc.Created)
+	there, judges[1] = unattended(t, b, doc.Created)
+	return here, there, judges
+}
+
+// alone has nobody else write to a log for long, and nobody read it.
+func alone(l *log) {
+	l.mu.Lock()
+	l.attendance.until = time.Time{}
+	l.mu.Unlock()
+	l.attended(time.Now())
+}
+
+func put(t *testing.T, l *log, texts ...string) {
+	t.Helper()
+	for _, s := range texts {
+		if err := l.Append(ctx, text(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// becomes waits until something is so.
+func becomes(t *testing.T, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Minute); !so(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("it does not become so")
+		}
+	}
+}
+
+func (l *log) isFollowed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.attendance.followed
+}
+
+// knows tells whether a judge was told of so many entries.
+func (f *follower) knows(n int) func() bool {
+	return func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.seen == weir.Seq(n)
+	}
+}
+
+// What others append is told at once to whoever attends, without a question; also what came before, and when somebody attends again.
+func TestAttend(t *testing.T) {
+	here, there, judges := pair(t)
+	put(t, here, "before")
+	for round := range 3 {
+		there.Attend()
+		becomes(t, there.isFollowed)
+		put(t, here, fmt.Sprint("while ", round))
+		becomes(t, judges[1].knows(2+2*round))
+		alone(there)
+		if !there.isFollowed() {
+			t.Fatal("it is not followed while somebody attends")
+		}
+		there.Leave()
+		alone(there)
+		if there.isFollowed() || len(lines(there.e)) > 0 {
+			t.Fatal("it is followed though nobody attends")
+		}
+		put(t, here, fmt.Sprint("after ", round))
+	}
+	if got := len(payloads(t, there)); got != 6 {
+		t.Errorf("%d entries are known that nobody asked for, want 6", got)
+	}
+	if err := there.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := payloads(t, there), payloads(t, here); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if there.isFollowed() {
+		t.Error("it is followed though nobody attends")
+	}
+}
+
+// One log of a shard is left, and the others are followed still.
+func TestAttendTwo(t *testing.T) {
+	a, b := twoNodes(t, Options{sure: time.Hour})
+	var here, there [2]*log
+	var judges [2]*follower
+	for n, i := 0, 0; i < 2; n++ {
+		doc, err := a.Create(ctx, fmt.Sprint(n), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.shard(doc.Created) != b.shards[0] {
+			continue
+		}
+		here[i], _ = unattended(t, a, doc.Created)
+		there[i], judges[i] = unattended(t, b, doc.Created)
+		there[i].Attend()
+		becomes(t, there[i].isFollowed)
+		i++
+	}
+	there[0].Leave()
+	alone(there[0])
+	put(t, here[0], "unheard")
+	put(t, here[1], "heard")
+	becomes(t, judges[1].knows(1))
+	if there[0].isFollowed() || judges[0].knows(1)() {
+		t.Error("the log that was left is followed")
+	}
+}
+
+// A log that one node alone writes to is followed by nobody; it is as soon as another one writes.
+func TestAlone(t *testing.T) {
+	here, there, judges := pair(t)
+	put(t, here, "a", "b")
+	if here.isFollowed() {
+		t.Error("it is followed though nobody else writes")
+	}
+	put(t, there, "c")
+	becomes(t, there.isFollowed)
+	if judges[1].rewound != 1 {
+		t.Errorf("decided %d times for nothing, want once: behind what was not known", judges[1].rewound)
+	}
+	put(t, here, "d")
+	becomes(t, here.isFollowed)
+	for _, l := range []*log{here, there} {
+		l.attended(time.Now())
+		if !l.isFollowed() {
+			t.Error("it is not followed though both write")
+		}
+	}
+	put(t, here, "e")
+	alone(here)
+	if here.isFollowed() {
+		t.Error("it is followed though nobody else writes")
+	}
+	put(t, there, "f")
+	put(t, here, "g")
+	if got, want := payloads(t, here), []string{"a", "b", "c", "d", "e", "f", "g"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Who has not heard of a log for long looks.
+func TestUnsure(t *testing.T) {
+	a, b := twoNodes(t, Options{sure: time.Millisecond})
+	doc, err := a.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, _ := unattended(t, a, doc.Created)
+	there, judge := unattended(t, b, doc.Created)
+	put(t, here, "a", "b")
+	becomes(t, judge.knows(2))
+	if there.isFollowed() {
+		t.Error("it is followed")
+	}
+}
+
+// Who reads a log serves nothing that others gave up, whether or not it was followed before; and it is followed from then on.
+func TestReadGivenUp(t *testing.T) {
+	here, there, judges := pair(t)
+	put(t, here, "a", "b", "c")
+	if err := there.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	judges[0].low = 2
+	if err := here.Trim(ctx, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.Read(ctx, 1); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("read what was given up: %v", err)
+	}
+	if e, err := there.Read(ctx, 2); err != nil || string(e.Payload) != "c" {
+		t.Errorf("read %q, %v", e.Payload, err)
+	}
+	becomes(t, there.isFollowed)
+}
+
+// A log of which others wrote and purged more than was followed is to be opened again: whoever looks is told so.
+func TestLookBehind(t *testing.T) {
+	here, there, judges := pair(t)
+	put(t, here, "a", "b", "c")
+	judges[0].low = 2
+	if err := here.Trim(ctx, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	here.mu.Lock()
+	floor := here.bottom()
+	here.mu.Unlock()
+	here.purge(floor)
+	if err := there.CatchUp(ctx); !errors.Is(err, engine.ErrBehind) {
+		t.Errorf("catch up: %v", err)
+	}
+}
+
+// What was trimmed is purged also when the log was closed before that.
+func TestPurgeClosed(t *testing.T) {
+	here, _, judges := pair(t)
+	put(t, here, "a", "b", "c")
+	judges[0].low = 2
+	if err := here.Trim(ctx, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := here.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := here.e
+	e.mu.Lock()
+	p, waits := e.later[here.id]
+	p.at = time.Now().Add(-time.Second)
+	e.later[here.id] = p
+	e.mu.Unlock()
+	if !waits {
+		t.Fatal("nothing is to be purged")
+	}
+	becomes(t, func() bool {
+		found, err := here.shard.foldOnce(ctx, here.subject, 1)
+		return err == nil && found[0].Seq == 2
+	})
+}
