@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -29,6 +30,11 @@ const (
 	clusterSpan   = 2 * time.Second
 	clusterShards = engine.DefaultShards
 	plainEnv      = "WEIR_BENCH_NATS"
+
+	// clusterStreams keep as much as those of plain JetStream, which is all of the run. As many others evict.
+	clusterStreams = 64
+	plainKeeps     = 1 << 30
+	evictedAfter   = 30 * time.Second
 )
 
 // clusterLoads are publishers that each wait for their acknowledgement, to streams of their own and to one.
@@ -47,7 +53,7 @@ func cluster(dir string) ([]figure, error) {
 		return nil, err
 	}
 	defer one.stop()
-	if err := one.createStreams(64); err != nil {
+	if err := one.createStreams(clusterStreams); err != nil {
 		return nil, err
 	}
 	nodes, err := startNodes(dir)
@@ -70,6 +76,9 @@ func cluster(dir string) ([]figure, error) {
 		if err := compare(l, one, nodes, plain, add); err != nil {
 			return nil, fmt.Errorf("%v: %w", l, err)
 		}
+	}
+	if err := evicting(nodes, add); err != nil {
+		return nil, err
 	}
 	took, err := across(nodes[0], nodes[1])
 	if err != nil {
@@ -115,6 +124,24 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 	return nil
 }
 
+// evicting measures the first load once more, on streams that evict as much as they are given.
+func evicting(nodes []*target, add func(string, float64, string)) error {
+	l := clusterLoads[0]
+	small := make([]*target, len(nodes))
+	for i, n := range nodes {
+		own := *n
+		own.streams = n.streams[clusterStreams:]
+		small[i] = &own
+	}
+	if _, err := publishingTo(small, l, evictedAfter, 0); err != nil {
+		return err
+	}
+	r, err := publishingTo(small, l, clusterRounds*clusterSpan, 0)
+	add(fmt.Sprintf("%v: three nodes, evicting", l), r.Rate, "publishes/s")
+	add(fmt.Sprintf("%v: three nodes, evicting, CPU", l), r.CPU, "us an operation")
+	return err
+}
+
 // freeAddress is an address that nobody listens on.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,7 +183,7 @@ func startNodes(dir string) ([]*target, error) {
 			return slices.DeleteFunc(nodes, func(t *target) bool { return t == nil }), fmt.Errorf("node %d: %w", i, err)
 		}
 	}
-	if err := nodes[0].createStreams(64); err != nil {
+	if err := errors.Join(nodes[0].createStreamsOf(clusterStreams, plainKeeps), nodes[0].createStreams(clusterStreams)); err != nil {
 		return nodes, err
 	}
 	for _, n := range nodes {
@@ -400,7 +427,7 @@ func (p *plainCluster) furnish() error {
 		return err
 	}
 	for i := range clusterShards {
-		c := jetstream.StreamConfig{Name: fmt.Sprint("plain", i), Subjects: []string{fmt.Sprintf("plain.%d.*", i)}, Replicas: 3, MaxBytes: 1 << 30}
+		c := jetstream.StreamConfig{Name: fmt.Sprint("plain", i), Subjects: []string{fmt.Sprintf("plain.%d.*", i)}, Replicas: 3, MaxBytes: plainKeeps}
 		for begun := time.Now(); ; {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			_, err := js.CreateStream(ctx, c)

@@ -104,19 +104,21 @@ func (t *target) publishPath(stream int) string {
 }
 
 // createStreams makes streams that keep little, so that the run is in the state that a server is in for most of its life.
-func (t *target) createStreams(n int) error {
+func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
+
+// createStreamsOf makes streams that keep so many bytes, the first one 128 MiB at least.
+func (t *target) createStreamsOf(n, maxBytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {
 		return err
 	}
 	defer c.conn.Close()
 	for i := range n {
-		id := fmt.Sprintf("bench%017d", i)
-		maxBytes := 1 << 20
+		id, most := fmt.Sprintf("bench%017d", len(t.streams)), maxBytes
 		if i == 0 {
-			maxBytes = 128 << 20
+			most = max(most, 128<<20)
 		}
-		b := fmt.Appendf(nil, `{"name":"bench","id":%q,"max_bytes":%d}`, id, maxBytes)
+		b := fmt.Appendf(nil, `{"name":"bench","id":%q,"max_bytes":%d}`, id, most)
 		if err := c.do(request("POST", "/v1/streams", t.key, b)); err != nil {
 			return err
 		}
