@@ -63,6 +63,11 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			return nil, notFound(s.ID)
 		}
 		if f := s.feed; f != nil {
+			if s.hub.shared != nil && f.isBehind() {
+				s.mu.Unlock()
+				s.hub.fold(s, true)
+				continue
+			}
 			f.users++
 			s.mu.Unlock()
 			return f, nil

@@ -159,12 +159,13 @@ func TestBehind(t *testing.T) {
 		t.Errorf("a subscriber of a feed that is behind got %v", err)
 	}
 	sub.Close()
-	h.sweeper.sweep()
-	if st.feed == sub.f {
-		t.Error("the feed is still in use")
+	if ack := put(t, st, 0); ack.Seq != 2 || st.feed == sub.f {
+		t.Errorf("published as %d, with the same feed: %v", ack.Seq, st.feed == sub.f)
 	}
-	if ack := put(t, st, 0); ack.Seq != 2 {
-		t.Errorf("published as %d", ack.Seq)
+	st.feed.Behind()
+	h.sweeper.sweep()
+	if st.feed != nil {
+		t.Error("a feed that is behind and nobody uses is there still")
 	}
 }
 

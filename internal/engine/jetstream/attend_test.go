@@ -3,7 +3,10 @@ package jetstream
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,4 +280,98 @@ func TestPurgeClosed(t *testing.T) {
 		found, err := here.shard.foldOnce(ctx, here.subject, 1)
 		return err == nil && found[0].Seq == 2
 	})
+}
+
+// Three nodes write to two logs, attend them, read them, leave them, and are left alone, all at once and at random. Whoever catches up knows
+// everything that was acknowledged before, and in the end all have the same.
+func TestAttendAtRandom(t *testing.T) {
+	s := server(t, quickDir(t))
+	t.Cleanup(s.Stop)
+	o := Options{Name: "store", Shards: 1, sure: 5 * time.Millisecond, rivalry: 5 * time.Millisecond}
+	var logs [3][2]*log
+	var judges [3][2]*follower
+	var ids [2]engine.LogID
+	for n := range logs {
+		e := node(t, s, o)
+		for i := range ids {
+			if n == 0 {
+				doc, err := e.Create(ctx, fmt.Sprint(i), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids[i] = doc.Created
+			}
+			logs[n][i], judges[n][i] = unattended(t, e, ids[i])
+		}
+	}
+	var acked [2]atomic.Uint64 // how many entries, at least
+	var all sync.WaitGroup
+	for n := range logs {
+		for i := range ids {
+			for w := range 2 {
+				r := rand.New(rand.NewPCG(uint64(n), uint64(2*i+w)))
+				all.Go(func() {
+					wander(t, logs[n][i], judges[n][i], &acked[i], r)
+				})
+			}
+		}
+	}
+	all.Wait()
+	for i := range ids {
+		var want []string
+		for n := range logs {
+			if err := logs[n][i].CatchUp(ctx); err != nil {
+				t.Fatal(err)
+			}
+			got := payloads(t, logs[n][i])
+			if n == 0 {
+				want = got
+			}
+			if !slices.Equal(got, want) || uint64(len(got)) != acked[i].Load() {
+				t.Errorf("node %d has %d entries of log %d, the first one %d, and %d were acknowledged", n, len(got), i, len(want), acked[i].Load())
+			}
+		}
+	}
+}
+
+// wander uses a log in one way and another.
+func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand.Rand) {
+	attends := 0
+	for range 150 {
+		switch r.IntN(8) {
+		case 0, 1:
+			if err := l.Append(ctx, text(fmt.Sprint(r.Uint64()))); err != nil {
+				t.Errorf("append: %v", err)
+				return
+			}
+			acked.Add(1)
+		case 2, 3:
+			before := acked.Load()
+			if err := l.CatchUp(ctx); err != nil {
+				t.Errorf("catch up: %v", err)
+				return
+			}
+			judge.mu.Lock()
+			seen := uint64(judge.seen)
+			judge.mu.Unlock()
+			if seen < before {
+				t.Errorf("who caught up knows %d entries, and %d were acknowledged before", seen, before)
+			}
+		case 4:
+			l.Attend()
+			attends++
+		case 5:
+			if attends > 0 {
+				l.Leave()
+				attends--
+			}
+		case 6:
+			alone(l)
+		case 7:
+			l.Read(ctx, weir.Seq(r.Uint64N(1+acked.Load())))
+		}
+	}
+	for ; attends > 0; attends-- {
+		l.Leave()
+	}
 }
