@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -74,8 +75,8 @@ func (d *Dashboard) HasPassword() bool {
 // empty when another node was faster.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
-	_, err := d.setPassword(ctx, password, 0)
-	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) { // another node made one at the same time
+	_, err := d.setPassword(ctx, password, none)
+	if errors.Is(err, engine.ErrExists) { // another node made one at the same time
 		return "", nil
 	}
 	return password, err
@@ -108,8 +109,12 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	return nil
 }
 
+// none, in the place of a revision, is that of an account without a password.
+const none = engine.Revision(math.MaxUint64)
+
 // setPassword stores a password, and signs everybody out. It returns the revision that the account has now. A revision that
-// the old password was checked at must still be the account's; 0: whoever sets it need not know the old one.
+// the old password was checked at must still be the account's; 0: whoever sets it need not know the old one. ErrExists: there
+// is one, where there should be none.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err
@@ -123,7 +128,10 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.adopt()
-	if checked != 0 && (checked != a.revision || a.managed) {
+	switch {
+	case checked == none && a.revision != 0:
+		return 0, engine.ErrExists
+	case checked != 0 && checked != none && (checked != a.revision || a.managed):
 		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed by somebody else meanwhile: nothing was changed")
 	}
 	var doc engine.Document

@@ -65,3 +65,16 @@ func TestPasswordCheckedTooEarly(t *testing.T) {
 		t.Error("it was changed though a file has it")
 	}
 }
+
+// Of nodes that start together one makes the first password: who hears of it while it makes its own leaves it as it is.
+func TestFirstPasswordOfAnother(t *testing.T) {
+	h := newHouse(t)
+	ctx := context.Background()
+	made, err := h.d.MakePassword(ctx)
+	if made != "" || err != nil {
+		t.Errorf("made %q, %v", made, err)
+	}
+	if ok, _, err := h.d.verify(ctx, Account, password); !ok || err != nil {
+		t.Errorf("the password that was there is not valid any more: %v", err)
+	}
+}

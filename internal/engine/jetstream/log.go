@@ -214,6 +214,12 @@ func (l *log) usable(ctx context.Context) error {
 // CatchUp implements engine.SharedLog.
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
+	l.mu.Lock()
+	err := l.usable(ctx)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	last, err := l.shard.last(ctx, l.subject)
 	if err != nil {
 		return err
