@@ -106,16 +106,16 @@ func (t *target) publishPath(stream int) string {
 // createStreams makes streams that keep little, so that the run is in the state that a server is in for most of its life.
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
-// createStreamsOf makes streams that keep so many bytes, the first one 128 MiB at least.
+// createStreamsOf makes streams that keep so many bytes, the first one of all 128 MiB at least.
 func (t *target) createStreamsOf(n, maxBytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {
 		return err
 	}
 	defer c.conn.Close()
-	for i := range n {
+	for range n {
 		id, most := fmt.Sprintf("bench%017d", len(t.streams)), maxBytes
-		if i == 0 {
+		if len(t.streams) == 0 {
 			most = max(most, 128<<20)
 		}
 		b := fmt.Appendf(nil, `{"name":"bench","id":%q,"max_bytes":%d}`, id, most)

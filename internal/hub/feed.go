@@ -170,13 +170,13 @@ func (h *Hub) fold(s *Stream, force bool) {
 
 	f.log.Close()
 	h.catalog.setOpen(s, false)
+	if h.shared != nil {
+		rest.until = min(rest.until, h.now().Add(lookEvery))
+	}
 	s.mu.Lock()
 	s.busy, s.resting = nil, &rest
 	s.mu.Unlock()
 	close(busy.over)
-	if h.shared != nil {
-		rest.until = min(rest.until, h.now().Add(lookEvery))
-	}
 	if rest.until != never {
 		h.sweeper.later(s, rest.until)
 	}

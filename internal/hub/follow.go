@@ -48,7 +48,7 @@ func (f *feed) Note() (weir.Seq, []byte) {
 	return f.state.Low(), f.state.Checkpoint()
 }
 
-// Behind implements engine.Follower: the sweeper has the log opened again, and subscribers come back to it.
+// Behind implements engine.Follower: the log is opened again for whoever uses it next, and subscribers come back to it.
 func (f *feed) Behind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -83,6 +83,11 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		}
 		return weir.Batch{}, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
 	}
+	if s.hub.shared != nil { // what another node stored was heard of meanwhile, and may have taken its place
+		if presence, _ := f.lookup(seq); presence == stream.Evicted {
+			return weir.Batch{}, evicted(s.ID, seq)
+		}
+	}
 	return batch(&e), nil
 }
 
@@ -94,18 +99,17 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	return f.state.Lookup(seq), f.dropped
 }
 
-// SizeOf is how many bytes of payload a batch has; 0 when there is no such batch. It reads nothing from the disk.
+// SizeOf is how many bytes of payload a batch has; 0 when there is no such batch, as far as is known. It reads nothing from the disk.
 func (s *Stream) SizeOf(ctx context.Context, seq weir.Seq) int {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return 0
 	}
 	defer f.release()
-	size := f.sizeOf(seq)
-	if size == 0 && s.hub.shared != nil && f.catchUp(ctx) == nil { // another node may have stored it just now
-		size = f.sizeOf(seq)
+	if presence, _ := f.lookup(seq); presence == stream.Unknown {
+		f.refresh(ctx) // another node may have stored it just now
 	}
-	return size
+	return f.sizeOf(seq)
 }
 
 func (f *feed) sizeOf(seq weir.Seq) (size int) {

@@ -144,6 +144,9 @@ func (f *feed) catchUp(ctx context.Context) error {
 
 // refresh is catchUp for somebody who takes what is known where others cannot be reached.
 func (f *feed) refresh(ctx context.Context) {
+	if f.hub.shared == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	f.catchUp(ctx)

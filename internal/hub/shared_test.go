@@ -3,6 +3,7 @@ package hub
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,5 +189,24 @@ func TestEmptyBatchOfAnotherNode(t *testing.T) {
 		if want := testFrame(nil, weir.Raw, &weir.Batch{Seq: ack.Seq, Payload: []byte(payload)}); err != nil || len(e.Frames) != 1 || !bytes.Equal(e.Frames[0], want) {
 			t.Errorf("a subscriber of another node got %q, %v; want %q", e.Frames, err, want)
 		}
+	}
+}
+
+// What another node's batches took the place of is evicted here as well, for the first who reads it.
+func TestEvictedByAnotherNode(t *testing.T) {
+	s := shared(t)
+	a, b := node(t, s, Options{}), node(t, s, Options{})
+	id := made(t, a, func(s *Spec) { s.MaxBytes = 1 << 20 }).ID
+	here, there := find(t, a, id), find(t, b, id)
+	put(t, here, 0)
+	large := &Publish{Batch: weir.Batch{Events: 1, Payload: bytes.Repeat([]byte("x"), 1<<20)}}
+	if _, err := there.Publish(ctx, large); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := here.Batch(ctx, 1); err == nil || !strings.Contains(err.Error(), "was evicted") {
+		t.Errorf("read what another node evicted: %v", err)
+	}
+	if size := here.SizeOf(ctx, 2); size != 1<<20 {
+		t.Errorf("what another node stored has %d bytes", size)
 	}
 }

@@ -124,6 +124,9 @@ func (w *sweeper) sweep() {
 	slots := make(chan struct{}, 256)
 	now := w.h.now()
 	for _, s := range w.h.catalog.open() {
+		if w.h.isStopping() {
+			break
+		}
 		s.mu.Lock()
 		f := s.feed
 		s.mu.Unlock()

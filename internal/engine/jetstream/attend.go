@@ -33,6 +33,7 @@ type attendance struct {
 	wrote    time.Time  // when we last did
 	sure     time.Time  // when last nothing was missing; zero while it is being opened
 	looks    []*request // who waits for the worker to look
+	stop     func()     // ends a look; nil while there is none
 }
 
 // Attend implements engine.SharedLog.
@@ -63,17 +64,26 @@ func (l *log) lookFor(ctx context.Context) error {
 	return l.ask(ctx, r, func() { l.attendance.looks = append(l.attendance.looks, r) })
 }
 
-// look reads and follows what others wrote. When it is done, the judge knows all that was acknowledged before it began.
+// look reads and follows what others wrote. When it is done, the judge knows all that was acknowledged before it began. Who closes the log ends it.
 func (l *log) look() error {
-	l.join()
+	ctx, stop := context.WithCancel(l.e.ctx)
+	defer stop()
+	l.mu.Lock()
+	closing := l.closing
+	l.attendance.stop = stop
+	l.mu.Unlock()
+	if closing {
+		return engine.ErrClosed
+	}
+	l.join(ctx)
 	begun := time.Now()
-	found, err := l.missing()
+	found, err := l.missing(ctx)
 	if err == nil && len(found) > 0 {
 		err = l.adjoins(found)
 	}
 	switch {
-	case errors.Is(err, engine.ErrUnavailable): // nobody waits for the servers any more, and nothing has changed
-		return err
+	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable): // nobody waits any more, and nothing has changed
+		return engine.ErrClosed
 	case err != nil:
 		return l.fail(err)
 	}
@@ -87,14 +97,14 @@ func (l *log) look() error {
 }
 
 // join has messages of the log taken as they come, if it is to be followed. What came before is to be read after it.
-func (l *log) join() {
+func (l *log) join(ctx context.Context) {
 	l.mu.Lock()
 	due := l.attendance.wanted && !l.attendance.joined
 	l.mu.Unlock()
 	if !due {
 		return
 	}
-	l.shard.join(l.e.ctx)
+	l.shard.join(ctx)
 	l.mu.Lock()
 	l.attendance.joined = true
 	l.mu.Unlock()
@@ -126,7 +136,9 @@ func (l *log) attended(now time.Time) {
 	switch {
 	case l.closing || l.over != nil || a.sure.IsZero():
 	case a.followed && a.watchers == 0 && now.After(a.until):
-		a.sure = now
+		if l.shard.live.Load() {
+			a.sure = now
+		}
 		l.part()
 	case !a.wanted && len(a.looks) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
 		a.looks = []*request{{done: make(chan error, 1)}}
@@ -142,15 +154,15 @@ func (l *log) keepFollowing(span time.Duration) {
 	}
 }
 
-// freshen has the log followed while it is read, and catches up with it if it was not; but what is known is served also when others
-// cannot be reached.
+// freshen has the log followed while it is read, and catches up with it if it was not. What is known is served also when others
+// cannot be reached: that is waited for a moment, and not at all when it is known.
 func (l *log) freshen(ctx context.Context) {
 	l.mu.Lock()
 	followed := l.attendance.followed
 	l.keepFollowing(readFor)
 	l.rouse()
 	l.mu.Unlock()
-	if !followed {
+	if !followed && l.e.apart.Load() == nil {
 		ctx, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
 		defer cancel()
 		l.CatchUp(ctx)

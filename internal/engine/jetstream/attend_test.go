@@ -375,3 +375,34 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 		l.Leave()
 	}
 }
+
+// Nobody who closes a log waits for a look that no server answers.
+func TestCloseWhileLooking(t *testing.T) {
+	s := server(t, quickDir(t))
+	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Hour})
+	doc, err := e.Create(ctx, "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := unattended(t, e, doc.Created)
+	s.Stop()
+	l.Attend()
+	becomes(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.attendance.stop != nil
+	})
+	caught := make(chan error)
+	go func() { caught <- l.lookFor(ctx) }()
+	becomes(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.attendance.looks) > 0
+	})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-caught; !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("who waited for it was told %v", err)
+	}
+}

@@ -42,6 +42,7 @@ type log struct {
 	queue   []*request
 	inbox   []message // what others wrote, or ourselves, in order
 	heard   chan struct{}
+	newest  uint64        // the newest message that was heard of
 	told    uint64        // the newest message that the judge was told of
 	caught  chan struct{} // closed when told rises; nil while nobody waits
 	working bool
@@ -215,46 +216,55 @@ func (l *log) usable(ctx context.Context) error {
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
 	l.mu.Lock()
-	err := l.usable(ctx)
+	err, followed := l.usable(ctx), l.attendance.followed && l.shard.live.Load()
 	l.mu.Unlock()
 	if err != nil {
 		return err
+	}
+	if followed {
+		try, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
+		defer cancel()
+		if l.shard.catchUp(try) == nil && l.await(try) == nil {
+			return nil
+		}
 	}
 	last, err := l.shard.last(ctx, l.subject)
 	if err != nil {
 		return err
 	}
-	late := time.NewTimer(l.e.opts.hearing)
-	defer late.Stop()
-	for {
-		l.mu.Lock()
+	l.mu.Lock()
+	known := l.told >= last && (last > 0 || l.told == 0)
+	if known && begun.After(l.attendance.sure) {
+		l.attendance.sure = begun
+	}
+	err = l.usable(ctx)
+	l.mu.Unlock()
+	if known || err != nil {
+		return err
+	}
+	return l.lookFor(ctx)
+}
+
+// await waits until the judge was told of all that was heard.
+func (l *log) await(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for newest := l.newest; l.told < newest; {
 		if err := l.usable(ctx); err != nil {
-			l.mu.Unlock()
 			return err
 		}
-		if l.told >= last {
-			if begun.After(l.attendance.sure) {
-				l.attendance.sure = begun
-			}
-			l.mu.Unlock()
-			return nil
-		}
-		followed := l.attendance.followed
 		if l.caught == nil {
 			l.caught = make(chan struct{})
 		}
 		caught := l.caught
 		l.mu.Unlock()
-		if !followed {
-			return l.lookFor(ctx)
-		}
 		select {
-		case <-caught: // it is on its way to us anyway
+		case <-caught:
 		case <-ctx.Done():
-		case <-late.C:
-			return l.lookFor(ctx)
 		}
+		l.mu.Lock()
 	}
+	return l.usable(ctx)
 }
 
 // tell says that the judge knows all that the worker knows. With l.mu held.
@@ -285,6 +295,9 @@ func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 func (l *log) Close() error {
 	l.mu.Lock()
 	l.closing = true
+	if l.attendance.stop != nil {
+		l.attendance.stop()
+	}
 	l.mu.Unlock()
 	l.settle()
 	l.mu.Lock()

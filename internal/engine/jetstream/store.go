@@ -89,7 +89,7 @@ func (l *log) others(g *group) ([]message, error) {
 	followed := l.attendance.followed && l.shard.live.Load()
 	l.keepFollowing(l.e.opts.rivalry)
 	l.mu.Unlock()
-	if l.join(); followed {
+	if l.join(l.e.ctx); followed {
 		if found := l.comes(g, l.e.opts.hearing); found != nil {
 			return found, nil
 		}
@@ -97,7 +97,7 @@ func (l *log) others(g *group) ([]message, error) {
 	if l.e.ctx.Err() != nil {
 		return nil, engine.ErrClosed
 	}
-	return l.missing()
+	return l.missing(l.e.ctx)
 }
 
 // comes waits for those messages to come by themselves; nil when they do not.
@@ -218,7 +218,7 @@ func (l *log) follow() {
 func (l *log) applyAll(all []message) error {
 	for _, m := range all {
 		if m.kind != dropped && m.place > l.place+1 {
-			missing, err := l.missing()
+			missing, err := l.missing(l.e.ctx)
 			if err == nil {
 				err = l.adjoins(missing)
 			}
@@ -246,10 +246,10 @@ func (l *log) adjoins(found []message) error {
 
 // missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
 // the log before.
-func (l *log) missing() ([]message, error) {
+func (l *log) missing(ctx context.Context) ([]message, error) {
 	for {
-		found, err := l.shard.since(l.e.ctx, l.subject, l.last)
-		if err == nil || l.e.ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
+		found, err := l.shard.since(ctx, l.subject, l.last)
+		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
 			return found, err
 		}
 		select {
@@ -257,7 +257,7 @@ func (l *log) missing() ([]message, error) {
 			return nil, err
 		default:
 		}
-		pause(l.e.ctx, retry/4)
+		pause(ctx, retry/4)
 	}
 }
 
@@ -377,7 +377,7 @@ func (l *log) purge(floor uint64) {
 	l.purgeLater() // it may have been trimmed again
 }
 
-// purge removes the messages of a subject before a place.
+// purge removes the messages of a subject before a place; 0: all of them.
 func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
 	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
 	if err != nil {

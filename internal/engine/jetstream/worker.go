@@ -108,6 +108,7 @@ func (l *log) rouse() {
 func (l *log) hear(records []message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
+	l.newest = max(l.newest, records[0].js)
 	l.rouse()
 	l.mu.Unlock()
 	l.signal()
