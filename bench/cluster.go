@@ -98,7 +98,8 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 	if l.Connections == 1 {
 		rounds = clusterNodes * clusterShards // each node with each shard
 	}
-	for round := range rounds {
+	for n := range 1 + rounds { // the first one opens streams, and does not count
+		round := n
 		if l.Connections > 1 {
 			round = 0
 		}
@@ -111,7 +112,9 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 			if err != nil {
 				return err
 			}
-			got[i] = append(got[i], r)
+			if n > 0 {
+				got[i] = append(got[i], r)
+			}
 		}
 	}
 	var rate [3]float64
