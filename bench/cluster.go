@@ -108,6 +108,7 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 			func() (row, error) { return publishingTo(nodes, l, clusterSpan, round) },
 			func() (row, error) { return plain.publishing(l, clusterSpan, round) },
 		} {
+			syscall.Sync() // or it pays for what the one before it left to the disk
 			r, err := measure()
 			if err != nil {
 				return err
