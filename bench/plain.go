@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// plainServer is what a child of this program runs: a NATS server of a cluster, synced.
+type plainServer struct {
+	Name, Dir     string
+	Client, Route string
+	Routes        []string
+}
+
+// serveNATS is that child.
+func serveNATS(text string) error {
+	var p plainServer
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return err
+	}
+	client, err := net.ResolveTCPAddr("tcp", p.Client)
+	if err != nil {
+		return err
+	}
+	route, err := net.ResolveTCPAddr("tcp", p.Route)
+	if err != nil {
+		return err
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: p.Name, Host: "127.0.0.1", Port: client.Port, JetStream: true, StoreDir: p.Dir, SyncAlways: true, NoLog: true,
+		Cluster: server.ClusterOpts{Name: "plain", Host: "127.0.0.1", Port: route.Port}, Routes: server.RoutesFromStr(strings.Join(p.Routes, ",")),
+	})
+	if err != nil {
+		return err
+	}
+	s.Start()
+	s.WaitForShutdown()
+	return nil
+}
+
+// plainCluster is three NATS servers without us.
+type plainCluster struct {
+	servers []*target
+	urls    []string
+}
+
+func (p *plainCluster) stop() {
+	for _, s := range p.servers {
+		s.stop()
+	}
+}
+
+// startPlain starts them, with as many streams as we have shards.
+func startPlain(dir string) (*plainCluster, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]plainServer, clusterNodes)
+	var routes []string
+	for i := range all {
+		if all[i].Client, err = freeAddress(); err == nil {
+			all[i].Route, err = freeAddress()
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[i].Name, all[i].Dir = fmt.Sprint("plain", i), filepath.Join(dir, fmt.Sprint("plain", i))
+		routes = append(routes, "nats://"+all[i].Route)
+	}
+	p := &plainCluster{}
+	for _, s := range all {
+		s.Routes = routes
+		text, err := json.Marshal(s)
+		if err != nil {
+			return p, err
+		}
+		cmd := exec.Command(exe)
+		cmd.Env = append(os.Environ(), plainEnv+"="+string(text))
+		if err := cmd.Start(); err != nil {
+			return p, err
+		}
+		p.servers = append(p.servers, &target{name: "plain JetStream", process: cmd})
+		p.urls = append(p.urls, "nats://"+s.Client)
+	}
+	return p, p.furnish()
+}
+
+// furnish makes the streams, as soon as the servers have found each other.
+func (p *plainCluster) furnish() error {
+	nc, err := nats.Connect(strings.Join(p.urls, ","), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	for i := range clusterShards {
+		c := jetstream.StreamConfig{Name: fmt.Sprint("plain", i), Subjects: []string{fmt.Sprintf("plain.%d.*", i)}, Replicas: 3, MaxBytes: plainKeeps}
+		for begun := time.Now(); ; {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			_, err := js.CreateStream(ctx, c)
+			cancel()
+			if err == nil {
+				break
+			}
+			if time.Since(begun) > 30*time.Second {
+				return fmt.Errorf("make stream %d: %w", i, err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// publishing measures them under a load: each publisher has a connection, and waits for its acknowledgement. From says at which server and stream they begin.
+func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
+	taken := make([][]time.Duration, l.Connections)
+	conns := make([]*nats.Conn, l.Connections)
+	for i := range conns {
+		nc, err := nats.Connect(p.urls[(from+i)%len(p.urls)])
+		if err != nil {
+			return row{}, err
+		}
+		defer nc.Close()
+		conns[i] = nc
+	}
+	var failure atomic.Pointer[error]
+	payload := body(l.Size)
+	before, start := cpuOf(p.servers), time.Now()
+	var wg sync.WaitGroup
+	for i, nc := range conns {
+		wg.Go(func() {
+			stream := from + i%l.Streams
+			subject := fmt.Sprintf("plain.%d.%d", stream%clusterShards, stream)
+			for now := time.Now(); now.Sub(start) < span; {
+				if _, err := nc.Request(subject, payload, 10*time.Second); err != nil {
+					failure.Store(&err)
+					return
+				}
+				done := time.Now()
+				taken[i] = append(taken[i], done.Sub(now))
+				now = done
+			}
+		})
+	}
+	wg.Wait()
+	wall, computed := time.Since(start), cpuOf(p.servers)-before
+	if err := failure.Load(); err != nil {
+		return row{}, *err
+	}
+	all := slices.Concat(taken...)
+	slices.Sort(all)
+	n := float64(len(all))
+	return row{Rate: n / wall.Seconds(), P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n}, nil
+}
