@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"weir/internal/engine"
 	"weir/internal/engine/jetstream/embedded"
 )
@@ -332,5 +334,38 @@ func TestReadAhead(t *testing.T) {
 	}
 	if err := <-read; err != nil {
 		t.Errorf("read: %v", err)
+	}
+}
+
+// A server that does not know a stream yet, which another node made just now, is asked again.
+func TestStreamNotKnownYet(t *testing.T) {
+	s := server(t, quickDir(t))
+	defer s.Stop()
+	e := open(t, s, "store")
+	defer e.Close()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	asked, err := nc.SubscribeSync("$JS.API.STREAM.INFO.store-log-7")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(chan error)
+	go func() { begun <- (&shard{}).begin(ctx, e, 7) }()
+	for range 2 { // the second time it was told that there is none
+		if _, err := asked.NextMsg(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.js.CreateStream(ctx, jetstream.StreamConfig{Name: "store-log-7", Subjects: []string{"elsewhere.7"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-begun; err != nil {
+		t.Error(err)
 	}
 }

@@ -38,12 +38,17 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)
 	s.fence, s.headers, s.line.take = s.subject(noLog), true, s.take
-	info, err := e.js.Stream(ctx, s.stream)
-	if err != nil {
-		return fmt.Errorf("follow %s: %w", s.stream, err)
+	for {
+		info, err := e.js.Stream(ctx, s.stream)
+		if err == nil {
+			s.line.begin(e, info.CachedInfo().State.LastSeq)
+			return nil
+		}
+		// It was made just now, by us or another node: a server that does not know it yet is asked again.
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || pause(ctx, retry/4) != nil {
+			return fmt.Errorf("follow %s: %w", s.stream, err)
+		}
 	}
-	s.line.begin(e, info.CachedInfo().State.LastSeq)
-	return nil
 }
 
 // noLog is no log's name.
