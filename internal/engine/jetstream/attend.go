@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -64,16 +65,24 @@ func (l *log) lookFor(ctx context.Context) error {
 	return l.ask(ctx, r, func() { l.attendance.looks = append(l.attendance.looks, r) })
 }
 
-// look reads and follows what others wrote. When it is done, the judge knows all that was acknowledged before it began. Who closes the log ends it.
+// halt ends a look. With log.mu held.
+func (a *attendance) halt() {
+	if a.stop != nil {
+		a.stop()
+	}
+}
+
+// look reads and follows what others wrote. When it is done, the judge knows all that was acknowledged before it began. Who closes or drops the log
+// ends it.
 func (l *log) look() error {
 	ctx, stop := context.WithCancel(l.e.ctx)
 	defer stop()
 	l.mu.Lock()
-	closing := l.closing
 	l.attendance.stop = stop
+	needless := l.closing || l.over != nil
 	l.mu.Unlock()
-	if closing {
-		return engine.ErrClosed
+	if needless {
+		return l.ended()
 	}
 	l.join(ctx)
 	begun := time.Now()
@@ -83,7 +92,7 @@ func (l *log) look() error {
 	}
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable): // nobody waits any more, and nothing has changed
-		return engine.ErrClosed
+		return l.ended()
 	case err != nil:
 		return l.fail(err)
 	}
@@ -94,6 +103,13 @@ func (l *log) look() error {
 	defer l.mu.Unlock()
 	l.attendance.sure, l.attendance.followed = begun, l.attendance.joined
 	return nil
+}
+
+// ended is what a look is told that was ended.
+func (l *log) ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.over, engine.ErrClosed)
 }
 
 // join has messages of the log taken as they come, if it is to be followed. What came before is to be read after it.

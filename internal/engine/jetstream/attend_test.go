@@ -26,11 +26,7 @@ func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 
 func node(t *testing.T, s *embedded.Server, o Options) *Engine {
 	t.Helper()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := Open(ctx, nc, o)
+	e, err := Open(ctx, connect(t, s), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,33 +372,41 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 	}
 }
 
-// Nobody who closes a log waits for a look that no server answers.
-func TestCloseWhileLooking(t *testing.T) {
-	s := server(t, quickDir(t))
-	e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Hour})
-	doc, err := e.Create(ctx, "a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, _ := unattended(t, e, doc.Created)
-	s.Stop()
-	l.Attend()
-	becomes(t, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.attendance.stop != nil
-	})
-	caught := make(chan error)
-	go func() { caught <- l.lookFor(ctx) }()
-	becomes(t, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.attendance.looks) > 0
-	})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-caught; !errors.Is(err, engine.ErrClosed) {
-		t.Errorf("who waited for it was told %v", err)
+// Neither who closes a log nor who drops it waits for a look that no server answers, and who waited for that is told so.
+func TestEndWhileLooking(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(l *log)
+		told error
+	}{
+		"close": {func(l *log) { l.Close() }, engine.ErrClosed},
+		"drop":  {func(l *log) { <-l.drop() }, engine.ErrDropped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := server(t, quickDir(t))
+			e := node(t, s, Options{Name: "store", Shards: 1, Patience: time.Hour})
+			doc, err := e.Create(ctx, "a", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, _ := unattended(t, e, doc.Created)
+			s.Stop()
+			l.Attend()
+			becomes(t, func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.attendance.stop != nil
+			})
+			caught := make(chan error)
+			go func() { caught <- l.lookFor(ctx) }()
+			becomes(t, func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(l.attendance.looks) > 0
+			})
+			c.end(l)
+			if err := <-caught; !errors.Is(err, c.told) {
+				t.Errorf("who waited for it was told %v, want %v", err, c.told)
+			}
+		})
 	}
 }

@@ -66,11 +66,7 @@ func TestWhatServersSay(t *testing.T) {
 func TestCheckWithoutProof(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	if err := Check(ctx, nc, nc); !errors.Is(err, ErrUnsynced) {
 		t.Errorf("check: %v", err)
 	}
@@ -116,12 +112,7 @@ func TestFurnished(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	open(t, s, "store").Close()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(connect(t, s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,13 +152,5 @@ func TestFurnished(t *testing.T) {
 
 func furnished(t *testing.T, s *embedded.Server) (*Engine, error) {
 	t.Helper()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := Open(ctx, nc, Options{Name: "store", Shards: 2})
-	if err != nil {
-		nc.Close()
-	}
-	return e, err
+	return Open(ctx, connect(t, s), Options{Name: "store", Shards: 2})
 }

@@ -124,9 +124,12 @@ func seize(l *log) {
 
 // deafen has an engine hear nothing any more.
 func deafen(e *Engine) {
-	e.docs.hush()
-	for _, l := range lines(e) {
+	for _, l := range append([]*line{&e.docs.line}, lines(e)...) {
+		l.mu.Lock()
 		l.hush()
+		quiet := l.quiet
+		l.mu.Unlock()
+		<-quiet
 	}
 }
 
@@ -354,11 +357,7 @@ func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server,
 		if err := s.Ready(within); err != nil {
 			t.Fatal(err)
 		}
-		nc, err := s.Connect()
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := Open(within, nc, o)
+		e, err := Open(within, connect(t, s), o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"weir/internal/engine"
@@ -38,13 +39,20 @@ func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
 	}
 }
 
-func open(t *testing.T, s *embedded.Server, name string) *Engine {
+// connect is a connection that lasts as long as the test.
+func connect(t *testing.T, s *embedded.Server) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := Open(context.Background(), nc, Options{Name: name, Shards: 2, Room: s.Room})
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func open(t *testing.T, s *embedded.Server, name string) *Engine {
+	t.Helper()
+	e, err := Open(context.Background(), connect(t, s), Options{Name: name, Shards: 2, Room: s.Room})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +79,7 @@ func crash(t *testing.T, s *embedded.Server, e *Engine) {
 			t.Fatal("the server still has the connection of the engine that crashed")
 		}
 	}
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	for _, sh := range e.shards {
 		if _, err := nc.Request(sh.prefix+"0", nil, time.Minute); err != nil {
 			t.Fatal(err)
@@ -86,11 +90,7 @@ func crash(t *testing.T, s *embedded.Server, e *Engine) {
 // remove takes a store away, so that the server has nothing to do with it any more.
 func remove(t *testing.T, s *embedded.Server, name string) {
 	t.Helper()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	for _, stream := range []string{"KV_" + name + "-docs", name + "-log-0", name + "-log-1"} {
 		answer, err := nc.Request("$JS.API.STREAM.DELETE."+stream, nil, time.Minute)
 		var got struct{ Success bool }

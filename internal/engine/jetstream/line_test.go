@@ -172,15 +172,10 @@ func TestOpenWaits(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
 	defer s.Stop()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// No answer comes within a nanosecond.
-	if _, err := Open(within, nc, Options{Name: "store", Shards: 2, Patience: time.Nanosecond}); err == nil || within.Err() == nil {
+	if _, err := Open(within, connect(t, s), Options{Name: "store", Shards: 2, Patience: time.Nanosecond}); err == nil || within.Err() == nil {
 		t.Errorf("it was given up before its time: %v", err)
 	}
 }

@@ -295,9 +295,7 @@ func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 func (l *log) Close() error {
 	l.mu.Lock()
 	l.closing = true
-	if l.attendance.stop != nil {
-		l.attendance.stop()
-	}
+	l.attendance.halt()
 	l.mu.Unlock()
 	l.settle()
 	l.mu.Lock()
@@ -317,6 +315,7 @@ func (l *log) drop() <-chan struct{} {
 	switch l.over {
 	case nil:
 		l.over = engine.ErrDropped
+		l.attendance.halt()
 		l.rouse()
 		return l.gone
 	case engine.ErrDropped, errEnded:

@@ -20,11 +20,7 @@ import (
 // fakes answers messages under a subject that no stream has, one answer after another.
 func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := connect(t, s)
 	var mu sync.Mutex
 	if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
 		mu.Lock()
@@ -197,7 +193,7 @@ func TestFenceUnheard(t *testing.T) {
 	sh := e.shards[0]
 	sh.join(ctx)
 	defer sh.part()
-	sh.hush()
+	deafen(e)
 	at, err := sh.store(ctx)
 	if err == nil {
 		err = e.purge(ctx, sh.stream, sh.fence, 0)
@@ -230,12 +226,7 @@ func TestDeleteWithoutWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Close() // waits for it
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	answer, err := nc.Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
+	answer, err := connect(t, s).Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
 	var got struct{ Message struct{ Hdrs []byte } }
 	if err == nil {
 		err = json.Unmarshal(answer.Data, &got)
@@ -343,11 +334,7 @@ func TestStreamNotKnownYet(t *testing.T) {
 	defer s.Stop()
 	e := open(t, s, "store")
 	defer e.Close()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	asked, err := nc.SubscribeSync("$JS.API.STREAM.INFO.store-log-7")
 	if err == nil {
 		err = nc.Flush()

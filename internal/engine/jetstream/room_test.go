@@ -87,11 +87,7 @@ func TestFullElsewhere(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	var full atomic.Bool
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := Open(ctx, nc, Options{Name: "store", Shards: 2, Room: func() (int64, int64) {
+	other, err := Open(ctx, connect(t, s), Options{Name: "store", Shards: 2, Room: func() (int64, int64) {
 		if full.Load() {
 			return 100, 100
 		}
@@ -137,11 +133,7 @@ func TestCatchUpWithoutSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := Open(ctx, nc, Options{Shards: 1}) // without Room: it hears of the limit when it is over it
+	e, err := Open(ctx, connect(t, s), Options{Shards: 1}) // without Room: it hears of the limit when it is over it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -11,39 +10,20 @@ import (
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
-	defer s.Stop()
-	open := func() *Engine {
-		nc, err := s.Connect()
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := Open(context.Background(), nc, Options{Name: "store", Shards: 2, turn: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
-	a, b := open(), open()
-	defer a.Close()
-	defer b.Close()
+	t.Cleanup(s.Stop)
+	o := Options{Name: "store", Shards: 2, turn: time.Hour}
+	a, b := node(t, s, o), node(t, s, o)
 	doc, err := a.Create(ctx, "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs := attach(t, a, doc.Created, &follower{}), attach(t, b, doc.Created, &follower{})
-	append := func(l *log, what string) {
-		t.Helper()
-		if err := l.Append(ctx, text(what)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	append(ours, "first")
-	append(ours, "nobody waits")
+	put(t, ours, "first", "nobody waits")
 	ours.wanted.Store(time.Now().UnixNano())
-	append(ours, "they want to")
+	put(t, ours, "they want to")
 	later := make(chan error)
 	go func() { later <- ours.Append(ctx, text("later")) }()
-	append(theirs, "theirs")
+	put(t, theirs, "theirs")
 	if err := <-later; err != nil {
 		t.Fatal(err)
 	}
