@@ -42,19 +42,27 @@ const inspect = async (page, name) => {
 	for (const v of result.violations) {
 		if (['serious', 'critical'].includes(v.impact)) fault(`${name}: axe: ${v.id}: ${v.help}: ${v.nodes.map(n => n.target).join(' ; ').slice(0, 300)}`);
 	}
-	const {weight, shift, wide} = await page.evaluate(() => new Promise(done => {
+	const {weight, shift, moved, wide} = await page.evaluate(() => new Promise(done => {
 		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail/.test(e.name));
 		const again = all.findIndex(e => /\/figures/.test(e.name)); // the first counts: a page that is open goes on asking
 		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
 		let shift = 0;
-		new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) shift += e.value; }).observe({type: 'layout-shift', buffered: true});
+		const moved = new Set();
+		// In a tail the newest batch pushes the others down, which is no jump of the page.
+		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => !node || (node.closest ? node : node.parentElement)?.closest('.tail'));
+		new PerformanceObserver(list => {
+			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
+				shift += e.value;
+				for (const {node} of e.sources) moved.add(node?.id || node?.className || node?.nodeName);
+			}
+		}).observe({type: 'layout-shift', buffered: true});
 		requestAnimationFrame(() => setTimeout(() => done({
-			weight: all.reduce((n, e) => n + (e.decodedBodySize || 0), 0), shift, wide: document.documentElement.scrollWidth > innerWidth,
+			weight: all.reduce((n, e) => n + (e.decodedBodySize || 0), 0), shift, moved: [...moved].join(', '), wide: document.documentElement.scrollWidth > innerWidth,
 		}), 50));
 	}));
 	console.log(`  ${name}: ${(weight / 1024).toFixed(0)} KiB, layout shift ${shift.toFixed(3)}, ${result.violations.length} minor findings of axe`);
 	if (weight > 150 * 1024) fault(`${name}: weighs ${weight} bytes`);
-	if (shift > 0.05) fault(`${name}: the layout jumps by ${shift}`);
+	if (shift > 0.05) fault(`${name}: the layout jumps by ${shift}: ${moved}`);
 	if (wide) fault(`${name}: scrolls sideways`);
 };
 
