@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -112,48 +110,21 @@ func round(c contender, w workload, span time.Duration) (row, error) {
 	if err := c.prepare(w); err != nil {
 		return row{}, err
 	}
-	var (
-		wg      sync.WaitGroup
-		left    atomic.Int64
-		failure atomic.Pointer[error]
-		taken   = make([][]time.Duration, w.Writers)
-	)
+	var left atomic.Int64
 	left.Store(maxBytes / int64(w.Size))
-	start, before := time.Now(), cpu()
-	deadline := start.Add(span)
-	for i := range w.Writers {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			payload := make([]byte, w.Size)
-			for k := range payload {
-				payload[k] = byte(rng.Uint32())
+	writers := make([]func() error, w.Writers)
+	for i := range writers {
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		payload := make([]byte, w.Size)
+		for k := range payload {
+			payload[k] = byte(rng.Uint32())
+		}
+		writers[i] = func() error {
+			if left.Add(-1) < 0 {
+				return errEnough
 			}
-			for now := time.Now(); now.Before(deadline) && left.Add(-1) >= 0; {
-				if err := c.append(rng.IntN(w.Streams), payload); err != nil {
-					failure.Store(&err)
-					return
-				}
-				done := time.Now()
-				taken[i] = append(taken[i], done.Sub(now))
-				now = done
-			}
-		})
+			return c.append(rng.IntN(w.Streams), payload)
+		}
 	}
-	wg.Wait()
-	wall, computed := time.Since(start), cpu()-before
-	if p := failure.Load(); p != nil {
-		return row{}, *p
-	}
-	var all []time.Duration
-	for _, t := range taken {
-		all = append(all, t...)
-	}
-	slices.Sort(all)
-	n := float64(len(all))
-	return row{
-		Rate: n / wall.Seconds(), MBps: n * float64(w.Size) / 1e6 / wall.Seconds(),
-		P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n,
-	}, nil
+	return work(writers, w.Size, span, cpu)
 }
-
-func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

@@ -9,8 +9,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -102,54 +100,30 @@ func (c *client) do(request []byte) error {
 
 // publishing measures a server under a load.
 func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
-	var wg sync.WaitGroup
-	var failure atomic.Pointer[error]
-	taken := make([][]time.Duration, l.Connections)
-	clients := make([]*client, l.Connections)
-	for i := range clients {
+	payload := body(l.Size)
+	publishers := make([]func() error, l.Connections)
+	for i := range publishers {
 		c, err := dial(s.addr)
 		if err != nil {
 			return row{}, err
 		}
 		defer c.conn.Close()
-		clients[i] = c
+		var requests [][]byte
+		for k := i; k < l.Streams; k += l.Connections { // each connection has streams of its own
+			requests = append(requests, request("POST", s.publishPath(k), s.key, payload))
+		}
+		if len(requests) == 0 {
+			requests = append(requests, request("POST", s.publishPath(i%l.Streams), s.key, payload))
+		}
+		n := 0
+		publishers[i] = func() error {
+			n++
+			return c.do(requests[n%len(requests)])
+		}
 	}
-	payload := body(l.Size)
-	before, start := s.cpu(), time.Now()
-	deadline := start.Add(span)
-	for i, c := range clients {
-		wg.Go(func() {
-			var requests [][]byte
-			for k := i; k < l.Streams; k += l.Connections { // each connection has streams of its own
-				requests = append(requests, request("POST", s.publishPath(k), s.key, payload))
-			}
-			if len(requests) == 0 {
-				requests = append(requests, request("POST", s.publishPath(i%l.Streams), s.key, payload))
-			}
-			for n, now := 0, time.Now(); now.Before(deadline); n++ {
-				if err := c.do(requests[n%len(requests)]); err != nil {
-					failure.Store(&err)
-					return
-				}
-				done := time.Now()
-				taken[i] = append(taken[i], done.Sub(now))
-				now = done
-			}
-		})
-	}
-	wg.Wait()
-	wall, computed := time.Since(start), s.cpu()-before
-	if p := failure.Load(); p != nil {
-		return row{}, *p
-	}
-	all := slices.Concat(taken...)
-	slices.Sort(all)
-	n := float64(len(all))
-	return row{
-		Workload: workload{l.Connections, l.Size, l.Streams}, Contender: s.name,
-		Rate: n / wall.Seconds(), MBps: n * float64(l.Size) / 1e6 / wall.Seconds(),
-		P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n,
-	}, nil
+	r, err := work(publishers, l.Size, span, s.cpu)
+	r.Workload, r.Contender = workload{l.Connections, l.Size, l.Streams}, s.name
+	return r, err
 }
 
 // overHTTP runs the publish loads against a do-nothing server and against ours, in turns.

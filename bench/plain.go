@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,10 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -131,42 +129,23 @@ func (p *plainCluster) furnish() error {
 
 // publishing measures them under a load: each publisher has a connection, and waits for its acknowledgement. From says at which server and stream they begin.
 func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
-	taken := make([][]time.Duration, l.Connections)
-	conns := make([]*nats.Conn, l.Connections)
-	for i := range conns {
+	payload := body(l.Size)
+	publishers := make([]func() error, l.Connections)
+	for i := range publishers {
 		nc, err := nats.Connect(p.urls[(from+i)%len(p.urls)])
 		if err != nil {
 			return row{}, err
 		}
 		defer nc.Close()
-		conns[i] = nc
-	}
-	var failure atomic.Pointer[error]
-	payload := body(l.Size)
-	before, start := cpuOf(p.servers), time.Now()
-	var wg sync.WaitGroup
-	for i, nc := range conns {
-		wg.Go(func() {
-			stream := from + i%l.Streams
-			subject := fmt.Sprintf("plain.%d.%d", stream%clusterShards, stream)
-			for now := time.Now(); now.Sub(start) < span; {
-				if _, err := nc.Request(subject, payload, 10*time.Second); err != nil {
-					failure.Store(&err)
-					return
-				}
-				done := time.Now()
-				taken[i] = append(taken[i], done.Sub(now))
-				now = done
+		stream := from + i%l.Streams
+		subject := fmt.Sprintf("plain.%d.%d", stream%clusterShards, stream)
+		publishers[i] = func() error {
+			m, err := nc.Request(subject, payload, 10*time.Second)
+			if err == nil && bytes.Contains(m.Data, []byte(`"error"`)) {
+				err = fmt.Errorf("refused: %s", m.Data)
 			}
-		})
+			return err
+		}
 	}
-	wg.Wait()
-	wall, computed := time.Since(start), cpuOf(p.servers)-before
-	if err := failure.Load(); err != nil {
-		return row{}, *err
-	}
-	all := slices.Concat(taken...)
-	slices.Sort(all)
-	n := float64(len(all))
-	return row{Rate: n / wall.Seconds(), P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n}, nil
+	return work(publishers, l.Size, span, func() time.Duration { return cpuOf(p.servers) })
 }

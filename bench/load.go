@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errEnough ends the work of somebody who has nothing left to do.
+var errEnough = errors.New("enough")
+
+// work has so many workers do what they do, each again and again for a while, and measures how long each time takes and what cpu rises by.
+// A worker that returns an error ends, and unless that is errEnough it is the outcome.
+func work(workers []func() error, size int, span time.Duration, cpu func() time.Duration) (row, error) {
+	var wg sync.WaitGroup
+	var failure atomic.Pointer[error]
+	taken := make([][]time.Duration, len(workers))
+	before, start := cpu(), time.Now()
+	deadline := start.Add(span)
+	for i, do := range workers {
+		wg.Go(func() {
+			for now := time.Now(); now.Before(deadline); {
+				if err := do(); err != nil {
+					if err != errEnough {
+						failure.Store(&err)
+					}
+					return
+				}
+				done := time.Now()
+				taken[i] = append(taken[i], done.Sub(now))
+				now = done
+			}
+		})
+	}
+	wg.Wait()
+	wall, computed := time.Since(start), cpu()-before
+	if err := failure.Load(); err != nil {
+		return row{}, *err
+	}
+	all := slices.Concat(taken...)
+	slices.Sort(all)
+	n := float64(len(all))
+	return row{
+		Rate: n / wall.Seconds(), MBps: n * float64(size) / 1e6 / wall.Seconds(),
+		P50: ms(all[len(all)/2]), P99: ms(all[len(all)*99/100]), CPU: float64(computed.Microseconds()) / n,
+	}, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
