@@ -34,7 +34,7 @@ type attendance struct {
 	wrote    time.Time  // when we last did
 	sure     time.Time  // when last nothing was missing; zero while it is being opened
 	looks    []*request // who waits for the worker to look
-	stop     func()     // ends a look; nil while there is none
+	stop     func()     // ends the last look; nil before the first
 }
 
 // Attend implements engine.SharedLog.

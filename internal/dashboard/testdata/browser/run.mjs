@@ -48,8 +48,8 @@ const inspect = async (page, name) => {
 		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
 		let shift = 0;
 		const moved = new Set();
-		// In a tail the newest batch pushes the others down, which is no jump of the page.
-		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => !node || (node.closest ? node : node.parentElement)?.closest('.tail'));
+		// Inside a tail the newest batch pushes the others down, which is no jump of the page; one of the tail itself is.
+		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node?.parentElement?.closest('.tail'));
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
 				shift += e.value;
