@@ -2,17 +2,14 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"sort"
 	"sync"
-	"time"
 
 	"weir"
 	"weir/internal/engine"
-	"weir/internal/stream"
 )
 
 // Spec is what a new stream is made of.
@@ -49,18 +46,6 @@ type resting struct {
 	bytes  int64
 	until  weir.Time // nothing expires before
 }
-
-// document is a stream as it is stored, under its id.
-type document struct {
-	Project          weir.ProjectID `json:"project"`
-	Name             string         `json:"name"`
-	CreatedAt        int64          `json:"created_at"` // Unix milliseconds
-	RetentionSeconds int64          `json:"retention_seconds"`
-	MaxBytes         int64          `json:"max_bytes"`
-	Mode             weir.Mode      `json:"mode"`
-}
-
-const documents = "stream/"
 
 // catalog is the streams that there are.
 type catalog struct {
@@ -225,11 +210,11 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	}
 	defer h.catalog.arrived(s.Project)
 	created := h.now()
-	value, err := json.Marshal(document{s.Project, s.Name, int64(created), s.RetentionSeconds, s.MaxBytes, s.Mode})
+	value, err := writeDocument(&s, created)
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	doc, err := h.engine.Create(ctx, documents+string(s.ID), value)
+	doc, err := h.engine.Create(ctx, documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "there is a stream %s already", s.ID)
 	}
@@ -309,12 +294,12 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 
 // Delete removes the stream and all its batches; subscribers get ErrDeleted. StreamNotFound when it is gone already.
 func (s *Stream) Delete(ctx context.Context) error {
-	doc, err := s.hub.engine.Get(ctx, documents+string(s.ID))
+	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
 		return notFound(s.ID)
 	}
 	if err == nil {
-		err = s.hub.engine.Delete(ctx, documents+string(s.ID), doc.Revision)
+		err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
 	}
 	switch {
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrConflict):
@@ -327,12 +312,6 @@ func (s *Stream) Delete(ctx context.Context) error {
 	s.mu.Unlock()
 	s.hub.catalog.remove(s)
 	return nil
-}
-
-func (s *Stream) rules() stream.Rules {
-	return stream.Rules{
-		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: s.hub.opts.GapGrace,
-	}
 }
 
 func (s *Stream) object(r resting) weir.Stream {

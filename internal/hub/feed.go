@@ -259,7 +259,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 			}
 		}
 	}
-	s, err := stream.Restore(f.s.rules(), f.s.CreatedAt, note, headers, f.hub.now())
+	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, headers, f.hub.now())
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,15 +23,15 @@ func (h *Hub) share() {
 
 // documentChanged follows a document: a stream that was made or deleted, here or on another node.
 func (h *Hub) documentChanged(c engine.Change) {
-	id, ok := strings.CutPrefix(c.Key, documents)
+	id, ok := StreamOf(c.Key)
 	if !ok {
 		return
 	}
 	if c.Deleted {
-		h.catalog.deleted(weir.StreamID(id), c.Created)
+		h.catalog.deleted(id, c.Created)
 	}
 	h.catalog.mu.RLock()
-	known := h.catalog.byID[weir.StreamID(id)]
+	known := h.catalog.byID[id]
 	h.catalog.mu.RUnlock()
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
@@ -96,19 +94,13 @@ func (w *sweeper) lookAround() {
 	})
 }
 
-// streamOf reads a document.
+// streamOf returns the stream that a document describes.
 func (h *Hub) streamOf(d engine.Document) (*Stream, error) {
-	var v document
-	if err := json.Unmarshal(d.Value, &v); err != nil {
+	spec, created, err := readDocument(d)
+	if err != nil {
 		return nil, err
 	}
-	return &Stream{
-		Spec: Spec{
-			ID: weir.StreamID(strings.TrimPrefix(d.Key, documents)), Project: v.Project, Name: v.Name,
-			RetentionSeconds: v.RetentionSeconds, MaxBytes: v.MaxBytes, Mode: v.Mode,
-		},
-		CreatedAt: weir.Time(v.CreatedAt), hub: h, log: d.Created,
-	}, nil
+	return &Stream{Spec: spec, CreatedAt: created, hub: h, log: d.Created}, nil
 }
 
 // catchUp returns when the catalog has every stream that anybody was told of. Without other nodes it always has.

@@ -1,0 +1,93 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/stream"
+)
+
+// DocumentKind is the part before the slash in the keys of stream documents. Reports that count the
+// documents of a store by kind count streams under it.
+const DocumentKind = "stream"
+
+// documents is the prefix of every stream document; the stream's id follows it.
+const documents = DocumentKind + "/"
+
+// documentKey is the key of the document that describes stream id.
+func documentKey(id weir.StreamID) string { return documents + string(id) }
+
+// StreamOf returns the id of the stream that the document under key describes. It is false if key
+// belongs to another kind of document. It looks at the key alone: it does not tell whether such a
+// document exists, or whether its value can be read.
+func StreamOf(key string) (weir.StreamID, bool) {
+	id, ok := strings.CutPrefix(key, documents)
+	return weir.StreamID(id), ok
+}
+
+// document is the stored form of a stream's settings. The stream's id is in the key.
+type document struct {
+	Project          weir.ProjectID `json:"project"`
+	Name             string         `json:"name"`
+	CreatedAt        int64          `json:"created_at"` // Unix milliseconds
+	RetentionSeconds int64          `json:"retention_seconds"`
+	MaxBytes         int64          `json:"max_bytes"`
+	Mode             weir.Mode      `json:"mode"`
+}
+
+// check tells what is wrong with a document that describes no stream.
+func (v *document) check() error {
+	switch {
+	case v.Project == "":
+		return errors.New("project is missing")
+	case !v.Mode.Valid():
+		return fmt.Errorf("mode %q is neither %q nor %q", v.Mode, weir.JSON, weir.Raw)
+	case v.MaxBytes <= 0:
+		return fmt.Errorf("max_bytes %d is not positive", v.MaxBytes)
+	case v.RetentionSeconds <= 0:
+		return fmt.Errorf("retention_seconds %d is not positive", v.RetentionSeconds)
+	}
+	return nil
+}
+
+// writeDocument encodes a stream's settings for the store. It refuses settings that readDocument would
+// refuse: stored, they would keep the server from starting again.
+func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
+	v := document{s.Project, s.Name, int64(created), s.RetentionSeconds, s.MaxBytes, s.Mode}
+	if err := v.check(); err != nil {
+		return nil, fmt.Errorf("create stream %s: %w", s.ID, err)
+	}
+	return json.Marshal(v)
+}
+
+// readDocument decodes and validates a stream document. Every reader of stream documents uses it
+// (start, changes by other nodes, check and repair), so they all agree on which documents are streams.
+func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
+	id, ok := StreamOf(d.Key)
+	if !ok {
+		return Spec{}, 0, errors.New("not a stream document: its key belongs to another kind")
+	}
+	var v document
+	if err := json.Unmarshal(d.Value, &v); err != nil {
+		return Spec{}, 0, fmt.Errorf("not a stream document: %w", err)
+	}
+	if err := v.check(); err != nil {
+		return Spec{}, 0, fmt.Errorf("not a stream document: %w", err)
+	}
+	return Spec{
+		ID: id, Project: v.Project, Name: v.Name,
+		RetentionSeconds: v.RetentionSeconds, MaxBytes: v.MaxBytes, Mode: v.Mode,
+	}, weir.Time(v.CreatedAt), nil
+}
+
+// rules are the rules of a stream with these settings whose gaps stay open for grace.
+func (s *Spec) rules(grace time.Duration) stream.Rules {
+	return stream.Rules{
+		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace,
+	}
+}

@@ -1,0 +1,120 @@
+package hub
+
+import (
+	"strings"
+	"testing"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// badDocuments are values that no stream document has.
+var badDocuments = map[string]string{
+	"not JSON":           `{"project":`,
+	"empty":              `{}`,
+	"no project":         `{"name":"n","retention_seconds":60,"max_bytes":1048576,"mode":"json"}`,
+	"no mode":            `{"project":"p","name":"n","retention_seconds":60,"max_bytes":1048576}`,
+	"unknown mode":       `{"project":"p","name":"n","retention_seconds":60,"max_bytes":1048576,"mode":"xml"}`,
+	"no size":            `{"project":"p","name":"n","retention_seconds":60,"mode":"json"}`,
+	"no retention":       `{"project":"p","name":"n","max_bytes":1048576,"mode":"json"}`,
+	"negative retention": `{"project":"p","name":"n","retention_seconds":-1,"max_bytes":1048576,"mode":"raw"}`,
+}
+
+const goodDocument = `{"project":"p","name":"n","created_at":5,"retention_seconds":60,"max_bytes":1048576,"mode":"json"}`
+
+// A document that check and repair refuse must not be served as a stream either, and the other way
+// round: all readers agree.
+func TestReadersOfAStreamDocumentAgree(t *testing.T) {
+	const id = weir.StreamID("0123456789ABCXYZabcxyz")
+	readers := map[string]func(engine.Document) error{
+		"check": func(d engine.Document) error { return CheckStream(d, nil, func(func(engine.Header) bool) {}) },
+		"repair": func(d engine.Document) error {
+			_, _, err := MendStream(d, 0, nil, func(func(engine.Header) bool) {}, 0, 5)
+			return err
+		},
+		"start": func(d engine.Document) error {
+			e := memory.New()
+			defer e.Close()
+			if _, err := e.Create(ctx, d.Key, d.Value); err != nil {
+				t.Fatal(err)
+			}
+			h, err := Open(ctx, e, Options{Frame: testFrame})
+			if err == nil {
+				h.Close()
+			}
+			return err
+		},
+		"change by another node": func(d engine.Document) error {
+			e := memory.New()
+			defer e.Close()
+			h := open(t, e, Options{})
+			defer h.Close()
+			h.documentChanged(engine.Change{Document: d})
+			_, err := h.Stream(id)
+			return err
+		},
+	}
+	for reader, read := range readers {
+		if err := read(engine.Document{Key: documentKey(id), Value: []byte(goodDocument), Created: 1}); err != nil {
+			t.Errorf("%s refuses a good document: %v", reader, err)
+		}
+		for name, value := range badDocuments {
+			if read(engine.Document{Key: documentKey(id), Value: []byte(value), Created: 1}) == nil {
+				t.Errorf("%s: %s accepts %s", name, reader, value)
+			}
+		}
+	}
+}
+
+// Create writes what readDocument reads.
+func TestDocumentRoundTrip(t *testing.T) {
+	e := memory.New()
+	defer e.Close()
+	h := open(t, e, Options{})
+	defer h.Close()
+	s := made(t, h, nil)
+	doc, err := e.Get(ctx, documentKey(s.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, created, err := readDocument(doc)
+	if err != nil || spec != s.Spec || created != s.CreatedAt {
+		t.Errorf("read %+v, created %s, %v; want %+v, created %s", spec, created, err, s.Spec, s.CreatedAt)
+	}
+}
+
+// Create stores nothing that the next start would refuse.
+func TestCreateRefusesAnIncompleteSpec(t *testing.T) {
+	e := memory.New()
+	defer e.Close()
+	h := open(t, e, Options{})
+	defer h.Close()
+	for name, spec := range map[string]Spec{
+		"no project":   {RetentionSeconds: 60, MaxBytes: 1, Mode: weir.Raw},
+		"no mode":      {Project: "p", RetentionSeconds: 60, MaxBytes: 1},
+		"no size":      {Project: "p", RetentionSeconds: 60, Mode: weir.Raw},
+		"no retention": {Project: "p", MaxBytes: 1, Mode: weir.Raw},
+	} {
+		if _, err := h.Create(ctx, spec); err == nil {
+			t.Errorf("%s: created", name)
+		}
+	}
+	if docs, err := e.List(ctx, "", "", 10); err != nil || len(docs) > 0 {
+		t.Errorf("stored %v, %v; want nothing", docs, err)
+	}
+}
+
+func TestStreamOf(t *testing.T) {
+	if id, ok := StreamOf(documentKey("a")); !ok || id != "a" {
+		t.Errorf("got %q, %t", id, ok)
+	}
+	for _, key := range []string{"", "stream", "streams/a", "key/a", "project/stream/a"} {
+		if id, ok := StreamOf(key); ok {
+			t.Errorf("%q passes for the document of stream %q", key, id)
+		}
+	}
+	if kind, _, _ := strings.Cut(documentKey("a"), "/"); kind != DocumentKind {
+		t.Errorf("the kind of a stream document is %q, want %q", kind, DocumentKind)
+	}
+}
