@@ -5,11 +5,9 @@ package access
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,11 +55,8 @@ type entry struct {
 	flushed  time.Time       // when Flush last wrote it
 }
 
-const (
-	projectPrefix = "project/" // and the hex digest of the name: the store keeps names unique
-	keyPrefix     = "key/"     // and the hex digest of the key: the store keeps keys unique
-	page          = 500        // documents listed at a time
-)
+// page is how many documents are listed at a time.
+const page = 500
 
 // Open reads all projects and keys.
 func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error) {
@@ -102,16 +97,16 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 // documentChanged follows a document that changed, here or on another node: a revocation ends subscriptions on all of them.
 func (a *Access) documentChanged(c engine.Change) {
 	switch {
-	case c.Deleted && strings.HasPrefix(c.Key, keyPrefix):
+	case c.Deleted && IsKeyDocument(c.Key):
 		if d, err := digestIn(c.Key); err == nil {
 			a.forgetBefore(d, c.Revision)
 		}
-	case c.Deleted && strings.HasPrefix(c.Key, projectPrefix):
+	case c.Deleted && IsProjectDocument(c.Key):
 		a.forgetProject(c.Key, c.Revision)
 	case c.Deleted:
-	case strings.HasPrefix(c.Key, keyPrefix):
+	case IsKeyDocument(c.Key):
 		a.adoptKey(c.Document) // what cannot be read is refused like a key that is not there
-	case strings.HasPrefix(c.Key, projectPrefix):
+	case IsProjectDocument(c.Key):
 		a.adoptProject(c.Document)
 	}
 }
@@ -179,8 +174,8 @@ func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
 	if known {
 		return e, nil
 	}
-	var record Key
-	if err := json.Unmarshal(doc.Value, &record); err != nil {
+	_, record, err := readKey(doc)
+	if err != nil {
 		return nil, err
 	}
 	a.mu.Lock()

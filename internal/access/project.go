@@ -82,8 +82,8 @@ type projectEntry struct {
 // adoptProject makes memory follow a document of a project, unless it has a later one: a rename that was cut off leaves the
 // old document beside the new one.
 func (a *Access) adoptProject(doc engine.Document) error {
-	var p weir.Project
-	if err := json.Unmarshal(doc.Value, &p); err != nil {
+	p, err := readProject(doc)
+	if err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -173,8 +173,8 @@ func (a *Access) giveUp(ctx context.Context, key string, rev engine.Revision) er
 func (a *Access) finishRenames(ctx context.Context) error {
 	stale := map[string]engine.Revision{}
 	err := a.each(ctx, projectPrefix, func(doc engine.Document) error {
-		var p weir.Project
-		if err := json.Unmarshal(doc.Value, &p); err != nil {
+		p, err := readProject(doc)
+		if err != nil {
 			return err
 		}
 		if now, ok := a.Project(p.ID); ok && now.Name != p.Name {
