@@ -17,9 +17,6 @@ import (
 // Account is the name of the only account.
 const Account = "admin"
 
-// accountDocument is where the account is stored.
-const accountDocument = "dashboard/account"
-
 // account is the account as it is stored, and in memory.
 type account struct {
 	mu       sync.Mutex // held while it is stored
@@ -51,7 +48,7 @@ func (a *account) changedAt() (at weir.Time, managed bool) {
 
 // loadAccount reads the account, if there is one.
 func (d *Dashboard) loadAccount(ctx context.Context) error {
-	doc, err := d.Documents.Get(ctx, accountDocument)
+	doc, err := d.Documents.Get(ctx, AccountKey)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -59,7 +56,7 @@ func (d *Dashboard) loadAccount(ctx context.Context) error {
 		err = json.Unmarshal(doc.Value, &d.account.record)
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", accountDocument, err)
+		return fmt.Errorf("read %s: %w", AccountKey, err)
 	}
 	d.account.revision = doc.Revision
 	return nil
@@ -136,9 +133,9 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	}
 	var doc engine.Document
 	if a.revision == 0 {
-		doc, err = d.Documents.Create(ctx, accountDocument, value)
+		doc, err = d.Documents.Create(ctx, AccountKey, value)
 	} else {
-		doc, err = d.Documents.Update(ctx, accountDocument, value, a.revision)
+		doc, err = d.Documents.Update(ctx, AccountKey, value, a.revision)
 	}
 	if err != nil {
 		return 0, unstored("store the password", err)

@@ -15,10 +15,8 @@ import (
 
 // The audit log: who did what, and when. It never holds a key or a password.
 
-const (
-	auditPrefix = "audit/"
-	maxAudit    = 1000 // entries that are kept
-)
+// maxAudit is how many entries are kept.
+const maxAudit = 1000
 
 // entry is one line of the audit log.
 type entry struct {
@@ -39,9 +37,9 @@ type audit struct {
 // loadAudit reads the log.
 func (d *Dashboard) loadAudit(ctx context.Context) error {
 	for after := ""; ; {
-		docs, err := d.Documents.List(ctx, auditPrefix, after, 500)
+		docs, err := d.Documents.List(ctx, AuditPrefix, after, 500)
 		if err != nil {
-			return fmt.Errorf("list %s: %w", auditPrefix, err)
+			return fmt.Errorf("list %s: %w", AuditPrefix, err)
 		}
 		for _, doc := range docs {
 			after = doc.Key
@@ -80,7 +78,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	key := ""
 	if err == nil {
 		// Keys sort by time. What is random in them keeps two of one moment apart.
-		key = fmt.Sprintf("%s%013d-%s", auditPrefix, int64(e.At), weir.Base62(8))
+		key = fmt.Sprintf("%s%013d-%s", AuditPrefix, int64(e.At), weir.Base62(8))
 		_, err = d.Documents.Create(context.WithoutCancel(ctx), key, value)
 	}
 	if err != nil {

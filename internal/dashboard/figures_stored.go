@@ -15,8 +15,6 @@ import (
 // Figures are stored by the hour, a document each, which is written again every minute: so a restart does not blank the plots,
 // and a crash costs a minute of them.
 
-const figuresPrefix = "figures/"
-
 // figuresRecord is an hour as it is stored.
 type figuresRecord struct {
 	Samples [][]float64       `json:"samples"`        // by the minute; columns in their order
@@ -34,16 +32,16 @@ func (d *Dashboard) figuresDocument(hour int64) string {
 // figuresOf is what the documents of this node begin with.
 func (d *Dashboard) figuresOf() string {
 	if d.Node == "" {
-		return figuresPrefix
+		return FiguresPrefix
 	}
-	return figuresPrefix + d.Node + "/"
+	return FiguresPrefix + d.Node + "/"
 }
 
 // loadFigures reads the hours of the last day, and deletes older ones, also those of nodes that are gone.
 func (d *Dashboard) loadFigures(ctx context.Context) error {
-	docs, err := d.Documents.List(ctx, figuresPrefix, "", 1000)
+	docs, err := d.Documents.List(ctx, FiguresPrefix, "", 1000)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", figuresPrefix, err)
+		return fmt.Errorf("list %s: %w", FiguresPrefix, err)
 	}
 	oldest := d.Now().Unix()/3600 - 24
 	f := &d.figures

@@ -277,7 +277,7 @@ func TestFigures(t *testing.T) {
 	}
 	h.clock.advance(26 * time.Hour)
 	h.d.tick(ctx)
-	docs, err := h.engine.List(ctx, figuresPrefix, "", 100)
+	docs, err := h.engine.List(ctx, FiguresPrefix, "", 100)
 	if err != nil || len(docs) > 1 {
 		t.Errorf("%d hours are stored, %v", len(docs), err)
 	}

@@ -19,10 +19,8 @@ import (
 // Passwords that were refused. They are shown in the audit log, but kept apart from it: whoever guesses must not be able to
 // wash away what was done. Those of one address within an hour are one entry, and all of them one document.
 
-const (
-	refusalsDocument = "dashboard/refused"
-	maxRefusals      = 200
-)
+// maxRefusals is how many entries are kept.
+const maxRefusals = 200
 
 // refusal is what was refused to an address within an hour.
 type refusal struct {
@@ -113,9 +111,9 @@ func (r *refusals) take() (all, fresh []refusal) {
 // refusalsKept is where those of this node are kept.
 func (d *Dashboard) refusalsKept() string {
 	if d.Node == "" {
-		return refusalsDocument
+		return RefusalsKey
 	}
-	return refusalsDocument + "/" + d.Node
+	return RefusalsKey + "/" + d.Node
 }
 
 // loadRefusals reads what is stored.

@@ -44,7 +44,7 @@ func TestRefusals(t *testing.T) {
 	// They are stored by the minute, and when the server stops.
 	h.clock.advance(coarseEvery)
 	h.d.tick(ctx)
-	stored, err := h.engine.Get(ctx, refusalsDocument)
+	stored, err := h.engine.Get(ctx, RefusalsKey)
 	h.must(err)
 	h.d.refusals.add(h.clock.now(), netip.MustParseAddr("192.0.2.7"), changeRefused, false)
 	h.d.Close(ctx)
@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("after a restart: %v", list)
 	}
 	h.d.keepRefusals(ctx)
-	again, err := h.engine.Get(ctx, refusalsDocument)
+	again, err := h.engine.Get(ctx, RefusalsKey)
 	h.must(err)
 	if again.Revision == stored.Revision || strings.Contains(h.log.String(), "guess") {
 		t.Error("they were not stored again, or the log says what was typed")
@@ -65,7 +65,7 @@ func TestRefusalsBeforeSignIn(t *testing.T) {
 	h := newHouse(t)
 	h.browser().post("/dashboard/sign-in", "name", Account, "password", "guess")
 	h.signedIn()
-	if _, err := h.engine.Get(context.Background(), refusalsDocument); err != nil {
+	if _, err := h.engine.Get(context.Background(), RefusalsKey); err != nil {
 		t.Errorf("it is not stored: %v", err)
 	}
 	log := h.log.String()
@@ -81,7 +81,7 @@ func TestUnreadableDocuments(t *testing.T) {
 	h.signedIn()
 	h.d.Close(ctx)
 	hour := h.d.figuresDocument(h.clock.now().Unix() / 3600)
-	keys := []string{auditPrefix + "0000000000001-damaged", h.d.figuresDocument(h.clock.now().Unix()/3600 - 1), refusalsDocument}
+	keys := []string{AuditPrefix + "0000000000001-damaged", h.d.figuresDocument(h.clock.now().Unix()/3600 - 1), RefusalsKey}
 	for _, key := range keys {
 		_, err := h.engine.Create(ctx, key, []byte("{"))
 		h.must(err)

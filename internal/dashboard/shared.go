@@ -19,10 +19,10 @@ func (d *Dashboard) share() {
 func (d *Dashboard) documentChanged(c engine.Change) {
 	switch {
 	case c.Deleted:
-	case c.Key == accountDocument:
+	case c.Key == AccountKey:
 		d.account.news.Store(&c.Document)
 		d.sessions.endAll(nil)
-	case strings.HasPrefix(c.Key, auditPrefix):
+	case strings.HasPrefix(c.Key, AuditPrefix):
 		var e entry
 		if json.Unmarshal(c.Value, &e) == nil {
 			d.audit.add(e, c.Key)

@@ -285,7 +285,7 @@ func TestStored(t *testing.T) {
 	if n := len(h.d.searchAudit("")); n != maxAudit {
 		t.Errorf("%d entries", n)
 	}
-	docs, err := h.engine.List(context.Background(), auditPrefix, "", 2*maxAudit)
+	docs, err := h.engine.List(context.Background(), AuditPrefix, "", 2*maxAudit)
 	if err != nil || len(docs) != maxAudit {
 		t.Errorf("%d documents, %v", len(docs), err)
 	}
