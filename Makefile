@@ -14,7 +14,7 @@ help: ## show this list
 
 # What /v1/version says. Without git it is what the Go toolchain knows.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
-LDFLAGS := -X main.buildCommit=$(COMMIT) -X main.buildTime=$(shell date -u +%Y-%m-%dT%H:%M:%SZ)
+LDFLAGS := -X weir/internal/build.commit=$(COMMIT) -X weir/internal/build.built=$(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 
 build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,11 +18,11 @@ import (
 
 	"weir/internal/admin"
 	"weir/internal/backup"
+	"weir/internal/datadir"
 	"weir/internal/disk"
-	"weir/internal/engine/journal"
 )
 
-// backupResult is what a backup or a restore says when it is done.
+// backupResult is what a backup or a restore prints when it is done.
 type backupResult struct {
 	File    string    `json:"file"`
 	Data    string    `json:"data"`
@@ -33,7 +32,7 @@ type backupResult struct {
 	Files   int       `json:"files"`
 	Bytes   int64     `json:"bytes"`
 	Seconds float64   `json:"seconds"`
-	Damages []string  `json:"damages"` // what was damaged before it was copied
+	Damages []string  `json:"damages"` // damage that was there before the copy
 }
 
 func backupCommand() *cobra.Command {
@@ -41,13 +40,13 @@ func backupCommand() *cobra.Command {
 	var asJSON, force bool
 	var rate int64
 	c := &cobra.Command{
-		Use: "backup FILE", Short: "Copy everything the server keeps into a file, also while it runs", Args: args("FILE"),
-		Long: `Copy everything the server keeps into a file: whatever was acknowledged before the command began is in it.
+		Use: "backup FILE", Short: "Back up the data directory into a file, even while the server runs", Args: args("FILE"),
+		Long: `Back up everything the server keeps into a file. Everything that was acknowledged before the command began is in it.
 
-A running server is asked through the socket in its data directory and goes on meanwhile. When none runs, the
-directory is read, and no server can start on it until the copy is made. - writes to standard output.
+A running server takes the backup itself and keeps serving. If no server runs, the command reads the directory, and no
+server can start on it until the backup is done. FILE - writes to standard output.
 
-The file holds hashes of keys and private keys of certificates: it is made readable for its owner alone.`,
+The file holds hashes of keys and the private keys of certificates. Only its owner can read it.`,
 		Example: "  weir backup /backups/weir.tar\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",
 		RunE: func(c *cobra.Command, got []string) error {
 			if rate < 0 {
@@ -58,8 +57,8 @@ The file holds hashes of keys and private keys of certificates: it is made reada
 			return takeBackup(ctx, c, data, got[0], force, rate<<20, asJSON)
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "replace FILE if it is there")
-	c.Flags().Int64Var(&rate, "rate", 256, "`MiB` a second at most that a running server reads; 0 is unlimited")
+	c.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
+	c.Flags().Int64Var(&rate, "rate", 256, "maximum read rate of a running server in `MiB` per second; 0 means unlimited")
 	return operator(c, &data, &asJSON)
 }
 
@@ -69,27 +68,27 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 		return err
 	}
 	defer out.discard()
-	source, size, via, err := openBackup(ctx, data, rate)
+	source, total, via, err := openBackup(ctx, data, rate)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	start := time.Now()
-	p := newProgress(c.ErrOrStderr(), size)
+	p := newProgress(c.ErrOrStderr(), total)
 	counted := &counter{r: source, progress: p}
-	// The copy is checked while it is written: what is said to be a backup is one.
+	// Verify the backup while it is written, so that a bad one is never reported as good.
 	head, remarks, err := backup.Read(io.TeeReader(counted, out), func(backup.Entry, io.Reader) error { return nil })
 	if err == nil {
-		_, err = io.Copy(out, counted) // the rest of the last block
+		_, err = io.Copy(out, counted) // padding after the last file
 	}
 	p.end()
 	if err != nil {
 		if ctx.Err() != nil {
 			err = errors.New("interrupted")
 		} else if errors.Is(err, backup.ErrShort) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("the server broke off: its log says why (%w)", err)
+			err = fmt.Errorf("the server ended the backup early, see its log: %w", err)
 		}
-		return fmt.Errorf("backup of %s: %w", data, err)
+		return fmt.Errorf("back up %s: %w", data, err)
 	}
 	if err := out.keep(); err != nil {
 		return err
@@ -102,12 +101,12 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 	if name == "-" {
 		w = c.ErrOrStderr()
 	}
-	how := map[string]string{"server": "from the running server", "directory": "from the directory, which no server uses"}[via]
-	return r.say(c, w, asJSON, fmt.Sprintf("%s: %d files, %s in %.1fs, %s", name, r.Files, inBytes(r.Bytes), r.Seconds, how),
-		"the backup is whole, and some of what it holds was damaged before: see weir check")
+	how := map[string]string{"server": "from the running server", "directory": "from the directory"}[via]
+	return r.say(c, w, asJSON, fmt.Sprintf("%s: %d files, %s in %.1fs, %s", name, r.Files, size(r.Bytes), r.Seconds, how),
+		"the backup is complete, but some of the data was damaged before: run weir check")
 }
 
-// say says what was done, and what is damaged in it.
+// say prints the result and the damage in it.
 func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fault string) error {
 	if !asJSON {
 		fmt.Fprintln(w, line)
@@ -123,65 +122,21 @@ func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fau
 	return nil
 }
 
-// openBackup opens the stream of a backup: that of the running server, else one of the directory.
+// openBackup opens a backup as a stream: from the running server, or from the directory if none runs.
 func openBackup(ctx context.Context, data string, rate int64) (source io.ReadCloser, size int64, via string, err error) {
-	r, err := http.NewRequestWithContext(ctx, "POST", "http://weir/backup?rate="+strconv.FormatInt(rate, 10), nil)
-	if err != nil {
-		return nil, 0, "", err
-	}
-	resp, err := (&http.Client{Transport: socketTransport(data)}).Do(r)
-	if isAbsent(err) || errors.Is(err, syscall.EINVAL) { // a path that is too long for a socket has no server
-		source, size, err = readDirectory(ctx, data)
+	resp, err := admin.Do(ctx, data, "POST", "/backup?rate="+strconv.FormatInt(rate, 10), nil)
+	if errors.Is(err, admin.ErrNoServer) {
+		source, size, err = datadir.Read(ctx, data)
 		return source, size, "directory", err
 	}
 	if err != nil {
-		return nil, 0, "", askFault(data, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, 0, "", refusal(resp)
+		return nil, 0, "", err
 	}
 	size, _ = strconv.ParseInt(resp.Header.Get(admin.SizeHeader), 10, 64)
 	return resp.Body, size, "server", nil
 }
 
-// readDirectory is a backup of a directory that no server has open.
-func readDirectory(ctx context.Context, data string) (io.ReadCloser, int64, error) {
-	dir := filepath.Join(data, journalDir)
-	if _, err := os.Stat(dir); err != nil {
-		return nil, 0, fmt.Errorf("there is no server and no data in %s (--data names its directory)", data)
-	}
-	snap, err := journal.OpenSnapshot(disk.OS(dir))
-	if err != nil {
-		return nil, 0, fmt.Errorf("open %s: %w", dir, err)
-	}
-	a, err := newArchive(data, snap)
-	if err != nil {
-		return nil, 0, err
-	}
-	r, w := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.CloseWithError(a.Copy(ctx, w))
-		a.Close()
-	}()
-	return pipe{r, done}, a.Size(), nil
-}
-
-// pipe waits for its writer when it is closed, so that the lock is given back.
-type pipe struct {
-	*io.PipeReader
-	done chan struct{}
-}
-
-func (p pipe) Close() error {
-	err := p.PipeReader.Close()
-	<-p.done
-	return err
-}
-
-// target is the file of a backup until it is whole.
+// target is the file of a backup until the backup is complete.
 type target struct {
 	io.Writer
 	file  *os.File
@@ -189,7 +144,7 @@ type target struct {
 	force bool
 }
 
-// createTarget begins a file under a temporary name beside its own.
+// createTarget creates a file under a temporary name in the same directory.
 func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	if name == "-" {
 		return &target{Writer: c.OutOrStdout()}, nil
@@ -206,6 +161,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	return t, nil
 }
 
+// free reports why the name cannot be used, if it cannot.
 func (t *target) free() error {
 	st, err := os.Lstat(t.name)
 	switch {
@@ -214,14 +170,14 @@ func (t *target) free() error {
 	case err != nil:
 		return err
 	case !st.Mode().IsRegular():
-		return fmt.Errorf("%s is there, and no plain file", t.name)
+		return fmt.Errorf("%s exists and is not a regular file", t.name)
 	case !t.force:
-		return fmt.Errorf("%s is there already: --force replaces it", t.name)
+		return fmt.Errorf("%s exists; --force replaces it", t.name)
 	}
 	return nil
 }
 
-// keep gives the file its name, once it is durable.
+// keep syncs the file and gives it its name.
 func (t *target) keep() error {
 	if t.file == nil {
 		return nil
@@ -242,7 +198,7 @@ func (t *target) keep() error {
 	return disk.OS(filepath.Dir(t.name)).SyncDir()
 }
 
-// discard removes what was not kept.
+// discard removes a file that was not kept.
 func (t *target) discard() {
 	if t.file != nil {
 		t.file.Close()

@@ -40,14 +40,14 @@ type load struct {
 	figures []figure
 }
 
-// figure is what one part of the load came to.
+// figure is the result of one part of the load.
 type figure struct {
 	Part     string  `json:"part"`
 	Events   int64   `json:"events"`
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"events_per_second"`
 	MBps     float64 `json:"megabytes_per_second"`
-	P50      float64 `json:"p50_ms"` // until it was acknowledged, or delivered; 0 where nothing waits
+	P50      float64 `json:"p50_ms"` // until acknowledgement or delivery; 0 for catch-up
 	P99      float64 `json:"p99_ms"`
 	Slowest  float64 `json:"slowest_ms"`
 	Failures int64   `json:"retries"`
@@ -58,16 +58,16 @@ var parts = []string{"publish", "fan-out", "catch-up"}
 func benchCommand() *cobra.Command {
 	l := &load{}
 	c := &cobra.Command{
-		Use: "bench", Short: "Put load on a service and measure it", Args: args(),
-		Long: `Put load on a service and measure it, from this machine and over the network like any client. It makes streams of its
-own and deletes them again. There are three parts:
+		Use: "bench", Short: "Measure a service under load", Args: args(),
+		Long: `Measure a service under load, over the network like any client. The command creates its own streams and deletes them
+afterwards. There are three parts:
 
-  publish    publishers that each keep many batches of one event on the way; the time is until the acknowledgement,
-             which means stored on disk
-  fan-out    one publisher and many subscribers; the time is from publishing to delivery
-  catch-up   one subscriber that reads from its beginning what the publishers stored
+  publish    publishers that each keep many one-event batches in flight; the latency is the time until the
+             acknowledgement, which means synced to disk
+  fan-out    one publisher and many subscribers; the latency is the time from publish to delivery
+  catch-up   one subscriber that reads from the beginning what the publishers stored
 
-The generator takes processor time too: on the machine of the service the figures are lower than those of two machines.`,
+The load generator needs CPU time too: on the same machine as the service, the figures are lower than with two machines.`,
 		Example: "  weir bench\n  weir bench --only publish --publishers 8 --size 64KiB --for 30s\n  weir bench --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := l.check(); err != nil {
@@ -77,13 +77,13 @@ The generator takes processor time too: on the machine of the service the figure
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&l.only, "only", "", "one `part`: publish, fan-out or catch-up")
-	f.DurationVar(&l.span, "for", 5*time.Second, "length of each part that publishes")
-	f.StringVar(&l.size, "size", "1KiB", "bytes of an event, 40 or more")
-	f.IntVar(&l.publishers, "publishers", 4, "publishers, each with a stream and a connection of its own")
-	f.IntVar(&l.inFlight, "in-flight", 64, "batches on the way of each publisher, 1 to 512")
-	f.IntVar(&l.subscribers, "subscribers", 100, "subscribers of the fan-out")
-	f.IntVar(&l.rate, "rate", 100, "events a second of the fan-out")
+	f.StringVar(&l.only, "only", "", "run one `part` only: publish, fan-out or catch-up")
+	f.DurationVar(&l.span, "for", 5*time.Second, "duration of each part that publishes")
+	f.StringVar(&l.size, "size", "1KiB", "size of an event, at least 40 bytes")
+	f.IntVar(&l.publishers, "publishers", 4, "number of publishers, each with its own stream and connection")
+	f.IntVar(&l.inFlight, "in-flight", 64, "batches in flight per publisher, 1 to 512")
+	f.IntVar(&l.subscribers, "subscribers", 100, "number of subscribers in the fan-out part")
+	f.IntVar(&l.rate, "rate", 100, "events per second in the fan-out part")
 	complete(c, "only", parts...)
 	return l.r.flags(c)
 }
@@ -94,17 +94,17 @@ func (l *load) check() error {
 	case l.only != "" && !slices.Contains(parts, l.only):
 		return fmt.Errorf("--only %q: not publish, fan-out or catch-up", l.only)
 	case l.span <= 0:
-		return fmt.Errorf("--for %v: not above 0", l.span)
+		return fmt.Errorf("--for %v: must be above 0", l.span)
 	case !ok || n < 40 || n > weir.MaxBody-64:
 		return fmt.Errorf("--size %q: not a size from 40 bytes to 8 MiB", l.size)
 	case l.publishers < 1:
-		return fmt.Errorf("--publishers %d: not above 0", l.publishers)
+		return fmt.Errorf("--publishers %d: must be above 0", l.publishers)
 	case l.inFlight < 1 || l.inFlight > 512:
 		return fmt.Errorf("--in-flight %d: not 1 to 512", l.inFlight)
 	case l.subscribers < 1:
-		return fmt.Errorf("--subscribers %d: not above 0", l.subscribers)
+		return fmt.Errorf("--subscribers %d: must be above 0", l.subscribers)
 	case l.rate < 1:
-		return fmt.Errorf("--rate %d: not above 0", l.rate)
+		return fmt.Errorf("--rate %d: must be above 0", l.rate)
 	}
 	l.bytes = n
 	return nil
@@ -131,18 +131,18 @@ func (l *load) run(ctx context.Context, c *cobra.Command, cl *client.Client) err
 		}
 	}
 	if l.only == "catch-up" {
-		l.figures = l.figures[1:] // publishing was to have something to read
+		l.figures = l.figures[1:] // publishing only prepared the data to read
 	}
 	return l.print(c.OutOrStdout())
 }
 
-// clean deletes the streams that were made, also after a signal.
+// clean deletes the streams of this run, also after a signal.
 func (l *load) clean(ctx context.Context, cl *client.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, id := range l.made {
 		if err := cl.DeleteStream(ctx, id); err != nil {
-			l.talk.say("weir: the stream %s was not deleted: %v", id, err)
+			l.talk.say("weir: deleting stream %s failed: %v", id, err)
 		}
 	}
 }
@@ -155,11 +155,11 @@ func (l *load) stream(ctx context.Context, cl *client.Client) (weir.StreamID, er
 	return s.ID, err
 }
 
-// publisher publishes until the context ends, each event as a batch, and notes how long each took. The pause between two
-// is 0 for as fast as it goes.
+// publisher publishes one-event batches until the context ends and records the latency of each. It
+// waits for pause between two events; 0 means as fast as possible.
 func (l *load) publisher(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, event func() json.RawMessage, pause time.Duration) error {
 	var mu sync.Mutex
-	var began []time.Time // of what is on the way, in order
+	var began []time.Time // of the events in flight, in order
 	p, err := cl.Publisher(ctx, id, client.PublisherOptions{BatchEvents: 1, InFlight: l.inFlight,
 		OnAck: func(weir.Ack) {
 			mu.Lock()
@@ -200,7 +200,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// meter collects what happens in a part, from many goroutines.
+// meter collects the measurements of a part. Many goroutines share it.
 type meter struct {
 	start   time.Time
 	events  atomic.Int64
@@ -217,7 +217,7 @@ func (m *meter) note(d time.Duration) {
 	m.took = append(m.took, d)
 }
 
-// figure sums up.
+// figure summarises the measurements.
 func (m *meter) figure(part string, size int64) figure {
 	span := time.Since(m.start).Seconds()
 	n := m.events.Load()
@@ -231,7 +231,7 @@ func (m *meter) figure(part string, size int64) figure {
 	return f
 }
 
-// live shows a part while it runs.
+// live shows the progress of a part while it runs.
 func (l *load) live(part string, m *meter) (stop func()) {
 	return l.talk.refresh(func() {
 		span := time.Since(m.start)

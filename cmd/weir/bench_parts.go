@@ -14,7 +14,7 @@ import (
 	"weir/client"
 )
 
-// publish lets publishers run as fast as they can, each on a stream of its own.
+// publish runs publishers as fast as possible, each on its own stream.
 func (l *load) publish(ctx context.Context, cl *client.Client) error {
 	for range l.publishers {
 		if _, err := l.stream(ctx, cl); err != nil {
@@ -38,7 +38,8 @@ func (l *load) publish(ctx context.Context, cl *client.Client) error {
 	return nil
 }
 
-// fanOut publishes at a steady rate what many subscribers wait for. Events carry the moment when they were made.
+// fanOut publishes at a steady rate to a stream with many subscribers. Each event carries the time at
+// which it was made.
 func (l *load) fanOut(ctx context.Context, cl *client.Client) error {
 	id, err := l.stream(ctx, cl)
 	if err != nil {
@@ -82,8 +83,8 @@ func (l *load) fanOut(ctx context.Context, cl *client.Client) error {
 	return err
 }
 
-// listen notes how long each event was on its way. It calls ready at the first event, which is not counted, and stops at
-// the last.
+// listen records how long each event took to arrive. It calls ready at the first event, which is not
+// counted, and returns at the last.
 func (l *load) listen(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, start time.Time, ready func()) error {
 	begin := sync.OnceFunc(ready)
 	defer begin()
@@ -101,7 +102,7 @@ func (l *load) listen(ctx context.Context, cl *client.Client, id weir.StreamID, 
 			}
 			made, err := strconv.ParseInt(string(e[1:21]), 10, 64)
 			if err != nil {
-				return fmt.Errorf("an event that was not published: %w", err)
+				return fmt.Errorf("received an event that was not published: %w", err)
 			}
 			m.note(time.Since(start) - time.Duration(made))
 		}
@@ -109,7 +110,7 @@ func (l *load) listen(ctx context.Context, cl *client.Client, id weir.StreamID, 
 	return errors.New("the stream was deleted")
 }
 
-// catchUp reads from its beginning what one publisher stored.
+// catchUp reads from the beginning what one publisher stored.
 func (l *load) catchUp(ctx context.Context, cl *client.Client) error {
 	id := l.made[0]
 	cursor, err := cl.Cursor(ctx, id)
@@ -131,7 +132,7 @@ func (l *load) catchUp(ctx context.Context, cl *client.Client) error {
 	return nil
 }
 
-// team is goroutines of which the first fault counts.
+// team runs goroutines and keeps their first error.
 type team struct {
 	work  sync.WaitGroup
 	once  sync.Once

@@ -347,7 +347,7 @@ func (s *caged) garbles(key string) {
 // administers is what comes through the operator's socket.
 func (s *caged) administers() {
 	s.t.Helper()
-	socket := filepath.Join(s.data, adminSocket)
+	socket := filepath.Join(s.data, "admin.sock")
 	for _, r := range []struct{ path, body string }{
 		{"/" + s.cs.key(), ""}, {"/keys/" + s.cs.key() + "/revoke", ""}, {"/keys?project=" + s.cs.key(), ""},
 		{"/projects", s.cs.word("admin", false)}, {"/projects", `{"name":"` + s.cs.key() + `"}`}, {"/projects", `{"` + s.cs.key() + `":1}`},

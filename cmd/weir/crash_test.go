@@ -110,7 +110,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	if err := publish.Wait(); err != nil {
 		t.Fatalf("weir publish: %v\n%s", err, &publishOut)
 	}
-	if want := fmt.Sprintf("%d events are stored", n); !strings.Contains(publishOut.String(), want) {
+	if want := fmt.Sprintf("%d events stored", n); !strings.Contains(publishOut.String(), want) {
 		t.Errorf("weir publish says:\n%s", &publishOut)
 	}
 

@@ -18,5 +18,5 @@ func hangup(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	r.read++
 	ts.Check(r.cmd.Process.Signal(syscall.SIGHUP))
-	r.await(ts, regexp.MustCompile(fmt.Sprintf(`(?:"msg":"(?:the configuration was re-read"|the configuration was not re-read)[^\n]*\n(?s:.*?)){%d}`, r.read)))
+	r.await(ts, regexp.MustCompile(fmt.Sprintf(`(?:"msg":"(?:re-read the configuration"|re-reading the configuration failed)[^\n]*\n(?s:.*?)){%d}`, r.read)))
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"weir/internal/settings"
 )
 
 func healthCommand() *cobra.Command {
@@ -22,35 +24,35 @@ func healthCommand() *cobra.Command {
 	var timeout time.Duration
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "health", Short: "Ask a server whether it takes reads and writes", Args: args(),
-		Long: `Ask a server whether it takes reads and writes: exit code 0 when it does, 1 when it does not or cannot be asked.
-This is what the health check of a container runs.`,
+		Use: "health", Short: "Check whether a server accepts reads and writes", Args: args(),
+		Long: `Check whether a server accepts reads and writes. The exit code is 0 if it does, and 1 if it does not or does not
+answer. Use it as the health check of a container.`,
 		Example: "  weir health\n  weir health --url https://127.0.0.1:8443 --cacert ./weir-data/tls/ca.pem",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := environment(c); err != nil {
+			if err := settings.Environment(c.Flags()); err != nil {
 				return misuse{err, c.CommandPath()}
 			}
 			if listens := os.Getenv("WEIR_HTTP"); listens != "" && !c.Flags().Changed("url") {
 				if listens == "off" {
-					return misuse{errors.New("WEIR_HTTP is off: --url or WEIR_URL must say where the server is"), c.CommandPath()}
+					return misuse{errors.New("WEIR_HTTP is off; set --url or WEIR_URL"), c.CommandPath()}
 				}
-				address = local("http", listens)
+				address = settings.LocalURL("http", listens)
 			}
 			u, err := url.Parse(address)
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-				return misuse{fmt.Errorf("--url %q: not a http or https address", address), c.CommandPath()}
+				return misuse{fmt.Errorf("--url %q: not an http or https address", address), c.CommandPath()}
 			}
 			if timeout <= 0 {
-				return misuse{fmt.Errorf("--timeout %v: not above 0", timeout), c.CommandPath()}
+				return misuse{fmt.Errorf("--timeout %v: must be above 0", timeout), c.CommandPath()}
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			return health(ctx, c.OutOrStdout(), strings.TrimRight(address, "/"), ca, asJSON)
 		},
 	}
-	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server; without it, the one that WEIR_HTTP lets it listen on")
-	c.Flags().StringVar(&ca, "cacert", "", "`file` of the authority that signed its certificate (default: those of the system)")
-	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
+	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server (default: derived from WEIR_HTTP if that is set)")
+	c.Flags().StringVar(&ca, "cacert", "", "`file` holding the certificate authority to trust (default: those of the system)")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "time to wait for the answer")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
@@ -64,7 +66,7 @@ func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) e
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("--cacert %s: there is no certificate in it", ca)
+			return fmt.Errorf("--cacert %s: no certificate in it", ca)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
@@ -74,7 +76,7 @@ func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) e
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
-		return fmt.Errorf("the server cannot be asked: %w", err)
+		return fmt.Errorf("no answer from the server: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -86,7 +88,7 @@ func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) e
 		Uptime int64  `json:"uptime_s"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Status == "" {
-		return fmt.Errorf("%s answered %s, and not as weir does", address, resp.Status)
+		return fmt.Errorf("%s answered %s, but is not a Weir server", address, resp.Status)
 	}
 	if asJSON {
 		fmt.Fprintf(w, "%s\n", strings.TrimSpace(string(body)))
@@ -94,7 +96,7 @@ func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) e
 		fmt.Fprintf(w, "%s, up for %v\n", answer.Status, time.Duration(answer.Uptime)*time.Second)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return errors.New("the server does not take reads and writes")
+		return errors.New("the server does not accept reads and writes")
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -79,55 +78,4 @@ func writePair(certPath, keyPath string) error {
 		return err
 	}
 	return os.WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600)
-}
-
-// Only files of the operator can be read again; a pair that does not fit is an error, and the old one stays.
-func TestReloadCertificates(t *testing.T) {
-	dir := t.TempDir()
-	h := https{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	if err := writePair(h.cert, h.key); err != nil {
-		t.Fatal(err)
-	}
-	c, err := openCertificates(h, dir, "", "127.0.0.1:1", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, _ := c.files.Get(nil)
-	if err := writePair(h.cert, filepath.Join(dir, "elsewhere.pem")); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.reload(); err == nil {
-		t.Error("took a certificate without its key")
-	}
-	if now, _ := c.files.Get(nil); !now.Leaf.Equal(first.Leaf) {
-		t.Error("the old certificate is gone")
-	}
-	if err := writePair(h.cert, h.key); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.reload(); err != nil {
-		t.Error(err)
-	}
-	if now, _ := c.files.Get(nil); now.Leaf.Equal(first.Leaf) {
-		t.Error("the new certificate is not served")
-	}
-	if err := (certificates{}).reload(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestASCIIHost(t *testing.T) {
-	for host, want := range map[string]string{
-		"streams.example.com": "streams.example.com", "Streams.Example.com.": "streams.example.com", "bücher.example": "xn--bcher-kva.example",
-		"my_machine": "my_machine", "127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "localhost",
-	} {
-		if got, ok := asciiHost(host); !ok || got != want {
-			t.Errorf("%s is %q, %v", host, got, ok)
-		}
-	}
-	for _, host := range []string{"streams..example.com", ".example.com", "", strings.Repeat("a", 64)} {
-		if got, ok := asciiHost(host); ok {
-			t.Errorf("%s passes as %q", host, got)
-		}
-	}
 }

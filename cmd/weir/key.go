@@ -17,7 +17,7 @@ import (
 func keyCommand() *cobra.Command {
 	var data string
 	var asJSON bool
-	return operator(group("key", "Keys of the running server",
+	return operator(group("key", "Manage the keys of the running server",
 		listKeys(&data, &asJSON), createKey(&data, &asJSON), revokeKey(&data, &asJSON)), &data, &asJSON)
 }
 
@@ -27,7 +27,7 @@ func listKeys(data *string, asJSON *bool) *cobra.Command {
 		Use: "ls", Short: "List the keys, masked", Args: args(), Example: "  weir key ls --project default",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []access.Key
-			if err := ask(c.Context(), *data, "GET", "/keys?project="+url.QueryEscape(project), nil, &list); err != nil {
+			if err := admin.Ask(c.Context(), *data, "GET", "/keys?project="+url.QueryEscape(project), nil, &list); err != nil {
 				return err
 			}
 			if *asJSON {
@@ -42,7 +42,7 @@ func listKeys(data *string, asJSON *bool) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	c.Flags().StringVar(&project, "project", "", "only those of the project of this `name`")
+	c.Flags().StringVar(&project, "project", "", "only keys of the project with this `name`")
 	return c
 }
 
@@ -51,11 +51,11 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	var kind string
 	var permissions, streams []string
 	c := &cobra.Command{
-		Use: "create", Short: "Make a key and print it, alone; it is shown only now", Args: args(),
+		Use: "create", Short: "Create a key and print it; it is shown only once", Args: args(),
 		Example: "  weir key create --project default --kind live\n  weir key create --project default --kind live --permissions read --streams STREAM_ID --name browser",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if spec.Project == "" {
-				return misuse{fmt.Errorf("--project is missing"), c.CommandPath()}
+				return misuse{fmt.Errorf("missing --project"), c.CommandPath()}
 			}
 			spec.Kind = access.Kind(kind)
 			if spec.Kind != access.Live && spec.Kind != access.Test {
@@ -71,7 +71,7 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 				spec.Streams = append(spec.Streams, weir.StreamID(s))
 			}
 			var made admin.MadeKey
-			if err := ask(c.Context(), *data, "POST", "/keys", spec, &made); err != nil {
+			if err := admin.Ask(c.Context(), *data, "POST", "/keys", spec, &made); err != nil {
 				return err
 			}
 			if *asJSON {
@@ -84,25 +84,25 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&spec.Project, "project", "", "`name` of the project")
 	f.StringVar(&kind, "kind", "live", "live or test")
-	f.StringSliceVar(&permissions, "permissions", nil, "out of read, publish and manage (default: all)")
-	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key is confined to (default: the whole project)")
-	f.StringVar(&spec.Name, "name", "", "what the key is for")
+	f.StringSliceVar(&permissions, "permissions", nil, "any of read, publish and manage, comma-separated (default: all)")
+	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key may use, comma-separated (default: all of the project)")
+	f.StringVar(&spec.Name, "name", "", "a `text` that says what the key is for")
 	return c
 }
 
 func revokeKey(data *string, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID", Short: "Revoke a key: its next request is refused, its subscriptions end", Args: args("ID"),
-		Example: "  weir key revoke 4fGh0…  (the ID as weir key ls shows it)",
+		Use: "revoke ID", Short: "Revoke a key; its next request is refused and its subscriptions end", Args: args("ID"),
+		Example: "  weir key revoke 4fGh0…  (an ID from weir key ls)",
 		RunE: func(c *cobra.Command, got []string) error {
 			var k access.Key
-			if err := ask(c.Context(), *data, "POST", "/keys/"+url.PathEscape(got[0])+"/revoke", nil, &k); err != nil {
+			if err := admin.Ask(c.Context(), *data, "POST", "/keys/"+url.PathEscape(got[0])+"/revoke", nil, &k); err != nil {
 				return err
 			}
 			if *asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(k)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s is revoked since %s\n", k.Masked, moment(k.RevokedAt))
+			fmt.Fprintf(c.OutOrStdout(), "revoked %s at %s\n", k.Masked, moment(k.RevokedAt))
 			return nil
 		},
 	}

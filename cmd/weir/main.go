@@ -1,4 +1,4 @@
-// Command weir is the server, and what an operator types beside it.
+// Command weir is the server and its command line.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/internal/access"
+	"weir/internal/settings"
 )
 
 // The exit codes of every command.
@@ -30,23 +31,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintln(stderr, "weir:", access.Redacted(err.Error())) // whatever was typed where
+	fmt.Fprintln(stderr, "weir:", access.Redacted(err.Error())) // a key may have been typed in the wrong place
 	var wrong misuse
 	if errors.As(err, &wrong) {
-		fmt.Fprintf(stderr, "'%s --help' shows how it is used\n", wrong.command)
+		fmt.Fprintf(stderr, "see '%s --help'\n", wrong.command)
 		return exitMisused
 	}
 	return exitFailed
 }
 
-// program is all commands.
+// program builds the tree of commands.
 func program(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
 		Short:         "Append-only streams of batches over plain HTTP",
 		Long:          "Weir stores append-only streams of batches, published over HTTP under sequence numbers\nand subscribed to over server-sent events.",
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs, // or cobra would refuse an unknown command itself, and not as wrong usage
+		Args: cobra.ArbitraryArgs, // otherwise cobra refuses an unknown command itself, with another exit code
 		RunE: func(c *cobra.Command, got []string) error {
 			if len(got) > 0 {
 				return noCommand(c, got[0])
@@ -60,11 +61,11 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	root.AddCommand(backupCommand(), restoreCommand(), checkCommand(), migrateCommand(), healthCommand())
 	root.AddCommand(streamCommand(), publishCommand(), tailCommand(), benchCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{withoutKeys(err), c.CommandPath()} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return misuse{settings.WithoutKeys(err), c.CommandPath()} })
 	return root
 }
 
-// misuse is an error in how a command was called.
+// misuse is wrong usage of a command.
 type misuse struct {
 	error
 	command string
@@ -72,36 +73,36 @@ type misuse struct {
 
 func (m misuse) Unwrap() error { return m.error }
 
-// args checks the number of arguments and says what is missing.
+// args checks the number of arguments and names the one that is missing.
 func args(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, got []string) error {
 		switch {
 		case len(got) < len(names):
-			return misuse{fmt.Errorf("%s is missing", names[len(got)]), c.CommandPath()}
+			return misuse{fmt.Errorf("missing argument %s", names[len(got)]), c.CommandPath()}
 		case len(got) > len(names):
-			return misuse{fmt.Errorf("%q is one argument too many", got[len(names)]), c.CommandPath()}
+			return misuse{fmt.Errorf("unexpected argument %q", got[len(names)]), c.CommandPath()}
 		}
 		return nil
 	}
 }
 
-// group is a command that only holds others.
+// group is a command that only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, got []string) error {
 		if len(got) > 0 {
 			return noCommand(c, got[0])
 		}
-		return misuse{errors.New("a command is missing"), c.CommandPath()}
+		return misuse{errors.New("missing subcommand"), c.CommandPath()}
 	}}
 	c.AddCommand(commands...)
 	return c
 }
 
 func noCommand(c *cobra.Command, name string) error {
-	return misuse{fmt.Errorf("there is no command %q", c.CommandPath()+" "+name), c.CommandPath()}
+	return misuse{fmt.Errorf("unknown command %q", c.CommandPath()+" "+name), c.CommandPath()}
 }
 
-// helpCommand is cobra's, except that a command that is not there is wrong usage.
+// helpCommand is cobra's, except that an unknown command is wrong usage.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about any command",

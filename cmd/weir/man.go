@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"weir/internal/build"
 )
 
-// manCommand writes manual pages, for packages. They are made of the same texts as --help, so that both stay true.
+// manCommand writes manual pages for packages. They are made of the same texts as --help.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write a manual page of every command into a directory, for packages", Args: args("DIR"), Hidden: true,
+		Use: "man DIR", Short: "Write manual pages of all commands into a directory", Args: args("DIR"), Hidden: true,
 		Example: "  weir man /usr/share/man/man1",
 		RunE: func(c *cobra.Command, got []string) error {
 			if err := os.MkdirAll(got[0], 0o755); err != nil {
@@ -27,7 +29,7 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// eachCommand calls f with a command and those below it that help shows.
+// eachCommand calls f with a command and all subcommands that help shows.
 func eachCommand(c *cobra.Command, f func(*cobra.Command) error) error {
 	if err := f(c); err != nil {
 		return err
@@ -47,7 +49,7 @@ func eachCommand(c *cobra.Command, f func(*cobra.Command) error) error {
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"weir %s\" \"Weir\"\n", strings.ToUpper(roff(name)), roff(thisBuild().Version))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"weir %s\" \"Weir\"\n", strings.ToUpper(roff(name)), roff(build.This().Version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	use := c.UseLine()
 	if c.HasAvailableSubCommands() {
@@ -77,7 +79,7 @@ func manPage(c *cobra.Command) string {
 	if c.Example != "" {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(c.Example))
 	}
-	b.WriteString(".SH EXIT STATUS\n0 done, 1 refused by the server or failed, 2 wrong usage.\n")
+	b.WriteString(".SH EXIT STATUS\n0 success, 1 refused by the server or failed, 2 wrong usage.\n")
 	if c.HasParent() {
 		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(strings.ReplaceAll(c.Parent().CommandPath(), " ", "-")))
 	}
@@ -100,7 +102,7 @@ func option(b *strings.Builder, f *pflag.Flag) {
 	fmt.Fprintln(b, roff(usage))
 }
 
-// paragraphs sets a text: indented lines stay as they are.
+// paragraphs formats a text. Indented lines stay as they are.
 func paragraphs(text string) string {
 	var b strings.Builder
 	for _, p := range strings.Split(text, "\n\n") {
@@ -113,7 +115,7 @@ func paragraphs(text string) string {
 	return strings.Replace(b.String(), ".PP\n", "", 1)
 }
 
-// roff is a text in which nothing is taken for an instruction.
+// roff escapes a text, so that nothing in it is taken for a macro.
 func roff(s string) string {
 	s = strings.ReplaceAll(s, `\`, `\e`)
 	s = strings.ReplaceAll(s, "-", `\-`)

@@ -2,28 +2,15 @@ package main
 
 import (
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"weir/internal/api"
 	"weir/internal/manual"
 )
 
-// withManual serves the manual beside the interface. What it says about errors and commands comes from where they are.
-func withManual(next http.Handler) http.Handler {
-	o := manual.Options{Commands: commandsForManual()}
-	for _, f := range api.Faults() {
-		o.Faults = append(o.Faults, manual.Fault{
-			Code: string(f.Code), Status: f.Status, Type: f.Type, RetryAfter: f.RetryAfter, Means: f.Means, Todo: f.Todo,
-		})
-	}
-	return manual.New(o, next)
-}
-
-// commandsForManual is the help of every command.
+// commandsForManual is the help of every command, for the command reference of the manual.
 func commandsForManual() []manual.Command {
 	root := program(io.Discard, io.Discard)
 	root.InitDefaultCompletionCmd()
@@ -58,7 +45,7 @@ func commandsForManual() []manual.Command {
 	return all
 }
 
-// unindented takes the two spaces away that help texts have before examples.
+// unindented removes the two spaces before the lines of an example.
 func unindented(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {

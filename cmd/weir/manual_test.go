@@ -1,26 +1,34 @@
 package main
 
 import (
-	"net/http"
-	"net/http/httptest"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"weir/internal/api"
+	"weir/internal/service"
+	"weir/internal/settings"
 )
 
-// The manual of the program explains every code and every command, and every link of every page to one of them leads there.
+// The manual explains every error code and every command, and every link to one of them works.
 func TestManual(t *testing.T) {
-	h := withManual(http.NotFoundHandler())
+	s, err := settings.Parse("--data", t.TempDir(), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "off", "--demo=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc, err := service.Start(t.Context(), service.Options{Settings: s, Logger: slog.New(slog.DiscardHandler), Commands: commandsForManual()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svc.Stop(0)
 	page := func(path string) string {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if w.Code != 200 {
-			t.Errorf("%s: %d", path, w.Code)
+		status, body, err := get(svc.URL() + path)
+		if err != nil || status != 200 {
+			t.Errorf("%s: %d, %v", path, status, err)
 		}
-		return w.Body.String()
+		return body
 	}
 	anchors := map[string][]string{}
 	for _, path := range []string{"/docs/errors", "/docs/command-line"} {

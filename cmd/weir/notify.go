@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// notify tells the service manager how the server stands, where one asked to be told (NOTIFY_SOCKET, as systemd does for
-// Type=notify). Nobody waits for it, and a failure changes nothing.
+// notify reports the state of the server to the service manager, if NOTIFY_SOCKET is set, as systemd
+// does for Type=notify. A failure is ignored.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return
 	}
-	if name, ok := strings.CutPrefix(path, "@"); ok { // a socket without a file
+	if name, ok := strings.CutPrefix(path, "@"); ok { // an abstract socket
 		path = "\x00" + name
 	}
 	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// progress shows how far something is on a terminal, and nothing elsewhere.
+// progress shows the progress of a command on a terminal, and nothing elsewhere.
 type progress struct {
-	w     io.Writer // nil: nobody looks
+	w     io.Writer // nil if it is not a terminal
 	total int64
 	start time.Time
 	shown time.Time
@@ -23,10 +23,16 @@ func newProgress(w io.Writer, total int64) *progress {
 	return p
 }
 
-// isTerminal tells whether a person looks at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isTTY(f)
+}
+
+// of shows how much of a total is done.
+func (p *progress) of(done, total int64) {
+	p.total = total
+	p.at(done)
 }
 
 func (p *progress) at(done int64) {
@@ -37,13 +43,13 @@ func (p *progress) at(done int64) {
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(done, time.Since(p.start)))
 }
 
-// line is bytes, rate and how long it will take.
+// line shows the bytes, the rate and the time left.
 func (p *progress) line(done int64, took time.Duration) string {
 	rate := float64(done) / max(took.Seconds(), 1e-3)
-	s := fmt.Sprintf("%s, %s/s", inBytes(done), inBytes(int64(rate)))
+	s := fmt.Sprintf("%s, %s/s", size(done), size(int64(rate)))
 	if p.total > 0 && done > 0 {
 		left := time.Duration(float64(max(p.total-done, 0)) / max(rate, 1) * float64(time.Second))
-		s = fmt.Sprintf("%3d%% of %s, %s/s, %v left", min(100, done*100/p.total), inBytes(p.total), inBytes(int64(rate)), left.Round(time.Second))
+		s = fmt.Sprintf("%3d%% of %s, %s/s, %v left", min(100, done*100/p.total), size(p.total), size(int64(rate)), left.Round(time.Second))
 	}
 	return s
 }
@@ -54,7 +60,7 @@ func (p *progress) end() {
 	}
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	r        io.Reader
 	n        int64
@@ -66,14 +72,4 @@ func (c *counter) Read(b []byte) (int, error) {
 	c.n += int64(n)
 	c.progress.at(c.n)
 	return n, err
-}
-
-// inBytes is a number of bytes for people.
-func inBytes(n int64) string {
-	for i, unit := range []string{"GiB", "MiB", "KiB"} {
-		if size := int64(1) << (30 - 10*i); n >= size {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(size), unit)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }

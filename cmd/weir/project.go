@@ -10,6 +10,7 @@ import (
 
 	"weir"
 	"weir/internal/admin"
+	"weir/internal/settings"
 )
 
 func projectCommand() *cobra.Command {
@@ -19,7 +20,7 @@ func projectCommand() *cobra.Command {
 		Use: "ls", Short: "List the projects", Args: args(), Example: "  weir project ls",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []weir.Project
-			if err := ask(c.Context(), data, "GET", "/projects", nil, &list); err != nil {
+			if err := admin.Ask(c.Context(), data, "GET", "/projects", nil, &list); err != nil {
 				return err
 			}
 			if asJSON {
@@ -34,10 +35,10 @@ func projectCommand() *cobra.Command {
 		},
 	}
 	create := &cobra.Command{
-		Use: "create NAME", Short: "Make a project", Args: args("NAME"), Example: "  weir project create shop",
+		Use: "create NAME", Short: "Create a project", Args: args("NAME"), Example: "  weir project create shop",
 		RunE: func(c *cobra.Command, got []string) error {
 			var p weir.Project
-			if err := ask(c.Context(), data, "POST", "/projects", admin.NewProject{Name: got[0]}, &p); err != nil {
+			if err := admin.Ask(c.Context(), data, "POST", "/projects", admin.NewProject{Name: got[0]}, &p); err != nil {
 				return err
 			}
 			if asJSON {
@@ -47,15 +48,15 @@ func projectCommand() *cobra.Command {
 			return nil
 		},
 	}
-	return operator(group("project", "Projects of the running server", ls, create), &data, &asJSON)
+	return operator(group("project", "Manage the projects of the running server", ls, create), &data, &asJSON)
 }
 
-// operator adds the flags of commands that talk to the running server through its socket.
+// operator adds the flags of commands that talk to the running server through its admin socket.
 func operator(c *cobra.Command, data *string, asJSON *bool) *cobra.Command {
-	dataFlag(c.PersistentFlags(), data)
+	settings.DataFlag(c.PersistentFlags(), data)
 	c.PersistentFlags().BoolVar(asJSON, "json", false, "print JSON")
 	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		if err := environment(c); err != nil {
+		if err := settings.Environment(c.Flags()); err != nil {
 			return misuse{err, c.CommandPath()}
 		}
 		if *data == "" {

@@ -30,30 +30,30 @@ type publishing struct {
 	linger   time.Duration
 	giveUp   time.Duration
 
-	// what was read, and what is stored
+	// Counts of what was read and what is stored.
 	lines, read     atomic.Int64
 	events, batches atomic.Int64
 	duplicates      atomic.Int64
-	first, last     atomic.Int64 // sequences; -1: none
+	first, last     atomic.Int64 // sequences; first is -1 before the first acknowledgement
 }
 
-// chunk is how much of a raw input makes a batch, at most.
+// chunk is the largest batch that is made of raw input, in bytes.
 const chunk = 256 << 10
 
 func publishCommand() *cobra.Command {
 	p := &publishing{}
 	c := &cobra.Command{
 		Use: "publish STREAM", Short: "Publish standard input to a stream", Args: args("STREAM"),
-		Long: `Publish standard input to a stream: every line is a JSON event, and empty lines are passed over. With --raw the
-bytes are published as they are.
+		Long: `Publish standard input to a stream. Every line is a JSON event; empty lines are skipped. With --raw the bytes are
+published as they are.
 
-Many batches are on the way at once, and what is not acknowledged is sent again: when the connection breaks or the
-server restarts, every event is still stored once, and in order. A line that is no JSON ends the run after everything
-before it is stored, and is named by its number.
+The command keeps many batches in flight and retries those that were not acknowledged. If the connection breaks or the
+server restarts, every event is still stored once and in order. A line that is not JSON ends the run after everything
+before it has been stored; the error gives its number.
 
-Events are grouped into batches by number and time. With --seq every line is a batch of its own, the first one under
-that sequence, and the next under the next: a run that broke off can be repeated from its beginning, or from any line
-whose sequence is known, and what is stored already is not stored again.`,
+Events are grouped into batches by number and time. With --seq every line is a batch of its own: the first is published
+under that sequence, the second under the next, and so on. An interrupted run can be repeated from its beginning, or
+from any line whose sequence is known: batches that are already stored are not stored again.`,
 		Example: `  seq 1 1000 | weir publish 0000000000000000000001
   tail -F app.log.json | weir publish 0000000000000000000001
   weir publish 0000000000000000000001 --seq 1 < events.jsonl
@@ -72,12 +72,12 @@ whose sequence is known, and what is stored already is not stored again.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&p.seq, "seq", "", "`sequence` of the first batch; without --batch-events every line is a batch (default: above the stream's cursor)")
+	f.StringVar(&p.seq, "seq", "", "`sequence` of the first batch; every line is a batch unless --batch-events is given (default: the stream's cursor + 1)")
 	f.BoolVar(&p.raw, "raw", false, "publish the bytes of standard input to a raw stream")
-	f.IntVar(&p.batch, "batch-events", 0, "most events of a batch (default: 1000, with --seq 1)")
-	f.IntVar(&p.inFlight, "in-flight", 64, "most batches on the way, 1 to 512")
-	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "how long a batch that is not full waits for more; not with --seq")
-	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "fail when nothing was acknowledged for so long; 0 is never")
+	f.IntVar(&p.batch, "batch-events", 0, "maximum number of events in a batch (default: 1000, with --seq 1)")
+	f.IntVar(&p.inFlight, "in-flight", 64, "maximum number of batches in flight, 1 to 512")
+	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "time that a batch that is not full waits for more events; not with --seq")
+	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "give up if nothing has been acknowledged for this long; 0 means never")
 	return p.r.flags(c)
 }
 
@@ -128,7 +128,7 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	}
 	endOfStatus := t.refresh(p.status(t, c.InOrStdin()))
 	read := make(chan error, 1)
-	go func() { // stays behind when a signal comes while it waits for input
+	go func() { // keeps waiting for input if a signal ends the command
 		if p.raw {
 			read <- p.bytes(ctx, pub, c.InOrStdin())
 		} else {
@@ -144,7 +144,7 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 		var cancel context.CancelFunc
-		closing, cancel = context.WithTimeout(closing, 5*time.Second) // what was read gets a moment to arrive
+		closing, cancel = context.WithTimeout(closing, 5*time.Second) // for the events that have been read
 		defer cancel()
 	}
 	closed := pub.Close(closing)
@@ -158,7 +158,7 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	return p.print(c.OutOrStdout(), id)
 }
 
-// maxLine leaves room for white space around the largest event.
+// maxLine is the longest line. It leaves room for white space around the largest event.
 const maxLine = weir.MaxBody + 1<<20
 
 // jsonLines adds every line as an event.
@@ -170,7 +170,7 @@ func (p *publishing) jsonLines(ctx context.Context, pub *client.Publisher, in io
 		p.read.Add(int64(len(line)))
 		if err == bufio.ErrBufferFull {
 			if long = append(long, line...); len(long) > maxLine {
-				return fmt.Errorf("line %d is longer than a batch may be", p.lines.Load()+1)
+				return fmt.Errorf("line %d is longer than the largest batch", p.lines.Load()+1)
 			}
 			continue
 		}
@@ -201,19 +201,20 @@ func (p *publishing) add(ctx context.Context, pub *client.Publisher, line []byte
 	}
 	event, err := client.Event(json.RawMessage(line))
 	if err != nil {
-		return fmt.Errorf("line %d is no JSON event: %w", n, err)
+		return fmt.Errorf("line %d is not a JSON event: %w", n, err)
 	}
 	err = pub.AddEvent(ctx, event)
 	if _, failed := errors.AsType[*client.PublishError](err); err == nil || failed || ctx.Err() != nil {
 		return err
 	}
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Code == weir.UnsupportedMediaType {
-		return errors.New("the stream is raw: --raw publishes bytes to it")
+		return errors.New("the stream is raw; publish bytes to it with --raw")
 	}
 	return fmt.Errorf("line %d: %w", n, err)
 }
 
-// bytes adds what comes as it comes, or, with sequences that can be repeated, in pieces that are always the same.
+// bytes adds input as it arrives. With --seq it cuts the input into chunks of a fixed size, so that a
+// repeated run publishes the same batches.
 func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Reader) error {
 	b := make([]byte, chunk)
 	for {
@@ -228,7 +229,7 @@ func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Rea
 		if n > 0 {
 			if err := pub.AddBytes(ctx, b[:n]); err != nil {
 				if e, ok := errors.AsType[*weir.Error](err); ok && e.Code == weir.UnsupportedMediaType {
-					return errors.New("the stream is json: without --raw every line is an event")
+					return errors.New("the stream is json; publish lines to it without --raw")
 				}
 				return err
 			}
@@ -242,23 +243,23 @@ func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Rea
 	}
 }
 
-// summary says how far it got.
+// summary tells what has been stored.
 func (p *publishing) summary() string {
 	if p.first.Load() < 0 {
 		return "nothing was published"
 	}
-	what, are := "event", "s are"
+	what := "event"
 	if p.raw {
 		what = "chunk"
 	}
-	if p.events.Load() == 1 {
-		are = " is"
+	if p.events.Load() != 1 {
+		what += "s"
 	}
 	under := fmt.Sprintf("sequence %d", p.first.Load())
 	if p.last.Load() > p.first.Load() {
 		under = fmt.Sprintf("sequences %d to %d", p.first.Load(), p.last.Load())
 	}
-	return fmt.Sprintf("%d %s%s stored, under %s", p.events.Load(), what, are, under)
+	return fmt.Sprintf("%d %s stored under %s", p.events.Load(), what, under)
 }
 
 func (p *publishing) print(w io.Writer, id weir.StreamID) error {
@@ -270,7 +271,7 @@ func (p *publishing) print(w io.Writer, id weir.StreamID) error {
 		Stream     weir.StreamID `json:"stream_id"`
 		Events     int64         `json:"events"`
 		Batches    int64         `json:"batches"`
-		Duplicates int64         `json:"duplicates"` // batches that were stored before
+		Duplicates int64         `json:"duplicates"` // batches that were already stored
 		First      *int64        `json:"first_seq"`
 		Last       *int64        `json:"last_seq"`
 	}{Stream: id, Events: p.events.Load(), Batches: p.batches.Load(), Duplicates: p.duplicates.Load()}
@@ -280,7 +281,8 @@ func (p *publishing) print(w io.Writer, id weir.StreamID) error {
 	return json.NewEncoder(w).Encode(done)
 }
 
-// status shows how many events are stored and how fast, and when it will be over where the input has an end.
+// status shows how many events are stored and how fast. If the input is a file, it also shows when the
+// run will end.
 func (p *publishing) status(t *terminal, in io.Reader) func() {
 	total := int64(0)
 	if f, ok := in.(*os.File); ok {
@@ -292,7 +294,7 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	rate := 0.0
 	return func() {
 		now, stored := time.Now(), p.events.Load()
-		const weight = 0.2 // of the newest of five figures a second
+		const weight = 0.2 // of the newest sample; there are five per second
 		rate += weight * (float64(stored-before)/now.Sub(then).Seconds() - rate)
 		before, then = stored, now
 		line := fmt.Sprintf("%s events stored  %s/s", count(stored), count(int64(rate)))
@@ -306,13 +308,13 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	}
 }
 
-// notices says that something has to be tried again, once until progress is made.
+// notices reports a retry, and stays silent about further ones until there is progress.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)
 	return func(err error, _ time.Duration) {
 		if now := progress.Load(); told.Swap(now) != now {
-			t.say("weir: %v; trying again", err)
+			t.say("weir: %v; retrying", err)
 		}
 	}
 }

@@ -15,9 +15,11 @@ import (
 
 	"weir"
 	"weir/client"
+	"weir/internal/build"
+	"weir/internal/settings"
 )
 
-// remote is what the commands share that talk to a service over HTTP, as any client does.
+// remote is the connection of commands that talk to a service over HTTP, like any other client.
 type remote struct {
 	url   string
 	key   string
@@ -28,16 +30,17 @@ type remote struct {
 
 const defaultURL = "http://127.0.0.1:8080"
 
-// flags adds the flags of a remote to a command and those below it, and sets them from the environment before it runs.
+// flags adds the flags of a remote to a command and its subcommands. Before the command runs, flags that
+// were not given are set from the environment.
 func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
-	f.StringVar(&r.url, "url", defaultURL, "`address` of the service, or WEIR_URL")
-	f.StringVar(&r.key, "key", "", "the `key` to use; WEIR_KEY is better, because everybody on a machine can see arguments")
-	f.StringVar(&r.ca, "cacert", "", "`file` with the authority of the service's certificate, such as tls/ca.pem in its data directory")
-	f.BoolVar(&r.http1, "http1", false, "speak HTTP/1.1 to a http address, for proxies that know no cleartext HTTP/2")
+	f.StringVar(&r.url, "url", defaultURL, "`URL` of the service, or WEIR_URL")
+	f.StringVar(&r.key, "key", "", "API `key`; prefer WEIR_KEY, because other users of the machine can see arguments")
+	f.StringVar(&r.ca, "cacert", "", "`file` holding the certificate authority to trust, such as tls/ca.pem in the data directory of the service")
+	f.BoolVar(&r.http1, "http1", false, "use HTTP/1.1 for an http URL, for proxies without cleartext HTTP/2")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		if err := environment(c); err != nil {
+		if err := settings.Environment(c.Flags()); err != nil {
 			return misuse{err, c.CommandPath()}
 		}
 		return nil
@@ -45,9 +48,9 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// client makes the client. What is wrong with its flags is wrong usage.
+// client makes the client. Bad flags are wrong usage.
 func (r *remote) client(c *cobra.Command) (*client.Client, error) {
-	o := client.Options{URL: r.url, Key: r.key, HTTP1: r.http1, UserAgent: "weir/" + thisBuild().Version}
+	o := client.Options{URL: r.url, Key: r.key, HTTP1: r.http1, UserAgent: "weir/" + build.This().Version}
 	if r.ca != "" {
 		pem, err := os.ReadFile(r.ca)
 		if err != nil {
@@ -55,7 +58,7 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 		}
 		o.TLS = &tls.Config{RootCAs: x509.NewCertPool()}
 		if !o.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, misuse{fmt.Errorf("--cacert: there is no certificate in %s", r.ca), c.CommandPath()}
+			return nil, misuse{fmt.Errorf("--cacert: no certificate in %s", r.ca), c.CommandPath()}
 		}
 	}
 	made, err := client.New(o)
@@ -65,7 +68,7 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	return made, nil
 }
 
-// run calls do with a client, and says where the service was looked for when there was none.
+// run calls do with a client. If no service answers, the error says where it was expected.
 func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.Client) error) error {
 	cl, err := r.client(c)
 	if err != nil {
@@ -77,19 +80,20 @@ func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.C
 
 func (r *remote) explain(err error) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("no service answers at %s (--url or WEIR_URL names it): %w", r.url, err)
+		return fmt.Errorf("no service answers at %s; set --url or WEIR_URL: %w", r.url, err)
 	}
-	// net/http has no error value for it. Which of the two it is depends on who of its goroutines is first.
+	// net/http has no error value for this. Which of the two texts appears depends on which of its
+	// goroutines is first.
 	if err != nil && (strings.Contains(err.Error(), "http2: frame too large") || strings.Contains(err.Error(), "http2: client conn could not be established")) {
-		return fmt.Errorf("%s speaks no HTTP/2 without TLS (https, or --http1?): %w", r.url, err)
+		return fmt.Errorf("%s does not speak cleartext HTTP/2; use https or --http1: %w", r.url, err)
 	}
 	if client.CodeOf(err) == weir.MissingAPIKey {
-		return fmt.Errorf("%w; --key or WEIR_KEY names it", err)
+		return fmt.Errorf("%w; set --key or WEIR_KEY", err)
 	}
 	return err
 }
 
-// streamID reads the argument that names a stream.
+// streamID parses the argument that names a stream.
 func streamID(c *cobra.Command, s string) (weir.StreamID, error) {
 	id, err := weir.ParseStreamID(s)
 	if err != nil {
@@ -98,9 +102,10 @@ func streamID(c *cobra.Command, s string) (weir.StreamID, error) {
 	return id, nil
 }
 
-// completeStream completes the id of a stream by asking the service, if there is one. Shells show the names beside the ids.
+// completeStream completes the id of a stream by asking the service. Shells show the names beside the
+// ids.
 func (r *remote) completeStream(c *cobra.Command, got []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(got) > 0 || environment(c) != nil {
+	if len(got) > 0 || settings.Environment(c.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	cl, err := r.client(c)

@@ -14,7 +14,7 @@ func TestNoHTTP2(t *testing.T) {
 	defer srv.Close()
 	var out, errs bytes.Buffer
 	if code := run(t.Context(), []string{"stream", "ls", "--url", srv.URL}, &out, &errs); code != exitFailed ||
-		!strings.HasPrefix(errs.String(), "weir: "+srv.URL+" speaks no HTTP/2 without TLS (https, or --http1?): ") {
+		!strings.HasPrefix(errs.String(), "weir: "+srv.URL+" does not speak cleartext HTTP/2; use https or --http1: ") {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 	errs.Reset()

@@ -11,17 +11,18 @@ import (
 
 	"weir"
 	"weir/internal/access"
+	"weir/internal/datadir"
 	"weir/internal/disk"
 	"weir/internal/engine/journal"
 	"weir/internal/hub"
 )
 
-// missingFile makes a data directory with a key that was revoked in the second file of the journal, a stream in the first and
-// batches in all, and removes one of the files.
+// missingFile makes a data directory and removes one file of its journal. The first file holds a stream,
+// the second the revocation of a key, and all of them batches.
 func missingFile(t *testing.T, number string) (data string, revoked, used access.Secret, stream weir.StreamID) {
 	t.Helper()
 	data = t.TempDir()
-	dir := filepath.Join(data, journalDir)
+	dir := datadir.Journal(data)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func missingFile(t *testing.T, number string) (data string, revoked, used access
 	return data, revoked, used, o.ID
 }
 
-// weirly runs a command, and returns what it prints.
+// weirly runs a command and returns its output.
 func weirly(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -82,27 +83,27 @@ func holds(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
-			t.Errorf("there is no %q in\n%s", p, text)
+			t.Errorf("no %q in\n%s", p, text)
 		}
 	}
 }
 
-// A key that may have been revoked where nobody can tell what was there is not good again, and the repair says so.
+// A key whose revocation may be among the lost records is revoked by the repair, which reports it.
 func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	data, revoked, used, stream := missingFile(t, "000000000002.seg")
 	out, _ := weirly(t, exitFailed, "check", "--data", data)
-	holds(t, out, "records may be lost: nobody can tell what they were\n", "may be older than it was, or deleted since: key ",
-		"may be older than it was, or deleted since: stream "+string(stream)+"\n")
+	holds(t, out, "records may be lost; their content is unknown\n", "may be outdated or deleted: key ",
+		"may be outdated or deleted: stream "+string(stream)+"\n")
 	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair")
-	holds(t, out, "revoked, since it may have been before: key ", `named "leaked"`, "weir key create makes another\n",
-		"lost of stream "+string(stream)+": ", "everything is whole\n")
+	holds(t, out, "revoked key ", `named "leaked"`, "create another with weir key create\n",
+		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
 		t.Errorf("it says\n%s", out)
 	}
-	if errs != "weir: the directory serves again, and nobody can tell all that is lost: see above\n" {
+	if errs != "weir: the directory can be served again, but some losses could not be identified: see above\n" {
 		t.Errorf("it says %q", errs)
 	}
-	j, err := journal.Open(disk.OS(filepath.Join(data, journalDir)), journal.Options{})
+	j, err := journal.Open(disk.OS(datadir.Journal(data)), journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,14 +113,15 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := a.Authenticate([]string{"Bearer " + revoked.Reveal()}); err == nil {
-		t.Error("the revoked key is good again")
+		t.Error("the revoked key is accepted again")
 	}
 	if _, err := a.Authenticate([]string{"Bearer " + used.Reveal()}); err != nil {
 		t.Errorf("the other key: %v", err)
 	}
 }
 
-// A stream whose record was in a file that is missing: its batches are copied aside, and nobody says that nothing is lost.
+// The record of a stream is in a missing file: the repair moves its batches aside and does not claim
+// that nothing is lost.
 func TestRepairSetsStreamsAside(t *testing.T) {
 	data, _, _, _ := missingFile(t, "000000000001.seg")
 	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair", "--json")
@@ -139,8 +141,8 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	holds(t, errs, "nobody can tell all that is lost")
-	if out, _ := weirly(t, exitDone, "check", "--data", data); !strings.Contains(out, "everything is whole\n") {
+	holds(t, errs, "some losses could not be identified")
+	if out, _ := weirly(t, exitDone, "check", "--data", data); !strings.Contains(out, "no damage found\n") {
 		t.Errorf("it says\n%s", out)
 	}
 }

@@ -20,6 +20,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/pflag"
+
+	"weir/internal/settings"
 )
 
 func TestMain(m *testing.M) {
@@ -179,8 +181,8 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 func environ(ts *testscript.TestScript) []string {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
 	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
-		if v := ts.Getenv(variable(f)); v != "" {
-			env = append(env, variable(f)+"="+v)
+		if v := ts.Getenv(settings.Variable(f.Name)); v != "" {
+			env = append(env, settings.Variable(f.Name)+"="+v)
 		}
 	})
 	return env

@@ -17,12 +17,12 @@ import (
 
 func streamCommand() *cobra.Command {
 	var r remote
-	return r.flags(group("stream", "Streams of a service", listStreams(&r), createStream(&r), showStream(&r), removeStream(&r)))
+	return r.flags(group("stream", "Manage the streams of a service", listStreams(&r), createStream(&r), showStream(&r), removeStream(&r)))
 }
 
 func listStreams(r *remote) *cobra.Command {
 	return &cobra.Command{
-		Use: "ls", Short: "List the streams that the key may read, the newest first", Args: args(), Example: "  weir stream ls\n  weir stream ls --json",
+		Use: "ls", Short: "List the streams that the key may read, newest first", Args: args(), Example: "  weir stream ls\n  weir stream ls --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return r.run(c, func(ctx context.Context, cl *client.Client) error {
 				list := []weir.Stream{}
@@ -36,7 +36,7 @@ func listStreams(r *remote) *cobra.Command {
 					return json.NewEncoder(c.OutOrStdout()).Encode(list)
 				}
 				w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(w, "ID\tNAME\tMODE\tCURSOR\tSTORED\tKEEPS\tFOR\tCREATED")
+				fmt.Fprintln(w, "ID\tNAME\tMODE\tCURSOR\tSTORED\tMAX\tRETENTION\tCREATED")
 				for _, s := range list {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), size(s.MaxBytes), keptFor(s), s.CreatedAt)
 				}
@@ -56,7 +56,7 @@ func createStream(r *remote) *cobra.Command {
 		RunE: func(c *cobra.Command, got []string) error {
 			n.Name, n.ID, n.Mode = got[0], weir.StreamID(id), weir.Mode(mode)
 			if retention%time.Second != 0 || retention < 0 {
-				return misuse{fmt.Errorf("--retention %v: not a number of seconds", retention), c.CommandPath()}
+				return misuse{fmt.Errorf("--retention %v: not a whole number of seconds", retention), c.CommandPath()}
 			}
 			n.RetentionSeconds = int64(retention / time.Second)
 			if maxBytes != "" {
@@ -80,16 +80,16 @@ func createStream(r *remote) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&id, "id", "", "the `id`, 22 characters out of 0-9, A-Z and a-z (default: a random one)")
+	f.StringVar(&id, "id", "", "stream `id`, 22 characters of 0-9, A-Z and a-z (default: random)")
 	f.StringVar(&mode, "mode", "", "json or raw (default: json)")
-	f.DurationVar(&retention, "retention", 0, "how long a batch is kept, 1m to 720h (default: 24h)")
-	f.StringVar(&maxBytes, "max-bytes", "", "how many bytes are kept, 1MiB to 4GiB (default: 256MiB)")
+	f.DurationVar(&retention, "retention", 0, "time that a batch is kept, 1m to 720h (default: 24h)")
+	f.StringVar(&maxBytes, "max-bytes", "", "maximum size of the stream, 1MiB to 4GiB (default: 256MiB)")
 	complete(c, "mode", "json\tevents are JSON values", "raw\ta batch is bytes")
 	return c
 }
 
 func showStream(r *remote) *cobra.Command {
-	c := &cobra.Command{Use: "show ID", Short: "Show a stream as it stands", Example: "  weir stream show demo000000000000000000"}
+	c := &cobra.Command{Use: "show ID", Short: "Show the state of a stream", Example: "  weir stream show demo000000000000000000"}
 	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
 		s, err := cl.Stream(ctx, id)
 		if err != nil {
@@ -99,14 +99,14 @@ func showStream(r *remote) *cobra.Command {
 			return json.NewEncoder(c.OutOrStdout()).Encode(s)
 		}
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nkeeps\t%s (%d bytes)\nfor\t%s\ncreated\t%s\n",
+		fmt.Fprintf(w, "id\t%s\nname\t%s\nmode\t%s\ncursor\t%d\nstored\t%s (%d bytes)\nmax\t%s (%d bytes)\nretention\t%s\ncreated\t%s\n",
 			s.ID, printable(s.Name), s.Mode, s.Cursor, size(s.BytesStored), s.BytesStored, size(s.MaxBytes), s.MaxBytes, keptFor(s), s.CreatedAt)
 		return w.Flush()
 	})
 }
 
 func removeStream(r *remote) *cobra.Command {
-	c := &cobra.Command{Use: "rm ID", Short: "Delete a stream with all its batches, for good", Example: "  weir stream rm 0000000000000000000001"}
+	c := &cobra.Command{Use: "rm ID", Short: "Delete a stream and all its batches", Example: "  weir stream rm 0000000000000000000001"}
 	return ofStream(r, c, func(ctx context.Context, cl *client.Client, id weir.StreamID) error {
 		if err := cl.DeleteStream(ctx, id); err != nil {
 			return err
@@ -114,12 +114,12 @@ func removeStream(r *remote) *cobra.Command {
 		if r.json {
 			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]weir.StreamID{"deleted": id})
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", id)
+		fmt.Fprintf(c.OutOrStdout(), "deleted %s\n", id)
 		return nil
 	})
 }
 
-// ofStream makes a command one about the stream that it is given.
+// ofStream turns a command into one that takes the id of a stream.
 func ofStream(r *remote, c *cobra.Command, do func(context.Context, *client.Client, weir.StreamID) error) *cobra.Command {
 	c.Args, c.ValidArgsFunction = args("ID"), r.completeStream
 	c.RunE = func(c *cobra.Command, got []string) error {
@@ -132,7 +132,7 @@ func ofStream(r *remote, c *cobra.Command, do func(context.Context, *client.Clie
 	return c
 }
 
-// keptFor is the retention of a stream without the zeros at its end.
+// keptFor is the retention of a stream without trailing zeros, such as 24h.
 func keptFor(s weir.Stream) string {
 	text := (time.Duration(s.RetentionSeconds) * time.Second).String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -143,7 +143,7 @@ func keptFor(s weir.Stream) string {
 	return text
 }
 
-// printable is a text that cannot play tricks on a terminal.
+// printable quotes a text that a terminal might obey.
 func printable(s string) string {
 	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
 		return quoted
@@ -156,7 +156,7 @@ var units = []struct {
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// size is a number of bytes for people.
+// size formats a number of bytes.
 func size(n int64) string {
 	for _, u := range units {
 		if n >= u.bytes {
@@ -166,7 +166,7 @@ func size(n int64) string {
 	return strconv.FormatInt(n, 10) + " B"
 }
 
-// parseSize reads a number of bytes, with or without a unit.
+// parseSize parses a number of bytes, with or without a unit.
 func parseSize(s string) (int64, bool) {
 	factor := int64(1)
 	for _, u := range units {
@@ -179,9 +179,9 @@ func parseSize(s string) (int64, bool) {
 	return n * factor, err == nil && n > 0
 }
 
-// complete gives the values of a flag to shells.
+// complete offers the values of a flag to shell completion.
 func complete(c *cobra.Command, flag string, values ...cobra.Completion) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the flag does not exist
 	}
 }

@@ -37,16 +37,16 @@ type tailing struct {
 func tailCommand() *cobra.Command {
 	t := &tailing{}
 	c := &cobra.Command{
-		Use: "tail STREAM", Short: "Print what is published to a stream", Args: args("STREAM"),
-		Long: `Print what is published to a stream, one event a line, until the stream is deleted or a signal comes. When the connection
-breaks or the server restarts it goes on where it was: every event is printed once, and in order.
+		Use: "tail STREAM", Short: "Print the events of a stream", Args: args("STREAM"),
+		Long: `Print the events of a stream, one per line, until the stream is deleted or the command gets a signal. If the connection
+breaks or the server restarts, the command resumes where it stopped: it prints every event once and in order.
 
-On a terminal the sequence and the time of the batch stand before each event. With --json every batch is an object on a
-line, with its sequence, its time and its events. Of a raw stream every batch is a line in base64; with --raw the bytes
-are written as they are.
+On a terminal, each event is preceded by the sequence and the time of its batch. With --json every batch is one line: an
+object with its sequence, its time and its events. Batches of a raw stream are printed as lines of base64; with --raw
+their bytes are written as they are.
 
-Batches that were evicted before they could be read are reported on standard error, and with --json as an object with
-the member gap.`,
+Batches that were evicted before they could be read are reported on standard error, or with --json as an object with
+the member "gap".`,
 		Example: `  weir tail demo000000000000000000
   weir tail 0000000000000000000001 --cursor 0 | jq .price
   weir tail 0000000000000000000001 --cursor 0 --follow=false > everything.jsonl`,
@@ -61,16 +61,16 @@ the member gap.`,
 				return misuse{err, c.CommandPath()}
 			}
 			if t.raw && t.r.json {
-				return misuse{errors.New("--raw and --json exclude each other"), c.CommandPath()}
+				return misuse{errors.New("--raw and --json: choose one"), c.CommandPath()}
 			}
 			return t.r.run(c, func(ctx context.Context, cl *client.Client) error { return t.run(ctx, c, cl, id, from) })
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&t.cursor, "cursor", "head", "where to begin: `head` (what comes from now on), 0 (the oldest batch that is kept), or above a sequence")
+	f.StringVar(&t.cursor, "cursor", "head", "where to start: `head` (only new batches), 0 (the oldest batch that is kept), or a sequence (batches above it)")
 	f.BoolVar(&t.raw, "raw", false, "write the bytes of a raw stream as they are")
-	f.BoolVar(&t.follow, "follow", true, "wait for more; --follow=false ends at the cursor of now")
-	complete(c, "cursor", "head\twhat comes from now on", "0\tfrom the oldest batch")
+	f.BoolVar(&t.follow, "follow", true, "wait for new batches; with --follow=false, stop at the present cursor")
+	complete(c, "cursor", "head\tonly new batches", "0\tfrom the oldest batch")
 	return t.r.flags(c)
 }
 
@@ -93,31 +93,31 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	defer stop()
 	t.screen, t.talk = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
-	s, err := cl.Stream(ctx, id) // what is final is found out here, and not tried for ever
+	s, err := cl.Stream(ctx, id) // fails at once on an error that the subscriber would retry for ever
 	if err != nil {
 		return err
 	}
 	if t.raw && s.Mode != weir.Raw {
-		return errors.New("the stream is json: --raw is for raw streams")
+		return errors.New("the stream is json; --raw is for raw streams")
 	}
 	if !t.follow && (s.Cursor == 0 && s.BytesStored == 0 || from == client.Head) {
 		return nil
 	}
 	sub := cl.Subscriber(id, client.SubscriberOptions{From: from, OnRetry: func(err error, wait time.Duration) {
-		t.talk.say("weir: %v; back in %v", err, wait.Round(100*time.Millisecond))
+		t.talk.say("weir: %v; retrying in %v", err, wait.Round(100*time.Millisecond))
 	}})
 	if at, ok := sub.Position(); !t.follow && ok && at >= s.Cursor {
 		return nil
 	}
 	for b, err := range sub.Batches(ctx) {
 		if ctx.Err() != nil {
-			return nil // a signal is how this ends
+			return nil // a signal is the normal end
 		}
 		if err == nil {
 			err = t.print(b)
 		}
 		if errors.Is(err, syscall.EPIPE) {
-			return nil // whoever reads has enough
+			return nil // the reader of the pipe, such as head, has finished
 		}
 		if err != nil {
 			return err
@@ -130,7 +130,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	return nil
 }
 
-// print writes a batch, or a gap, and hands it on at once.
+// print writes a batch or a gap and flushes it.
 func (t *tailing) print(b client.Batch) error {
 	switch {
 	case t.r.json:
@@ -157,14 +157,14 @@ func (t *tailing) print(b client.Batch) error {
 	return t.out.Flush()
 }
 
-// lead is what stands before an event on a terminal.
+// lead writes the sequence and time before an event on a terminal.
 func (t *tailing) lead(b client.Batch) {
 	if t.screen.live {
 		io.WriteString(t.out, t.screen.paint(yellow, fmt.Sprintf("%6d", b.Seq))+"  "+t.screen.paint(dim, b.Time.Std().Local().Format("15:04:05.000"))+"  ")
 	}
 }
 
-// tame spells the control characters that JSON allows inside of strings, and that a terminal would obey, as escapes.
+// tame escapes control characters, which JSON allows inside strings and a terminal would obey.
 func (t *tailing) tame(event []byte) []byte {
 	if !t.screen.live || bytes.IndexFunc(event, unicode.IsControl) < 0 {
 		return event
@@ -180,10 +180,10 @@ func (t *tailing) tame(event []byte) []byte {
 	return b
 }
 
-// printJSON writes a batch as subscribers get it.
+// printJSON writes a batch in the form in which subscribers receive it.
 func (t *tailing) printJSON(b client.Batch) error {
 	e := json.NewEncoder(t.out)
-	e.SetEscapeHTML(false) // events are printed as they are
+	e.SetEscapeHTML(false) // print events as they are
 	switch {
 	case b.Gap != nil:
 		return e.Encode(map[string]*client.Gap{"gap": b.Gap})

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// terminal is where a command talks to somebody, if anybody looks.
+// terminal is an output of a command, which may be a terminal or not.
 type terminal struct {
 	w     io.Writer
-	live  bool // a terminal: lines can be written over
+	live  bool // it is a terminal, where a line can be overwritten
 	color bool
 
 	mu     sync.Mutex
-	status string // the line that is written over
+	status string // the line at the bottom, which is overwritten
 }
 
-// terminalOf looks at what a command writes to. NO_COLOR is respected, and so is a terminal that can nothing.
+// terminalOf examines an output. It respects NO_COLOR and TERM=dumb.
 func terminalOf(w io.Writer) *terminal {
 	live := isTerminal(w) && os.Getenv("TERM") != "dumb"
 	return &terminal{w: w, live: live, color: live && os.Getenv("NO_COLOR") == ""}
 }
 
-// paint colours a text.
+// paint colours a text if the terminal shows colours.
 func (t *terminal) paint(code, text string) string {
 	if !t.color {
 		return text
@@ -39,7 +39,7 @@ const (
 	yellow = "33"
 )
 
-// show replaces the status line. Elsewhere than on a terminal there is none.
+// show replaces the status line. Without a terminal it does nothing.
 func (t *terminal) show(format string, a ...any) {
 	if !t.live {
 		return
@@ -47,14 +47,14 @@ func (t *terminal) show(format string, a ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	line := fmt.Sprintf(format, a...)
-	if width := columns(t.w.(*os.File)); width > 0 && len(line) >= width { // a line that wraps cannot be written over
+	if width := columns(t.w.(*os.File)); width > 0 && len(line) >= width { // a line that wraps cannot be overwritten
 		line = line[:width-1]
 	}
 	t.status = line
 	fmt.Fprintf(t.w, "\r\x1b[K%s", line)
 }
 
-// say writes a line for good, above the status line.
+// say writes a line that stays, above the status line.
 func (t *terminal) say(format string, a ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *terminal) say(format string, a ...any) {
 	fmt.Fprintln(t.w, text)
 }
 
-// done takes the status line away.
+// done removes the status line.
 func (t *terminal) done() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,30 +76,30 @@ func (t *terminal) done() {
 	}
 }
 
-// refresh calls show some times a second until stop is called, if anybody looks.
+// refresh calls show five times per second until stop is called. Without a terminal it does nothing.
 func (t *terminal) refresh(show func()) (stop func()) {
 	if !t.live {
 		return func() {}
 	}
-	over, gone := make(chan struct{}), make(chan struct{})
+	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(gone)
+		defer close(done)
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
 				show()
-			case <-over:
+			case <-quit:
 				t.done()
 				return
 			}
 		}
 	}()
-	return func() { close(over); <-gone }
+	return func() { close(quit); <-done }
 }
 
-// count is a number with its thousands apart.
+// count formats a number with commas between thousands.
 func count(n int64) string {
 	s := fmt.Sprint(n)
 	var b strings.Builder

@@ -9,5 +9,5 @@ func isTTY(f *os.File) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-// columns is not known here.
+// columns assumes the usual width: this system has no portable way to ask.
 func columns(*os.File) int { return 80 }

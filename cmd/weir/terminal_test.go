@@ -38,11 +38,11 @@ func TestKeptFor(t *testing.T) {
 	}
 }
 
-// A line that is said goes above the line that is written over.
+// say writes above the status line.
 func TestStatusLine(t *testing.T) {
 	var b bytes.Buffer
 	term := &terminal{w: &b}
-	term.show("hidden") // nobody looks
+	term.show("hidden") // not a terminal
 	term.say("a %d", 1)
 	term.status = "50%"
 	term.say("b")
@@ -52,7 +52,7 @@ func TestStatusLine(t *testing.T) {
 	}
 }
 
-// What a terminal would obey is spelled out there, and nowhere else.
+// Control characters are escaped on a terminal and nowhere else.
 func TestTame(t *testing.T) {
 	event := []byte("{\"a\":\"\u009b31m\u007fé\"}")
 	for live, want := range map[bool]string{true: `{"a":"\u009b31m\u007fé"}`, false: string(event)} {
@@ -71,7 +71,7 @@ func TestParseFrom(t *testing.T) {
 	}
 }
 
-// The status comes and goes, and leaves nothing running.
+// refresh shows the status and leaves no goroutine behind.
 func TestRefresh(t *testing.T) {
 	term := &terminal{live: true, w: new(bytes.Buffer)}
 	shown := make(chan struct{}, 100)
@@ -79,7 +79,7 @@ func TestRefresh(t *testing.T) {
 	select {
 	case <-shown:
 	case <-time.After(time.Minute):
-		t.Error("nothing is shown")
+		t.Error("refresh did not call show")
 	}
 	stop()
 }

@@ -1,0 +1,155 @@
+package datadir
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"weir/internal/backup"
+	"weir/internal/build"
+	"weir/internal/disk"
+	"weir/internal/engine/journal"
+)
+
+// keptDirs are the directories beside the journal that a backup includes. The other contents of a data
+// directory are the socket, which belongs to the running server, and files that a repair set aside.
+var keptDirs = []string{"tls"}
+
+// maxKept is the largest file in those directories, in bytes. They are read into memory, so that a
+// backup shows one moment.
+const maxKept = 16 << 20
+
+// Archive is a backup that is ready to be written. It holds its content until Close.
+type Archive struct {
+	head  backup.Head
+	kept  map[string][]byte // contents of the files beside the journal
+	snap  *journal.Snapshot
+	files []journal.SnapshotFile
+}
+
+// NewArchive prepares a backup of a journal's snapshot and of what else the data directory keeps. It
+// takes over the snapshot.
+func NewArchive(data string, snap *journal.Snapshot) (*Archive, error) {
+	a := &Archive{snap: snap, files: snap.Files(), kept: map[string][]byte{}}
+	a.head = backup.Head{Taken: time.Now().UTC().Truncate(time.Millisecond), Version: build.This().Version}
+	for _, f := range a.files {
+		a.head.Files = append(a.head.Files, backup.Entry{Name: journalDir + "/" + f.Name, Size: f.Size})
+	}
+	for _, dir := range keptDirs {
+		if err := a.keep(data, dir); err != nil {
+			snap.Close()
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// keep reads the regular files below a directory. Files that are missing, or vanish meanwhile, are
+// skipped.
+func (a *Archive) keep(data, dir string) error {
+	return filepath.WalkDir(filepath.Join(data, dir), func(path string, d fs.DirEntry, err error) error {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		name, err := filepath.Rel(data, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if !backup.Holds(name) {
+			return fmt.Errorf("back up %q: a backup cannot hold a file of this name; rename or remove it", path)
+		}
+		content, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(content) > maxKept {
+			return fmt.Errorf("back up %s: %d bytes, more than the limit of %d for files beside the journal", path, len(content), maxKept)
+		}
+		a.kept[name] = content
+		a.head.Files = append(a.head.Files, backup.Entry{Name: name, Size: int64(len(content))})
+		return nil
+	})
+}
+
+// Size is about how many bytes Copy writes.
+func (a *Archive) Size() int64 { return a.head.Size() }
+
+// Close releases the snapshot.
+func (a *Archive) Close() { a.snap.Close() }
+
+// Copy writes the backup. Damage that was there before the backup is recorded in it and is not an
+// error.
+func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
+	out, err := backup.NewWriter(w, a.head)
+	if err != nil {
+		return err
+	}
+	for i, e := range a.head.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := out.Add(func(w io.Writer) error {
+			if i < len(a.files) {
+				return a.snap.Copy(w, i)
+			}
+			_, err := w.Write(a.kept[e.Name])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var remarks []string
+	for _, err := range a.snap.Damages() {
+		remarks = append(remarks, err.Error())
+	}
+	return out.Close(remarks)
+}
+
+// Read streams a backup of a directory that no server has open, and returns about how many bytes it
+// has. No server can start on the directory until the stream is closed.
+func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
+	dir := Journal(data)
+	if !HasJournal(data) {
+		return nil, 0, fmt.Errorf("no server and %w in %s; --data names the directory", ErrNoData, data)
+	}
+	snap, err := journal.OpenSnapshot(disk.OS(dir))
+	if err != nil {
+		return nil, 0, fmt.Errorf("open %s: %w", dir, err)
+	}
+	a, err := NewArchive(data, snap)
+	if err != nil {
+		return nil, 0, err
+	}
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.CloseWithError(a.Copy(ctx, w))
+		a.Close()
+	}()
+	return pipe{r, done}, a.Size(), nil
+}
+
+// pipe waits for its writer when it is closed, so that the lock has been released by then.
+type pipe struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func (p pipe) Close() error {
+	err := p.PipeReader.Close()
+	<-p.done
+	return err
+}

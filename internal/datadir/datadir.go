@@ -1,0 +1,66 @@
+// Package datadir works on whole data directories: it backs them up, restores them, checks and repairs
+// them while no server runs on them, and copies what one store keeps into another.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"weir/internal/access"
+	"weir/internal/disk"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+// journalDir is the journal's place in a data directory.
+const journalDir = "journal"
+
+// Journal is where the journal of a data directory is.
+func Journal(data string) string { return filepath.Join(data, journalDir) }
+
+// ErrNoData means that a directory is not the data directory of a server on the journal.
+var ErrNoData = errors.New("no data")
+
+// HasJournal reports whether a data directory holds a journal.
+func HasJournal(data string) bool {
+	_, err := os.Stat(Journal(data))
+	return err == nil
+}
+
+// Check verifies every record of a data directory that no server uses. It changes nothing. progress
+// may be nil.
+func Check(data string, progress func(done, total int64)) (*journal.Report, error) {
+	if !HasJournal(data) {
+		return nil, fmt.Errorf("%w in %s; --data names the directory", ErrNoData, data)
+	}
+	r, err := journal.Check(disk.OS(Journal(data)), checkOptions(progress))
+	if err != nil {
+		return nil, explain("check", data, err)
+	}
+	return r, nil
+}
+
+// explain says what to do about a directory that is in use.
+func explain(doing, data string, err error) error {
+	if errors.Is(err, disk.ErrLocked) {
+		return fmt.Errorf("a server runs on %s; stop it first", data)
+	}
+	return fmt.Errorf("%s %s: %w", doing, data, err)
+}
+
+// checkOptions let the rooms that own documents check them.
+func checkOptions(progress func(done, total int64)) journal.CheckOptions {
+	return journal.CheckOptions{
+		Progress: progress,
+		Document: func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
+			if _, ok := hub.StreamOf(d.Key); ok {
+				return hub.CheckStream(d, note, entries)
+			}
+			return access.CheckDocument(d)
+		},
+	}
+}

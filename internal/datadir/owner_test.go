@@ -1,0 +1,27 @@
+package datadir
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Root must not create files that the server could not open.
+func TestRefuseForeignDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := refuseForeign(dir); err != nil {
+		t.Errorf("own directory: %v", err)
+	}
+	if err := refuseForeign(dir + "/absent"); err != nil {
+		t.Errorf("missing directory: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a directory of another user")
+	}
+	if err := os.Chown(dir, 65534, 65534); err != nil {
+		t.Skip(err)
+	}
+	if err := refuseForeign(dir); err == nil || !strings.Contains(err.Error(), "run this command as ") {
+		t.Errorf("directory of another user: %v", err)
+	}
+}

@@ -1,0 +1,157 @@
+package datadir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"weir/internal/backup"
+	"weir/internal/disk"
+	"weir/internal/engine/journal"
+)
+
+// Restore makes a data directory from a backup. The directory must be empty or missing. Restore
+// verifies every checksum of the backup and every record of the journal before a server can use the
+// directory. On an error it removes what it made.
+func Restore(ctx context.Context, source io.Reader, data string) (*backup.Head, *journal.Report, error) {
+	into, err := newRestoration(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	head, _, err := backup.Read(&cancelable{ctx, source}, into.add)
+	var report *journal.Report
+	if err == nil {
+		report, err = into.journal.Finish(checkOptions(nil))
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+		return nil, nil, errors.Join(err, into.abort())
+	}
+	return &head, report, nil
+}
+
+// cancelable fails its reads once the context has ended.
+type cancelable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *cancelable) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
+}
+
+// restoration fills a data directory. Until the journal is finished, no server accepts the directory.
+type restoration struct {
+	data    string
+	journal *journal.Restore
+	files   []string // made beside the journal
+	dirs    []string // made, outer ones first
+}
+
+func newRestoration(data string) (*restoration, error) {
+	entries, err := os.ReadDir(data)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.Name() != "lost+found" { // a mount point has it
+			return nil, fmt.Errorf("%s is not empty: it holds %s; restore into an empty directory", data, e.Name())
+		}
+	}
+	if err := refuseForeign(data); err != nil {
+		return nil, err
+	}
+	r := &restoration{data: data}
+	if err := r.mkdir(Journal(data)); err != nil {
+		return nil, errors.Join(err, r.abort())
+	}
+	if r.journal, err = journal.NewRestore(disk.OS(Journal(data))); err != nil {
+		return nil, errors.Join(fmt.Errorf("restore into %s: %w", data, err), r.abort())
+	}
+	return r, nil
+}
+
+// mkdir makes a directory and its missing parents, durably.
+func (r *restoration) mkdir(dir string) error {
+	var missing []string
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, d)
+	}
+	for _, d := range slices.Backward(missing) {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+		r.dirs = append(r.dirs, d)
+		if err := disk.OS(filepath.Dir(d)).SyncDir(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authorityName is the certificate of the local authority, the only file that other users may read.
+const authorityName = "tls/ca.pem"
+
+// add writes one file of the backup.
+func (r *restoration) add(e backup.Entry, content io.Reader) error {
+	dir, name := path.Split(e.Name)
+	if dir == journalDir+"/" {
+		return r.journal.Add(name, content)
+	}
+	if !slices.ContainsFunc(keptDirs, func(d string) bool { return strings.HasPrefix(dir, d+"/") }) {
+		return fmt.Errorf("%w: this version does not know the file %s", backup.ErrAltered, e.Name)
+	}
+	where := filepath.Join(r.data, filepath.FromSlash(dir))
+	if err := r.mkdir(where); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o600)
+	if e.Name == authorityName {
+		mode = 0o644
+	}
+	f, err := os.OpenFile(filepath.Join(where, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	r.files = append(r.files, f.Name())
+	if _, err := io.Copy(f, content); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Chmod(mode); err != nil { // the umask may have removed bits
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return disk.OS(where).SyncDir()
+}
+
+// abort removes what was made.
+func (r *restoration) abort() error {
+	var faults []error
+	if r.journal != nil {
+		faults = append(faults, r.journal.Abort())
+	}
+	for _, f := range r.files {
+		faults = append(faults, os.Remove(f))
+	}
+	for _, d := range slices.Backward(r.dirs) {
+		os.Remove(d) // fails, as it should, if another process has put files into it
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,66 @@
+package service
+
+import (
+	"math"
+	"net/netip"
+	"runtime/debug"
+	"syscall"
+
+	"weir/internal/budget"
+)
+
+// What connections may not use up.
+const (
+	spareFiles    = 128      // file descriptors for everything but connections and segments
+	connectionRAM = 64 << 10 // bytes per connection; twice what a subscription uses
+	fewest        = 16       // connections are always allowed
+)
+
+// Bounds of the memory for large request bodies, and again for large batches on their way to clients.
+// Each gets an eighth of the machine's memory within them.
+const (
+	leastPayloads = 64 << 20
+	mostPayloads  = 512 << 20
+)
+
+// capacity is how much of the resources that attackers exhaust this process may use.
+type capacity struct {
+	files  int   // file descriptors
+	memory int64 // bytes
+}
+
+// thisCapacity asks the system. The Go runtime raises the soft limit on open files to the hard one
+// before main.
+func thisCapacity() capacity {
+	c := capacity{files: math.MaxInt32, memory: min(systemMemory(), debug.SetMemoryLimit(-1))}
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) == nil && uint64(l.Cur) < math.MaxInt32 {
+		c.files = int(l.Cur)
+	}
+	return c
+}
+
+// connections is the maximum number of connections beside a number of segments. Each segment may be
+// open twice, while it is reclaimed or backed up.
+func (c capacity) connections(segments int) int {
+	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
+}
+
+// payloads is the memory for large payloads in one direction. Each direction has its own, so that
+// subscribers that do not read cannot keep others from publishing.
+func (c capacity) payloads() *budget.Budget {
+	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)))
+}
+
+// connections is the maximum number of connections at this moment.
+func (svc *Service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }
+
+// isProxy reports whether an address is a trusted proxy, which stands for many clients.
+func (svc *Service) isProxy(a netip.Addr) bool {
+	for _, p := range svc.settings.Proxies {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

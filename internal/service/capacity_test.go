@@ -1,0 +1,22 @@
+package service
+
+import "testing"
+
+func TestCapacity(t *testing.T) {
+	for _, c := range []struct {
+		capacity
+		segments, connections int
+	}{
+		{capacity{1024, 24 << 30}, 4, 1024 - 128 - 8},
+		{capacity{1 << 20, 24 << 30}, 100, 24 << 30 / connectionRAM},
+		{capacity{1 << 20, 1 << 30}, 100, 16384},
+		{capacity{1024, 24 << 30}, 5000, fewest},
+	} {
+		if got := c.capacity.connections(c.segments); got != c.connections {
+			t.Errorf("%+v with %d segments: %d connections, want %d", c.capacity, c.segments, got, c.connections)
+		}
+	}
+	if c := thisCapacity(); c.files < fewest || c.memory < 16<<20 {
+		t.Errorf("this machine has %+v", c)
+	}
+}

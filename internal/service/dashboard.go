@@ -1,0 +1,107 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"weir"
+	"weir/clients/js"
+	"weir/internal/build"
+	"weir/internal/dashboard"
+	"weir/internal/disk"
+	"weir/internal/engine"
+	"weir/internal/settings"
+)
+
+// openDashboard opens the dashboard and makes sure that the operator can sign in: with the password of
+// the file, with that of an earlier start, or with one that is made now and printed once.
+func (svc *Service) openDashboard(b build.Info) error {
+	ctx := context.Background()
+	var err error
+	svc.Dashboard, err = dashboard.Open(ctx, dashboard.Options{
+		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Client: js.Modules(), Node: svc.store.node, BaseURL: svc.URL(), Curl: svc.trusting(),
+		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: svc.options.Now,
+		Store: svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,
+		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
+	})
+	if err != nil {
+		return err
+	}
+	if svc.settings.PasswordFile != "" {
+		svc.reloads = append(svc.reloads, reload{"the password of the dashboard", svc.readPassword})
+		return svc.readPassword()
+	}
+	if svc.Dashboard.HasPassword() {
+		return nil
+	}
+	if svc.password, err = svc.Dashboard.MakePassword(ctx); err != nil {
+		svc.logger.Warn("signing in to the dashboard is impossible: its password was not stored", "error", err)
+	}
+	return nil
+}
+
+// checkPassword checks the password file. It runs first, so that a bad file stops the start before it
+// makes secrets that are shown only once.
+func (svc *Service) checkPassword() error {
+	if svc.settings.PasswordFile == "" {
+		return nil
+	}
+	password, err := passwordIn(svc.settings.PasswordFile)
+	if err == nil {
+		err = dashboard.CheckPassword(password)
+	}
+	return svc.ofPasswordFile(err)
+}
+
+// readPassword sets the dashboard's password to the one in the file.
+func (svc *Service) readPassword() error {
+	password, err := passwordIn(svc.settings.PasswordFile)
+	if err == nil {
+		err = svc.Dashboard.UsePassword(context.Background(), password)
+	}
+	return svc.ofPasswordFile(err)
+}
+
+// ofPasswordFile adds to an error where the operator named the file.
+func (svc *Service) ofPasswordFile(err error) error {
+	if err == nil {
+		return nil
+	}
+	if known, ok := errors.AsType[*weir.Error](err); ok {
+		err = fmt.Errorf("%s: %s", svc.settings.PasswordFile, known.Message) // the code is for programs
+	}
+	return fmt.Errorf("%s: %w", svc.settings.Where(settings.PasswordFileFlag), err)
+}
+
+// passwordIn reads a password: the only line of a file.
+func passwordIn(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", file, err)
+	}
+	line := strings.TrimRight(string(text), "\r\n")
+	if strings.ContainsAny(line, "\r\n") {
+		return "", fmt.Errorf("%s has more than one line", file)
+	}
+	return line, nil
+}
+
+// storeFigures are the figures of the store for the dashboard.
+func (svc *Service) storeFigures() dashboard.Store {
+	s := svc.store.figures()
+	free, size, err := disk.Space(svc.settings.Data)
+	if err != nil {
+		free, size = 0, 0
+	}
+	return dashboard.Store{Syncs: s.Syncs, Journal: s.Disk, Live: s.Live, Free: free, Size: size}
+}

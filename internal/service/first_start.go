@@ -1,0 +1,122 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/dashboard"
+	"weir/internal/hub"
+	"weir/internal/settings"
+)
+
+// firstStart is what the first start creates and shows once.
+type firstStart struct {
+	key    string
+	stream weir.StreamID
+}
+
+const firstProject = "default"
+
+// isFirst reports whether no earlier start has created the first key.
+func (svc *Service) isFirst() bool {
+	p, ok := svc.Access.ProjectNamed(firstProject)
+	return !ok || len(svc.Access.Keys(p.ID)) == 0
+}
+
+// makeFirst creates the first project, its stream and its key. The key comes last, because isFirst
+// looks for it: a start that fails before is repeated.
+func (svc *Service) makeFirst(ctx context.Context) error {
+	p, err := svc.Access.EnsureProject(ctx, firstProject)
+	if err != nil {
+		return err
+	}
+	s, err := svc.Hub.Create(ctx, hub.Spec{
+		Project: p.ID, Name: "first", RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON,
+	})
+	if err != nil {
+		return err
+	}
+	_, secret, err := svc.Access.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live, Name: "first"})
+	if err != nil {
+		return err
+	}
+	svc.first = &firstStart{secret.Reveal(), s.ID}
+	return nil
+}
+
+// Welcome prints the key and the password that this start created, with commands to try. It prints
+// them once, and nothing if there are none.
+func (svc *Service) Welcome(w io.Writer) {
+	if svc.first != nil {
+		fmt.Fprintf(w, `
+Weir is running at %[1]s
+%[6]sData directory: %[2]s
+
+Created the project "default" with a stream and this key. The key is shown only once:
+
+  %[3]s
+
+Publish to the stream:
+
+  curl -sS%[7]s -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"events":["hello"]}' %[1]s/v1/streams/%[4]s/publish
+
+Subscribe to it from its beginning:
+
+  curl -sSN%[7]s -H 'Authorization: Bearer %[3]s' -H 'Accept: text/event-stream' '%[1]s/v1/streams/%[4]s?cursor=0'
+
+Create more keys: weir key create --project default --data %[5]s
+
+`, svc.URL(), svc.settings.Data, svc.first.key, svc.first.stream, Quoted(svc.settings.Data), svc.welcomeHTTPS(), svc.trusting())
+		svc.first = nil
+	}
+	if svc.password != "" {
+		fmt.Fprintf(w, `Dashboard: %s/dashboard
+Sign in as %s with this password. It is shown only once:
+
+  %s
+
+`, svc.URL(), dashboard.Account, svc.password)
+		svc.password = ""
+	}
+}
+
+// welcomeHTTPS is what the first start prints about HTTPS.
+func (svc *Service) welcomeHTTPS() string {
+	at := svc.server.HTTPS()
+	if at == "" {
+		return ""
+	}
+	at = settings.LocalURL("https", at)
+	if svc.certs.authority == nil {
+		return fmt.Sprintf("HTTP/2 and HTTP/3: %s\n", at)
+	}
+	return fmt.Sprintf(`HTTP/2 and HTTP/3: %[1]s
+HTTPS uses a local certificate authority. To trust it:
+
+  curl -sS --http2 --cacert %[2]s %[1]s/v1/health
+
+`, at, Quoted(svc.certs.authority.Path))
+}
+
+// trusting is the option that curl needs if links lead to a certificate of the local authority.
+func (svc *Service) trusting() string {
+	if svc.certs.authority == nil || svc.URL() != settings.LocalURL("https", svc.server.HTTPS()) {
+		return ""
+	}
+	return " --cacert " + Quoted(svc.certs.authority.Path)
+}
+
+// Quoted quotes a word for a shell, if it needs quotes.
+func Quoted(s string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-", r)
+	}
+	if !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

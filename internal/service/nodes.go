@@ -1,0 +1,128 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"weir/internal/datadir"
+	"weir/internal/engine"
+	"weir/internal/metrics"
+)
+
+// joinNodes announces this node to the others that share the store. From then on all nodes count
+// requests towards the same rate limits.
+func (svc *Service) joinNodes() error {
+	if svc.store.jetstream == nil {
+		return nil
+	}
+	svc.Access.Share()
+	var err error
+	svc.store.nodes, err = svc.store.jetstream.Join(svc.store.node, svc.Access.Tally, svc.Access.AddTally)
+	if err != nil {
+		return fmt.Errorf("join the other nodes: %w", err)
+	}
+	svc.Hub.Lead(svc.store.nodes.First)
+	return nil
+}
+
+func (s *store) leaveNodes() {
+	if s.nodes != nil {
+		s.nodes.Leave()
+	}
+}
+
+// isFirst reports whether this node does the work that one node does for all. A single node does.
+func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
+
+// standing is the state of the cluster.
+func (s *store) standing() metrics.Cluster {
+	leads := ""
+	if s.server != nil {
+		leads = s.node
+	}
+	st := s.jetstream.Stand(context.Background(), leads)
+	return metrics.Cluster{
+		Nodes: len(s.nodes.Names()), Shards: st.Shards, Led: st.Led, Headless: st.Headless, Behind: st.Behind, Lag: st.Lag, Unsynced: s.unsynced.Load(),
+	}
+}
+
+// cluster returns the source of the cluster metrics; nil without a cluster.
+func (s *store) cluster() func() metrics.Cluster {
+	if s.nodes == nil {
+		return nil
+	}
+	return s.standing
+}
+
+// clusterLine describes the state of the cluster for the dashboard; empty without a cluster.
+func (s *store) clusterLine() string {
+	if s.nodes == nil {
+		return ""
+	}
+	c := s.standing()
+	line := fmt.Sprintf("%d nodes are connected. This node is %s and leads %d of %d shards.", c.Nodes, s.node, c.Led, c.Shards)
+	if c.Headless > 0 {
+		line += fmt.Sprintf(" %d shards have no leader and accept no writes.", c.Headless)
+	}
+	if c.Behind > 0 {
+		line += fmt.Sprintf(" %d replicas are behind, by up to %d messages.", c.Behind, c.Lag)
+	}
+	if c.Unsynced {
+		line += " The NATS servers may acknowledge before they sync, so a power cut may lose acknowledged batches (--nats-allow-unsynced)."
+	}
+	return line
+}
+
+// lastWritesWithin is how long a stopping node tries to store what it can do without.
+const lastWritesWithin = 2 * time.Second
+
+// lastWrites is the context of the writes of a stopping service. In a cluster it has a deadline,
+// because the other nodes may have stopped before, and then there is no quorum to wait for.
+func (s *store) lastWrites() (context.Context, context.CancelFunc) {
+	if s.jetstream == nil {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), lastWritesWithin)
+}
+
+// settled turns a failed last write into a warning in a cluster: losing it is not a fault of this node.
+func (s *store) settled(err error, logger *slog.Logger) error {
+	if s.jetstream != nil && err != nil {
+		logger.Warn("storing the last use of keys failed", "error", err)
+		return nil
+	}
+	return err
+}
+
+// claimFor is how long a claim holds. After that another node may assume that the claimant died.
+const claimFor = time.Minute
+
+// claim reports whether this node is the one to do work that is done once for all nodes that share a
+// store.
+func (svc *Service) claim(ctx context.Context, what string) bool {
+	if svc.store.jetstream == nil {
+		return true
+	}
+	type claim struct {
+		Node string    `json:"node"`
+		At   time.Time `json:"at"`
+	}
+	value, err := json.Marshal(claim{svc.store.node, time.Now()})
+	if err != nil {
+		return false
+	}
+	key := datadir.ClaimKey(what)
+	_, err = svc.engine.Create(ctx, key, value)
+	if errors.Is(err, engine.ErrExists) {
+		var held claim
+		doc, found := svc.engine.Get(ctx, key)
+		if found == nil && json.Unmarshal(doc.Value, &held) == nil && (held.Node == svc.store.node || time.Since(held.At) > claimFor) {
+			_, err = svc.engine.Update(ctx, key, value, doc.Revision)
+		}
+	}
+	return err == nil
+}

@@ -1,0 +1,103 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"weir/internal/build"
+	"weir/internal/disk"
+	"weir/internal/metrics"
+	"weir/internal/settings"
+)
+
+// observer serves the operator's own address: metrics, health, readiness and profiles. It starts before
+// the data directory is opened and ends after it is closed, so that a long start or stop can be
+// watched.
+type observer struct {
+	metrics  *metrics.Metrics
+	listener net.Listener // nil if it is off or its address was taken
+	server   *http.Server
+
+	up     atomic.Bool // the service is open
+	failed atomic.Bool // the last SIGHUP failed
+}
+
+// observe listens on the address and serves it. If a default address is taken, the server does
+// without.
+func (svc *Service) observe() error {
+	b := build.This()
+	o := &svc.observer
+	o.metrics = metrics.New(metrics.Options{
+		Version: b.Version, Commit: b.Commit, Go: runtime.Version(), Ready: svc.ready,
+		Reloaded: func() bool { return !o.failed.Load() },
+	})
+	addr := svc.settings.Metrics
+	if addr == "off" {
+		return nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if svc.settings.IsDefault(settings.MetricsFlag) && errors.Is(err, syscall.EADDRINUSE) {
+		svc.logger.Warn("metrics are off because their address is taken: choose another with --metrics, or off", "address", addr)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s (%s): %w", addr, svc.settings.Where(settings.MetricsFlag), err)
+	}
+	o.listener = l
+	o.server = &http.Server{
+		Handler: o.metrics.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelDebug),
+	}
+	svc.observed.Go(func() { o.server.Serve(l) })
+	return nil
+}
+
+// watched connects the metrics to their sources and marks the service as open.
+func (svc *Service) watched() {
+	svc.observer.metrics.Watch(metrics.Sources{
+		API: svc.API.Stats, Pages: svc.visits.stats, Hub: svc.Hub.Stats, Engine: svc.engine.Status, Journal: svc.store.stats(), Cluster: svc.store.cluster(),
+		Space: func() (int64, int64, error) { return disk.Space(svc.settings.Data) },
+	})
+	svc.observer.up.Store(true)
+}
+
+// ready reports whether the service accepts reads and writes, also while it starts. Unlike health,
+// which clients see, it gives the reason.
+func (svc *Service) ready() (string, bool) {
+	select {
+	case <-svc.stopping:
+		return "stopping", false
+	default:
+	}
+	if !svc.observer.up.Load() {
+		return "starting", false
+	}
+	status, ok := svc.health()
+	if reason := svc.engine.Status().Reason; !ok && reason != nil {
+		status += ": " + reason.Error()
+	}
+	return status, ok
+}
+
+// address is the URL of the operator's address; empty if there is none.
+func (o *observer) address() string {
+	if o.listener == nil {
+		return ""
+	}
+	return "http://" + o.listener.Addr().String()
+}
+
+// stopObserving closes the address.
+func (svc *Service) stopObserving() {
+	if svc.observer.server != nil {
+		svc.observer.server.Close()
+	}
+	svc.observed.Wait()
+}

@@ -1,0 +1,322 @@
+// Package service runs a server: settings in, a running service out. It opens the engine, the
+// listeners, the certificates, the dashboard, the metrics and the admin socket, and drains them when
+// the server stops. weir serve and the tests of other rooms start the same service.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/admin"
+	"weir/internal/api"
+	"weir/internal/budget"
+	"weir/internal/build"
+	"weir/internal/dashboard"
+	"weir/internal/engine"
+	"weir/internal/hub"
+	"weir/internal/manual"
+	"weir/internal/server"
+	"weir/internal/settings"
+)
+
+// Options say how a service starts. Settings and Logger are required.
+type Options struct {
+	Settings *settings.Settings
+	Logger   *slog.Logger
+	Commands []manual.Command // the command reference of the manual
+
+	// Engine, if set, is used instead of the engine that the settings name. The service closes it.
+	Engine engine.Engine
+	// Wrap, if set, stands in front of the handler that serves everything.
+	Wrap func(http.Handler) http.Handler
+	// Now, if set, is the clock of the dashboard.
+	Now func() time.Time
+}
+
+// Service is a running server.
+type Service struct {
+	Hub       *hub.Hub
+	Access    *access.Access
+	API       *api.Handler
+	Dashboard *dashboard.Dashboard
+
+	options   Options
+	settings  *settings.Settings
+	logger    *slog.Logger
+	engine    engine.Engine
+	store     store // behind the engine
+	server    *server.Server
+	certs     certificates
+	password  string // of the dashboard; made by this start and not shown so far
+	visits    visits
+	operators net.Listener // of the admin socket
+	socket    *http.Server
+	first     *firstStart // to be shown once
+	stopping  chan struct{}
+	work      sync.WaitGroup
+
+	capacity capacity
+	bodies   *budget.Budget // memory of request bodies
+	batches  *budget.Budget // memory of batches on their way to clients
+	reloads  []reload       // what SIGHUP re-reads besides the settings
+	observer observer
+	observed sync.WaitGroup // ends after everything else
+}
+
+// Start opens the data directory and serves. On an error it closes everything it opened.
+func Start(ctx context.Context, o Options) (*Service, error) {
+	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), capacity: thisCapacity()}
+	svc.bodies, svc.batches = svc.capacity.payloads(), svc.capacity.payloads()
+	if err := svc.start(ctx); err != nil {
+		svc.Stop(0)
+		return nil, err
+	}
+	return svc, nil
+}
+
+// start opens one room after the other. Secrets that are shown only once are made last: a start that
+// fails must not have made them.
+func (svc *Service) start(ctx context.Context) (err error) {
+	s := svc.settings
+	if err := svc.checkPassword(); err != nil {
+		return err
+	}
+	svc.server, err = server.Listen(server.Options{
+		HTTP: s.HTTP, HTTPS: s.HTTPS.Address, HTTPSMayFail: s.IsDefault(settings.HTTPSFlag), Logger: svc.logger, Connections: svc.connections, Proxy: svc.isProxy,
+	})
+	if err != nil {
+		return err
+	}
+	if err := svc.observe(); err != nil {
+		return err
+	}
+	if err := svc.openEngine(ctx); err != nil {
+		return err
+	}
+	svc.Access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.Limits, Demo: s.Demo, TrustedProxies: s.Proxies})
+	if err != nil {
+		return err
+	}
+	svc.Hub, err = hub.Open(ctx, svc.engine, hub.Options{
+		GapGrace: s.GapGrace, StreamsPerProject: s.StreamsPerProject, Logger: svc.logger, Frame: api.Frame, Memory: svc.batches,
+	})
+	if err != nil {
+		return err
+	}
+	if err := svc.joinNodes(); err != nil {
+		return err
+	}
+	secure, err := svc.secure()
+	if err != nil {
+		return err
+	}
+	isFirst := svc.isFirst() && svc.claim(ctx, "first")
+	if err := svc.furnish(ctx); err != nil {
+		return err
+	}
+	if svc.operators, err = admin.Listen(s.Data); err != nil {
+		return err
+	}
+	if isFirst {
+		if err := svc.makeFirst(ctx); err != nil {
+			return fmt.Errorf("create the first project: %w", err)
+		}
+	}
+	if err := svc.serve(secure); err != nil {
+		return err
+	}
+	svc.work.Go(svc.keepUse)
+	if s.Demo {
+		svc.work.Go(svc.feedDemo)
+	}
+	return nil
+}
+
+// furnish creates what the settings ask for: bootstrap keys and the demo.
+func (svc *Service) furnish(ctx context.Context) error {
+	for i, k := range svc.settings.BootstrapKeys {
+		name, key, _ := strings.Cut(k, ":")
+		p, err := svc.Access.EnsureProject(ctx, name)
+		if err == nil {
+			_, err = svc.Access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "bootstrap"}, key)
+		}
+		if known, ok := errors.AsType[*weir.Error](err); ok {
+			err = errors.New(known.Message) // the code is for programs
+		}
+		if err != nil {
+			return fmt.Errorf("--bootstrap-keys: entry %d: %w", i+1, err)
+		}
+	}
+	if svc.settings.Demo {
+		return svc.makeDemo(ctx)
+	}
+	return svc.dropDemo(ctx)
+}
+
+// serve starts to answer requests.
+func (svc *Service) serve(secure server.TLS) error {
+	b := build.This()
+	svc.API = api.New(api.Options{
+		Hub: svc.Hub, Access: svc.Access, BaseURL: svc.URL(), Version: b.Version, Commit: b.Commit, Built: b.Built,
+		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: svc.settings.MaxSubscribers,
+		Bodies: svc.bodies, Batches: svc.batches,
+		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
+	})
+	svc.watched()
+	if err := svc.openDashboard(b); err != nil {
+		return err
+	}
+	svc.serveSocket()
+	handler := svc.certs.handler(v1First(svc.API, svc.visits.counted(svc.pages())))
+	if svc.options.Wrap != nil {
+		handler = svc.options.Wrap(handler)
+	}
+	svc.server.Serve(handler, secure)
+	return svc.certs.start(svc.server)
+}
+
+// pages serves everything outside /v1: the dashboard, the manual and the JavaScript client. Other
+// paths are /v1's to refuse.
+func (svc *Service) pages() http.Handler {
+	o := manual.Options{Commands: svc.options.Commands}
+	for _, f := range api.Faults() {
+		o.Faults = append(o.Faults, manual.Fault{
+			Code: string(f.Code), Status: f.Status, Type: f.Type, RetryAfter: f.RetryAfter, Means: f.Means, Todo: f.Todo,
+		})
+	}
+	rest := manual.New(o, svc.API)
+	return clientJS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if dashboard.Serves(r.URL.Path) {
+			svc.Dashboard.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	}))
+}
+
+// serveSocket answers the operator's commands on the admin socket.
+func (svc *Service) serveSocket() {
+	commands := admin.New(svc.Access, svc.logger)
+	commands.Note = func(ctx context.Context, what, detail string) {
+		svc.Dashboard.Note(ctx, "command line", what, detail)
+	}
+	commands.Backups(svc.backup)
+	commands.Migrations(svc.migrate)
+	svc.socket = &http.Server{
+		Handler: commands, ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelError),
+	}
+	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
+}
+
+// Failed receives an error if the server stops serving by itself.
+func (svc *Service) Failed() <-chan error { return svc.server.Failed() }
+
+// URL is the address that links start with.
+func (svc *Service) URL() string {
+	if svc.settings.BaseURL != "" {
+		return strings.TrimRight(svc.settings.BaseURL, "/")
+	}
+	if svc.server.HTTP() != "" {
+		return settings.LocalURL("http", svc.server.HTTP())
+	}
+	return settings.LocalURL("https", svc.server.HTTPS())
+}
+
+// Addresses are where the server listens, as attributes for the log.
+func (svc *Service) Addresses() []any {
+	var all []any
+	if at := svc.server.HTTP(); at != "" {
+		all = append(all, "http", settings.LocalURL("http", at))
+	}
+	if at := svc.server.HTTPS(); at != "" {
+		all = append(all, "https", settings.LocalURL("https", at))
+	}
+	return append(all, "data", svc.settings.Data, "url", svc.URL(), "metrics", svc.observer.address())
+}
+
+// health reports whether the service accepts reads and writes (D32).
+func (svc *Service) health() (string, bool) {
+	select {
+	case <-svc.stopping:
+		return "stopping", false
+	default:
+	}
+	if svc.engine.Status().State != engine.Ready {
+		return "read_only", false
+	}
+	return "ok", true
+}
+
+// keepUse stores once a minute when keys were last used.
+func (svc *Service) keepUse() {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := svc.Access.Flush(context.Background()); err != nil {
+				svc.logger.Warn("storing the last use of keys failed", "error", err)
+			}
+		case <-svc.stopping:
+			return
+		}
+	}
+}
+
+// Stop drains the service: it ends subscriptions, lets requests in flight finish within the grace
+// period, flushes everything and closes the store.
+func (svc *Service) Stop(grace time.Duration) error {
+	close(svc.stopping)
+	defer svc.stopObserving()
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	var faults []error
+	if svc.Hub != nil {
+		svc.Hub.StopSubscriptions()
+	}
+	svc.certs.close()
+	if svc.API != nil {
+		// A subscriber that has not read its goodbye after half of the grace period reads nothing at
+		// all. Cutting it off leaves the other half to the requests in flight.
+		defer time.AfterFunc(grace/2, svc.API.EndSubscriptions).Stop()
+	}
+	if svc.server != nil {
+		if err := svc.server.Shutdown(ctx); err != nil {
+			svc.logger.Warn("requests were cut off at the end of the grace period", "error", err)
+		}
+	}
+	if svc.operators != nil {
+		svc.operators.Close() // a start that failed may have opened it without serving it
+	}
+	if svc.socket != nil {
+		svc.socket.Close()
+	}
+	svc.work.Wait()
+	late, done := svc.store.lastWrites()
+	defer done()
+	if svc.Dashboard != nil {
+		svc.Dashboard.Close(late)
+	}
+	svc.store.leaveNodes()
+	if svc.Hub != nil {
+		faults = append(faults, svc.Hub.Close())
+	}
+	if svc.Access != nil && svc.engine.Status().State == engine.Ready {
+		faults = append(faults, svc.store.settled(svc.Access.Close(late), svc.logger))
+	}
+	if svc.engine != nil {
+		faults = append(faults, svc.engine.Close())
+	}
+	svc.store.close()
+	return errors.Join(faults...)
+}

@@ -1,0 +1,219 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+	"github.com/spf13/pflag"
+
+	"weir/internal/access"
+)
+
+// maxConfig is the largest file that is accepted as a configuration, in bytes. It catches a --config
+// that names some other file.
+const maxConfig = 1 << 20
+
+// readFile sets the flags that have no source from a TOML file whose keys are the names of flags. Each
+// fault in the file is an error that names the line. Keys that a flag or variable overrides are
+// checked too: a fault in them would otherwise surface only when the override is removed.
+func readFile(path string, f *pflag.FlagSet, from sources) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		if fault, ok := errors.AsType[*fs.PathError](err); ok {
+			err = fault.Err
+		}
+		return fmt.Errorf("%s %s: %w", from.of(configFlag).of(configFlag), path, err)
+	}
+	if len(text) > maxConfig {
+		return fmt.Errorf("%s: larger than the limit for configuration files, %d bytes", path, maxConfig)
+	}
+	values := map[string]any{}
+	if err := toml.Unmarshal(text, &values); err != nil {
+		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
+			row, _ := at.Position()
+			return fmt.Errorf("%s:%d: %s", path, row, strings.TrimPrefix(at.Error(), "toml: "))
+		}
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	keys, err := keysOf(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	var wrong faults
+	for _, k := range keys {
+		at := fmt.Sprintf("%s:%d", path, k.line)
+		if err := setKey(k, values[k.name], f, from, at); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %s: %w", at, access.Redacted(k.name), err))
+		}
+	}
+	return wrong.orNil()
+}
+
+// setKey sets a flag to the value of a key. If the flag has another source, it only checks the value.
+func setKey(k fileKey, value any, f *pflag.FlagSet, from sources, at string) error {
+	flag := f.Lookup(k.name)
+	switch {
+	case k.table:
+		return errors.New("tables are not supported: write every key at the top level, by the name of its flag")
+	case flag == nil || !isKey(flag):
+		return fmt.Errorf("unknown setting%s", suggestion(k.name, f))
+	}
+	list, err := inFile(flag, value)
+	if err != nil {
+		return err
+	}
+	if _, set := from[k.name]; set {
+		return nil
+	}
+	if slice, ok := flag.Value.(pflag.SliceValue); ok {
+		err = slice.Replace(list)
+		flag.Changed = true
+	} else {
+		err = f.Set(k.name, list[0])
+	}
+	if err != nil {
+		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+			err = bad.Unwrap()
+		}
+		return err
+	}
+	from[k.name] = source{byFile, at}
+	return nil
+}
+
+// fileKey is a key or a table of the file.
+type fileKey struct {
+	name  string
+	line  int
+	table bool
+}
+
+// keysOf lists the keys of a valid file with their lines.
+func keysOf(text []byte) ([]fileKey, error) {
+	var keys []fileKey
+	var p unstable.Parser
+	p.Reset(text)
+	inTable := false
+	for p.NextExpression() {
+		e := p.Expression()
+		if e.Kind != unstable.KeyValue && e.Kind != unstable.Table && e.Kind != unstable.ArrayTable {
+			continue
+		}
+		isTable := e.Kind != unstable.KeyValue
+		if inTable && !isTable {
+			continue // the whole table is refused
+		}
+		inTable = isTable
+		var parts []string
+		line := 0
+		for it := e.Key(); it.Next(); {
+			if line == 0 {
+				line = p.Shape(it.Node().Raw).Start.Line
+			}
+			parts = append(parts, string(it.Node().Data))
+		}
+		keys = append(keys, fileKey{strings.Join(parts, "."), line, isTable})
+	}
+	return keys, p.Error()
+}
+
+// inFile converts a value of the file to the strings that its flag takes: one, unless the flag takes a
+// list. Errors do not repeat values, because some are secret.
+func inFile(f *pflag.Flag, value any) ([]string, error) {
+	switch v := value.(type) {
+	case bool:
+		if f.Value.Type() == "bool" {
+			return []string{strconv.FormatBool(v)}, nil
+		}
+	case int64:
+		if f.Value.Type() == "int" {
+			return []string{strconv.FormatInt(v, 10)}, nil
+		}
+	case string:
+		switch f.Value.Type() {
+		case "string":
+			return []string{v}, nil
+		case "duration":
+			_, err := time.ParseDuration(v)
+			return []string{v}, err
+		}
+		if _, ok := f.Value.(pflag.SliceValue); ok {
+			if v == "" {
+				return []string{}, nil
+			}
+			return strings.Split(v, ","), nil
+		}
+	case []any:
+		if _, ok := f.Value.(pflag.SliceValue); !ok {
+			break
+		}
+		list := make([]string, 0, len(v))
+		for i, element := range v {
+			s, ok := element.(string)
+			if !ok {
+				return nil, fmt.Errorf("element %d is not a string", i+1)
+			}
+			list = append(list, s)
+		}
+		return list, nil
+	}
+	return nil, fmt.Errorf("not %s", wants(f))
+}
+
+// wants describes the values that a key takes.
+func wants(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "true or false"
+	case "int":
+		return "an integer"
+	case "duration":
+		return `a duration in quotes, such as "2s"`
+	}
+	if _, ok := f.Value.(pflag.SliceValue); ok {
+		return "a list of strings"
+	}
+	return "a string in quotes"
+}
+
+// suggestion proposes the known key that is closest to an unknown one, if any is close.
+func suggestion(name string, f *pflag.FlagSet) string {
+	best, least := "", 3 // at most two edits apart
+	f.VisitAll(func(f *pflag.Flag) {
+		if d := distance(strings.ToLower(strings.ReplaceAll(name, "_", "-")), f.Name); isKey(f) && d < least {
+			best, least = f.Name, d
+		}
+	})
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is the Levenshtein distance: the edits of one letter that turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := slices.Clone(row)
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before[j]
+			if a[i] != b[j] {
+				change++
+			}
+			row[j+1] = min(change, before[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

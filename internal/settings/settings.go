@@ -1,0 +1,242 @@
+// Package settings holds the settings of a server: the flags, the environment variables and the keys
+// of the configuration file that set them, where each value came from, and which may change while
+// the server runs.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"weir/internal/access"
+)
+
+// Settings are the settings of weir serve. Every flag is also an environment variable (--gap-grace is
+// WEIR_GAP_GRACE) and a key of the configuration file (gap-grace).
+type Settings struct {
+	Config            string
+	Data              string
+	HTTP              string
+	HTTPS             HTTPS
+	Engine            Engine
+	BaseURL           string
+	BootstrapKeys     []string
+	PasswordFile      string
+	Demo              bool
+	GapGrace          time.Duration
+	Limits            access.Limits
+	StreamsPerProject int
+	MaxSubscribers    int
+	Heartbeat         time.Duration
+	WriteTimeout      time.Duration
+	CORSOrigins       []string
+	TrustedProxies    []string
+	Metrics           string
+	ShutdownGrace     time.Duration
+	LogLevel          string
+	LogFormat         string
+
+	Proxies []netip.Prefix // TrustedProxies, parsed
+
+	flags *pflag.FlagSet
+	from  sources
+	level *slog.LevelVar // of the logger that Load made
+}
+
+// Names of flags that other rooms or files of this one refer to.
+const (
+	configFlag        = "config" // not a key of the file itself
+	bootstrapKeysFlag = "bootstrap-keys"
+
+	HTTPSFlag        = "https"
+	MetricsFlag      = "metrics"
+	PasswordFileFlag = "admin-password-file"
+)
+
+// Flags adds the flags to a set, with the settings as their targets.
+func (s *Settings) Flags(f *pflag.FlagSet) {
+	f.StringVar(&s.Config, configFlag, "", "TOML `file` with settings; its keys are the names of the flags")
+	DataFlag(f, &s.Data)
+	f.StringVar(&s.HTTP, "http", "127.0.0.1:8080", "`address` for HTTP/1.1 and cleartext HTTP/2 (prior knowledge); off to disable")
+	s.HTTPS.flags(f)
+	s.Engine.flags(f)
+	f.StringVar(&s.BaseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or from --https if --http is off)")
+	f.StringSliceVar(&s.BootstrapKeys, bootstrapKeysFlag, nil, "`PROJECT_NAME:KEY` pairs, comma-separated; missing projects and keys are created at start")
+	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and prints it once)")
+	f.BoolVar(&s.Demo, "demo", true, "serve the demo project and stream")
+	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "time in which a missing sequence below the cursor can still be filled")
+	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key; 0 means unlimited")
+	f.IntVar(&s.Limits.Test, "rate-test", 6_000, "requests per minute for each test key; 0 means unlimited")
+	f.IntVar(&s.Limits.Demo, "rate-demo", 60, "requests per minute to the demo for each client address; 0 means unlimited")
+	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute without a valid key for each client address; 0 means unlimited")
+	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
+	f.IntVar(&s.MaxSubscribers, "max-subscribers", 100_000, "maximum number of open subscriptions on this node")
+	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
+	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
+	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
+	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`CIDRs` of proxies whose X-Forwarded-For is trusted, comma-separated")
+	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz, /readyz and /debug/pprof; off to disable")
+	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time that requests in flight get when the server stops")
+	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&s.LogFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
+}
+
+// DataFlag adds the flag that names the data directory.
+func DataFlag(f *pflag.FlagSet, data *string) {
+	f.StringVar(data, "data", "./weir-data", "data `directory`; everything the server keeps is in it")
+}
+
+// Load completes settings whose flags were added to f and parsed: it adds what the environment and
+// the configuration file say, and checks all values. An error names the source of the bad value: the
+// flag, the variable, or the file and line. The logger that Load returns writes to w.
+func (s *Settings) Load(f *pflag.FlagSet, w io.Writer) (*slog.Logger, error) {
+	if err := s.load(f); err != nil {
+		return nil, err
+	}
+	s.level = new(slog.LevelVar)
+	s.level.Set(levelOf(s.LogLevel))
+	return newLogger(w, s.level, s.LogFormat), nil
+}
+
+func (s *Settings) load(f *pflag.FlagSet) error {
+	var err error
+	s.flags = f
+	if s.from, err = configure(f); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return s.from.named(err)
+	}
+	return nil
+}
+
+// Parse returns the settings that weir serve would run with if it got these arguments. It ignores the
+// environment and reads no file. Tests start services with it.
+func Parse(args ...string) (*Settings, error) {
+	s := &Settings{from: sources{}, level: new(slog.LevelVar)}
+	s.flags = pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	s.Flags(s.flags)
+	if err := s.flags.Parse(args); err != nil {
+		return nil, err
+	}
+	s.from.note(s.flags, func(f *pflag.Flag) source { return source{byFlag, "--" + f.Name} })
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// IsDefault reports whether the operator left a flag alone. A default may be given up where a value
+// of the operator's choice may not: an address that is taken, for example.
+func (s *Settings) IsDefault(flag string) bool { return s.from.of(flag).kind == byDefault }
+
+// Where names a flag as the operator wrote it: --gap-grace, WEIR_GAP_GRACE, or weir.toml:12: gap-grace.
+func (s *Settings) Where(flag string) string { return s.from.of(flag).of(flag) }
+
+// must records a fault unless ok. The text starts with the flag.
+type must func(ok bool, format string, a ...any)
+
+// check refuses bad values and combinations, by the names of the flags.
+func (s *Settings) check() error {
+	var all faults
+	must := func(ok bool, format string, a ...any) {
+		if !ok {
+			all = append(all, fmt.Errorf(format, a...))
+		}
+	}
+	must(s.Data != "", "--data: empty")
+	must(s.HTTP != "off" || s.HTTPS.Address != "off", "--http off and --https off: the server would listen nowhere")
+	if s.HTTP != "off" {
+		_, _, err := net.SplitHostPort(s.HTTP) // net.Listen takes an empty address for all interfaces
+		must(err == nil, "--http %q: not HOST:PORT", s.HTTP)
+	}
+	if s.Metrics != "off" {
+		_, _, err := net.SplitHostPort(s.Metrics)
+		must(err == nil, "--metrics %q: not HOST:PORT or off", s.Metrics)
+	}
+	s.HTTPS.check(must)
+	s.Engine.check(must)
+	s.checkNumbers(must)
+	must(isLevel(s.LogLevel), "--log-level %q: not debug, info, warn or error", s.LogLevel)
+	must(s.LogFormat == "" || s.LogFormat == "text" || s.LogFormat == "json", "--log-format %q: not text or json", s.LogFormat)
+	if s.BaseURL != "" {
+		u, err := url.Parse(s.BaseURL)
+		must(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "--base-url %q: not an http or https address", s.BaseURL)
+		if err == nil && u.Host != "" {
+			_, ok := ASCIIHost(u.Hostname())
+			must(ok, "--base-url %q: %q is not a host name", s.BaseURL, u.Hostname())
+		}
+	}
+	s.Proxies = nil
+	for _, p := range s.TrustedProxies {
+		prefix, err := netip.ParsePrefix(p)
+		if addr, bad := netip.ParseAddr(p); err != nil && bad == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		must(err == nil, "--trusted-proxies %q: not an address or CIDR", p)
+		s.Proxies = append(s.Proxies, prefix)
+	}
+	for _, o := range s.CORSOrigins {
+		must(isOrigin(o), "--cors-origins %q: not * or an origin such as https://example.com", o)
+	}
+	for i, k := range s.BootstrapKeys {
+		project, key, _ := strings.Cut(k, ":")
+		must(project != "" && !access.IsKey(project) && access.IsKey(key), "--"+bootstrapKeysFlag+
+			": entry %d is not PROJECT_NAME:KEY, where KEY is svc_live_ or svc_test_ and 32 lower-case hexadecimal digits", i+1)
+	}
+	return all.orNil()
+}
+
+func (s *Settings) checkNumbers(must must) {
+	must(s.GapGrace > 0, "--gap-grace %v: must be above 0", s.GapGrace)
+	for _, l := range []struct {
+		flag string
+		n    int
+	}{{"rate-live", s.Limits.Live}, {"rate-test", s.Limits.Test}, {"rate-demo", s.Limits.Demo}, {"rate-anonymous", s.Limits.Anonymous}} {
+		must(l.n >= 0, "--%s %d: below 0", l.flag, l.n)
+		must(l.n <= access.Unlimited, "--%s %d: above %d", l.flag, l.n, access.Unlimited)
+	}
+	must(s.StreamsPerProject > 0, "--streams-per-project %d: must be above 0", s.StreamsPerProject)
+	must(s.MaxSubscribers > 0, "--max-subscribers %d: must be above 0", s.MaxSubscribers)
+	must(s.Heartbeat > 0, "--heartbeat %v: must be above 0", s.Heartbeat)
+	must(s.WriteTimeout > 0, "--write-timeout %v: must be above 0", s.WriteTimeout)
+	must(s.ShutdownGrace >= 0, "--shutdown-grace %v: below 0", s.ShutdownGrace)
+}
+
+// isOrigin reports whether s is "*" or can be the Origin of a browser. A browser sends no path, so an
+// origin with one, even a single slash, would never match.
+func isOrigin(s string) bool {
+	if s == "*" || s == "null" {
+		return true
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme != "" && u.Host != "" && s == u.Scheme+"://"+u.Host
+}
+
+// LocalURL turns a listening address into one that opens on this machine.
+func LocalURL(scheme, address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return scheme + "://" + address
+	}
+	if host == "" || net.ParseIP(host).IsUnspecified() {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// WithoutKeys returns the error of parsing a flag without the value, if the value may hold a key.
+func WithoutKeys(err error) error {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && bad.GetFlag().Name == bootstrapKeysFlag {
+		return fmt.Errorf("--%s: %w", bootstrapKeysFlag, bad.Unwrap())
+	}
+	return err
+}
