@@ -30,7 +30,7 @@ type segment struct {
 	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
-	leaving bool   // used by the committer only: the next manifests do not list this segment
+	leaving bool   // used by the committer only: no further manifest lists this segment
 
 	sealed atomic.Bool
 	used   int64 // bytes of groups and index; set when sealed
