@@ -109,6 +109,8 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	return c.run()
 }
 
+// openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
+// into a journal.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	names, err := dir.List()
 	if err != nil {
@@ -119,7 +121,7 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	}
 	j := newJournal(dir, Options{SegmentSize: defaultSegment, Ahead: 1})
 	if _, err := j.identify(); err != nil {
-		j.giveUp()
+		j.closeAll()
 		return nil, err
 	}
 	return newCheckup(j, o), nil
@@ -155,6 +157,8 @@ func (c *checkup) run() (*Report, error) {
 // openAll opens the files. Their content, including the header, is checked later by inspect.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
+// inspect reads one segment and reports progress. findEnd and readAll both read the tail, so the
+// total is one segment more than there are files.
 func (c *checkup) inspect(n uint64) (*inspection, error) {
 	x, err := inspect(c.segments[n], c.j.size, c.buf)
 	if err != nil {
@@ -236,7 +240,7 @@ func (c *checkup) readAll() error {
 			c.drafts[n] = true
 		}
 		c.j.store.addSegment(x.seg)
-		if err := c.takeIn(x); err != nil {
+		if err := c.applyValid(x); err != nil {
 			return err
 		}
 		if c.harmed[n] == nil {
@@ -249,8 +253,8 @@ func (c *checkup) readAll() error {
 	return nil
 }
 
-// takeIn applies the valid records of a segment, and those with a single flipped bit.
-func (c *checkup) takeIn(x *inspection) error {
+// applyValid applies the valid records of a segment, and those with a single flipped bit.
+func (c *checkup) applyValid(x *inspection) error {
 	x.seg.sealed.Store(x.sealed)
 	c.report.Records += x.records
 	w := &window{seg: x.seg}

@@ -33,6 +33,8 @@ func (c *committer) init(j *Journal) {
 	c.empty <- &group{j: j}
 }
 
+// run collects ops into the current group until the writer takes it. While the writer is busy, new
+// ops join the group. run ends when the queue is closed and empty.
 func (c *committer) run() {
 	defer close(c.full)
 	c.begin()
@@ -172,12 +174,16 @@ type freeOp struct {
 func (o *freeOp) bound() (int, int) { return o.c.manifestSize(), 1 }
 func (o *freeOp) class() class      { return freeing }
 
+// stage leaves the segment out of this manifest and all later ones.
 func (o *freeOp) stage(g *group) {
 	o.seg.leaving = true
 	o.c.manifest(g)
 }
 
 func (o *freeOp) finish(err error) { o.done <- err }
+
+// settle removes the segment from memory: the manifest without it is durable. The file is recycled
+// or removed once its last reader has released it.
 func (o *freeOp) settle(*group) {
 	o.c.j.store.removeSegment(o.seg)
 	o.c.j.counts.freed.Add(1)

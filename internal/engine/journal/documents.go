@@ -43,6 +43,8 @@ func (o *documentOp) class() class {
 	return deleting
 }
 
+// stage compares the expected revision with the state at this position in the order, which includes
+// changes in flight. A refused change writes nothing and uses no revision.
 func (o *documentOp) stage(g *group) {
 	o.old = g.document(o.key)
 	switch {
@@ -80,13 +82,15 @@ func (o *documentOp) stage(g *group) {
 	g.setDocument(o.key, o.result)
 }
 
+// settle applies the change to memory. For a deletion, the judge first gets the Commit of entries
+// that came earlier in this group, and Dropped last.
 func (o *documentOp) settle(g *group) {
 	switch {
 	case o.err != nil:
 	case o.change != deleteDocument:
 		o.j.store.put(o.result)
 	default:
-		g.commitNow(o.log) // entries admitted earlier in this group: Commit comes before Dropped
+		g.commitNow(o.log)
 		o.j.store.remove(o.key, o.deleted)
 		o.log.drop(o.judge)
 	}

@@ -206,6 +206,7 @@ func encodeHeader(seed uint32, number uint64, size int64) []byte {
 	return b
 }
 
+// checkHeader verifies that b begins with the header of this segment in this journal.
 func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 	switch {
 	case len(b) < headerSize:

@@ -49,6 +49,7 @@ type piece struct {
 	large    []byte
 }
 
+// begin empties the group and keeps its buffers for reuse.
 func (g *group) begin(seg *segment) {
 	if cap(g.buf) > keepBuffer {
 		g.buf = nil

@@ -77,6 +77,8 @@ func (j *Journal) readFormat() error {
 	return j.parseFormat(string(b))
 }
 
+// parseFormat checks the version before anything else: in a newer format, the other lines may look
+// different.
 func (j *Journal) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
 	v, ok := strings.CutPrefix(first, "weir journal ")

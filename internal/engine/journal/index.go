@@ -68,6 +68,8 @@ const (
 	maxChunk   = 512
 )
 
+// pack returns false if the item's sequence or time is below the base of the chunk or too far above
+// it.
 func (c *chunk) pack(it item) (packed, bool) {
 	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
 	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {

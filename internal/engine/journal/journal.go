@@ -84,7 +84,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	}
 	j := newJournal(fs, o)
 	if err := j.recover(); err != nil {
-		j.giveUp()
+		j.closeAll()
 		return nil, err
 	}
 	j.start(j.commit.run)
@@ -130,13 +130,13 @@ func (j *Journal) Close() error {
 	j.reclaim.stop()
 	j.prepare.stop()
 	j.work.Wait()
-	j.giveUp()
+	j.closeAll()
 	close(j.closed)
 	return nil
 }
 
-// giveUp closes all files and releases the lock.
-func (j *Journal) giveUp() {
+// closeAll closes all files and releases the lock.
+func (j *Journal) closeAll() {
 	for _, s := range j.store.allSegments() {
 		s.file.Close()
 	}

@@ -55,7 +55,7 @@ func TestKilledThenPowerCut(t *testing.T) {
 		}
 		cut := im.fs.Crash(faulty.LoseAll, nil)
 		if i%5 == 0 {
-			if err := goOn(j, im.hist); err != nil {
+			if err := writeMore(j, im.hist); err != nil {
 				t.Fatalf("%s: continue: %v", im.at, err)
 			}
 			if err := openAndVerify(im.fs.Crash(faulty.LoseAll, nil), im.hist); err != nil {
@@ -102,8 +102,8 @@ func kills(t *testing.T, fs *faulty.FS, h *history) []image {
 	return images
 }
 
-// goOn fills two more segments.
-func goOn(j *Journal, h *history) error {
+// writeMore fills two more segments.
+func writeMore(j *Journal, h *history) error {
 	w := &world{j: j, h: h, logs: map[string]engine.Log{}}
 	if err := w.create("z", "after"); err != nil {
 		return err

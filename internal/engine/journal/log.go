@@ -59,6 +59,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	l.open = true
 	note := l.note
 	l.mu.Unlock()
+	// Appends need an attached judge. So no entry can be added between restore and attach, and the
+	// judge has seen everything when it is attached.
 	h := &handle{log: l}
 	err := l.restore(ctx, note, judge)
 	if err == nil {
@@ -200,6 +202,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	return err
 }
 
+// check refuses entries that the format cannot represent or that do not fit in a segment.
 func (h *handle) check(e *engine.Entry) error {
 	switch {
 	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
@@ -224,6 +227,7 @@ func (o *appendOp) class() class {
 	return growing
 }
 
+// stage asks the judge and, if the entry is admitted, adds its record to the group.
 func (o *appendOp) stage(g *group) {
 	switch {
 	case o.l.doomed:
@@ -251,6 +255,8 @@ func (o *appendOp) stage(g *group) {
 	}
 }
 
+// settle adds the entry to the index. An entry below low, or of a dropped log, is on disk but dead,
+// and is not added.
 func (o *appendOp) settle(g *group) {
 	if !o.admitted {
 		return
@@ -307,6 +313,8 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
 func (o *trimOp) class() class      { return deleting }
 
+// stage raises low at this position in the order. staged includes trims that are not settled yet,
+// so low never goes down.
 func (o *trimOp) stage(g *group) {
 	if o.l.doomed {
 		o.err = engine.ErrDropped
@@ -322,6 +330,7 @@ func (o *trimOp) stage(g *group) {
 	o.at = extent{g.add(&r), r.bytes()}
 }
 
+// settle removes the trimmed entries from the index and leaves their accounting to the reclaimer.
 func (o *trimOp) settle(g *group) {
 	if o.err != nil {
 		return

@@ -10,10 +10,10 @@ import (
 // for 4 KiB, but far too often for long payloads.
 const mendable = 4096
 
-// wrongBit finds the one bit of b whose flip gives the expected checksum. diff is the XOR of the
+// flippedBit finds the one bit of b whose flip gives the expected checksum. diff is the XOR of the
 // actual and the expected checksum. CRC is linear, so the effect of a bit on the checksum depends
 // only on its distance from the end of b.
-func wrongBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
+func flippedBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
 	var does [8]uint32
 	for bit := range does {
 		does[bit] = castagnoli[1<<bit]
@@ -35,7 +35,7 @@ func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	if bits.OnesCount32(diff) == 1 {
 		return b, true // the flipped bit is in the checksum itself
 	}
-	off, mask, ok := wrongBit(b, diff)
+	off, mask, ok := flippedBit(b, diff)
 	if !ok {
 		return nil, false
 	}

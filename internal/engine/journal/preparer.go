@@ -42,6 +42,8 @@ func (p *preparer) init(j *Journal) {
 	p.halt = make(chan struct{})
 }
 
+// run keeps the wanted number of segments ready and removes dead files that are not needed. It
+// retries after a shortage; any other error makes the journal read-only.
 func (p *preparer) run() {
 	for p.wait() {
 		p.mu.Lock()
@@ -103,6 +105,7 @@ func (p *preparer) add(s *segment) {
 	p.change.Broadcast()
 }
 
+// setShort records that there is no space. take then fails instead of waiting.
 func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +199,7 @@ func (p *preparer) make() (*segment, error) {
 		old, p.dead = p.dead[0], p.dead[1:]
 	}
 	p.mu.Unlock()
-	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), gone: p.give}
+	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), onRelease: p.give}
 	s.refs.Store(1)
 	var err error
 	if old != nil {
@@ -302,6 +305,8 @@ func (p *preparer) files() int {
 	return len(p.ready) + len(p.dead)
 }
 
+// closeFiles closes the ready and dead segments. A segment that a reader still holds is closed by
+// give when the reader releases it.
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

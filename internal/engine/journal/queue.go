@@ -63,6 +63,8 @@ func (q *queue) add(o op) bool {
 	return true
 }
 
+// wake signals the committer. The channel holds one signal, so wake never blocks and no signal is
+// lost.
 func (q *queue) wake() {
 	select {
 	case q.signal <- struct{}{}:
@@ -70,6 +72,7 @@ func (q *queue) wake() {
 	}
 }
 
+// close refuses further ops. Ops already queued are still processed.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true

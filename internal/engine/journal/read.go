@@ -48,6 +48,8 @@ func (h *handle) Header(_ context.Context, seq weir.Seq) (engine.Header, error) 
 	return r.header(), nil
 }
 
+// fetch looks up an entry and reads its record. The segment is held during the read, so it cannot
+// be recycled under it.
 func (h *handle) fetch(seq weir.Seq, payload bool) (record, error) {
 	if err := h.usable(); err != nil {
 		return record{}, err
@@ -106,6 +108,7 @@ func (l *log) load(s spot, payload bool) (record, error) {
 	return r, l.verify(s, &r, err)
 }
 
+// verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
 func (l *log) verify(s spot, r *record, err error) error {
 	if err == nil && (r.kind != s.kind || r.log != uint64(l.id) || r.seq != uint64(s.seq) || r.length != s.size) {
 		err = errChecksum
@@ -123,6 +126,7 @@ func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	h.index.ascend(from, func(it item) bool { return visit(it.header()) })
 }
 
+// header returns what is known from memory. Count, ContentType, Key and First are not set.
 func (it *item) header() engine.Header {
 	h := engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size}
 	if it.kind == kindGapClosed {

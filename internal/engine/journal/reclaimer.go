@@ -59,6 +59,8 @@ func (r *reclaimer) forget(items index, mark extent) {
 	r.wake()
 }
 
+// run waits for a signal (a trim, a deletion or a sealed segment), reclaims what the bound under
+// load requires, and then what the strict bound requires once the journal is idle.
 func (r *reclaimer) run() {
 	for {
 		select {
@@ -296,6 +298,7 @@ type copyOp struct {
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
 func (o *copyOp) class() class      { return copying }
 
+// stage copies the records that are still needed at this position in the order.
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]
@@ -305,6 +308,7 @@ func (o *copyOp) stage(g *group) {
 	}
 }
 
+// settle points memory to the copies.
 func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {

@@ -30,6 +30,7 @@ type recovery struct {
 	logs     map[uint64]*log
 }
 
+// recover runs the steps of opening. If a step fails, all segment files are closed.
 func (j *Journal) recover() error {
 	fresh, err := j.identify() // steps 1 to 3
 	if err != nil {
@@ -69,6 +70,7 @@ func (r *recovery) openFiles() error {
 	})
 }
 
+// openEach opens every file with a segment name and calls check for it.
 func (r *recovery) openEach(check func(*segment) error) error {
 	names, err := r.j.fs.List()
 	if err != nil {
@@ -84,7 +86,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		if err != nil {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
-		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), gone: r.j.prepare.give}
+		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), onRelease: r.j.prepare.give}
 		s.refs.Store(1)
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
@@ -96,6 +98,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 	return nil
 }
 
+// checkHeader returns engine.ErrDamaged if the header or the size of a segment file is wrong.
 func (r *recovery) checkHeader(s *segment) error {
 	size, err := s.file.Size()
 	if err != nil {
@@ -352,6 +355,8 @@ func (r *recovery) confirm() error {
 	return nil
 }
 
+// closeFiles closes all segment files and removes them from the journal, so that they are not
+// closed twice.
 func (r *recovery) closeFiles() {
 	for _, s := range r.segments {
 		s.file.Close()

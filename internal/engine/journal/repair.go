@@ -63,7 +63,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	for _, step := range []func() error{p.setAside, p.settleTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.remove} {
+	for _, step := range []func() error{p.setAside, p.sealTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.remove} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -116,12 +116,13 @@ func (p *repair) setAside() error {
 		}
 		p.result.Aside = append(p.result.Aside, segmentName(n))
 	}
-	if err := p.asideFormat(dir); err != nil {
+	if err := p.copyFormatAside(dir); err != nil {
 		return fmt.Errorf("set %s aside: %w", formatFile, err)
 	}
 	return dir.SyncDir()
 }
 
+// copyAside copies a segment file and syncs the copy.
 func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	size, err := s.file.Size()
 	if err != nil {
@@ -142,8 +143,8 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	return f.SyncData()
 }
 
-// asideFormat copies the format file too: without its salt the segments cannot be read.
-func (p *repair) asideFormat(dir disk.FS) error {
+// copyFormatAside copies the format file too: without its salt the segments cannot be read.
+func (p *repair) copyFormatAside(dir disk.FS) error {
 	f, err := dir.Create(formatFile)
 	if err != nil {
 		return err
@@ -155,8 +156,8 @@ func (p *repair) asideFormat(dir disk.FS) error {
 	return f.SyncData()
 }
 
-// settleTail seals an undamaged tail, because the repair writes to a new segment after it.
-func (p *repair) settleTail() error {
+// sealTail seals an undamaged tail, because the repair writes to a new segment after it.
+func (p *repair) sealTail() error {
 	x := p.tailed
 	if x == nil {
 		return nil
@@ -187,31 +188,31 @@ func (p *repair) rewrite() error {
 			if err != nil {
 				return err
 			}
-			if err := p.again(place{uint32(n), sl.off}, &r); err != nil {
+			if err := p.rewriteRecord(place{uint32(n), sl.off}, &r); err != nil {
 				return err
 			}
 		}
 		for _, h := range x.holes {
 			if h.mended != nil && h.slot.kind != kindManifest {
-				if err := p.again(place{uint32(n), h.slot.off}, h.mended); err != nil {
+				if err := p.rewriteRecord(place{uint32(n), h.slot.off}, h.mended); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return p.bury()
+	return p.writeDeletions()
 }
 
-// again writes a record again if it is current.
-func (p *repair) again(at place, r *record) error {
+// rewriteRecord writes a record again if it is current.
+func (p *repair) rewriteRecord(at place, r *record) error {
 	if !p.j.store.current(at, r) {
 		return nil
 	}
 	return p.add(r)
 }
 
-// bury writes a deletion for every lost document that has an older state left.
-func (p *repair) bury() error {
+// writeDeletions writes a deletion for every lost document that has an older state left.
+func (p *repair) writeDeletions() error {
 	for _, d := range p.lostDocs {
 		if _, ok := p.first[d.key]; !ok || d.key == "" {
 			continue
@@ -262,7 +263,7 @@ func (p *repair) mend() error {
 		}
 		note, more, err := p.askMend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
 			l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
-		}, p.gone(l))
+		}, p.maxLost(l))
 		if err != nil {
 			return fmt.Errorf("repair log of %s: %w", key, err)
 		}
@@ -278,10 +279,10 @@ func (p *repair) mend() error {
 	return nil
 }
 
-// gone returns how many entries of a log may be lost without a trace: all records in unknown data.
+// maxLost returns how many entries of a log may be lost without a trace: all records in unknown data.
 // If a mark may have been among them, it adds every record that fits in the segments recycled
 // since, because that mark may have trimmed them.
-func (p *repair) gone(l *log) int {
+func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown
 	}
@@ -348,6 +349,7 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 	return nil
 }
 
+// addMark writes a mark with the log's low and the next revision.
 func (p *repair) addMark(l *log, note []byte) error {
 	r := &record{kind: kindMark, log: uint64(l.id), seq: uint64(l.low), time: int64(p.j.commit.next), payload: note, payloadSum: sum(0, note)}
 	p.j.commit.next++

@@ -21,9 +21,9 @@ type segment struct {
 	file   disk.File
 	seed   uint32
 
-	live atomic.Int64   // bytes of records that are still needed
-	refs atomic.Int32   // number of readers, plus one for the journal itself
-	gone func(*segment) // called when refs reaches 0
+	live      atomic.Int64   // bytes of records that are still needed
+	refs      atomic.Int32   // number of readers, plus one for the journal itself
+	onRelease func(*segment) // called when refs reaches 0
 
 	// Used by the committer only, until it moves on to the next segment; then by the writer only,
 	// until the segment is sealed.
@@ -49,9 +49,10 @@ func segmentNumber(name string) (uint64, bool) {
 // reachable through an index, or already be held.
 func (s *segment) acquire() { s.refs.Add(1) }
 
+// release undoes one acquire.
 func (s *segment) release() {
 	if s.refs.Add(-1) == 0 {
-		s.gone(s)
+		s.onRelease(s)
 	}
 }
 

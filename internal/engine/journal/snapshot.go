@@ -71,7 +71,7 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	}
 	j := newJournal(fs, Options{SegmentSize: defaultSegment})
 	if err := j.recover(); err != nil {
-		j.giveUp()
+		j.closeAll()
 		if errors.Is(err, engine.ErrDamaged) {
 			return damagedSnapshot(fs, err)
 		}
@@ -196,7 +196,7 @@ func (s *Snapshot) Close() {
 	}
 	if s.offline {
 		s.offline = false
-		s.j.giveUp()
+		s.j.closeAll()
 	}
 }
 
@@ -212,6 +212,8 @@ type copier struct {
 // copyStep is the number of bytes copied at once where nothing is checked.
 const copyStep = 1 << 20
 
+// run copies the segment. Groups are checked wherever their end is known; the rest is copied as it
+// is.
 func (c *copier) run() error {
 	block := make([]byte, dataStart)
 	size := c.s.j.size

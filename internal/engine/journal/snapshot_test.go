@@ -438,7 +438,7 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 	if refused < 2 {
 		t.Errorf("only %d journals were refused", refused)
 	}
-	told := 0
+	reported := 0
 	for _, name := range names {
 		missing := fs.Crash(faulty.LoseNothing, nil)
 		if err := errors.Join(missing.Remove(name), missing.SyncDir()); err != nil {
@@ -449,11 +449,11 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 			t.Fatalf("without %s: %v", name, err)
 		}
 		if strings.Contains(fmt.Sprint(s.Damages()), name+": missing") {
-			told++
+			reported++
 		}
 		s.Close()
 	}
-	if told == 0 {
+	if reported == 0 {
 		t.Error("no missing file was reported")
 	}
 }

@@ -152,6 +152,7 @@ func (s *store) removeSegment(seg *segment) {
 	seg.release()
 }
 
+// allSegments returns all segments in the order of their numbers.
 func (s *store) allSegments() []*segment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

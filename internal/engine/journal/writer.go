@@ -15,16 +15,18 @@ type writer struct {
 	marked  int64     // value of synced in the last watermark
 	next    uint64    // number of the next group
 	settled chan []op // settled ops whose callers must be woken
-	told    chan []op // emptied slices of those ops, for reuse
+	reuse   chan []op // emptied slices of those ops, for reuse
 	done    chan struct{}
 }
 
 func (w *writer) init(j *Journal) {
 	w.j, w.next = j, 1
-	w.settled, w.told = make(chan []op, 1), make(chan []op, 4)
+	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 	w.done = make(chan struct{})
 }
 
+// run writes groups until the committer ends. It writes the watermark when there was no group for a
+// while, and at the end.
 func (w *writer) run() {
 	defer close(w.done)
 	defer close(w.settled)
@@ -88,7 +90,7 @@ func (w *writer) commit(g *group) {
 	}
 	w.settled <- g.ops
 	select {
-	case g.ops = <-w.told:
+	case g.ops = <-w.reuse:
 	default:
 		g.ops = nil
 	}
@@ -131,7 +133,7 @@ func (w *writer) tell() {
 		}
 		clear(ops)
 		select {
-		case w.told <- ops[:0]:
+		case w.reuse <- ops[:0]:
 		default:
 		}
 	}
