@@ -229,7 +229,7 @@ func (c *checkup) readAll() error {
 		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
 		}
-		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // before lost its end
+		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // the previous segment lost its end
 			c.holes = append(c.holes, &hole{seg: before.seg, off: before.end, what: "group", count: room(before.size - before.end),
 				err: fmt.Errorf("groups %d to %d are missing", before.group+1, x.first-1)})
 		}

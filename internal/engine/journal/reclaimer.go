@@ -207,7 +207,7 @@ func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 }
 
 // empty copies the live records of a segment. If a record is damaged, the segment is left as it is,
-// so that readers of that record get an error and not silence.
+// so that a reader of that record gets an error instead of finding nothing.
 func (r *reclaimer) empty(s *segment) error {
 	s.acquire()
 	defer s.release()

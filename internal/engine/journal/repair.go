@@ -279,8 +279,8 @@ func (p *repair) mend() error {
 	return nil
 }
 
-// maxLost returns how many entries of a log may be lost without a trace: all records in unknown data.
-// If a mark may have been among them, it adds every record that fits in the segments recycled
+// maxLost returns how many entries of a log may be lost without a trace: all records in unknown
+// data. If a mark may have been among them, it adds every record that fits in the segments recycled
 // since, because that mark may have trimmed them.
 func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
