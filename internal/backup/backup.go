@@ -1,6 +1,7 @@
-// Package backup is the file that a backup is: a tar archive that anybody can look into. Its first member lists the others with
-// their sizes, and its last one holds their checksums in the form that sha256sum reads; what has no such end is not a
-// whole backup. It knows nothing of what is in the files.
+// Package backup reads and writes backup files. A backup is a tar archive that standard tools can
+// read. Its first member lists the other files with their sizes. Its last member holds their
+// checksums in the format of sha256sum; an archive without it is incomplete. The package knows
+// nothing about the content of the files.
 package backup
 
 import (
@@ -17,33 +18,33 @@ import (
 	"time"
 )
 
-// Format is the version of the archive that this code writes. A newer one is refused.
+// Format is the archive version that this code writes. Higher versions are refused.
 const Format = 1
 
-// The members that are the archive's own.
+// Names of the members that belong to the archive itself.
 const (
 	headName = "weir-backup.json"
 	sumsName = "weir-backup.sums"
 )
 
-// maxHead bounds the first and the last member, which are read into memory.
+// maxHead limits the size of the first and the last member, which are read into memory.
 const maxHead = 64 << 20
 
-// Head is the first member.
+// Head is the first member of an archive.
 type Head struct {
 	Format  int       `json:"format"`
 	Taken   time.Time `json:"taken"`
-	Version string    `json:"version"` // of the program that took it
-	Files   []Entry   `json:"files"`   // in the order of the archive
+	Version string    `json:"version"` // version of the program that took the backup
+	Files   []Entry   `json:"files"`   // in archive order
 }
 
 // Entry is one file.
 type Entry struct {
-	Name string `json:"name"` // a relative path, with slashes
+	Name string `json:"name"` // relative path with slashes
 	Size int64  `json:"size"`
 }
 
-// Size is about how many bytes the archive has, padding included.
+// Size returns the approximate size of the archive in bytes, including padding.
 func (h Head) Size() int64 {
 	n := int64(4096)
 	for _, f := range h.Files {
@@ -52,7 +53,7 @@ func (h Head) Size() int64 {
 	return n
 }
 
-// Writer writes an archive: the head, then each file in order, then Close.
+// Writer writes an archive: first the head, then each file in order with Add, then Close.
 type Writer struct {
 	tar  *tar.Writer
 	head Head
@@ -60,7 +61,7 @@ type Writer struct {
 	sums strings.Builder
 }
 
-// NewWriter writes the head.
+// NewWriter starts an archive on w and writes its head.
 func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	h.Format = Format
 	text, err := json.MarshalIndent(h, "", "\t")
@@ -74,7 +75,8 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	})
 }
 
-// Add writes the next file of the head; content must write exactly as many bytes as the head says.
+// Add writes the next file of the head. content must write exactly the number of bytes that the
+// head says.
 func (a *Writer) Add(content func(io.Writer) error) error {
 	e := a.head.Files[a.next]
 	a.next++
@@ -82,7 +84,7 @@ func (a *Writer) Add(content func(io.Writer) error) error {
 }
 
 func (a *Writer) member(e Entry, content func(io.Writer) error) error {
-	err := a.tar.WriteHeader(&tar.Header{ // of USTAR, or where a name is too long for that or beyond ASCII, of PAX
+	err := a.tar.WriteHeader(&tar.Header{ // USTAR; PAX for names that are too long or not ASCII
 		Typeflag: tar.TypeReg, Name: e.Name, Size: e.Size, Mode: 0o600, ModTime: a.head.Taken.Truncate(time.Second),
 	})
 	if err != nil {
@@ -93,16 +95,17 @@ func (a *Writer) member(e Entry, content func(io.Writer) error) error {
 		return err
 	}
 	if err := a.tar.Flush(); err != nil {
-		return fmt.Errorf("%s: %w", e.Name, err) // fewer bytes than its size
+		return fmt.Errorf("%s: %w", e.Name, err) // content wrote fewer bytes than e.Size
 	}
 	fmt.Fprintf(&a.sums, "%x  %s\n", sum.Sum(nil), e.Name)
 	return nil
 }
 
-// Close writes the checksums, with remarks for whoever restores, and the end of the archive.
+// Close writes the checksums, together with remarks that Read returns, and ends the archive. It
+// does not close the underlying writer.
 func (a *Writer) Close(remarks []string) error {
 	if a.next != len(a.head.Files) {
-		return errors.New("not all files were written")
+		return errors.New("close backup: not all files were written")
 	}
 	for _, r := range remarks {
 		fmt.Fprintf(&a.sums, "# %s\n", strings.ReplaceAll(r, "\n", " "))
@@ -119,17 +122,18 @@ func (a *Writer) Close(remarks []string) error {
 	return a.tar.Close()
 }
 
-// The reasons why a file is not restored.
+// Errors of Read for a file that cannot be restored.
 var (
-	ErrForeign = errors.New("not a backup of weir")
-	ErrNewer   = errors.New("written by a newer version of weir")
+	ErrForeign = errors.New("not a Weir backup")
+	ErrNewer   = errors.New("written by a newer version of Weir")
 	ErrAltered = errors.New("the backup is damaged")
-	ErrShort   = errors.New("the backup is cut short")
+	ErrShort   = errors.New("the backup is truncated")
 )
 
-// Read reads an archive to its end and hands every file to visit, which may leave content unread. Nothing that was handed
-// over counts before Read returns nil: only the end of the archive tells that it is whole. Errors: those above with
-// what is wrong and where, or visit's.
+// Read reads an archive to its end and passes every file to visit, in order. visit need not read
+// all of the content. The caller must not rely on any file before Read returns nil, because only
+// the end of the archive proves that it is complete and unaltered. Read returns the head and the
+// remarks. Its error is one of those above with the details, or the error of visit.
 func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
 	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
 	if err := a.readHead(); err != nil {
@@ -140,7 +144,7 @@ func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []st
 			return a.head, nil, err
 		}
 		if a.size != e.Size {
-			return a.head, nil, fmt.Errorf("%w: %s has %d bytes, the list says %d", ErrAltered, e.Name, a.size, e.Size)
+			return a.head, nil, fmt.Errorf("%w: %s has %d bytes, the file list says %d", ErrAltered, e.Name, a.size, e.Size)
 		}
 		if err := a.pass(e, visit); err != nil {
 			return a.head, nil, err
@@ -154,11 +158,11 @@ type reader struct {
 	tar  *tar.Reader
 	raw  io.Reader
 	head Head
-	size int64            // of the open member
-	sums *strings.Builder // of what was read so far, as the archive should have them
+	size int64            // size of the current member
+	sums *strings.Builder // checksum lines of everything read so far
 }
 
-// open goes to the next member, which must have this name.
+// open advances to the next member, which must have this name.
 func (a *reader) open(name string) error {
 	h, err := a.tar.Next()
 	switch {
@@ -169,7 +173,7 @@ func (a *reader) open(name string) error {
 	case err != nil:
 		return err
 	case h.Name != name || h.Typeflag != tar.TypeReg:
-		return fmt.Errorf("%w: it holds %q where %s should be", ErrAltered, h.Name, name)
+		return fmt.Errorf("%w: found %q instead of %s", ErrAltered, h.Name, name)
 	}
 	a.size = h.Size
 	return nil
@@ -191,7 +195,7 @@ func (a *reader) readHead() error {
 		return fmt.Errorf("%w: %s: %v", ErrAltered, headName, err)
 	}
 	if a.head.Format > Format {
-		return fmt.Errorf("%w: format %d, this version knows up to %d", ErrNewer, a.head.Format, Format)
+		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, a.head.Format, Format)
 	}
 	for _, e := range a.head.Files {
 		if !Holds(e.Name) || e.Size < 0 {
@@ -201,17 +205,18 @@ func (a *reader) readHead() error {
 	return nil
 }
 
-// Holds tells whether an archive can hold a file of this name: one that could not be restored makes all of it worthless.
+// Holds reports whether an archive can contain a file of this name. A name that cannot be restored
+// would make the whole archive useless.
 func Holds(name string) bool {
 	return name == path.Clean(name) && isLocal(name) && !strings.ContainsAny(name, "\n")
 }
 
-// isLocal tells whether a name stays below the directory that it is restored to, on every system.
+// isLocal reports whether a name stays below the directory it is restored to, on every system.
 func isLocal(name string) bool {
 	return name != "." && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\\\x00:")
 }
 
-// small reads a whole member and notes its checksum.
+// small reads a whole member into memory and records its checksum.
 func (a *reader) small(name string) ([]byte, error) {
 	text, err := io.ReadAll(a.tar)
 	if err != nil {
@@ -221,6 +226,7 @@ func (a *reader) small(name string) ([]byte, error) {
 	return text, nil
 }
 
+// cut turns an unexpected end into ErrShort.
 func cut(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: in %s", ErrShort, name)
@@ -228,7 +234,7 @@ func cut(name string, err error) error {
 	return err
 }
 
-// pass hands a file over, and reads to its end.
+// pass passes a file to visit and then reads it to its end.
 func (a *reader) pass(e Entry, visit func(Entry, io.Reader) error) error {
 	content := &summed{r: a.tar, sum: sha256.New()}
 	if err := visit(e, content); err != nil {
@@ -252,7 +258,7 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readSums holds the checksums of the archive against those of what was read.
+// readSums compares the checksums of the archive with those of the data that was read.
 func (a *reader) readSums() ([]string, error) {
 	if err := a.open(sumsName); err != nil {
 		return nil, err
@@ -276,7 +282,7 @@ func (a *reader) readSums() ([]string, error) {
 		return nil, fmt.Errorf("%w: %s", ErrAltered, firstDifference(text, want))
 	}
 	if _, err := a.tar.Next(); err != io.EOF {
-		return nil, fmt.Errorf("%w: something follows its end", ErrAltered)
+		return nil, fmt.Errorf("%w: unexpected data after its end", ErrAltered)
 	}
 	var list []string
 	for line := range strings.Lines(remarks) {
@@ -285,7 +291,7 @@ func (a *reader) readSums() ([]string, error) {
 	return list, nil
 }
 
-// firstDifference names the file whose checksum is not that of the list.
+// firstDifference names the first file whose checksum does not match.
 func firstDifference(has, want string) string {
 	lines := strings.Split(has, "\n")
 	for i, line := range strings.Split(want, "\n") {
@@ -295,5 +301,5 @@ func firstDifference(has, want string) string {
 			}
 		}
 	}
-	return "the list of checksums is not that of its files"
+	return "the list of checksums does not match the files"
 }

@@ -16,7 +16,7 @@ import (
 
 var sample = map[string]string{"journal/format": "what it is\n", "journal/1.seg": strings.Repeat("abc", 400), "tls/empty": ""}
 
-// archive writes the sample.
+// archive writes an archive of the sample files.
 func archive(t *testing.T, remarks ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -38,7 +38,7 @@ func archive(t *testing.T, remarks ...string) []byte {
 		t.Fatal(err)
 	}
 	if want := h.Size(); int64(b.Len()) > want+4096 || int64(b.Len()) < want-8192 {
-		t.Errorf("%d bytes, announced were %d", b.Len(), want)
+		t.Errorf("archive has %d bytes, Size says %d", b.Len(), want)
 	}
 	return b.Bytes()
 }
@@ -66,12 +66,11 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("remarks %s", got)
 	}
 	if _, _, err := Read(bytes.NewReader(archive(t)), func(Entry, io.Reader) error { return nil }); err != nil {
-		t.Errorf("without looking: %v", err)
+		t.Errorf("visit that reads nothing: %v", err)
 	}
 }
 
-// Every byte is altered in several ways. Each is noticed, or changes nothing that is restored.
-// Certificates of an ACME authority lie under long names.
+// Certificates of an ACME authority have long file names.
 func TestLongNames(t *testing.T) {
 	long := "tls/acme/certificates/acme.authority.example.com-acme-directory/" + strings.Repeat("streams.", 25) + "example.com/" + strings.Repeat("b\u00fccher.", 12) + "crt"
 	var b bytes.Buffer
@@ -98,6 +97,8 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
+// Every byte is altered in several ways. Each change is detected or does not affect the restored
+// files.
 func TestEveryByteAltered(t *testing.T) {
 	good := archive(t)
 	noticed := 0
@@ -109,24 +110,24 @@ func TestEveryByteAltered(t *testing.T) {
 			if err != nil {
 				noticed++
 			} else if !maps.Equal(found, sample) {
-				t.Fatalf("byte %d altered by %x goes unnoticed: %q", i, mask, found)
+				t.Fatalf("byte %d altered by %x is not detected: %q", i, mask, found)
 			}
 		}
 	}
 	if noticed < 4*2500 {
-		t.Errorf("only %d of %d were noticed", noticed, 4*len(good))
+		t.Errorf("only %d of %d changes were detected", noticed, 4*len(good))
 	}
 }
 
-// Cut off anywhere it is refused; but for the zeros at its end, which say nothing.
-func TestEveryLength(t *testing.T) {
+// A truncated archive is refused, unless only the zeros at its end are missing.
+func TestTruncatedAtEveryLength(t *testing.T) {
 	good := archive(t)
 	end := len(bytes.TrimRight(good, "\x00"))
 	for n := range good {
 		found, _, _, err := files(good[:n])
 		switch {
 		case err == nil && (n < end || !maps.Equal(found, sample)):
-			t.Fatalf("the first %d of %d bytes pass for a backup", n, len(good))
+			t.Fatalf("the first %d of %d bytes are accepted as a backup", n, len(good))
 		case err != nil && n > 1024 && !errors.Is(err, ErrShort) && !errors.Is(err, ErrAltered):
 			t.Fatalf("the first %d bytes: %v", n, err)
 		}
@@ -153,18 +154,18 @@ func TestRefusals(t *testing.T) {
 		err  error
 		says string
 	}{
-		"nothing":         {nil, ErrForeign, "does not begin with weir-backup.json"},
+		"empty":           {nil, ErrForeign, "does not begin with weir-backup.json"},
 		"another archive": {member("x"), ErrForeign, "does not begin with weir-backup.json"},
-		"no archive":      {[]byte(strings.Repeat("x", 5000)), ErrForeign, "does not begin"},
-		"newer":           {altered(`"format": 1`, `"format": 9`), ErrNewer, "format 9, this version knows up to 1"},
+		"not an archive":  {[]byte(strings.Repeat("x", 5000)), ErrForeign, "does not begin"},
+		"newer":           {altered(`"format": 1`, `"format": 9`), ErrNewer, "format 9, this version supports up to 1"},
 		"payload":         {altered("abcabc", "abcabd"), ErrAltered, "the checksum of journal/1.seg does not match"},
-		"list":            {altered(`"journal/1.seg"`, `"journal/2.seg"`), ErrAltered, `it holds "journal/1.seg" where journal/2.seg should be`},
-		"above":           {altered(`"journal/1.seg"`, `"../rnal/1.seg"`), ErrAltered, `lists "../rnal/1.seg"`},
-		"root":            {altered(`"journal/1.seg"`, `"/ournal/1.seg"`), ErrAltered, `lists "/ournal/1.seg"`},
-		"size":            {altered(`"size": 1200`, `"size": 1201`), ErrAltered, "journal/1.seg has 1200 bytes, the list says 1201"},
-		"in a file":       {good[:at("abcabc")+100], ErrShort, "in journal/1.seg"},
-		"before the end":  {good[:at("weir-backup.sums")], ErrShort, "ends before weir-backup.sums"},
-		"two in one":      {append(good[:len(good)-1024:len(good)-1024], good...), ErrAltered, "something follows"},
+		"file list":       {altered(`"journal/1.seg"`, `"journal/2.seg"`), ErrAltered, `found "journal/1.seg" instead of journal/2.seg`},
+		"parent path":     {altered(`"journal/1.seg"`, `"../rnal/1.seg"`), ErrAltered, `lists "../rnal/1.seg"`},
+		"absolute path":   {altered(`"journal/1.seg"`, `"/ournal/1.seg"`), ErrAltered, `lists "/ournal/1.seg"`},
+		"size":            {altered(`"size": 1200`, `"size": 1201`), ErrAltered, "journal/1.seg has 1200 bytes, the file list says 1201"},
+		"cut in a file":   {good[:at("abcabc")+100], ErrShort, "in journal/1.seg"},
+		"cut before sums": {good[:at("weir-backup.sums")], ErrShort, "ends before weir-backup.sums"},
+		"two archives":    {append(good[:len(good)-1024:len(good)-1024], good...), ErrAltered, "unexpected data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, _, err := files(c.b); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
@@ -174,7 +175,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestWriterHoldsToTheList(t *testing.T) {
+func TestWriterEnforcesFileList(t *testing.T) {
 	h := Head{Files: []Entry{{"a", 3}, {"b", 1}}}
 	for _, content := range []string{"ab", "abcd"} {
 		w, err := NewWriter(io.Discard, h)
@@ -182,17 +183,17 @@ func TestWriterHoldsToTheList(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := w.Add(func(w io.Writer) error { _, err := io.WriteString(w, content); return err }); err == nil {
-			t.Errorf("%q was taken for 3 bytes", content)
+			t.Errorf("%q was accepted for a file of 3 bytes", content)
 		}
 	}
 	w, _ := NewWriter(io.Discard, h)
 	if err := w.Close(nil); err == nil {
-		t.Error("an archive without its files was closed")
+		t.Error("closing an archive without its files succeeded")
 	}
 }
 
-// Anybody can look into a backup and verify it with the tools of their system.
-func TestOrdinaryTools(t *testing.T) {
+// tar can unpack a backup, and sha256sum can verify it.
+func TestStandardTools(t *testing.T) {
 	for _, tool := range []string{"tar", "sha256sum"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed", tool)

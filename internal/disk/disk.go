@@ -1,5 +1,6 @@
-// Package disk is everything that the journal asks of a file system, as one small interface, so that tests can lose
-// unsynced bytes, tear writes, fail calls and fill the disk. OS is the real one.
+// Package disk is the file system interface of the journal. It is small, so that tests can
+// implement it and lose unsynced bytes, tear writes, fail calls and fill the disk. OS is the real
+// implementation.
 package disk
 
 import (
@@ -7,42 +8,46 @@ import (
 	"io"
 )
 
-// FS is one directory. Names are plain file names in it: no separators.
+// FS is one directory. Names are plain file names without separators.
 //
-// What a crash may take away: writes since the file's last successful SyncData or Sync, wholly or in part, in any
-// order; and creations, renames and removals since the last SyncDir. What those calls covered stays.
+// A crash may undo writes since the file's last successful SyncData, wholly or in part and in any
+// order, and creations, renames and removals since the last successful SyncDir. Everything that
+// those calls covered survives.
 type FS interface {
-	// Create makes a file that does not exist yet (fs.ErrExist otherwise), open for reading and writing.
+	// Create creates a file and opens it for reading and writing. It returns fs.ErrExist if the
+	// file exists.
 	Create(name string) (File, error)
-	// Open opens an existing file for reading and writing; fs.ErrNotExist when there is none.
+	// Open opens an existing file for reading and writing. It returns fs.ErrNotExist if there is
+	// none.
 	Open(name string) (File, error)
-	// Rename gives a file another name, replacing what had it.
+	// Rename renames a file atomically, replacing an existing file of the new name.
 	Rename(old, new string) error
-	// Remove takes the name away.
+	// Remove removes a file. Open handles to it stay usable.
 	Remove(name string) error
-	// List returns the names in the directory, in order.
+	// List returns the names in the directory, sorted.
 	List() ([]string, error)
-	// SyncDir makes creations, renames and removals so far durable.
+	// SyncDir makes all creations, renames and removals so far durable.
 	SyncDir() error
-	// Lock takes the named lock file (made if missing) for this process; ErrLocked when another holds it. Closing
-	// what it returns gives the lock back, and so does the end of the process.
+	// Lock takes the named lock file, creating it if necessary. It returns ErrLocked if another
+	// holder has it. Closing the result releases the lock, and so does the end of the process.
 	Lock(name string) (io.Closer, error)
 }
 
-// File is an open file. ReadAt and WriteAt may be called from many goroutines.
+// File is an open file. ReadAt and WriteAt may be called from many goroutines at once.
 type File interface {
 	io.ReaderAt
-	// WriteAt writes the buffers one after another at off, all or with an error. A failed write may have written a part.
+	// WriteAt writes the buffers one after another at off. It returns nil only if all bytes were
+	// written; after an error, some of them may have been. It does not keep or change the buffers.
 	WriteAt(off int64, bufs ...[]byte) error
-	// SyncData makes all that was written so far durable, and the file's size with it. After an error nothing may be
-	// assumed of any write since the last success.
+	// SyncData makes everything written so far durable, including the file's size. After an error
+	// nothing may be assumed about any write since the last success.
 	SyncData() error
-	// Size is the length of the file.
+	// Size returns the length of the file.
 	Size() (int64, error)
 	// Truncate sets the length of the file.
 	Truncate(size int64) error
 	io.Closer
 }
 
-// ErrLocked says that another process holds the lock.
+// ErrLocked means that another process, or another part of this process, holds the lock.
 var ErrLocked = errors.New("in use by another process")

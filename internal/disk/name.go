@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// CheckName refuses what is not a plain file name: fs.ErrInvalid in a PathError. Both kinds of separator are refused
-// everywhere, so that a name that one system takes is taken by all.
+// CheckName returns fs.ErrInvalid in a PathError if name is not a plain file name. It refuses both
+// kinds of path separator on every system, so that a name valid on one system is valid on all.
 func CheckName(op, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") {
 		return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}

@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// OS is a directory of the operating system. It must exist already. Files are made readable by their owner alone.
+// OS returns a directory of the operating system. The directory must exist. Files are created with
+// mode 0600.
 func OS(dir string) FS { return osFS(dir) }
 
 type osFS string
@@ -63,7 +64,7 @@ func (d osFS) Remove(name string) error {
 	return os.Remove(path)
 }
 
-// List leaves directories out: a data directory that is a mount point has a lost+found.
+// List leaves out directories: a data directory that is a mount point contains lost+found.
 func (d osFS) List() ([]string, error) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
@@ -86,8 +87,9 @@ func (d osFS) SyncDir() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Lock uses flock: it belongs to the open file and not to the process, so that a second Lock in the same process is
-// refused as well, and it cannot be lost by closing another descriptor of the same file.
+// Lock uses flock, which belongs to the open file and not to the process. So a second Lock in the
+// same process is refused too, and closing another descriptor of the same file does not lose the
+// lock.
 func (d osFS) Lock(name string) (io.Closer, error) {
 	path, err := d.path("lock", name)
 	if err != nil {
@@ -110,8 +112,9 @@ func (d osFS) Lock(name string) (io.Closer, error) {
 
 type osLock struct{ f *os.File }
 
-// Close unlocks before it closes: a child that was forked in this moment and has not yet reached its exec still holds a
-// copy of the descriptor, and closing ours alone would leave the lock with it.
+// Close unlocks before it closes. A child process that was forked at this moment and has not
+// reached its exec still has a copy of the descriptor; closing ours alone would leave the lock held
+// by it.
 func (l osLock) Close() error {
 	err := control(l.f, "unlock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 	return errors.Join(err, l.f.Close())
@@ -131,8 +134,9 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// control runs a system call on the descriptor of f, again when a signal interrupted it. The descriptor cannot be
-// closed, and its number not given to another file, while call runs.
+// control runs a system call on the descriptor of f and repeats it if a signal interrupted it.
+// While call runs, the descriptor cannot be closed, so its number cannot be reused for another
+// file.
 func control(f *os.File, op string, call func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

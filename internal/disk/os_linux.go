@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBuffers is IOV_MAX of Linux: the most buffers that one call takes.
+// maxBuffers is IOV_MAX of Linux, the largest number of buffers that one call accepts.
 const maxBuffers = 1024
 
-// WriteAt hands all buffers to the kernel in one call where it can, so that a group of records costs one crossing and
-// no copy.
+// WriteAt passes as many buffers to the kernel in one call as possible, so that a group of records
+// costs one system call and no copy.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
-	// A short write changes the list and the buffer where it stopped; the caller's list stays as it is.
+	// After a short write, the list and the buffer where it stopped are changed. The caller's list
+	// must not be.
 	bufs = slices.Clone(bufs)
 	return control(f.f, "write", func(fd int) error {
 		for {
@@ -24,7 +25,7 @@ func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 			}
 			n, err := unix.Pwritev(fd, bufs[:min(len(bufs), maxBuffers)], off)
 			if err != nil {
-				return err // control calls again after EINTR, and bufs and off say what is left
+				return err // after EINTR, control calls again; bufs and off describe the rest
 			}
 			if n == 0 {
 				return io.ErrShortWrite
@@ -42,7 +43,7 @@ func skipEmpty(bufs [][]byte) [][]byte {
 	return bufs
 }
 
-// skip takes the first n bytes out of bufs, which it changes.
+// skip removes the first n bytes from bufs, in place.
 func skip(bufs [][]byte, n int) [][]byte {
 	for len(bufs) > 0 && n >= len(bufs[0]) {
 		n -= len(bufs[0])
@@ -54,7 +55,8 @@ func skip(bufs [][]byte, n int) [][]byte {
 	return bufs
 }
 
-// SyncData leaves the file's times unsynced, which spares the file system's journal; the size is covered.
+// SyncData uses fdatasync, which covers the size but not the file's times. That saves work in the
+// file system's own journal.
 func (f *osFile) SyncData() error {
 	return control(f.f, "fdatasync", syscall.Fdatasync)
 }

@@ -6,16 +6,17 @@ import (
 	"testing"
 )
 
-// The kernel writes short only when it runs into a limit or a signal, so what follows a short write is checked alone.
+// The kernel writes short only at a limit or a signal, so the code that continues after a short
+// write is tested on its own.
 func TestSkipAfterShortWrite(t *testing.T) {
 	for n := range len("abcdefghi") + 1 {
 		bufs := [][]byte{[]byte("abc"), nil, []byte("d"), []byte("efgh"), nil, []byte("i")}
 		rest := skip(slices.Clone(bufs), n)
 		if got := string(bytes.Join(rest, nil)); got != "abcdefghi"[n:] {
-			t.Errorf("after %d bytes %q is left", n, got)
+			t.Errorf("after %d bytes: %q left", n, got)
 		}
 		if left := skipEmpty(rest); len(left) > 0 && len(left[0]) == 0 {
-			t.Errorf("after %d bytes an empty buffer comes first", n)
+			t.Errorf("after %d bytes: the first buffer is empty", n)
 		}
 	}
 }

@@ -2,7 +2,8 @@
 
 package disk
 
-// WriteAt writes one buffer after another: these systems have no common call that takes an offset and many buffers.
+// WriteAt writes one buffer after another: these systems have no common call for many buffers at an
+// offset.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 	for _, b := range bufs {
 		n, err := f.f.WriteAt(b, off)
@@ -14,5 +15,5 @@ func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 	return nil
 }
 
-// SyncData is a whole sync, which on macOS goes past the drive's cache.
+// SyncData is a full sync. On macOS it also flushes the drive's cache.
 func (f *osFile) SyncData() error { return f.f.Sync() }

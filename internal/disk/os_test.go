@@ -18,7 +18,8 @@ import (
 	"testing"
 )
 
-// lockDir makes the test binary a process that takes the lock in this directory, says so and waits to be ended.
+// lockDir is an environment variable. If it is set, the test binary takes the lock in that
+// directory, prints "locked" and waits until its input is closed.
 const lockDir = "WEIR_TEST_LOCK_DIR"
 
 func TestMain(m *testing.M) {
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestFileLife(t *testing.T) {
+func TestFileLifecycle(t *testing.T) {
 	dir := t.TempDir()
 	d := OS(dir)
 	f := must(d.Create("a"))(t)
@@ -42,11 +43,11 @@ func TestFileLife(t *testing.T) {
 		t.Fatalf("create twice: %v", err)
 	}
 	if _, err := d.Open("b"); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("open what is not there: %v", err)
+		t.Fatalf("open a missing file: %v", err)
 	}
 	check(t, f.WriteAt(3, []byte("lo"), nil, []byte(" wor"), []byte("ld")))
 	check(t, f.WriteAt(0, []byte("hel")))
-	check(t, f.WriteAt(100)) // nothing is written, and the file does not grow
+	check(t, f.WriteAt(100)) // without buffers, the file does not grow
 	check(t, f.SyncData())
 	content(t, f, "hello world")
 	check(t, f.Truncate(5))
@@ -81,10 +82,10 @@ func TestReadAtEnd(t *testing.T) {
 	check(t, f.WriteAt(0, []byte("abc")))
 	buf := make([]byte, 4)
 	if n, err := f.ReadAt(buf, 1); n != 2 || err != io.EOF {
-		t.Errorf("read over the end: %d, %v", n, err)
+		t.Errorf("read across the end: %d, %v", n, err)
 	}
 	if n, err := f.ReadAt(buf, 9); n != 0 || err != io.EOF {
-		t.Errorf("read behind the end: %d, %v", n, err)
+		t.Errorf("read after the end: %d, %v", n, err)
 	}
 }
 
@@ -103,18 +104,18 @@ func TestDirectory(t *testing.T) {
 	f := must(d.Open("a"))(t)
 	content(t, f, "c")
 	check(t, d.Remove("a"))
-	content(t, f, "c") // what is open stays readable
+	content(t, f, "c") // an open file stays readable
 	check(t, f.Close())
 	listed(t, d, "b")
 	check(t, d.SyncDir())
 	if err := d.Remove("a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("remove what is not there: %v", err)
+		t.Errorf("remove a missing file: %v", err)
 	}
 	if err := d.Rename("a", "z"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("rename what is not there: %v", err)
+		t.Errorf("rename a missing file: %v", err)
 	}
 	if err := OS(filepath.Join(dir, "none")).SyncDir(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("sync a missing directory: %v", err)
 	}
 }
 
@@ -138,7 +139,7 @@ func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 	listed(t, d, "ok")
 }
 
-func TestWriteOfManyBuffers(t *testing.T) {
+func TestWriteManyBuffers(t *testing.T) {
 	f := must(OS(t.TempDir()).Create("a"))(t)
 	defer f.Close()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -161,7 +162,7 @@ func TestWriteOfManyBuffers(t *testing.T) {
 	}
 }
 
-func TestReadsAndWritesAtOnce(t *testing.T) {
+func TestConcurrentReadsAndWrites(t *testing.T) {
 	f := must(OS(t.TempDir()).Create("a"))(t)
 	defer f.Close()
 	var all sync.WaitGroup
@@ -195,11 +196,11 @@ func TestLockInOneProcess(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "lock"))
 	check(t, err)
 	if info.Mode() != 0o600 {
-		t.Errorf("mode of the lock: %v", info.Mode())
+		t.Errorf("mode of the lock file: %v", info.Mode())
 	}
 }
 
-func TestLockOfAnotherProcess(t *testing.T) {
+func TestLockHeldByAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	kill := func(child *exec.Cmd, _ io.Closer) error { return child.Process.Kill() }
 	end := func(_ *exec.Cmd, stdin io.Closer) error { return stdin.Close() }
@@ -214,10 +215,10 @@ func TestLockOfAnotherProcess(t *testing.T) {
 			t.Fatalf("child: %q, %v", line, err)
 		}
 		if _, err := OS(dir).Lock("lock"); !errors.Is(err, ErrLocked) {
-			t.Errorf("held by a child: %v", err)
+			t.Errorf("lock held by a child: %v", err)
 		}
 		check(t, stop(child, stdin))
-		child.Wait() // a killed child is an error here
+		child.Wait() // returns an error for a killed child
 		check(t, must(OS(dir).Lock("lock"))(t).Close())
 	}
 }

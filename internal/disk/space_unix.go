@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space tells how large the file system of a directory is, and how much of it is free for this user.
+// Space returns the size of the directory's file system and the bytes that are free for this user.
 func Space(dir string) (free, size int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, fmt.Errorf("look for space in %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("read free space of %s: %w", dir, err)
 	}
 	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
 }

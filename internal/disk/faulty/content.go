@@ -2,10 +2,10 @@ package faulty
 
 import "slices"
 
-// content is a sequence of bytes that is cheap to clone: pages are shared until one side writes. An image of a megabyte
-// is cloned by copying 256 pointers, and crashes are taken by the thousand.
+// content is the content of a file that is cheap to clone: pages are shared until one side writes.
+// Cloning a megabyte copies 256 pointers, so a test can take thousands of crash images.
 type content struct {
-	pages []*page // nil pages hold zeros
+	pages []*page // a nil page holds zeros
 	size  int64
 	owner *owner
 }
@@ -13,20 +13,21 @@ type content struct {
 const pageSize = 4096
 
 type page struct {
-	owner *owner // the only content that may write into it
+	owner *owner // only the content with this owner may write to the page
 	data  [pageSize]byte
 }
 
-// owner has a size, so that every one has its own address.
+// owner identifies a content by its address. It has a size, so that every allocation has its own
+// address.
 type owner struct{ _ byte }
 
-// clone returns a content that shares all pages. From here on neither side owns them.
+// clone returns a content that shares all pages. From then on neither side owns them.
 func (c *content) clone() content {
 	c.owner = nil
 	return content{pages: slices.Clone(c.pages), size: c.size}
 }
 
-// writable returns page i for writing.
+// writable returns page i for writing, copying it if it is shared.
 func (c *content) writable(i int64) *page {
 	if c.owner == nil {
 		c.owner = new(owner)

@@ -7,35 +7,37 @@ import (
 	"slices"
 )
 
-// Loss says what a power cut takes of what was not synced.
+// Loss says which unsynced changes a power cut loses.
 type Loss uint8
 
-// The patterns of loss. What was synced stays in all of them, and what a failed SyncData dropped is gone in all.
+// The patterns of loss. In all of them synced data survives, and data dropped by a failed SyncData
+// is lost.
 const (
-	// LoseAll takes everything.
+	// LoseAll loses all unsynced changes.
 	LoseAll Loss = iota
-	// LoseNothing takes nothing: all of it had just reached the disk.
+	// LoseNothing loses nothing: all changes had just reached the disk.
 	LoseNothing
-	// LoseSome takes or leaves each sector of each write on its own, and each truncation; a write that made the file
-	// longer may leave the length without the data. How likely a loss is, is drawn for each crash, so that a single
-	// lost sector among many is as common as the opposite. Of the directory's changes it leaves a beginning.
+	// LoseSome keeps or loses each sector of each write independently, and each truncation. A write
+	// that extended the file may leave the new length without the data. The probability is drawn
+	// for each crash, so that losing one sector of many is as common as keeping one. Of the
+	// directory changes, a prefix is kept.
 	LoseSome
-	// Tear leaves the writes of all files in their order up to one that is cut at any byte. Of the directory's changes
-	// it leaves a beginning.
+	// Tear keeps the writes of all files in order up to one that is cut at an arbitrary byte. Of
+	// the directory changes, a prefix is kept.
 	Tear
 )
 
-// Losses are all patterns.
+// Losses lists all patterns.
 var Losses = []Loss{LoseAll, LoseNothing, LoseSome, Tear}
 
 func (l Loss) String() string { return [...]string{"LoseAll", "LoseNothing", "LoseSome", "Tear"}[l] }
 
-// sector is what a disk writes wholly or not at all.
+// sector is the unit that a disk writes completely or not at all.
 const sector = 512
 
-// Crash returns the directory as it may be found after a power cut at this instant: unlocked, everything in it durable,
-// with the same capacity and without hooks. Nothing changes in f. The same f, loss and state of rng give the same.
-// LoseAll and LoseNothing do not use rng.
+// Crash returns the directory as it may be found after a power cut at this instant: unlocked, with
+// all content durable, with the same capacity and without hooks. It does not change f. The same f,
+// loss and state of rng give the same result. LoseAll and LoseNothing do not use rng.
 func (f *FS) Crash(loss Loss, rng *rand.Rand) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,9 +86,9 @@ func (f *FS) Crash(loss Loss, rng *rand.Rand) *FS {
 	return after
 }
 
-// Kill returns the directory as the next process finds it after the one that used it was killed, on a machine that goes
-// on: unlocked, everything can be read, and what was not synced is still not synced, so that a power cut may yet take
-// it. Nothing changes in f.
+// Kill returns the directory as the next process finds it after the current process was killed
+// while the machine keeps running. It is unlocked and everything can be read, but unsynced changes
+// are still unsynced, so a later power cut may lose them. Kill does not change f.
 func (f *FS) Kill() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +120,7 @@ func (f *FS) Kill() *FS {
 	return after
 }
 
-// kept is how many of n changes of the directory a crash leaves.
+// kept returns how many of n directory changes survive a crash.
 func kept(n int, loss Loss, rng *rand.Rand) int {
 	switch loss {
 	case LoseAll:
@@ -150,7 +152,7 @@ func (w write) scatter(c *content, keep float64, rng *rand.Rand) {
 	}
 }
 
-// tear applies a beginning of a write. A truncation happens or does not.
+// tear applies a prefix of a write. A truncation is applied or not.
 func (w write) tear(c *content, rng *rand.Rand) {
 	if w.cut {
 		if rng.IntN(2) == 0 {

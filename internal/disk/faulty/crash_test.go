@@ -13,7 +13,7 @@ import (
 	"weir/internal/disk"
 )
 
-// outcomes crashes many times and returns every directory that came of it, as text.
+// outcomes crashes many times and returns all resulting directories, as text.
 func outcomes(d *FS, loss Loss, times int) map[string]bool {
 	seen := map[string]bool{}
 	for seed := range uint64(times) {
@@ -36,12 +36,12 @@ func exactly(t *testing.T, got map[string]bool, want ...string) {
 	keys := slices.Sorted(maps.Keys(got))
 	slices.Sort(want)
 	if !slices.Equal(keys, want) {
-		t.Errorf("may be found: %q\nwant:         %q", keys, want)
+		t.Errorf("outcomes: %q\nwant:     %q", keys, want)
 	}
 }
 
-// "What a crash may take away: writes since the file's last successful SyncData or Sync, wholly or in part": of three
-// bytes cut by Tear any beginning can be found; a sector goes or stays in one piece.
+// "A crash may undo writes since the file's last successful SyncData, wholly or in part": Tear can
+// leave any prefix of three bytes; LoseSome keeps or loses a sector as a unit.
 func TestUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "...")
@@ -53,7 +53,8 @@ func TestUnsyncedWrites(t *testing.T) {
 	holds(t, d, "a", ".xyz")
 }
 
-// "in any order": of two writes the second can be found without the first, but not with Tear, which keeps the order.
+// "in any order": LoseSome can keep the second of two writes without the first. Tear cannot,
+// because it keeps the order.
 func TestOrderOfUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "..")
@@ -66,7 +67,8 @@ func TestOrderOfUnsyncedWrites(t *testing.T) {
 	exactly(t, outcomes(d, Tear, 500), "a=.. b=.", "a=1. b=.", "a=1. b=2", "a=13 b=2")
 }
 
-// Sectors are those of the file, not of the write: a write over the border of two has two pieces.
+// Sectors are aligned to the file, not to the write: a write across a sector boundary has two
+// parts.
 func TestSectorsAreIndependent(t *testing.T) {
 	d := New()
 	dots := strings.Repeat(".", 2*sector)
@@ -76,7 +78,7 @@ func TestSectorsAreIndependent(t *testing.T) {
 	exactly(t, outcomes(d, LoseSome, 200), at(".."), at("1."), at(".2"), at("12"))
 }
 
-// "What those calls covered stays", whatever follows.
+// "Everything that those calls covered survives", whatever follows.
 func TestSyncedWritesStay(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "first")
@@ -92,7 +94,7 @@ func TestSyncedWritesStay(t *testing.T) {
 	}
 }
 
-// SyncData covers "the file's size with it": growing and cutting alike.
+// SyncData makes everything durable, "including the file's size": both growing and shrinking.
 func TestTruncations(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "long")
@@ -108,7 +110,8 @@ func TestTruncations(t *testing.T) {
 	exactly(t, outcomes(d, LoseAll, 1), "a=l\x00\x00")
 }
 
-// "and creations, renames and removals since the last SyncDir": syncing a file does not keep its name.
+// "and creations, renames and removals since the last successful SyncDir": syncing a file does not
+// make its name durable.
 func TestUnsyncedCreation(t *testing.T) {
 	d := New()
 	f, err := d.Create("a")
@@ -124,7 +127,7 @@ func TestUnsyncedCreation(t *testing.T) {
 	}
 }
 
-// A synced name does not keep the content.
+// Syncing the directory does not make the content durable.
 func TestSyncDirDoesNotSyncContent(t *testing.T) {
 	d := New()
 	f, err := d.Create("a")
@@ -134,7 +137,7 @@ func TestSyncDirDoesNotSyncContent(t *testing.T) {
 	exactly(t, outcomes(d, LoseAll, 1), "a=")
 }
 
-// A removed name may come back with its durable content.
+// A removed file may reappear with its durable content.
 func TestUnsyncedRemoval(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "kept")
@@ -150,7 +153,7 @@ func TestUnsyncedRemoval(t *testing.T) {
 	}
 }
 
-// A rename may be undone: the old name is back, and so is what it replaced.
+// A rename may be undone: the old name reappears, and so does the replaced file.
 func TestUnsyncedRename(t *testing.T) {
 	d := New()
 	made(t, d, "new", "1")
@@ -163,7 +166,7 @@ func TestUnsyncedRename(t *testing.T) {
 	exactly(t, outcomes(d, LoseAll, 1), "new=2")
 }
 
-// Of the directory's changes a beginning is kept.
+// Of the directory changes, a prefix survives.
 func TestPrefixOfDirectoryChanges(t *testing.T) {
 	d := New()
 	made(t, d, "a", "1")
@@ -176,8 +179,8 @@ func TestPrefixOfDirectoryChanges(t *testing.T) {
 	}
 }
 
-// "After an error nothing may be assumed of any write since the last success": they can be read, but a later SyncData
-// that succeeds does not make them durable.
+// "After an error nothing may be assumed about any write since the last success": those writes can
+// be read, but a later successful SyncData does not make them durable.
 func TestFailedSyncDropsWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "....")
@@ -218,13 +221,14 @@ func TestFailedSyncDir(t *testing.T) {
 	exactly(t, outcomes(d, LoseAll, 1), "a=")
 }
 
-// What a crash left is durable, independent of the original, and crashes again to the same.
+// The directory after a crash is durable and independent of the original, and another crash changes
+// nothing in it.
 func TestCrashedDirectoryIsIndependent(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "one")
 	check(t, f.WriteAt(0, []byte("ONE")))
 	d.Capacity(100)
-	d.OnCall(func(Call) error { return errors.New("of the original only") })
+	d.OnCall(func(Call) error { return errors.New("hook of the original") })
 	after := d.Crash(LoseNothing, nil)
 	d.OnCall(nil)
 
@@ -240,7 +244,7 @@ func TestCrashedDirectoryIsIndependent(t *testing.T) {
 	exactly(t, outcomes(after, LoseAll, 1), "a=ONE!")
 	exactly(t, outcomes(d, LoseAll, 1), "a=one")
 	if after.Crash(LoseAll, nil).capacity != 100 {
-		t.Error("the disk has grown")
+		t.Error("the crash changed the capacity")
 	}
 }
 
@@ -255,13 +259,13 @@ func TestCrashIsRepeatable(t *testing.T) {
 		a := d.Crash(loss, rand.New(rand.NewPCG(3, 4)))
 		b := d.Crash(loss, rand.New(rand.NewPCG(3, 4)))
 		if image(a) != image(b) {
-			t.Errorf("%v differs", loss)
+			t.Errorf("%v: two crashes with the same random numbers differ", loss)
 		}
 	}
 }
 
-// After random calls every byte that a crash leaves is one that was written there since the last sync, or the one that
-// was durable, or a zero of a length that came without its data; where nothing was written since, it is the durable one.
+// After random calls, every byte that a crash leaves is either the durable one or one that was
+// written there since the last sync.
 func TestRandomWritesAndCrashes(t *testing.T) {
 	const length = 6000
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -288,7 +292,7 @@ func TestRandomWritesAndCrashes(t *testing.T) {
 		for _, loss := range Losses {
 			for i, b := range d.Crash(loss, rng).Files()["a"] {
 				if b != durable[i] && !bytes.Contains(allowed[i], []byte{b}) {
-					t.Fatalf("%v: byte %d is none that was written there", loss, i)
+					t.Fatalf("%v: byte %d has a value that was never written there", loss, i)
 				}
 			}
 		}
@@ -316,8 +320,8 @@ func BenchmarkCrash(b *testing.B) {
 	}
 }
 
-// A process that is killed leaves what it wrote, and the next one cannot take it for durable.
-func TestKillKeepsWhatIsNotSynced(t *testing.T) {
+// A killed process leaves its writes behind, but they are still not durable.
+func TestKillKeepsUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "12")
 	check(t, f.WriteAt(2, []byte("34")))

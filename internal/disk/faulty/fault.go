@@ -7,10 +7,10 @@ import (
 	"weir/internal/disk"
 )
 
-// Kind says which method of disk.FS or disk.File a call is.
+// Kind is the method of disk.FS or disk.File that is called.
 type Kind uint8
 
-// The kinds of calls that a hook sees. Sync is File.SyncData.
+// The kinds of calls. Sync is File.SyncData.
 const (
 	Create Kind = iota
 	Open
@@ -32,14 +32,14 @@ var kindNames = [kinds]string{
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Call is one call that is about to be made.
+// Call is a call that is about to be made.
 type Call struct {
 	Kind Kind
-	Name string // of the file, at this moment; empty for SyncDir and List
-	To   string // of a Rename: the other name
-	Off  int64  // of a Read or Write: where; of a Truncate: the length to come
-	Len  int    // of a Read or Write: how many bytes
-	N    int    // how many calls of this kind there were, this one included
+	Name string // current name of the file; empty for SyncDir and List
+	To   string // Rename: the new name
+	Off  int64  // Read and Write: the offset; Truncate: the new length
+	Len  int    // Read and Write: the number of bytes
+	N    int    // number of calls of this kind so far, including this one
 
 	data []byte
 }
@@ -48,7 +48,8 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s %d of %q%s at %d, %d bytes", c.Kind, c.N, c.Name, c.To, c.Off, c.Len)
 }
 
-// Partial is an error for a Write that writes its first bytes before it fails. For other calls it is just Err.
+// Partial is an error for a Write that writes its first Bytes bytes before it fails. Other calls
+// just fail with Err.
 type Partial struct {
 	Err   error
 	Bytes int
@@ -57,9 +58,11 @@ type Partial struct {
 func (p Partial) Error() string { return fmt.Sprintf("after %d bytes: %v", p.Bytes, p.Err) }
 func (p Partial) Unwrap() error { return p.Err }
 
-// OnCall has hook run before every call, in the goroutine that makes it and maybe in many at once; nil takes it away.
-// An error from it is what the call fails with, without being made. No lock is held: it may use the file system, and
-// Crash above all, but for calls that come back to it.
+// OnCall sets a hook that runs before every call, in the goroutine of the caller and possibly in
+// many goroutines at once. nil removes the hook. If the hook returns an error, the call fails with
+// it and has no other effect, except as described for Partial and File.SyncData. No lock is held
+// while the hook runs, so it may use the file system, in particular Crash. Calls it makes run the
+// hook again, so it must not recurse endlessly.
 func (f *FS) OnCall(hook func(Call) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,21 +75,21 @@ type failure struct {
 	err  error
 }
 
-// FailCall fails the k-th call of a kind from here on, once: 1 is the next one.
+// FailCall makes the k-th call of a kind from now on fail, once. k is 1 for the next call.
 func (f *FS) FailCall(kind Kind, k int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fails = append(f.fails, failure{kind, f.calls[kind] + k, err})
 }
 
-// Calls is how many calls of a kind there were.
+// Calls returns the number of calls of a kind so far.
 func (f *FS) Calls(kind Kind) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[kind]
 }
 
-// before counts a call and asks whether it may be made.
+// before counts a call and runs the hook. It returns the error that the call must fail with.
 func (f *FS) before(op string, c Call) error {
 	if c.Kind != SyncDir && c.Kind != List {
 		if err := disk.CheckName(op, c.Name); err != nil {
@@ -115,16 +118,17 @@ func (f *FS) before(op string, c Call) error {
 	return nil
 }
 
-// Capacity bounds the sum of the lengths of all files; less than 0 takes the bound away. A write beyond it writes what
-// fits and fails with ENOSPC, and so does a Truncate, without any effect.
+// Capacity limits the total length of all files; a negative value removes the limit. A write beyond
+// the limit writes what fits and fails with ENOSPC. A Truncate beyond it fails with ENOSPC and has
+// no effect.
 func (f *FS) Capacity(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.capacity = bytes
 }
 
-// Flip turns one bit of a file over for good, in what is read, in what is durable and in what is on its way there.
-// It panics when the file is not so long.
+// Flip flips one bit of a file permanently: in the readable, the durable and the pending content.
+// It panics if the file is too short.
 func (f *FS) Flip(name string, off int64, bit uint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -48,7 +48,7 @@ func TestHookSeesEveryCall(t *testing.T) {
 		t.Errorf("seen %q\nwant %q", seen, want)
 	}
 	if d.Calls(Write) != 2 || d.Calls(Lock) != 1 {
-		t.Error("calls are not counted")
+		t.Error("calls are counted wrong")
 	}
 }
 
@@ -103,7 +103,7 @@ func TestPartialWrite(t *testing.T) {
 	holds(t, d, "a", ".123.x")
 }
 
-// A crash at every call of a program: the hook takes it from inside.
+// A hook can take a crash image before every call of a program.
 func TestCrashInsideHook(t *testing.T) {
 	d := New()
 	var images []string
@@ -140,7 +140,7 @@ func TestCapacity(t *testing.T) {
 	if err := g.WriteAt(0, []byte("abc")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	holds(t, d, "a", "12345678", "b", "ab") // what fits is written, as by a disk that runs full
+	holds(t, d, "a", "12345678", "b", "ab") // as much as fits is written, like on a disk that runs full
 	check(t, f.WriteAt(0, []byte("full")))
 	if err := f.Truncate(9); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestCapacity(t *testing.T) {
 	}
 	check(t, d.Rename("b", "c"))
 	check(t, h.WriteAt(0, []byte("replaced")))
-	d.Capacity(3) // less than there is: nothing grows, and what shrinks does
+	d.Capacity(3) // below the current use: files can shrink but not grow
 	if err := h.WriteAt(8, []byte("x")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestFlip(t *testing.T) {
 	holds(t, before, "a", "aaAAA")
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic behind the end")
+			t.Error("no panic after the end of the file")
 		}
 	}()
 	d.Flip("a", 5, 0)

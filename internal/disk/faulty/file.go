@@ -15,7 +15,8 @@ type file struct {
 	closed bool
 }
 
-// enter runs the hook for a call and then holds the lock for it; the caller unlocks when there is no error.
+// enter runs the hook for a call and then takes the lock. If it returns nil, the caller must
+// unlock.
 func (o *file) enter(op string, c Call) error {
 	o.fs.mu.Lock()
 	err := o.usable(op)
@@ -29,7 +30,7 @@ func (o *file) enter(op string, c Call) error {
 	if err != nil {
 		o.failed(c, err)
 	} else {
-		err = o.usable(op) // the hook may have closed it
+		err = o.usable(op) // the hook may have closed the file
 	}
 	if err != nil {
 		o.fs.mu.Unlock()
@@ -37,11 +38,11 @@ func (o *file) enter(op string, c Call) error {
 	return err
 }
 
-// failed does what a call does to the file although it fails.
+// failed applies the effects that a call has on the file even though it fails.
 func (o *file) failed(c Call, err error) {
 	switch c.Kind {
 	case Sync:
-		// The kernel marks the pages clean all the same: they can be read, and no later sync writes them.
+		// The kernel marks the pages clean anyway: they can be read, but no later sync writes them.
 		o.inode.pending = nil
 	case Write:
 		var p Partial
@@ -89,7 +90,7 @@ func (o *file) WriteAt(off int64, bufs ...[]byte) error {
 	return o.write(data, off)
 }
 
-// write writes what there is space for, like a disk that runs full.
+// write writes as much as there is space for, like a disk that runs full.
 func (o *file) write(data []byte, off int64) error {
 	var err error
 	if room := o.room(); off+int64(len(data)) > room {
@@ -101,7 +102,7 @@ func (o *file) write(data []byte, off int64) error {
 	return err
 }
 
-// room is the length that the file can have.
+// room returns the largest length that the file can have.
 func (o *file) room() int64 {
 	size := o.inode.current.size
 	if o.fs.capacity < 0 || !o.inode.linked {
@@ -137,8 +138,8 @@ func (o *file) Truncate(size int64) error {
 	return nil
 }
 
-// SyncData makes durable what was written since the SyncData before, if that one succeeded: what was unsynced when one
-// failed is never made durable by a later one, although it can be read until the crash.
+// SyncData makes all pending writes durable. Writes that were pending when an earlier SyncData
+// failed are never made durable, although they can be read until the crash.
 func (o *file) SyncData() error {
 	if err := o.enter("sync", Call{Kind: Sync}); err != nil {
 		return err

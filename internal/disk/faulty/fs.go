@@ -1,5 +1,6 @@
-// Package faulty is a file system in memory that can be crashed, failed, filled and damaged at will. It takes away what
-// the comment of disk.FS says that a crash may take, and keeps the rest to the byte, so that a test may demand the rest.
+// Package faulty is an in-memory file system that can be crashed, failed, filled and damaged at
+// will. A crash loses what the comment of disk.FS allows it to lose and keeps everything else to
+// the byte, so tests can rely on the rest.
 package faulty
 
 import (
@@ -16,12 +17,12 @@ import (
 type FS struct {
 	mu      sync.Mutex
 	names   map[string]*inode // what running programs see
-	durable map[string]*inode // what a crash that loses everything leaves
-	changes []change          // from durable to names, in order
-	writes  uint64            // numbers the pending writes of all files in one order
+	durable map[string]*inode // what remains after LoseAll
+	changes []change          // unsynced changes that lead from durable to names, in order
+	writes  uint64            // number of the last write; orders the pending writes of all files
 
-	used     int64 // bytes of all files that have a name
-	capacity int64 // negative when there is no bound
+	used     int64 // total length of all files that have a name
+	capacity int64 // negative if there is no limit
 
 	calls [kinds]int
 	hook  func(Call) error
@@ -30,10 +31,10 @@ type FS struct {
 
 var _ disk.FS = (*FS)(nil)
 
-// change is a creation, rename or removal that was not synced.
+// change is an unsynced creation, rename or removal.
 type change struct {
-	from string // the name that is taken away, if any
-	to   string // the name that is given, if any
+	from string // name to remove; empty if none
+	to   string // name to add; empty if none
 	file *inode
 }
 
@@ -46,19 +47,20 @@ func (c change) apply(names map[string]*inode) {
 	}
 }
 
-// inode is a file apart from its name.
+// inode is a file independent of its name.
 type inode struct {
-	name    string // the last it had, for hooks
-	linked  bool   // it has a name, so its bytes count
+	name    string // last name, for hooks
+	linked  bool   // the file has a name, so its length counts
 	locked  bool
-	current content // what is read
-	durable content // what a crash that loses everything leaves
-	// pending are the writes since the last SyncData, in order. Current is not durable plus pending: what was
-	// pending when a SyncData failed is in current alone.
+	current content // what programs read
+	durable content // what remains after LoseAll
+	// pending holds the writes since the last SyncData, in order. current is not always durable
+	// plus pending: writes that were pending when a SyncData failed are only in current.
 	pending []write
 }
 
-// write is a change of a file's content that was not synced: data at off, or the length off when cut is set.
+// write is an unsynced change of a file's content: data at off or, if cut is set, a truncation to
+// length off.
 type write struct {
 	file  *inode
 	order uint64
@@ -75,12 +77,12 @@ func (w write) apply(c *content) {
 	}
 }
 
-// New is an empty directory without bounds or faults.
+// New returns an empty directory without limits or faults.
 func New() *FS {
 	return &FS{names: map[string]*inode{}, durable: map[string]*inode{}, capacity: -1}
 }
 
-// Create makes a file. Its name is gone after a crash until SyncDir, whatever was synced of its content.
+// Create creates a file. Until SyncDir, a crash may lose its name, even if its content was synced.
 func (f *FS) Create(name string) (disk.File, error) {
 	if err := f.before("create", Call{Kind: Create, Name: name}); err != nil {
 		return nil, err
@@ -118,7 +120,8 @@ func (f *FS) Open(name string) (disk.File, error) {
 	return &file{fs: f, inode: in}, nil
 }
 
-// Rename gives a file another name. A crash before SyncDir may undo it: the old name is back, and what had the new one.
+// Rename renames a file. Until SyncDir, a crash may undo it: the old name reappears, and so does
+// the replaced file.
 func (f *FS) Rename(old, new string) error {
 	if err := disk.CheckName("rename", new); err != nil {
 		return err
@@ -141,7 +144,7 @@ func (f *FS) Rename(old, new string) error {
 	return nil
 }
 
-// Remove takes the name away. What is open stays usable; the space is free at once.
+// Remove removes a file. Open handles stay usable, and the space is free at once.
 func (f *FS) Remove(name string) error {
 	if err := f.before("remove", Call{Kind: Remove, Name: name}); err != nil {
 		return err
@@ -164,7 +167,7 @@ func (f *FS) unlink(in *inode) {
 	}
 }
 
-// List returns the names in order.
+// List returns the names, sorted.
 func (f *FS) List() ([]string, error) {
 	if err := f.before("list", Call{Kind: List}); err != nil {
 		return nil, err
@@ -174,7 +177,8 @@ func (f *FS) List() ([]string, error) {
 	return slices.Sorted(maps.Keys(f.names)), nil
 }
 
-// SyncDir makes creations, renames and removals so far durable. One that fails leaves them as they were: not synced.
+// SyncDir makes all creations, renames and removals so far durable. If it fails, they stay
+// unsynced, and a later SyncDir covers them.
 func (f *FS) SyncDir() error {
 	if err := f.before("sync", Call{Kind: SyncDir}); err != nil {
 		return err
@@ -188,7 +192,8 @@ func (f *FS) SyncDir() error {
 	return nil
 }
 
-// Lock takes the named lock file. Like a flock it belongs to the file and not to the name, and is free after a crash.
+// Lock takes the named lock file. Like flock, the lock belongs to the file and not to the name. It
+// is free after a crash.
 func (f *FS) Lock(name string) (io.Closer, error) {
 	if err := f.before("lock", Call{Kind: Lock, Name: name}); err != nil {
 		return nil, err
@@ -223,7 +228,7 @@ func (l *lock) Close() error {
 	return nil
 }
 
-// Files is a copy of everything that can be read.
+// Files returns a copy of everything that can be read.
 func (f *FS) Files() map[string][]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,7 +241,7 @@ func (f *FS) Files() map[string][]byte {
 	return files
 }
 
-// Size is the sum of the lengths of all files.
+// Size returns the total length of all files.
 func (f *FS) Size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

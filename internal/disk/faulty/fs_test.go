@@ -13,8 +13,8 @@ import (
 	"weir/internal/disk"
 )
 
-// The real file system and this one answer the same to the same random calls.
-func TestBehavesLikeTheRealOne(t *testing.T) {
+// This file system and the real one give the same results for the same random calls.
+func TestBehavesLikeRealFileSystem(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		dir := disk.OS(t.TempDir())
@@ -35,15 +35,15 @@ type twins struct {
 
 var sentinels = []error{fs.ErrExist, fs.ErrNotExist, fs.ErrClosed, fs.ErrInvalid, io.EOF, disk.ErrLocked}
 
-// same compares two outcomes by what a caller can branch on.
+// same compares two results by the errors that a caller can distinguish.
 func (p *twins) same(what string, a, b error) {
 	p.t.Helper()
 	if (a == nil) != (b == nil) {
-		p.t.Fatalf("%s: really %v, here %v", what, a, b)
+		p.t.Fatalf("%s: real %v, fake %v", what, a, b)
 	}
 	for _, s := range sentinels {
 		if errors.Is(a, s) != errors.Is(b, s) {
-			p.t.Fatalf("%s: really %v, here %v", what, a, b)
+			p.t.Fatalf("%s: real %v, fake %v", what, a, b)
 		}
 	}
 }
@@ -110,13 +110,13 @@ func (p *twins) fileStep(rng *rand.Rand, f [2]disk.File) {
 		m, errB := f[1].ReadAt(b, off)
 		p.same("read", errA, errB)
 		if n != m || !bytes.Equal(a[:n], b[:m]) {
-			p.t.Fatalf("read of %d at %d: really %d bytes, here %d", size, off, n, m)
+			p.t.Fatalf("read of %d at %d: real %d bytes, fake %d", size, off, n, m)
 		}
 		s, errA := f[0].Size()
 		r, errB := f[1].Size()
 		p.same("size", errA, errB)
 		if errA == nil && s != r {
-			p.t.Fatalf("size: really %d, here %d", s, r)
+			p.t.Fatalf("size: real %d, fake %d", s, r)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (p *twins) compare() {
 	b, errB := p.fake.List()
 	p.same("list", errA, errB)
 	if !slices.Equal(a, b) {
-		p.t.Fatalf("list: really %q, here %q", a, b)
+		p.t.Fatalf("list: real %q, fake %q", a, b)
 	}
 	files := p.fake.Files()
 	var sum int64
@@ -140,7 +140,7 @@ func (p *twins) compare() {
 		}
 		got, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
 		if err != nil || !bytes.Equal(got, data) {
-			p.t.Fatalf("%s: really %d bytes, here %d, %v", name, len(got), len(data), err)
+			p.t.Fatalf("%s: real %d bytes, fake %d, %v", name, len(got), len(data), err)
 		}
 		f.Close()
 	}
@@ -154,14 +154,14 @@ func TestLock(t *testing.T) {
 	l, err := d.Lock("lock")
 	check(t, err)
 	if _, err := d.Lock("lock"); !errors.Is(err, disk.ErrLocked) {
-		t.Errorf("held: %v", err)
+		t.Errorf("lock twice: %v", err)
 	}
 	l2, err := d.Crash(LoseNothing, nil).Lock("lock")
 	check(t, err)
 	check(t, l2.Close())
 	check(t, l.Close())
 	if err := l.Close(); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("given back twice: %v", err)
+		t.Errorf("release twice: %v", err)
 	}
 	l3, err := d.Lock("lock")
 	check(t, err)
@@ -183,7 +183,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// made creates a file with synced content under a synced name.
+// made creates a file with synced content and a synced name.
 func made(t *testing.T, d *FS, name, content string) disk.File {
 	t.Helper()
 	f, err := d.Create(name)
@@ -194,7 +194,7 @@ func made(t *testing.T, d *FS, name, content string) disk.File {
 	return f
 }
 
-// holds checks the whole directory; want alternates names and contents.
+// holds compares the whole directory with want, which alternates names and contents.
 func holds(t *testing.T, d *FS, want ...string) {
 	t.Helper()
 	files := map[string]string{}

@@ -18,9 +18,9 @@ import (
 	"weir/internal/engine"
 )
 
-// TestReadWhileReclaimed scans, reads and opens logs while their segments are emptied, recycled and written anew under
-// the readers. They get the right bytes, or are told that an entry is gone.
-func TestReadWhileReclaimed(t *testing.T) {
+// TestReadWhileReclaiming scans and opens logs while their segments are emptied, recycled and
+// overwritten. Readers never see wrong bytes.
+func TestReadWhileReclaiming(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
 	defer w.j.Close()
@@ -38,7 +38,7 @@ func TestReadWhileReclaimed(t *testing.T) {
 	right := func(key string, size int) func(*engine.Entry) bool {
 		return func(e *engine.Entry) bool {
 			if !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)) {
-				t.Errorf("entry %d of %s is not what was appended", e.Seq, key)
+				t.Errorf("entry %d of %s: payload differs from what was appended", e.Seq, key)
 			}
 			return !t.Failed()
 		}
@@ -54,7 +54,7 @@ func TestReadWhileReclaimed(t *testing.T) {
 	}
 	reader(func() error { return w.logs["kept"].Scan(background, 0, 0, right("kept", 400)) })
 	reader(func() error { return w.logs["moving"].Scan(background, 0, 0, right("moving", 900)) })
-	reader(func() error { // restoring reads the heads of entries with a key
+	reader(func() error { // opening a log reads the heads of entries with a key
 		k.logs["keyed"].Close()
 		judge, least := &fixed{}, appended
 		l, err := w.j.Open(background, keyed.Created, judge)
@@ -63,7 +63,7 @@ func TestReadWhileReclaimed(t *testing.T) {
 		}
 		for _, e := range judge.restored {
 			if want := fmt.Sprintf("%.*s", int(e.Seq%3), "ab"); e.Key != want {
-				return fmt.Errorf("entry %d is restored with the key %q", e.Seq, e.Key)
+				return fmt.Errorf("entry %d restored with key %q, want %q", e.Seq, e.Key, want)
 			}
 		}
 		k.logs["keyed"] = l
@@ -74,7 +74,7 @@ func TestReadWhileReclaimed(t *testing.T) {
 		if err := w.append("moving", seq, 900); err != nil {
 			t.Fatal(err)
 		}
-		if seq%20 == 0 { // some of it stays for long, so that segments are sparse
+		if seq%20 == 0 { // entries of "kept" stay much longer, so segments become sparse
 			err = errors.Join(w.append("kept", seq, 400), w.trim("moving", seq-min(seq, 20), ""), w.trim("kept", seq-min(seq, 800), ""))
 		}
 		if err != nil {
@@ -88,26 +88,26 @@ func TestReadWhileReclaimed(t *testing.T) {
 		t.Error(err)
 	}
 	if s := w.j.Stats(); s.Copied == 0 {
-		t.Errorf("nothing was moved: %+v", s)
+		t.Errorf("the reclaimer copied nothing: %+v", s)
 	}
 	if err := h.verifyOpen(w); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDiskFailsWhileWaiting lets the disk fail while the committer waits for a segment, while the writer holds a group
-// and while more is queued. Everybody is told, and the journal closes.
+// TestDiskFailsWhileWaiting makes the disk fail while the committer waits for a segment, the writer
+// holds a group and more ops are queued. Every append returns, and the journal can be closed.
 func TestDiskFailsWhileWaiting(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		holds   func(faulty.Call) bool // what the disk does not answer until it fails
-		failing func(faulty.Call) bool
+		holds   func(faulty.Call) bool // calls that block until the disk fails
+		failing func(faulty.Call) bool // calls that fail from then on
 	}{
-		{"the preparer", func(c faulty.Call) bool { return c.Name == temporary && c.Kind == faulty.Write },
+		{"preparer", func(c faulty.Call) bool { return c.Name == temporary && c.Kind == faulty.Write },
 			func(c faulty.Call) bool { return c.Name == temporary }},
-		{"the writer", func(c faulty.Call) bool { return c.Name != temporary && c.Kind == faulty.Sync },
+		{"writer", func(c faulty.Call) bool { return c.Name != temporary && c.Kind == faulty.Sync },
 			func(c faulty.Call) bool { return c.Name != temporary && c.Kind == faulty.Sync }},
-		{"the writer, and the preparer is slow", func(c faulty.Call) bool { return c.Kind == faulty.Sync || c.Name == temporary },
+		{"writer while the preparer is slow", func(c faulty.Call) bool { return c.Kind == faulty.Sync || c.Name == temporary },
 			func(c faulty.Call) bool { return c.Name != temporary }},
 		{"everything", func(c faulty.Call) bool { return c.Kind == faulty.Sync || c.Name == temporary },
 			func(faulty.Call) bool { return true }},
@@ -150,7 +150,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 					}
 				}
 				if s := w.j.Status(); refused == 0 || s.State != engine.ReadOnly {
-					t.Errorf("%d were refused, status %v", refused, s)
+					t.Errorf("%d appends refused, status %v", refused, s)
 				}
 				if err := w.append("a", 1000, 10); !errors.Is(err, engine.ErrReadOnly) {
 					t.Error(err)
@@ -165,7 +165,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestStorm creates, trims, updates and deletes a hundred thousand things from many goroutines.
+// TestStorm creates, updates, appends to, trims and deletes 20,000 documents from 50 goroutines.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")

@@ -15,58 +15,60 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckOptions are what a check is told by rooms that know what documents and logs mean.
+// CheckOptions are the callbacks of a check. The journal does not know what documents and logs
+// mean; its callers do.
 type CheckOptions struct {
-	// Document is asked about every document whose log is undamaged, with the note and the entries of the log (Count
-	// and ContentType are not set): why it cannot be used, or nil.
+	// Document validates a document whose log is undamaged, given the note and the entries of the
+	// log (Count and ContentType are not set). It returns why the document cannot be used, or nil.
 	Document func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error
-	// Progress, when set, is told how many bytes were read, and of how many.
+	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)
 }
 
-// Fate is what becomes of what is damaged.
+// Fate says what a damaged place means for the data.
 type Fate string
 
-// The fates.
+// The fates of damaged data.
 const (
 	Dead    Fate = "dead"    // nothing is lost: it was trimmed, replaced or deleted, or there is another copy
-	Intact  Fate = "intact"  // nothing is lost: what is damaged can be made again from what is whole
-	Mended  Fate = "mended"  // one bit is wrong, and a repair turns it back
-	Lost    Fate = "lost"    // it cannot be read any more
-	Unknown Fate = "unknown" // nobody can tell what was there
+	Intact  Fate = "intact"  // nothing is lost: it can be rebuilt from undamaged data
+	Mended  Fate = "mended"  // nothing is lost: one bit is flipped, and a repair corrects it
+	Lost    Fate = "lost"    // known, but no longer readable
+	Unknown Fate = "unknown" // its former content cannot be determined
 )
 
-// Damage is one place that does not hold what it should.
+// Damage is one damaged place.
 type Damage struct {
 	File     string       `json:"file"`
 	Offset   int64        `json:"offset"`
 	What     string       `json:"what"`
 	Why      string       `json:"why"`
 	Log      engine.LogID `json:"-"`
-	Document string       `json:"document,omitempty"` // the key of the document that the log belongs to, or of the document itself
-	Seq      *weir.Seq    `json:"seq,omitempty"`      // of an entry
+	Document string       `json:"document,omitempty"` // key of the damaged document, or of the document that owns the log
+	Seq      *weir.Seq    `json:"seq,omitempty"`      // sequence, if the damaged record is an entry
 	Fate     Fate         `json:"fate"`
 }
 
-// Report is what a check found.
+// Report is the result of a check.
 type Report struct {
 	Segments    int            `json:"segments"`
-	Ready       int            `json:"ready"` // files that are prepared or given up, and hold nothing that counts
-	Bytes       int64          `json:"bytes"` // of the files of both
+	Ready       int            `json:"ready"` // segment files that are ready or dead and hold no data of the journal
+	Bytes       int64          `json:"bytes"` // size of all segment files
 	Records     int            `json:"records"`
-	Documents   map[string]int `json:"documents"` // by the part of their keys before the slash
-	Batches     int            `json:"batches"`   // that can be read
-	Payload     int64          `json:"payload"`   // bytes in those
+	Documents   map[string]int `json:"documents"` // number of documents, by the part of their keys before the slash
+	Batches     int            `json:"batches"`   // readable batches
+	Payload     int64          `json:"payload"`   // bytes in those batches
 	ClosedGaps  int            `json:"closed_gaps"`
-	Torn        int64          `json:"torn"` // bytes of a newest write that a crash cut short, which nobody was told of
+	Torn        int64          `json:"torn"` // bytes of a newest group that a crash cut short; it was never acknowledged
 	Damages     []Damage       `json:"damages"`
-	Orphans     int            `json:"orphans"`      // batches of logs whose document is lost, or perhaps its deletion
-	MayBeLost   int            `json:"may_be_lost"`  // most records of which nobody can tell what they were
-	MayBeStale  []string       `json:"may_be_stale"` // documents that may have been changed or deleted in one of those
-	LostBatches uint64         `json:"lost_batches"` // sequences that an earlier repair gave up
+	Orphans     int            `json:"orphans"`      // batches of logs whose document, or whose document's deletion, is lost
+	MayBeLost   int            `json:"may_be_lost"`  // upper bound for the number of records with unknown content
+	MayBeStale  []string       `json:"may_be_stale"` // documents that one of those records may have changed or deleted
+	LostBatches uint64         `json:"lost_batches"` // sequences given up by earlier repairs
 }
 
-// checkup is a check under way. It goes through the steps of a recovery, but reads every byte and stops at no damage.
+// checkup is a check in progress. It follows the steps of a recovery, but reads every byte and does
+// not stop at damage.
 type checkup struct {
 	*recovery
 	o         CheckOptions
@@ -74,29 +76,30 @@ type checkup struct {
 	buf       []byte
 	tailed    *inspection            // the tail
 	harmed    map[uint64]*inspection // segments with damage
-	listed    []uint64
+	listed    []uint64               // segments of the journal, according to the newest manifest
 	holes     []*hole
-	missing   int             // segments that are listed and not there
-	unknown   int             // records that nobody can tell
-	last      place           // of the last place that holds some of them
-	cutOff    bool            // the newest segments are those of a repair that was not done
-	drafts    map[uint64]bool // segments of repairs
+	missing   int             // number of listed segments whose file is missing
+	unknown   int             // upper bound for the number of records with unknown content
+	last      place           // the last place with unknown content
+	cutOff    bool            // the newest segments were written by an interrupted repair
+	drafts    map[uint64]bool // segments whose last manifest is a draft
 	lostDocs  []lostDocument
-	orphans   map[uint64]bool // logs with entries, and without their document
+	orphans   map[uint64]bool // logs with entries but without a document
 	hurt      map[uint64]bool // logs with damage
-	lostMarks map[uint64]bool // logs whose mark cannot be read; low is known all the same
+	lostMarks map[uint64]bool // logs whose mark is unreadable; low is still known from its slot
 	done      int64
 }
 
 // lostDocument is a document whose newest state, or whose deletion, cannot be read.
 type lostDocument struct {
-	key     string // empty: not known
+	key     string // empty if not known
 	created uint64
 }
 
-// Check reads every byte of a journal that nobody has open and says what is there and what is damaged. It changes
-// nothing. Errors: disk.ErrLocked, ErrForeign, ErrNewer, engine.ErrDamaged when the format itself is damaged, without which nothing can be
-// read, or that of the file system.
+// Check reads every byte of a journal that no other process has open, and reports its content and
+// its damage. It changes nothing. It returns disk.ErrLocked, ErrForeign, ErrNewer,
+// engine.ErrDamaged if the format file is damaged (nothing can be read without it), or an error of
+// the file system.
 func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	c, err := openCheckup(dir, o)
 	if err != nil {
@@ -106,23 +109,25 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	return c.run()
 }
 
+// openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
+// into a journal.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	names, err := dir.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the data directory: %w", err)
 	}
 	if !slices.Contains(names, formatFile) {
-		return nil, fmt.Errorf("%w: there is no file %s", ErrForeign, formatFile)
+		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	}
 	j := newJournal(dir, Options{SegmentSize: defaultSegment, Ahead: 1})
 	if _, err := j.identify(); err != nil {
-		j.giveUp()
+		j.closeAll()
 		return nil, err
 	}
 	return newCheckup(j, o), nil
 }
 
-// newCheckup checks a journal whose format is known and whose lock is held.
+// newCheckup returns a check of a journal whose format is known and whose lock is held.
 func newCheckup(j *Journal, o CheckOptions) *checkup {
 	c := &checkup{
 		recovery: newRecovery(j), o: o, buf: make([]byte, j.size), harmed: map[uint64]*inspection{}, hurt: map[uint64]bool{}, lostMarks: map[uint64]bool{},
@@ -149,9 +154,11 @@ func (c *checkup) run() (*Report, error) {
 	return &c.report, nil
 }
 
-// openAll opens the files; what they hold is looked at later, all at once.
+// openAll opens the files. Their content, including the header, is checked later by inspect.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
+// inspect reads one segment and reports progress. findEnd and readAll both read the tail, so the
+// total is one segment more than there are files.
 func (c *checkup) inspect(n uint64) (*inspection, error) {
 	x, err := inspect(c.segments[n], c.j.size, c.buf)
 	if err != nil {
@@ -163,7 +170,7 @@ func (c *checkup) inspect(n uint64) (*inspection, error) {
 	return x, nil
 }
 
-// findEnd finds the tail, and which segments there should be.
+// findEnd finds the tail and the list of segments that should exist.
 func (c *checkup) findEnd() error {
 	var newest *manifest
 	for _, n := range slices.Backward(c.numbers) {
@@ -181,7 +188,7 @@ func (c *checkup) findEnd() error {
 			c.tail, c.tailed = x.seg, x
 			x.unseal()
 		}
-		c.listed = append(c.listed, n) // also without a manifest
+		c.listed = append(c.listed, n) // begun segments belong to the journal even if their manifest is lost
 		if k := len(x.manifests); k > 0 {
 			newest = &x.manifests[k-1]
 			break
@@ -196,13 +203,13 @@ func (c *checkup) findEnd() error {
 	return nil
 }
 
-// sound notes what is damaged in a segment; false when something is.
+// sound records the damage of a segment. It returns true if there is none.
 func (c *checkup) sound(x *inspection) bool {
 	c.holes = append(c.holes, x.holes...)
 	return len(x.holes) == 0
 }
 
-// readAll reads every segment there should be, in order, and takes in what is whole.
+// readAll reads every segment that should exist, in order, and applies its valid records.
 func (c *checkup) readAll() error {
 	var before *inspection
 	for _, n := range c.listed {
@@ -222,7 +229,7 @@ func (c *checkup) readAll() error {
 		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
 		}
-		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // it lost its end
+		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // the previous segment lost its end
 			c.holes = append(c.holes, &hole{seg: before.seg, off: before.end, what: "group", count: room(before.size - before.end),
 				err: fmt.Errorf("groups %d to %d are missing", before.group+1, x.first-1)})
 		}
@@ -233,7 +240,7 @@ func (c *checkup) readAll() error {
 			c.drafts[n] = true
 		}
 		c.j.store.addSegment(x.seg)
-		if err := c.takeIn(x); err != nil {
+		if err := c.applyValid(x); err != nil {
 			return err
 		}
 		if c.harmed[n] == nil {
@@ -246,8 +253,8 @@ func (c *checkup) readAll() error {
 	return nil
 }
 
-// takeIn applies the whole records of a segment, and those that can be mended.
-func (c *checkup) takeIn(x *inspection) error {
+// applyValid applies the valid records of a segment, and those with a single flipped bit.
+func (c *checkup) applyValid(x *inspection) error {
 	x.seg.sealed.Store(x.sealed)
 	c.report.Records += x.records
 	w := &window{seg: x.seg}
@@ -282,7 +289,7 @@ func (c *checkup) takeIn(x *inspection) error {
 	return nil
 }
 
-// ask asks about every document that counts.
+// ask calls the Document callback for every current document whose log is undamaged.
 func (c *checkup) ask() error {
 	for _, key := range slices.Sorted(maps.Keys(c.docs)) {
 		d := c.docs[key]
@@ -308,13 +315,13 @@ func (c *checkup) ask() error {
 	return nil
 }
 
-// isDisk tells a fault of the disk from one of what is on it.
+// isDisk reports whether err is an error of the disk, as opposed to bad content.
 func isDisk(err error) bool {
 	_, ok := errors.AsType[*fs.PathError](err)
 	return ok && !errors.Is(err, engine.ErrDamaged)
 }
 
-// asked is a judge that only looks.
+// asked is a judge that only receives the content of a log.
 type asked func(note []byte, entries iter.Seq[engine.Header]) error
 
 func (f asked) Restore(note []byte, entries iter.Seq[engine.Header]) error { return f(note, entries) }
@@ -324,7 +331,7 @@ func (asked) Dropped()                                                     {}
 
 func (c *checkup) add(d Damage) { c.report.Damages = append(c.report.Damages, d) }
 
-// sum counts what is there.
+// sum fills in the counts of the report.
 func (c *checkup) sum() {
 	r := &c.report
 	r.Segments = len(c.listed) - c.missing
@@ -341,7 +348,7 @@ func (c *checkup) sum() {
 		if l == nil {
 			continue
 		}
-		above := l.low // the sequence above the item before
+		above := l.low // the sequence after the previous item
 		l.index.ascend(0, func(it item) bool {
 			switch {
 			case it.kind == kindGapClosed && it.flags&engine.Lost != 0:

@@ -14,7 +14,7 @@ import (
 	"weir/internal/engine"
 )
 
-func TestCheckFindsNothing(t *testing.T) {
+func TestCheckOfUndamagedJournal(t *testing.T) {
 	fs, h := offline(t)
 	before := fs.Files()
 	r, err := Check(fs, CheckOptions{})
@@ -30,7 +30,7 @@ func TestCheckFindsNothing(t *testing.T) {
 		}
 	}
 	if len(r.Damages) != 0 || r.Batches != batches || r.Documents["a"] != 1 || r.Documents["b"] != 1 || len(r.Documents) != 2 {
-		t.Errorf("found %+v, want %d batches", r, batches)
+		t.Errorf("report %+v, want %d batches", r, batches)
 	}
 	for name, content := range fs.Files() {
 		if !bytes.Equal(content, before[name]) {
@@ -43,14 +43,15 @@ func TestCheckFindsNothing(t *testing.T) {
 	}
 	defer j.Close()
 	if _, err := Check(fs, CheckOptions{}); !errors.Is(err, disk.ErrLocked) {
-		t.Errorf("beside a server: %v", err)
+		t.Errorf("check while the journal is open: %v", err)
 	}
 	if _, err := Check(faulty.New(), CheckOptions{}); !errors.Is(err, ErrForeign) {
-		t.Errorf("of nothing: %v", err)
+		t.Errorf("check of an empty directory: %v", err)
 	}
 }
 
-// After a crash the newest write may be cut short. That is no damage, whatever is left of it.
+// A crash may cut the newest write short. A check does not report that as damage, whatever is left
+// of the write.
 func TestCheckAfterCrash(t *testing.T) {
 	for i, im := range crashes(t, faulty.New(), newHistory(), script) {
 		if i%5 > 0 {
@@ -58,7 +59,7 @@ func TestCheckAfterCrash(t *testing.T) {
 		}
 		r, err := Check(im.fs, CheckOptions{})
 		if errors.Is(err, ErrForeign) {
-			continue // before there was a journal
+			continue // the crash came before the journal was created
 		}
 		if err != nil || len(r.Damages) > 0 {
 			t.Fatalf("%s: %+v, %v", im.at, r, err)
@@ -66,7 +67,7 @@ func TestCheckAfterCrash(t *testing.T) {
 	}
 }
 
-// planted is a record of a journal, and where it is.
+// planted is a record of a journal and its place.
 type planted struct {
 	file string
 	off  int64
@@ -74,7 +75,7 @@ type planted struct {
 	r    record
 }
 
-// recordsOf are all records in a journal's listed segments.
+// recordsOf returns all records in the listed segments of a journal.
 func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	t.Helper()
 	c, err := openCheckup(fs, CheckOptions{})
@@ -105,7 +106,8 @@ func recordsOf(t *testing.T, fs *faulty.FS) []planted {
 	return all
 }
 
-// stories makes a journal with records of every kind, sealed and not, dead and live. The tail is marked as synced.
+// stories returns a closed journal with records of every kind, in sealed and unsealed segments,
+// dead and live. The tail's watermark covers all of its groups.
 func stories(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -123,14 +125,15 @@ func stories(t *testing.T) (*faulty.FS, *history) {
 	return fs, h
 }
 
-// A flipped bit in any byte of any record, its padding aside, is found and named: file, offset, document and sequence.
+// A flipped bit in any byte of any record, except its padding, is found and reported with file,
+// offset, log and sequence.
 func TestCheckNamesEveryRecord(t *testing.T) {
 	fs, _ := stories(t)
 	kinds := map[kind]int{}
 	rng := rand.New(rand.NewPCG(4, 4))
 	for i, p := range recordsOf(t, fs) {
 		if p.r.kind == kindBatch && i%12 > 0 {
-			continue // there are many
+			continue // there are many batches: test every twelfth record
 		}
 		for off := p.off; off < p.off+p.size; off++ {
 			if off > p.off+60 && rng.IntN(30) > 0 {
@@ -145,7 +148,7 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 			d := r.Damages[0]
 			entry := p.r.kind == kindBatch || p.r.kind == kindGapClosed
 			if d.File != p.file || d.Offset != p.off || d.What != kindNames[p.r.kind] || entry && (d.Seq == nil || *d.Seq != weir.Seq(p.r.seq) || uint64(d.Log) != p.r.log) {
-				t.Fatalf("%s at %d (%s %d of %d): named %+v", p.file, off, kindNames[p.r.kind], p.r.seq, p.r.log, d)
+				t.Fatalf("%s at %d (%s %d of log %d): reported as %+v", p.file, off, kindNames[p.r.kind], p.r.seq, p.r.log, d)
 			}
 			kinds[p.r.kind]++
 		}
@@ -158,8 +161,9 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 	}
 }
 
-// A segment that lost its footer and its last groups is noticed by the numbers of the groups after it.
-func TestCheckLostEnd(t *testing.T) {
+// A segment that lost its footer and its last groups is detected by the group numbers of the next
+// segment.
+func TestCheckSegmentWithLostEnd(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})
 	if err == nil {
@@ -176,8 +180,8 @@ func TestCheckLostEnd(t *testing.T) {
 	c.close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	spoil(t, fs, segmentName(n), x.end-8000, small.SegmentSize, rng)
-	r, _ := repaired(t, "the end", fs, h, false)
+	r, _ := repaired(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
-		t.Errorf("found %+v", r.Before.Damages)
+		t.Errorf("damages: %+v", r.Before.Damages)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"weir/internal/engine"
 )
 
-// counting is a judge that counts what it was told.
+// counting is a judge that counts admitted and committed entries.
 type counting struct {
 	fixed
 	admitted, committed atomic.Int64
@@ -45,8 +45,8 @@ func openOne(t *testing.T, fs *faulty.FS, judge engine.Judge) (*Journal, engine.
 	return j, d, l
 }
 
-// TestCloseLogWhileJournalCloses closes a log while the journal waits for the sync of an append to it. The judge
-// hears nothing after its log is closed.
+// TestCloseLogWhileJournalCloses closes a log while the journal waits for the sync of an append to
+// it. The judge gets no calls after its log is closed.
 func TestCloseLogWhileJournalCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, judge := faulty.New(), &counting{}
@@ -65,14 +65,14 @@ func TestCloseLogWhileJournalCloses(t *testing.T) {
 		go func() { time.Sleep(time.Second); close(hold) }()
 		l.Close()
 		if judge.admitted.Load() != 1 || judge.committed.Load() != 1 {
-			t.Errorf("closed after %d of %d entries were reported", judge.committed.Load(), judge.admitted.Load())
+			t.Errorf("log closed after %d of %d entries were committed", judge.committed.Load(), judge.admitted.Load())
 		}
 		j.Close()
 	})
 }
 
-// TestAppendThroughClosedHandle lets an append come to its turn after its log was closed and opened again. It belongs
-// to a judge that is gone; the next one is not asked.
+// TestAppendThroughClosedHandle has an append reach the committer after its log was closed and
+// reopened. The append belongs to the old judge; the new one is not asked.
 func TestAppendThroughClosedHandle(t *testing.T) {
 	j, d, l := openOne(t, faulty.New(), &counting{})
 	defer j.Close()
@@ -84,11 +84,11 @@ func TestAppendThroughClosedHandle(t *testing.T) {
 	}
 	j.do(late)
 	if err := <-late.done; !errors.Is(err, engine.ErrClosed) || next.admitted.Load() != 0 {
-		t.Errorf("%v, and the next judge was asked %d times", err, next.admitted.Load())
+		t.Errorf("append returned %v, and the new judge was asked %d times", err, next.admitted.Load())
 	}
 }
 
-// TestScanWhileJournalCloses closes the journal under a scan, which says so.
+// TestScanWhileJournalCloses closes the journal during a scan. The scan returns ErrClosed.
 func TestScanWhileJournalCloses(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -100,11 +100,11 @@ func TestScanWhileJournalCloses(t *testing.T) {
 	}
 	err := w.logs["a"].Scan(background, 0, 0, func(*engine.Entry) bool { w.j.Close(); return true })
 	if !errors.Is(err, engine.ErrClosed) {
-		t.Errorf("scan of a journal that was closed: %v", err)
+		t.Errorf("scan of a closed journal: %v", err)
 	}
 }
 
-// TestLongNote trims with a note that no segment of this journal holds.
+// TestLongNote trims with a note that does not fit in a segment.
 func TestLongNote(t *testing.T) {
 	j, _, l := openOne(t, faulty.New(), &fixed{})
 	defer j.Close()
@@ -115,15 +115,15 @@ func TestLongNote(t *testing.T) {
 	select {
 	case err := <-failed:
 		if err == nil {
-			t.Error("taken")
+			t.Error("a note larger than a segment was accepted")
 		}
 	case <-time.After(5 * time.Second):
-		t.Errorf("%d segments, after %d", j.Stats().Segments, before)
+		t.Errorf("trim did not return; %d segments, %d before", j.Stats().Segments, before)
 	}
 }
 
-// TestFlagsAreFour sets all flags: the low four are kept, in memory as on the disk.
-func TestFlagsAreFour(t *testing.T) {
+// TestOnlyFourFlagsAreKept sets all eight flag bits. The low four are kept, in memory and on disk.
+func TestOnlyFourFlagsAreKept(t *testing.T) {
 	j, _, l := openOne(t, faulty.New(), &fixed{})
 	defer j.Close()
 	e := batchOf(1, "x")
@@ -137,8 +137,9 @@ func TestFlagsAreFour(t *testing.T) {
 	}
 }
 
-// TestRecycleWithoutSpace fails to write the header of a segment that is to be used again, as a file system that never
-// overwrites may on a full disk. The file is given up: it takes no space that nobody knows of.
+// TestRecycleWithoutSpace fails the header write of a segment that is being recycled, as a
+// copy-on-write file system may do on a full disk. The file is removed, so it takes no unaccounted
+// space.
 func TestRecycleWithoutSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -171,10 +172,10 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if refused < 3 {
-			t.Errorf("refused %d times", refused)
+			t.Errorf("only %d header writes failed", refused)
 		}
 		if got, want := fs.Size(), w.j.Stats().Disk+1024; got > want {
-			t.Errorf("%d bytes on the disk, %d counted", got, want)
+			t.Errorf("%d bytes on disk, %d accounted for", got, want)
 		}
 	})
 }

@@ -8,19 +8,20 @@ import (
 	"weir/internal/engine"
 )
 
-// committer is the goroutine that decides: it takes ops from the queue, stages them in order, and hands groups to the
-// writer. It stages the next group while the disk works on the last one, so that a group is whatever came meanwhile.
+// committer is the goroutine that decides the order. It takes ops from the queue, stages them one
+// after another, and hands groups to the writer. It stages the next group while the disk works on
+// the current one, so a group is everything that arrived in the meantime.
 type committer struct {
 	j       *Journal
 	active  *segment
 	group   *group
-	reserve int64  // of a segment, kept for deleting when there is no other
-	room    int64  // of a segment, kept for giving others up
-	next    uint64 // revision of the next change of a document
+	reserve int64  // bytes of a segment kept free for deletions on a full disk
+	room    int64  // bytes of a segment kept free for two manifests, which free segments
+	next    uint64 // revision of the next document change or mark
 
 	full    chan *group // to the writer
-	empty   chan *group // and back
-	pending *group      // the last one that the writer got; its ops may not be settled yet
+	empty   chan *group // back from the writer
+	pending *group      // the group that the writer got last; its ops may not be settled yet
 }
 
 func (c *committer) init(j *Journal) {
@@ -32,6 +33,8 @@ func (c *committer) init(j *Journal) {
 	c.empty <- &group{j: j}
 }
 
+// run collects ops into the current group until the writer takes it. While the writer is busy, new
+// ops join the group. run ends when the queue is closed and empty.
 func (c *committer) run() {
 	defer close(c.full)
 	c.begin()
@@ -45,7 +48,7 @@ func (c *committer) run() {
 			case c.full <- c.group:
 				c.handed()
 				continue
-			case <-c.j.queue.signal: // more, before the writer was free: they join the group
+			case <-c.j.queue.signal: // the writer is still busy: new ops join this group
 			}
 		}
 		ops := c.j.queue.grab()
@@ -58,7 +61,7 @@ func (c *committer) run() {
 	}
 }
 
-// begin takes an empty group.
+// begin starts an empty group, waiting until the writer has returned one.
 func (c *committer) begin() {
 	g := <-c.empty
 	g.begin(c.active)
@@ -66,7 +69,7 @@ func (c *committer) begin() {
 	c.group, c.room = g, int64(2*(frameSize+c.manifestSize()+slotSize))
 }
 
-// hand gives the group to the writer, when it is free.
+// hand waits until the writer is free and hands it the group.
 func (c *committer) hand() {
 	c.full <- c.group
 	c.handed()
@@ -77,8 +80,9 @@ func (c *committer) handed() {
 	c.begin()
 }
 
-// stage stages ops until the group or the segment is full, and returns the rest. An op for which there is no space on
-// the disk is finished here, and so are all that write when the journal is read-only.
+// stage stages ops until the group or the segment is full, and returns the rest. Ops that find no
+// space on the disk are finished here with an error. In a read-only journal, so are all ops that
+// write.
 func (c *committer) stage(ops []op) []op {
 	for len(ops) > 0 {
 		o, g := ops[0], c.group
@@ -94,7 +98,7 @@ func (c *committer) stage(ops []op) []op {
 				}
 				err := c.rotate()
 				if err == nil && !g.seg.fits(c.j.size, bytes, records, 0) {
-					err = fmt.Errorf("%d bytes do not fit into a segment", bytes)
+					err = fmt.Errorf("%d bytes do not fit in a segment", bytes)
 				}
 				if err != nil {
 					o.finish(err)
@@ -112,7 +116,8 @@ func (c *committer) stage(ops []op) []op {
 	return ops
 }
 
-// rotate goes on in the next segment, which begins with the manifest. The writer seals the one before.
+// rotate continues in the next segment, which begins with a manifest. The writer seals the current
+// segment before it writes this group.
 func (c *committer) rotate() error {
 	next, err := c.j.prepare.take()
 	if err != nil {
@@ -126,9 +131,10 @@ func (c *committer) rotate() error {
 	return nil
 }
 
-// spare is how much of a segment an op of this class leaves free. Without the room to say that a segment is free none
-// ever would be; and while the disk has no space for another segment, what is left of this one is for emptying those
-// that are mostly dead.
+// spare returns how many bytes of a segment an op of this class must leave free. Freeing a segment
+// takes a manifest: without room for one, a full disk could never free anything. While the disk has
+// no space for another segment, half of the current one is reserved for emptying segments that are
+// mostly dead.
 func (c *committer) spare(of class) int64 {
 	if of == freeing {
 		return 0
@@ -146,7 +152,7 @@ func (c *committer) spare(of class) int64 {
 
 func (c *committer) manifestSize() int { return padded(recordSize + 8*(c.j.store.segmentCount()+1)) }
 
-// manifest adds the list of the journal's segments.
+// manifest adds the list of the journal's segments to the group.
 func (c *committer) manifest(g *group) {
 	var payload []byte
 	for _, s := range c.j.store.allSegments() {
@@ -157,7 +163,8 @@ func (c *committer) manifest(g *group) {
 	g.add(&record{kind: kindManifest, seq: c.next, payload: payload, payloadSum: sum(0, payload)})
 }
 
-// freeOp gives up a segment that holds nothing any more: it is gone once a manifest without it is durable.
+// freeOp frees a segment without live records. The segment is no longer part of the journal once a
+// manifest without it is durable.
 type freeOp struct {
 	c    *committer
 	seg  *segment
@@ -167,18 +174,22 @@ type freeOp struct {
 func (o *freeOp) bound() (int, int) { return o.c.manifestSize(), 1 }
 func (o *freeOp) class() class      { return freeing }
 
+// stage leaves the segment out of this manifest and all later ones.
 func (o *freeOp) stage(g *group) {
 	o.seg.leaving = true
 	o.c.manifest(g)
 }
 
 func (o *freeOp) finish(err error) { o.done <- err }
+
+// settle removes the segment from memory: the manifest without it is durable. The file is recycled
+// or removed once its last reader has released it.
 func (o *freeOp) settle(*group) {
 	o.c.j.store.removeSegment(o.seg)
 	o.c.j.counts.freed.Add(1)
 }
 
-// errFull makes a shortage the engine's error.
+// errFull wraps a shortage in engine.ErrFull.
 func errFull(err error) error {
 	if errors.Is(err, engine.ErrFull) {
 		return err

@@ -7,14 +7,14 @@ import (
 	"weir/internal/meter"
 )
 
-// counters are what the journal counts of its own work.
+// counters hold the statistics of the running journal.
 type counters struct {
 	groups  atomic.Uint64
 	records atomic.Uint64
 	bytes   atomic.Uint64
 	syncing atomic.Int64 // nanoseconds
 	copied  atomic.Uint64
-	freed   atomic.Uint64 // segments
+	freed   atomic.Uint64 // number of segments
 	sizes   meter.Histogram
 	syncs   meter.Histogram
 }
@@ -28,27 +28,27 @@ func (c *counters) group(records, bytes int, took time.Duration) {
 	c.syncs.Observe(&meter.Latencies, int64(took), 1)
 }
 
-// appended is how many bytes were written that are not copies.
+// appended returns the number of bytes written, excluding copies by the reclaimer.
 func (c *counters) appended() uint64 { return c.bytes.Load() - c.copied.Load() }
 
-// Stats is what the journal did since it was opened, and what it holds.
+// Stats describes what the journal did since it was opened and what it holds.
 type Stats struct {
-	Groups   uint64        // writes with a sync each
-	Records  uint64        // in those groups
-	Bytes    uint64        // in those groups
-	Syncing  time.Duration // spent writing and syncing them
-	Copied   uint64        // bytes that reclaiming wrote again
-	Freed    uint64        // segments that reclaiming gave up
-	Segments int           // files, those kept ready included
+	Groups   uint64        // groups written; each is one write and one sync
+	Records  uint64        // records in those groups
+	Bytes    uint64        // bytes of those groups
+	Syncing  time.Duration // time spent writing and syncing those groups
+	Copied   uint64        // bytes copied by the reclaimer
+	Freed    uint64        // segments freed by the reclaimer
+	Segments int           // segment files, including ready and dead ones
 	Disk     int64         // bytes of those files
 	Live     int64         // bytes of records that are still needed
-	Used     int           // files that hold records
+	Used     int           // segment files that hold records
 
-	Sizes meter.Distribution // records of those groups
-	Syncs meter.Distribution // nanoseconds that each took to write and sync
+	Sizes meter.Distribution // records per group
+	Syncs meter.Distribution // nanoseconds to write and sync a group
 }
 
-// Stats returns the counts of now.
+// Stats returns the current statistics.
 func (j *Journal) Stats() Stats {
 	s := Stats{
 		Groups: j.counts.groups.Load(), Records: j.counts.records.Load(), Bytes: j.counts.bytes.Load(),
@@ -67,7 +67,7 @@ func (j *Journal) Stats() Stats {
 	return s
 }
 
-// Ready is how many segments are prepared beyond the active one.
+// Ready returns the number of prepared segments beyond the active one.
 func (j *Journal) Ready() int {
 	j.prepare.mu.Lock()
 	defer j.prepare.mu.Unlock()

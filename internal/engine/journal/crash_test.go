@@ -10,8 +10,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// script is a run that goes through everything a journal does: groups of one and of many, large and small records,
-// rotation, updates, trims, deletions, and what reclaiming makes of them. Errors end it.
+// script exercises everything a journal does: groups of one and of many records, large and small
+// records, rotation, updates, trims, deletions, and the reclaiming that follows from them. It stops
+// at the first error.
 func script(w *world) error {
 	for _, step := range []func() error{
 		func() error { return w.create("a", "one") },
@@ -42,7 +43,7 @@ func script(w *world) error {
 	return nil
 }
 
-// many appends a range of sequences at once.
+// many appends a range of sequences concurrently.
 func (w *world) many(key string, from, to weir.Seq, size int) error {
 	var wg sync.WaitGroup
 	errs := make(chan error, to-from+1)
@@ -59,16 +60,16 @@ func (w *world) many(key string, from, to weir.Seq, size int) error {
 	return nil
 }
 
-// image is a disk as it may look after a power cut, and what was known of it at that instant.
+// image is a disk as it may look after a power cut, with the history at that instant.
 type image struct {
 	at   string
 	fs   *faulty.FS
 	hist *history
 }
 
-// TestCrashAtEveryCall cuts the power before every write, sync, rename and removal of the script, in every way that
-// unsynced bytes can be lost. Whatever was acknowledged is there, nothing is there in part or twice, and the journal
-// opens without help, also when the power is cut again while it opens.
+// TestCrashAtEveryCall cuts the power before every write, sync, rename and removal of the script,
+// with every pattern of losing unsynced bytes. Everything acknowledged survives, nothing is partial
+// or duplicated, and the journal opens without help, even if the power is cut again while it opens.
 func TestCrashAtEveryCall(t *testing.T) {
 	images := crashes(t, faulty.New(), newHistory(), func(w *world) error { return script(w) })
 	if len(images) < 300 {
@@ -119,8 +120,8 @@ func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []im
 	return images
 }
 
-// verifyImage opens an image and holds it against its history; with again it cuts the power while opening, and while
-// what is opened goes on.
+// verifyImage opens an image and verifies it against its history. With again, it also returns
+// images of power cuts while the image is opened and used.
 func verifyImage(t *testing.T, im image, again bool) (images []image) {
 	t.Helper()
 	if again {

@@ -14,14 +14,14 @@ type documentOp struct {
 	change  change
 	key     string
 	value   []byte
-	rev     engine.Revision // expected; 0 on delete: any
+	rev     engine.Revision // expected revision; for a deletion, 0 means any
 	sum     uint32
 	old     *document
-	result  *document  // what the key holds afterwards
-	deleted *tombstone // of a delete
-	log     *log       // of a delete
-	judge   engine.Judge
-	err     error // why nothing was changed
+	result  *document    // state after a creation or update
+	deleted *tombstone   // deletion only
+	log     *log         // deletion only
+	judge   engine.Judge // deletion only
+	err     error        // why nothing was changed
 	done    chan error
 }
 
@@ -35,7 +35,7 @@ const (
 
 func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
 
-// class lets updates through on a full disk as well: revoking a key is one.
+// class lets updates through on a full disk, because revoking a key is an update.
 func (o *documentOp) class() class {
 	if o.change == createDocument {
 		return growing
@@ -43,6 +43,8 @@ func (o *documentOp) class() class {
 	return deleting
 }
 
+// stage compares the expected revision with the state at this position in the order, which includes
+// changes in flight. A refused change writes nothing and uses no revision.
 func (o *documentOp) stage(g *group) {
 	o.old = g.document(o.key)
 	switch {
@@ -80,13 +82,15 @@ func (o *documentOp) stage(g *group) {
 	g.setDocument(o.key, o.result)
 }
 
+// settle applies the change to memory. For a deletion, the judge first gets the Commit of entries
+// that came earlier in this group, and Dropped last.
 func (o *documentOp) settle(g *group) {
 	switch {
 	case o.err != nil:
 	case o.change != deleteDocument:
 		o.j.store.put(o.result)
 	default:
-		g.commitNow(o.log) // of what came before it in this group
+		g.commitNow(o.log)
 		o.j.store.remove(o.key, o.deleted)
 		o.log.drop(o.judge)
 	}
@@ -99,12 +103,14 @@ func (o *documentOp) finish(err error) {
 	o.done <- err
 }
 
+// changeDocument validates a change, queues it and waits for its outcome. If ctx ends first, the
+// change may still take effect.
 func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	switch {
 	case o.key == "" || len(o.key) > engine.MaxKey:
-		return fmt.Errorf("document key of %d bytes: not 1 to %d", len(o.key), engine.MaxKey)
+		return fmt.Errorf("document key of %d bytes: must be 1 to %d bytes", len(o.key), engine.MaxKey)
 	case len(o.value) > engine.MaxValue || int64(len(o.value)) > j.size/2:
-		return fmt.Errorf("document %s: %d bytes are too many", o.key, len(o.value))
+		return fmt.Errorf("document %s: value of %d bytes is too large", o.key, len(o.value))
 	}
 	if err := ctx.Err(); err != nil {
 		return err

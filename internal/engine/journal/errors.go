@@ -7,24 +7,24 @@ import (
 	"weir/internal/engine"
 )
 
-// Why a data directory is not opened. Each leaves the directory as it was.
+// Errors of Open for a directory that this version cannot open. The directory is left unchanged.
 var (
-	ErrForeign = errors.New("not a weir journal")
-	ErrNewer   = errors.New("written by a newer version of weir")
+	ErrForeign = errors.New("not a Weir journal")
+	ErrNewer   = errors.New("written by a newer version of Weir")
 )
 
 var (
-	errShort    = errors.New("cut short")
+	errShort    = errors.New("truncated")
 	errChecksum = errors.New("checksum does not match")
-	errMissing  = errors.New("the file is missing")
+	errMissing  = errors.New("missing")
 )
 
-// DamageError says where the journal does not hold what it must hold. It is an engine.ErrDamaged.
+// DamageError says where the journal is damaged. It wraps engine.ErrDamaged.
 type DamageError struct {
 	File   string
 	Offset int64
-	What   string // what should be there
-	Err    error  // why it is not
+	What   string // what should be at this offset, such as "group" or "footer"
+	Err    error  // what is wrong with it
 }
 
 func (e *DamageError) Error() string {

@@ -6,7 +6,8 @@ import (
 	"weir/internal/engine"
 )
 
-// exact recomputes what every segment is needed for from what memory points to, and compares.
+// exact recomputes the live bytes of every segment from what memory points to, and compares them
+// with the counts.
 func (j *Journal) exact() error {
 	o := &exactOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -16,7 +17,7 @@ func (j *Journal) exact() error {
 	return o.err
 }
 
-// exactOp compares in the writer's turn: nothing is settled meanwhile.
+// exactOp compares in the writer's goroutine, so that nothing is settled in the meantime.
 type exactOp struct {
 	j    *Journal
 	err  error
@@ -46,7 +47,7 @@ func (o *exactOp) settle(g *group) {
 		count(&waiting[i].items, waiting[i].mark)
 	}
 	s := &o.j.store
-	s.mu.RLock() // the committer adds segments
+	s.mu.RLock() // the committer may add segments at any time
 	defer s.mu.RUnlock()
 	s.docs.Scan(func(_ string, d *document) bool {
 		want[d.at.segment] += d.at.bytes
@@ -59,19 +60,19 @@ func (o *exactOp) settle(g *group) {
 		want[t.at.segment] += t.at.bytes
 	}
 	if g.seg != nil {
-		want[uint32(g.seg.number)] -= g.live // added when the group is settled
+		want[uint32(g.seg.number)] -= g.live // not yet added: the writer adds it after all ops are settled
 	}
 	for n, bytes := range want {
 		seg := s.segments[n]
 		if seg == nil && bytes != 0 {
-			o.err = fmt.Errorf("segment %d is gone and %d bytes of it are needed", n, bytes)
+			o.err = fmt.Errorf("segment %d was freed but %d bytes of it are live", n, bytes)
 		} else if seg != nil && seg.live.Load() != bytes {
-			o.err = fmt.Errorf("segment %d counts %d bytes, and %d are needed", n, seg.live.Load(), bytes)
+			o.err = fmt.Errorf("segment %d counts %d live bytes, want %d", n, seg.live.Load(), bytes)
 		}
 	}
 	for n, seg := range s.segments {
 		if _, ok := want[n]; !ok && seg.live.Load() != 0 {
-			o.err = fmt.Errorf("segment %d counts %d bytes, and none are needed", n, seg.live.Load())
+			o.err = fmt.Errorf("segment %d counts %d live bytes, want 0", n, seg.live.Load())
 		}
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"weir/internal/engine"
 )
 
-// kindNames are what a person calls the kinds of records.
+// kindNames are the names of record kinds in reports.
 var kindNames = map[kind]string{
 	kindBatch: "batch", kindGapClosed: "closed gap", kindMark: "mark", kindDocument: "document", kindDeleted: "deletion", kindManifest: "manifest",
 }
 
-// judge says of everything that is damaged what becomes of it. Documents come first: what is lost of them decides which
-// logs there are.
+// judge determines the fate of every damaged place. Documents come first, because the lost
+// documents decide which logs exist.
 func (c *checkup) judge() error {
 	for _, h := range c.holes {
 		if h.known && h.mended == nil && (h.slot.kind == kindDocument || h.slot.kind == kindDeleted) {
@@ -24,7 +24,7 @@ func (c *checkup) judge() error {
 		}
 	}
 	c.findUnknown()
-	names := map[uint64]string{} // of logs, also of those that are lost
+	names := map[uint64]string{} // document keys by log, including those of lost documents
 	for _, d := range c.lostDocs {
 		names[d.created] = d.key
 		c.orphans[d.created] = true
@@ -72,8 +72,9 @@ func (c *checkup) eachOrphan(id uint64, visit func(item)) {
 	}
 }
 
-// findUnknown counts the records that nobody can tell. When there are any, a log with neither a document nor a deletion has
-// lost one of them there: which one, nobody can tell either.
+// findUnknown counts the records with unknown content. If there are any, a log with neither a
+// document nor a deletion is an orphan: one of the two was in the unknown data, and there is no way
+// to tell which.
 func (c *checkup) findUnknown() {
 	for _, h := range c.holes {
 		if !h.known && !h.frame && h.mended == nil {
@@ -97,18 +98,19 @@ func (c *checkup) findUnknown() {
 	}
 }
 
-// stale tells whether what memory points to at this place may not be the newest state: that may have been among what
-// nobody can tell. What lies after all of that is the newest, also where it is a copy: only what counts is copied. What a repair
-// wrote that was cut off proves nothing, since it knew no more than this one.
+// stale reports whether the state at this place may be outdated, because a newer one may have been
+// in the unknown data. A record after all unknown data is the newest state, even if it is a copy,
+// because only current records are copied. A record written by an interrupted repair proves
+// nothing, because that repair knew no more than this one.
 func (c *checkup) stale(at place) bool {
 	return c.unknown > 0 && (!c.last.before(at) || c.cutOff && c.drafts[uint64(at.segment)])
 }
 
-// room is how many records so many bytes of a sealed segment can hold.
+// room returns the largest number of records that fit in this many bytes of a sealed segment.
 func room(bytes int64) int { return int(max(bytes, 0)/(recordSize+slotSize)) + 1 }
 
-// judgeDocument settles a document whose record, or whose deletion, cannot be read. An older state of it never comes
-// back in its place: a key that was revoked would be good again.
+// judgeDocument determines the fate of a document or a deletion that cannot be read. An older state
+// never takes its place: otherwise a revoked key could become valid again.
 func (c *checkup) judgeDocument(h *hole) {
 	h.fate = Lost
 	key, revision := h.key, engine.Revision(h.slot.seq)
@@ -134,7 +136,7 @@ func (c *checkup) judgeDocument(h *hole) {
 	c.lostDocs = append(c.lostDocs, lostDocument{key, h.slot.log})
 }
 
-// fate is what becomes of what is damaged, when documents and logs are known.
+// fate returns the fate of a damaged place. It is called when documents and logs are settled.
 func (c *checkup) fate(h *hole) Fate {
 	switch {
 	case h.frame:
@@ -155,7 +157,7 @@ func (c *checkup) fate(h *hole) Fate {
 		if c.orphans[h.slot.log] {
 			return Lost
 		}
-		for _, d := range c.docs { // one that has no whole entry
+		for _, d := range c.docs { // the document exists, but its log has no valid entry
 			if uint64(d.Created) == h.slot.log {
 				return Lost
 			}

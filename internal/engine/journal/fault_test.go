@@ -15,8 +15,9 @@ import (
 	"weir/internal/engine"
 )
 
-// TestEveryCallFails fails the k-th call of each kind, for every k. Nothing is acknowledged that a power cut could
-// still take, a journal whose write or sync failed takes nothing more, and what is left opens and is whole.
+// TestEveryCallFails fails the k-th call of each kind, for every k. Nothing is acknowledged that a
+// power cut could still lose, a journal whose write or sync failed accepts no more writes, and the
+// remaining data opens and is complete.
 func TestEveryCallFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read} {
 		points := 0
@@ -30,7 +31,8 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// failOne runs the script with one failing call; false when the script has fewer calls of that kind.
+// failOne runs the script with one failing call. It returns false if the script makes fewer calls
+// of that kind.
 func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 	fs, h := faulty.New(), newHistory()
 	fs.FailCall(kind, k, syscall.EIO)
@@ -45,7 +47,7 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 				t.Errorf("%v %d: status %v after %v", kind, k, status, err)
 			}
 			if err := w.create("late", "x"); !errors.Is(err, engine.ErrReadOnly) {
-				t.Errorf("%v %d: a change after the failure: %v", kind, k, err)
+				t.Errorf("%v %d: create after the failure: %v", kind, k, err)
 			}
 		}
 		w.j.Close()
@@ -66,8 +68,8 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 	return fired
 }
 
-// TestBitFlips flips bits all over a journal. Each is reported, or changes nothing: no wrong byte is served, and no
-// acknowledged entry is missing without a word.
+// TestBitFlips flips bits all over a journal. Each flip is reported or has no effect: no wrong byte
+// is served, and no acknowledged entry goes missing silently.
 func TestBitFlips(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -91,7 +93,7 @@ func TestBitFlips(t *testing.T) {
 		name := names[n%len(names)]
 		content := files[name]
 		off := rng.Int64N(int64(len(content)))
-		if used := len(strings.TrimRight(string(content), "\x00")); n%4 > 0 && used > 0 { // mostly where something is
+		if used := len(strings.TrimRight(string(content), "\x00")); n%4 > 0 && used > 0 { // mostly in the used part of the file
 			off = rng.Int64N(int64(used))
 		}
 		after := fs.Crash(faulty.LoseNothing, nil)
@@ -102,7 +104,7 @@ func TestBitFlips(t *testing.T) {
 		case errors.Is(err, engine.ErrDamaged), errors.Is(err, ErrForeign) && name == formatFile, errors.Is(err, ErrNewer) && name == formatFile:
 			reported++
 		default:
-			t.Fatalf("a flipped bit at %d of %s: %v", off, name, err)
+			t.Fatalf("bit flipped at %d of %s: %v", off, name, err)
 		}
 	}
 	t.Logf("%d reported, %d without effect", reported, harmless)
@@ -120,8 +122,9 @@ func openAndVerify(fs *faulty.FS, h *history) error {
 	return h.verify(j)
 }
 
-// TestNewestRecordDamaged damages the last record of a journal that was not closed: once it has been calm for a moment,
-// even that does not pass for a write that was cut short.
+// TestNewestRecordDamaged damages the last record of a journal that was not closed. Once the
+// journal was idle long enough to write its watermark, such damage is not mistaken for a write cut
+// short.
 func TestNewestRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -133,7 +136,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := w.j.write.synced
-	for marked := int64(0); marked != end; { // it may have been calm before, too
+	for marked := int64(0); marked != end; { // an earlier watermark may be there already
 		after := fs.Crash(faulty.LoseNothing, nil)
 		f, err := after.Open(segmentName(1))
 		if err != nil {
@@ -150,12 +153,12 @@ func TestNewestRecordDamaged(t *testing.T) {
 		after := fs.Crash(faulty.LoseNothing, nil)
 		after.Flip(segmentName(1), off, 3)
 		if err := openAndVerify(after, h); !errors.Is(err, engine.ErrDamaged) {
-			t.Fatalf("a flipped bit at %d of %d: %v", off, end, err)
+			t.Fatalf("bit flipped at %d of %d: %v", off, end, err)
 		}
 	}
 }
 
-// TestLostSegment takes a whole file away.
+// TestLostSegment removes a whole segment file.
 func TestLostSegment(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -166,7 +169,7 @@ func TestLostSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.j.Close()
-	numbers := w.j.store.allSegments() // none is given up from here on
+	numbers := w.j.store.allSegments() // the journal is closed, so no segment is freed any more
 	for _, s := range numbers[:len(numbers)-1] {
 		after := fs.Crash(faulty.LoseNothing, nil)
 		if err := after.Remove(s.name); err != nil {
@@ -179,8 +182,8 @@ func TestLostSegment(t *testing.T) {
 	}
 }
 
-// TestFullDisk fills the disk. Appends are refused, reads and deletions go on, and appends are taken again when there
-// is space, without a restart.
+// TestFullDisk fills the disk. Appends are refused, reads and deletions still work, and appends are
+// accepted again as soon as there is space, without a restart.
 func TestFullDisk(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	fs.Capacity(5 * small.SegmentSize)
@@ -195,7 +198,7 @@ func TestFullDisk(t *testing.T) {
 		err = w.append("a", seq, 4000)
 	}
 	if !errors.Is(err, engine.ErrFull) || !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("on a full disk: %v", err)
+		t.Fatalf("append on a full disk: %v", err)
 	}
 	if s := w.j.Status(); s.State != engine.Full || s.Reason == nil {
 		t.Errorf("status %v", s)
@@ -212,7 +215,7 @@ func TestFullDisk(t *testing.T) {
 	if err := w.trim("a", seq-3, "most is gone"); err != nil {
 		t.Errorf("trim on a full disk: %v", err)
 	}
-	// The dead segments are used again, without any more space.
+	// The dead segments are recycled, which takes no additional space.
 	for i := weir.Seq(0); i < 20; {
 		switch err := w.append("a", seq+i, 4000); {
 		case err == nil:
@@ -222,7 +225,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	if s := w.j.Status(); s.State != engine.Ready {
-		t.Errorf("status %v after space came back", s)
+		t.Errorf("status %v after space was freed", s)
 	}
 	if err := w.remove("b"); err != nil {
 		t.Error(err)
@@ -235,7 +238,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRefusedDirectories opens what must not be opened: each gets its own error, and nothing is changed.
+// TestRefusedDirectories opens directories that must be refused. Each gets its own error, and
+// nothing in it is changed.
 func TestRefusedDirectories(t *testing.T) {
 	good := faulty.New()
 	w, err := openWorld(good, newHistory())
@@ -307,7 +311,8 @@ func TestRefusedDirectories(t *testing.T) {
 	}
 }
 
-// TestOlderRecordDamaged damages a group that others follow, in a journal that crashed before it was calm.
+// TestOlderRecordDamaged damages a group that is followed by others, in a journal that crashed
+// before it was idle.
 func TestOlderRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

@@ -9,13 +9,13 @@ import (
 	"weir/internal/engine"
 )
 
-// The bytes of a segment. DESIGN.md draws them; this file alone encodes and decodes them.
+// The layout of a segment. DESIGN.md describes every byte; only this file encodes and decodes them.
 //
-//	0          header (64)        magic, number, size, checksum; written before the segment gets its name
-//	2048       watermark (16)     how far the segment is known to be synced; evidence, not truth
-//	4096       groups             frame, then records; each group was one write and one sync
-//	size-64-n  index (40 a slot)  one slot a record; only in a sealed segment
-//	size-64    footer (64)        only in a sealed segment
+//	0          header (64)           magic, number, size, checksum; durable before the file gets its name
+//	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
+//	4096       groups                frame, then records; each group is one write and one sync
+//	size-64-n  index (40 per slot)   one slot per record; only in a sealed segment
+//	size-64    footer (64)           only in a sealed segment
 const (
 	headerSize      = 64
 	watermarkOffset = 2048
@@ -34,7 +34,7 @@ const (
 	footerMagic  = 0x444e4557 // "WEND"
 )
 
-// kind of a record. Those of entries are the engine's.
+// kind is the kind of a record. For entries it equals the engine's kind.
 type kind uint8
 
 const (
@@ -42,14 +42,15 @@ const (
 	kindGapClosed = kind(engine.GapClosed)
 	kindMark      = kind(3) // a log's low and note
 	kindDocument  = kind(4)
-	kindDeleted   = kind(5) // a document is gone, and its log
-	kindManifest  = kind(6) // which segments hold the journal
+	kindDeleted   = kind(5) // the deletion of a document and its log
+	kindManifest  = kind(6) // the list of the journal's segments
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// seed starts every checksum of a segment: it covers the journal's secret salt and the segment's number, so that
-// what a recycled file held before never checks out, and nobody can publish bytes that look like a group.
+// seed returns the start value of the seeded checksums of a segment. It covers the journal's secret
+// salt and the segment number. Therefore the previous content of a recycled file is never valid,
+// and no client can publish bytes that look like a group.
 func seed(salt [8]byte, number uint64) uint32 {
 	var b [16]byte
 	copy(b[:], salt[:])
@@ -61,17 +62,17 @@ func sum(seed uint32, b []byte) uint32 { return crc32.Update(seed, castagnoli, b
 
 func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 
-// record is one record as it is written or read. Which fields mean what depends on the kind:
+// record is one record. The meaning of its fields depends on the kind:
 //
 //	            log      seq            time      count          contentType  key              payload
-//	batch       its log  sequence       stored    events         as it came   idempotency key  payload
+//	batch       its log  sequence       stored    events         as received  idempotency key  payload
 //	gap closed  its log  last sequence  closed                                                 first sequence (8)
 //	mark        its log  low            revision                                               note
 //	document    Created  revision                                             document key     value
 //	deleted     Created  revision                 birth segment               document key
 //	manifest             next revision            1: a draft                                   segment numbers (8 each)
 //
-// Revisions order what a copy by reclaiming may have put out of order.
+// Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
 	kind        kind
 	flags       engine.Flags
@@ -83,18 +84,18 @@ type record struct {
 	key         string
 	payload     []byte
 	payloadSum  uint32
-	length      uint32 // of the payload, also where only the head was read
+	length      uint32 // length of the payload, set even if only the head was read
 }
 
 func (r *record) headLen() int { return recordSize + len(r.contentType) + len(r.key) }
 
-// size is the length of the record in the segment, padding included.
+// size returns the length of the record in the segment, including padding.
 func (r *record) size() int { return padded(r.headLen() + len(r.payload)) }
 
-// bytes is what the record takes in its segment, its slot in the index included.
+// bytes returns the space that the record takes in its segment, including its slot in the index.
 func (r *record) bytes() int64 { return int64(r.size() + slotSize) }
 
-// appendHead appends the record up to its payload, with the checksum of a segment.
+// appendHead appends the encoded record up to its payload, with a seeded checksum.
 func (r *record) appendHead(b []byte, seed uint32) []byte {
 	at := len(b)
 	var h [recordSize]byte
@@ -115,7 +116,8 @@ func (r *record) appendHead(b []byte, seed uint32) []byte {
 	return b
 }
 
-// decodeHead reads the head of a record from the start of b, which may hold more or less than the record.
+// decodeHead decodes the head of the record at the start of b and verifies its checksum. b may be
+// longer or shorter than the record.
 func (r *record) decodeHead(b []byte, seed uint32) error {
 	if len(b) < recordSize {
 		return errShort
@@ -141,7 +143,8 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 	return nil
 }
 
-// decode reads a whole record from the start of b and checks all of it. The payload is a part of b.
+// decode decodes the whole record at the start of b and verifies both checksums. The payload is a
+// slice of b.
 func (r *record) decode(b []byte, seed uint32) error {
 	if err := r.decodeHead(b, seed); err != nil {
 		return err
@@ -158,7 +161,7 @@ func (r *record) decode(b []byte, seed uint32) error {
 	return nil
 }
 
-// header turns the record of an entry into the engine's words.
+// header converts the record of an entry to an engine.Header.
 func (r *record) header() engine.Header {
 	h := engine.Header{
 		Kind: engine.Kind(r.kind), Flags: r.flags, Seq: weir.Seq(r.seq), Time: weir.Time(r.time), Count: r.count,
@@ -195,7 +198,7 @@ func decodeFrame(b []byte, seed uint32) (frame, bool) {
 }
 
 func encodeHeader(seed uint32, number uint64, size int64) []byte {
-	b := make([]byte, dataStart) // the whole block: a recycled file's watermark goes with it
+	b := make([]byte, dataStart) // the whole block, so that the watermark of a recycled file is erased
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint64(b[8:], number)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
@@ -203,6 +206,7 @@ func encodeHeader(seed uint32, number uint64, size int64) []byte {
 	return b
 }
 
+// checkHeader verifies that b begins with the header of this segment in this journal.
 func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 	switch {
 	case len(b) < headerSize:
@@ -211,7 +215,7 @@ func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 		binary.LittleEndian.Uint64(b[8:]) != number:
 		return errChecksum
 	case int64(binary.LittleEndian.Uint64(b[16:])) != size:
-		return fmt.Errorf("the file has %d bytes, its header says %d", size, binary.LittleEndian.Uint64(b[16:]))
+		return fmt.Errorf("header says %d bytes, segments of this journal have %d", binary.LittleEndian.Uint64(b[16:]), size)
 	}
 	return nil
 }
@@ -224,7 +228,8 @@ func encodeWatermark(seed uint32, end int64, group uint64) []byte {
 	return b
 }
 
-// decodeWatermark returns up to where the segment was synced for sure; 0 when there is no (whole) watermark.
+// decodeWatermark returns the offset up to which the segment is known to be synced, or 0 if there
+// is no valid watermark.
 func decodeWatermark(b []byte, seed uint32) int64 {
 	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:watermarkSize]) {
 		return 0
@@ -232,7 +237,7 @@ func decodeWatermark(b []byte, seed uint32) int64 {
 	return int64(binary.LittleEndian.Uint32(b[4:]))
 }
 
-// slot is what the index of a sealed segment says of one record.
+// slot is the index entry of one record in a sealed segment.
 type slot struct {
 	off   uint32
 	size  uint32 // of the payload
@@ -246,7 +251,8 @@ type slot struct {
 	keyed bool
 }
 
-// slotKeyed marks, in the flags byte of a slot, a record with a key; engine flags stay below it.
+// slotKeyed is the bit of a slot's flags byte that marks a record with a key. Engine flags use only
+// lower bits.
 const slotKeyed = 0x80
 
 func appendSlot(b []byte, off uint32, r *record) []byte {
@@ -275,13 +281,13 @@ func decodeSlot(b []byte) slot {
 	}
 }
 
-// footer closes a sealed segment.
+// footer ends a sealed segment.
 type footer struct {
 	number    uint64
 	nextGroup uint64
-	end       int64 // where the groups end
+	end       int64 // offset of the end of the groups
 	slots     int
-	index     int64 // where the index begins
+	index     int64 // offset of the index
 	indexSum  uint32
 }
 

@@ -25,7 +25,7 @@ func drawRecord(t *rapid.T) record {
 
 func encode(r *record, seed uint32) []byte { return append(r.appendHead(nil, seed), r.payload...) }
 
-// TestRecordRoundTrip reads what was written, in its own segment and in no other.
+// TestRecordRoundTrip decodes encoded records. They are valid in their own segment and in no other.
 func TestRecordRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRecord(t)
@@ -41,7 +41,7 @@ func TestRecordRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.payload, r.payload) {
-			t.Fatal("another payload")
+			t.Fatal("payload differs")
 		}
 		if again := encode(&got, seed(salt, number)); !bytes.Equal(again, b) {
 			t.Fatalf("%x\n%x", again, b)
@@ -60,7 +60,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFramesRoundTrip does the same for what is around records.
+// TestFramesRoundTrip does the same for frames, footers, headers and watermarks.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, other := rapid.Uint32().Draw(t, "seed"), rapid.Uint32().Draw(t, "other")
@@ -92,8 +92,8 @@ func TestFramesRoundTrip(t *testing.T) {
 	})
 }
 
-// TestZeroIsNothing reads zeros with every kind of seed: a segment that was prepared holds nothing.
-func TestZeroIsNothing(t *testing.T) {
+// TestZerosAreInvalid decodes zeros under many seeds: a prepared segment holds nothing valid.
+func TestZerosAreInvalid(t *testing.T) {
 	zeros := make([]byte, dataStart)
 	for n := range uint32(10_000) {
 		s := n * 429_497
@@ -106,8 +106,8 @@ func TestZeroIsNothing(t *testing.T) {
 	}
 }
 
-// FuzzRecordDecode decodes anything, and anything with its checksums put right: it never panics, and what it takes for
-// a record is exactly what that record is written as.
+// FuzzRecordDecode decodes arbitrary bytes, with and without corrected checksums. Decoding never
+// panics, and a decoded record encodes to the same bytes.
 func FuzzRecordDecode(f *testing.F) {
 	r := record{kind: kindBatch, log: 1, seq: 2, time: 3, count: 4, contentType: "text/plain", key: "k", payload: []byte("hello")}
 	r.payloadSum = sum(0, r.payload)
@@ -129,7 +129,7 @@ func FuzzRecordDecode(f *testing.F) {
 		}
 		again := encode(&r, seed)
 		if !bytes.HasPrefix(b, again) {
-			t.Errorf("%x decodes to a record that is written as %x", b, again)
+			t.Errorf("%x decodes to a record that encodes to %x", b, again)
 		}
 		if r.decode(b, seed^1) == nil {
 			t.Error("valid under two seeds")

@@ -13,7 +13,8 @@ import (
 	"weir/internal/engine"
 )
 
-// fillUp appends in turns to several logs, and then updates a document, until nothing fits any more.
+// fillUp creates several logs and appends to them in turn until the disk is full. It returns the
+// last sequence.
 func fillUp(t *testing.T, w *world, logs int) (last weir.Seq) {
 	t.Helper()
 	for i := range logs {
@@ -26,17 +27,18 @@ func fillUp(t *testing.T, w *world, logs int) (last weir.Seq) {
 		last++
 		for i := 0; i < logs && err == nil; i++ {
 			err = w.append(fmt.Sprint("log", i), last, 700)
-			synctest.Wait() // the preparer knows of the shortage as soon as there is one
+			synctest.Wait() // let the preparer notice a shortage at once
 		}
 	}
 	if !errors.Is(err, engine.ErrFull) || !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("on a full disk: %v", err)
+		t.Fatalf("append on a full disk: %v", err)
 	}
 	return last
 }
 
-// TestFullOfSparseSegments fills the disk with logs side by side and trims all but one: every segment still holds
-// something. There is room to empty them, and appends are taken again without help.
+// TestFullOfSparseSegments fills the disk with interleaved logs and trims all but one, so every
+// segment still holds live entries. There is room to empty the segments, and appends are accepted
+// again without help.
 func TestFullOfSparseSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -51,7 +53,7 @@ func TestFullOfSparseSegments(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := w.j.Status(); s.State != engine.Ready {
-			t.Errorf("status %v after nine of ten entries were trimmed; %+v", s, w.j.Stats())
+			t.Errorf("status %v after nine of ten logs were trimmed; %+v", s, w.j.Stats())
 		}
 		for seq := last + 1; seq < last+60; seq++ {
 			if err := w.append("log0", seq, 700); err != nil {
@@ -68,8 +70,8 @@ func TestFullOfSparseSegments(t *testing.T) {
 	})
 }
 
-// TestFullOfDeletions uses up what is kept for deleting. Dead segments are given up all the same, since there is
-// always room to say so.
+// TestFullOfDeletions uses up the space reserved for deletions. Dead segments are still freed,
+// because room for a manifest is always kept.
 func TestFullOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -77,7 +79,7 @@ func TestFullOfDeletions(t *testing.T) {
 		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		last := fillUp(t, w, 2)
-		for i := range 2 { // dead, but for the documents in the first segment
+		for i := range 2 { // then everything is dead except the documents in the first segment
 			if err := w.trim(fmt.Sprint("log", i), last+1, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -105,8 +107,8 @@ func revisionOf(t *testing.T, w *world, key string) engine.Revision {
 	return d.Revision
 }
 
-// TestOpenLogOnFullDisk closes and opens logs on a disk that takes nothing, in the same process and after a restart:
-// reading needs no space.
+// TestOpenLogOnFullDisk closes and opens logs on a full disk, in the same process and after a
+// restart: reading needs no space.
 func TestOpenLogOnFullDisk(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	fs.Capacity(3 * small.SegmentSize)
@@ -118,7 +120,7 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 	for seq := weir.Seq(1); err == nil; seq++ {
 		err = w.append("a", seq, 700)
 	}
-	for n := 0; err != nil && n < 100_000; n++ { // and what is kept for deleting
+	for n := 0; err != nil && n < 100_000; n++ { // also use up the space reserved for deletions
 		if _, e := w.j.Update(background, "a", []byte("x"), revisionOf(t, w, "a")); e != nil {
 			break
 		}
@@ -132,7 +134,8 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
 	}
-	// A start that finds its newest segment sealed has none to write to, and no space for one.
+	// If the newest segment is sealed, the next start has no segment to write to and no space for
+	// one.
 	sealed := fs.Crash(faulty.LoseAll, nil)
 	j, err := Open(sealed, small)
 	if err != nil {
@@ -149,7 +152,7 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestOpenLogOnReadOnlyJournal reads logs of a journal whose disk failed.
+// TestOpenLogOnReadOnlyJournal opens and reads logs of a journal whose disk failed.
 func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

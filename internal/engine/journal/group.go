@@ -5,47 +5,51 @@ import (
 )
 
 const (
-	// maxGroup is where a group is full, so that the first of many large appends need not wait for the last.
+	// maxGroup is the size at which a group is full. Without it, the first of many large appends
+	// would wait until the last one was written.
 	maxGroup = 16 << 20
-	// largePayload is written from where it lies; a smaller one is copied next to its head, which is cheaper.
+	// largePayload is the size from which a payload is written from the caller's slice. Smaller
+	// payloads are copied next to their head, which is cheaper than another buffer in the write.
 	largePayload = 32 << 10
-	// keepBuffer is how much of the buffer outlives a group.
+	// keepBuffer is the largest buffer that is kept for the next group.
 	keepBuffer = 4 << 20
 )
 
-// group is what one write and one sync make durable.
+// group is a list of ops whose records are made durable by one write and one sync.
 type group struct {
 	j   *Journal
 	seg *segment
 
-	off  int64    // where it goes in the segment
-	seal *segment // full, and to be sealed first
+	off  int64    // offset in the segment
+	seal *segment // full segment that the writer must seal before it writes this group
 
 	buf     []byte // the frame, heads and small payloads
 	pieces  []piece
-	length  int // bytes so far, the frame included
+	length  int // bytes so far, including the frame
 	records int
-	live    int64 // bytes that are needed, counted while the group is settled
+	live    int64 // live bytes of appended entries and marks, counted while the group is settled
 
 	ops     []op
-	commits []commit             // logs with something admitted
-	docs    map[string]*document // changed by ops of this group; nil: deleted
-	before  *group               // the one before, whose changes of documents may not be in memory yet
+	commits []commit             // one for each log with admitted entries
+	docs    map[string]*document // documents changed by this group; nil value: deleted
+	before  *group               // the previous group; its document changes may not be in memory yet
 }
 
-// commit is what a judge is to hear of when the group is durable.
+// commit is the number of admitted entries to report to a judge once the group is durable.
 type commit struct {
 	log     *log
 	judge   engine.Judge
 	entries int
 }
 
-// piece is a part of the group: a range of the buffer, or a payload that stays where it is.
+// piece is a part of the group's content: a range of the buffer, or a large payload that was not
+// copied.
 type piece struct {
 	from, to int
 	large    []byte
 }
 
+// begin empties the group and keeps its buffers for reuse.
 func (g *group) begin(seg *segment) {
 	if cap(g.buf) > keepBuffer {
 		g.buf = nil
@@ -59,7 +63,9 @@ func (g *group) begin(seg *segment) {
 	}
 }
 
-// add puts a record into the group and its slot into the segment's index, and returns where it will be.
+// add appends a record to the group and its slot to the segment's index. It returns the place where
+// the record will be. A payload of largePayload bytes or more must not change until the group was
+// written.
 func (g *group) add(r *record) place {
 	if g.records == 0 {
 		g.off = g.seg.end
@@ -86,7 +92,8 @@ func (g *group) add(r *record) place {
 	return place{uint32(g.seg.number), off}
 }
 
-// piece notes a range of the buffer, joined to the one before it where they touch, and a large payload after it.
+// piece adds a range of the buffer, followed by a large payload if there is one. Adjacent ranges
+// are merged.
 func (g *group) piece(from, to int, large []byte) {
 	if n := len(g.pieces); n > 0 && g.pieces[n-1].large == nil && g.pieces[n-1].to == from {
 		g.pieces[n-1].to = to
@@ -100,7 +107,7 @@ func (g *group) piece(from, to int, large []byte) {
 	}
 }
 
-// buffers is the group as it goes to the file.
+// buffers returns the content of the group, ready to be written, under the given group number.
 func (g *group) buffers(number uint64) [][]byte {
 	encodeFrame(g.buf, g.seg.seed, g.length, g.records, number)
 	bufs := make([][]byte, 0, len(g.pieces))
@@ -114,7 +121,8 @@ func (g *group) buffers(number uint64) [][]byte {
 	return bufs
 }
 
-// document is what the key holds at this place in the order: as changed by the group so far, else as settled.
+// document returns the state of a key at the current position in the order: as changed by this
+// group or by the previous one, otherwise as settled.
 func (g *group) document(key string) *document {
 	if d, ok := g.docs[key]; ok {
 		return d
@@ -134,7 +142,8 @@ func (g *group) setDocument(key string, d *document) {
 	g.docs[key] = d
 }
 
-// admit asks the log's judge, and notes what it is to hear when the group is durable.
+// admit asks the log's judge about an entry. If the entry is admitted, it is counted so that the
+// judge gets its Commit once the group is durable.
 func (g *group) admit(l *log, e *engine.Entry) bool {
 	if !l.judge.Admit(e) {
 		return false
@@ -147,7 +156,7 @@ func (g *group) admit(l *log, e *engine.Entry) bool {
 	return true
 }
 
-// tell tells the judge, once.
+// tell reports the entries to the judge, at most once.
 func (c *commit) tell() {
 	if c.entries > 0 {
 		c.judge.Commit(c.entries)
@@ -155,7 +164,8 @@ func (c *commit) tell() {
 	}
 }
 
-// commitNow tells the judge of one log before the others.
+// commitNow reports the entries of one log to its judge ahead of the other logs. A deletion uses it
+// so that Commit comes before Dropped.
 func (g *group) commitNow(l *log) {
 	for i := range g.commits {
 		if g.commits[i].log == l {

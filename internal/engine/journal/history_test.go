@@ -18,31 +18,33 @@ import (
 	"weir/internal/engine"
 )
 
-// small is what the fault tests run on: segments that fill, rotate and are reclaimed within a short script.
+// small is used by the fault tests: its segments fill, rotate and are reclaimed within a short
+// script.
 var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40}
 
-// history is what a test did to a journal and what it was told: the truth that an opened journal is held against.
-// What was acknowledged must be there; what was asked for and not acknowledged may be, whole; nothing else.
+// history records what a test did to a journal and which calls returned success. An opened journal
+// is verified against it: everything acknowledged must be present, everything requested but not
+// acknowledged may be present if it is complete, and nothing else may be.
 type history struct {
 	mu   sync.Mutex
 	docs map[string]*docHistory
 }
 
 type docHistory struct {
-	acked   *string          // value that was acknowledged last; nil: deleted (acknowledged)
-	maybe   map[string]bool  // values that may be there instead
-	gone    bool             // a deletion is on its way, unacknowledged
-	entries map[weir.Seq]int // acknowledged: generation of the payload
-	open    map[weir.Seq]int // asked for
+	acked   *string          // last acknowledged value; nil if no creation was acknowledged
+	maybe   map[string]bool  // requested values that may be present instead
+	gone    bool             // a deletion was requested but not acknowledged
+	entries map[weir.Seq]int // acknowledged appends: size of the payload
+	open    map[weir.Seq]int // requested appends: size of the payload
 	low     weir.Seq         // acknowledged
-	lowMay  weir.Seq         // asked for
-	note    string
-	notes   map[string]bool
+	lowMay  weir.Seq         // requested
+	note    string           // acknowledged
+	notes   map[string]bool  // requested
 }
 
 func newHistory() *history { return &history{docs: map[string]*docHistory{}} }
 
-// copy is the history as it is now.
+// copy returns the current history.
 func (h *history) copy() *history {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +72,7 @@ func (h *history) with(f func()) {
 	f()
 }
 
-// payload of an entry tells what it is, so that a mix-up shows.
+// payloadOf returns a payload that is unique to its log and sequence, so that a mix-up is detected.
 func payloadOf(key string, seq weir.Seq, size int) []byte {
 	b := binary.LittleEndian.AppendUint64([]byte(key+"/"), uint64(seq))
 	rng := rand.New(rand.NewPCG(uint64(seq), uint64(len(key))))
@@ -80,7 +82,7 @@ func payloadOf(key string, seq weir.Seq, size int) []byte {
 	return b[:max(size, len(key)+9)]
 }
 
-// fixed is a judge that takes every entry as it is proposed.
+// fixed is a judge that admits every entry as it is.
 type fixed struct{ restored []engine.Header }
 
 func (f *fixed) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
@@ -91,7 +93,7 @@ func (f *fixed) Admit(*engine.Entry) bool { return true }
 func (f *fixed) Commit(int)               {}
 func (f *fixed) Dropped()                 {}
 
-// world drives a journal and keeps the history.
+// world operates a journal and records the history.
 type world struct {
 	j    *Journal
 	h    *history
@@ -171,7 +173,7 @@ func (w *world) trim(key string, low weir.Seq, note string) error {
 	return err
 }
 
-// verify holds an opened journal against a history.
+// verify compares an opened journal with the history.
 func (h *history) verify(j *Journal) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +185,7 @@ func (h *history) verify(j *Journal) error {
 	for _, d := range docs {
 		found[d.Key] = d
 		if h.docs[d.Key] == nil {
-			return fmt.Errorf("document %s came back", d.Key)
+			return fmt.Errorf("deleted document %s exists", d.Key)
 		}
 	}
 	for key, d := range h.docs {
@@ -195,7 +197,7 @@ func (h *history) verify(j *Journal) error {
 			continue
 		}
 		if v := string(got.Value); (d.acked == nil || *d.acked != v) && !d.maybe[v] {
-			return fmt.Errorf("document %s is %.20q", key, v)
+			return fmt.Errorf("document %s has value %.20q", key, v)
 		}
 		if err := d.verify(j, key, got); err != nil {
 			return fmt.Errorf("log of %s: %w", key, err)
@@ -215,11 +217,11 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	err = l.Scan(background, 0, 0, func(e *engine.Entry) bool {
 		size, ok := d.open[e.Seq]
 		if !ok || seen[e.Seq] || !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)) || e.Time != weir.Time(e.Seq) || e.Count != uint32(e.Seq) {
-			err = fmt.Errorf("entry %d is not what was appended (asked for: %t, seen before: %t)", e.Seq, ok, seen[e.Seq])
+			err = fmt.Errorf("entry %d differs from what was appended (requested: %t, seen before: %t)", e.Seq, ok, seen[e.Seq])
 			return false
 		}
 		if e.Seq < d.low {
-			err = fmt.Errorf("entry %d was trimmed, low is %d", e.Seq, d.low)
+			err = fmt.Errorf("trimmed entry %d exists, low is %d", e.Seq, d.low)
 			return false
 		}
 		seen[e.Seq] = true
@@ -237,12 +239,12 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 		return fmt.Errorf("restored %d entries, scanned %d", len(judge.restored), len(seen))
 	}
 	if note := string(l.(*handle).note); note != d.note && !d.notes[note] {
-		return fmt.Errorf("note %q, not %q", note, d.note)
+		return fmt.Errorf("note %q, want %q", note, d.note)
 	}
 	return nil
 }
 
-// allowed are the errors that a journal whose disk failed may give.
+// allowed reports whether a journal with a failed disk may return err.
 func allowed(err error) bool {
 	return err == nil || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrClosed)
 }

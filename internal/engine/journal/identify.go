@@ -13,18 +13,19 @@ import (
 	"weir/internal/disk"
 )
 
-// The files beside the segments.
+// Files of the journal other than segments.
 const (
 	lockFile      = "lock"
 	formatFile    = "format"
 	formatTmpFile = "format.tmp"
 )
 
-// formatVersion is what this code writes. A directory of a newer one is refused.
+// formatVersion is the version of the format that this code writes. A directory with a higher
+// version is refused.
 const formatVersion = 1
 
-// identify is steps 1 to 3 of opening: it tells whether the directory is a journal, takes the lock, and reads what
-// the journal is made of. An empty directory becomes a journal (fresh).
+// identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
+// and read the format. An empty directory becomes a journal, and fresh is true.
 func (j *Journal) identify() (fresh bool, err error) {
 	names, err := j.fs.List()
 	if err != nil {
@@ -33,7 +34,7 @@ func (j *Journal) identify() (fresh bool, err error) {
 	known := slices.Contains(names, formatFile)
 	for _, name := range names {
 		if !known && name != lockFile && name != formatTmpFile {
-			return false, fmt.Errorf("%w: the directory holds %s and no file %s", ErrForeign, name, formatFile)
+			return false, fmt.Errorf("%w: the directory contains %s but no file %s", ErrForeign, name, formatFile)
 		}
 	}
 	if known {
@@ -53,7 +54,7 @@ func (j *Journal) identify() (fresh bool, err error) {
 	return true, j.writeFormat()
 }
 
-// readFormat reads the file that says what this is:
+// readFormat reads the format file, for example:
 //
 //	weir journal 1
 //	segment 67108864
@@ -76,6 +77,8 @@ func (j *Journal) readFormat() error {
 	return j.parseFormat(string(b))
 }
 
+// parseFormat checks the version before anything else: in a newer format, the other lines may look
+// different.
 func (j *Journal) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
 	v, ok := strings.CutPrefix(first, "weir journal ")
@@ -85,7 +88,7 @@ func (j *Journal) parseFormat(text string) error {
 	}
 	body, check, _ := strings.Cut(rest, "check ")
 	if version > formatVersion {
-		return fmt.Errorf("%w: format %d, this version knows up to %d", ErrNewer, version, formatVersion)
+		return fmt.Errorf("%w: format %d, this version supports up to %d", ErrNewer, version, formatVersion)
 	}
 	var salt string
 	_, err = fmt.Sscanf(body, "segment %d\nsalt %s\n", &j.size, &salt)
@@ -95,13 +98,13 @@ func (j *Journal) parseFormat(text string) error {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}
 	copy(j.salt[:], raw)
-	j.commit.init(j) // its reserve depends on the size
+	j.commit.init(j) // the committer's reserve depends on the segment size
 	return nil
 }
 
 func formatCheck(text string) string { return fmt.Sprintf("%08x\n", sum(0, []byte(text))) }
 
-// formatText is the content of the file.
+// formatText returns the content of the format file.
 func (j *Journal) formatText() string {
 	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
 	return text + "check " + formatCheck(text)
@@ -117,7 +120,8 @@ func (j *Journal) writeFormat() error {
 	return nil
 }
 
-// replace writes a small file as a whole: after a crash it is there or not, never in part.
+// replace writes a small file atomically: after a crash it has its full content or does not exist.
+// When replace returns nil, the file is durable.
 func (j *Journal) replace(name, tmp string, content []byte) error {
 	if err := j.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -8,18 +8,18 @@ import (
 	"weir/internal/engine"
 )
 
-// place is where a record is.
+// place is the position of a record: segment number and offset.
 type place struct {
 	segment uint32
 	off     uint32
 }
 
-// before tells whether p was written before o.
+// before reports whether p was written before o.
 func (p place) before(o place) bool {
 	return p.segment < o.segment || p.segment == o.segment && p.off < o.off
 }
 
-// item is what the index in memory knows of one entry, unpacked.
+// item is an entry as the in-memory index knows it, unpacked.
 type item struct {
 	seq   weir.Seq
 	time  weir.Time
@@ -33,10 +33,11 @@ type item struct {
 
 func (it *item) length() int { return int(it.head) + int(it.size) }
 
-// bytes is what the record takes in its segment, its slot in the index included.
+// bytes returns the space that the record takes in its segment, including its slot in the index.
 func (it *item) bytes() int64 { return int64(padded(it.length()) + slotSize) }
 
-// packed is an item in 24 bytes: sequence and time count from the chunk's base, the payload's size needs 24 bits.
+// packed is an item in 24 bytes: sequence and time are relative to the chunk's base, and the
+// payload size takes 24 bits.
 type packed struct {
 	seq     uint32
 	time    uint32
@@ -67,6 +68,8 @@ const (
 	maxChunk   = 512
 )
 
+// pack returns false if the item's sequence or time is below the base of the chunk or too far above
+// it.
 func (c *chunk) pack(it item) (packed, bool) {
 	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
 	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
@@ -90,13 +93,15 @@ func (c *chunk) item(i int) item {
 
 func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
 
-// index finds the entries of one log by sequence. Chunks double in size, so that a small log wastes little and a
-// large one costs 24 bytes an entry; entries come nearly in order, so that inserting is appending but for late ones.
+// index finds the entries of one log by sequence. Chunks double in size, so a small log wastes
+// little memory and a large one costs 24 bytes per entry. Entries arrive nearly in order, so an
+// insert is almost always an append.
 type index struct {
 	chunks []*chunk
 }
 
-// search returns the chunk and the place in it of the first item at or above seq; (len(chunks), 0) when there is none.
+// search returns the chunk of the first item at or above seq and the item's position in it, or
+// (len(chunks), 0) if there is none.
 func (x *index) search(seq weir.Seq) (int, int) {
 	n := sort.Search(len(x.chunks), func(i int) bool { return x.chunks[i].last() >= seq })
 	if n == len(x.chunks) {
@@ -115,7 +120,7 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 	return it, it.seq == seq
 }
 
-// insert adds an item. One that has its sequence already is replaced and returned.
+// insert adds an item. An item with the same sequence is replaced and returned.
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
@@ -149,7 +154,7 @@ func (x *index) push(it item) {
 	x.chunks = append(x.chunks, newChunk(x.room(), it))
 }
 
-// room is the size of the next chunk: that of the last one doubled.
+// room returns the capacity of the next chunk: twice that of the last one, up to maxChunk.
 func (x *index) room() int {
 	if len(x.chunks) == 0 {
 		return firstChunk
@@ -164,8 +169,9 @@ func newChunk(room int, it item) *chunk {
 	return c
 }
 
-// rebuild puts an item between others, at place i of chunk n (over the one there when replace is set), and lays that
-// chunk out anew: its bases move down, and a full chunk becomes two.
+// rebuild inserts an item at position i of chunk n, or replaces the item there if replace is set,
+// when the chunk cannot take it as it is. The chunk gets lower bases, and a full chunk is split in
+// two.
 func (x *index) rebuild(n, i int, it item, replace bool) {
 	c := x.chunks[n]
 	all := make([]item, 0, len(c.items)+1)
@@ -182,7 +188,7 @@ func (x *index) rebuild(n, i int, it item, replace bool) {
 	x.chunks = append(x.chunks[:n], append(parts, x.chunks[n+1:]...)...)
 }
 
-// layOut cuts items into chunks of their own, at most half full unless they are few.
+// layOut distributes items over new chunks and leaves free space in them for later inserts.
 func layOut(all []item) []*chunk {
 	var parts []*chunk
 	room := max(firstChunk, len(all))
@@ -206,7 +212,7 @@ func layOut(all []item) []*chunk {
 			}
 			c.items = append(c.items, p)
 		}
-		if k == 0 { // the first item lies more than 49 days after a later one: give it a chunk of its own
+		if k == 0 { // the first item is more than 49 days (2^32 ms) newer than a later one: it gets its own chunk
 			c, k = newChunk(1, all[0]), 1
 		}
 		parts, all = append(parts, c), all[k:]
@@ -214,7 +220,7 @@ func layOut(all []item) []*chunk {
 	return parts
 }
 
-// ascend visits the items from seq on until visit returns false.
+// ascend visits the items from seq upwards until visit returns false.
 func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	n, i := x.search(seq)
 	for ; n < len(x.chunks); n, i = n+1, 0 {
@@ -226,7 +232,8 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	}
 }
 
-// cut removes the items below low and returns them as an index of their own.
+// cut removes the items below low and returns them as a separate index, which later inserts into x
+// do not change.
 func (x *index) cut(low weir.Seq) index {
 	n, i := x.search(low)
 	out := index{chunks: append([]*chunk(nil), x.chunks[:n]...)}

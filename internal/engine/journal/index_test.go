@@ -50,8 +50,9 @@ func drawItem(t *rapid.T, seq weir.Seq) item {
 	}
 }
 
-// TestIndexIsASortedSlice inserts in order, late and far apart, replaces and cuts, and compares with the obvious.
-func TestIndexIsASortedSlice(t *testing.T) {
+// TestIndexMatchesSortedSlice inserts in order, late and far apart, replaces and cuts, and compares
+// the index with a sorted slice.
+func TestIndexMatchesSortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index
 		var n naive
@@ -92,15 +93,15 @@ func TestIndexIsASortedSlice(t *testing.T) {
 				i, _ := n.search(low)
 				gone := x.cut(low)
 				if !slices.Equal(all(&gone), n[:i:i]) {
-					t.Fatalf("cut at %d returns something else", low)
+					t.Fatalf("cut at %d returns the wrong items", low)
 				}
 				kept := slices.Clone(n[i:])
 				n = kept
-				if before := all(&gone); len(before) > 0 { // what was cut is not touched by what comes
+				if before := all(&gone); len(before) > 0 { // later inserts must not change the items cut off
 					x.insert(drawItem(t, before[0].seq))
 					n.insert(all(&x)[0])
 					if !slices.Equal(all(&gone), before) {
-						t.Fatal("an insert changed what was cut off")
+						t.Fatal("an insert changed the items cut off")
 					}
 				}
 			},
@@ -123,7 +124,7 @@ func TestIndexIsASortedSlice(t *testing.T) {
 	})
 }
 
-// TestIndexMemory weighs a million entries, in one log and in ten thousand.
+// TestIndexMemory measures the memory of a million entries, in one log and in ten thousand.
 func TestIndexMemory(t *testing.T) {
 	const entries = 1_000_000
 	for _, logs := range []int{1, 10_000} {
@@ -134,9 +135,9 @@ func TestIndexMemory(t *testing.T) {
 			all[i%logs].insert(item{seq: seq, time: weir.Time(1_700_000_000_000 + i), kind: kindBatch, size: 100, head: recordSize})
 		}
 		each := float64(heapInUse()-before) / entries
-		t.Logf("%d logs: %.1f bytes an entry", logs, each)
+		t.Logf("%d logs: %.1f bytes per entry", logs, each)
 		if each > 32 {
-			t.Errorf("%d logs: %.1f bytes an entry", logs, each)
+			t.Errorf("%d logs: %.1f bytes per entry", logs, each)
 		}
 		runtime.KeepAlive(all)
 	}

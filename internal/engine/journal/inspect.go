@@ -9,49 +9,50 @@ import (
 	"sort"
 )
 
-// inspection is one segment, read from its first byte to its last, whatever state it is in. A record that checks out
-// counts wherever it stands: its checksum knows the journal and the segment.
+// inspection is the result of reading a whole segment, whatever its state. A valid record counts
+// wherever it is found, because its checksum covers the journal's salt and the segment number.
 type inspection struct {
 	seg       *segment
 	size      int64
 	b         []byte // the whole file
-	slots     []byte // of the records that are whole, in order of offset
+	slots     []byte // slots of the valid records, in offset order
 	records   int
-	index     []byte // what the index says, in a segment that has a whole one
-	sealed    bool   // footer and index are whole
-	end       int64  // where the groups end
+	index     []byte // the stored index, if it is valid
+	sealed    bool   // footer and index are valid
+	end       int64  // offset of the end of the groups
 	group     uint64 // number of the last group; 0: none
 	first     uint64 // number of the first group
 	manifests []manifest
 	holes     []*hole
-	torn      int64 // bytes of a newest group that a crash cut short, which nobody was told of
+	torn      int64 // bytes of a newest group that a crash cut short; it was never acknowledged
 }
 
-// manifest is a list of segments, and where it was found.
+// manifest is a list of segments and its offset.
 type manifest struct {
 	off   int64
 	next  uint64
 	list  []uint64
-	draft bool // of a repair that is not done yet
+	draft bool // written by a repair that had not finished
 }
 
-// hole is a place that does not hold what it should.
+// hole is a damaged place in a segment.
 type hole struct {
 	seg    *segment
 	off    int64
 	length int64
 	what   string
 	err    error
-	slot   slot    // what was there, when known says so
-	known  bool    // by the index or by the record's own head
-	mended *record // the record as it was, when one wrong bit explains the damage
-	frame  bool    // a frame, the header, the index or the footer: no record is gone
-	count  int     // of a hole that is not known: how many records may have been there
-	key    string  // of a known record whose head is whole
-	fate   Fate    // of a document or a deletion, once it is judged
+	slot   slot    // the record that was there; valid if known
+	known  bool    // the index or the record's own head says what was there
+	mended *record // the corrected record, if one flipped bit explains the damage
+	frame  bool    // a frame, header, index or footer: no record is lost
+	count  int     // if not known: upper bound for the number of records
+	key    string  // key of a known record whose head is valid
+	fate   Fate    // set by judgeDocument for documents and deletions
 }
 
-// inspect reads a segment. The buffer is used again for the next one: what is kept of it is copied.
+// inspect reads and checks a whole segment. It uses buf for the file's content; the result holds no
+// reference to it.
 func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart}
 	have, err := s.file.Size()
@@ -66,7 +67,7 @@ func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 		x.structural(0, headerSize, "segment header", err)
 	}
 	if have != size {
-		x.structural(0, 0, "segment", fmt.Errorf("the file has %d bytes, not %d", have, size))
+		x.structural(0, 0, "segment", fmt.Errorf("file has %d bytes, want %d", have, size))
 	}
 	limit := x.readIndex()
 	x.walk(limit)
@@ -77,17 +78,18 @@ func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 	return x, nil
 }
 
-// sector is how much is given up where a disk cannot be read.
+// sector is the unit in which unreadable parts of a disk are skipped.
 const sector = 4096
 
-// readable fills b from off as far as the disk gives it: what cannot be read is zeros. It returns where that begins.
+// readable fills b from off and replaces unreadable sectors with zeros. It returns the offset and
+// error of the first unreadable sector.
 func (s *segment) readable(b []byte, off int64) (int64, error) {
 	if s.read(b, off) == nil {
 		return 0, nil
 	}
 	at, fault := int64(0), error(nil)
 	for len(b) > 0 {
-		piece := b[:min(sector-int(off%sector), len(b))] // never of two sectors: one may be good
+		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time: its neighbour may be readable
 		if err := s.read(piece, off); err != nil {
 			clear(piece)
 			if fault == nil {
@@ -99,12 +101,14 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 	return at, fault
 }
 
+// structural records damage to something other than a record.
 func (x *inspection) structural(off, length int64, what string, err error) {
 	x.holes = append(x.holes, &hole{seg: x.seg, off: off, length: length, what: what, err: err, frame: true})
 }
 
-// readIndex reads footer and index, and returns how far the groups go for sure. Without them it is how far groups can
-// be found, or the watermark says.
+// readIndex reads the footer and the index and returns the end of the groups. Without a valid
+// footer, the last valid frame determines the end: everything before a frame was synced, and its
+// own group counts if it is complete. The watermark may move the end further.
 func (x *inspection) readIndex() (limit int64) {
 	f, ok := decodeFooter(x.b[x.size-footerSize:], x.seg.seed)
 	if ok && f.number == x.seg.number && f.index >= f.end && f.end >= dataStart &&
@@ -133,13 +137,14 @@ func (x *inspection) readIndex() (limit int64) {
 	return max(limit, min(decodeWatermark(x.b[watermarkOffset:], x.seg.seed), x.size-footerSize))
 }
 
-// walk goes from record to record up to limit, beyond which only a group can lie that a crash cut short.
+// walk goes from record to record up to limit. Beyond limit there can only be a group that a crash
+// cut short.
 func (x *inspection) walk(limit int64) {
-	left := 0 // records that the frame promises and that were not seen yet
+	left := 0 // records of the current group that are still to come, according to its frame
 	for x.end < limit {
 		if f, ok := decodeFrame(x.b[x.end:], x.seg.seed); ok {
 			if x.group > 0 && f.group != x.group+1 {
-				x.structural(x.end, frameSize, "group", fmt.Errorf("number %d follows %d", f.group, x.group))
+				x.structural(x.end, frameSize, "group", fmt.Errorf("group %d follows group %d", f.group, x.group))
 			}
 			if x.first == 0 {
 				x.first = f.group
@@ -154,11 +159,11 @@ func (x *inspection) walk(limit int64) {
 			left--
 			continue
 		}
-		if x.group == 0 || left <= 0 { // a frame should be here
+		if x.group == 0 || left <= 0 { // a frame is expected: if a record follows, only the frame is damaged
 			if x.next(x.end+frameSize) && x.end+frameSize <= limit {
 				x.structural(x.end, frameSize, "group", errChecksum)
 				x.end += frameSize
-				left = 1 << 30
+				left = 1 << 30 // not known without the frame
 				continue
 			}
 		}
@@ -174,7 +179,7 @@ func (x *inspection) walk(limit int64) {
 	}
 }
 
-// listed returns what the index says of the record at off.
+// listed returns the slot of the record at off, if the index has one.
 func (x *inspection) listed(off int64) (slot, bool) {
 	n := len(x.index) / slotSize
 	at := func(i int) uint32 { return binary.LittleEndian.Uint32(x.index[i*slotSize:]) }
@@ -185,7 +190,7 @@ func (x *inspection) listed(off int64) (slot, bool) {
 	return decodeSlot(x.index[i*slotSize:]), true
 }
 
-// next tells whether a record stands at off, or should by the index.
+// next reports whether there is a record at off, according to the index or to the bytes there.
 func (x *inspection) next(off int64) bool {
 	if _, ok := x.listed(off); ok {
 		return true
@@ -194,7 +199,7 @@ func (x *inspection) next(off int64) bool {
 	return off < x.size && r.decodeHead(x.b[off:], x.seg.seed) == nil
 }
 
-// take notes a whole record.
+// take adds a valid record.
 func (x *inspection) take(r *record) {
 	x.slots = appendSlot(x.slots, uint32(x.end), r)
 	x.records++
@@ -213,7 +218,7 @@ func (x *inspection) noteManifest(off int64, r *record) {
 	x.manifests = append(x.manifests, m)
 }
 
-// identify says what should be at the end of what was read so far, and how far the damage goes.
+// identify determines what should be at x.end and how far the damage extends.
 func (x *inspection) identify(limit int64, left int) *hole {
 	off := x.end
 	h := &hole{seg: x.seg, off: off, what: "record", err: errChecksum}
@@ -228,12 +233,12 @@ func (x *inspection) identify(limit int64, left int) *hole {
 		}
 	case listed:
 		h.known, h.slot = true, sl
-	case x.sealed: // every record is in the index: this is none
+	case x.sealed: // the index lists every record, so this is not one
 		h.length, h.what, h.frame = x.resync(off, limit), "group", true
 		return h
 	default:
 		h.length = x.resync(off, limit)
-		h.err = errors.New("nothing here checks out")
+		h.err = errors.New("unrecognizable data")
 		h.count = int((h.length + recordSize - 1) / recordSize)
 		if left > 0 {
 			h.count = max(1, min(h.count, left))
@@ -244,7 +249,7 @@ func (x *inspection) identify(limit int64, left int) *hole {
 	return h
 }
 
-// resync finds the next place that checks out, or that the index knows.
+// resync returns the distance from off to the next place that is valid or listed in the index.
 func (x *inspection) resync(off, limit int64) int64 {
 	for at := off + align; at < limit; at += align {
 		if _, ok := x.listed(at); ok {
@@ -264,21 +269,22 @@ func (x *inspection) resync(off, limit int64) int64 {
 	return limit - off
 }
 
-// compareIndex holds the index against the records. In a segment with other damage it was used to find that.
+// compareIndex verifies that the index matches the records. In a segment with other damage this is
+// not possible: there the index was used to identify the damaged records.
 func (x *inspection) compareIndex() {
 	if len(x.holes) == 0 && !bytes.Equal(x.slots, x.index) {
-		x.structural(x.size-footerSize-int64(len(x.index)), int64(len(x.index)), "index", errors.New("it does not tell what is there"))
+		x.structural(x.size-footerSize-int64(len(x.index)), int64(len(x.index)), "index", errors.New("does not match the records"))
 	}
 	x.index = nil
 }
 
-// unseal forgives the tail an index that is not whole: a crash may have come before it was synced, and it says nothing
-// that the records do not.
+// unseal ignores an invalid index in the tail. A crash may have come before the index was synced,
+// and the index contains nothing that the records do not.
 func (x *inspection) unseal() {
 	x.holes = slices.DeleteFunc(x.holes, func(h *hole) bool { return h.what == "index" && !x.sealed })
 }
 
-// slotOf is the slot of a record whose payload is perhaps not there.
+// slotOf returns the slot of a record whose payload may be missing.
 func slotOf(off uint32, r *record) slot {
 	return slot{
 		off: off, size: r.length, head: uint16(r.headLen()), kind: r.kind, flags: r.flags & flagMask, count: r.count, log: r.log, seq: r.seq,
@@ -286,5 +292,5 @@ func slotOf(off uint32, r *record) slot {
 	}
 }
 
-// begun tells whether anything was ever written to the segment.
+// begun reports whether the segment holds a group or a record.
 func (x *inspection) begun() bool { return x.group > 0 || x.records > 0 || x.end > dataStart }

@@ -1,6 +1,8 @@
-// Package journal is the embedded engine: one log for all streams and documents of a data directory, cut into
-// segments, written by one committer that syncs whatever is waiting as one group. DESIGN.md beside it draws every byte
-// and numbers the steps of recovery.
+// Package journal is the embedded storage engine. It keeps all streams and documents of a data
+// directory in one log, split into segment files. A single committer collects waiting operations
+// into groups; each group is one write and one sync.
+//
+// DESIGN.md in this directory describes every byte on disk and numbers the steps of recovery.
 package journal
 
 import (
@@ -16,26 +18,27 @@ import (
 	"weir/internal/engine"
 )
 
-// Options are what may differ between journals. The zero value is right for a server.
+// Options configure a journal. The zero value is right for a server.
 type Options struct {
-	SegmentSize int64 // bytes; 64 MiB. Fixed when the directory is made
-	Ahead       int   // segments kept ready beyond the active one; 1
-	ReclaimRate int64 // bytes a second that reclaiming may copy; 64 MiB
+	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size it was created with
+	Ahead       int   // number of segments kept ready beyond the active one; default 1
+	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 }
 
 const (
 	defaultSegment = 64 << 20
-	minSegment     = 64 << 10 // tests only: a server's segment holds its largest batch several times over
-	maxSegment     = 1 << 31  // offsets are 32 bits
+	minSegment     = 64 << 10 // for tests: a server's segment must hold several batches of maximum size
+	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
-	// idle is how long after the last append the watermark is written.
+	// idle is the time without an append after which the writer writes the watermark.
 	idle = 100 * time.Millisecond
-	// retry is how long a full disk is left alone before the next attempt to prepare a segment.
+	// retry is the time between attempts to prepare a segment on a full disk.
 	retry = 250 * time.Millisecond
 )
 
-// Journal is an open journal. It implements engine.Engine.
+// Journal is an open journal. It implements engine.Engine. All methods may be called from many
+// goroutines at once.
 type Journal struct {
 	fs   disk.FS
 	lock io.Closer
@@ -51,9 +54,9 @@ type Journal struct {
 	write   writer
 	counts  counters
 	appends sync.Pool              // of *appendOp
-	slots   atomic.Pointer[[]byte] // of the segment sealed last, to be used again
+	slots   atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
-	failure atomic.Pointer[error] // set once: the journal is read-only for good
+	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
 	closing atomic.Bool
 	closed  chan struct{}
 	work    sync.WaitGroup
@@ -61,15 +64,17 @@ type Journal struct {
 
 var _ engine.Engine = (*Journal)(nil)
 
-// Open opens the journal in a directory, which it makes one when the directory is empty. Whatever a crash left is put
-// in order without help; see DESIGN.md. Errors: disk.ErrLocked, ErrForeign, ErrNewer, engine.ErrDamaged (a
-// *DamageError that says where), or that of the file system; after any of them the directory is as it was.
+// Open opens the journal in a directory. An empty directory becomes a new journal. Open recovers
+// from any crash by itself (DESIGN.md, "Opening").
+//
+// It returns disk.ErrLocked, ErrForeign, ErrNewer, engine.ErrDamaged (a *DamageError with file and
+// offset), or an error of the file system. After any error the data in the directory is unchanged.
 func Open(fs disk.FS, o Options) (*Journal, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegment
 	}
 	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%dataStart != 0 {
-		return nil, fmt.Errorf("segment size %d: not a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
+		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
 	}
 	if o.Ahead == 0 {
 		o.Ahead = 1
@@ -79,7 +84,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	}
 	j := newJournal(fs, o)
 	if err := j.recover(); err != nil {
-		j.giveUp()
+		j.closeAll()
 		return nil, err
 	}
 	j.start(j.commit.run)
@@ -91,7 +96,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// newJournal is a journal of which nothing was read yet.
+// newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
 	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{})}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
@@ -118,18 +123,20 @@ func (j *Journal) Close() error {
 		<-j.closed
 		return nil
 	}
-	j.queue.close() // the committer finishes what is queued, and may need a segment for it
+	// The order matters. The committer still processes what is queued and may need a new segment
+	// for it, so the preparer must run until the writer is done.
+	j.queue.close()
 	<-j.write.done
 	j.reclaim.stop()
 	j.prepare.stop()
 	j.work.Wait()
-	j.giveUp()
+	j.closeAll()
 	close(j.closed)
 	return nil
 }
 
-// giveUp closes the files and the lock.
-func (j *Journal) giveUp() {
+// closeAll closes all files and releases the lock.
+func (j *Journal) closeAll() {
 	for _, s := range j.store.allSegments() {
 		s.file.Close()
 	}
@@ -153,8 +160,9 @@ func (j *Journal) Status() engine.Status {
 	return engine.Status{}
 }
 
-// fail makes the journal read-only. A failed write or sync is never tried again: the kernel may have dropped the pages
-// and would answer a second sync with a lie.
+// fail makes the journal read-only and returns the error that all later writes get. A failed write
+// or sync is never retried: after a failed sync the kernel may have dropped the dirty pages, so a
+// second sync can succeed without having written them.
 func (j *Journal) fail(err error) error {
 	err = fmt.Errorf("%w: %w", engine.ErrReadOnly, err)
 	j.failure.CompareAndSwap(nil, &err)
@@ -168,7 +176,8 @@ func (j *Journal) failed() error {
 	return nil
 }
 
-// isShortage tells faults that pass (no space, no file handles) from those that do not.
+// isShortage reports whether err is a shortage that can pass (no space, no file handles). Any other
+// error makes the journal read-only.
 func isShortage(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
 		if errors.Is(err, e) {
@@ -178,7 +187,8 @@ func isShortage(err error) bool {
 	return false
 }
 
-// spareSlots is room for the index of a segment.
+// spareSlots returns an empty index buffer for the next segment, reusing the last one if it is
+// free.
 func (j *Journal) spareSlots() []byte {
 	if b := j.slots.Swap(nil); b != nil {
 		return (*b)[:0]

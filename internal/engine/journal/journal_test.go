@@ -10,9 +10,8 @@ import (
 	"weir/internal/engine/enginetest"
 )
 
-// TestPromise holds the journal against the promise of engines, on real files and on a disk that loses what was not
-// synced.
-func TestPromise(t *testing.T) {
+// TestEngineSuite runs the engine test suite on real files and on a disk that loses unsynced data.
+func TestEngineSuite(t *testing.T) {
 	t.Run("files", func(t *testing.T) {
 		enginetest.Run(t, func(t *testing.T) enginetest.Fixture {
 			fs := disk.OS(t.TempDir())
@@ -29,8 +28,9 @@ func TestPromise(t *testing.T) {
 	}
 }
 
-// fixture opens journals with segments that are small, so that the suite rotates and reclaims, and so that the many
-// journals that it makes need not be written with zeros for long; except where the largest payloads are tested.
+// fixture opens journals with small segments. The suite then rotates and reclaims, and its many
+// journals are created quickly. Cases that test the largest payloads need larger segments; they are
+// recognized by their names.
 func fixture(t *testing.T, fs func() disk.FS, crash func()) enginetest.Fixture {
 	size := int64(256 << 10)
 	for _, large := range []string{"every_size", "value", "document"} {

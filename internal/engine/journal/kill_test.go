@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// shown is everything that a journal shows, as text by key.
+// shown returns everything that a journal serves, as text by document key.
 func shown(j *Journal) (map[string]string, error) {
 	docs, err := j.List(background, "", "", 1<<30)
 	all := map[string]string{}
@@ -34,9 +34,10 @@ func shown(j *Journal) (map[string]string, error) {
 	return all, err
 }
 
-// TestKilledThenPowerCut ends the process before every call of the script, opens what it left on the machine that goes
-// on, and then cuts the power. What the second process found and showed was not all synced by the first: it must be
-// durable all the same before anybody sees it. The journal opens again, also when the second process had gone on.
+// TestKilledThenPowerCut kills the process before every call of the script, opens the journal in a
+// second process on the same running machine, and then cuts the power. The first process had not
+// synced everything that the second one found and served, so the second one must make it durable
+// before serving it. The journal opens again, even if the second process had continued to write.
 func TestKilledThenPowerCut(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	killed := kills(t, fs, h)
@@ -54,27 +55,28 @@ func TestKilledThenPowerCut(t *testing.T) {
 		}
 		cut := im.fs.Crash(faulty.LoseAll, nil)
 		if i%5 == 0 {
-			if err := goOn(j, im.hist); err != nil {
-				t.Fatalf("%s: going on: %v", im.at, err)
+			if err := writeMore(j, im.hist); err != nil {
+				t.Fatalf("%s: continue: %v", im.at, err)
 			}
 			if err := openAndVerify(im.fs.Crash(faulty.LoseAll, nil), im.hist); err != nil {
-				t.Fatalf("%s, then the power cut later: %v", im.at, err)
+				t.Fatalf("%s, power cut after more writes: %v", im.at, err)
 			}
 		}
 		j.Close()
 		if j, err = Open(cut, small); err != nil {
-			t.Fatalf("%s, then the power cut: %v", im.at, err)
+			t.Fatalf("%s, then power cut: %v", im.at, err)
 		}
 		after, err := shown(j)
 		if err != nil || !maps.Equal(before, after) {
-			t.Fatalf("%s: shown %v, after the power cut %v, %v", im.at, before, after, err)
+			t.Fatalf("%s: served %v, after the power cut %v, %v", im.at, before, after, err)
 		}
 		j.Close()
 	}
 	t.Logf("killed %d times", len(killed))
 }
 
-// kills runs the script and returns what the next process finds, at each call that changes the disk.
+// kills runs the script and returns what the next process finds if the process is killed before
+// each call that changes the disk.
 func kills(t *testing.T, fs *faulty.FS, h *history) []image {
 	t.Helper()
 	var mu sync.Mutex
@@ -100,8 +102,8 @@ func kills(t *testing.T, fs *faulty.FS, h *history) []image {
 	return images
 }
 
-// goOn fills two segments more.
-func goOn(j *Journal, h *history) error {
+// writeMore fills two more segments.
+func writeMore(j *Journal, h *history) error {
 	w := &world{j: j, h: h, logs: map[string]engine.Log{}}
 	if err := w.create("z", "after"); err != nil {
 		return err
@@ -109,8 +111,8 @@ func goOn(j *Journal, h *history) error {
 	return w.many("z", 1, 60, 1500)
 }
 
-// TestFailedSyncThenRestart restarts the process after a sync failed, on a machine that goes on: the kernel has what
-// was written and shows it, and will never write it by itself.
+// TestFailedSyncThenRestart restarts the process after a failed sync, without restarting the
+// machine: the kernel still serves the written pages, but will never write them by itself.
 func TestFailedSyncThenRestart(t *testing.T) {
 	for k := 1; ; k++ {
 		fs, h := faulty.New(), newHistory()
@@ -140,7 +142,7 @@ func TestFailedSyncThenRestart(t *testing.T) {
 		}
 		after, err := shown(j)
 		if err != nil || !maps.Equal(before, after) {
-			t.Fatalf("sync %d: shown %v, after the power cut %v, %v", k, before, after, err)
+			t.Fatalf("sync %d: served %v, after the power cut %v, %v", k, before, after, err)
 		}
 		j.Close()
 	}

@@ -12,7 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// log is one log in memory. It exists for a document whose log was ever opened or holds something.
+// log is the in-memory state of one log. It exists once the log was opened or holds entries or a
+// mark.
 type log struct {
 	j  *Journal
 	id engine.LogID
@@ -21,19 +22,19 @@ type log struct {
 	index   index
 	low     weir.Seq
 	note    []byte
-	mark    extent // of the record that holds low and note
+	mark    extent // the record that holds low and note
 	open    bool
 	dropped bool
 
-	// Of the committer alone.
+	// Used by the committer only.
 	judge  engine.Judge
-	owner  *handle  // whose judge it is
-	commit int      // where the group counts what is admitted
-	staged weir.Seq // low, as trims on their way will make it
-	doomed bool     // its document is deleted, or about to be
+	owner  *handle  // the handle that attached judge
+	commit int      // position of this log in group.commits
+	staged weir.Seq // low, including trims still in flight
+	doomed bool     // the document is deleted, or its deletion is in flight
 }
 
-// handle is an open log, as the engine's callers see it.
+// handle is an open log, as returned to callers of the engine.
 type handle struct {
 	*log
 	closed atomic.Bool
@@ -53,11 +54,13 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	l.mu.Lock()
 	if l.open {
 		l.mu.Unlock()
-		panic(fmt.Sprintf("log %d is open already", id))
+		panic(fmt.Sprintf("log %d is already open", id))
 	}
 	l.open = true
 	note := l.note
 	l.mu.Unlock()
+	// Appends need an attached judge. So no entry can be added between restore and attach, and the
+	// judge has seen everything when it is attached.
 	h := &handle{log: l}
 	err := l.restore(ctx, note, judge)
 	if err == nil {
@@ -72,7 +75,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	return h, nil
 }
 
-// logOf returns the log of the document that was created at this revision, which gets one now if it has none.
+// logOf returns the log of the document that was created at this revision, or nil if there is no
+// such document. It creates the in-memory log on first use.
 func (j *Journal) logOf(id engine.LogID) *log {
 	j.store.mu.Lock()
 	defer j.store.mu.Unlock()
@@ -84,7 +88,8 @@ func (j *Journal) logOf(id engine.LogID) *log {
 	return l
 }
 
-// attach hands the judge to the committer, at a place in its order; nil takes the judge away.
+// attach sets the log's judge at a position in the committer's order: ops before it see the old
+// judge, ops after it the new one. A nil judge detaches.
 func (j *Journal) attach(h *handle, judge engine.Judge) error {
 	o := &attachOp{l: h.log, owner: h, judge: judge, done: make(chan error, 1)}
 	j.do(o)
@@ -110,7 +115,7 @@ func (o *attachOp) stage(*group) {
 	o.l.judge, o.l.owner = o.judge, o.owner
 }
 
-// finish lets logs be opened, and read, when nothing can be written any more.
+// finish succeeds in a read-only journal too, so that its logs can be opened, read and closed.
 func (o *attachOp) finish(err error) {
 	if err == nil || errors.Is(err, engine.ErrReadOnly) {
 		err = o.err
@@ -123,8 +128,9 @@ func (h *handle) Close() error {
 	if h.closed.Swap(true) {
 		return nil
 	}
-	if err := h.j.attach(h, nil); err != nil { // behind every append in flight
-		<-h.j.write.done // or the journal is closing: behind them too
+	// Detaching is queued behind every append in flight, so the judge gets no calls after Close.
+	if err := h.j.attach(h, nil); err != nil {
+		<-h.j.write.done // the journal is closing: wait until it has settled those appends
 	}
 	h.mu.Lock()
 	h.open = false
@@ -132,7 +138,8 @@ func (h *handle) Close() error {
 	return nil
 }
 
-// drop forgets everything, after the document's deletion is durable. By the writer.
+// drop removes all entries after the deletion of the document is durable, and notifies the judge.
+// The writer calls it.
 func (l *log) drop(judge engine.Judge) {
 	l.mu.Lock()
 	gone, mark := l.index, l.mark
@@ -144,7 +151,7 @@ func (l *log) drop(judge engine.Judge) {
 	}
 }
 
-// usable returns why an open log cannot be used, or nil.
+// usable returns engine.ErrClosed if the log or the journal is closed.
 func (h *handle) usable() error {
 	if h.closed.Load() || h.j.closing.Load() {
 		return engine.ErrClosed
@@ -152,7 +159,7 @@ func (h *handle) usable() error {
 	return nil
 }
 
-// appendOp is an append on its way through the committer.
+// appendOp is an append in flight.
 type appendOp struct {
 	l        *log
 	owner    *handle
@@ -177,7 +184,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	done := o.done
 	*o = appendOp{l: h.log, owner: h, e: e, done: done}
 	if e.Kind == engine.Batch {
-		o.sum = sum(0, e.Payload) // here, where many do it at once, not in the committer
+		o.sum = sum(0, e.Payload) // in the caller's goroutine: the single committer would be a bottleneck
 	}
 	h.j.do(o)
 	var err error
@@ -187,7 +194,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		select {
 		case err = <-done:
 		case <-ctx.Done():
-			return ctx.Err() // the committer still has the op
+			return ctx.Err() // the committer still holds the op, so it must not go back to the pool
 		}
 	}
 	*o = appendOp{done: done}
@@ -195,12 +202,13 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	return err
 }
 
+// check refuses entries that the format cannot represent or that do not fit in a segment.
 func (h *handle) check(e *engine.Entry) error {
 	switch {
 	case e.Kind != engine.Batch && e.Kind != engine.GapClosed:
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
 	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/2:
-		return fmt.Errorf("append to log %d: a payload of %d bytes is too large", h.id, len(e.Payload))
+		return fmt.Errorf("append to log %d: payload of %d bytes is too large", h.id, len(e.Payload))
 	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey:
 		return fmt.Errorf("append to log %d: content type or key is too long", h.id)
 	}
@@ -211,7 +219,7 @@ func (o *appendOp) bound() (int, int) {
 	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
 }
 
-// class lets closed gaps through on a full disk: subscribers wait for them.
+// class lets closed gaps through on a full disk, because subscribers wait for them.
 func (o *appendOp) class() class {
 	if o.e.Kind == engine.GapClosed {
 		return deleting
@@ -219,12 +227,13 @@ func (o *appendOp) class() class {
 	return growing
 }
 
+// stage asks the judge and, if the entry is admitted, adds its record to the group.
 func (o *appendOp) stage(g *group) {
 	switch {
 	case o.l.doomed:
 		o.err = engine.ErrDropped
 		return
-	case o.l.judge == nil || o.l.owner != o.owner: // closed, and perhaps opened anew, while this append was on its way
+	case o.l.judge == nil || o.l.owner != o.owner: // closed, and perhaps reopened, while this append was queued
 		o.err = engine.ErrClosed
 		return
 	}
@@ -246,6 +255,8 @@ func (o *appendOp) stage(g *group) {
 	}
 }
 
+// settle adds the entry to the index. An entry below low, or of a dropped log, is on disk but dead,
+// and is not added.
 func (o *appendOp) settle(g *group) {
 	if !o.admitted {
 		return
@@ -271,7 +282,7 @@ func (o *appendOp) finish(err error) {
 	o.done <- err
 }
 
-// trimOp removes what is below low, and keeps a note.
+// trimOp removes the entries below low and stores a note.
 type trimOp struct {
 	l    *log
 	low  weir.Seq
@@ -287,7 +298,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 		return err
 	}
 	if len(note) > engine.MaxValue || int64(len(note)) > h.j.size/2 {
-		return fmt.Errorf("trim log %d: a note of %d bytes is too long", h.id, len(note))
+		return fmt.Errorf("trim log %d: note of %d bytes is too long", h.id, len(note))
 	}
 	o := &trimOp{l: h.log, low: low, note: append([]byte{}, note...), done: make(chan error, 1)}
 	h.j.do(o)
@@ -302,6 +313,8 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 func (o *trimOp) bound() (int, int) { return padded(recordSize + len(o.note)), 1 }
 func (o *trimOp) class() class      { return deleting }
 
+// stage raises low at this position in the order. staged includes trims that are not settled yet,
+// so low never goes down.
 func (o *trimOp) stage(g *group) {
 	if o.l.doomed {
 		o.err = engine.ErrDropped
@@ -317,6 +330,7 @@ func (o *trimOp) stage(g *group) {
 	o.at = extent{g.add(&r), r.bytes()}
 }
 
+// settle removes the trimmed entries from the index and leaves their accounting to the reclaimer.
 func (o *trimOp) settle(g *group) {
 	if o.err != nil {
 		return

@@ -5,14 +5,15 @@ import (
 	"math/bits"
 )
 
-// mendable is the longest text in which a wrong bit is looked for. Any damage at all passes for a single wrong bit once
-// in 2^32/(8n): with 4 KiB less than once in a hundred thousand; in long payloads far too often.
+// mendable is the largest number of bytes in which a flipped bit is searched for. In n bytes,
+// arbitrary damage looks like a single flipped bit with probability 8n/2^32: less than 1 in 100,000
+// for 4 KiB, but far too often for long payloads.
 const mendable = 4096
 
-// wrongBit finds the one bit of b that, turned over, makes the checksum what it should be. diff is the exclusive or of the
-// checksum that b has and the one that it should have. CRC is linear: what a bit does to the checksum depends on its
-// distance from the end alone.
-func wrongBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
+// flippedBit finds the one bit of b whose flip gives the expected checksum. diff is the XOR of the
+// actual and the expected checksum. CRC is linear, so the effect of a bit on the checksum depends
+// only on its distance from the end of b.
+func flippedBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
 	var does [8]uint32
 	for bit := range does {
 		does[bit] = castagnoli[1<<bit]
@@ -28,13 +29,13 @@ func wrongBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
 	return 0, 0, false
 }
 
-// mendBytes returns b as it was before one bit of it, or of its checksum, was turned over.
+// mendBytes returns b as it was before a single bit flipped, either in b or in its checksum.
 func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	diff := has ^ should
 	if bits.OnesCount32(diff) == 1 {
-		return b, true // of the checksum itself
+		return b, true // the flipped bit is in the checksum itself
 	}
-	off, mask, ok := wrongBit(b, diff)
+	off, mask, ok := flippedBit(b, diff)
 	if !ok {
 		return nil, false
 	}
@@ -43,8 +44,9 @@ func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	return mended, true
 }
 
-// mendRecord returns the record at the start of b as it was before one bit of it was turned over. head is how long its
-// head should be, 0 when nobody knows.
+// mendRecord returns the record at the start of b as it was before at most one bit flipped in its
+// head and at most one in its payload. head is the expected length of the head, 0 if not known. The
+// result is (nil, false) if the head is unusable, and (record, false) if only the head is usable.
 func mendRecord(b []byte, seed uint32, head int) (*record, bool) {
 	var r record
 	if err := r.decodeHead(b, seed); err != nil {
@@ -74,7 +76,7 @@ func mendRecord(b []byte, seed uint32, head int) (*record, bool) {
 	return &r, true
 }
 
-// mendHead finds the wrong bit in a head, its length and its checksum included.
+// mendHead corrects a flipped bit in a head, including its length field and its checksum.
 func mendHead(b []byte, seed uint32, head int) ([]byte, bool) {
 	if len(b) < recordSize {
 		return nil, false
@@ -93,7 +95,7 @@ func mendHead(b []byte, seed uint32, head int) ([]byte, bool) {
 			continue
 		}
 		h := append([]byte(nil), b[:n]...)
-		if n != has { // then that is the wrong bit
+		if n != has { // the flipped bit would be in the length field
 			binary.LittleEndian.PutUint16(h[12:], uint16(n))
 			if binary.LittleEndian.Uint32(h) == sum(seed, h[4:]) {
 				return h, true

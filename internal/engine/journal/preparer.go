@@ -12,27 +12,28 @@ import (
 	"weir/internal/engine"
 )
 
-// preparer makes segments ready before they are needed: full size, written with zeros (or with what a dead segment
-// held) and synced, header in place, name durable. On blocks that were written before, a sync costs a fraction, and
-// taking a ready segment costs nothing.
+// preparer is the goroutine that makes segments ready before they are needed: written at full size
+// (with zeros, or with the old content of a dead segment), header in place, synced, and with a
+// durable name. On blocks that were written before, a sync costs a fraction, and taking a ready
+// segment costs nothing.
 type preparer struct {
 	j *Journal
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	ready   []*segment  // in order of their numbers
-	dead    []*segment  // given up: material for the next ones
-	spare   int         // how many dead ones are kept for that
-	number  uint64      // of the next segment to be made ready
-	short   error       // why there is no space
-	refused bool        // something was refused because of it
-	tight   atomic.Bool // there is no space for a segment, and none is ready
+	ready   []*segment  // in the order of their numbers
+	dead    []*segment  // freed segments, to be recycled or removed
+	spare   int         // number of dead segments to keep for recycling
+	number  uint64      // number of the next segment to prepare
+	short   error       // why the last attempt found no space; nil if there was space
+	refused bool        // an op was refused because of that shortage
+	tight   atomic.Bool // there is no space for a segment and none is ready
 	stopped bool
 	closed  bool
 	halt    chan struct{}
 }
 
-// temporary is the name of a segment until it is ready.
+// temporary is the file name of a segment until it is ready.
 const temporary = "segment.tmp"
 
 func (p *preparer) init(j *Journal) {
@@ -41,6 +42,8 @@ func (p *preparer) init(j *Journal) {
 	p.halt = make(chan struct{})
 }
 
+// run keeps the wanted number of segments ready and removes dead files that are not needed. It
+// retries after a shortage; any other error makes the journal read-only.
 func (p *preparer) run() {
 	for p.wait() {
 		p.mu.Lock()
@@ -64,7 +67,7 @@ func (p *preparer) run() {
 		case errors.Is(err, engine.ErrClosed):
 			return
 		default:
-			p.j.fail(fmt.Errorf("prepare a segment: %w", err))
+			p.j.fail(fmt.Errorf("prepare segment: %w", err))
 			p.mu.Lock()
 			p.stopped = true
 			p.change.Broadcast()
@@ -74,7 +77,7 @@ func (p *preparer) run() {
 	}
 }
 
-// wait returns when there is something to do; false when the journal closes.
+// wait blocks until there is something to do. It returns false when the preparer has to stop.
 func (p *preparer) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,6 +105,7 @@ func (p *preparer) add(s *segment) {
 	p.change.Broadcast()
 }
 
+// setShort records that there is no space. take then fails instead of waiting.
 func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +114,7 @@ func (p *preparer) setShort(err error) {
 	p.change.Broadcast()
 }
 
-// shortage is the reason why appends are refused now; nil while none is.
+// shortage returns why appends are refused for lack of space; nil if they are not.
 func (p *preparer) shortage() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +124,8 @@ func (p *preparer) shortage() error {
 	return nil
 }
 
-// take returns the next segment, waiting while it is being made. engine.ErrFull when there is no space for one.
+// take returns the next segment, waiting while it is being prepared. It returns engine.ErrFull if
+// there is no space for one.
 func (p *preparer) take() (*segment, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +149,8 @@ func (p *preparer) take() (*segment, error) {
 	return s, nil
 }
 
-// keepSpare says how many dead segments are kept as material for the next ones. Under load one is: making a segment of
-// it costs next to nothing, and a file that is removed may stall the disk.
+// keepSpare sets how many dead segments are kept for recycling. Under load it is one: recycling
+// costs next to nothing, whereas removing a file may stall the disk.
 func (p *preparer) keepSpare(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,11 +164,11 @@ func (p *preparer) hasSpare() bool {
 	return len(p.dead) > 0
 }
 
-// give takes a segment back that the journal has given up and nobody reads any more.
+// give takes back a segment that was freed and has no more readers.
 func (p *preparer) give(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed { // by a reader that outlived the journal
+	if p.closed { // the last reader outlived the journal
 		s.file.Close()
 		return
 	}
@@ -171,7 +176,7 @@ func (p *preparer) give(s *segment) {
 	p.change.Broadcast()
 }
 
-// removeDead removes a file that is not needed for the next segment.
+// removeDead removes one dead file that is not needed for recycling.
 func (p *preparer) removeDead() {
 	p.mu.Lock()
 	if len(p.dead) == 0 {
@@ -182,10 +187,10 @@ func (p *preparer) removeDead() {
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
 	s.file.Close()
-	p.j.fs.Remove(s.name) // one that stays is found unlisted at the next start, and removed then
+	p.j.fs.Remove(s.name) // if this fails, the next start finds the file unlisted and removes it
 }
 
-// make prepares one segment.
+// make prepares one segment, from a dead one if possible.
 func (p *preparer) make() (*segment, error) {
 	p.mu.Lock()
 	number := p.number
@@ -194,7 +199,7 @@ func (p *preparer) make() (*segment, error) {
 		old, p.dead = p.dead[0], p.dead[1:]
 	}
 	p.mu.Unlock()
-	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), gone: p.give}
+	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number), onRelease: p.give}
 	s.refs.Store(1)
 	var err error
 	if old != nil {
@@ -215,8 +220,9 @@ func (p *preparer) make() (*segment, error) {
 	return s, nil
 }
 
-// recycle turns a dead segment into a ready one. The manifest does not list the old number any more, so that a crash
-// in between leaves a file that nobody asks for. Where it fails the file is given up: for want of space that helps.
+// recycle turns a dead segment into a ready one. No manifest lists the old number any more, so
+// whatever a crash leaves under the old name is ignored. If recycling fails, the file is removed:
+// if the reason was a lack of space, this frees some.
 func (p *preparer) recycle(old, s *segment) (err error) {
 	s.file = old.file
 	defer func() {
@@ -237,7 +243,8 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 	return nil
 }
 
-// create writes a new file in full under a temporary name, so that a file with a segment's name always has its header.
+// create writes a new segment in full under a temporary name. It gets its final name only when its
+// header is durable, so recovery can treat a segment name without a valid header as damage.
 func (p *preparer) create(s *segment) (err error) {
 	if err := p.j.fs.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", temporary, err)
@@ -268,10 +275,11 @@ func (p *preparer) create(s *segment) (err error) {
 	return nil
 }
 
-// zeroStep is how much is written between syncs: appends wait behind a sync of that much at most.
+// zeroStep is the number of bytes written between syncs. It bounds how long an append can wait
+// behind the preparer's writes.
 const zeroStep = 4 << 20
 
-// zero writes the whole file with zeros.
+// zero fills the whole file with zeros.
 func (p *preparer) zero(f disk.File) error {
 	zeros := make([]byte, min(zeroStep, p.j.size))
 	for off := int64(0); off < p.j.size; off += int64(len(zeros)) {
@@ -290,13 +298,15 @@ func (p *preparer) zero(f disk.File) error {
 	return nil
 }
 
-// files counts the segments that are ready or dead.
+// files returns the number of ready and dead segments.
 func (p *preparer) files() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.ready) + len(p.dead)
 }
 
+// closeFiles closes the ready and dead segments. A segment that a reader still holds is closed by
+// give when the reader releases it.
 func (p *preparer) closeFiles() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

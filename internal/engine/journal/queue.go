@@ -7,32 +7,36 @@ import (
 	"weir/internal/engine"
 )
 
-// op is something that the committer does in its order: an append, a change of a document, a trim, a copy made by
-// reclaiming, a change of the manifest.
+// op is an operation that passes through the committer: an append, a document change, a trim, a
+// copy by the reclaimer, or a manifest change. The committer calls bound, class and stage; the
+// writer calls settle; finish ends the op. If the op's group cannot be made durable, finish is
+// called without settle.
 type op interface {
-	// bound returns the most that the op will write, in bytes and in records.
+	// bound returns an upper bound for what the op writes, in bytes and in records. An op with 0
+	// records writes nothing and is staged even if the disk is full or failed.
 	bound() (bytes, records int)
-	// class says what the op leaves free for others when space runs out.
+	// class says how much space the op must leave free when the disk is full.
 	class() class
-	// stage decides what becomes of the op at its place in the order, and adds its records to the group.
+	// stage decides the outcome of the op at its position in the order and adds its records to the
+	// group.
 	stage(g *group)
-	// settle is called after the group was synced, in order: memory catches up with the disk.
+	// settle applies the op to memory. The writer calls it after the group was synced, in order.
 	settle(g *group)
-	// finish tells whoever waits.
+	// finish reports the outcome to the waiting caller. It must not block.
 	finish(err error)
 }
 
-// class orders ops by when they are refused on a full disk.
+// class orders ops by how early they are refused on a full disk.
 type class uint8
 
 const (
-	growing  class = iota // needs space for good: refused first, while there is room yet to make space
-	copying               // makes space by taking some
-	deleting              // small, and makes space or must not wait
-	freeing               // gives a segment back
+	growing  class = iota // takes space permanently; refused first, so that room remains to free space
+	copying               // takes some space in order to free more
+	deleting              // small, and either frees space or must not wait
+	freeing               // frees a segment, or writes nothing
 )
 
-// queue is what waits for the committer.
+// queue holds the ops that wait for the committer.
 type queue struct {
 	mu     sync.Mutex
 	ops    []op
@@ -43,7 +47,7 @@ type queue struct {
 
 func (q *queue) init() { q.signal = make(chan struct{}, 1) }
 
-// add puts an op at the end; false when the journal is closed.
+// add appends an op. It returns false if the journal is closed.
 func (q *queue) add(o op) bool {
 	q.mu.Lock()
 	if q.closed {
@@ -59,6 +63,8 @@ func (q *queue) add(o op) bool {
 	return true
 }
 
+// wake signals the committer. The channel holds one signal, so wake never blocks and no signal is
+// lost.
 func (q *queue) wake() {
 	select {
 	case q.signal <- struct{}{}:
@@ -66,6 +72,7 @@ func (q *queue) wake() {
 	}
 }
 
+// close refuses further ops. Ops already queued are still processed.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -79,8 +86,9 @@ func (q *queue) len() int {
 	return len(q.ops)
 }
 
-// gather lets runnable goroutines run until the queue stops growing: those that were just told of their last append
-// are about to make the next one, and a sync for many costs little more than a sync for one.
+// gather yields to runnable goroutines until the queue stops growing. Callers that were just
+// acknowledged are about to append again, and a sync for many appends costs little more than a sync
+// for one.
 func (q *queue) gather() {
 	for n := q.len(); ; {
 		runtime.Gosched()
@@ -92,7 +100,7 @@ func (q *queue) gather() {
 	}
 }
 
-// wait returns when there are ops; false when there are none and will be none.
+// wait blocks until there are ops. It returns false if the queue is closed and empty.
 func (q *queue) wait() bool {
 	for {
 		q.mu.Lock()
@@ -105,7 +113,7 @@ func (q *queue) wait() bool {
 	}
 }
 
-// grab takes all ops that there are, perhaps none.
+// grab takes all queued ops. The result may be empty.
 func (q *queue) grab() []op {
 	q.gather()
 	q.mu.Lock()
@@ -115,7 +123,7 @@ func (q *queue) grab() []op {
 	return ops
 }
 
-// give returns the slice of a grab for the next one.
+// give returns the slice of a grab for reuse.
 func (q *queue) give(ops []op) {
 	clear(ops)
 	q.mu.Lock()
@@ -123,7 +131,7 @@ func (q *queue) give(ops []op) {
 	q.mu.Unlock()
 }
 
-// do puts an op into the queue; when the journal is closed it is finished at once.
+// do queues an op. If the journal is closed, the op finishes at once with engine.ErrClosed.
 func (j *Journal) do(o op) {
 	if !j.queue.add(o) {
 		o.finish(engine.ErrClosed)

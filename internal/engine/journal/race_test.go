@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-// together puts ops into the queue in one piece, so that they are decided as one group, and waits for them.
+// together queues ops in one step, so that they are decided in order without other ops in between.
 func (j *Journal) together(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)
@@ -31,7 +31,7 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 	create, remove := newDocumentOp(j, createDocument, "a", "x"), newDocumentOp(j, deleteDocument, "a", "")
 	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
-	// Whoever created it may be quicker to open its log than the deletion is to be durable.
+	// The creator may open the log before the deletion is durable.
 	attach := &attachOp{done: make(chan error, 1)}
 	late := &lateAttach{attachOp: attach, j: j, of: create}
 	j.together(create, remove, again, late, gone)
@@ -41,7 +41,7 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 		}
 	}
 	if err := <-attach.done; !errors.Is(err, engine.ErrDropped) {
-		t.Errorf("the log of a document that is being deleted was opened: %v", err)
+		t.Errorf("opening the log of a document that is being deleted: %v", err)
 	}
 	if _, err := j.Get(background, "a"); !errors.Is(err, engine.ErrNotFound) {
 		t.Error(err)
@@ -60,7 +60,8 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 }
 
-// lateAttach is the attach of an Open that found the log while its document's creation was being settled.
+// lateAttach is the attach op of an Open that found the log while the creation of its document was
+// being settled.
 type lateAttach struct {
 	*attachOp
 	j  *Journal

@@ -16,8 +16,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestRandomWithReclaim does random things to a journal of small segments, which is reclaimed, killed and crashed all
-// the while. It holds what it was told it holds, and counts to the byte what each segment is needed for.
+// TestRandomWithReclaim performs random operations on a journal with small segments, while it is
+// reclaimed, killed and crashed. The journal always matches its history, and the live bytes of each
+// segment are counted exactly.
 func TestRandomWithReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(t *rapid.T) {
@@ -39,7 +40,7 @@ func TestRandomWithReclaim(t *testing.T) {
 	})
 }
 
-// undated is a test without a deadline, which a bubble cannot tell.
+// undated hides the deadline of a test, which is meaningless on the fake clock of synctest.
 type undated struct{ rapid.TB }
 
 type machine struct {
@@ -72,7 +73,7 @@ func (m *machine) attach(t *rapid.T) {
 	}
 }
 
-// leave ends the journal as it is and opens what next makes of its disk.
+// leave abandons the journal and opens the disk that next derives from its disk.
 func (m *machine) leave(t *rapid.T, next func(*faulty.FS) *faulty.FS) {
 	old := m.w.j
 	m.fs = next(m.fs)
@@ -96,7 +97,7 @@ func (m *machine) pick(t *rapid.T) string {
 func (m *machine) create(t *rapid.T) {
 	key := fmt.Sprint("key", rapid.IntRange(0, 7).Draw(t, "n"))
 	if m.h.docs[key] != nil {
-		t.Skip("there is one")
+		t.Skip("document exists")
 	}
 	m.next[key] = 1
 	m.do(t, m.w.create(key, m.value(t)))
@@ -127,7 +128,7 @@ func (m *machine) append(t *rapid.T) {
 	m.do(t, m.w.many(key, m.next[key]-weir.Seq(n), m.next[key]-1, size))
 }
 
-// storm changes all that there is at once.
+// storm changes all documents and logs at once.
 func (m *machine) storm(t *rapid.T) {
 	var wg sync.WaitGroup
 	errs := make(chan error, 100)

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// longRun is how much a scan reads at once, unless it is told otherwise.
+	// longRun is the number of bytes that a scan reads at once by default.
 	longRun = 1 << 20
-	// runItems is how many entries a scan looks up at once.
+	// runItems is the largest number of entries that a scan looks up at once.
 	runItems = 1024
-	// bridge is how much of other logs a scan reads over rather than reading twice.
+	// bridge is the largest gap between two entries that a scan reads over, instead of reading
+	// twice.
 	bridge = 8 << 10
 )
 
-// spot is an entry to read, with its segment held.
+// spot is an entry to be read. Its segment is held until it is released.
 type spot struct {
 	item
 	seg *segment
@@ -47,6 +48,8 @@ func (h *handle) Header(_ context.Context, seq weir.Seq) (engine.Header, error) 
 	return r.header(), nil
 }
 
+// fetch looks up an entry and reads its record. The segment is held during the read, so it cannot
+// be recycled under it.
 func (h *handle) fetch(seq weir.Seq, payload bool) (record, error) {
 	if err := h.usable(); err != nil {
 		return record{}, err
@@ -70,22 +73,23 @@ func (h *handle) fetch(seq weir.Seq, payload bool) (record, error) {
 	return l.load(s, payload)
 }
 
-// spot holds the segment of an item. With the log's lock held: the index is what keeps the segment reachable.
+// spot holds the segment of an item. The caller must hold the log's lock: only while the index
+// points to the segment is the segment certain to exist.
 func (l *log) spot(it item) spot {
 	seg := l.j.store.segment(it.place.segment)
 	seg.acquire()
 	return spot{it, seg}
 }
 
-// decode checks the bytes at a spot, and that they are the entry that the index promises.
+// decode decodes the record at a spot and verifies that it is the entry that the index promises.
 func (l *log) decode(s spot, b []byte) (record, error) {
 	var r record
 	err := r.decode(b, s.seg.seed)
 	return r, l.verify(s, &r, err)
 }
 
-// load reads the record at a spot: all of it, or the head alone (of a closed gap always all: it is short, and the
-// payload says where the gap begins).
+// load reads the record at a spot, either whole or the head alone. A closed gap is always read
+// whole: it is short, and its payload holds the first sequence.
 func (l *log) load(s spot, payload bool) (record, error) {
 	payload = payload || s.kind == kindGapClosed
 	n := int(s.head)
@@ -104,6 +108,7 @@ func (l *log) load(s spot, payload bool) (record, error) {
 	return r, l.verify(s, &r, err)
 }
 
+// verify returns engine.ErrDamaged if decoding failed or the record is not the expected entry.
 func (l *log) verify(s spot, r *record, err error) error {
 	if err == nil && (r.kind != s.kind || r.log != uint64(l.id) || r.seq != uint64(s.seq) || r.length != s.size) {
 		err = errChecksum
@@ -121,6 +126,7 @@ func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	h.index.ascend(from, func(it item) bool { return visit(it.header()) })
 }
 
+// header returns what is known from memory. Count, ContentType, Key and First are not set.
 func (it *item) header() engine.Header {
 	h := engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size}
 	if it.kind == kindGapClosed {
@@ -169,14 +175,14 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 	}
 }
 
-// trimmed tells whether an entry went away since it was looked up.
+// trimmed reports whether an entry was trimmed after the scan looked it up.
 func (l *log) trimmed(seq weir.Seq) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return seq < l.low
 }
 
-// ahead looks up the next entries, up to about so many bytes, and holds their segments.
+// ahead looks up the next entries, up to about budget bytes, and holds their segments.
 func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -190,7 +196,8 @@ func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 
 var runBuffers = sync.Pool{New: func() any { b := make([]byte, longRun+bridge); return &b }}
 
-// visit reads spots, near ones together, and releases them. It reports whether visit wanted more.
+// visit reads the records at the spots, nearby ones in one read, and releases the spots. It returns
+// false if the visitor wants no more.
 func (l *log) visit(spots []spot, visit func(*record) bool) (more bool, err error) {
 	defer release(spots)
 	shared := runBuffers.Get().(*[]byte)
@@ -220,7 +227,8 @@ func (l *log) visit(spots []spot, visit func(*record) bool) (more bool, err erro
 	return true, nil
 }
 
-// near returns how many of the spots, from the first on, one read gets, and how long that read is.
+// near returns how many of the spots one read can cover, starting with the first, and the length of
+// that read.
 func near(spots []spot) (n, length int) {
 	first := spots[0]
 	length = first.length()
@@ -236,8 +244,8 @@ func near(spots []spot) (n, length int) {
 	return n, length
 }
 
-// restore tells a judge what the log holds. Entries with a key, and closed gaps, are read from the disk: the index
-// keeps neither keys nor where a gap begins.
+// restore passes the content of the log to a judge. Entries with a key and closed gaps are read
+// from disk, because the index holds neither keys nor the first sequence of a gap.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	var fault error
 	entries := func(yield func(engine.Header) bool) {
@@ -263,7 +271,8 @@ func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) erro
 	return fault
 }
 
-// headers yields the headers of spots, reading only what the index does not know, and releases them.
+// headers yields the headers of the spots and releases the spots. It reads only what the index does
+// not know.
 func (l *log) headers(spots []spot, yield func(engine.Header) bool) (more bool, err error) {
 	defer release(spots)
 	for _, s := range spots {
@@ -274,7 +283,7 @@ func (l *log) headers(spots []spot, yield func(engine.Header) bool) (more bool, 
 				return false, err
 			}
 			h = r.header()
-			h.Count, h.ContentType = 0, "" // as for those that were not read
+			h.Count, h.ContentType = 0, "" // not set for any entry, whether it was read or not
 		}
 		if !yield(h) {
 			return false, nil

@@ -12,8 +12,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestReclaim evicts most of what many logs hold, so that every segment is left sparse. In calm the journal goes back
-// to within two segments of its live bytes while it runs, and what is left is whole, also after a crash.
+// TestReclaim removes most of what many logs hold, so that every segment is left sparse. When idle,
+// the journal shrinks to within two segments of its live bytes while it runs, and the remaining
+// data is complete, even after a crash.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -49,7 +50,7 @@ func TestReclaim(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s := w.j.Stats()
-		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // of each segment, whatever it holds
+		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of each segment
 		if s.Disk > s.Live+2*small.SegmentSize+fixed || s.Copied == 0 {
 			t.Errorf("%+v after %+v", s, full)
 		}
@@ -58,7 +59,7 @@ func TestReclaim(t *testing.T) {
 		}
 		w.j.Close()
 		if got, want := fs.Size(), s.Disk+1024; got > want {
-			t.Errorf("%d bytes on the disk, %d counted", got, want)
+			t.Errorf("%d bytes on disk, %d accounted for", got, want)
 		}
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
 			t.Error(err)
@@ -66,7 +67,7 @@ func TestReclaim(t *testing.T) {
 	})
 }
 
-// verifyOpen closes the logs of a world and holds its journal against the history.
+// verifyOpen closes the logs of a world and verifies its journal against the history.
 func (h *history) verifyOpen(w *world) error {
 	for _, l := range w.logs {
 		l.Close()
@@ -74,8 +75,8 @@ func (h *history) verifyOpen(w *world) error {
 	return h.verify(w.j)
 }
 
-// TestTombstoneOutlivesItsSegment deletes a document whose old state stays in a segment that is never reclaimed, and
-// then reclaims the segment that says so. The document does not come back.
+// TestTombstoneOutlivesItsSegment deletes a document whose old state stays in a segment that is not
+// reclaimed, and then reclaims the segment with the tombstone. The document does not reappear.
 func TestTombstoneOutlivesItsSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -92,7 +93,7 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.j.store.segment(1) == nil || w.j.store.segment(born) != nil {
-			t.Fatalf("segment 1 is to stay and segment %d to go", born)
+			t.Fatalf("want segment 1 kept and segment %d freed", born)
 		}
 		w.j.Close()
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
@@ -101,8 +102,8 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 	})
 }
 
-// TestCopyOvertaken lets a trim, an update and a deletion overtake the copies that reclaiming makes of what they give
-// up, in the same group. The copies count for nothing, in memory and after a restart.
+// TestCopyOvertaken has a trim, an update and a deletion overtake copies of the records they
+// remove, in the same group. The copies have no effect, in memory or after a restart.
 func TestCopyOvertaken(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -129,7 +130,7 @@ func TestCopyOvertaken(t *testing.T) {
 	if len(all.copies) != 33 {
 		t.Fatalf("%d records", len(all.copies))
 	}
-	slices.Reverse(all.copies) // so that nothing puts right what an overtaken copy puts wrong
+	slices.Reverse(all.copies) // so that a later copy cannot hide the effect of an overtaken one
 	old, err := w.j.Get(background, "b")
 	if err != nil {
 		t.Fatal(err)
@@ -163,8 +164,8 @@ func TestCopyOvertaken(t *testing.T) {
 	}
 }
 
-// TestDeleteOvertakesCopy deletes a document that reclaiming has a copy of on its way. The bytes are taken away where
-// they are counted, which is where the copy went.
+// TestDeleteOvertakesCopy deletes a document while a copy of it is in flight. The bytes must be
+// subtracted where they are counted, which is the segment of the copy.
 func TestDeleteOvertakesCopy(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -175,7 +176,7 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 		}
 	}
 	before := w.j.store.segment(1)
-	if err := w.many("b", 1, 70, 1000); err != nil { // on to the next segment
+	if err := w.many("b", 1, 70, 1000); err != nil { // fills the segment and starts the next one
 		t.Fatal(err)
 	}
 	old := w.j.store.document("a")
@@ -198,9 +199,10 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 	}
 }
 
-// TestTombstonesGo creates and deletes thousands of documents beside a segment that stays. Their tombstones go with
-// the segments that held them: what memory and disk hold does not grow with the number of deletions.
-func TestTombstonesGo(t *testing.T) {
+// TestTombstonesAreFreed creates and deletes thousands of documents while one segment stays. The
+// tombstones are freed together with the segments that held the documents, so memory and disk usage
+// do not grow with the number of deletions.
+func TestTombstonesAreFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
 		w := newWorld(t, fs, h)

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// copyAtOnce bounds what reclaiming puts before the appends that come after it.
+	// copyAtOnce is the size of one copy op. It bounds how long later appends wait behind a copy.
 	copyAtOnce = 256 << 10
-	// calm is how long there must have been next to no appends before reclaiming tidies up to the last segment.
+	// calm is how long the journal must be idle before the reclaimer applies the strict bound.
 	calm = time.Second
-	// calmBytes is what counts as next to no appends.
+	// calmBytes is the largest number of bytes appended during calm that still counts as idle.
 	calmBytes = 1 << 20
 )
 
-// reclaimer gives segments up that hold nothing any more, and empties sparse ones by copying what they still hold to
-// the end of the journal.
+// reclaimer is the goroutine that frees segments without live records. It empties sparse segments
+// first, by copying their live records to the end of the journal.
 type reclaimer struct {
 	j      *Journal
 	signal chan struct{}
@@ -26,10 +26,11 @@ type reclaimer struct {
 
 	mu        sync.Mutex
 	forgotten []forgotten
-	counting  sync.Mutex // held while they are counted: whoever compares counts finds each of them wholly or not
+	counting  sync.Mutex // held while forgotten entries are subtracted, so that a test sees all or none of them
 }
 
-// forgotten is what a trim or a deletion left behind, still counted as live.
+// forgotten are the entries and the mark that a trim or a deletion removed and that still count as
+// live.
 type forgotten struct {
 	items index
 	mark  extent
@@ -49,8 +50,8 @@ func (r *reclaimer) wake() {
 
 func (r *reclaimer) stop() { close(r.halt) }
 
-// forget hands over entries that nobody can reach any more. Counting them is left to the reclaimer: a log can hold
-// millions, and the committer must not wait.
+// forget takes over entries that no reader can reach any more. The reclaimer subtracts their bytes,
+// because a log can hold millions of entries and the writer must not wait for that.
 func (r *reclaimer) forget(items index, mark extent) {
 	r.mu.Lock()
 	r.forgotten = append(r.forgotten, forgotten{items, mark})
@@ -58,6 +59,8 @@ func (r *reclaimer) forget(items index, mark extent) {
 	r.wake()
 }
 
+// run waits for a signal (a trim, a deletion or a sealed segment), reclaims what the bound under
+// load requires, and then what the strict bound requires once the journal is idle.
 func (r *reclaimer) run() {
 	for {
 		select {
@@ -74,7 +77,8 @@ func (r *reclaimer) run() {
 	}
 }
 
-// tidy goes on to the strict bound once nobody appends; false when there is nothing to do.
+// tidy waits until the journal is idle and then works towards the strict bound. It returns false if
+// there is nothing to do.
 func (r *reclaimer) tidy() bool {
 	s, _ := r.victim(true)
 	if s == nil && !r.j.prepare.hasSpare() {
@@ -99,7 +103,7 @@ func (r *reclaimer) tidy() bool {
 	return s == nil || r.step(true)
 }
 
-// step does one piece of work; false when there is none, or when it must wait.
+// step does one piece of work. It returns false if there is none, or if it has to stop.
 func (r *reclaimer) step(strict bool) bool {
 	select {
 	case <-r.halt:
@@ -120,7 +124,8 @@ func (r *reclaimer) step(strict bool) bool {
 	}
 }
 
-// settled tells whether to go on. What failed for want of space is tried again when something changes, or in a while.
+// settled reports whether to continue after an operation. If there was no space, it waits and then
+// continues.
 func (r *reclaimer) settled(err error) bool {
 	if err == nil {
 		return true
@@ -131,7 +136,7 @@ func (r *reclaimer) settled(err error) bool {
 	return false
 }
 
-// pause waits; false when the journal closes meanwhile.
+// pause waits for d. It returns false if the journal closes first.
 func (r *reclaimer) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -143,6 +148,7 @@ func (r *reclaimer) pause(d time.Duration) bool {
 	}
 }
 
+// account subtracts the bytes of forgotten entries from their segments.
 func (r *reclaimer) account() {
 	r.counting.Lock()
 	defer r.counting.Unlock()
@@ -158,13 +164,16 @@ func (r *reclaimer) account() {
 	}
 }
 
-// victim picks the segment to give up (empty) or to empty: one without live bytes at once, else the one with the
-// fewest, while too much of the journal is dead.
+// victim picks the next segment to free (empty is true) or to empty. A segment without live bytes
+// is freed at once. Otherwise, while too much of the journal is dead, the segment with the fewest
+// live bytes is emptied.
 //
-// Under load that is more than a segment and an eighth of what is live: the oldest segment is always partly dead, and
-// dies by itself. In calm (strict) it is whatever, together with the unused part of the active segment, makes more than
-// one segment: with the one that is kept ready the journal is then within two segments of its live bytes. A segment
-// that is more than seven eighths live is left alone: emptying it would write eight times what it saves.
+// Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
+// segment is always partly dead and usually dies by itself. When idle (strict), it means that the
+// dead bytes plus the unused part of the active segment exceed one segment. Counting the segment
+// kept ready, the journal is then within two segments of its live bytes. A segment that is more
+// than 7/8 live is left alone: emptying it would write more than seven bytes for each byte it
+// frees.
 func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 	dead, live := int64(0), int64(0)
 	for _, seg := range r.j.store.allSegments() {
@@ -197,8 +206,8 @@ func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 	return s, false
 }
 
-// empty copies what a segment still holds. A record that does not check out stays where it is, and its segment with
-// it: it is reported when somebody asks for it.
+// empty copies the live records of a segment. If a record is damaged, the segment is left as it is,
+// so that a reader of that record gets an error instead of finding nothing.
 func (r *reclaimer) empty(s *segment) error {
 	s.acquire()
 	defer s.release()
@@ -233,7 +242,7 @@ func (r *reclaimer) empty(s *segment) error {
 
 func (r *reclaimer) newCopy() *copyOp { return &copyOp{j: r.j, done: make(chan error, 1)} }
 
-// copy commits copies and keeps to the rate.
+// copy commits a copy op, then waits long enough to keep to ReclaimRate.
 func (r *reclaimer) copy(o *copyOp) error {
 	r.j.do(o)
 	if err := <-o.done; err != nil {
@@ -245,13 +254,13 @@ func (r *reclaimer) copy(o *copyOp) error {
 	return nil
 }
 
-// load reads the record of a slot; nil when it is not needed any more.
+// load reads the record of a slot. It returns nil if the record is no longer needed.
 func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 	at := place{uint32(s.number), sl.off}
 	switch sl.kind {
 	case kindManifest:
 		return nil, nil
-	case kindBatch, kindGapClosed, kindMark: // for these a look at the slot tells
+	case kindBatch, kindGapClosed, kindMark: // the slot alone identifies these: skip dead ones without reading
 		if !r.j.store.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq}) {
 			return nil, nil
 		}
@@ -270,7 +279,7 @@ func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 	return c, nil
 }
 
-// copied is one record on its way to another place.
+// copied is one record that is being copied.
 type copied struct {
 	record record
 	from   place
@@ -289,6 +298,7 @@ type copyOp struct {
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
 func (o *copyOp) class() class      { return copying }
 
+// stage copies the records that are still needed at this position in the order.
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]
@@ -298,6 +308,7 @@ func (o *copyOp) stage(g *group) {
 	}
 }
 
+// settle points memory to the copies.
 func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {

@@ -10,26 +10,27 @@ import (
 	"weir/internal/engine"
 )
 
-// recovery is the state of opening a journal. Nothing is written until all of it was checked, and then only what was
-// found there. The numbers of the steps are those of DESIGN.md.
+// recovery is the state of opening a journal. Nothing is written until everything was checked, and
+// then only bytes that were found are written again. The step numbers are those of DESIGN.md.
 type recovery struct {
 	j        *Journal
-	segments map[uint64]*segment // good header
-	bad      map[uint64]error    // no good header, and why
-	numbers  []uint64            // of both, in order
-	tail     *segment            // the last that was begun; nil in a fresh journal
-	newest   int64               // where the tail's last group begins; in a sealed one, its index
-	marked   bool                // the tail's watermark says that all of it was synced
-	unused   []*segment          // above the tail
-	stale    bool                // segment.tmp is there
+	segments map[uint64]*segment // all segment files
+	bad      map[uint64]error    // errors of the files whose header or size is wrong
+	numbers  []uint64            // numbers of all segment files, sorted
+	tail     *segment            // the last segment that holds a group; nil in a fresh journal
+	newest   int64               // offset of the tail's last group; if sealed, of its index
+	marked   bool                // the tail's watermark covers all of its groups
+	unused   []*segment          // segments above the tail
+	stale    bool                // a segment.tmp exists
 	marks    map[uint64]int64    // revision of each log's mark
-	first    map[string]uint32   // segment with the first state of each document
+	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
-	dropped  map[uint64]bool // logs whose document was deleted, if anybody asks
+	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs it
 	docs     map[string]*document
 	logs     map[uint64]*log
 }
 
+// recover runs the steps of opening. If a step fails, all segment files are closed.
 func (j *Journal) recover() error {
 	fresh, err := j.identify() // steps 1 to 3
 	if err != nil {
@@ -58,7 +59,7 @@ func newRecovery(j *Journal) *recovery {
 	}
 }
 
-// openFiles is step 4: every file with a segment's name, and whether its header is good.
+// openFiles is step 4: open every file with a segment name and check its header.
 func (r *recovery) openFiles() error {
 	return r.openEach(func(s *segment) error {
 		err := r.checkHeader(s)
@@ -69,6 +70,7 @@ func (r *recovery) openFiles() error {
 	})
 }
 
+// openEach opens every file with a segment name and calls check for it.
 func (r *recovery) openEach(check func(*segment) error) error {
 	names, err := r.j.fs.List()
 	if err != nil {
@@ -84,7 +86,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 		if err != nil {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
-		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), gone: r.j.prepare.give}
+		s := &segment{number: number, name: name, file: f, seed: seed(r.j.salt, number), onRelease: r.j.prepare.give}
 		s.refs.Store(1)
 		r.segments[number] = s
 		r.numbers = append(r.numbers, number)
@@ -96,6 +98,7 @@ func (r *recovery) openEach(check func(*segment) error) error {
 	return nil
 }
 
+// checkHeader returns engine.ErrDamaged if the header or the size of a segment file is wrong.
 func (r *recovery) checkHeader(s *segment) error {
 	size, err := s.file.Size()
 	if err != nil {
@@ -111,17 +114,17 @@ func (r *recovery) checkHeader(s *segment) error {
 		return s.damage(0, "segment header", err)
 	}
 	if size != r.j.size {
-		return s.damage(0, "segment", fmt.Errorf("the file has %d bytes, not %d", size, r.j.size))
+		return s.damage(0, "segment", fmt.Errorf("file has %d bytes, want %d", size, r.j.size))
 	}
 	return nil
 }
 
-// findTail is step 5: from the highest number down, the first segment that was begun is the tail. It is sealed, or it
-// is read record by record.
+// findTail is step 5: going down from the highest number, the first segment that holds a group is
+// the tail. A tail that is not sealed is read group by group.
 func (r *recovery) findTail() error {
 	for _, number := range slices.Backward(r.numbers) {
 		if err := r.bad[number]; err != nil {
-			return err // a file gets its name after its header: this one is damaged, and may be the tail
+			return err // a file is named after its header is durable: this is damage, and may be the tail
 		}
 		s := r.segments[number]
 		slots, err := s.index(r.j.size)
@@ -148,7 +151,7 @@ func (r *recovery) findTail() error {
 	return nil
 }
 
-// readManifest is step 6: the last manifest says which segments there are.
+// readManifest is step 6: the last manifest lists the segments of the journal.
 func (r *recovery) readManifest() error {
 	if r.tail == nil {
 		r.keepUnused()
@@ -189,7 +192,7 @@ func (r *recovery) readManifest() error {
 	return nil
 }
 
-// keepUnused hands the segments above the tail to the preparer, as they were.
+// keepUnused hands the segments above the tail to the preparer as ready segments.
 func (r *recovery) keepUnused() {
 	p := &r.j.prepare
 	slices.Reverse(r.unused)
@@ -199,7 +202,7 @@ func (r *recovery) keepUnused() {
 	}
 }
 
-// readIndexes is step 7: what every segment holds, in order.
+// readIndexes is step 7: read the index of every segment, in order.
 func (r *recovery) readIndexes() error {
 	for _, s := range r.j.store.allSegments() {
 		slots := s.slots
@@ -220,7 +223,8 @@ func (r *recovery) readIndexes() error {
 	return nil
 }
 
-// apply takes in one record. Of copies and older states the one with the highest revision counts.
+// apply applies one record. Of several states of the same document or mark, the one with the
+// highest revision wins.
 func (r *recovery) apply(w *window, sl slot) error {
 	at := place{uint32(w.seg.number), sl.off}
 	switch sl.kind {
@@ -244,7 +248,7 @@ func (r *recovery) apply(w *window, sl slot) error {
 	return nil
 }
 
-// applyRecord takes in a mark, a document or a deletion.
+// applyRecord applies a mark, a document or a deletion.
 func (r *recovery) applyRecord(at place, rec *record) {
 	where := extent{at, rec.bytes()}
 	switch next := &r.j.commit.next; rec.kind {
@@ -286,14 +290,14 @@ func (r *recovery) log(id uint64) *log {
 	return l
 }
 
-// settle is step 8: what counts of all that, and how much of each segment that is.
+// settle is step 8: decide which records are current and count the live bytes of each segment.
 func (r *recovery) settle() error {
 	s := &r.j.store
 	for key, t := range r.deleted {
 		if d := r.docs[key]; d != nil && d.Revision < t.revision {
 			delete(r.docs, key)
 		}
-		if first, ok := r.first[key]; ok && r.docs[key] == nil { // else there is nothing that it could be needed for
+		if first, ok := r.first[key]; ok && r.docs[key] == nil { // otherwise no older state can reappear
 			t.first = first
 			s.deleted[key] = t
 			s.keep(t.at)
@@ -321,9 +325,11 @@ func (r *recovery) settle() error {
 	return nil
 }
 
-// confirm is step 9: what was found is durable before anybody sees it. A process that was killed may have left a
-// whole group, a seal or a name that it never synced; nor does a sync help after one that failed, since the kernel may
-// hold such pages for written. So the newest bytes are written again: all older ones were synced before them.
+// confirm is step 9: make durable what was found, before any caller can read it. A killed process
+// may have left a complete group, a seal or a file name that was never synced. Syncing alone is not
+// enough: after a failed sync the kernel may consider such pages clean and never write them. So the
+// newest bytes are written again and synced. All older bytes were synced before the newest were
+// written.
 func (r *recovery) confirm() error {
 	if err := r.j.fs.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
@@ -341,14 +347,16 @@ func (r *recovery) confirm() error {
 		return err
 	}
 	if err := s.file.WriteAt(r.newest, b); err != nil {
-		return fmt.Errorf("confirm %s: %w", s.name, err)
+		return fmt.Errorf("rewrite the end of %s: %w", s.name, err)
 	}
 	if err := s.file.SyncData(); err != nil {
-		return fmt.Errorf("confirm %s: %w", s.name, err)
+		return fmt.Errorf("rewrite the end of %s: %w", s.name, err)
 	}
 	return nil
 }
 
+// closeFiles closes all segment files and removes them from the journal, so that they are not
+// closed twice.
 func (r *recovery) closeFiles() {
 	for _, s := range r.segments {
 		s.file.Close()

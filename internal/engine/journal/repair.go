@@ -14,40 +14,41 @@ import (
 	"weir/internal/engine"
 )
 
-// RepairOptions are what a repair needs beyond a check.
+// RepairOptions are the options of a repair, in addition to those of a check.
 type RepairOptions struct {
 	CheckOptions
-	// Aside returns the directory that damaged files are copied to before anything is changed.
+	// Aside returns the directory to which damaged files are copied before anything is changed.
 	Aside func() (disk.FS, error)
-	// Mend is asked what a log needs so that it can go on without what is lost: a note for its mark (nil: none) and
-	// entries, marked Lost, for sequences that must not be used again. It gets the mark's low and note (nil when it is
-	// lost), what is left of the log (those that are known to be lost among it) and how many records may be lost
-	// beside those.
+	// Mend decides what a log needs to continue without its lost entries. It receives the mark's
+	// low and note (nil if the mark is lost), the remaining entries, including those known to be
+	// lost, and how many more records may be lost. It returns a note for the mark (nil: none) and
+	// entries, marked Lost, for sequences that must not be used again.
 	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error)
-	// Stale is asked about every document that may have been changed or deleted where nobody can tell what was there: what
-	// it is to be from here on, nil to leave it as it is.
+	// Stale is called for every document that may have been changed or deleted in unknown data. It
+	// returns the value the document should have from now on, or nil to keep it.
 	Stale func(d engine.Document) ([]byte, error)
 }
 
-// Loss is a range of sequences of one log that a repair gave up, inclusive.
+// Loss is an inclusive range of sequences of one log that a repair gave up.
 type Loss struct {
 	Document string   `json:"document"`
 	From     weir.Seq `json:"from"`
 	To       weir.Seq `json:"to"`
 }
 
-// Repair is what a repair did.
+// Repair is the result of a repair.
 type Repair struct {
 	Before    *Report  `json:"before"`
 	After     *Report  `json:"after"`
-	Aside     []string `json:"aside"`     // files that were copied there
-	Losses    []Loss   `json:"losses"`    // sequences that cannot be read any more, and are never used again
-	Documents []string `json:"documents"` // keys of documents that are lost; empty where even the key is
+	Aside     []string `json:"aside"`     // files that were copied aside
+	Losses    []Loss   `json:"losses"`    // sequences that are lost and will never be used again
+	Documents []string `json:"documents"` // keys of lost documents; an empty string if the key is lost too
 }
 
-// RepairJournal checks a journal and takes damaged segments out of service: what is whole in them is written again, what
-// is lost leaves a mark, and the files themselves are copied aside first. Until the last write of all the journal is
-// refused by Open as before, so that a repair that was cut off can be made again. Undamaged, it is left as it is.
+// RepairJournal checks a journal and takes its damaged segments out of service. It first copies the
+// damaged files aside. Then it writes their valid records to new segments, with markers for lost
+// entries. Until the very last write, Open refuses the journal as before, so an interrupted repair
+// can be run again. An undamaged journal is left unchanged.
 func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	c, err := openCheckup(dir, o.CheckOptions)
 	if err != nil {
@@ -62,7 +63,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	for _, step := range []func() error{p.setAside, p.settleTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.remove} {
+	for _, step := range []func() error{p.setAside, p.sealTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.remove} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -78,7 +79,7 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	return &p.result, err
 }
 
-// repair is a repair under way: a check, and what is written after it.
+// repair is a repair in progress: a check, and the segments written after it.
 type repair struct {
 	*checkup
 	o      RepairOptions
@@ -89,7 +90,8 @@ type repair struct {
 	added  []uint64
 }
 
-// setAside copies every damaged file, and those with what is left of streams that cannot be served any more.
+// setAside copies every damaged file, and every file with entries of logs that have lost their
+// document.
 func (p *repair) setAside() error {
 	numbers := slices.Collect(maps.Keys(p.harmed))
 	for _, d := range p.lostDocs {
@@ -114,12 +116,13 @@ func (p *repair) setAside() error {
 		}
 		p.result.Aside = append(p.result.Aside, segmentName(n))
 	}
-	if err := p.asideFormat(dir); err != nil {
+	if err := p.copyFormatAside(dir); err != nil {
 		return fmt.Errorf("set %s aside: %w", formatFile, err)
 	}
 	return dir.SyncDir()
 }
 
+// copyAside copies a segment file and syncs the copy.
 func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	size, err := s.file.Size()
 	if err != nil {
@@ -132,7 +135,7 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	defer f.Close()
 	for off := int64(0); off < size; off += int64(len(p.buf)) {
 		b := p.buf[:min(int64(len(p.buf)), size-off)]
-		_, _ = s.readable(b, off) // what the disk does not give is zeros
+		_, _ = s.readable(b, off) // unreadable sectors become zeros
 		if err := f.WriteAt(off, b); err != nil {
 			return err
 		}
@@ -140,8 +143,8 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	return f.SyncData()
 }
 
-// asideFormat puts the format beside them: without its salt nobody can read them.
-func (p *repair) asideFormat(dir disk.FS) error {
+// copyFormatAside copies the format file too: without its salt the segments cannot be read.
+func (p *repair) copyFormatAside(dir disk.FS) error {
 	f, err := dir.Create(formatFile)
 	if err != nil {
 		return err
@@ -153,8 +156,8 @@ func (p *repair) asideFormat(dir disk.FS) error {
 	return f.SyncData()
 }
 
-// settleTail seals a tail that is whole: what is written from here on goes to a segment after it.
-func (p *repair) settleTail() error {
+// sealTail seals an undamaged tail, because the repair writes to a new segment after it.
+func (p *repair) sealTail() error {
 	x := p.tailed
 	if x == nil {
 		return nil
@@ -167,10 +170,11 @@ func (p *repair) settleTail() error {
 	return x.seg.seal(p.j.size, p.next)
 }
 
-// rewrite writes again what counts of the damaged segments: what is whole, and what could be mended.
+// rewrite writes the current records of the damaged segments again: the valid ones and the
+// corrected ones.
 func (p *repair) rewrite() error {
 	if p.unknown > 0 {
-		p.j.commit.next += max(1<<20, uint64(p.unknown)) // revisions of what nobody can tell are not used again either
+		p.j.commit.next += max(1<<20, uint64(p.unknown)) // revisions used in the unknown data must not be reused
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x := p.harmed[n]
@@ -184,31 +188,31 @@ func (p *repair) rewrite() error {
 			if err != nil {
 				return err
 			}
-			if err := p.again(place{uint32(n), sl.off}, &r); err != nil {
+			if err := p.rewriteRecord(place{uint32(n), sl.off}, &r); err != nil {
 				return err
 			}
 		}
 		for _, h := range x.holes {
 			if h.mended != nil && h.slot.kind != kindManifest {
-				if err := p.again(place{uint32(n), h.slot.off}, h.mended); err != nil {
+				if err := p.rewriteRecord(place{uint32(n), h.slot.off}, h.mended); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return p.bury()
+	return p.writeDeletions()
 }
 
-// again writes a record again if it counts.
-func (p *repair) again(at place, r *record) error {
+// rewriteRecord writes a record again if it is current.
+func (p *repair) rewriteRecord(at place, r *record) error {
 	if !p.j.store.current(at, r) {
 		return nil
 	}
 	return p.add(r)
 }
 
-// bury writes a deletion for every lost document that an older state is left of.
-func (p *repair) bury() error {
+// writeDeletions writes a deletion for every lost document that has an older state left.
+func (p *repair) writeDeletions() error {
 	for _, d := range p.lostDocs {
 		if _, ok := p.first[d.key]; !ok || d.key == "" {
 			continue
@@ -222,7 +226,7 @@ func (p *repair) bury() error {
 	return nil
 }
 
-// mend leaves a mark for everything that is lost, and lets the rules say what else a log needs.
+// mend writes a marker for every lost entry and whatever else the Mend callback asks for.
 func (p *repair) mend() error {
 	lost := map[uint64][]*hole{}
 	for _, h := range p.holes {
@@ -244,11 +248,11 @@ func (p *repair) mend() error {
 				entries = append(entries, engine.Header{
 					Kind: engine.Batch, Seq: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags | engine.Lost,
 				})
-			case kindGapClosed: // it closes all that is missing up to its end
+			case kindGapClosed: // First is lost, but only Seq matters: it closes everything missing up to Seq
 				e := engine.Header{
 					Kind: engine.GapClosed, Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time),
 				}
-				if h.slot.flags&engine.Lost != 0 { // it covers all that is missing above the batch below it
+				if h.slot.flags&engine.Lost != 0 { // it covers everything missing above the previous entry
 					e.Flags, e.First = engine.Lost, 0
 				}
 				entries = append(entries, e)
@@ -259,9 +263,9 @@ func (p *repair) mend() error {
 		}
 		note, more, err := p.askMend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
 			l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
-		}, p.gone(l))
+		}, p.maxLost(l))
 		if err != nil {
-			return fmt.Errorf("mend %s: %w", key, err)
+			return fmt.Errorf("repair log of %s: %w", key, err)
 		}
 		if err := p.give(key, l, more); err != nil {
 			return err
@@ -275,9 +279,10 @@ func (p *repair) mend() error {
 	return nil
 }
 
-// gone is how many entries of a log may be gone without a trace: all that was in places that nobody can tell. If a mark was
-// among that, then also all that it had trimmed before, whose segments were used again since.
-func (p *repair) gone(l *log) int {
+// maxLost returns how many entries of a log may be lost without a trace: all records in unknown
+// data. If a mark may have been among them, it adds every record that fits in the segments recycled
+// since, because that mark may have trimmed them.
+func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown
 	}
@@ -285,7 +290,7 @@ func (p *repair) gone(l *log) int {
 	return p.unknown + max(recycled, 0)*room(p.j.size-dataStart)
 }
 
-// renew writes anew what must not stay as it is when a newer state of it may be lost.
+// renew writes the new values of documents that the Stale callback does not want to keep.
 func (p *repair) renew() error {
 	if p.o.Stale == nil {
 		return nil
@@ -294,7 +299,7 @@ func (p *repair) renew() error {
 		d := p.docs[key]
 		value, err := p.o.Stale(d.Document)
 		if err != nil {
-			return fmt.Errorf("renew %s: %w", key, err)
+			return fmt.Errorf("replace stale document %s: %w", key, err)
 		}
 		if value == nil {
 			continue
@@ -308,7 +313,7 @@ func (p *repair) renew() error {
 	return nil
 }
 
-// askMend asks whoever knows the rules, if there is somebody.
+// askMend calls the Mend callback, if there is one.
 func (p *repair) askMend(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
 	if p.o.Mend == nil {
 		return nil, nil, nil
@@ -316,7 +321,7 @@ func (p *repair) askMend(d engine.Document, low weir.Seq, note []byte, entries i
 	return p.o.Mend(d, low, note, entries, unknown)
 }
 
-// give writes entries that stand for what is lost.
+// give writes entries that stand for lost ones.
 func (p *repair) give(key string, l *log, entries []engine.Header) error {
 	slices.SortFunc(entries, func(a, b engine.Header) int { return int(int64(a.Seq) - int64(b.Seq)) })
 	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // original and copy
@@ -344,13 +349,14 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 	return nil
 }
 
+// addMark writes a mark with the log's low and the next revision.
 func (p *repair) addMark(l *log, note []byte) error {
 	r := &record{kind: kindMark, log: uint64(l.id), seq: uint64(l.low), time: int64(p.j.commit.next), payload: note, payloadSum: sum(0, note)}
 	p.j.commit.next++
 	return p.add(r)
 }
 
-// add writes a record at the end of what the repair writes.
+// add appends a record to the segments that the repair writes.
 func (p *repair) add(r *record) error {
 	r.length = uint32(len(r.payload))
 	room := int64(2 * (frameSize + padded(recordSize+8*(len(p.listed)+len(p.added)+2)) + slotSize))
@@ -360,13 +366,13 @@ func (p *repair) add(r *record) error {
 		}
 	}
 	p.group.add(r)
-	if p.group.length >= copyStep || len(r.payload) >= largePayload { // which the group does not copy
+	if p.group.length >= copyStep || len(r.payload) >= largePayload { // a group does not copy large payloads
 		return p.flush()
 	}
 	return nil
 }
 
-// rotate begins a new segment. Its manifest still lists the damaged ones.
+// rotate begins a new segment. Its first manifest is a draft that still lists the damaged segments.
 func (p *repair) rotate() error {
 	if p.seg != nil {
 		if err := p.flush(); err != nil {
@@ -399,7 +405,8 @@ func (p *repair) rotate() error {
 	return nil
 }
 
-// draftManifest is the count of a manifest that lists what is not there, or not whole, until the repair is done.
+// draftManifest is the count of a manifest that lists damaged or missing segments until the repair
+// is done.
 const draftManifest = 1
 
 func (p *repair) manifest(numbers []uint64, count uint32) {
@@ -410,7 +417,7 @@ func (p *repair) manifest(numbers []uint64, count uint32) {
 	p.group.add(&record{kind: kindManifest, seq: p.j.commit.next, count: count, payload: payload, payloadSum: sum(0, payload)})
 }
 
-// flush makes a group durable.
+// flush makes the current group durable.
 func (p *repair) flush() error {
 	if p.group.records == 0 {
 		return nil
@@ -426,7 +433,7 @@ func (p *repair) flush() error {
 	return nil
 }
 
-// verify reads again what was written: nothing is taken out of service for copies that are not whole.
+// verify reads back what was written, so that no segment is taken out of service for a bad copy.
 func (p *repair) verify() error {
 	if p.seg == nil {
 		if err := p.rotate(); err != nil {
@@ -441,18 +448,18 @@ func (p *repair) verify() error {
 		if err != nil {
 			return err
 		}
-		if x.end != x.seg.end { // the newest group passes for one that was cut short
+		if x.end != x.seg.end { // inspect takes a damaged newest group for a write cut short
 			x.structural(x.end, 0, "group", errChecksum)
 		}
 		if len(x.holes) > 0 {
 			h := x.holes[0]
-			return fmt.Errorf("what the repair wrote cannot be read, so that nothing was taken out of service: %w", h.seg.damage(h.off, h.what, h.err))
+			return fmt.Errorf("read back repaired data (the damaged segments are unchanged): %w", h.seg.damage(h.off, h.what, h.err))
 		}
 	}
 	return nil
 }
 
-// finish takes the damaged segments out of service, in one write.
+// finish takes the damaged segments out of service with one write: a manifest without them.
 func (p *repair) finish() error {
 	var keep []uint64
 	for _, n := range slices.Concat(p.listed, p.added) {
@@ -465,15 +472,15 @@ func (p *repair) finish() error {
 		return err
 	}
 	if err := p.seg.file.WriteAt(watermarkOffset, encodeWatermark(p.seg.seed, p.seg.end, p.next)); err != nil {
-		return fmt.Errorf("mark %s: %w", p.seg.name, err)
+		return fmt.Errorf("write watermark of %s: %w", p.seg.name, err)
 	}
 	if err := p.seg.file.SyncData(); err != nil {
-		return fmt.Errorf("mark %s: %w", p.seg.name, err)
+		return fmt.Errorf("write watermark of %s: %w", p.seg.name, err)
 	}
 	return nil
 }
 
-// remove removes the damaged files, which lie aside.
+// remove removes the damaged files, which were copied aside.
 func (p *repair) remove() error {
 	for n := range p.harmed {
 		if err := p.j.fs.Remove(segmentName(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {

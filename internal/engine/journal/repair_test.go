@@ -15,8 +15,10 @@ import (
 	"weir/internal/engine"
 )
 
-// relaxed holds a repaired journal against a history: every acknowledged entry is there byte for byte, or marked as lost;
-// a document is there as it was, or among those that are said to be lost.
+// relaxed verifies a repaired journal against a history: every acknowledged entry is present byte
+// for byte or marked as lost, and every document is unchanged or reported as lost. With unknown,
+// the repair could not tell what was lost, so anything may be missing. It returns the number of
+// lost entries.
 func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost int, err error) {
 	j, err := Open(fs, small)
 	if err != nil {
@@ -32,10 +34,10 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 			return 0, fmt.Errorf("document %s: %w", key, err)
 		}
 		if string(doc.Value) != *d.acked {
-			if unknown { // its change, or its deletion and another creation, was among what nobody can tell
+			if unknown { // its update, or its deletion and recreation, may have been in the unknown data
 				continue
 			}
-			return 0, fmt.Errorf("document %s is %q", key, doc.Value)
+			return 0, fmt.Errorf("document %s has value %q", key, doc.Value)
 		}
 		l, err := j.Open(background, doc.Created, &fixed{})
 		if err != nil {
@@ -46,14 +48,14 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 			switch {
 			case seq < d.low:
 				if err == nil && e.Flags&engine.Lost == 0 && !unknown {
-					return 0, fmt.Errorf("entry %d of %s was trimmed, and is back", seq, key)
+					return 0, fmt.Errorf("trimmed entry %d of %s reappeared", seq, key)
 				}
 			case err == nil && e.Flags&engine.Lost != 0, err != nil && unknown:
 				lost++
 			case err != nil:
 				return 0, fmt.Errorf("entry %d of %s: %w", seq, key, err)
 			case !bytes.Equal(e.Payload, payloadOf(key, seq, size)):
-				return 0, fmt.Errorf("entry %d of %s is another", seq, key)
+				return 0, fmt.Errorf("entry %d of %s: payload differs", seq, key)
 			}
 		}
 		l.Close()
@@ -61,7 +63,7 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 	docs, err := j.List(background, "", "", 100)
 	for _, d := range docs {
 		if h.docs[d.Key] == nil && !unknown {
-			return 0, fmt.Errorf("document %s is back", d.Key)
+			return 0, fmt.Errorf("deleted document %s reappeared", d.Key)
 		}
 	}
 	return lost, err
@@ -71,7 +73,8 @@ func repairOptions(aside *faulty.FS) RepairOptions {
 	return RepairOptions{Aside: func() (disk.FS, error) { return aside, nil }}
 }
 
-// repaired repairs, and holds the result against what is promised of it. unknown: nobody can tell what is lost.
+// repaired repairs a journal and verifies the result. It returns the result and the number of lost
+// entries. With unknown, the repair cannot tell what was lost.
 func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
 	t.Helper()
 	aside := faulty.New()
@@ -85,12 +88,12 @@ func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool
 	}
 	for _, name := range r.Aside {
 		if !bytes.Equal(aside.Files()[name], before[name]) {
-			t.Fatalf("%s: %s was not set aside as it was", what, name)
+			t.Fatalf("%s: the copy of %s set aside differs", what, name)
 		}
 	}
 	lost, err := relaxed(fs.Crash(faulty.LoseAll, nil), h, r.Documents, unknown || r.Before.MayBeLost > 0)
 	if err != nil {
-		t.Fatalf("%s: %v (found %+v, lost %+v)", what, err, r.Before.Damages, r.Losses)
+		t.Fatalf("%s: %v (damages %+v, losses %+v)", what, err, r.Before.Damages, r.Losses)
 	}
 	return r, lost
 }
@@ -115,7 +118,8 @@ func readable(fs *faulty.FS) error {
 	return err
 }
 
-// Single bits are set right, wherever they are, and nothing is lost. What an opening would refuse, a check finds.
+// Single flipped bits are corrected wherever they are, and nothing is lost. A check finds
+// everything that Open would refuse.
 func TestRepairBitFlips(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
@@ -142,18 +146,18 @@ func TestRepairBitFlips(t *testing.T) {
 		r, lost := repaired(t, what, after, h, false)
 		if len(r.Before.Damages) == 0 {
 			if fine++; refused {
-				t.Fatalf("%s: refused by a server, and the check finds nothing", what)
+				t.Fatalf("%s: Open refuses the journal, but the check finds no damage", what)
 			}
 			continue
 		}
 		if found++; lost > 0 || len(r.Losses)+len(r.Documents) > 0 {
 			for _, d := range r.Before.Damages {
-				if d.Fate == Lost && d.What == "batch" { // its payload is too long to look for a bit
+				if d.Fate == Lost && d.What == "batch" { // its payload is too long to search for a flipped bit
 					lost = 0
 				}
 			}
 			if lost > 0 {
-				t.Fatalf("%s: lost %+v %q, found %+v", what, r.Losses, r.Documents, r.Before.Damages)
+				t.Fatalf("%s: lost %+v %q, damages %+v", what, r.Losses, r.Documents, r.Before.Damages)
 			}
 		}
 	}
@@ -163,8 +167,9 @@ func TestRepairBitFlips(t *testing.T) {
 	}
 }
 
-// Whole stretches are overwritten: what is lost is marked as lost, and everything else is there.
-func TestRepairStretches(t *testing.T) {
+// Ranges of up to 4 KiB are overwritten. Lost data is marked as lost, and everything else is
+// present.
+func TestRepairOverwrittenRanges(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
 	rng := rand.New(rand.NewPCG(8, 1))
@@ -193,11 +198,11 @@ func TestRepairStretches(t *testing.T) {
 	}
 	t.Logf("%d entries and %d documents lost", lostAll, documents)
 	if lostAll == 0 || documents == 0 {
-		t.Error("nothing was ever lost: the test damages nothing")
+		t.Error("nothing was ever lost: the test does no real damage")
 	}
 }
 
-// spoil overwrites a stretch of a file, for good.
+// spoil overwrites a range of a file with random bytes or zeros, durably.
 func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *rand.Rand) {
 	t.Helper()
 	f, err := fs.Open(name)
@@ -217,7 +222,7 @@ func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *ran
 	}
 }
 
-// A missing file is told of, and the rest serves.
+// A missing segment file is reported, and the rest can be read after the repair.
 func TestRepairMissingSegment(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})
@@ -241,8 +246,8 @@ func TestRepairMissingSegment(t *testing.T) {
 	}
 }
 
-// Power is cut before every call of a repair. Whatever is left is refused as before or repaired, and can be repaired.
-func TestRepairCutOff(t *testing.T) {
+// The power is cut before every call of a repair. The journal can then be repaired again.
+func TestRepairInterrupted(t *testing.T) {
 	fs, h := stories(t)
 	records := recordsOf(t, fs)
 	for _, victims := range [][]planted{{records[3]}, {records[len(records)-2]}, {records[5], records[len(records)/2], records[len(records)-5]}} {
@@ -264,7 +269,7 @@ func TestRepairCutOff(t *testing.T) {
 			}
 			for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
 				cut := work.Crash(loss, nil)
-				repaired(t, "cut before "+c.String(), cut, h, found.MayBeLost > 0)
+				repaired(t, "power cut before "+c.String(), cut, h, found.MayBeLost > 0)
 				cuts++
 			}
 			return nil
@@ -273,13 +278,13 @@ func TestRepairCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if cuts < 20 {
-			t.Errorf("only %d cuts", cuts)
+			t.Errorf("only %d power cuts", cuts)
 		}
 	}
 }
 
-// Large payloads, and more than one segment of them, are written again as they were.
-func TestRepairLarge(t *testing.T) {
+// A repair rewrites large payloads, and more than one segment of them, without changing a byte.
+func TestRepairLargePayloads(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	j, err := Open(fs, Options{SegmentSize: 1 << 20})
 	if err != nil {
@@ -292,7 +297,7 @@ func TestRepairLarge(t *testing.T) {
 	w.j.Close()
 	for name := range fs.Files() {
 		if strings.HasSuffix(name, ".seg") {
-			fs.Flip(name, 10, 1) // its header
+			fs.Flip(name, 10, 1) // in the header
 		}
 	}
 	r, lost := repaired(t, "every header", fs, h, false)
@@ -304,7 +309,7 @@ func TestRepairLarge(t *testing.T) {
 	}
 }
 
-// A disk that does not keep what the repair writes: nothing is taken out of service.
+// If the disk corrupts what the repair writes, no segment is taken out of service.
 func TestRepairOnBadDisk(t *testing.T) {
 	fs, h := stories(t)
 	p := recordsOf(t, fs)[3]
@@ -323,15 +328,16 @@ func TestRepairOnBadDisk(t *testing.T) {
 		return nil
 	})
 	if _, err := RepairJournal(bad, repairOptions(faulty.New())); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
-		t.Fatalf("spoilt was %q: %v", spoilt, err)
+		t.Fatalf("%q was corrupted, repair returned %v", spoilt, err)
 	}
 	bad.OnCall(nil)
-	if r, lost := repaired(t, "again", bad, h, false); lost > 0 || len(r.Losses) > 0 {
+	if r, lost := repaired(t, "second repair", bad, h, false); lost > 0 || len(r.Losses) > 0 {
 		t.Errorf("lost %+v", r.Losses)
 	}
 }
 
-// A disk that cannot be read in places: what lies there is lost, and all else is found around it.
+// Some sectors of the disk cannot be read. Their content is lost, and everything around them is
+// found.
 func TestRepairUnreadable(t *testing.T) {
 	fs, h := stories(t)
 	rng := rand.New(rand.NewPCG(2, 6))
@@ -367,11 +373,11 @@ func TestRepairUnreadable(t *testing.T) {
 		lostAll += lost
 	}
 	if lostAll == 0 {
-		t.Error("nothing was ever lost: everything could be read")
+		t.Error("nothing was ever lost: the unreadable sectors held no data")
 	}
 }
 
-// Nothing is changed when the damaged files cannot be set aside.
+// If the damaged files cannot be copied aside, nothing is changed.
 func TestRepairWithoutSpace(t *testing.T) {
 	fs, _ := stories(t)
 	p := recordsOf(t, fs)[3]

@@ -9,21 +9,23 @@ import (
 	"weir/internal/disk"
 )
 
-// ErrNotEmpty says that a directory holds something, so that nothing is restored into it.
+// ErrNotEmpty means that the target directory of a restore is not empty.
 var ErrNotEmpty = errors.New("not empty")
 
-// restoringFile is there while a directory is being filled.
+// restoringFile exists while a directory is being restored. Without a format file next to it, no
+// opening takes the directory for a journal.
 const restoringFile = "restoring"
 
-// Restore fills an empty directory with the files of a snapshot. Until Finish nobody takes the directory for a journal:
-// its format comes last, and the lock is held. A Restore ends with Finish or Abort.
+// Restore fills an empty directory with the files of a snapshot. Until Finish, the directory is not
+// a journal: the format file is written last, and the lock is held. A Restore must end with Finish,
+// or with Abort if anything fails.
 type Restore struct {
 	j      *Journal
 	format []byte
 	made   []string
 }
 
-// NewRestore takes the lock of an empty directory. ErrNotEmpty, disk.ErrLocked.
+// NewRestore takes the lock of an empty directory. It returns ErrNotEmpty or disk.ErrLocked.
 func NewRestore(fs disk.FS) (*Restore, error) {
 	r := &Restore{j: newJournal(fs, Options{SegmentSize: defaultSegment})}
 	if err := r.empty(); err != nil {
@@ -34,7 +36,7 @@ func NewRestore(fs disk.FS) (*Restore, error) {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
 	r.j.lock = lock
-	if err := r.empty(); err != nil { // a server may have been faster
+	if err := r.empty(); err != nil { // a server may have created a journal before the lock was taken
 		lock.Close()
 		return nil, err
 	}
@@ -44,7 +46,7 @@ func NewRestore(fs disk.FS) (*Restore, error) {
 	return r, nil
 }
 
-// begin leaves a file that makes every opening refuse the directory until there is a format.
+// begin creates the file that makes every opening refuse the directory until it has a format file.
 func (r *Restore) begin() error {
 	f, err := r.j.fs.Create(restoringFile)
 	if err != nil {
@@ -61,13 +63,14 @@ func (r *Restore) empty() error {
 	}
 	for _, name := range names {
 		if name != lockFile {
-			return fmt.Errorf("%w: the directory holds %s", ErrNotEmpty, name)
+			return fmt.Errorf("%w: the directory contains %s", ErrNotEmpty, name)
 		}
 	}
 	return nil
 }
 
-// Add writes one file of a snapshot, from its content, and syncs it. The format is the first.
+// Add writes one file of a snapshot and syncs it. The format file must come first; it is only kept
+// in memory until Finish.
 func (r *Restore) Add(name string, content io.Reader) error {
 	if name == formatFile {
 		b, err := io.ReadAll(io.LimitReader(content, 4096))
@@ -81,7 +84,7 @@ func (r *Restore) Add(name string, content io.Reader) error {
 		return nil
 	}
 	if _, ok := segmentNumber(name); !ok || r.format == nil {
-		return fmt.Errorf("%w: %s is out of place", ErrForeign, name)
+		return fmt.Errorf("%w: unexpected file %s", ErrForeign, name)
 	}
 	f, err := r.j.fs.Create(name)
 	if err != nil {
@@ -91,7 +94,8 @@ func (r *Restore) Add(name string, content io.Reader) error {
 	return errors.Join(r.fill(f, name, content), f.Close())
 }
 
-// fill writes a segment to its full size: blocks that were written make later syncs cheaper.
+// fill writes a segment to its full size, because later syncs are cheaper on blocks that were
+// written before.
 func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 	buf := make([]byte, min(zeroStep, r.j.size))
 	off := int64(0)
@@ -101,7 +105,7 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 			return err
 		}
 		if off+int64(n) > r.j.size {
-			return &DamageError{File: name, Offset: r.j.size, What: "segment", Err: errors.New("it is longer than a segment")}
+			return &DamageError{File: name, Offset: r.j.size, What: "segment", Err: errors.New("longer than a segment")}
 		}
 		if werr := f.WriteAt(off, buf[:n]); werr != nil {
 			return werr
@@ -120,11 +124,11 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 	return f.SyncData()
 }
 
-// Finish checks all that was added, and makes the directory a journal. The report may tell of damage that the snapshot
-// has brought along: the directory is then what the snapshot was.
+// Finish checks everything that was added and makes the directory a journal. The report may contain
+// damage that the snapshot already had; the restore succeeds nevertheless.
 func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if r.format == nil {
-		return nil, fmt.Errorf("%w: there is no file %s", ErrForeign, formatFile)
+		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	}
 	if err := r.j.fs.SyncDir(); err != nil {
 		return nil, fmt.Errorf("sync directory: %w", err)
@@ -139,18 +143,20 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if err := r.j.replace(formatFile, formatTmpFile, r.format); err != nil {
 		return nil, fmt.Errorf("create %s: %w", formatFile, err)
 	}
-	// It is a journal from here on, whatever follows: no opening minds the other file beside a format.
+	// From here on the directory is a journal, even if the next steps fail: an opening ignores the
+	// file "restoring" next to a format file.
 	_ = r.j.fs.Remove(restoringFile)
 	_ = r.j.fs.SyncDir()
 	_ = r.j.lock.Close()
 	return report, nil
 }
 
-// Abort removes what was made, the lock last and while it is held: whoever comes next makes another.
+// Abort removes everything that was created. The lock file goes last and while the lock is held, so
+// no other process can start using the directory before it is empty.
 func (r *Restore) Abort() error {
 	var faults []error
 	r.made = append([]string{lockFile}, r.made...)
-	for i := len(r.made) - 1; i >= 0; i-- { // the format first
+	for i := len(r.made) - 1; i >= 0; i-- { // in reverse, so the format file goes first
 		if err := r.j.fs.Remove(r.made[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			faults = append(faults, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// offline makes a journal to be copied, and what it holds.
+// offline returns a closed journal and its history.
 func offline(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -35,8 +35,8 @@ func snapshotOf(t *testing.T, fs *faulty.FS) *Snapshot {
 	return s
 }
 
-// Every call fails once, and power is cut before every call. Afterwards the directory is empty, or refused by every
-// opening, or whole: never something that passes for it.
+// Every call fails once, and the power is cut before every call. Afterwards the directory is empty,
+// refused by Open, or complete. It never passes for a complete journal without being one.
 func TestRestoreFails(t *testing.T) {
 	source, h := offline(t)
 	sound := func(what string, dir *faulty.FS, finished bool) {
@@ -54,7 +54,7 @@ func TestRestoreFails(t *testing.T) {
 			return
 		}
 		if err := h.verify(j); err != nil {
-			t.Errorf("%s: a server takes this for whole: %v in %q", what, err, names)
+			t.Errorf("%s: Open accepts an incomplete journal: %v; files %q", what, err, names)
 		}
 	}
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read, faulty.Lock, faulty.List} {
@@ -84,7 +84,7 @@ func TestRestoreFails(t *testing.T) {
 			return nil
 		}
 		for _, loss := range []faulty.Loss{faulty.LoseAll, faulty.LoseNothing} {
-			sound("cut before "+c.String(), dir.Crash(loss, nil), false)
+			sound("power cut before "+c.String(), dir.Crash(loss, nil), false)
 			cuts++
 		}
 		return nil
@@ -92,12 +92,13 @@ func TestRestoreFails(t *testing.T) {
 	if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d cuts", cuts)
-	sound("in the end", dir.Crash(faulty.LoseAll, nil), true)
+	t.Logf("%d power cuts", cuts)
+	sound("after the restore", dir.Crash(faulty.LoseAll, nil), true)
 }
 
-// Once the format is durable the directory is a journal: nothing that fails after it makes anybody take the rest away.
-func TestRestoreFailsAtLast(t *testing.T) {
+// Once the format file is durable, the directory is a journal. A later failure does not fail the
+// restore, so its caller does not remove the files.
+func TestRestoreFailsAfterFormat(t *testing.T) {
 	source, h := offline(t)
 	for name, fails := range map[string]func(c faulty.Call, last bool) bool{
 		"remove": func(c faulty.Call, _ bool) bool { return c.Kind == faulty.Remove && c.Name == restoringFile },
@@ -121,7 +122,7 @@ func TestRestoreFailsAtLast(t *testing.T) {
 	}
 }
 
-// A disk that is too small is left empty.
+// If the disk is too small, the directory is left empty.
 func TestRestoreFullDisk(t *testing.T) {
 	source, h := offline(t)
 	for _, size := range []int64{0, 1000, 64 << 10, 100 << 10} {
@@ -131,11 +132,11 @@ func TestRestoreFullDisk(t *testing.T) {
 			t.Fatalf("with %d bytes: %v", size, err)
 		}
 		if names, _ := dir.List(); len(names) > 0 {
-			t.Errorf("with %d bytes it leaves %q", size, names)
+			t.Errorf("with %d bytes: left behind %q", size, names)
 		}
 		dir.Capacity(-1)
 		if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
-			t.Errorf("again, with space: %v", err)
+			t.Errorf("second restore, with enough space: %v", err)
 		} else if err := openAndVerify(dir, h); err != nil {
 			t.Error(err)
 		}
@@ -162,7 +163,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	for name, content := range map[string]string{segmentName(1): "x", "evil": "x", formatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
 		if err := r.Add(name, strings.NewReader(content)); err == nil {
-			t.Errorf("%s was taken, out of place", name)
+			t.Errorf("unexpected file %s was accepted", name)
 		}
 	}
 	s := snapshotOf(t, source)
@@ -171,7 +172,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.Add(segmentName(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
-		t.Error("a segment that is too long was taken")
+		t.Error("a segment that is too long was accepted")
 	}
 	if err := r.Abort(); err != nil {
 		t.Error(err)

@@ -6,9 +6,12 @@ import (
 	"fmt"
 )
 
-// scan reads a segment group by group up to the last whole one, and builds its index. What follows is either a write
-// that a crash cut short, which nobody was told of, or damage: it is damage when the watermark says that the segment
-// was synced further, or when a later group is whole (each group is synced before the next is written).
+// scan reads a segment group by group up to the last complete one and builds its index.
+//
+// An incomplete group after that is normally a write cut short by a crash, which was never
+// acknowledged. It is damage if the watermark says that the segment was synced further, or if a
+// later group is valid: each group is synced before the next is written, so a later group proves
+// that this one was once complete.
 func (r *recovery) scan(s *segment) error {
 	s.end, s.count, s.slots = dataStart, 0, nil
 	last := uint64(0)
@@ -22,12 +25,12 @@ func (r *recovery) scan(s *segment) error {
 			break
 		}
 		if last > 0 && f.group != last+1 {
-			return s.damage(s.end, "group", fmt.Errorf("number %d follows %d", f.group, last))
+			return s.damage(s.end, "group", fmt.Errorf("group %d follows group %d", f.group, last))
 		}
 		buf, last = group, f.group
 		for off := frameSize; off < len(group); {
 			var rec record
-			rec.decodeHead(group[off:], s.seed) // checked by r.group
+			rec.decodeHead(group[off:], s.seed) // cannot fail: r.group has decoded it
 			rec.payload = group[off+rec.headLen():][:rec.length]
 			s.slots = appendSlot(s.slots, uint32(s.end)+uint32(off), &rec)
 			s.count++
@@ -40,7 +43,7 @@ func (r *recovery) scan(s *segment) error {
 	return r.evidence(s, last)
 }
 
-// group reads and checks the group at the end of what was read so far; nil when there is no whole one.
+// group reads and checks the group at s.end. It returns nil if there is no complete group.
 func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
 	limit := r.j.size - footerSize
 	if s.end+frameSize > limit {
@@ -75,7 +78,8 @@ func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
 	return buf, f, nil
 }
 
-// evidence looks for signs that the segment held more than what was found whole.
+// evidence returns engine.ErrDamaged if the segment once held more than the complete groups that
+// scan found.
 func (r *recovery) evidence(s *segment, last uint64) error {
 	var mark [watermarkSize]byte
 	if err := s.read(mark[:], watermarkOffset); err != nil {
@@ -101,8 +105,9 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 	return nil
 }
 
-// nextFrame finds what may be a frame: the first place at from or behind it, where one may lie, that has its magic number and room
-// for the rest; -1: none. Nearly all that is searched are zeros, and a loop over every place is slow where many are.
+// nextFrame returns the first aligned offset at or after from that has the magic number of a frame
+// and room for the rest of it, or -1 if there is none. It searches for the magic number instead of
+// testing every offset, because most of the data is zeros and bytes.Index is much faster on those.
 func nextFrame(b []byte, from int) int {
 	for i := from; i+frameSize <= len(b); {
 		k := bytes.Index(b[i+4:], frameMark)
@@ -117,10 +122,10 @@ func nextFrame(b []byte, from int) int {
 	return -1
 }
 
-// frameMark is the magic number as it stands in the four bytes that follow a frame's first four.
+// frameMark is the encoded magic number. In a frame it follows the first four bytes.
 var frameMark = binary.LittleEndian.AppendUint32(nil, frameMagic)
 
-// window reads the records of a segment that follow each other, a large piece at a time.
+// window reads consecutive records of a segment, a large piece at a time.
 type window struct {
 	seg *segment
 	off int64
@@ -143,7 +148,7 @@ func (w *window) record(sl slot) (record, error) {
 		}
 		w.buf, w.off = w.buf[:want], off
 		if err := w.seg.read(w.buf, off); err != nil {
-			w.buf = w.buf[:n] // what lies behind it may be unreadable
+			w.buf = w.buf[:n] // retry with this record alone: only the data after it may be unreadable
 			if err := w.seg.read(w.buf, off); err != nil {
 				return record{}, err
 			}

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// nextFrame finds what a look at every place finds.
+// nextFrame finds the same offsets as testing every aligned offset.
 func TestNextFrame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 2000 {
 		b := make([]byte, rng.IntN(200))
-		for range rng.IntN(6) { // anywhere, also over each other and where no frame may lie
+		for range rng.IntN(6) { // anywhere, including overlapping and unaligned offsets
 			if at := rng.IntN(len(b) + 1); at+4 <= len(b) {
 				copy(b[at:], frameMark)
 			}
@@ -27,7 +27,7 @@ func TestNextFrame(t *testing.T) {
 			got = append(got, i)
 		}
 		if !slices.Equal(want, got) {
-			t.Fatalf("%x: found at %v, not at %v", b, got, want)
+			t.Fatalf("%x: found at %v, want %v", b, got, want)
 		}
 	}
 }

@@ -13,42 +13,46 @@ import (
 	"weir/internal/engine"
 )
 
-// segment is one file of the journal. All have the same size, written in full before their first use.
+// segment is one file of the journal. All segments have the same size and are written in full
+// before their first use.
 type segment struct {
 	number uint64
 	name   string
 	file   disk.File
 	seed   uint32
 
-	live atomic.Int64 // bytes of records that are still needed
-	refs atomic.Int32 // readers, plus one for the journal itself; the file is given up at 0
-	gone func(*segment)
+	live      atomic.Int64   // bytes of records that are still needed
+	refs      atomic.Int32   // number of readers, plus one for the journal itself
+	onRelease func(*segment) // called when refs reaches 0
 
-	// Of the committer alone, until it goes on to the next segment; then of the writer, until it is sealed.
-	end     int64  // where the next record or group goes
+	// Used by the committer only, until it moves on to the next segment; then by the writer only,
+	// until the segment is sealed.
+	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
-	count   int    // records
-	leaving bool   // of the committer: no manifest lists it any more
+	count   int    // number of records
+	leaving bool   // used by the committer only: no further manifest lists this segment
 
 	sealed atomic.Bool
-	used   int64 // bytes of groups and index, once it is sealed
-	stuck  bool  // of the reclaimer alone: damaged, left as it is
+	used   int64 // bytes of groups and index; set when sealed
+	stuck  bool  // used by the reclaimer only: damaged, so it is left as it is
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number) }
 
 func segmentNumber(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, ".seg")
-	n, err := strconv.ParseUint(digits, 10, 32) // 32 bits: the index in memory keeps no more
+	n, err := strconv.ParseUint(digits, 10, 32) // the in-memory index stores 32 bits
 	return n, ok && err == nil && len(digits) == 12
 }
 
-// acquire keeps the file from being given up until release. Only for a segment that is reachable through an index.
+// acquire keeps the file from being recycled or removed until release. The segment must be
+// reachable through an index, or already be held.
 func (s *segment) acquire() { s.refs.Add(1) }
 
+// release undoes one acquire.
 func (s *segment) release() {
 	if s.refs.Add(-1) == 0 {
-		s.gone(s)
+		s.onRelease(s)
 	}
 }
 
@@ -56,7 +60,7 @@ func (s *segment) damage(off int64, what string, err error) error {
 	return &DamageError{File: s.name, Offset: off, What: what, Err: err}
 }
 
-// read fills b from off. Less than that is damage: every segment has its full size.
+// read fills b from off. A short read is damage, because every segment has its full size.
 func (s *segment) read(b []byte, off int64) error {
 	n, err := s.file.ReadAt(b, off)
 	if n == len(b) {
@@ -65,19 +69,20 @@ func (s *segment) read(b []byte, off int64) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return s.damage(off+int64(n), "data", errShort)
 	}
-	if errors.Is(err, fs.ErrClosed) { // the journal was closed under a reader
+	if errors.Is(err, fs.ErrClosed) { // the journal was closed during the read
 		return engine.ErrClosed
 	}
 	return fmt.Errorf("read %s: %w", s.name, err)
 }
 
-// fits tells whether n more bytes of records, in so many records, leave room for the index and the footer.
+// fits reports whether n more bytes in the given number of records leave room for the index, the
+// footer and reserve bytes.
 func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	index := int64(s.count+records) * slotSize
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// seal writes the index and the footer, so that a start need not read the records.
+// seal writes and syncs the index and the footer, so that the next start need not read the records.
 func (s *segment) seal(size int64, nextGroup uint64) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
@@ -94,7 +99,8 @@ func (s *segment) seal(size int64, nextGroup uint64) error {
 	return nil
 }
 
-// footer reads the footer; false when the segment has none, that is when it is not sealed (or the footer is damaged).
+// footer reads the footer. It returns false if there is no valid one: the segment is not sealed, or
+// the footer is damaged.
 func (s *segment) footer(size int64) (footer, bool, error) {
 	b := make([]byte, footerSize)
 	if err := s.read(b, size-footerSize); err != nil {
@@ -104,7 +110,8 @@ func (s *segment) footer(size int64) (footer, bool, error) {
 	return f, ok && f.number == s.number, nil
 }
 
-// index reads the slots of a sealed segment, and how much of it is used.
+// index reads the slots of a sealed segment and sets used. It returns engine.ErrDamaged if footer
+// or index is not valid.
 func (s *segment) index(size int64) ([]byte, error) {
 	f, ok, err := s.footer(size)
 	if err != nil {

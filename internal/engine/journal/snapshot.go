@@ -11,11 +11,13 @@ import (
 	"weir/internal/engine"
 )
 
-// Snapshot is everything that the journal held at one moment, as files that can be copied while the journal goes on:
-// sealed segments never change, and of the active one only what was synced by then is taken. Their files are held
-// until they are copied, or the snapshot is closed; nothing else waits for it.
+// Snapshot is the content of the journal at one point in time, as a list of files. They can be
+// copied while the journal continues to run: sealed segments never change, and of the active
+// segment only the part that was synced is included. Each file is held until it was copied or the
+// snapshot is closed. Nothing else waits for a snapshot. A Snapshot must not be used by several
+// goroutines at once.
 type Snapshot struct {
-	Format  string // what the file of this name holds
+	Format  string // content of the file "format"
 	j       *Journal
 	parts   []part
 	damages []error
@@ -25,20 +27,21 @@ type Snapshot struct {
 // part is one segment of a snapshot.
 type part struct {
 	seg  *segment
-	end  int64  // of the active segment: up to where it is taken; 0: sealed, and taken whole
-	next uint64 // of the active segment: number of the next group
-	torn bool   // a tail that is damaged: it is taken whole, and has no index
+	end  int64  // active segment: copy up to this offset; 0: sealed, copy the whole file
+	next uint64 // active segment: number of the next group
+	torn bool   // damaged tail without an index: copy the whole file unchecked
 	held bool
 }
 
 // SnapshotFile is one file of a snapshot.
 type SnapshotFile struct {
 	Name string
-	Size int64 // bytes that Copy writes; of the active segment what is missing at the end is zeros
+	Size int64 // bytes that Copy writes; the rest of the active segment, which is not copied, is zeros
 }
 
-// Snapshot takes a snapshot at a place in the committer's order: whatever was durable before the call is in it. It also
-// works when the journal is read-only since a write failed.
+// Snapshot takes a snapshot at a position in the committer's order. It contains everything that was
+// durable before the call. It also works if the journal became read-only after a failed write. The
+// caller must close it.
 func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	o := &snapshotOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -46,7 +49,7 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	case err := <-o.done:
 		return o.snap, err
 	case <-ctx.Done():
-		go func() { // the committer still has the op
+		go func() { // the committer still holds the op: release its files when it is done
 			if <-o.done == nil {
 				o.snap.Close()
 			}
@@ -55,19 +58,20 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-// OpenSnapshot takes a snapshot of a journal that no server has open, also of one that is too damaged to be opened. It holds
-// the lock until it is closed, and writes no more than any opening does.
+// OpenSnapshot takes a snapshot of a journal that no server has open, even if it is too damaged to
+// be opened. The lock is held until the snapshot is closed. OpenSnapshot writes no more than Open
+// does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	names, err := fs.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the data directory: %w", err)
 	}
 	if !slices.Contains(names, formatFile) {
-		return nil, fmt.Errorf("%w: there is no file %s", ErrForeign, formatFile)
+		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	}
 	j := newJournal(fs, Options{SegmentSize: defaultSegment})
 	if err := j.recover(); err != nil {
-		j.giveUp()
+		j.closeAll()
 		if errors.Is(err, engine.ErrDamaged) {
 			return damagedSnapshot(fs, err)
 		}
@@ -78,7 +82,7 @@ func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	return s, nil
 }
 
-// damagedSnapshot takes the segments that a check finds, as they are.
+// damagedSnapshot takes the segments that a check finds, without repairing them.
 func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	c, err := openCheckup(fs, CheckOptions{})
 	if err != nil {
@@ -108,7 +112,7 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	return s, nil
 }
 
-// snapshotOp takes the snapshot when everything before it is durable.
+// snapshotOp takes a snapshot when everything before it is durable.
 type snapshotOp struct {
 	j    *Journal
 	snap *Snapshot
@@ -120,7 +124,8 @@ func (o *snapshotOp) class() class      { return freeing }
 func (o *snapshotOp) stage(*group)      {}
 func (o *snapshotOp) settle(*group)     { o.snap = o.j.write.snapshot() }
 
-// finish is called by the writer itself when a write failed: what was synced before can still be copied.
+// finish takes the snapshot of a read-only journal: what was synced before the failure can still be
+// copied. In that case the writer itself calls finish, so the segments cannot change.
 func (o *snapshotOp) finish(err error) {
 	if errors.Is(err, engine.ErrReadOnly) {
 		o.snap, err = o.j.write.snapshot(), nil
@@ -128,8 +133,9 @@ func (o *snapshotOp) finish(err error) {
 	o.done <- err
 }
 
-// snapshot holds all segments as they are now. By the writer: segments are sealed and given up by nobody else. One that
-// the committer has begun and nothing was written to is left out.
+// snapshot holds all segments in their current state. It runs in the writer's goroutine, because
+// only the writer seals and frees segments. A segment that the committer has started but that has
+// no durable group is left out.
 func (w *writer) snapshot() *Snapshot {
 	s := &Snapshot{j: w.j, Format: w.j.formatText()}
 	for _, seg := range w.j.store.allSegments() {
@@ -146,7 +152,7 @@ func (w *writer) snapshot() *Snapshot {
 	return s
 }
 
-// Files are the files of the snapshot, in order.
+// Files returns the files of the snapshot, in order.
 func (s *Snapshot) Files() []SnapshotFile {
 	files := []SnapshotFile{{formatFile, int64(len(s.Format))}}
 	for _, p := range s.parts {
@@ -159,9 +165,9 @@ func (s *Snapshot) Files() []SnapshotFile {
 	return files
 }
 
-// Copy writes one of the files, and then lets go of it. Every record is checked on its way; what does not check out is
-// copied as it is and remembered for Damages, also where the disk cannot read it. An error is that of w, or
-// engine.ErrClosed.
+// Copy writes file i of Files to w and then releases it. Every record is checked on the way.
+// Damaged data is copied unchanged, unreadable data as zeros, and both are reported by Damages. The
+// error is that of w, or engine.ErrClosed.
 func (s *Snapshot) Copy(w io.Writer, i int) error {
 	if i == 0 {
 		_, err := io.WriteString(w, s.Format)
@@ -173,7 +179,7 @@ func (s *Snapshot) Copy(w io.Writer, i int) error {
 	return c.run()
 }
 
-// Damages is what did not check out in the files copied so far.
+// Damages returns the damage found in the files copied so far.
 func (s *Snapshot) Damages() []error { return s.damages }
 
 func (s *Snapshot) release(p *part) {
@@ -183,14 +189,14 @@ func (s *Snapshot) release(p *part) {
 	}
 }
 
-// Close lets go of the files that were not copied.
+// Close releases the files that were not copied.
 func (s *Snapshot) Close() {
 	for i := range s.parts {
 		s.release(&s.parts[i])
 	}
 	if s.offline {
 		s.offline = false
-		s.j.giveUp()
+		s.j.closeAll()
 	}
 }
 
@@ -203,9 +209,11 @@ type copier struct {
 	buf  []byte
 }
 
-// copyStep is how much is copied at once where there is nothing to check.
+// copyStep is the number of bytes copied at once where nothing is checked.
 const copyStep = 1 << 20
 
+// run copies the segment. Groups are checked wherever their end is known; the rest is copied as it
+// is.
 func (c *copier) run() error {
 	block := make([]byte, dataStart)
 	size := c.s.j.size
@@ -215,7 +223,7 @@ func (c *copier) run() error {
 	if err := checkHeader(block, c.seg.seed, c.seg.number, size); err != nil {
 		c.damaged(0, "segment header", err)
 	}
-	if end := c.part.end; end > 0 { // the copy says that all of it was synced
+	if end := c.part.end; end > 0 { // active segment: the watermark of the copy covers all of its groups
 		clear(block[headerSize:])
 		copy(block[watermarkOffset:], encodeWatermark(c.seg.seed, end, c.part.next))
 		if _, err := c.w.Write(block); err != nil {
@@ -236,7 +244,7 @@ func (c *copier) run() error {
 		err = c.seg.damage(size-footerSize, "footer", errChecksum)
 	}
 	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) { // what cannot be read is told of when it is copied
+		if errors.Is(err, engine.ErrDamaged) { // read errors are reported by raw instead
 			c.s.damages = append(c.s.damages, err)
 		}
 		return c.raw(dataStart, size)
@@ -244,7 +252,7 @@ func (c *copier) run() error {
 	if err := c.groups(f.end); err != nil {
 		return err
 	}
-	zeros := make([]byte, copyStep) // not what a recycled file held before
+	zeros := make([]byte, copyStep) // instead of the previous content of a recycled file
 	for n := f.index - f.end; n > 0; n -= copyStep {
 		if _, err := c.w.Write(zeros[:min(n, copyStep)]); err != nil {
 			return err
@@ -283,7 +291,7 @@ func (c *copier) groups(end int64) error {
 	return nil
 }
 
-// checkGroup checks all records of a group, and returns where one is damaged.
+// checkGroup checks all records of a group. It returns the offset of the first damaged one.
 func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 	off, count := frameSize, 0
 	for ; off < len(b); count++ {
@@ -299,7 +307,7 @@ func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 	return 0, nil
 }
 
-// raw copies what needs no check, or cannot be checked.
+// raw copies data that needs no check or cannot be checked.
 func (c *copier) raw(from, to int64) error {
 	buf := make([]byte, min(copyStep, max(to-from, 0)))
 	for from < to {
@@ -315,7 +323,8 @@ func (c *copier) raw(from, to int64) error {
 	return nil
 }
 
-// read fills b as far as the disk gives it. What cannot be read is zeros in the copy, and told of.
+// read fills b as far as the disk can be read. Unreadable data becomes zeros and is reported as
+// damage.
 func (c *copier) read(b []byte, off int64) error {
 	at, err := c.seg.readable(b, off)
 	if errors.Is(err, engine.ErrClosed) {

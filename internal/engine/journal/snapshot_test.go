@@ -17,7 +17,7 @@ import (
 	"weir/internal/engine"
 )
 
-// restored copies a snapshot into an empty directory, which is checked.
+// restored copies a snapshot into an empty directory and checks it.
 func restored(s *Snapshot) (*faulty.FS, error) {
 	dir := faulty.New()
 	return dir, restoreInto(dir, s)
@@ -35,7 +35,7 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 			return errors.Join(err, r.Abort())
 		}
 		if int64(b.Len()) != f.Size {
-			return fmt.Errorf("%s has %d bytes, not %d", f.Name, b.Len(), f.Size)
+			return fmt.Errorf("%s has %d bytes, want %d", f.Name, b.Len(), f.Size)
 		}
 		if err := r.Add(f.Name, &b); err != nil {
 			return errors.Join(err, r.Abort())
@@ -51,8 +51,8 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 	return nil
 }
 
-// between is what a snapshot may hold that was taken between two moments: at least what was acknowledged at the first, at
-// most what was asked for at the second.
+// between returns what a snapshot taken between two moments may contain: at least everything
+// acknowledged at the first moment, at most everything requested at the second.
 func between(before, after *history) *history {
 	h := before.copy()
 	for key, d := range h.docs {
@@ -61,8 +61,9 @@ func between(before, after *history) *history {
 	return h
 }
 
-// Snapshots are taken while several logs are written and trimmed, segments fill, are emptied and recycled. Each of them is a
-// journal with all that was acknowledged before it was taken, and the journal itself notices nothing.
+// Snapshots are taken while several logs are written and trimmed and while segments fill, are
+// emptied and are recycled. Each snapshot is a journal with everything that was acknowledged before
+// it was taken, and the running journal is not affected.
 func TestSnapshotUnderLoad(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -110,7 +111,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
-	w.j.Close() // the reclaimer holds segments, too
+	w.j.Close() // the reclaimer also holds segments
 	for _, s := range w.j.store.allSegments() {
 		if n := s.refs.Load(); n != 1 {
 			t.Errorf("%s is held %d times", s.name, n)
@@ -121,7 +122,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	}
 }
 
-// held makes a journal of several segments and a snapshot of it.
+// held returns a journal of several segments and a snapshot of it.
 func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
 	t.Helper()
 	fs := faulty.New()
@@ -139,7 +140,8 @@ func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
 	return fs, w, s
 }
 
-// What a snapshot still needs is not recycled, also when nothing in it is live any more; what was copied is.
+// A segment that a snapshot still needs is not recycled, even if nothing in it is live. After it
+// was copied, it is released.
 func TestSnapshotHoldsSegments(t *testing.T) {
 	_, w, s := held(t)
 	defer w.j.Close()
@@ -147,7 +149,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	if err := w.trim("a", 201, "gone"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 201, 600, 1000); err != nil { // over what was given up, if it were
+	if err := w.many("a", 201, 600, 1000); err != nil { // would overwrite the segments if they were recycled
 		t.Fatal(err)
 	}
 	held := []*segment{}
@@ -168,7 +170,7 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	}
 }
 
-// A client that goes away in the middle ends the copy and nothing else.
+// If the client disconnects in the middle, the copy ends. Nothing else is affected.
 func TestSnapshotEndsEarly(t *testing.T) {
 	fs, w, s := held(t)
 	out := &failing{left: 50_000}
@@ -179,7 +181,7 @@ func TestSnapshotEndsEarly(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, syscall.EIO) {
-		t.Errorf("the copy: %v", err)
+		t.Errorf("copy: %v", err)
 	}
 	s.Close()
 	for _, p := range s.parts {
@@ -188,7 +190,7 @@ func TestSnapshotEndsEarly(t *testing.T) {
 		}
 	}
 	if err := w.append("a", 201, 10); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("append after the failed copy: %v", err)
 	}
 	w.j.Close()
 	if err := openAndVerify(fs, w.h); err != nil {
@@ -205,7 +207,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A journal whose disk failed can still be copied, up to what it acknowledged.
+// A journal whose disk failed can still be copied, with everything it acknowledged.
 func TestSnapshotReadOnly(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -236,12 +238,13 @@ func TestSnapshotReadOnly(t *testing.T) {
 	}
 }
 
-// Without a server the directory itself is copied: clean, after a crash, empty of segments, and sealed to the end.
+// Without a server, the directory itself is copied: after a clean shutdown, after a crash, and
+// without any segment.
 func TestSnapshotOffline(t *testing.T) {
 	fs, w, s := held(t)
 	s.Close()
 	if _, err := OpenSnapshot(fs); !errors.Is(err, disk.ErrLocked) {
-		t.Errorf("beside a server: %v", err)
+		t.Errorf("snapshot while the journal is open: %v", err)
 	}
 	killed := fs.Crash(faulty.LoseNothing, nil)
 	w.j.Close()
@@ -258,12 +261,12 @@ func TestSnapshotOffline(t *testing.T) {
 			t.Error(err)
 		}
 		if err := openAndVerify(dir, w.h); err != nil {
-			t.Errorf("the original afterwards: %v", err)
+			t.Errorf("original after the snapshot: %v", err)
 		}
 	}
 	empty := faulty.New()
 	if _, err := OpenSnapshot(empty); !errors.Is(err, ErrForeign) {
-		t.Errorf("of nothing: %v", err)
+		t.Errorf("snapshot of an empty directory: %v", err)
 	}
 	j, err := Open(empty, small)
 	if err != nil {
@@ -278,16 +281,16 @@ func TestSnapshotOffline(t *testing.T) {
 		err = openAndVerify(copied, newHistory())
 	}
 	if err != nil {
-		t.Errorf("of a journal without a segment: %v", err)
+		t.Errorf("snapshot of a journal without segments: %v", err)
 	}
 	j.Close()
 	if _, err := j.Snapshot(background); !errors.Is(err, engine.ErrClosed) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("snapshot of a closed journal: %v", err)
 	}
 }
 
-// Damage does not keep a backup from being made, and is told.
-func TestSnapshotTellsOfDamage(t *testing.T) {
+// A damaged journal can be backed up, and the damage is reported.
+func TestSnapshotReportsDamage(t *testing.T) {
 	fs, w, s := held(t)
 	s.Close()
 	defer w.j.Close()
@@ -305,11 +308,12 @@ func TestSnapshotTellsOfDamage(t *testing.T) {
 	}
 	var damage *DamageError
 	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.name {
-		t.Errorf("told of %v", d)
+		t.Errorf("damages: %v", d)
 	}
 }
 
-// What a disk cannot read is zeros in the copy, and told of: all the rest is in the backup.
+// Data that the disk cannot read is replaced with zeros in the copy and reported. Everything else
+// is in the backup.
 func TestSnapshotUnreadable(t *testing.T) {
 	fs, _ := stories(t)
 	j, err := Open(fs, small)
@@ -326,7 +330,7 @@ func TestSnapshotUnreadable(t *testing.T) {
 	}
 	for _, from := range []int64{0, 8192, small.SegmentSize - 4096} { // the header, batches, the footer
 		before, s := take(), take()
-		for before.Files()[1].Name != s.Files()[1].Name { // a file was reclaimed between them
+		for before.Files()[1].Name != s.Files()[1].Name { // a segment was freed between the two
 			before.Close()
 			before, s = s, take()
 		}
@@ -350,13 +354,13 @@ func TestSnapshotUnreadable(t *testing.T) {
 			t.Fatalf("at %d of %s: %v, %q, %d bytes of %d", from, bad, err, s.Damages(), got.Len(), want.Len())
 		}
 		clear(want.Bytes()[from:min(from+4096, int64(want.Len()))])
-		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) { // without the footer more is copied than counts
-			t.Errorf("at %d of %s: something else is another as well", from, bad)
+		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) { // without the footer, the copy includes the unused space
+			t.Errorf("at %d of %s: the copy differs outside the unreadable sector", from, bad)
 		}
 	}
 }
 
-// One bad sector takes nothing else with it, wherever reading begins.
+// One unreadable sector does not affect its neighbours, wherever reading begins.
 func TestReadableBySector(t *testing.T) {
 	fs, _ := stories(t)
 	s, err := OpenSnapshot(fs)
@@ -382,11 +386,11 @@ func TestReadableBySector(t *testing.T) {
 	}
 	clear(want[bad-off : bad-off+sector])
 	if !bytes.Equal(got, want) {
-		t.Error("not only the bad sector is zeros")
+		t.Error("want zeros in the unreadable sector only")
 	}
 }
 
-// backedUp takes a backup of a directory that cannot be opened, restores and repairs it.
+// backedUp takes a backup of a directory that cannot be opened, restores it and repairs the copy.
 func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 	t.Helper()
 	s, err := OpenSnapshot(dir)
@@ -398,7 +402,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 		t.Fatalf("%s: %v", what, err)
 	}
 	if len(s.Damages()) == 0 {
-		t.Errorf("%s: no damage is told", what)
+		t.Errorf("%s: no damage reported", what)
 	}
 	repaired(t, what, copied, h, false)
 	if lock, err := dir.Lock(lockFile); err != nil {
@@ -408,8 +412,9 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 	}
 }
 
-// A journal that is too damaged to be opened can be backed up, and what is restored from that can be repaired.
-func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
+// A journal that is too damaged to be opened can be backed up, and the restored copy can be
+// repaired.
+func TestSnapshotOfUnopenableJournal(t *testing.T) {
 	fs, h := stories(t)
 	var names []string
 	for name := range fs.Files() {
@@ -423,7 +428,7 @@ func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
 			dir := fs.Crash(faulty.LoseNothing, nil)
 			dir.Flip(name, off, 2)
 			if j, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
-				j.Close() // it is no more than prepared
+				j.Close() // the damage is in a ready segment, which holds no data
 				continue
 			}
 			refused++
@@ -431,9 +436,9 @@ func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
 		}
 	}
 	if refused < 2 {
-		t.Errorf("only %d were refused", refused)
+		t.Errorf("only %d journals were refused", refused)
 	}
-	told := 0
+	reported := 0
 	for _, name := range names {
 		missing := fs.Crash(faulty.LoseNothing, nil)
 		if err := errors.Join(missing.Remove(name), missing.SyncDir()); err != nil {
@@ -443,12 +448,12 @@ func TestSnapshotOfWhatCannotBeOpened(t *testing.T) {
 		if err != nil {
 			t.Fatalf("without %s: %v", name, err)
 		}
-		if strings.Contains(fmt.Sprint(s.Damages()), name+": the file is missing") {
-			told++
+		if strings.Contains(fmt.Sprint(s.Damages()), name+": missing") {
+			reported++
 		}
 		s.Close()
 	}
-	if told == 0 {
-		t.Error("no missing file is told of")
+	if reported == 0 {
+		t.Error("no missing file was reported")
 	}
 }

@@ -11,31 +11,33 @@ import (
 	"weir/internal/engine"
 )
 
-// store is what the journal holds, in memory: documents, the logs that belong to them, and the segments. The writer
-// changes it, after the disk; the committer adds segments and dooms logs.
+// store is the in-memory state: the documents, their logs and the segments. The writer changes it
+// once the disk is up to date. The committer only adds segments and marks logs as doomed.
 type store struct {
 	mu       sync.RWMutex
 	docs     btree.Map[string, *document]
-	logs     map[engine.LogID]*log // of every document, by Created; nil until somebody needs it
+	logs     map[engine.LogID]*log // one per document, by Created; nil until it is first used
 	segments map[uint32]*segment
 	deleted  map[string]*tombstone // by key
 }
 
-// document is a record under a key. It owns the log that is named by its Created.
+// document is the current state of a key and the place of its record. It owns the log that is named
+// by its Created.
 type document struct {
 	engine.Document
 	at    extent
-	first uint32 // the first segment that may hold a state of the key
+	first uint32 // the oldest segment that may hold a state of the key
 }
 
-// extent is a record in a segment, as far as reclaiming cares.
+// extent is the place of a record and the bytes it takes in its segment, including its slot.
 type extent struct {
 	place
 	bytes int64
 }
 
-// tombstone says that a document is gone. It is needed while there is a segment that may hold an older state of the key:
-// one from first on, up to birth, which is the segment that the tombstone was first written to.
+// tombstone is the record of a deletion. It is needed while any segment may still hold an older
+// state of the key, which would otherwise reappear after a restart. Those are the segments from
+// first to birth, where birth is the segment that the tombstone was first written to.
 type tombstone struct {
 	created  engine.LogID
 	revision engine.Revision
@@ -44,7 +46,8 @@ type tombstone struct {
 	at       extent
 }
 
-// needed takes the numbers of all segments, in order.
+// needed reports whether any of the segments may hold an older state. The segment numbers must be
+// sorted.
 func (t *tombstone) needed(segments []uint32) bool {
 	i, _ := slices.BinarySearch(segments, t.first)
 	return i < len(segments) && segments[i] <= t.birth
@@ -63,7 +66,7 @@ func (s *store) document(key string) *document {
 	return d
 }
 
-// put replaces what the key holds.
+// put sets the state of a key and drops the previous state or tombstone.
 func (s *store) put(d *document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +88,8 @@ func (s *store) put(d *document) {
 	s.keep(d.at)
 }
 
-// remove takes a document away and leaves its tombstone. What is given up is where the document is by then: a copy may
-// have moved it since its deletion was decided.
+// remove deletes a document and stores its tombstone. It drops the document's current place, not
+// the place it had when the deletion was decided, because a copy may have moved it in between.
 func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +102,7 @@ func (s *store) remove(key string, t *tombstone) {
 	s.keep(t.at)
 }
 
-// keep and drop count the bytes that a segment is needed for.
+// keep and drop add and subtract the live bytes of a segment.
 func (s *store) keep(e extent) { s.segments[e.segment].live.Add(e.bytes) }
 func (s *store) drop(e extent) {
 	if seg := s.segments[e.segment]; seg != nil && e.bytes > 0 {
@@ -107,7 +110,7 @@ func (s *store) drop(e extent) {
 	}
 }
 
-// account adds (sign 1) or takes away (sign -1) the bytes of a log's items.
+// account adds (sign 1) or subtracts (sign -1) the bytes of all entries in an index.
 func (s *store) account(x *index, sign int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -133,7 +136,8 @@ func (s *store) addSegment(seg *segment) {
 	s.segments[uint32(seg.number)] = seg
 }
 
-// removeSegment gives a segment up, and with it the tombstones that only it made necessary.
+// removeSegment removes a freed segment, and with it the tombstones that no remaining segment
+// needs.
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
 	delete(s.segments, uint32(seg.number))
@@ -148,6 +152,7 @@ func (s *store) removeSegment(seg *segment) {
 	seg.release()
 }
 
+// allSegments returns all segments in the order of their numbers.
 func (s *store) allSegments() []*segment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -165,15 +170,17 @@ func (s *store) segmentCount() int {
 	return len(s.segments)
 }
 
-// log returns the log of this name, nil when there is none.
+// log returns the log with this id, or nil if there is none.
 func (s *store) log(id engine.LogID) *log {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.logs[id]
 }
 
-// doom marks the log of a document that is about to be deleted: whoever opens it from here on is told. It gets one for
-// that if it has none, also when the document's creation is itself not settled yet. By the committer.
+// doom marks the log of a document whose deletion is being committed, so that attaching or
+// appending to it fails. It creates the log if there is none, because a caller may open the log
+// before the deletion is settled, even if the creation of the document is not settled either. The
+// committer calls it.
 func (s *store) doom(j *Journal, id engine.LogID) *log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,8 +193,9 @@ func (s *store) doom(j *Journal, id engine.LogID) *log {
 	return l
 }
 
-// current tells whether the record at this place is needed still, also when the groups on their way are in memory. A
-// copy of what they give up would outlive the record that says so.
+// current reports whether the record at this place will still be needed when all groups in flight
+// are settled. A record that those groups trim, replace or delete must not be copied: the copy
+// would lie behind the record that removed it and might outlive that record.
 func (g *group) current(at place, r *record) bool {
 	switch r.kind {
 	case kindDocument:
@@ -205,7 +213,7 @@ func (g *group) current(at place, r *record) bool {
 	return g.j.store.current(at, r)
 }
 
-// current tells whether the record at this place is the one that memory points to.
+// current reports whether memory points to the record at this place.
 func (s *store) current(at place, r *record) bool {
 	switch r.kind {
 	case kindDocument, kindDeleted:
@@ -234,8 +242,9 @@ func (l *log) current(at place, r *record) bool {
 	return ok && it.place == at
 }
 
-// move points memory to a copy, unless the record was given up in the same group. The old place is needed until
-// nobody can find it any more.
+// move points memory to the copy of a record, unless the record was dropped in the same group. The
+// live bytes are added at the new place before they are subtracted at the old one, so the old
+// segment is not freed while readers can still find it through the index.
 func (s *store) move(r *record, from, to place) {
 	if !s.current(from, r) {
 		return
@@ -246,7 +255,7 @@ func (s *store) move(r *record, from, to place) {
 	case kindDocument:
 		s.mu.Lock()
 		d, _ := s.docs.Get(r.key)
-		moved := *d // others hold documents without a lock
+		moved := *d // readers hold the old value without a lock, so it must not change
 		moved.at.place = to
 		s.docs.Set(r.key, &moved)
 		s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// threeFiles is a journal of three segments: documents a, b and c in the first; b is changed in the second, c deleted there; entries
-// of a in all of them.
+// threeFiles returns a journal of three segments. The first holds the documents a, b and c. In the
+// second, b is updated and c is deleted. All three hold entries of a.
 func threeFiles(t *testing.T) *faulty.FS {
 	t.Helper()
 	fs := faulty.New()
@@ -35,13 +35,14 @@ func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
 	return after
 }
 
-// The document of a log was in a file that is missing: what is left of the log is counted, and copied aside.
+// The document of a log was in a missing file. The remaining entries of the log are counted, and
+// their files are copied aside.
 func TestRepairSetsOrphansAside(t *testing.T) {
 	fs := without(t, threeFiles(t), 1)
 	before := fs.Files()
 	r, err := Check(fs, CheckOptions{})
 	if err != nil || r.Orphans < 80 || r.MayBeLost < 500 {
-		t.Fatalf("found %+v, %v", r, err)
+		t.Fatalf("report %+v, %v", r, err)
 	}
 	aside := faulty.New()
 	done, err := RepairJournal(fs, repairOptions(aside))
@@ -50,13 +51,13 @@ func TestRepairSetsOrphansAside(t *testing.T) {
 	}
 	for _, name := range done.Aside {
 		if !bytes.Equal(aside.Files()[name], before[name]) {
-			t.Errorf("%s is not aside as it was", name)
+			t.Errorf("the copy of %s set aside differs", name)
 		}
 	}
 }
 
-// A log without a document is none that is lost where its deletion is known.
-func TestDeletedIsNoOrphan(t *testing.T) {
+// A log without a document is not an orphan if the deletion of the document is known.
+func TestDeletedLogIsNotOrphan(t *testing.T) {
 	fs := faulty.New()
 	w, err := openWorld(fs, newHistory())
 	if err == nil {
@@ -80,16 +81,17 @@ func TestDeletedIsNoOrphan(t *testing.T) {
 	}
 	r, err := Check(without(t, fs, 1), CheckOptions{})
 	if err != nil || r.Orphans != want || want == 0 {
-		t.Fatalf("found %+v, %v, want %d orphans", r, err, want)
+		t.Fatalf("report %+v, %v, want %d orphans", r, err, want)
 	}
 }
 
-// A document of which a newer state may be lost is named, and whoever knows what it means says what becomes of it; one that was
-// written after all that is lost is left alone. That holds as well after a repair that was cut off at any moment, whose copies
-// lie after what is lost.
-func TestRepairAsksAboutStale(t *testing.T) {
+// A document whose newer state may be lost is reported, and the Stale callback decides what becomes
+// of it. A document that was written after all lost data is left alone. Both also hold after a
+// repair that was interrupted at any point, although its copies lie after the lost data.
+func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	fs := without(t, threeFiles(t), 2)
-	// A damaged record beside: the first segment is written again, and with it the state of b that may be too old.
+	// Also damage a record in the first segment. The repair then rewrites that segment, including
+	// the state of b that may be outdated.
 	fs.Flip(segmentName(1), dataStart+100, 3)
 	hold := func(what string, fs *faulty.FS) {
 		t.Helper()
@@ -107,10 +109,10 @@ func TestRepairAsksAboutStale(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if len(r.Before.Damages) > 0 && (!slices.Equal(asked, []string{"a", "b", "c"}) || !slices.Equal(asked, r.Before.MayBeStale)) {
-			t.Fatalf("%s: asked about %q, told of %q", what, asked, r.Before.MayBeStale)
+			t.Fatalf("%s: asked about %q, reported %q", what, asked, r.Before.MayBeStale)
 		}
 		if len(r.After.MayBeStale) > 0 {
-			t.Fatalf("%s: still in doubt %+v", what, r.After)
+			t.Fatalf("%s: documents may still be stale: %+v", what, r.After)
 		}
 		j, err := Open(fs, small)
 		if err != nil {
@@ -123,7 +125,7 @@ func TestRepairAsksAboutStale(t *testing.T) {
 			}
 		}
 	}
-	hold("whole", fs.Crash(faulty.LoseNothing, nil))
+	hold("uninterrupted", fs.Crash(faulty.LoseNothing, nil))
 	cuts := 0
 	work := fs.Crash(faulty.LoseNothing, nil)
 	work.OnCall(func(c faulty.Call) error {
@@ -131,7 +133,7 @@ func TestRepairAsksAboutStale(t *testing.T) {
 			return nil
 		}
 		cut := work.Crash(faulty.LoseNothing, nil)
-		hold(fmt.Sprintf("cut before %v, call %d", c, cuts), cut)
+		hold(fmt.Sprintf("power cut before %v, call %d", c, cuts), cut)
 		cuts++
 		return nil
 	})

@@ -5,25 +5,28 @@ import (
 	"time"
 )
 
-// writer is the goroutine that makes groups durable, lets memory catch up, and tells the judges. Whoever waits for an
-// append is told by a goroutine of its own (teller): waking hundreds takes as long as a sync.
+// writer is the goroutine that makes groups durable, applies them to memory and notifies the
+// judges. A second goroutine (tell) wakes the waiting callers, because waking hundreds of
+// goroutines takes as long as a sync.
 type writer struct {
 	j       *Journal
-	active  *segment  // where the last group went
-	synced  int64     // up to where that one is durable
-	marked  int64     // synced at the last watermark
+	active  *segment  // segment of the last group
+	synced  int64     // everything in active below this offset is durable
+	marked  int64     // value of synced in the last watermark
 	next    uint64    // number of the next group
-	settled chan []op // groups to tell of
-	told    chan []op // and their slices, to be used again
+	settled chan []op // settled ops whose callers must be woken
+	reuse   chan []op // emptied slices of those ops, for reuse
 	done    chan struct{}
 }
 
 func (w *writer) init(j *Journal) {
 	w.j, w.next = j, 1
-	w.settled, w.told = make(chan []op, 1), make(chan []op, 4)
+	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 	w.done = make(chan struct{})
 }
 
+// run writes groups until the committer ends. It writes the watermark when there was no group for a
+// while, and at the end.
 func (w *writer) run() {
 	defer close(w.done)
 	defer close(w.settled)
@@ -44,8 +47,9 @@ func (w *writer) run() {
 	}
 }
 
-// watermark notes how far the active segment is synced, so that damage to the newest records cannot pass for a write
-// that a crash cut short. It is itself synced only when the journal is closed: a lost one costs evidence, not data.
+// watermark records how far the active segment is synced. Without it, damage to the newest group
+// would look like a write cut short by a crash and would be dropped silently. The watermark itself
+// is synced only on close: losing it loses evidence, not data.
 func (w *writer) watermark(sync bool) {
 	if w.j.failed() != nil || w.active == nil || (w.synced == w.marked && !sync) {
 		return
@@ -55,12 +59,14 @@ func (w *writer) watermark(sync bool) {
 		err = w.active.file.SyncData()
 	}
 	if err != nil {
-		w.j.fail(fmt.Errorf("mark %s: %w", w.active.name, err))
+		w.j.fail(fmt.Errorf("write watermark of %s: %w", w.active.name, err))
 	}
 	w.marked = w.synced
 }
 
-// commit makes a group durable and everybody know.
+// commit makes a group durable, then updates memory, then notifies the judges, then has the callers
+// woken. This order is the guarantee of an acknowledgement. If the group cannot be written, none of
+// its ops has any effect on memory.
 func (w *writer) commit(g *group) {
 	err := w.j.failed()
 	if err == nil {
@@ -84,13 +90,16 @@ func (w *writer) commit(g *group) {
 	}
 	w.settled <- g.ops
 	select {
-	case g.ops = <-w.told:
+	case g.ops = <-w.reuse:
 	default:
 		g.ops = nil
 	}
 	w.j.commit.empty <- g
 }
 
+// write writes and syncs a group. If the group starts a new segment, write first seals the previous
+// one. Recovery reports a segment without a footer as damaged unless it is the tail, so the footer
+// must be durable before the next segment holds a group.
 func (w *writer) write(g *group) error {
 	if g.records == 0 {
 		return nil
@@ -101,7 +110,7 @@ func (w *writer) write(g *group) error {
 			return w.j.fail(err)
 		}
 		w.j.slots.Store(&slots)
-		w.j.reclaim.wake() // it may be sparse already
+		w.j.reclaim.wake() // the sealed segment may already be mostly dead
 	}
 	start := time.Now()
 	if err := g.seg.file.WriteAt(g.off, g.buffers(w.next)...); err != nil {
@@ -116,7 +125,7 @@ func (w *writer) write(g *group) error {
 	return nil
 }
 
-// tell wakes those who wait, while the disk works on the next group and they make the one after it.
+// tell wakes the callers of settled ops while the writer already works on the next group.
 func (w *writer) tell() {
 	for ops := range w.settled {
 		for _, o := range ops {
@@ -124,7 +133,7 @@ func (w *writer) tell() {
 		}
 		clear(ops)
 		select {
-		case w.told <- ops[:0]:
+		case w.reuse <- ops[:0]:
 		default:
 		}
 	}
