@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-var appendCases = []kase{
+var appendCases = []testCase{
 	{"entries are admitted in the order of their appends", []string{
 		"The judge is asked at the entry's place in the log's order (Judge.Admit) and may complete it.",
 	}, appendOrder},

@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-var closeCases = []kase{
+var closeCases = []testCase{
 	{"after Close everything is ErrClosed", []string{
 		"Later calls on the engine and its logs return ErrClosed. Closing twice does nothing.",
 	}, closedForGood},

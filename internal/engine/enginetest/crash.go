@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-var crashCases = []kase{
+var crashCases = []testCase{
 	{"what was answered survives a crash", []string{
 		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
 		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",

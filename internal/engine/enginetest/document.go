@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-var documentCases = []kase{
+var documentCases = []testCase{
 	{"create, get, update, delete", []string{
 		"Create stores a document under a key that has none; ErrExists otherwise. Its revision is Created of the result and names its log.",
 		"Update replaces the value of the document if its revision is still rev: ErrConflict when it has another one, ErrNotFound when it is gone.",

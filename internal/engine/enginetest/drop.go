@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-var dropCases = []kase{
+var dropCases = []testCase{
 	{"a deleted document takes its log with it", []string{
 		"and drops its log with all entries at the same instant",
 		"Dropped reports that the log's document was deleted and the log with it; nothing is called after it.",

@@ -10,7 +10,7 @@ import (
 	"weir/internal/engine"
 )
 
-var entryCases = []kase{
+var entryCases = []testCase{
 	{"entries of every size come back", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",
 		"Header is Read without the payload: all fields are set, nothing but the header is read.",

@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-var listCases = []kase{
+var listCases = []testCase{
 	{"list by prefix, after and limit", []string{
 		"List returns up to limit documents whose key begins with prefix and is greater than after, in order of keys.",
 	}, listAll},

@@ -12,7 +12,7 @@ import (
 	"weir/internal/engine"
 )
 
-var randomCases = []kase{
+var randomCases = []testCase{
 	{"random calls against a model", []string{
 		"Package engine is the promise that storage keeps: ordered durable logs and small documents.",
 	}, random},

@@ -10,7 +10,7 @@ import (
 	"weir/internal/engine"
 )
 
-var readCases = []kase{
+var readCases = []testCase{
 	{"every way of reading agrees", []string{
 		"Header is Read without the payload: all fields are set, nothing but the header is read.",
 		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags and Size are set, and nothing else.",

@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-var restoreCases = []kase{
+var restoreCases = []testCase{
 	{"open restores first and once", []string{
 		"Before it returns, Judge.Restore has been called once with everything that the log holds.",
 		"Restore is called once, before anything else, with the note of the last Trim (nil when there was none) and the headers of what the log holds, in increasing sequence. Count and ContentType are not set.",

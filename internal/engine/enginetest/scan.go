@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-var scanCases = []kase{
+var scanCases = []testCase{
 	{"a scan ends when the visitor says so", []string{
 		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
 	}, scanStops},

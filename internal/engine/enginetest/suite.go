@@ -26,14 +26,14 @@ type Fixture struct {
 	Crash func(t *testing.T, e engine.Engine) engine.Engine
 }
 
-// kase is one thing to check.
-type kase struct {
+// testCase is one thing to check.
+type testCase struct {
 	name    string
 	promise []string // sentences of package engine, word for word
 	run     func(s *store)
 }
 
-func cases() []kase {
+func cases() []testCase {
 	return slices.Concat(appendCases, judgeCases, entryCases, readCases, scanCases, trimCases, restoreCases, dropCases,
 		documentCases, listCases, closeCases, crashCases, randomCases)
 }

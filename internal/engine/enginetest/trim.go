@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-var trimCases = []kase{
+var trimCases = []testCase{
 	{"trim removes what is below low", []string{
 		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
 		"Removed entries are not seen again, after a restart neither.",

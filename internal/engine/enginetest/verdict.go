@@ -7,7 +7,7 @@ import (
 	"weir/internal/engine"
 )
 
-var judgeCases = []kase{
+var judgeCases = []testCase{
 	{"the judge completes entries", []string{
 		"It may set the entry's sequence, time, flags and count.",
 	}, completes},

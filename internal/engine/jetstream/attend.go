@@ -26,15 +26,15 @@ const (
 
 // attendance is how a log keeps up with others. Guarded by log.mu.
 type attendance struct {
-	watchers int        // who wants to hear of everything
-	until    time.Time  // it is followed as long, without them
-	wanted   bool       // it is to be followed
-	joined   bool       // its messages are taken as they come
-	followed bool       // and nothing before them is missing
-	wrote    time.Time  // when we last did
-	sure     time.Time  // when last nothing was missing; zero while it is being opened
-	looks    []*request // who waits for the worker to look
-	stop     func()     // ends the last look; nil before the first
+	watchers  int        // who wants to hear of everything
+	until     time.Time  // it is followed as long, without them
+	wanted    bool       // it is to be followed
+	joined    bool       // its messages are taken as they come
+	followed  bool       // and nothing before them is missing
+	wrote     time.Time  // when we last did
+	sure      time.Time  // when last nothing was missing; zero while it is being opened
+	refreshes []*request // who waits for the worker to look
+	stop      func()     // ends the last look; nil before the first
 }
 
 // Attend implements engine.SharedLog.
@@ -43,7 +43,7 @@ func (l *log) Attend() {
 	defer l.mu.Unlock()
 	l.attendance.watchers++
 	l.attendance.wanted = true
-	l.rouse()
+	l.wake()
 }
 
 // Leave implements engine.SharedLog. Whether the log is still followed is seen to later: somebody may come back.
@@ -54,15 +54,15 @@ func (l *log) Leave() {
 }
 
 // mustLook tells whether the worker has to look what others wrote. With l.mu held.
-func (l *log) mustLook() bool {
+func (l *log) mustRefresh() bool {
 	a := &l.attendance
-	return len(a.looks) > 0 || a.wanted && !a.followed && !l.closing && l.over == nil
+	return len(a.refreshes) > 0 || a.wanted && !a.followed && !l.closing && l.over == nil
 }
 
 // lookFor has the worker look, and waits for that.
-func (l *log) lookFor(ctx context.Context) error {
+func (l *log) requestRefresh(ctx context.Context) error {
 	r := &request{done: make(chan error, 1)}
-	return l.ask(ctx, r, func() { l.attendance.looks = append(l.attendance.looks, r) })
+	return l.ask(ctx, r, func() { l.attendance.refreshes = append(l.attendance.refreshes, r) })
 }
 
 // halt ends a look. With log.mu held.
@@ -74,7 +74,7 @@ func (a *attendance) halt() {
 
 // look reads and follows what others wrote. When it is done, the judge knows all that was acknowledged before it began. Who closes or drops the log
 // ends it.
-func (l *log) look() error {
+func (l *log) refresh() error {
 	ctx, stop := context.WithCancel(l.e.ctx)
 	defer stop()
 	l.mu.Lock()
@@ -86,9 +86,9 @@ func (l *log) look() error {
 	}
 	l.join(ctx)
 	begun := time.Now()
-	found, err := l.missing(ctx)
+	found, err := l.readMissing(ctx)
 	if err == nil && len(found) > 0 {
-		err = l.adjoins(found)
+		err = l.contiguous(found)
 	}
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable): // nobody waits any more, and nothing has changed
@@ -156,9 +156,9 @@ func (l *log) attended(now time.Time) {
 			a.sure = now
 		}
 		l.part()
-	case !a.wanted && len(a.looks) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
-		a.looks = []*request{{done: make(chan error, 1)}}
-		l.rouse()
+	case !a.wanted && len(a.refreshes) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
+		a.refreshes = []*request{{done: make(chan error, 1)}}
+		l.wake()
 	}
 }
 
@@ -172,13 +172,13 @@ func (l *log) keepFollowing(span time.Duration) {
 
 // freshen has the log followed while it is read, and catches up with it if it was not. What is known is served also when others
 // cannot be reached: that is waited for a moment, and not at all when it is known.
-func (l *log) freshen(ctx context.Context) {
+func (l *log) catchUpToRead(ctx context.Context) {
 	l.mu.Lock()
 	followed := l.attendance.followed
 	l.keepFollowing(readFor)
-	l.rouse()
+	l.wake()
 	l.mu.Unlock()
-	if !followed && l.e.apart.Load() == nil {
+	if !followed && l.e.outage.Load() == nil {
 		ctx, cancel := context.WithTimeout(ctx, l.e.opts.hearing)
 		defer cancel()
 		l.CatchUp(ctx)
@@ -204,7 +204,7 @@ func (s *shard) join(ctx context.Context) {
 func (s *shard) part() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users--; s.users == 0 && s.hush != nil {
-		s.hush()
+	if s.users--; s.users == 0 && s.stop != nil {
+		s.stop()
 	}
 }

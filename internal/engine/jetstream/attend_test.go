@@ -236,7 +236,7 @@ func TestReadGivenUp(t *testing.T) {
 }
 
 // A log of which others wrote and purged more than was followed is to be opened again: whoever looks is told so.
-func TestLookBehind(t *testing.T) {
+func TestRefreshTooFarBehind(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b", "c")
 	judges[0].low = 2
@@ -273,7 +273,7 @@ func TestPurgeClosed(t *testing.T) {
 		t.Fatal("nothing is to be purged")
 	}
 	becomes(t, func() bool {
-		found, err := here.shard.foldOnce(ctx, here.subject, 1)
+		found, err := here.shard.readHeadersOnce(ctx, here.subject, 1)
 		return err == nil && found[0].Seq == 2
 	})
 }
@@ -373,7 +373,7 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 }
 
 // Neither who closes a log nor who drops it waits for a look that no server answers, and who waited for that is told so.
-func TestEndWhileLooking(t *testing.T) {
+func TestEndDuringRefresh(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(l *log)
 		told error
@@ -397,11 +397,11 @@ func TestEndWhileLooking(t *testing.T) {
 				return l.attendance.stop != nil
 			})
 			caught := make(chan error)
-			go func() { caught <- l.lookFor(ctx) }()
+			go func() { caught <- l.requestRefresh(ctx) }()
 			becomes(t, func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				return len(l.attendance.looks) > 0
+				return len(l.attendance.refreshes) > 0
 			})
 			c.end(l)
 			if err := <-caught; !errors.Is(err, c.told) {

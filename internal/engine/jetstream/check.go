@@ -52,7 +52,7 @@ func Check(ctx context.Context, nc, system *nats.Conn) error {
 			}
 			return all.verdict()
 		}
-		if err := all.look(m.Data); err != nil {
+		if err := all.add(m.Data); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ type census struct {
 }
 
 // look judges one server's answer.
-func (c *census) look(answer []byte) error {
+func (c *census) add(answer []byte) error {
 	var got struct {
 		Server struct {
 			Name    string `json:"name"`

@@ -49,7 +49,7 @@ func TestWhatServersSay(t *testing.T) {
 			var err error
 			for _, a := range c.answers {
 				if err == nil {
-					err = all.look([]byte(a))
+					err = all.add([]byte(a))
 				}
 			}
 			if err == nil {

@@ -41,14 +41,14 @@ const (
 	// markerLife is how long servers remember that something was deleted, and apartMost how long a process may hear nothing
 	// before it no longer relies on having heard of it.
 	markerLife = "1h"
-	apartMost  = 30 * time.Minute
+	maxSilence = 30 * time.Minute
 )
 
 // begin starts to follow, and returns when everything that there is was seen.
 func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
 	d.fence, d.line.take = d.prefix+noKey, d.take
-	d.byLog, d.line.again = map[engine.LogID]string{}, d.again
+	d.byLog, d.line.reread = map[engine.LogID]string{}, d.reread
 	d.line.begin(e, 0)
 	d.line.mu.Lock()
 	d.listen()
@@ -65,7 +65,7 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 const noKey = "~"
 
 // again remembers which documents are there still while all are read, and forgets the others behind that.
-func (d *documents) again() (end func()) {
+func (d *documents) reread() (end func()) {
 	d.mu.Lock()
 	d.seen = map[string]struct{}{}
 	d.mu.Unlock()
@@ -186,9 +186,9 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 		return 0, fmt.Errorf("a document of %d bytes: NATS takes messages of at most %d (max_payload)", len(m.Data), limit)
 	}
 	expecting(m, expected)
-	rev, err := trying(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
+	rev, err := withRetry(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
 	if errors.Is(err, errConflict) {
-		last, found := d.e.fresh(ctx, d.stream, query{LastFor: m.Subject})
+		last, found := d.e.askLeader(ctx, d.stream, query{LastFor: m.Subject})
 		if found != nil && !errors.Is(found, engine.ErrNotFound) {
 			return 0, found
 		}
@@ -233,7 +233,7 @@ func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.D
 		if !errors.Is(err, errConflict) {
 			return engine.Document{}, err
 		}
-		last, err := e.docs.e.fresh(ctx, e.docs.stream, query{LastFor: subject})
+		last, err := e.docs.e.askLeader(ctx, e.docs.stream, query{LastFor: subject})
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
 			expected = 0 // what was there was deleted, and forgotten

@@ -126,10 +126,10 @@ func seize(l *log) {
 func deafen(e *Engine) {
 	for _, l := range append([]*line{&e.docs.line}, lines(e)...) {
 		l.mu.Lock()
-		l.hush()
-		quiet := l.quiet
+		l.stop()
+		stopped := l.stopped
 		l.mu.Unlock()
-		<-quiet
+		<-stopped
 	}
 }
 
@@ -150,7 +150,7 @@ func hears(l *log, n int) {
 	for {
 		l.mu.Lock()
 		k := len(l.inbox)
-		done := k >= n && l.inbox[k-1].place == l.place+uint64(n)
+		done := k >= n && l.inbox[k-1].position == l.position+uint64(n)
 		l.mu.Unlock()
 		if done {
 			return

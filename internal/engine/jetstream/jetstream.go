@@ -87,7 +87,7 @@ type Engine struct {
 	shards []*shard
 
 	room   room
-	apart  atomic.Pointer[error] // why nothing can be written, when that is so
+	outage atomic.Pointer[error] // why nothing can be written, when that is so
 	node   uint64                // who we are, at random: half of a group's name
 	groups atomic.Uint64
 
@@ -126,7 +126,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		e.quit()
 		return nil, err
 	}
-	e.lookAround(ctx)
+	e.measureRoom(ctx)
 	e.probing.Go(e.probe)
 	e.probing.Go(e.watchRoom)
 	return e, nil
@@ -140,7 +140,7 @@ func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearTurns(); err != nil {
 		return err
 	}
-	n, err := e.furnish(ctx)
+	n, err := e.ensureStreams(ctx)
 	if err != nil {
 		return err
 	}
@@ -175,20 +175,20 @@ func (e *Engine) probe() {
 			return
 		}
 		begun := time.Now()
-		err := e.stands(e.ctx)
+		err := e.probeOnce(e.ctx)
 		switch {
 		case err == nil:
 			since = begun
-			e.apart.Store(nil)
+			e.outage.Store(nil)
 		case e.ctx.Err() == nil && time.Since(since) > election:
 			err = fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
-			e.apart.Store(&err)
+			e.outage.Store(&err)
 		}
 	}
 }
 
 // stands is nil when servers can do what they are asked for.
-func (e *Engine) stands(ctx context.Context) error {
+func (e *Engine) probeOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	s, err := e.js.Stream(ctx, e.docs.stream)
@@ -284,7 +284,7 @@ func (e *Engine) detach(l *log) {
 }
 
 // behind runs something that Close waits for; false when the engine is closed.
-func (e *Engine) behind(f func()) bool {
+func (e *Engine) background(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
@@ -304,7 +304,7 @@ func (e *Engine) Status() engine.Status {
 	case !e.nc.IsConnected():
 		return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: no connection to a NATS server", engine.ErrUnavailable)}
 	}
-	if why := e.apart.Load(); why != nil {
+	if why := e.outage.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
 	}
 	if why := e.room.full.Load(); why != nil {

@@ -31,25 +31,25 @@ type line struct {
 
 	// again, when it is set, begins to read everything once more, and returns what is to be called behind it: after so long
 	// without a word, what was deleted is told by nothing but its absence.
-	again func() (end func())
+	reread func() (end func())
 
 	mu      sync.Mutex
-	hush    context.CancelFunc // ends the following alone; nil when it never began
-	quiet   chan struct{}      // closed when that has ended
+	stop    context.CancelFunc // ends the following alone; nil when it never began
+	stopped chan struct{}      // closed when that has ended
 	heard   time.Time          // when a server last said something, by the wall clock, which goes on while a machine sleeps
-	apart   bool               // for too long, and not everything was read again
+	stale   bool               // for too long, and not everything was read again
 	over    bool
 	seen    uint64        // the newest message that was taken
 	known   uint64        // the newest place that a fence of ours had
 	changed chan struct{} // closed when seen rises; nil while nobody waits
 
-	marks, catches chorus
+	marks, catches coalescer
 }
 
 // chorus is a question that is put once for all who ask meanwhile. Whoever comes after it was put waits for the next one.
-type chorus struct{ asking, next *question }
+type coalescer struct{ running, next *sharedCall }
 
-type question struct {
+type sharedCall struct {
 	done chan struct{}
 	at   uint64
 	err  error
@@ -70,11 +70,11 @@ func (l *line) begin(e *Engine, from uint64) {
 
 // listen hands messages to take, in order, one at a time, until hush is called, or the line ends. With l.mu held.
 func (l *line) listen() {
-	ctx, hush := context.WithCancel(l.ctx)
-	before, quiet := l.quiet, make(chan struct{})
-	l.hush, l.quiet = hush, quiet
+	ctx, stop := context.WithCancel(l.ctx)
+	before, stopped := l.stopped, make(chan struct{})
+	l.stop, l.stopped = stop, stopped
 	l.work.Go(func() {
-		defer close(quiet)
+		defer close(stopped)
 		if before != nil {
 			<-before
 		}
@@ -116,7 +116,7 @@ func (l *line) follow(ctx context.Context) error {
 			end()
 			end = nil
 			l.mu.Lock()
-			l.apart = false
+			l.stale = false
 			l.mu.Unlock()
 		}
 		if end == nil {
@@ -127,7 +127,7 @@ func (l *line) follow(ctx context.Context) error {
 			return err
 		}
 		if m.Header.Get("Status") != "" {
-			at, idle, err := l.beaten(m, delivered)
+			at, idle, err := l.control(m, delivered)
 			if err != nil {
 				return err
 			}
@@ -153,23 +153,23 @@ func (l *line) follow(ctx context.Context) error {
 // where is the place from which on messages are wanted, and what is to be called when all are read again.
 func (l *line) where() (from uint64, end func()) {
 	l.mu.Lock()
-	if l.again != nil && time.Since(l.heard) > apartMost {
-		l.apart = true
+	if l.reread != nil && time.Since(l.heard) > maxSilence {
+		l.stale = true
 	}
-	apart := l.apart
+	stale := l.stale
 	from = l.seen + 1
 	l.mu.Unlock()
-	if !apart {
+	if !stale {
 		return from, nil
 	}
-	return 1, l.again()
+	return 1, l.reread()
 }
 
 // certain tells whether nothing can have been missed.
 func (l *line) certain() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.apart && time.Since(l.heard) <= apartMost
+	return !l.stale && time.Since(l.heard) <= maxSilence
 }
 
 // consumer is what a server sends a stream with.
@@ -247,7 +247,7 @@ func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err e
 
 // beaten answers what a server says between messages: that it is there, or that it waits for us. Everything up to the place that it
 // returns was sent, or is gone; idle: there is nothing more to send.
-func (l *line) beaten(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
+func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
 	if m.Header.Get("Status") != "100" {
 		return 0, false, fmt.Errorf("the consumer is over: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
@@ -314,8 +314,8 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 // catchUp returns when everything was taken that was acknowledged to anybody before the call. Nobody can be asked for that: a
 // server that leads no more may not know it yet. So a message is stored, and waited for: all that was acknowledged is before it.
 func (l *line) catchUp(ctx context.Context) error {
-	_, err := l.together(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
-		at, err := l.store(ctx)
+	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
+		at, err := l.storeFence(ctx)
 		if err == nil {
 			err = l.reach(ctx, at)
 		}
@@ -325,10 +325,12 @@ func (l *line) catchUp(ctx context.Context) error {
 }
 
 // mark returns a place behind everything that was acknowledged to anybody before the call.
-func (l *line) mark(ctx context.Context) (uint64, error) { return l.together(ctx, &l.marks, l.store) }
+func (l *line) mark(ctx context.Context) (uint64, error) {
+	return l.coalesce(ctx, &l.marks, l.storeFence)
+}
 
 // together puts a question, unless one can be shared.
-func (l *line) together(ctx context.Context, c *chorus, put func(context.Context) (uint64, error)) (uint64, error) {
+func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {
 		l.mu.Unlock()
@@ -336,10 +338,10 @@ func (l *line) together(ctx context.Context, c *chorus, put func(context.Context
 	}
 	q := c.next
 	if q == nil {
-		q = &question{done: make(chan struct{})}
-		if c.asking == nil {
-			c.asking = q
-			l.work.Go(func() { l.ask(c, put) })
+		q = &sharedCall{done: make(chan struct{})}
+		if c.running == nil {
+			c.running = q
+			l.work.Go(func() { l.runCalls(c, put) })
 		} else {
 			c.next = q
 		}
@@ -351,19 +353,19 @@ func (l *line) together(ctx context.Context, c *chorus, put func(context.Context
 	case <-q.done:
 		return q.at, q.err
 	case <-late.C:
-		return 0, l.unheard()
+		return 0, l.noReply()
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
 }
 
-func (l *line) unheard() error {
+func (l *line) noReply() error {
 	return fmt.Errorf("%w: how far %s is was not heard within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
 }
 
 // ask puts questions until there is none.
-func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
-	for q := c.asking; q != nil; {
+func (l *line) runCalls(c *coalescer, put func(context.Context) (uint64, error)) {
+	for q := c.running; q != nil; {
 		ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
 		q.at, q.err = put(ctx)
 		cancel()
@@ -371,11 +373,11 @@ func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
 		case l.ctx.Err() != nil:
 			q.err = engine.ErrClosed
 		case errors.Is(q.err, context.DeadlineExceeded):
-			q.err = l.unheard()
+			q.err = l.noReply()
 		}
 		l.mu.Lock()
-		c.asking, c.next = c.next, nil
-		next := c.asking
+		c.running, c.next = c.next, nil
+		next := c.running
 		l.mu.Unlock()
 		close(q.done)
 		q = next
@@ -384,13 +386,13 @@ func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
 
 // store stores a fence and returns its place. Where there is no space for it, something is asked for that takes none and changes
 // nothing, on which most replicas have to agree as well; and then how far the stream is.
-func (l *line) store(ctx context.Context) (uint64, error) {
-	at, err := trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+func (l *line) storeFence(ctx context.Context) (uint64, error) {
+	at, err := withRetry(ctx, l.e, func(ctx context.Context) (uint64, error) {
 		m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
 		return l.e.send(ctx, []*nats.Msg{m})
 	})
 	if errors.Is(err, engine.ErrFull) {
-		at, err = l.storeNothing(ctx)
+		at, err = l.markWithoutFence(ctx)
 	}
 	if err == nil {
 		l.mu.Lock()
@@ -401,11 +403,11 @@ func (l *line) store(ctx context.Context) (uint64, error) {
 }
 
 // storeNothing is store without space for a fence.
-func (l *line) storeNothing(ctx context.Context) (uint64, error) {
+func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
 		return 0, err
 	}
-	return trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+	return withRetry(ctx, l.e, func(ctx context.Context) (uint64, error) {
 		s, err := l.e.js.Stream(ctx, l.stream)
 		if err != nil {
 			return 0, err

@@ -146,7 +146,7 @@ func TestNodes(t *testing.T) {
 }
 
 // Who asks while another question is on its way, and gets no answer, waits no longer than the first one did.
-func TestPatienceOfAChorus(t *testing.T) {
+func TestCoalescedCallsShareTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{e: &Engine{opts: Options{Patience: 10 * time.Second}}, ctx: t.Context()}
 		var all sync.WaitGroup
@@ -155,7 +155,7 @@ func TestPatienceOfAChorus(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(begin) * time.Second)
 				begun := time.Now()
-				_, err := l.together(t.Context(), &l.marks, func(ctx context.Context) (uint64, error) {
+				_, err := l.coalesce(t.Context(), &l.marks, func(ctx context.Context) (uint64, error) {
 					<-ctx.Done()
 					return 0, ctx.Err()
 				})

@@ -24,11 +24,11 @@ type log struct {
 	judge   engine.Judge
 
 	// Of the worker alone.
-	last  uint64    // the JetStream sequence of the newest message that the judge has seen
-	place uint64    // its number in the log
-	rival time.Time // when another process last wrote
-	turn  time.Time // when ours began, while we have one
-	owed  time.Time // when it ended, while others are owed one
+	last     uint64    // the JetStream sequence of the newest message that the judge has seen
+	position uint64    // its number in the log
+	rival    time.Time // when another process last wrote
+	turn     time.Time // when ours began, while we have one
+	owed     time.Time // when it ended, while others are owed one
 
 	wanted, freed atomic.Int64 // when another process last said so
 	leaving       atomic.Bool  // others are owed a turn
@@ -63,15 +63,15 @@ var _ engine.SharedLog = (*log)(nil)
 
 // entry is where an entry is, and as much of it as Headers tells.
 type entry struct {
-	seq    weir.Seq
-	js     uint64
-	place  uint64
-	time   weir.Time
-	size   uint32
-	parts  uint32
-	offset uint32
-	kind   engine.Kind
-	flags  engine.Flags
+	seq      weir.Seq
+	js       uint64
+	position uint64
+	time     weir.Time
+	size     uint32
+	parts    uint32
+	offset   uint32
+	kind     engine.Kind
+	flags    engine.Flags
 }
 
 func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
@@ -86,10 +86,10 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 func (l *log) restore(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := l.restoreOnce(ctx)
-		if !errors.Is(err, errTrimmed) || try == foldTries {
+		if !errors.Is(err, errTrimmed) || try == maxRereads {
 			return err
 		}
-		l.index, l.low, l.note, l.floor, l.last, l.place = nil, 0, 0, 0, 0, 0
+		l.index, l.low, l.note, l.floor, l.last, l.position = nil, 0, 0, 0, 0, 0
 	}
 }
 
@@ -97,7 +97,7 @@ func (l *log) restore(ctx context.Context) error {
 var errTrimmed = errors.New("the last note is gone")
 
 func (l *log) restoreOnce(ctx context.Context) error {
-	all, err := l.shard.fold(ctx, l.subject, 1)
+	all, err := l.shard.readHeaders(ctx, l.subject, 1)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	var trimmed *message
 	headers := map[uint64]engine.Header{}
 	for i, m := range all {
-		l.last, l.place = m.js, m.place
+		l.last, l.position = m.js, m.position
 		switch m.kind {
 		case dropped:
 			return engine.ErrDropped
@@ -121,7 +121,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			}
 			h := m.Header
 			h.Count, h.ContentType = 0, ""
-			headers[m.place] = h
+			headers[m.position] = h
 		}
 	}
 	l.cut(l.low)
@@ -139,7 +139,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	}
 	return l.judge.Restore(note, func(yield func(engine.Header) bool) {
 		for _, e := range l.index {
-			if !yield(headers[e.place]) {
+			if !yield(headers[e.position]) {
 				return
 			}
 		}
@@ -153,7 +153,7 @@ func (l *log) start(begun time.Time) {
 	l.rest() // somebody may wait since before it was open, to close it
 	l.attendance.sure = begun
 	l.tell()
-	l.rouse()
+	l.wake()
 }
 
 // started tells whether it has been read.
@@ -177,7 +177,7 @@ func (l *log) abandon() {
 
 // insert puts an entry at its place; false when there is one already. With l.mu held, or before anybody else knows the log.
 func (l *log) insert(m message) bool {
-	e := entry{m.Seq, m.js, m.place, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
+	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
 	i := len(l.index)
 	if i > 0 && l.index[i-1].seq >= e.seq {
 		var found bool
@@ -242,7 +242,7 @@ func (l *log) CatchUp(ctx context.Context) error {
 	if known || err != nil {
 		return err
 	}
-	return l.lookFor(ctx)
+	return l.requestRefresh(ctx)
 }
 
 // await waits until the judge was told of all that was heard.
@@ -316,7 +316,7 @@ func (l *log) drop() <-chan struct{} {
 	case nil:
 		l.over = engine.ErrDropped
 		l.attendance.halt()
-		l.rouse()
+		l.wake()
 		return l.gone
 	case engine.ErrDropped, errEnded:
 		return l.gone

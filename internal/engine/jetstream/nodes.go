@@ -62,7 +62,7 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		n.cancel()
 		return nil, err
 	}
-	n.work.Go(n.adopt)
+	n.work.Go(n.endOrphans)
 	n.work.Go(func() {
 		tick := time.NewTicker(sayEvery)
 		defer tick.Stop()

@@ -50,7 +50,7 @@ func (e *Engine) orphans(ctx context.Context) error {
 
 // orphan ends one log, unless an end is all that there is of it.
 func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) error {
-	m, err := e.fresh(ctx, s.stream, query{LastFor: s.subject(id)})
+	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64
 }
 
 // adopt looks for logs without a document as long as it is a node, while it is the first one.
-func (n *Nodes) adopt() {
+func (n *Nodes) endOrphans() {
 	next := time.NewTimer(orphansFirst)
 	defer next.Stop()
 	for {

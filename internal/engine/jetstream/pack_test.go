@@ -91,9 +91,9 @@ func TestPacked(t *testing.T) {
 // What a message says of its records comes back, and nothing else passes for it.
 func TestRecords(t *testing.T) {
 	want := []record{
-		{kind: batch, place: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},
-		{kind: gapClosed, place: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost}},
-		{kind: trim, place: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
+		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},
+		{kind: gapClosed, position: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost}},
+		{kind: trim, position: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
 	}
 	text := encode(want...)
 	got, err := decode(nats.Header{field: {text}}, 11)

@@ -21,7 +21,7 @@ const (
 
 // Read returns an entry.
 func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
-	l.freshen(ctx)
+	l.catchUpToRead(ctx)
 	at, err := l.where(ctx, seq)
 	if err != nil {
 		return engine.Entry{}, err
@@ -180,7 +180,7 @@ func unpackAll(all []stored) []parcel {
 // record is the record of an entry that the index points to.
 func (p parcel) record(at entry) (record, error) {
 	if len(p.records) > 0 {
-		if i := at.place - p.records[0].place; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].isEntry() {
+		if i := at.position - p.records[0].position; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].isEntry() {
 			return p.records[i].record, nil
 		}
 	}
@@ -243,7 +243,7 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it lags behind, or they are gone, or it is
 			leader, cancel := context.WithTimeout(ctx, readWithin)
 			var m stored
-			m, err = l.e.fresh(leader, l.shard.stream, query{Seq: js})
+			m, err = l.e.askLeader(leader, l.shard.stream, query{Seq: js})
 			cancel()
 			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
 				return nil, err
@@ -324,7 +324,7 @@ const keptFetch = 64 << 10
 
 // fetch reads the entries of a run, once for all who want it now. Nobody writes into them.
 func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
-	f := &fetch{first: at[0].place, last: at[len(at)-1].place, n: len(at), done: make(chan struct{})}
+	f := &fetch{first: at[0].position, last: at[len(at)-1].position, n: len(at), done: make(chan struct{})}
 	l.mu.Lock()
 	other := l.fetched
 	if other == nil || other.first != f.first || other.last != f.last || other.n != f.n {
@@ -412,13 +412,13 @@ func gather(read map[uint64]parcel, a entry) []parcel {
 // there may be others, of which each counts as a message.
 func neighbours(at []entry) int {
 	first, last := at[0], at[len(at)-1]
-	if last.place < first.place {
+	if last.position < first.position {
 		return 0
 	}
 	wanted := map[uint64]uint32{}
 	places := 0
 	for _, a := range at {
-		if wanted[a.js] = a.parts; a.place >= first.place && a.place <= last.place {
+		if wanted[a.js] = a.parts; a.position >= first.position && a.position <= last.position {
 			places += int(a.parts)
 		}
 	}
@@ -426,7 +426,7 @@ func neighbours(at []entry) int {
 	for _, n := range wanted {
 		messages += int(n)
 	}
-	n := int(last.place-first.place) + int(last.parts) - places + messages
+	n := int(last.position-first.position) + int(last.parts) - places + messages
 	if n > 2*messages+8 {
 		return 0
 	}

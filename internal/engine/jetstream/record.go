@@ -48,11 +48,11 @@ const (
 
 // record is one of them.
 type record struct {
-	kind  kind
-	place uint64
-	group uint64
-	parts uint32
-	sum   uint32
+	kind     kind
+	position uint64
+	group    uint64
+	parts    uint32
+	sum      uint32
 	engine.Header
 }
 
@@ -78,7 +78,7 @@ func encode(all ...record) string {
 		size += all[i].most()
 	}
 	b := append(make([]byte, 0, size), recordVersion)
-	b = binary.AppendUvarint(b, all[0].place)
+	b = binary.AppendUvarint(b, all[0].position)
 	b = binary.BigEndian.AppendUint64(b, all[0].group)
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for i := range all {
@@ -119,7 +119,7 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 		return nil, fmt.Errorf("a message has version %d, this program reads %d", body[0], recordVersion)
 	}
 	d := decoder{b: body[1:]}
-	place, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
+	position, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
 	if n == 0 || n > uint64(len(d.b)) {
 		return nil, errRecord
 	}
@@ -127,7 +127,7 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 	offset := uint32(0)
 	for i := range all {
 		all[i] = message{record: d.record(), js: js, offset: offset}
-		all[i].place, all[i].group = place+uint64(i), group
+		all[i].position, all[i].group = position+uint64(i), group
 		offset += all[i].Size
 	}
 	if d.short || len(d.b) > 0 {

@@ -42,7 +42,7 @@ func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost)
 // admits says whether entries of so many bytes may be written.
 func (e *Engine) admits(ctx context.Context, bytes int) error {
 	if step := e.room.step.Load(); e.room.spent.Add(int64(bytes)) > step && step > 0 {
-		e.lookAround(ctx)
+		e.measureRoom(ctx)
 	}
 	if why := e.room.full.Load(); why != nil {
 		return *why
@@ -51,7 +51,7 @@ func (e *Engine) admits(ctx context.Context, bytes int) error {
 }
 
 // lookAround sees how much space there is.
-func (e *Engine) lookAround(ctx context.Context) {
+func (e *Engine) measureRoom(ctx context.Context) {
 	e.room.mu.Lock()
 	defer e.room.mu.Unlock()
 	e.room.spent.Store(0)
@@ -130,7 +130,7 @@ func (e *Engine) watchRoom() {
 	for {
 		select {
 		case <-tick.C:
-			e.lookAround(e.ctx)
+			e.measureRoom(e.ctx)
 			e.tidy()
 			e.attendances(time.Now())
 		case <-e.ending:

@@ -92,7 +92,7 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 		}
 		if s.e.Status().State == engine.Full {
 			// There is no space for a fence, so nobody says how far it is; its leader's word is what there is.
-			m, err := s.e.fresh(ctx, s.stream, query{LastFor: subject})
+			m, err := s.e.askLeader(ctx, s.stream, query{LastFor: subject})
 			if errors.Is(err, engine.ErrNotFound) {
 				return 0, nil
 			}
@@ -107,14 +107,14 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 var errHole = errors.New("messages are missing in the middle")
 
 // foldTries is how often a log is read anew that has a hole, when others trim it meanwhile.
-const foldTries = 20
+const maxRereads = 20
 
 // fold returns the messages of a subject from a place on, without payloads, up to what was acknowledged when it was called.
 // A hole in what is left is damage: nobody takes messages out of the middle.
-func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]message, error) {
+func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]message, error) {
 	holes := 0
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
-		all, err := s.foldOnce(ctx, subject, from)
+		all, err := s.readHeadersOnce(ctx, subject, from)
 		if errors.Is(err, errHole) {
 			holes++
 		}
@@ -123,7 +123,7 @@ func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]messag
 			return all, err
 		case s.e.ctx.Err() != nil:
 			return nil, engine.ErrClosed
-		case holes == foldTries || errors.Is(err, errRecord):
+		case holes == maxRereads || errors.Is(err, errRecord):
 			return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
@@ -177,7 +177,7 @@ const (
 	sinceBytes  = 4 << 20
 )
 
-func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
+func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil || last < from {
 		return nil, err
@@ -208,7 +208,7 @@ func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]me
 			if err != nil {
 				return nil, err
 			}
-			if k := len(all); k > 0 && records[0].kind != dropped && records[0].place != all[k-1].place+1 {
+			if k := len(all); k > 0 && records[0].kind != dropped && records[0].position != all[k-1].position+1 {
 				return nil, errHole
 			}
 			pending = meta.NumPending

@@ -28,7 +28,7 @@ func (l *log) store(g *group) (others []message, err error) {
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
-			if found := l.comes(g, retry/4); found != nil {
+			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
 		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
@@ -49,7 +49,7 @@ func (l *log) store(g *group) (others []message, err error) {
 		default:
 			doubt = true
 			l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
-			if found := l.comes(g, retry/4); found != nil { // what is heard of it is an answer as well
+			if found := l.awaitOthers(g, retry/4); found != nil { // what is heard of it is an answer as well
 				return l.settled(g, found, doubt), nil
 			}
 		}
@@ -90,25 +90,25 @@ func (l *log) others(g *group) ([]message, error) {
 	l.keepFollowing(l.e.opts.rivalry)
 	l.mu.Unlock()
 	if l.join(l.e.ctx); followed {
-		if found := l.comes(g, l.e.opts.hearing); found != nil {
+		if found := l.awaitOthers(g, l.e.opts.hearing); found != nil {
 			return found, nil
 		}
 	}
 	if l.e.ctx.Err() != nil {
 		return nil, engine.ErrClosed
 	}
-	return l.missing(l.e.ctx)
+	return l.readMissing(l.e.ctx)
 }
 
 // comes waits for those messages to come by themselves; nil when they do not.
-func (l *log) comes(g *group, within time.Duration) []message {
+func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	late := time.NewTimer(within)
 	defer late.Stop()
 	for {
 		l.mu.Lock()
 		var found []message
 		for _, m := range l.inbox {
-			if next := l.place + uint64(len(found)) + 1; m.place == next || m.kind == dropped {
+			if next := l.position + uint64(len(found)) + 1; m.position == next || m.kind == dropped {
 				found = append(found, m)
 			}
 		}
@@ -193,7 +193,7 @@ func (l *log) pass(m message) {
 		l.note = m.js
 		l.cut(m.Seq)
 	}
-	l.last, l.place = m.js, m.place
+	l.last, l.position = m.js, m.position
 }
 
 // follow takes over what others wrote.
@@ -217,10 +217,10 @@ func (l *log) follow() {
 // applyAll follows messages in order, those excepted that we know; where some are missing they are read.
 func (l *log) applyAll(all []message) error {
 	for _, m := range all {
-		if m.kind != dropped && m.place > l.place+1 {
-			missing, err := l.missing(l.e.ctx)
+		if m.kind != dropped && m.position > l.position+1 {
+			missing, err := l.readMissing(l.e.ctx)
 			if err == nil {
-				err = l.adjoins(missing)
+				err = l.contiguous(missing)
 			}
 			if err != nil {
 				return l.fail(err)
@@ -237,8 +237,8 @@ func (l *log) applyAll(all []message) error {
 }
 
 // adjoins is nil when messages begin where the judge stands.
-func (l *log) adjoins(found []message) error {
-	if len(found) == 0 || found[0].kind != dropped && found[0].place != l.place+1 {
+func (l *log) contiguous(found []message) error {
+	if len(found) == 0 || found[0].kind != dropped && found[0].position != l.position+1 {
 		return errors.New("others wrote and trimmed more than was followed")
 	}
 	return nil
@@ -246,7 +246,7 @@ func (l *log) adjoins(found []message) error {
 
 // missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
 // the log before.
-func (l *log) missing(ctx context.Context) ([]message, error) {
+func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
 		found, err := l.shard.since(ctx, l.subject, l.last)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
@@ -267,7 +267,7 @@ func (l *log) apply(m message) error {
 		l.drop()
 		return nil
 	}
-	if m.place <= l.place {
+	if m.position <= l.position {
 		return nil
 	}
 	f, ok := l.judge.(engine.Follower)
@@ -352,7 +352,7 @@ func (e *Engine) tidy() {
 		l := e.opened(id)
 		if l == nil || !l.started() { // closed meanwhile; what cannot be purged now is purged by whoever opens it next
 			s := e.shard(id)
-			e.behind(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
+			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
 			continue
 		}
 		if full {
@@ -360,7 +360,7 @@ func (e *Engine) tidy() {
 			p.floor = l.bottom()
 			l.mu.Unlock()
 		}
-		e.behind(func() { l.purge(p.floor) })
+		e.background(func() { l.purge(p.floor) })
 	}
 }
 
@@ -383,7 +383,7 @@ func (e *Engine) purge(ctx context.Context, stream, subject string, before uint6
 	if err != nil {
 		return err
 	}
-	_, err = trying(ctx, e, func(ctx context.Context) (bool, error) {
+	_, err = withRetry(ctx, e, func(ctx context.Context) (bool, error) {
 		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, ask)
 		if err != nil {
 			return false, err
@@ -405,7 +405,7 @@ func (e *Engine) purge(ctx context.Context, stream, subject string, before uint6
 // dropLog ends the log of a document that is gone, also when nobody waits for it any more.
 func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
 	ended := make(chan error, 1)
-	if !e.behind(func() {
+	if !e.background(func() {
 		for {
 			err := e.endLog(e.ctx, id)
 			select {
@@ -452,7 +452,7 @@ func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	last := record{kind: dropped, parts: 1}
 	m := &nats.Msg{Subject: s.subject(id), Header: nats.Header{field: {encode(last)}}}
 	m.Header.Set(jetstream.MsgTTLHeader, markerLife)
-	at, err := trying(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
+	at, err := withRetry(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
 	if err != nil {
 		return fmt.Errorf("end log %d: %w", id, err)
 	}

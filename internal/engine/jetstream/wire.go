@@ -150,12 +150,12 @@ type query struct {
 
 // fresh asks the stream's leader for one message: whatever was acknowledged is seen. engine.ErrNotFound: there is none.
 // It is tried again while there is no leader.
-func (e *Engine) fresh(ctx context.Context, stream string, q query) (stored, error) {
+func (e *Engine) askLeader(ctx context.Context, stream string, q query) (stored, error) {
 	ask, err := json.Marshal(q)
 	if err != nil {
 		return stored{}, err
 	}
-	return trying(ctx, e, func(ctx context.Context) (stored, error) {
+	return withRetry(ctx, e, func(ctx context.Context) (stored, error) {
 		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, ask)
 		if err != nil {
 			return stored{}, err
@@ -189,7 +189,7 @@ func (e *Engine) fresh(ctx context.Context, stream string, q query) (stored, err
 }
 
 // trying asks until there is an answer: one that holds, the end of the context, or of patience.
-func trying[T any](ctx context.Context, e *Engine, ask func(ctx context.Context) (T, error)) (T, error) {
+func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	deadline := time.Now().Add(e.opts.Patience)
 	for {
@@ -232,13 +232,13 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 		got, err := direct(m)
 		return []stored{got}, err
 	}
-	all, _, err := e.several(ctx, stream, ask, q.Batch)
+	all, _, err := e.readMany(ctx, stream, ask, q.Batch)
 	return all, err
 }
 
 // several asks any replica for messages that come one by one, most of them at most (0: all), each within readWithin. End is what it says
 // behind the last one: 204, that was all; 404, there is none.
-func (e *Engine) several(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
+func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
 	if err != nil {
@@ -275,7 +275,7 @@ func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at
 	if err != nil {
 		return 0, 0, err
 	}
-	all, end, err := e.several(ctx, stream, ask, 0)
+	all, end, err := e.readMany(ctx, stream, ask, 0)
 	if err != nil {
 		return 0, 0, err
 	}

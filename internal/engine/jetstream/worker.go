@@ -68,7 +68,7 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 		return err
 	}
 	put()
-	l.rouse()
+	l.wake()
 	l.mu.Unlock()
 	late := time.NewTimer(l.e.opts.Patience)
 	defer late.Stop()
@@ -97,8 +97,8 @@ func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMo
 func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) }
 
 // rouse starts the worker if it has something to do. With l.mu held.
-func (l *log) rouse() {
-	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustLook()) {
+func (l *log) wake() {
+	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustRefresh()) {
 		l.working = true
 		go l.work()
 	}
@@ -109,7 +109,7 @@ func (l *log) hear(records []message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
 	l.newest = max(l.newest, records[0].js)
-	l.rouse()
+	l.wake()
 	l.mu.Unlock()
 	l.signal()
 }
@@ -151,13 +151,13 @@ func (l *log) work() {
 	for {
 		l.follow()
 		l.mu.Lock()
-		looks, due := l.attendance.looks, l.mustLook() && l.over == nil
+		refreshes, due := l.attendance.refreshes, l.mustRefresh() && l.over == nil
 		if due {
-			l.attendance.looks = nil
+			l.attendance.refreshes = nil
 		}
 		l.mu.Unlock()
 		if due {
-			answer(looks, l.look())
+			answer(refreshes, l.refresh())
 		}
 		if l.waiting() > 0 {
 			l.yield()
@@ -171,11 +171,11 @@ func (l *log) work() {
 			return
 		}
 		if l.over != nil { // it failed: nothing can be decided any more
-			answer(append(l.queue, l.attendance.looks...), l.over)
-			l.queue, l.attendance.looks = nil, nil
+			answer(append(l.queue, l.attendance.refreshes...), l.over)
+			l.queue, l.attendance.refreshes = nil, nil
 		}
 		group := l.takeGroup(nil)
-		if len(group) == 0 && len(l.inbox) == 0 && !l.mustLook() {
+		if len(group) == 0 && len(l.inbox) == 0 && !l.mustRefresh() {
 			l.rest()
 			l.mu.Unlock()
 			return
@@ -199,8 +199,8 @@ func (l *log) rest() {
 // end tells everybody that the log was dropped; the judge last. It is called with l.mu held and gives it back. The worker
 // goes on working in name, so that no other begins.
 func (l *log) end() {
-	queue := append(l.queue, l.attendance.looks...)
-	l.queue, l.attendance.looks, l.inbox, l.index = nil, nil, nil, nil
+	queue := append(l.queue, l.attendance.refreshes...)
+	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, nil
 	l.mu.Unlock()
 	for _, r := range queue {
 		r.done <- engine.ErrDropped
@@ -305,9 +305,9 @@ func (l *log) write(requests []*request) {
 			answer(g.requests, failed)
 			return
 		}
-		first := l.place + 1
+		first := l.position + 1
 		if err := l.applyAll(others); err != nil {
-			if g.doubt && others[0].place > first && errors.Is(err, engine.ErrBehind) {
+			if g.doubt && others[0].position > first && errors.Is(err, engine.ErrBehind) {
 				// What lay between may have been ours: stored, evicted by others, and purged.
 				err = fmt.Errorf("%w: a write had no answer, and others trimmed what was there: %v", engine.ErrUnavailable, err)
 			}
@@ -434,7 +434,7 @@ func (l *log) add(g *group, rec record, payload []byte) {
 
 // put gives a record of the last message its place.
 func (l *log) put(g *group, rec record, offset uint32) {
-	rec.place = l.place + uint64(len(g.records)) + 1
+	rec.position = l.position + uint64(len(g.records)) + 1
 	g.records = append(g.records, message{record: rec, offset: offset})
 	g.in = append(g.in, len(g.msgs)-1)
 }

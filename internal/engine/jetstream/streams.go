@@ -30,7 +30,7 @@ const (
 
 // furnish makes the streams that are missing and returns the number of shards. The stream of documents comes first, and
 // what it says holds: two processes that start at once agree on it, because only one of them makes it.
-func (e *Engine) furnish(ctx context.Context) (int, error) {
+func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DenyDelete: true, AllowRollup: true,

@@ -159,7 +159,7 @@ func TestLongApart(t *testing.T) {
 	}
 	a.docs.mu.Lock()
 	a.docs.line.mu.Lock()
-	a.docs.heard = a.docs.heard.Add(-2 * apartMost)
+	a.docs.heard = a.docs.heard.Add(-2 * maxSilence)
 	a.docs.line.mu.Unlock()
 	a.docs.mu.Unlock()
 	appended := make(chan error)
@@ -193,7 +193,7 @@ func TestFenceUnheard(t *testing.T) {
 	sh.join(ctx)
 	defer sh.part()
 	deafen(e)
-	at, err := sh.store(ctx)
+	at, err := sh.storeFence(ctx)
 	if err == nil {
 		err = e.purge(ctx, sh.stream, sh.fence, 0)
 	}
@@ -275,7 +275,7 @@ func TestOrphans(t *testing.T) {
 	}
 	for key, want := range map[string]int{"stays": 2, "gone": 1, "ended": 1} {
 		l := logs[key]
-		all, err := l.shard.fold(ctx, l.subject, 1)
+		all, err := l.shard.readHeaders(ctx, l.subject, 1)
 		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
 			t.Errorf("%s has %d messages, %v", key, len(all), err)
 		}
@@ -295,7 +295,7 @@ func TestReadAhead(t *testing.T) {
 	l := attach(t, e, doc.Created, &follower{})
 	seize(l)
 	defer l.start(time.Now())
-	last, err := l.shard.store(ctx)
+	last, err := l.shard.storeFence(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestReadAhead(t *testing.T) {
 	}()
 	l.shard.reach(over, last+1) // it looked, and catches up
 	for at := last; at < m.js-1; {
-		if at, err = l.shard.store(ctx); err != nil {
+		if at, err = l.shard.storeFence(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
