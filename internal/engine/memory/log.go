@@ -21,7 +21,7 @@ type log struct {
 	low     weir.Seq
 	note    []byte
 	open    *handle // the opening that the judge is attached to; nil while closed
-	over    error // why the log cannot be used any more: ErrClosed or ErrDropped
+	over    error   // why the log cannot be used any more: ErrClosed or ErrDropped
 }
 
 // handle is one opening of a log. After Close it is stale, and every call through it fails.
