@@ -9,30 +9,32 @@ import (
 )
 
 const (
-	groupMessages = 500     // of an atomic batch; JetStream takes 1,000
-	groupBytes    = 8 << 20 // of payloads that are written together; a single batch may have more
-	headRoom      = 16 << 10
-	chunkMost     = 1 << 20 // of payload in a message, whatever the servers take
+	groupMessages = 500      // most messages in an atomic batch; JetStream takes 1,000
+	groupBytes    = 8 << 20  // most bytes of payload written together; a single batch may have more
+	headRoom      = 16 << 10 // bytes of a message that are kept for its header
+	chunkMost     = 1 << 20  // most bytes of payload in a message, even if the servers take more
 
-	// What is written together goes into one message up to here, since it is a message that costs: who wants one entry reads all that are in
-	// it. In base64 the header must fit into headRoom.
+	// Entries that are written together share a message up to these sizes, because JetStream's cost
+	// is per message. The limit exists because reading one entry reads its whole message. In base64
+	// the packed header must fit into headRoom.
 	packBytes = 128 << 10
 	packHead  = 8 << 10
 )
 
-// group is what one write holds.
+// group is the content of one write.
 type group struct {
-	id       uint64
+	id       uint64 // names this write, so that a node recognizes it when it reads the log
 	msgs     []*nats.Msg
-	records  []message
-	in       []int // which message holds each
-	head     int   // bytes that the records of the last message take in its header; 0: it takes no more
-	admitted int
-	requests []*request
-	doubt    bool // an attempt had no answer, and what came first does not say whether it was stored
+	records  []message  // in the order of their positions
+	in       []int      // for each record: the index in msgs of the message that holds it
+	head     int        // header bytes used by the last message; 0 if it takes no more records
+	admitted int        // number of entries that the judge admitted
+	requests []*request // the requests that this write answers
+	doubt    bool       // an attempt got no answer, and the records that came first do not show whether it was stored
 }
 
-// takeGroup adds to a group what is written together with it. With l.mu held.
+// takeGroup moves requests from the queue to a group, as many as one write takes. The caller holds
+// l.mu.
 func (l *log) takeGroup(group []*request) []*request {
 	messages, bytes := 0, 0
 	for _, r := range group {
@@ -53,8 +55,8 @@ func (l *log) takeGroup(group []*request) []*request {
 	return group
 }
 
-// decide asks the judge about every request and makes messages of what it admits. Requests that nobody waits for and that
-// were not asked about are left out.
+// decide asks the judge about every request and builds the messages for what it admits. It leaves
+// out requests whose callers stopped waiting before the judge was asked.
 func (l *log) decide(requests []*request) *group {
 	g := &group{id: l.e.node + l.e.groups.Add(1)}
 	l.asking.Lock()
@@ -77,8 +79,9 @@ func (l *log) decide(requests []*request) *group {
 	return g
 }
 
-// decideTrim adds a trim. What a judge that follows others knew when it asked for it may be old: it is asked at the trim's place, and
-// nothing is added when another process trimmed as far meanwhile.
+// decideTrim adds a trim to the group. The arguments of Trim may be outdated by now, so a judge
+// that follows other nodes is asked for them at the trim's position. If another node has already
+// trimmed as far, there is nothing to add.
 func (l *log) decideTrim(g *group, r *request) {
 	l.mu.Lock()
 	low := l.low
@@ -92,8 +95,9 @@ func (l *log) decideTrim(g *group, r *request) {
 	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
 }
 
-// add puts a record into a group: into its last message, or into messages of its own. Payloads are copied: whoever gave them may
-// give up waiting.
+// add puts a record into a group: into the last message if it fits, otherwise into one or more
+// messages of its own. It copies the payload, because a caller that stops waiting owns its payload
+// again while the write may still be repeated.
 func (l *log) add(g *group, rec record, payload []byte) {
 	n := l.parts(len(payload))
 	rec.group, rec.parts, rec.sum = g.id, uint32(n), checksum(payload)
@@ -107,6 +111,7 @@ func (l *log) add(g *group, rec record, payload []byte) {
 		g.head += rec.most()
 		return
 	}
+	// chunk returns how many bytes of payload fit into one message.
 	chunk := l.chunk()
 	for i := range n {
 		if i > 0 {
@@ -120,14 +125,15 @@ func (l *log) add(g *group, rec record, payload []byte) {
 	}
 }
 
-// put gives a record of the last message its place.
+// put gives a record of the last message its position.
 func (l *log) put(g *group, rec record, offset uint32) {
 	rec.position = l.position + uint64(len(g.records)) + 1
 	g.records = append(g.records, message{record: rec, offset: offset})
 	g.in = append(g.in, len(g.msgs)-1)
 }
 
-// seal says in every message what it holds, and of the first one what it is to be stored behind.
+// seal writes into every message which records it holds, and makes the write conditional on the
+// message that the group was decided after.
 func (l *log) seal(g *group) {
 	for i := 0; i < len(g.records); {
 		in := g.in[i]
@@ -145,4 +151,5 @@ func (l *log) seal(g *group) {
 // chunk is how much payload goes into one message.
 func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMost)) }
 
+// parts returns how many messages a payload of this size takes.
 func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) }

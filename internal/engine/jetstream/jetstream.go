@@ -34,7 +34,7 @@ const (
 type Options struct {
 	Name     string        // prefix of its streams and subjects; default weir
 	Replicas int           // copies of each stream, used when the store is created; default 1
-	Shards   int           // number of JetStream streams that share the logs, fixed when the store is created; default DefaultShards
+	Shards   int           // number of shards, fixed when the store is created; default DefaultShards
 	Patience time.Duration // time to wait for the servers before a call returns ErrUnavailable; default 10 s
 	Logger   *slog.Logger
 

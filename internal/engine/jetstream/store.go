@@ -12,17 +12,25 @@ import (
 	"weir/internal/engine"
 )
 
-// store has a group stored behind l.last, where it was decided. It is sent again until there is an answer: the attempts
-// expect the same last message, so at most one of them can succeed. Others, when it is not nil, are the messages that came
-// first; then nothing of the group is stored, nor will be, unless it was and is purged already (g.doubt). The same holds after ErrFull and errRefused; after
-// ErrUnavailable, which comes only when nobody waits any more, it is open.
+// store stores a group after l.last, the message it was decided after. It sends the group again
+// until there is an answer. All attempts expect the same last message, so at most one of them can
+// succeed.
+//
+// The results:
+//
+//	others != nil   other records came first. The group is not stored and never will be, unless
+//	                it was stored and has already been purged (g.doubt).
+//	ErrFull,        not stored, and never will be
+//	errRefused
+//	ErrUnavailable  unknown; happens only when Close has stopped waiting
+//	ErrClosed       unknown; the connection was closed
 func (l *log) store(g *group) (others []message, err error) {
 	for doubt := false; ; {
 		js, err := l.send(g)
 		switch {
 		case err == nil:
 			for i := range g.records {
-				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i]) // an atomic batch is stored in one piece
+				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i]) // the messages of an atomic batch have consecutive sequences
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
@@ -38,7 +46,7 @@ func (l *log) store(g *group) (others []message, err error) {
 				return l.settled(g, found, doubt), nil
 			case !errors.Is(err, errConflict):
 				return nil, err
-			} // nothing came first: whoever said so leads no more, and there is no answer yet
+			} // no record came first: the server that said so has been replaced as leader, so this is no answer
 			pause(l.e.ctx, retry/4)
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
@@ -46,8 +54,8 @@ func (l *log) store(g *group) (others []message, err error) {
 			return nil, engine.ErrClosed
 		default:
 			doubt = true
-			l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
-			if found := l.awaitOthers(g, retry/4); found != nil { // what is heard of it is an answer as well
+			l.e.opts.Logger.Debug("write got no answer and will be repeated", "log", l.id, "error", err)
+			if found := l.awaitOthers(g, retry/4); found != nil { // the line may have delivered it: that is an answer as well
 				return l.settled(g, found, doubt), nil
 			}
 		}
@@ -59,7 +67,9 @@ func (l *log) store(g *group) (others []message, err error) {
 	}
 }
 
-// settled takes the place of a group over from an attempt without an answer, or returns what came first.
+// settled compares the records found after l.last with a group. If they are the group, an earlier
+// attempt was stored, and settled takes over its sequences and returns nil. Otherwise it returns
+// the records that came first.
 func (l *log) settled(g *group, found []message, doubt bool) []message {
 	if len(found) < len(g.records) || found[0].group != g.id {
 		g.doubt = doubt
@@ -71,7 +81,7 @@ func (l *log) settled(g *group, found []message, doubt bool) []message {
 	return nil
 }
 
-// send is one attempt.
+// send makes one attempt to store a group.
 func (l *log) send(g *group) (uint64, error) {
 	if len(g.msgs) > 1 {
 		l.shard.batches <- struct{}{}
@@ -80,8 +90,9 @@ func (l *log) send(g *group) (uint64, error) {
 	return l.e.publish(l.e.ctx, g.msgs)
 }
 
-// others returns the messages behind the last one that we know: of somebody else, or the whole group. If the log is followed, they are on
-// their way to us anyway; only if they do not come they are asked for. From now on it is followed.
+// others returns the records after the last one that the judge knows: those of another node, or
+// this group. If the log is followed, the line is about to deliver them, so others waits for that
+// first and asks the servers only if they do not arrive. From now on the log is followed.
 func (l *log) others(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
@@ -98,7 +109,8 @@ func (l *log) others(g *group) ([]message, error) {
 	return l.readMissing(l.e.ctx)
 }
 
-// comes waits for those messages to come by themselves; nil when they do not.
+// awaitOthers waits for the line to deliver those records. It returns nil if they do not arrive in
+// time. It returns the group's own records only when all of them are there.
 func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -124,8 +136,8 @@ func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	}
 }
 
-// rewind takes back what the judge admitted of a group that was not stored, and returns why the group cannot be tried
-// again, if so.
+// rewind takes back the judge's decisions about a group that was not stored. It returns an error if
+// the group cannot be tried again.
 func (l *log) rewind(g *group, why error) error {
 	if g.admitted == 0 {
 		return why
@@ -135,12 +147,13 @@ func (l *log) rewind(g *group, why error) error {
 		return why
 	}
 	if why == nil {
-		why = errors.New("another process appends to this log, and its judge does not follow")
+		why = errors.New("another process appends to this log, but its judge is not a Follower")
 	}
 	return l.fail(why)
 }
 
-// fail ends the use of a log whose judge no longer stands where the log does. It can be opened again.
+// fail ends the use of a log whose judge no longer agrees with the stored log. The log can be
+// opened again.
 func (l *log) fail(why error) error {
 	l.mu.Lock()
 	if l.over != nil {
@@ -154,14 +167,14 @@ func (l *log) fail(why error) error {
 	}
 	l.over = fmt.Errorf("%w: log %d: %w", engine.ErrBehind, l.id, why)
 	l.mu.Unlock()
-	l.e.opts.Logger.Error("a log is given up until it is opened again", "log", l.id, "error", why)
+	l.e.opts.Logger.Error("log failed and must be reopened", "log", l.id, "error", why)
 	if f, ok := l.judge.(engine.Follower); ok {
 		f.Behind()
 	}
 	return l.over
 }
 
-// commit takes a stored group into memory, tells the judge and then everybody who waits.
+// commit adds a stored group to the index, tells the judge, and then answers the callers.
 func (l *log) commit(g *group, begun time.Time) {
 	trimmed := false
 	l.mu.Lock()
@@ -180,7 +193,8 @@ func (l *log) commit(g *group, begun time.Time) {
 	}
 }
 
-// pass takes a message into memory. With l.mu held, by the worker.
+// pass adds a record to the index and moves the worker's position behind it. The caller is the
+// worker and holds l.mu.
 func (l *log) pass(m message) {
 	switch {
 	case m.isEntry():
@@ -194,7 +208,7 @@ func (l *log) pass(m message) {
 	l.last, l.position = m.js, m.position
 }
 
-// follow takes over what others wrote.
+// follow follows the records in the inbox.
 func (l *log) follow() {
 	for {
 		l.mu.Lock()
@@ -212,7 +226,8 @@ func (l *log) follow() {
 	}
 }
 
-// applyAll follows messages in order, those excepted that we know; where some are missing they are read.
+// applyAll follows records in order and skips those already known. If a position is missing, it
+// reads the missing records from the servers.
 func (l *log) applyAll(all []message) error {
 	for _, m := range all {
 		if m.kind != dropped && m.position > l.position+1 {
@@ -234,16 +249,17 @@ func (l *log) applyAll(all []message) error {
 	return l.over
 }
 
-// adjoins is nil when messages begin where the judge stands.
+// contiguous returns nil if the records begin right after the last one that the judge knows.
 func (l *log) contiguous(found []message) error {
 	if len(found) == 0 || found[0].kind != dropped && found[0].position != l.position+1 {
-		return errors.New("others wrote and trimmed more than was followed")
+		return errors.New("other nodes wrote and trimmed more than this node has followed")
 	}
 	return nil
 }
 
-// missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
-// the log before.
+// readMissing reads the records after the last message that the judge knows. ErrDamaged: that
+// message was removed, and there is none after it. It tries again while no server answers, because
+// nothing can happen on the log before it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
 		found, err := l.shard.since(ctx, l.subject, l.last)
@@ -259,7 +275,7 @@ func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	}
 }
 
-// apply follows one message.
+// apply follows one record.
 func (l *log) apply(m message) error {
 	if m.kind == dropped {
 		l.drop()
@@ -270,7 +286,7 @@ func (l *log) apply(m message) error {
 	}
 	f, ok := l.judge.(engine.Follower)
 	if !ok {
-		return errors.New("another process appends to this log, and its judge does not follow")
+		return errors.New("another process appends to this log, but its judge is not a Follower")
 	}
 	if m.kind == trim {
 		f.Trimmed(m.Seq)
@@ -286,7 +302,7 @@ func (l *log) apply(m message) error {
 	}
 	l.mu.Unlock()
 	if twice {
-		return fmt.Errorf("%w: sequence %d is in the log twice", engine.ErrDamaged, m.Seq)
+		return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 	}
 	if m.isEntry() {
 		f.Follow(m.Header)
@@ -294,20 +310,20 @@ func (l *log) apply(m message) error {
 	return nil
 }
 
-// dropLog ends the log of a document that is gone, also when nobody waits for it any more.
+// dropLog ends the log of a deleted document. It continues in the background if ctx ends first.
 func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
 	ended := make(chan error, 1)
 	if !e.background(func() {
 		for {
 			err := e.endLog(e.ctx, id)
 			select {
-			case ended <- err: // the first time
+			case ended <- err: // only the first result has a reader
 			default:
 			}
 			if err == nil {
 				return
 			}
-			e.opts.Logger.Warn("the log of a deleted document keeps its space for now", "log", id, "error", err)
+			e.opts.Logger.Warn("could not end the log of a deleted document, will retry", "log", id, "error", err)
 			select {
 			case <-e.ending:
 				return
@@ -325,11 +341,11 @@ func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
 	}
 }
 
-// dropAgain is how soon it is tried again to end a log.
+// dropAgain is the interval between attempts to end a log.
 const dropAgain = time.Second
 
-// endLog ends the log of a document that is gone, for everybody: behind its last message nothing that was decided before
-// it can be stored.
+// endLog ends the log of a deleted document for all nodes. It stores a last message: a write that
+// was decided before it expects an earlier last message, so the servers refuse it.
 func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	if l := e.opened(id); l != nil {
 		if gone := l.drop(); gone != nil {

@@ -11,22 +11,25 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim remembers what is gone and the note in one message of the log. What is behind it is purged after that.
+// Trim stores the low mark and the note in one message of the log. The removed messages are purged
+// later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
 
-// purgeAfter is how long what was trimmed stays: others may not have heard of it yet, and read it, or what lies behind it.
+// purgeAfter is how long trimmed messages stay. Other nodes may not have heard of the trim yet and
+// still read those messages or follow the records after them. It must be longer than sureFor, after
+// which every node has heard of it.
 const purgeAfter = sureFor + 8*time.Second
 
-// purging is what is to be taken back of a log, and when.
+// purging is a purge to be made.
 type purging struct {
 	at    time.Time
-	floor uint64 // everything before it
+	floor uint64 // all messages with a lower sequence are removed
 }
 
-// purgeLater has the servers take back what lies before every kept entry and the last trim, when everybody had the time to hear
-// of it.
+// purgeLater schedules a purge of the messages before every kept entry and before the last trim,
+// once all nodes have had time to hear of the trim.
 func (l *log) purgeLater() {
 	l.mu.Lock()
 	floor, done := l.bottom(), l.over != nil
@@ -42,7 +45,7 @@ func (l *log) purgeLater() {
 	}
 }
 
-// bottom is the place before which nothing counts any more. With l.mu held.
+// bottom returns the sequence before which no message is needed any more. The caller holds l.mu.
 func (l *log) bottom() uint64 {
 	floor := l.note
 	for i := range l.index {
@@ -51,7 +54,7 @@ func (l *log) bottom() uint64 {
 	return floor
 }
 
-// tidy purges what has waited long enough; while there is no space, everything at once.
+// tidy makes the purges that are due, or all of them while there is no space.
 func (e *Engine) tidy() {
 	due := map[engine.LogID]purging{}
 	full := e.room.full.Load() != nil
@@ -65,7 +68,7 @@ func (e *Engine) tidy() {
 	e.mu.Unlock()
 	for id, p := range due {
 		l := e.opened(id)
-		if l == nil || !l.started() { // closed meanwhile; what cannot be purged now is purged by whoever opens it next
+		if l == nil || !l.started() { // closed meanwhile; if this purge fails, the next opening of the log repeats it
 			s := e.shard(id)
 			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
 			continue
@@ -79,20 +82,20 @@ func (e *Engine) tidy() {
 	}
 }
 
-// purge has the servers take back what is before a place.
+// purge removes the messages with a sequence below floor.
 func (l *log) purge(floor uint64) {
 	err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
 	l.mu.Lock()
 	if err == nil {
 		l.floor = max(l.floor, floor)
 	} else {
-		l.e.opts.Logger.Debug("evicted entries keep their space for now", "log", l.id, "error", err)
+		l.e.opts.Logger.Debug("purge failed, evicted entries keep their space", "log", l.id, "error", err)
 	}
 	l.mu.Unlock()
-	l.purgeLater() // it may have been trimmed again
+	l.purgeLater() // the log may have been trimmed again
 }
 
-// purge removes the messages of a subject before a place; 0: all of them.
+// purge removes the messages of a subject with a sequence below before; 0 removes all of them.
 func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
 	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
 	if err != nil {

@@ -12,37 +12,40 @@ import (
 	"weir/internal/engine"
 )
 
-// request is an append or a trim on its way.
+// request is an append or a trim that waits for its outcome, or a refresh (which has neither entry
+// nor note).
 type request struct {
 	entry *engine.Entry
-	low   weir.Seq // of a trim, which has no entry
+	low   weir.Seq // for a trim, which has no entry
 	note  []byte
 	done  chan error
 
-	size, parts int // of its payload
+	size, parts int // bytes of the payload, and the number of messages it takes
 
-	left bool // nobody waits any more, and the entry is not ours: guarded by log.asking
+	left bool // the caller stopped waiting, so the worker must not touch the entry; guarded by log.asking
 }
 
 // Append proposes an entry.
 func (l *log) Append(ctx context.Context, e *engine.Entry) error {
 	e.Size = uint32(len(e.Payload))
 	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey {
-		return fmt.Errorf("entry with a content type of %d bytes and a key of %d bytes", len(e.ContentType), len(e.Key))
+		return fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d)", len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey)
 	}
 	parts := l.parts(len(e.Payload))
 	if parts > groupMessages {
-		return fmt.Errorf("entry of %d bytes: it would take %d messages, and %d can be written together", len(e.Payload), parts, groupMessages)
+		return fmt.Errorf("append entry of %d bytes: needs %d messages, and one write takes at most %d", len(e.Payload), parts, groupMessages)
 	}
 	return l.propose(ctx, &request{entry: e, done: make(chan error, 1), size: len(e.Payload), parts: parts})
 }
 
-// propose hands an append or a trim to the worker and waits for its fate.
+// propose hands an append or a trim to the worker and waits for its outcome.
 func (l *log) propose(ctx context.Context, r *request) error {
 	return l.ask(ctx, r, func() { l.queue = append(l.queue, r) })
 }
 
-// ask puts a request where the worker takes it from, and waits for its answer.
+// ask calls put to hand a request to the worker, and waits for the answer. It stops waiting when
+// ctx ends or Patience has passed. The request is then marked as left: the worker skips it if the
+// judge has not been asked yet, and otherwise settles it and discards the answer.
 func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	l.mu.Lock()
 	err := l.usable(ctx)
@@ -70,14 +73,14 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	r.left = true
 	l.asking.Unlock()
 	select {
-	case err := <-r.done: // just now
+	case err := <-r.done: // answered just now
 		return err
 	default:
 	}
 	return err
 }
 
-// rouse starts the worker if it has something to do. With l.mu held.
+// wake starts the worker if there is something to do and it is not running. The caller holds l.mu.
 func (l *log) wake() {
 	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustRefresh()) {
 		l.working = true
@@ -85,7 +88,7 @@ func (l *log) wake() {
 	}
 }
 
-// hear takes the records of a message from the one who follows the shard.
+// hear takes the records of one message from the line that follows the shard.
 func (l *log) hear(records []message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
@@ -95,14 +98,14 @@ func (l *log) hear(records []message) {
 	l.signal()
 }
 
-// hears tells whether messages are taken as they come.
+// hears tells whether the log takes messages from the line.
 func (l *log) hears() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.attendance.joined
 }
 
-// signal tells the worker that something was heard, if it waits for that.
+// signal wakes a worker that waits for messages of other nodes. It never blocks.
 func (l *log) signal() {
 	select {
 	case l.heard <- struct{}{}:
@@ -110,7 +113,8 @@ func (l *log) signal() {
 	}
 }
 
-// settle waits until the worker has nothing more to do, as long as servers may take to answer.
+// settle waits until the worker has nothing left to do, for at most as long as servers may take to
+// answer.
 func (l *log) settle() {
 	late := time.AfterFunc(l.e.opts.Patience, func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
 	defer late.Stop()
@@ -127,7 +131,15 @@ func (l *log) settle() {
 	l.mu.Unlock()
 }
 
-// work does what there is to do, and ends.
+// work is the worker: a loop that ends when there is nothing left to do. Each round
+//
+//  1. follows the records that the line delivered,
+//  2. reads what other nodes wrote, if a caller asked for that or following begins (refresh),
+//  3. leaves the log to other nodes if they are owed a turn, and lets more requests arrive,
+//  4. takes a group of waiting requests, has the judge decide them, and stores the result.
+//
+// The order matters: an entry must be decided with knowledge of everything before it, or its write
+// fails and the decision was in vain.
 func (l *log) work() {
 	for {
 		l.follow()
@@ -151,7 +163,7 @@ func (l *log) work() {
 			l.end()
 			return
 		}
-		if l.over != nil { // it failed: nothing can be decided any more
+		if l.over != nil { // it failed: the judge cannot decide anything any more
 			answer(append(l.queue, l.attendance.refreshes...), l.over)
 			l.queue, l.attendance.refreshes = nil, nil
 		}
@@ -168,7 +180,7 @@ func (l *log) work() {
 	}
 }
 
-// rest marks the worker as stopped. With l.mu held.
+// rest marks the worker as stopped. The caller holds l.mu.
 func (l *log) rest() {
 	l.working = false
 	if l.idle != nil {
@@ -177,8 +189,9 @@ func (l *log) rest() {
 	}
 }
 
-// end tells everybody that the log was dropped; the judge last. It is called with l.mu held and gives it back. The worker
-// goes on working in name, so that no other begins.
+// end answers all waiting requests after the log was dropped, and tells the judge last. The caller
+// holds l.mu; end releases it. The worker still counts as working until the judge was told, so that
+// no second worker starts.
 func (l *log) end() {
 	queue := append(l.queue, l.attendance.refreshes...)
 	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, nil
@@ -199,18 +212,20 @@ func (l *log) end() {
 	l.mu.Unlock()
 }
 
-// errEnded is ErrDropped after the judge heard of it.
+// errEnded is ErrDropped after the judge was told. It differs from ErrDropped itself, which makes
+// the worker call end.
 var errEnded = fmt.Errorf("%w", engine.ErrDropped)
 
-// waiting is how many requests are in the queue.
+// waiting returns the number of requests in the queue.
 func (l *log) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue)
 }
 
-// gather lets runnable goroutines run until the queue stops growing: those that were just told of their last append are about to make
-// the next one, and a message with many costs little more than a message with one.
+// gather lets other goroutines run until the queue stops growing. Callers that just got an answer
+// are about to append again, and a message with many entries costs little more than a message with
+// one.
 func (l *log) gather() {
 	for n := l.waiting(); ; {
 		runtime.Gosched()
@@ -222,8 +237,8 @@ func (l *log) gather() {
 	}
 }
 
-// write decides a group and has it stored. When another process came first, what was decided is taken back, and decided
-// anew behind what came.
+// write has the judge decide a group and stores it. If another node wrote first, write takes the
+// decisions back, follows the other node's records, and decides again.
 func (l *log) write(requests []*request) {
 	for {
 		if err := l.certain(); err != nil {
@@ -256,21 +271,24 @@ func (l *log) write(requests []*request) {
 		first := l.position + 1
 		if err := l.applyAll(others); err != nil {
 			if g.doubt && others[0].position > first && errors.Is(err, engine.ErrBehind) {
-				// What lay between may have been ours: stored, evicted by others, and purged.
-				err = fmt.Errorf("%w: a write had no answer, and others trimmed what was there: %v", engine.ErrUnavailable, err)
+				// The purged records between may have been this group: stored, evicted by another
+				// node, and purged. Its outcome cannot be known.
+				err = fmt.Errorf("%w: a write got no answer, and other nodes have trimmed that part of the log: %v", engine.ErrUnavailable, err)
 			}
 			answer(g.requests, err)
 			return
 		}
 		l.lost()
 		l.mu.Lock()
-		requests = l.takeGroup(g.requests) // more may have come
+		requests = l.takeGroup(g.requests) // more may have arrived
 		l.mu.Unlock()
 	}
 }
 
-// certain waits until it is known that the log's document is there: who heard nothing of documents for very long may have
-// missed that it was deleted, and that the log has an end.
+// certain waits until the log's document is known to exist. A node that heard nothing about
+// documents for very long may have missed that the document was deleted. The deletion marker and
+// the message that ended the log both expire. After that the log looks empty, and nothing shows
+// that it has ended.
 func (l *log) certain() error {
 	for !l.e.docs.certain() {
 		if err := l.e.docs.catchUp(l.e.ctx); errors.Is(err, engine.ErrClosed) {
@@ -278,7 +296,7 @@ func (l *log) certain() error {
 		}
 		select {
 		case <-l.giveUp:
-			return fmt.Errorf("%w: whether the log is there still is not known", engine.ErrUnavailable)
+			return fmt.Errorf("%w: unknown whether the log still exists", engine.ErrUnavailable)
 		default:
 		}
 	}
@@ -287,7 +305,8 @@ func (l *log) certain() error {
 	return l.over
 }
 
-// fitting answers entries for which there is no space, and returns the rest: what frees space is not held up.
+// fitting answers the appends for which there is no space, and returns the other requests. Trims
+// pass, because they free space.
 func (l *log) fitting(requests []*request) []*request {
 	bytes := 0
 	for _, r := range requests {
