@@ -30,7 +30,7 @@ func TestNATSURL(t *testing.T) {
 	}{
 		"synced":          {true, both, "", ""},
 		"unsynced":        {false, both, "runs without sync_interval: always", ""},
-		"nobody can tell": {true, ours, "is told to the system account alone", ""},
+		"nobody can tell": {true, ours, "only the system account can ask", ""},
 		"allowed":         {false, func(s natstest.Server) []string { return append(both(s), "--nats-allow-unsynced") }, "", "--nats-allow-unsynced"},
 		"wrong file":      {true, func(natstest.Server) []string { return []string{"--nats-creds", wrong} }, "neither credentials", ""},
 	} {
