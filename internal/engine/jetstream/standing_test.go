@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A server that is cut off from the others answers for a stream, too.
+// A server that is cut off from the others still answers for a stream; led must not trust it.
 func TestLed(t *testing.T) {
 	here, gone, unheard := &jetstream.PeerInfo{Active: time.Second}, &jetstream.PeerInfo{Active: time.Second, Offline: true}, &jetstream.PeerInfo{Active: silent}
 	behind := &jetstream.PeerInfo{Active: time.Second, Lag: 1000}
