@@ -12,7 +12,8 @@ import (
 	"weir"
 )
 
-// Engine is one store: documents, and a log for each document that wants one.
+// Engine is one store: documents, and one log per document. All methods may be called from many
+// goroutines at once.
 type Engine interface {
 	Documents
 
@@ -230,7 +231,7 @@ type Header struct {
 	Key         string // idempotency key, at most MaxKey bytes
 }
 
-// MaxContentType is the longest content type that a log keeps.
+// MaxContentType is the length in bytes of the longest content type that a log stores.
 const MaxContentType = 1024
 
 // Entry is one element of a log.
@@ -287,7 +288,7 @@ const (
 // Status is the health of a store.
 type Status struct {
 	State  State
-	Reason error // why, when State is not Ready
+	Reason error // set unless State is Ready
 }
 
 // State says what a store can do.

@@ -161,7 +161,7 @@ func (s *store) await(done <-chan struct{}, what string) {
 	}
 }
 
-// seqs are the sequences that Headers visits.
+// seqs returns the sequences that Headers visits.
 func (s *store) seqs(log engine.Log) []weir.Seq {
 	var got []weir.Seq
 	log.Headers(0, func(h engine.Header) bool {
@@ -198,7 +198,6 @@ func (s *store) holds(log engine.Log, want ...weir.Seq) {
 func upTo(from, to weir.Seq) []weir.Seq {
 	var seqs []weir.Seq
 	for ; from <= to; from++ {
-		// seqs returns the sequences that Headers visits.
 		seqs = append(seqs, from)
 	}
 	return seqs

@@ -139,6 +139,8 @@ func (l *log) join(ctx context.Context) {
 	if !due {
 		return
 	}
+	// Without the lock, since this waits for servers. Only the worker joins, so the flags cannot
+	// change in between.
 	l.shard.join(ctx)
 	l.mu.Lock()
 	l.attendance.joined = true
@@ -171,6 +173,7 @@ func (l *log) attended(now time.Time) {
 	switch {
 	case l.closing || l.over != nil || a.sure.IsZero():
 	case a.followed && a.watchers == 0 && now.After(a.until):
+		// With a live consumer nothing was missed up to now.
 		if l.shard.live.Load() {
 			a.sure = now
 		}

@@ -42,6 +42,7 @@ func Check(ctx context.Context, nc, system *nats.Conn) error {
 	}
 	var all census
 	for wait := attempt; ; wait = gatherFor {
+		// Servers that were named and have not answered yet get more time.
 		if len(all.silent()) > 0 {
 			wait = attempt
 		}

@@ -103,6 +103,7 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 	d.mu.Lock()
 	before, had := d.byKey.Get(change.Key)
+	// While everything is read again, unchanged documents are not reported a second time.
 	known := d.seen != nil && had && before.Revision == change.Revision
 	if d.seen != nil && !change.Deleted {
 		d.seen[change.Key] = struct{}{}

@@ -58,6 +58,7 @@ func (l *log) takeGroup(group []*request) []*request {
 // decide asks the judge about every request and builds the messages for what it admits. It leaves
 // out requests whose callers stopped waiting before the judge was asked.
 func (l *log) decide(requests []*request) *group {
+	// A random start and a counter, so that writes of different nodes do not share an id.
 	g := &group{id: l.e.node + l.e.groups.Add(1)}
 	l.asking.Lock()
 	defer l.asking.Unlock()
@@ -111,7 +112,6 @@ func (l *log) add(g *group, rec record, payload []byte) {
 		g.head += rec.most()
 		return
 	}
-	// chunk returns how many bytes of payload fit into one message.
 	chunk := l.chunk()
 	for i := range n {
 		if i > 0 {
@@ -148,7 +148,7 @@ func (l *log) seal(g *group) {
 	}
 }
 
-// chunk is how much payload goes into one message.
+// chunk returns how many bytes of payload fit into one message.
 func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMost)) }
 
 // parts returns how many messages a payload of this size takes.

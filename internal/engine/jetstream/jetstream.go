@@ -162,9 +162,9 @@ const (
 	// probeEvery is the interval at which the engine checks whether the servers can do anything.
 	probeEvery = 2 * time.Second
 	// election is how long a leader may be missing before the store counts as unreachable. Servers
-	// elect another leader within nine seconds, and open logs stay usable meanwhile. A node that
-	// reports itself as not ready gets no requests, and the death of one leader would make all
-	// nodes report that.
+	// elect another leader within nine seconds, and open logs stay usable meanwhile. Without this
+	// delay the death of one leader would make all nodes report themselves as not ready, and none
+	// would get requests.
 	election = 10 * time.Second
 )
 

@@ -50,8 +50,8 @@ type line struct {
 }
 
 // coalescer merges calls that ask the servers the same question. While one call is running, all
-// further callers share the next one. They cannot share the running one: it may have passed the
-// servers before something was acknowledged that the later caller must see.
+// further callers share the next one. They cannot share the running one: its fence may already have
+// been stored before something was acknowledged that a later caller must see.
 type coalescer struct{ running, next *sharedCall }
 
 // sharedCall is one question and its answer, for any number of callers.
@@ -65,8 +65,8 @@ const (
 	// beat is the interval at which an idle consumer sends a heartbeat. If two do not arrive, the
 	// line creates another consumer.
 	beat = 500 * time.Millisecond
-	// fenceLife is the TTL of a fence. A fence may expire before a line delivers it: the next
-	// message or heartbeat also shows that its position was passed.
+	// fenceLife is the TTL of a fence. It does no harm if a fence expires before a line delivers
+	// it: the next message or heartbeat also shows that its position was passed.
 	fenceLife = "3s"
 )
 
@@ -125,7 +125,7 @@ func (l *line) follow(ctx context.Context) error {
 	defer l.leave(c)
 	l.live.Store(true)
 	defer l.live.Store(false)
-	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })() // makes NextMsg return at once
+	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })() // when ctx ends, NextMsg returns at once
 	pending := c.pending
 	for delivered, reached := uint64(0), uint64(0); ; {
 		if end != nil && delivered >= pending {
@@ -162,7 +162,6 @@ func (l *line) follow(ctx context.Context) error {
 		if m.Subject != l.fence {
 			l.take(m, meta.Sequence.Stream)
 		}
-		// reached records that the line has come to a sequence, as a server just reported.
 		reached = max(reached, meta.Sequence.Stream)
 	}
 }
@@ -272,9 +271,12 @@ func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err
 	if m.Header.Get("Status") != "100" {
 		return 0, false, fmt.Errorf("consumer ended: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
+	// A flow control request: the server waits for this reply before it sends more.
 	if m.Reply != "" {
 		return 0, false, m.Respond(nil)
 	}
+	// A stalled consumer waits for a flow control reply that got lost. Its heartbeat says where to
+	// send another one.
 	stalled := m.Header.Get("Nats-Consumer-Stalled")
 	if stalled != "" {
 		if err := l.e.nc.Publish(stalled, nil); err != nil {
@@ -288,13 +290,14 @@ func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err
 	if last > delivered {
 		return 0, false, errors.New("consumer skipped messages")
 	}
+	// A heartbeat that counts fewer messages than were taken is outdated.
 	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
 		return 0, false, nil
 	}
 	return at, stalled == "", nil
 }
 
-// reached says how far it has come, which a server just told.
+// reached records that the line has come to a sequence, as a server just reported.
 func (l *line) reached(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,7 +337,7 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 
 // catchUp returns when everything was taken that was acknowledged to any client before the call. No
 // server can be asked for that: one that was replaced as leader may not know it yet. So the line
-// stores a fence and waits for it: everything acknowledged before is ahead of it in the stream.
+// stores a fence and waits for it. Everything acknowledged before comes before it in the stream.
 func (l *line) catchUp(ctx context.Context) error {
 	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
 		at, err := l.storeFence(ctx)
@@ -346,8 +349,8 @@ func (l *line) catchUp(ctx context.Context) error {
 	return err
 }
 
-// mark returns a sequence that is higher than that of every message acknowledged to any client
-// before the call.
+// mark returns a sequence in the stream. Every message acknowledged to any client before the call
+// has that sequence or a lower one.
 func (l *line) mark(ctx context.Context) (uint64, error) {
 	return l.coalesce(ctx, &l.marks, l.storeFence)
 }
@@ -427,8 +430,8 @@ func (l *line) storeFence(ctx context.Context) (uint64, error) {
 }
 
 // markWithoutFence replaces a fence when the servers have no space for one. It purges the fence
-// subject, which needs no space and changes nothing, but on which most replicas must agree. After
-// that the leader's last sequence is behind everything that was acknowledged before.
+// subject: that needs no space and changes nothing, but most replicas must agree on it. After that
+// the leader's last sequence covers everything that was acknowledged before.
 func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
 		return 0, err

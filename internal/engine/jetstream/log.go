@@ -200,7 +200,7 @@ func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
 	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // the memory before the slice is freed when the slice next grows, or here
+		l.index = nil // the removed entries are freed here, or when the slice next grows
 	}
 }
 
@@ -241,6 +241,8 @@ func (l *log) CatchUp(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
+	// A log without any message counts as known only if the judge knows none either. Otherwise its
+	// messages were removed, and the refresh reports that.
 	known := l.told >= last && (last > 0 || l.told == 0)
 	if known && begun.After(l.attendance.sure) {
 		l.attendance.sure = begun

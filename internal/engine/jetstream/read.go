@@ -274,7 +274,6 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 // request.
 func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engine.Entry) bool) error {
 	if run == 0 {
-		// run returns the index entries of the next run.
 		run = longRun
 	}
 	for {
@@ -301,7 +300,7 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 	}
 }
 
-// run is where the next entries are.
+// run returns the index entries of the next run.
 func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

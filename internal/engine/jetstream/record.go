@@ -46,7 +46,7 @@ const (
 //
 // NATS header fields are text, so the value is encoded in base64.
 
-// record is one of them.
+// record is one element of a log, as described above.
 type record struct {
 	kind     kind
 	position uint64

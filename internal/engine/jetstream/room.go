@@ -67,7 +67,9 @@ func (e *Engine) measureRoom(ctx context.Context) {
 		e.room.full.Store(&why)
 		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node)) // lost while there is no server
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
+		// Another node's server is full: entries stay refused.
 	case limit <= 0 && time.Since(e.room.refused) < fullFor:
+		// The limit is unknown, and a server refused something a moment ago.
 	default:
 		e.room.full.Store(nil)
 	}

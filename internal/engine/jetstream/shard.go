@@ -53,7 +53,7 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	}
 }
 
-// noLog is a subject that no log has; the shard's fences use it.
+// noLog is not the id of any log. Its subject holds the shard's fences.
 const noLog = engine.LogID(0)
 
 // take hands a message to its log if that log is followed.

@@ -34,6 +34,8 @@ func (l *log) store(g *group) (others []message, err error) {
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
+			// Another write is in flight, perhaps an earlier attempt of this group. If the line delivers
+			// it, that is the answer. Otherwise the group is sent again.
 			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
@@ -178,6 +180,7 @@ func (l *log) fail(why error) error {
 func (l *log) commit(g *group, begun time.Time) {
 	trimmed := false
 	l.mu.Lock()
+	// The write was stored, so nothing came before it that the judge does not know.
 	l.attendance.sure, l.attendance.wrote = begun, begun
 	for _, m := range g.records {
 		l.pass(m)
@@ -289,6 +292,7 @@ func (l *log) apply(m message) error {
 		return errors.New("another process appends to this log, but its judge is not a Follower")
 	}
 	if m.kind == trim {
+		// Before the index is cut: the judge may still visit the removed entries.
 		f.Trimmed(m.Seq)
 	}
 	l.rival = time.Now()

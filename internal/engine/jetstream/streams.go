@@ -126,6 +126,8 @@ func final(err error) bool {
 	if !ok {
 		return errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	}
+	// These pass by themselves: another node created the stream at the same moment, or the cluster
+	// is still forming.
 	const exists, noPeers, notEnough = 10058, 10005, 10023
 	return api.Code == 400 && api.ErrorCode != exists && api.ErrorCode != noPeers && api.ErrorCode != notEnough
 }

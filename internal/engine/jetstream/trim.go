@@ -47,6 +47,7 @@ func (l *log) purgeLater() {
 
 // bottom returns the sequence before which no message is needed any more. The caller holds l.mu.
 func (l *log) bottom() uint64 {
+	// The message of the last trim holds the note, so it stays.
 	floor := l.note
 	for i := range l.index {
 		floor = min(floor, l.index[i].js)

@@ -72,6 +72,7 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 			}
 		}
 	}
+	// Only the last message of an atomic batch is answered.
 	answer, err := e.nc.RequestMsgWithContext(ctx, last)
 	if err != nil {
 		return 0, err
@@ -103,6 +104,8 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	case streamOffline:
 		return 0, ack.Error
 	}
+	// An atomic batch may be refused because some of its messages got lost. Sending it again can
+	// succeed, so only a single message is refused for good.
 	if ack.Error.Code == 400 && len(msgs) == 1 {
 		return 0, fmt.Errorf("%w: %w", errRefused, ack.Error)
 	}

@@ -264,6 +264,8 @@ func (l *log) write(requests []*request) {
 			return
 		}
 		l.e.tooFull(err)
+		// After ErrFull the loop continues if the judge admitted entries: fitting then refuses the
+		// appends, and the trims of the group are written without them.
 		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
 			answer(g.requests, failed)
 			return
