@@ -27,8 +27,8 @@ type Engine interface {
 	// Status tells whether the store takes writes now. It never blocks on a disk.
 	Status() Status
 
-	// Close waits for the calls in flight, makes their writes durable and closes the store. Later calls
-	// on the engine and its logs return ErrClosed. Closing twice does nothing.
+	// Close waits for the calls in flight, makes their writes durable and closes the store. Later
+	// calls on the engine and its logs return ErrClosed. Closing twice does nothing.
 	Close() error
 }
 
@@ -212,8 +212,8 @@ const (
 	// Late marks a batch that was stored below the cursor of its time.
 	Late Flags = 1
 
-	// Lost marks a batch that was stored but could not be read when the store was repaired; it has no
-	// payload. On a GapClosed it says that the missing sequences from First to Seq may have been
+	// Lost marks a batch that was stored but could not be read when the store was repaired; it has
+	// no payload. On a GapClosed it says that the missing sequences from First to Seq may have been
 	// stored: there is no way to tell.
 	Lost Flags = 2
 )
@@ -294,13 +294,13 @@ type Status struct {
 // State says what a store can do.
 type State uint8
 
-// The states of a store.
+// The states of a store. A store leaves Full and Unreachable by itself.
 const (
-	Ready    State = iota // takes reads and writes
-	Full                  // no space: refuses entries, takes deletions; becomes Ready again by itself
-	ReadOnly              // a write or sync failed: takes no writes until the store is reopened
-	Closed
-	Unreachable // the servers that hold the store do not answer; becomes Ready again by itself
+	Ready       State = iota // takes reads and writes
+	Full                     // no space: refuses entries, takes deletions
+	ReadOnly                 // a write or sync failed: takes no writes until the store is reopened
+	Closed                   // was closed by this process
+	Unreachable              // the servers that hold the store do not answer
 )
 
 // The errors that rooms above branch on.

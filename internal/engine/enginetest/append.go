@@ -165,7 +165,8 @@ func refusal(s *store) {
 	first := map[string]weir.Seq{}
 	next := weir.Seq(0)
 	j := newJudge()
-	answers := make([]weir.Seq, keys*times) // for each proposal: the sequence it was stored under or is a duplicate of
+	// For each proposal: the sequence it was stored under or is a duplicate of.
+	answers := make([]weir.Seq, keys*times)
 	j.admit = func(e *engine.Entry) bool {
 		seq, known := first[e.Key]
 		if !known {

@@ -39,13 +39,14 @@ const (
 // attendance is the state of following one log. It is guarded by log.mu. A log that should be
 // followed passes through three flags: wanted, then joined, then followed.
 type attendance struct {
-	watchers  int        // number of callers of Attend that have not called Leave
-	until     time.Time  // the log stays followed until then even without watchers
-	wanted    bool       // the log should be followed
-	joined    bool       // the line hands over its messages as they arrive
-	followed  bool       // joined, and everything from before joining was read as well
-	wrote     time.Time  // when this node last wrote
-	sure      time.Time  // when the node last was certain to have missed nothing; zero while the log is being opened
+	watchers int       // number of callers of Attend that have not called Leave
+	until    time.Time // the log stays followed until then even without watchers
+	wanted   bool      // the log should be followed
+	joined   bool      // the line hands over its messages as they arrive
+	followed bool      // joined, and everything from before joining was read as well
+	wrote    time.Time // when this node last wrote
+	// When the node last was certain to have missed nothing; zero while the log is being opened.
+	sure      time.Time
 	refreshes []*request // callers that wait for the worker to refresh
 	stop      func()     // cancels the last refresh; nil before the first
 }
@@ -109,7 +110,8 @@ func (l *log) refresh() error {
 		err = l.contiguous(found)
 	}
 	switch {
-	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable): // cancelled, or Close gave up: nothing has changed
+	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable):
+		// Cancelled, or Close gave up: nothing has changed.
 		return l.ended()
 	case err != nil:
 		return l.fail(err)
@@ -215,7 +217,8 @@ func (s *shard) join(ctx context.Context) {
 	quiet := s.users == 0
 	s.mu.Unlock()
 	if quiet {
-		s.mark(ctx) // learns how far the shard is; if that fails, the line delivers more than necessary
+		// Learns how far the shard is; if that fails, the line delivers more than necessary.
+		s.mark(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

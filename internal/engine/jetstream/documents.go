@@ -36,8 +36,10 @@ type documents struct {
 
 const (
 	operation = "KV-Operation" // as in every key-value bucket
-	createdAt = "Weir-Created" // the revision at which the document was created; if missing, the message's own
-	writerID  = "Weir-Write"   // random name of the call that wrote it, to settle a write without an answer
+	// The revision at which the document was created; if missing, the message's own.
+	createdAt = "Weir-Created"
+	// Random name of the call that wrote it, to settle a write without an answer.
+	writerID = "Weir-Write"
 
 	// markerLife is how long servers remember a deletion. maxSilence is how long a node may hear
 	// nothing before it can have missed one. It is much shorter, to leave time for reading

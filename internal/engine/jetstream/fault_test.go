@@ -173,7 +173,8 @@ func TestWriteWithoutAnswer(t *testing.T) {
 	}
 	l := attach(t, e, doc.Created, &follower{next: 0})
 	want := []string{}
-	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} { // one entry, one message with three, an atomic batch
+	// One entry, one message with three, an atomic batch.
+	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} {
 		seize(l)
 		n := c.n
 		var requests []*request

@@ -30,7 +30,8 @@ type group struct {
 	head     int        // header bytes used by the last message; 0 if it takes no more records
 	admitted int        // number of entries that the judge admitted
 	requests []*request // the requests that this write answers
-	doubt    bool       // an attempt got no answer, and the records that came first do not show whether it was stored
+	// An attempt got no answer, and the records that came first do not show whether it was stored.
+	doubt bool
 }
 
 // takeGroup moves requests from the queue to a group, as many as one write takes. The caller holds

@@ -32,10 +32,13 @@ const (
 
 // Options configure a store.
 type Options struct {
-	Name     string        // prefix of its streams and subjects; default weir
-	Replicas int           // copies of each stream, used when the store is created; default 1
-	Shards   int           // number of shards, fixed when the store is created; default DefaultShards
-	Patience time.Duration // time to wait for the servers before a call returns ErrUnavailable; default 10 s
+	Name     string // prefix of its streams and subjects; default weir
+	Replicas int    // copies of each stream, used when the store is created; default 1
+	// Shards is the number of shards, fixed when the store is created; default DefaultShards.
+	Shards int
+	// Patience is how long to wait for the servers before a call returns ErrUnavailable; default 10
+	// s.
+	Patience time.Duration
 	Logger   *slog.Logger
 
 	// Room returns the bytes that the server inside this process holds and the bytes it may hold.
@@ -44,7 +47,8 @@ type Options struct {
 
 	// Set by tests only.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
-	hearing time.Duration // time to wait for the line to deliver messages before reading them instead
+	// Time to wait for the line to deliver messages before reading them instead.
+	hearing time.Duration
 	turn    time.Duration // how long this node leaves a log to other nodes that want to write to it
 	sure    time.Duration // how long knowledge about a log that is not followed stays valid
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
@@ -91,7 +95,8 @@ type Engine struct {
 
 	room   room
 	outage atomic.Pointer[error] // why nothing can be written at the moment; nil if writes work
-	node   uint64                // random identity of this process; it makes the ids of its groups unique
+	// Random identity of this process; it makes the ids of its groups unique.
+	node   uint64
 	groups atomic.Uint64
 
 	ctx     context.Context // ends when the connection is closed
@@ -204,7 +209,8 @@ func (e *Engine) probeOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the documents cannot be written: %w", err)
 	}
-	if _, err := e.js.AccountInfo(ctx); err != nil { // answered by the leader of JetStream as a whole
+	// Answered by the leader of JetStream as a whole.
+	if _, err := e.js.AccountInfo(ctx); err != nil {
 		return fmt.Errorf("JetStream has no leader: %w", err)
 	}
 	return nil

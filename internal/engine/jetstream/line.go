@@ -20,15 +20,17 @@ import (
 // own push consumer: the consumers of nats.go take up to half a minute to notice that a server
 // died, and as long again to try another one.
 type line struct {
-	e       *Engine
-	stream  string
-	fence   string                        // a subject of the stream for fences; it never holds content
-	headers bool                          // deliver messages without payloads
-	take    func(m *nats.Msg, seq uint64) // receives every message except fences, one at a time and in order
-	ctx     context.Context               // ends with the line
-	cancel  context.CancelFunc
-	work    sync.WaitGroup
-	live    atomic.Bool // a consumer exists
+	e      *Engine
+	stream string
+	// A subject of the stream for fences; it never holds content.
+	fence   string
+	headers bool // deliver messages without payloads
+	// Receives every message except fences, one at a time and in order.
+	take   func(m *nats.Msg, seq uint64)
+	ctx    context.Context // ends with the line
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	live   atomic.Bool // a consumer exists
 
 	// reread is called before the whole stream is read again from its start, and returns a function
 	// to call when that is done. It is set for the documents only. After a silence longer than
@@ -39,12 +41,13 @@ type line struct {
 	mu      sync.Mutex
 	stop    context.CancelFunc // stops listening; nil before listen was called
 	stopped chan struct{}      // closed when listening has stopped
-	heard   time.Time          // when a server last sent anything; by the wall clock, which runs while a machine sleeps
-	stale   bool               // silent for too long, and not everything was read again yet
-	over    bool               // the line has ended
-	seen    uint64             // sequence of the newest message that was taken
-	known   uint64             // highest sequence of a fence of this node
-	changed chan struct{}      // closed when seen rises; nil while no goroutine waits
+	// When a server last sent anything; by the wall clock, which runs while a machine sleeps.
+	heard   time.Time
+	stale   bool          // silent for too long, and not everything was read again yet
+	over    bool          // the line has ended
+	seen    uint64        // sequence of the newest message that was taken
+	known   uint64        // highest sequence of a fence of this node
+	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
 	marks, catches coalescer
 }
@@ -125,7 +128,8 @@ func (l *line) follow(ctx context.Context) error {
 	defer l.leave(c)
 	l.live.Store(true)
 	defer l.live.Store(false)
-	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })() // when ctx ends, NextMsg returns at once
+	// When ctx ends, NextMsg returns at once.
+	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })()
 	pending := c.pending
 	for delivered, reached := uint64(0), uint64(0); ; {
 		if end != nil && delivered >= pending {
@@ -148,7 +152,8 @@ func (l *line) follow(ctx context.Context) error {
 				return err
 			}
 			if reached = max(reached, at); idle {
-				pending = min(pending, delivered) // some messages were deleted before they were sent
+				// Some messages were deleted before they were sent.
+				pending = min(pending, delivered)
 			}
 			continue
 		}

@@ -33,20 +33,24 @@ type log struct {
 	turn     time.Time // when this node's turn began; zero while it has none
 	owed     time.Time // when this node gave its turn up; zero unless other nodes are owed one
 
-	wanted, freed atomic.Int64 // when another node last asked for a turn or announced the log as free
-	leaving       atomic.Bool  // other nodes are owed a turn
+	// When another node last asked for a turn or announced the log as free.
+	wanted, freed atomic.Int64
+	leaving       atomic.Bool // other nodes are owed a turn
 
-	asking sync.Mutex // held while the judge is asked; a caller that stops waiting takes it to set request.left
+	// Held while the judge is asked; a caller that stops waiting takes it to set request.left.
+	asking sync.Mutex
 
-	mu      sync.Mutex
-	index   []entry // sorted by sequence; holds nothing below low
-	low     weir.Seq
-	note    uint64 // JetStream sequence of the last trim; 0 if there was none
-	queue   []*request
-	inbox   []message           // records delivered by the line, in order; this node's own among them
-	heard   chan struct{}       // wakes a worker that waits for the inbox to grow, or for a turn
-	newest  uint64              // JetStream sequence of the newest delivered message
-	told    uint64              // JetStream sequence of the newest message that was reported to the judge
+	mu    sync.Mutex
+	index []entry // sorted by sequence; holds nothing below low
+	low   weir.Seq
+	note  uint64 // JetStream sequence of the last trim; 0 if there was none
+	queue []*request
+	// Records delivered by the line, in order; this node's own among them.
+	inbox  []message
+	heard  chan struct{} // wakes a worker that waits for the inbox to grow, or for a turn
+	newest uint64        // JetStream sequence of the newest delivered message
+	// JetStream sequence of the newest message that was reported to the judge.
+	told    uint64
 	caught  chan struct{}       // closed when told rises; nil while no goroutine waits
 	working bool                // the worker is running, or the log is still being opened
 	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
@@ -54,10 +58,11 @@ type log struct {
 	reads   map[uint64]*reading // messages being read at the moment, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
-	over    error               // why the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind
-	gone    chan struct{}       // closed when the judge was told that the log was dropped
-	giveUp  chan struct{}       // closed when Close stops waiting for the servers
-	gaveUp  sync.Once
+	// Why the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
+	over   error
+	gone   chan struct{} // closed when the judge was told that the log was dropped
+	giveUp chan struct{} // closed when Close stops waiting for the servers
+	gaveUp sync.Once
 
 	attendance attendance
 }

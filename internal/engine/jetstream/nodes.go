@@ -74,7 +74,8 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		for {
 			if b := words(); b != nil || time.Since(last) >= stillEvery {
 				last = time.Now()
-				e.nc.PublishMsg(&nats.Msg{Subject: subject, Data: b, Header: nats.Header{speaker: {name}}}) // lost while there is no server
+				// Lost while there is no server.
+				e.nc.PublishMsg(&nats.Msg{Subject: subject, Data: b, Header: nats.Header{speaker: {name}}})
 			}
 			select {
 			case <-tick.C:

@@ -199,7 +199,8 @@ func assemble(at entry, all []parcel) (engine.Entry, error) {
 	}
 	payload := all[0].data
 	if n := uint64(at.offset) + uint64(at.size); len(all[0].records) > 1 && n <= uint64(len(payload)) {
-		payload = slices.Clone(payload[at.offset:n]) // copied, so that the caller does not keep the whole message in memory
+		// Copied, so that the caller does not keep the whole message in memory.
+		payload = slices.Clone(payload[at.offset:n])
 	}
 	for _, p := range all[1:] {
 		payload = append(payload, p.data...)
@@ -245,7 +246,8 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 		switch {
 		case err == nil && len(all) == n && all[0].seq == js:
 			return all, nil
-		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // the replica lags, hangs, or the messages do not exist
+		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// The replica lags, hangs, or the messages do not exist.
 			leader, cancel := context.WithTimeout(ctx, readWithin)
 			var m stored
 			m, err = l.e.askLeader(leader, l.shard.stream, query{Seq: js})

@@ -20,7 +20,8 @@ import (
 type room struct {
 	full  atomic.Pointer[error] // why entries are refused; nil if they are not
 	spent atomic.Int64          // bytes written since the space was last measured
-	step  atomic.Int64          // bytes that may be written before it is measured again; 0 if there is no limit
+	// Bytes that may be written before it is measured again; 0 if there is no limit.
+	step atomic.Int64
 
 	mu        sync.Mutex
 	refused   time.Time // when a server last refused something for lack of space
@@ -65,7 +66,8 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	case limit > 0 && used > limit-kept:
 		why := fmt.Errorf("%w: NATS holds %d of %d bytes, and the rest is reserved for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
-		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node)) // lost while there is no server
+		// Lost while there is no server.
+		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node))
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
 		// Another node's server is full: entries stay refused.
 	case limit <= 0 && time.Since(e.room.refused) < fullFor:

@@ -134,7 +134,8 @@ func TestCatchUpWithoutSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	e, err := Open(ctx, connect(t, s), Options{Shards: 1}) // without Room: it learns of the limit only when a server refuses
+	// Without Room: it learns of the limit only when a server refuses.
+	e, err := Open(ctx, connect(t, s), Options{Shards: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

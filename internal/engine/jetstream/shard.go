@@ -17,9 +17,10 @@ import (
 // shard is one JetStream stream with a share of the logs. Each log has its own subject.
 type shard struct {
 	line
-	prefix  string        // of its subjects
-	batches chan struct{} // limits atomic batches in flight: JetStream takes 50 from all processes together
-	users   int           // number of logs that need the shard to be followed; guarded by line.mu
+	prefix string // of its subjects
+	// Limits atomic batches in flight: JetStream takes 50 from all processes together.
+	batches chan struct{}
+	users   int // number of logs that need the shard to be followed; guarded by line.mu
 }
 
 const batchesAtOnce = 12

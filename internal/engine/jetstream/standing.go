@@ -12,9 +12,11 @@ import (
 
 // Standing describes the state of the servers that hold a store.
 type Standing struct {
-	Shards   int    // JetStream streams that hold it, including the stream of the documents
-	Led      int    // streams led by the server that was named
-	Headless int    // streams without a leader that hears most replicas, or without an answer; they take no writes
+	Shards int // JetStream streams that hold it, including the stream of the documents
+	Led    int // streams led by the server that was named
+	// Headless counts streams without a leader that hears most replicas, or without an answer. They
+	// take no writes.
+	Headless int
 	Replicas int    // copies of all streams, as far as known
 	Behind   int    // copies that are offline or not up to date
 	Lag      uint64 // messages missing on the copy furthest behind

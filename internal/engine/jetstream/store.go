@@ -30,12 +30,13 @@ func (l *log) store(g *group) (others []message, err error) {
 		switch {
 		case err == nil:
 			for i := range g.records {
-				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i]) // the messages of an atomic batch have consecutive sequences
+				// The messages of an atomic batch have consecutive sequences.
+				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i])
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
-			// Another write is in flight, perhaps an earlier attempt of this group. If the line delivers
-			// it, that is the answer. Otherwise the group is sent again.
+			// Another write is in flight, perhaps an earlier attempt of this group. If the line
+			// delivers it, that is the answer. Otherwise the group is sent again.
 			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
@@ -48,7 +49,9 @@ func (l *log) store(g *group) (others []message, err error) {
 				return l.settled(g, found, doubt), nil
 			case !errors.Is(err, errConflict):
 				return nil, err
-			} // no record came first: the server that said so has been replaced as leader, so this is no answer
+			}
+			// No record came first: the server that said so has been replaced as leader, so this is
+			// no answer.
 			pause(l.e.ctx, retry/4)
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
@@ -57,7 +60,8 @@ func (l *log) store(g *group) (others []message, err error) {
 		default:
 			doubt = true
 			l.e.opts.Logger.Debug("write got no answer and will be repeated", "log", l.id, "error", err)
-			if found := l.awaitOthers(g, retry/4); found != nil { // the line may have delivered it: that is an answer as well
+			// The line may deliver the first attempt: that is an answer as well.
+			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
 		}

@@ -69,7 +69,9 @@ func (e *Engine) tidy() {
 	e.mu.Unlock()
 	for id, p := range due {
 		l := e.opened(id)
-		if l == nil || !l.started() { // closed meanwhile; if this purge fails, the next opening of the log repeats it
+		// The log is not open here any more. If this purge fails, the next opening of the log
+		// repeats it.
+		if l == nil || !l.started() {
 			s := e.shard(id)
 			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
 			continue

@@ -13,8 +13,8 @@ import (
 // and the others would decide and send in vain. So nodes take turns:
 //
 //   - A node that lost a write asks for a turn (wanted) and waits.
-//   - The node that won continues for a while, announces that the log is free (free), and leaves the
-//     log to the others.
+//   - The node that won continues for a while, announces that the log is free (free), and leaves
+//     the log to the others.
 //
 // These messages are not stored and may get lost. Only fairness depends on them, so no node waits
 // long for one.

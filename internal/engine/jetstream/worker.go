@@ -22,7 +22,8 @@ type request struct {
 
 	size, parts int // bytes of the payload, and the number of messages it takes
 
-	left bool // the caller stopped waiting, so the worker must not touch the entry; guarded by log.asking
+	// The caller stopped waiting, so the worker must not touch the entry; guarded by log.asking.
+	left bool
 }
 
 // Append proposes an entry.

@@ -14,9 +14,11 @@ import (
 
 // log is the content of one document's log, whether it is open or not.
 type log struct {
-	order sync.Mutex // held during every call of the judge: the order in which it is taken is the log's order
+	// Held during every call of the judge: the order in which it is taken is the log's order.
+	order sync.Mutex
 
-	mu      sync.Mutex // guards the fields below; not held while a judge or a visitor runs, except in Headers
+	// Guards the fields below; not held while a judge or a visitor runs, except in Headers.
+	mu      sync.Mutex
 	entries []engine.Entry
 	low     weir.Seq
 	note    []byte
