@@ -36,14 +36,16 @@ type documents struct {
 
 const (
 	operation = "KV-Operation" // as in every key-value bucket
-	// The revision at which the document was created; if missing, the message's own.
+	// createdAt holds the revision at which the document was created. Without it, that is the
+	// message's own sequence.
 	createdAt = "Weir-Created"
-	// Random name of the call that wrote it, to settle a write without an answer.
+	// writerID holds the random name of the call that wrote it, to settle a write without an
+	// answer.
 	writerID = "Weir-Write"
 
 	// markerLife is how long servers remember a deletion. maxSilence is how long a node may hear
-	// nothing before it can have missed one. It is much shorter, to leave time for reading
-	// everything again.
+	// nothing before it stops relying on having heard of every deletion. It is half of markerLife,
+	// which leaves time to read everything again.
 	markerLife = "1h"
 	maxSilence = 30 * time.Minute
 )

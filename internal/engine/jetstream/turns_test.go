@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A node that wrote while another node wanted to leaves it the next turn. Without such a wish no
-// node waits.
+// A node that wrote while another node wanted to write leaves it the next turn. A node that no
+// other node asked does not wait.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))

@@ -60,7 +60,7 @@ func mutual(secret []byte) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth: tls.RequireAnyClientCert,
-		// Nodes have addresses but no host names to verify. What counts is that the authority
+		// Nodes have addresses but no host names to verify. It only matters that the authority
 		// signed the certificate, which VerifyConnection checks on both sides.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
