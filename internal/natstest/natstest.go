@@ -1,4 +1,5 @@
-// Package natstest runs NATS servers as others run them, which know nothing of us but an account.
+// Package natstest runs NATS servers for tests the way operators run them: separate from Weir,
+// which gets nothing but an account.
 package natstest
 
 import (
@@ -11,12 +12,14 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Server is a running server, and files with the credentials of our account and of the system's.
+// Server is a running server: its URL, and files with the credentials of Weir's account and of the
+// system account.
 type Server struct {
 	URL, Creds, SystemCreds string
 }
 
-// Start runs a server until the test ends. Synced says whether it acknowledges what a power cut does not undo.
+// Start runs a server until the test ends. If synced is false, the server acknowledges writes
+// before they are on disk, so a power cut can undo them.
 func Start(t testing.TB, synced bool) Server {
 	t.Helper()
 	dir, interval := t.TempDir(), "2m"
@@ -49,7 +52,7 @@ system_account: SYS
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the NATS server does not start")
+		t.Fatal("the NATS server did not start")
 	}
 	return Server{s.ClientURL(), file("weir.creds", "weir:one\n"), file("system.creds", "system:two\n")}
 }

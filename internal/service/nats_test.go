@@ -28,11 +28,11 @@ func TestNATSURL(t *testing.T) {
 		fault  string // empty: it starts
 		says   string // in the log
 	}{
-		"synced":          {true, both, "", ""},
-		"unsynced":        {false, both, "runs without sync_interval: always", ""},
-		"unknown":         {true, ours, "is told to the system account alone", ""},
-		"allowed":         {false, func(s natstest.Server) []string { return append(both(s), "--nats-allow-unsynced") }, "", "--nats-allow-unsynced"},
-		"wrong file":      {true, func(natstest.Server) []string { return []string{"--nats-creds", wrong} }, "neither a NATS .creds file", ""},
+		"synced":     {true, both, "", ""},
+		"unsynced":   {false, both, "runs without sync_interval: always", ""},
+		"unknown":    {true, ours, "only the system account can ask", ""},
+		"allowed":    {false, func(s natstest.Server) []string { return append(both(s), "--nats-allow-unsynced") }, "", "--nats-allow-unsynced"},
+		"wrong file": {true, func(natstest.Server) []string { return []string{"--nats-creds", wrong} }, "neither a NATS .creds file", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := natstest.Start(t, c.synced)

@@ -11,35 +11,35 @@ import (
 	"weir/internal/engine"
 )
 
-var appendCases = []kase{
+var appendCases = []testCase{
 	{"entries are admitted in the order of their appends", []string{
-		"The judge is asked at the entry's place in the log's order (Judge.Admit) and may complete it.",
+		"The engine asks the judge (Judge.Admit) at the entry's position in the log's order, and the judge may complete the entry.",
 	}, appendOrder},
-	{"an entry can be read when its append returned", []string{
-		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
+	{"an entry can be read once its append returned", []string{
+		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",
 		"An entry can be read as soon as its Append returned, and never before it is durable.",
 	}, readYourWrites},
 	{"thousands of appends on one log", []string{
-		"Any number of appends may be in flight, also on one log; none holds up another for longer than a sync.",
-		"It comes before the Appends of those entries return.",
+		"Any number of appends may be in flight, also on one log. None delays another for longer than a sync.",
+		"It is called before the Appends of those entries return.",
 	}, manyOnOne},
 	{"appends on many logs", []string{
-		"Any number of appends may be in flight, also on one log; none holds up another for longer than a sync.",
-		"The engine calls Admit for one entry at a time per log, and Commit for one group at a time, each in the log's order;",
+		"Any number of appends may be in flight, also on one log. None delays another for longer than a sync.",
+		"The engine calls Admit for one entry at a time per log, and Commit for one group at a time, each in the log's order.",
 	}, manyOnMany},
-	{"a refusal is as durable as what it rests on", []string{
-		"or the judge refused it and everything admitted before it is durable: so a refusal (\"a duplicate of that one\") is as durable as what it rests on.",
-		"False keeps the entry out.",
+	{"a refusal is as durable as its grounds", []string{
+		"If the judge refused it, everything admitted before it is durable: a refusal (\"a duplicate of that one\") is as durable as the entries it is based on.",
+		"Returning false keeps the entry out.",
 	}, refusal},
-	{"sequences need not come in order", []string{
-		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
-		"headers of what the log holds, in increasing sequence.",
+	{"sequences may arrive out of order", []string{
+		"Scan visits the entries whose sequence is from or higher, in increasing sequence and with their payloads, until visit returns false or there are no more.",
+		"headers of all entries that the log holds, in increasing sequence.",
 	}, outOfOrder},
 	{"an append whose context has ended", []string{
-		"When ctx ends first its error is returned and the fate is open: it may yet be appended.",
+		"error of ctx unknown: ctx ended first, and the entry may still be appended",
 	}, endedContext},
 	{"a context that ends while its append is in flight", []string{
-		"When ctx ends first its error is returned and the fate is open: it may yet be appended.",
+		"error of ctx unknown: ctx ended first, and the entry may still be appended",
 	}, endingContext},
 }
 
@@ -76,19 +76,19 @@ func readYourWrites(s *store) {
 			}
 			got, err := log.Read(s.ctx, p.seq)
 			if err != nil || string(got.Payload) != text {
-				s.Errorf("read %d just after its append: %q, %v", p.seq, got.Payload, err)
+				s.Errorf("read %d just after its append: got %q, %v", p.seq, got.Payload, err)
 			}
 			visited := false
 			err = log.Scan(s.ctx, p.seq, 0, func(e *engine.Entry) bool { visited = e.Seq == p.seq; return false })
 			if err != nil || !visited {
-				s.Errorf("scan from %d just after its append does not begin with it (%v)", p.seq, err)
+				s.Errorf("scan from %d just after its append: the entry is not first (%v)", p.seq, err)
 			}
 		}
 	})
 	s.holds(log, upTo(1, 640)...)
 }
 
-// flood appends n entries at once, each in a goroutine, and checks the answers.
+// flood appends n entries at the same time, each in its own goroutine, and checks the answers.
 func (s *store) flood(log engine.Log, j *judge, n int) {
 	s.parallel(n, func(i int) {
 		p := &place{}
@@ -113,14 +113,14 @@ func manyOnOne(s *store) {
 		err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 			var i int
 			if _, err := fmt.Sscanf(string(e.Payload), "flood %d", &i); err != nil || e.Seq != next || seen[i] {
-				s.Fatalf("entry %d, %q, where %d comes next", e.Seq, e.Payload, next)
+				s.Fatalf("got entry %d, %q, want sequence %d next", e.Seq, e.Payload, next)
 			}
 			seen[i] = true
 			next++
 			return true
 		})
 		if err != nil || next != n+1 {
-			s.Fatalf("%d entries of %d, %v", next-1, n, err)
+			s.Fatalf("found %d entries, want %d (%v)", next-1, n, err)
 		}
 	}
 	check()
@@ -165,7 +165,8 @@ func refusal(s *store) {
 	first := map[string]weir.Seq{}
 	next := weir.Seq(0)
 	j := newJudge()
-	answers := make([]weir.Seq, keys*times) // the sequence that each proposal was stored under or is a duplicate of
+	// For each proposal: the sequence it was stored under or is a duplicate of.
+	answers := make([]weir.Seq, keys*times)
 	j.admit = func(e *engine.Entry) bool {
 		seq, known := first[e.Key]
 		if !known {
@@ -193,7 +194,7 @@ func refusal(s *store) {
 		}
 		got, err := log.Header(s.ctx, answers[i])
 		if err != nil || got.Key != fmt.Sprint("key ", i%keys) {
-			s.Errorf("what answer %d rests on cannot be read: %+v, %v", i, got, err)
+			s.Errorf("the entry that answer %d is based on cannot be read: %+v, %v", i, got, err)
 		}
 	})
 	s.holds(log, upTo(0, keys-1)...)
@@ -210,7 +211,7 @@ func outOfOrder(s *store) {
 	s.holds(log, want...)
 	s.again(doc.Created, log, func(j *judge, log engine.Log) {
 		if got := j.keptSeqs(); !slices.Equal(got, want) {
-			s.Fatalf("Restore gave %v", got)
+			s.Fatalf("Restore received %v", got)
 		}
 		s.holds(log, want...)
 	})
@@ -232,7 +233,7 @@ func endedContext(s *store) {
 	s.same(got, *batch(2, "two"))
 }
 
-// maybe checks that an entry is in the log as it was appended, or not at all.
+// maybe checks that an entry is in the log exactly as it was appended, or not at all.
 func (s *store) maybe(log engine.Log, seq weir.Seq, payload string) (there bool) {
 	s.Helper()
 	got, err := log.Read(s.ctx, seq)
@@ -246,7 +247,8 @@ func (s *store) maybe(log engine.Log, seq weir.Seq, payload string) (there bool)
 	return true
 }
 
-// Every second append is cancelled by its own Admit, so that it is in flight for certain.
+// endingContext has every second append cancelled by its own Admit, so that the append is certainly
+// in flight at that moment.
 func endingContext(s *store) {
 	const n = 200
 	j := newJudge()
@@ -270,11 +272,11 @@ func endingContext(s *store) {
 		}
 		stored[i].Store(err == nil)
 	})
-	s.closeLog(log) // settles what is in flight
+	s.closeLog(log) // waits for the appends in flight
 	log = s.open(doc.Created, newJudge())
 	for i := range weir.Seq(n) {
 		if there := s.maybe(log, i, content(i)); stored[i].Load() && !there {
-			s.Errorf("entry %d was appended and is not there", i)
+			s.Errorf("entry %d was appended and is missing", i)
 		}
 	}
 }

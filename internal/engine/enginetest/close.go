@@ -9,12 +9,12 @@ import (
 	"weir/internal/engine"
 )
 
-var closeCases = []kase{
-	{"after Close everything is ErrClosed", []string{
+var closeCases = []testCase{
+	{"after Close every call returns ErrClosed", []string{
 		"Later calls on the engine and its logs return ErrClosed. Closing twice does nothing.",
 	}, closedForGood},
 	{"Close waits for appends in flight", []string{
-		"Close waits for what is in flight, makes it durable and gives the store up.",
+		"Close waits for the calls in flight, makes their writes durable and closes the store.",
 	}, closeWaits},
 	{"a fresh store is ready", []string{
 		"Status tells whether the store takes writes now.",
@@ -47,7 +47,7 @@ func closedForGood(s *store) {
 		}
 	}
 	if err := log.Close(); err != nil && !errors.Is(err, engine.ErrClosed) {
-		s.Errorf("close of the log: %v", err)
+		s.Errorf("close the log: %v", err)
 	}
 	log.Headers(0, func(engine.Header) bool { return true })
 	if got := s.Status(); got.State != engine.Closed || got.Reason == nil {
@@ -103,7 +103,7 @@ func closeWaits(s *store) {
 		got := s.seqs(s.open(docs[i].Created, newJudge()))
 		for _, seq := range want {
 			if !slices.Contains(got, seq) {
-				s.Errorf("log %d: %d was appended and is gone", i, seq)
+				s.Errorf("log %d: entry %d was appended and is missing", i, seq)
 			}
 		}
 	}

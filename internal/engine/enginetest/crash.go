@@ -11,15 +11,15 @@ import (
 	"weir/internal/engine"
 )
 
-var crashCases = []kase{
-	{"what was answered survives a crash", []string{
-		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
-		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
-		"Every change is durable when the call returns, and seen by every call that starts after that.",
+var crashCases = []testCase{
+	{"acknowledged changes survive a crash", []string{
+		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",
+		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
+		"Every change is durable when the call returns, and visible to every call that starts after that.",
 	}, crashAnswered},
 	{"a crash while appends are in flight", []string{
-		"When Append returns nil, the entry and everything admitted before it in this log are durable and can be read",
-		"or the judge refused it and everything admitted before it is durable",
+		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",
+		"If the judge refused it, everything admitted before it is durable",
 	}, crashInFlight},
 	{"revisions never repeat after a crash", []string{
 		"It is never used twice and never 0.",
@@ -58,7 +58,7 @@ func crashAnswered(s *store) {
 		}
 		s.crash()
 		if got := names(s.list("", "", 100)); !slices.Equal(got, slices.Sorted(maps.Keys(docs))) {
-			s.Fatalf("after the crash there are %q", got)
+			s.Fatalf("after the crash the store has %q", got)
 		}
 		for _, doc := range docs {
 			s.document(doc)
@@ -68,7 +68,7 @@ func crashAnswered(s *store) {
 
 func crashInFlight(s *store) {
 	if s.fixture.Crash == nil {
-		s.crash() // says why it is skipped
+		s.crash() // reports why the case is skipped
 	}
 	doc := s.create("stream", "")
 	next := weir.Seq(0)
@@ -86,28 +86,29 @@ func crashInFlight(s *store) {
 	s.survived(s.open(doc.Created, j), j, acked)
 }
 
-// survived checks that everything in acked is in the log, and that whatever is there is whole.
+// survived checks that everything in acked is in the log, and that every entry found is intact.
 func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	s.Helper()
 	found := map[string]weir.Seq{}
 	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		if string(e.Payload) != e.Key {
-			s.Errorf("entry %d under %q holds %d other bytes", e.Seq, e.Key, len(e.Payload))
+			s.Errorf("entry %d under %q holds %d bytes of something else", e.Seq, e.Key, len(e.Payload))
 		}
 		found[e.Key] = e.Seq
 		return true
 	})
 	if err != nil || len(found) != len(j.kept) {
-		s.Fatalf("%d entries, and Restore gave %d: %v", len(found), len(j.kept), err)
+		s.Fatalf("scan found %d entries, Restore received %d: %v", len(found), len(j.kept), err)
 	}
 	for key, seq := range acked {
 		if got, ok := found[key]; !ok || got != seq {
-			s.Errorf("entry %d under %q was durable; found %d %v", seq, key, got, ok)
+			s.Errorf("entry %d under %q was durable; found %d (found at all: %v)", seq, key, got, ok)
 		}
 	}
 }
 
-// writers appends from many goroutines, crashes in the middle, and returns what was durable for certain by then.
+// writers appends from many goroutines, crashes in the middle, and returns the entries that were
+// certainly durable by then.
 func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int, acked map[string]weir.Seq) map[string]weir.Seq {
 	s.closeLog(log)
 	log = s.open(doc.Created, j)
@@ -124,7 +125,7 @@ func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int
 				e.Key, e.Proposer = string(e.Payload), p
 				key := e.Key
 				if err := log.Append(s.ctx, e); err != nil {
-					return // the engine is gone, in whatever way
+					return // the engine crashed; any error is possible
 				}
 				mu.Lock()
 				all[key] = p.seq
@@ -135,7 +136,7 @@ func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int
 			}
 		})
 	}
-	s.await(enough, "the answer of appends")
+	s.await(enough, "enough answers to appends")
 	mu.Lock()
 	certain := maps.Clone(all)
 	mu.Unlock()

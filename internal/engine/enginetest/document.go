@@ -11,36 +11,36 @@ import (
 	"weir/internal/engine"
 )
 
-var documentCases = []kase{
+var documentCases = []testCase{
 	{"create, get, update, delete", []string{
-		"Create stores a document under a key that has none; ErrExists otherwise. Its revision is Created of the result and names its log.",
-		"Update replaces the value of the document if its revision is still rev: ErrConflict when it has another one, ErrNotFound when it is gone.",
-		"Delete removes the document if its revision is still rev (any revision when rev is 0)",
-		"Get returns the document; ErrNotFound when there is none.",
+		"Create stores a document under a key that has none; ErrExists otherwise. The new document's revision is also its Created, which names its log.",
+		"Update replaces the value of the document if its revision is still rev. ErrConflict: it has another revision. ErrNotFound: there is no such document.",
+		"Delete removes the document if its revision is still rev (any revision if rev is 0)",
+		"Get returns the document; ErrNotFound if there is none.",
 	}, documentLife},
 	{"a refused change changes nothing", []string{
-		"ErrConflict when it has another one, ErrNotFound when it is gone.",
+		"ErrConflict: it has another revision. ErrNotFound: there is no such document.",
 	}, documentRefused},
 	{"documents of every size under every key", []string{
 		"Documents are small records under string keys, each with the revision of its last change.",
-		"Every change is durable when the call returns, and seen by every call that starts after that.",
+		"Every change is durable when the call returns, and visible to every call that starts after that.",
 	}, documentSizes},
 	{"revisions never repeat", []string{
 		"Revision counts the changes of all documents of a store. It is never used twice and never 0.",
 	}, revisions},
 	{"one of many updates at once succeeds", []string{
-		"Update replaces the value of the document if its revision is still rev: ErrConflict when it has another one, ErrNotFound when it is gone.",
+		"Update replaces the value of the document if its revision is still rev. ErrConflict: it has another revision. ErrNotFound: there is no such document.",
 	}, oneUpdate},
 	{"one of many creations and deletions at once succeeds", []string{
 		"Create stores a document under a key that has none; ErrExists otherwise.",
-		"Delete removes the document if its revision is still rev (any revision when rev is 0)",
+		"Delete removes the document if its revision is still rev (any revision if rev is 0)",
 	}, oneCreation},
 	{"documents with an ended context", []string{
-		"Every change is durable when the call returns, and seen by every call that starts after that.",
+		"Every change is durable when the call returns, and visible to every call that starts after that.",
 	}, documentEnded},
 }
 
-// document checks what is stored under a key.
+// document checks the document stored under a key.
 func (s *store) document(want engine.Document) {
 	s.Helper()
 	got, err := s.Get(s.ctx, want.Key)
@@ -107,7 +107,7 @@ func documentLife(s *store) {
 
 	again := s.create("key", "three")
 	_, err = s.Update(s.ctx, "key", nil, next.Revision)
-	s.fails("update of a revision from before the creation", err, engine.ErrConflict)
+	s.fails("update of a revision older than the document", err, engine.ErrConflict)
 	s.document(again)
 	gone := s.create("gone", "")
 	s.delete("gone", 0)
@@ -131,17 +131,17 @@ func documentRefused(s *store) {
 	_, err := s.Create(s.ctx, "key", []byte("x"))
 	s.fails("create again", err, engine.ErrExists)
 	_, err = s.Update(s.ctx, "none", []byte("x"), doc.Revision)
-	s.fails("update of nothing", err, engine.ErrNotFound)
+	s.fails("update of a missing document", err, engine.ErrNotFound)
 	s.document(doc)
 	s.document(other)
 	s.reopen()
 	s.document(doc)
 	s.document(other)
 	_, err = s.Get(s.ctx, "none")
-	s.fails("get of nothing", err, engine.ErrNotFound)
+	s.fails("get of a missing document", err, engine.ErrNotFound)
 }
 
-// keys are in order.
+// keys are sorted.
 var keys = []string{
 	" ", "*", ".", "/", "/a//b/", ">", "A", "Zürich", "a", "a b", "a.b", "a/b", "a\\b", "stream.*.>", "zürich", "Ω", "日本語", "𝄞",
 }
@@ -191,7 +191,7 @@ func revisions(s *store) {
 		s.delete("a", a.Revision)
 		s.delete("b", 0)
 	}
-	s.reopen() // the documents with the highest revisions are gone
+	s.reopen() // the documents with the highest revisions were deleted
 	rise(s.create("c", ""))
 	s.delete("c", 0)
 	s.reopen()
@@ -235,7 +235,7 @@ func oneCreation(s *store) {
 			}
 		})
 		if won.Swap(0) != 1 {
-			s.Fatal("not one creation succeeded")
+			s.Fatal("want exactly one successful creation")
 		}
 		s.parallel(n, func(int) {
 			err := s.Delete(s.ctx, "key", 0)
@@ -246,13 +246,14 @@ func oneCreation(s *store) {
 			}
 		})
 		if won.Load() != 1 {
-			s.Fatal("not one deletion succeeded")
+			s.Fatal("want exactly one successful deletion")
 		}
 	}
 }
 
-// The promise does not say what documents make of an ended context: a call does what it is for or gives the context's
-// error, and after that error a change may have been made or not.
+// documentEnded covers calls with an ended context. The promise leaves their outcome open: a call
+// does its work or returns the context's error. After that error a change may or may not have been
+// made.
 func documentEnded(s *store) {
 	doc := s.create("key", "value")
 	ctx, cancel := context.WithCancel(s.ctx)

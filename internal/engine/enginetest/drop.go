@@ -9,27 +9,27 @@ import (
 	"weir/internal/engine"
 )
 
-var dropCases = []kase{
+var dropCases = []testCase{
 	{"a deleted document takes its log with it", []string{
-		"and drops its log with all entries at the same instant",
-		"Dropped reports that the log's document was deleted and the log with it; nothing is called after it.",
+		"and drops its log with all entries in the same step.",
+		"Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
 	}, dropOpen},
 	{"a log without a document cannot be opened", []string{
-		"A log whose document does not exist (any more) is ErrDropped.",
+		"If the document does not exist or was deleted, Open returns ErrDropped.",
 	}, dropUnknown},
 	{"a document that is created again has an empty log", []string{
-		"It is never used twice, so a document that is deleted and created again under the same key has a log that never meets the old entries.",
+		"It is never used twice. A document that is deleted and created again under the same key gets a fresh log without the old entries.",
 	}, dropAgain},
 	{"a document is deleted while entries are appended", []string{
-		"ErrDropped, ErrClosed: not appended.",
-		"Dropped reports that the log's document was deleted and the log with it; nothing is called after it.",
+		"ErrDropped not appended: the log was dropped",
+		"Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
 	}, dropRace},
 	{"an update leaves the log alone", []string{
-		"the revision at which it was created: the name of its log",
+		"the revision at which it was created, which names its log",
 	}, dropNot},
 }
 
-// noLog checks that nothing is served from a log that was dropped.
+// noLog checks that a dropped log serves nothing.
 func (s *store) noLog(log engine.Log) {
 	s.Helper()
 	if err := log.Append(s.ctx, batch(1<<20, "")); !errors.Is(err, engine.ErrDropped) {

@@ -10,29 +10,29 @@ import (
 	"weir/internal/engine"
 )
 
-var entryCases = []kase{
-	{"entries of every size come back", []string{
+var entryCases = []testCase{
+	{"entries of every size are stored", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",
-		"Header is Read without the payload: all fields are set, nothing but the header is read.",
+		"Header is Read without the payload: all fields are set, and nothing but the header is read.",
 	}, everySize},
-	{"entries with every field come back", []string{
+	{"every field of an entry is stored", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",
-		"Flags are set by the judge and handed back in headers.",
+		"Flags are set by the judge and returned in headers.",
 	}, everyField},
-	{"a closed gap comes back", []string{
-		"of a GapClosed: the last sequence it closes",
-		"of a GapClosed: the first sequence it closes",
+	{"a closed gap is stored", []string{
+		"for a GapClosed: the last sequence it closes",
+		"for a GapClosed: the first sequence it closes",
 	}, closedGap},
 	{"the engine keeps its own copy", []string{
-		"The engine owns e and its payload until Append returns nil or an error that is not from ctx; after an error from ctx, for good.",
+		"The engine owns e and its payload until Append returns nil or an error that is not from ctx. After an error from ctx the engine owns them for good.",
 		"The caller owns it.",
 	}, ownCopy},
 	{"the proposer is for Admit alone", []string{
-		"Proposer is whatever the caller of Append wants to find again in Admit. It is not stored, and nil for an entry that another process proposed.",
+		"Proposer carries any value of Append's caller to Admit. It is not stored. It is nil for an entry that another process proposed.",
 	}, proposer},
 }
 
-// batch is a batch of one event.
+// batch returns a batch of one event.
 func batch(seq weir.Seq, payload string) *engine.Entry {
 	return &engine.Entry{
 		Header: engine.Header{
@@ -43,7 +43,7 @@ func batch(seq weir.Seq, payload string) *engine.Entry {
 	}
 }
 
-// batches are batches of these sequences, with payloads that tell them apart.
+// batches returns batches with these sequences. Each sequence has its own payload.
 func batches(seqs ...weir.Seq) []*engine.Entry {
 	var entries []*engine.Entry
 	for _, seq := range seqs {
@@ -52,12 +52,13 @@ func batches(seqs ...weir.Seq) []*engine.Entry {
 	return entries
 }
 
-// content is the payload that batches gives to a sequence: 0 to 2 KiB, each byte of it in its place.
+// content is the payload that batches gives to a sequence: 0 to 2 KiB. Every byte depends on the
+// sequence and its offset.
 func content(seq weir.Seq) string {
 	return strings.Repeat(fmt.Sprintf("[%d]", seq), int(seq*37%600))
 }
 
-// same checks an entry that was read against the one that was appended.
+// same compares an entry that was read with the one that was appended.
 func (s *store) same(got, want engine.Entry) {
 	s.Helper()
 	if got.Header != want.Header {
@@ -71,7 +72,8 @@ func (s *store) same(got, want engine.Entry) {
 	}
 }
 
-// whole checks that the log holds exactly these entries, in this order, by every way of reading.
+// whole checks that the log holds exactly these entries, in this order, with every method that
+// reads.
 func (s *store) whole(log engine.Log, want []engine.Entry) {
 	s.Helper()
 	var seqs []weir.Seq
@@ -108,8 +110,8 @@ func (s *store) whole(log engine.Log, want []engine.Entry) {
 	})
 }
 
-// roundTrip appends entries, whose sequences increase, and reads them at once, after the log was closed and opened, and
-// after the store was.
+// roundTrip appends entries, whose sequences must increase, and reads them three times: at once,
+// after reopening the log, and after reopening the store.
 func roundTrip(s *store, entries []engine.Entry) {
 	doc, log := s.stream("stream", nil)
 	for _, e := range entries {
@@ -122,13 +124,13 @@ func roundTrip(s *store, entries []engine.Entry) {
 		j := newJudge()
 		log = s.open(doc.Created, j)
 		if len(j.kept) != len(entries) {
-			s.Fatalf("Restore gave %d entries of %d", len(j.kept), len(entries))
+			s.Fatalf("Restore received %d entries of %d", len(j.kept), len(entries))
 		}
 		for i, h := range j.kept {
 			want := entries[i].Header
 			want.Count, want.ContentType = 0, ""
 			if h != want {
-				s.Fatalf("Restore gave\n     %+v\nwant %+v", h, want)
+				s.Fatalf("Restore received\n     %+v\nwant %+v", h, want)
 			}
 		}
 		s.whole(log, entries)

@@ -11,30 +11,31 @@ import (
 	"weir/internal/engine"
 )
 
-// judge is a Judge that writes down what it is asked and complains about every call that the promise rules out.
+// judge is a Judge that records its calls and reports every call that the promise rules out.
 type judge struct {
 	admit   func(e *engine.Entry) bool                  // nil admits all
 	restore func(entries iter.Seq[engine.Header]) error // nil collects all
-	commit  func()                                      // run at the end of Commit, if any
-	log     atomic.Pointer[engine.Log]                  // for Headers inside Commit
+	commit  func()                                      // called at the end of Commit unless nil
+	log     atomic.Pointer[engine.Log]                  // for calling Headers inside Commit
 	over    chan struct{}                               // closed by Dropped
 
-	// A call is under way. Admit and Commit may run beside each other, but neither beside itself.
+	// Set while a call is running. Admit and Commit may run at the same time, but neither may run
+	// twice at once.
 	admitting, committing atomic.Bool
 
 	mu        sync.Mutex
 	faults    []string
 	restored  bool
 	note      []byte
-	kept      []engine.Header // as Restore gave them
+	kept      []engine.Header // as Restore received them
 	admitted  []engine.Header // in order
-	committed int             // how many of admitted are durable
+	committed int             // number of admitted entries that are durable
 	dropped   bool
 }
 
 func newJudge() *judge { return &judge{over: make(chan struct{})} }
 
-// counting numbers entries from first on, whatever their proposed sequence.
+// counting numbers entries from first on, ignoring the sequence they propose.
 func counting(first weir.Seq) *judge {
 	j := newJudge()
 	next := first
@@ -46,11 +47,11 @@ func counting(first weir.Seq) *judge {
 	return j
 }
 
-// enter marks the begin of a call and notes when it must not come. False means that another is under way: then nothing
-// more may be touched.
+// enter marks the beginning of a call and records a fault if the call must not happen now. It
+// returns false if the same call is already running; the caller then must not touch any state.
 func (j *judge) enter(call string) bool {
 	if !j.busy(call).CompareAndSwap(false, true) {
-		j.fault("%s while another call is under way", call)
+		j.fault("%s while another call is running", call)
 		return false
 	}
 	j.mu.Lock()
@@ -59,7 +60,7 @@ func (j *judge) enter(call string) bool {
 		j.faults = append(j.faults, call+" after Dropped")
 	}
 	if j.restored == (call == "Restore") {
-		j.faults = append(j.faults, call+" out of order: Restore comes once and first")
+		j.faults = append(j.faults, call+" out of order: Restore must be called once, and first")
 	}
 	return true
 }
@@ -85,7 +86,7 @@ func (j *judge) found() []string {
 	return slices.Clone(j.faults)
 }
 
-// Restore keeps what it is given.
+// Restore stores the note and the headers.
 func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	if !j.enter("Restore") {
 		return nil
@@ -99,14 +100,14 @@ func (j *judge) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	}
 	for h := range entries {
 		if n := len(j.kept); n > 0 && j.kept[n-1].Seq >= h.Seq {
-			j.fault("Restore gave %d after %d", h.Seq, j.kept[n-1].Seq)
+			j.fault("Restore received %d after %d", h.Seq, j.kept[n-1].Seq)
 		}
 		j.kept = append(j.kept, h)
 	}
 	return nil
 }
 
-// Admit notes the entry's place.
+// Admit records the entry's position.
 func (j *judge) Admit(e *engine.Entry) bool {
 	if !j.enter("Admit") {
 		return false
@@ -125,7 +126,7 @@ func (j *judge) Admit(e *engine.Entry) bool {
 	return ok
 }
 
-// Commit notes that n more of what was admitted are durable.
+// Commit records that n more admitted entries are durable.
 func (j *judge) Commit(n int) {
 	if !j.enter("Commit") {
 		return
@@ -133,7 +134,7 @@ func (j *judge) Commit(n int) {
 	defer j.leave("Commit")
 	j.mu.Lock()
 	if j.committed += n; n < 1 || j.committed > len(j.admitted) {
-		j.faults = append(j.faults, fmt.Sprintf("judge: Commit(%d) makes %d of %d admitted", n, j.committed, len(j.admitted)))
+		j.faults = append(j.faults, fmt.Sprintf("judge: Commit(%d) brings the total to %d of %d admitted", n, j.committed, len(j.admitted)))
 	}
 	j.mu.Unlock()
 	if j.commit != nil {
@@ -141,7 +142,7 @@ func (j *judge) Commit(n int) {
 	}
 }
 
-// Dropped is the last call.
+// Dropped records that the log was dropped. It must be the last call.
 func (j *judge) Dropped() {
 	if !j.enter("Dropped") {
 		return
@@ -155,21 +156,21 @@ func (j *judge) Dropped() {
 	j.dropped = true
 }
 
-// order is the admitted entries in order.
+// order returns the admitted entries in order.
 func (j *judge) order() []engine.Header {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.admitted)
 }
 
-// durable is how many of the admitted entries are.
+// durable returns how many admitted entries are durable.
 func (j *judge) durable() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.committed
 }
 
-// newest is the sequence that was admitted last.
+// newest returns the sequence that was admitted last.
 func (j *judge) newest() weir.Seq {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -179,7 +180,7 @@ func (j *judge) newest() weir.Seq {
 	return j.admitted[len(j.admitted)-1].Seq
 }
 
-// keptSeqs are the sequences that Restore gave.
+// keptSeqs returns the sequences that Restore received.
 func (j *judge) keptSeqs() []weir.Seq {
 	var seqs []weir.Seq
 	for _, h := range j.kept {
@@ -188,15 +189,15 @@ func (j *judge) keptSeqs() []weir.Seq {
 	return seqs
 }
 
-// place is a Proposer that learns the fate of its entry.
+// place is a Proposer that records what the judge decided about its entry.
 type place struct {
-	asked  int      // how many times the judge was asked
-	stored bool     // what it answered
-	rests  int      // how many entries of the log the answer rests on, its own included
-	seq    weir.Seq // that the entry got
+	asked  int      // how often the judge was asked
+	stored bool     // the judge's answer
+	rests  int      // how many entries of the log the answer is based on, its own included
+	seq    weir.Seq // the sequence that the entry got
 }
 
-// settled checks what must hold when the Append of p's entry has returned nil.
+// settled checks what must hold once the Append of p's entry has returned nil.
 func (j *judge) settled(p *place) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -204,7 +205,7 @@ func (j *judge) settled(p *place) error {
 		return fmt.Errorf("the judge was asked %d times", p.asked)
 	}
 	if j.committed < p.rests {
-		return fmt.Errorf("append returned before Commit: of the %[2]d entries that it rests on %[1]d are durable", j.committed, p.rests)
+		return fmt.Errorf("append returned before Commit: of the %[2]d entries that its answer is based on, %[1]d are durable", j.committed, p.rests)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-var listCases = []kase{
+var listCases = []testCase{
 	{"list by prefix, after and limit", []string{
 		"List returns up to limit documents whose key begins with prefix and is greater than after, in order of keys.",
 	}, listAll},
@@ -26,7 +26,7 @@ func (s *store) list(prefix, after string, limit int) []engine.Document {
 	return docs
 }
 
-// listing is what List should return, from all keys in order.
+// listing computes what List should return from all keys, which are sorted.
 func listing(keys []string, prefix, after string, limit int) []string {
 	var want []string
 	for _, key := range keys {
@@ -50,7 +50,7 @@ func listAll(s *store) {
 		s.Fatalf("a fresh store has %q", names(got))
 	}
 	docs := map[string]engine.Document{}
-	for i := range keys { // not in their order
+	for i := range keys { // not in sorted order
 		key := keys[i*7%len(keys)]
 		docs[key] = s.create(key, "of "+key)
 	}
@@ -94,7 +94,7 @@ func listPages(s *store) {
 			page := s.list("b/", after, size)
 			for _, doc := range page {
 				if want := fmt.Sprintf("b/%03d", seen); doc.Key != want {
-					s.Fatalf("%q where %q comes next", doc.Key, want)
+					s.Fatalf("got %q, want %q next", doc.Key, want)
 				}
 				seen++
 				after = doc.Key
@@ -104,7 +104,7 @@ func listPages(s *store) {
 			}
 		}
 		if seen != n {
-			s.Fatalf("%d documents in pages of %d", seen, size)
+			s.Fatalf("found %d documents in pages of %d", seen, size)
 		}
 	}
 }

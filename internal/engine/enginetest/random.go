@@ -12,9 +12,9 @@ import (
 	"weir/internal/engine"
 )
 
-var randomCases = []kase{
+var randomCases = []testCase{
 	{"random calls against a model", []string{
-		"Package engine is the promise that storage keeps: ordered durable logs and small documents.",
+		"Package engine defines the promises that storage keeps: ordered durable logs and small documents.",
 	}, random},
 }
 
@@ -30,7 +30,7 @@ type modelDoc struct {
 	entries map[weir.Seq]engine.Entry
 	low     weir.Seq
 	note    []byte
-	log     engine.Log // nil when it is not open
+	log     engine.Log // nil while it is not open
 	judge   *judge
 }
 
@@ -58,7 +58,7 @@ func random(s *store) {
 	})
 }
 
-// detach forgets the logs of an engine that is gone.
+// detach forgets the logs of an engine that was closed or crashed.
 func (m *model) detach() {
 	for _, d := range m.docs {
 		d.log = nil
@@ -67,7 +67,7 @@ func (m *model) detach() {
 
 func (m *model) key(t *rapid.T) string { return rapid.SampledFrom(modelKeys).Draw(t, "key") }
 
-// pick draws a document that exists, with its log open.
+// pick draws an existing document and opens its log if needed.
 func (m *model) pick(t *rapid.T) *modelDoc {
 	if len(m.docs) == 0 {
 		t.Skip("no document")
@@ -126,7 +126,7 @@ func (m *model) expect(t *rapid.T, what string, err, want error) {
 	}
 }
 
-// revision draws the revision of d or another one.
+// revision draws the revision of d or a different one.
 func (m *model) revision(t *rapid.T, d *modelDoc, other ...engine.Revision) engine.Revision {
 	choice := append([]engine.Revision{m.last + 7}, other...)
 	if d != nil {
@@ -186,7 +186,7 @@ func (m *model) randomList(t *rapid.T) {
 	}
 }
 
-// randomAppend appends up to five entries at once, some of them for the second time.
+// randomAppend appends up to five entries at the same time, some of them for the second time.
 func (m *model) randomAppend(t *rapid.T) {
 	d := m.pick(t)
 	seqs := rapid.SliceOfNDistinct(rapid.Uint64Range(uint64(d.low), uint64(d.low)+25), 1, 5, rapid.ID).Draw(t, "seqs")
@@ -219,7 +219,7 @@ func (m *model) randomClose(t *rapid.T) {
 	d.log = nil
 }
 
-// check compares everything.
+// check compares the whole store with the model.
 func (m *model) check(t *rapid.T) {
 	for _, key := range modelKeys {
 		got, err := m.Get(m.ctx, key)

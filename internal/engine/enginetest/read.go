@@ -10,13 +10,13 @@ import (
 	"weir/internal/engine"
 )
 
-var readCases = []kase{
-	{"every way of reading agrees", []string{
-		"Header is Read without the payload: all fields are set, nothing but the header is read.",
+var readCases = []testCase{
+	{"all reading methods agree", []string{
+		"Header is Read without the payload: all fields are set, and nothing but the header is read.",
 		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags and Size are set, and nothing else.",
 	}, agreement},
-	{"what is not there is not found", []string{
-		"ErrNotFound: none, or trimmed.",
+	{"missing entries are not found", []string{
+		"ErrNotFound: there is no such entry, or it was trimmed.",
 	}, notThere},
 	{"reads with an ended context", []string{
 		"Read returns the entry with this sequence, payload included, as it was appended.",
@@ -43,18 +43,18 @@ func agreement(s *store) {
 			i++
 			return true
 		}); err != nil || i != len(rest) {
-			s.Fatalf("scan from %d visits %d entries of %d, %v", from, i, len(rest), err)
+			s.Fatalf("scan from %d visits %d entries, want %d (%v)", from, i, len(rest), err)
 		}
 		i = 0
 		log.Headers(from, func(h engine.Header) bool {
 			if h.Seq != rest[i].Seq {
-				s.Errorf("headers from %d: %d in place of %d", from, h.Seq, rest[i].Seq)
+				s.Errorf("headers from %d: got %d, want %d", from, h.Seq, rest[i].Seq)
 			}
 			i++
 			return true
 		})
 		if i != len(rest) {
-			s.Fatalf("headers from %d visits %d entries of %d", from, i, len(rest))
+			s.Fatalf("headers from %d visits %d entries, want %d", from, i, len(rest))
 		}
 	}
 	s.reopen()
@@ -78,12 +78,13 @@ func notThere(s *store) {
 	s.holds(log)
 	s.append(log, batches(5, 7)...)
 	missing(0, 4, 6, 8, weir.MaxSeq)
-	// A closed gap is found under its last sequence only.
+	// A closed gap is found only under its last sequence.
 	s.append(log, &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, First: 8, Seq: 10}})
 	missing(8, 9, 11)
 }
 
-// The promise does not say what a read does whose context has ended: it may serve or give the context's error.
+// readsEnded covers reads with an ended context. The promise leaves the outcome open: a read may
+// succeed or return the context's error.
 func readsEnded(s *store) {
 	_, log := s.stream("stream", nil)
 	s.append(log, batches(1, 2, 3)...)

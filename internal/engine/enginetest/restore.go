@@ -9,23 +9,23 @@ import (
 	"weir/internal/engine"
 )
 
-var restoreCases = []kase{
-	{"open restores first and once", []string{
-		"Before it returns, Judge.Restore has been called once with everything that the log holds.",
-		"Restore is called once, before anything else, with the note of the last Trim (nil when there was none) and the headers of what the log holds, in increasing sequence. Count and ContentType are not set.",
+var restoreCases = []testCase{
+	{"open restores once, before anything else", []string{
+		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing sequence. Count and ContentType are not set.",
 	}, restoreFirst},
 	{"a judge may stop reading or refuse", []string{
-		"Before it returns, Judge.Restore has been called once with everything that the log holds.",
+		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
 	}, restoreStops},
 	{"a log is open once at a time", []string{
-		"A log is open at most once at a time: opening it again before Log.Close is a fault of the caller and panics.",
+		"A log can be open only once at a time: opening it again before Log.Close is a bug in the caller and panics.",
 	}, openTwice},
 	{"a log can be opened again", []string{
-		"Close detaches the judge, after appends in flight are settled. The log can be opened again.",
+		"Close detaches the judge after the appends in flight have finished. The log can be opened again.",
 	}, openAgain},
 	{"a log is closed while appends are in flight", []string{
-		"Close detaches the judge, after appends in flight are settled. The log can be opened again.",
-		"ErrDropped, ErrClosed: not appended.",
+		"Close detaches the judge after the appends in flight have finished. The log can be opened again.",
+		"ErrClosed not appended: the log or the store was closed",
 	}, closeInFlight},
 }
 
@@ -107,10 +107,10 @@ func openAgain(s *store) {
 		log = s.open(doc.Created, j)
 		want = append(want, seq)
 		if got := j.keptSeqs(); !slices.Equal(got, want) {
-			s.Fatalf("Restore gave %v, want %v", got, want)
+			s.Fatalf("Restore received %v, want %v", got, want)
 		}
 		if err := old.Append(s.ctx, batch(1000, "")); !errors.Is(err, engine.ErrClosed) {
-			s.Fatalf("append to a log that was closed, and opened by another: %v", err)
+			s.Fatalf("append through a closed log whose successor is open: %v", err)
 		}
 	}
 	s.holds(log, want...)
@@ -148,14 +148,14 @@ func closeInFlight(s *store) {
 		if stored[i] {
 			want = append(want, places[i].seq)
 		} else if places[i].asked > 0 {
-			s.Errorf("entry %d was admitted and not appended", places[i].seq)
+			s.Errorf("entry %d was admitted but not appended", places[i].seq)
 		}
 	}
 	slices.Sort(want)
 	after := newJudge()
 	log = s.open(doc.Created, after)
 	if got := after.keptSeqs(); !slices.Equal(got, want) || asked != len(want) {
-		s.Fatalf("Restore gave %v, appended were %v of %d", got, want, asked)
+		s.Fatalf("Restore received %v, want %v; %d entries were admitted", got, want, asked)
 	}
 	s.holds(log, want...)
 }

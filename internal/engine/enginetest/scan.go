@@ -9,25 +9,25 @@ import (
 	"weir/internal/engine"
 )
 
-var scanCases = []kase{
-	{"a scan ends when the visitor says so", []string{
-		"Scan visits the entries of sequence from and above in increasing sequence, payload included, until visit returns false or there are no more.",
+var scanCases = []testCase{
+	{"a scan ends when the visitor returns false", []string{
+		"Scan visits the entries whose sequence is from or higher, in increasing sequence and with their payloads, until visit returns false or there are no more.",
 	}, scanStops},
-	{"a scan sees the same in runs of any length", []string{
-		"run bytes (how much the caller thinks it will take; 0: long ones)",
+	{"a scan sees the same entries in runs of any length", []string{
+		"It reads in runs of about run bytes: pass how much the caller expects to take, or 0 for long runs.",
 	}, scanRuns},
 	{"a visitor may use the log", []string{
-		"and holds no lock while visit runs.",
+		"It holds no lock while visit runs.",
 	}, scanUsesLog},
 	{"a scan while entries are appended", []string{
-		"It sees at least what was durable when it was called",
-		"The payload belongs to the engine and is valid during the visit only.",
+		"It sees at least what was durable when it was called.",
+		"The payload belongs to the engine and is valid only during the visit.",
 	}, scanAppending},
-	{"a scan leaves out what is trimmed before it comes there", []string{
-		"An entry that is trimmed while the scan goes on is left out.",
+	{"a scan leaves out entries that are trimmed before it reaches them", []string{
+		"An entry that is trimmed during the scan is left out.",
 	}, scanTrimmed},
-	{"a scan while others trim", []string{
-		"An entry that is trimmed while the scan goes on is left out.",
+	{"a scan during concurrent trims", []string{
+		"An entry that is trimmed during the scan is left out.",
 	}, scanTrimming},
 }
 
@@ -65,13 +65,13 @@ func scanRuns(s *store) {
 				next++
 			}
 			if e.Seq != next || len(e.Payload) != int(next*next) {
-				s.Fatalf("in runs of %d: entry %d of %d bytes where %d comes next", run, e.Seq, len(e.Payload), next)
+				s.Fatalf("in runs of %d: got entry %d of %d bytes, want %d next", run, e.Seq, len(e.Payload), next)
 			}
 			next++
 			return true
 		})
 		if err != nil || next != 60 {
-			s.Errorf("in runs of %d: up to %d, %v", run, next, err)
+			s.Errorf("in runs of %d: stopped at %d, %v", run, next, err)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func scanUsesLog(s *store) {
 	seen := weir.Seq(10)
 	err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 		if e.Seq != seen {
-			s.Fatalf("entry %d where %d comes next", e.Seq, seen)
+			s.Fatalf("got entry %d, want %d next", e.Seq, seen)
 		}
 		seen++
 		s.append(other, batches(e.Seq)...)
@@ -111,7 +111,7 @@ func scanUsesLog(s *store) {
 }
 
 func scanAppending(s *store) {
-	const n = 150 // every scan reads all that is there, again and again
+	const n = 150 // small, because every scan reads all entries again
 	j := counting(1)
 	_, log := s.stream("stream", j)
 	var durable atomic.Uint64
@@ -136,14 +136,14 @@ func scanAppending(s *store) {
 			next := weir.Seq(1)
 			err := log.Scan(s.ctx, 0, 0, func(e *engine.Entry) bool {
 				if e.Seq != next || string(e.Payload) != content(e.Seq) {
-					s.Errorf("entry %d of %d bytes where %d comes next", e.Seq, len(e.Payload), next)
+					s.Errorf("got entry %d of %d bytes, want %d next", e.Seq, len(e.Payload), next)
 					return false
 				}
 				next++
 				return true
 			})
 			if err != nil || next <= least {
-				s.Errorf("scan ended before %d, and %d was durable: %v", next, least, err)
+				s.Errorf("scan ended before %d, but %d was durable: %v", next, least, err)
 				return
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// store is the store of one case, with calls that end the case when they fail.
+// store is the store of one case, with helpers that end the case when a call fails.
 type store struct {
 	*testing.T
 	new     func(t *testing.T) Fixture
@@ -31,7 +31,7 @@ func start(t *testing.T, new func(t *testing.T) Fixture) *store {
 	return s
 }
 
-// end closes the engine; after that no judge is called any more and what they saw can be checked.
+// end closes the engine. After that no judge is called any more, so their records can be checked.
 func (s *store) end() {
 	if err := s.Engine.Close(); err != nil {
 		s.Errorf("close: %v", err)
@@ -54,23 +54,24 @@ func (s *store) blame() {
 func (s *store) reopen() {
 	s.Helper()
 	if s.fixture.Reopen == nil {
-		s.Skip("skipped from here on: this engine forgets at exit, so nothing can be reopened")
+		s.Skip("skipping the rest: this engine keeps nothing across a restart")
 	}
 	s.Engine = s.fixture.Reopen(s.T, s.Engine)
 	s.blame()
 }
 
-// crash ends the store without a word and opens what is left, or skips the rest of the case.
+// crash ends the store without closing it and opens the data that is left, or skips the rest of the
+// case.
 func (s *store) crash() {
 	s.Helper()
 	if s.fixture.Crash == nil {
-		s.Skip("skipped from here on: this engine cannot be crashed by its tests")
+		s.Skip("skipping the rest: this engine cannot be crashed by its tests")
 	}
 	s.Engine = s.fixture.Crash(s.T, s.Engine)
 	s.blame()
 }
 
-// create makes a document.
+// create creates a document.
 func (s *store) create(key, value string) engine.Document {
 	s.Helper()
 	doc, err := s.Create(s.ctx, key, []byte(value))
@@ -80,7 +81,7 @@ func (s *store) create(key, value string) engine.Document {
 	return doc
 }
 
-// open attaches j to a log.
+// open opens a log with j.
 func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	s.Helper()
 	s.watch(j)
@@ -92,14 +93,15 @@ func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	return log
 }
 
-// watch has the judge's complaints reported at the end of the case.
+// watch reports the judge's faults at the end of the case.
 func (s *store) watch(j *judge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.judges = append(s.judges, j)
 }
 
-// stream makes a document and opens its log with j, or with one that admits all when j is nil.
+// stream creates a document and opens its log with j, or with a judge that admits everything if j
+// is nil.
 func (s *store) stream(key string, j *judge) (engine.Document, engine.Log) {
 	s.Helper()
 	if j == nil {
@@ -135,7 +137,7 @@ func (s *store) trim(log engine.Log, low weir.Seq, note string) {
 	}
 }
 
-// parallel runs n calls at once and waits for all.
+// parallel runs n calls at the same time and waits for all of them.
 func (s *store) parallel(n int, call func(i int)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -144,10 +146,10 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
-// patience is how long a case waits for what has to come anyway. It is for engines that never let it come.
+// patience is how long a case waits for something that must happen. Only a broken engine needs it.
 const patience = time.Minute
 
-// await waits for what closes done.
+// await waits until done is closed.
 func (s *store) await(done <-chan struct{}, what string) {
 	s.Helper()
 	late := time.NewTimer(patience)
@@ -155,11 +157,11 @@ func (s *store) await(done <-chan struct{}, what string) {
 	select {
 	case <-done:
 	case <-late.C:
-		s.Fatalf("%s never came", what)
+		s.Fatalf("timed out waiting for %s", what)
 	}
 }
 
-// seqs are the sequences that Headers visits.
+// seqs returns the sequences that Headers visits.
 func (s *store) seqs(log engine.Log) []weir.Seq {
 	var got []weir.Seq
 	log.Headers(0, func(h engine.Header) bool {
@@ -169,7 +171,7 @@ func (s *store) seqs(log engine.Log) []weir.Seq {
 	return got
 }
 
-// holds checks that a log holds entries of exactly these sequences, by every way of reading.
+// holds checks that a log holds entries of exactly these sequences, with every method that reads.
 func (s *store) holds(log engine.Log, want ...weir.Seq) {
 	s.Helper()
 	if got := s.seqs(log); !slices.Equal(got, want) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a case quotes is what package engine promises, word for word.
+// Every sentence that a case quotes must be in package engine, word for word.
 func TestQuotations(t *testing.T) {
 	source, err := os.ReadFile("../engine.go")
 	if err != nil {
@@ -18,11 +18,11 @@ func TestQuotations(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range cases() {
 		if seen[c.name] {
-			t.Errorf("two cases are called %q", c.name)
+			t.Errorf("two cases are named %q", c.name)
 		}
 		seen[c.name] = true
 		if len(c.promise) == 0 {
-			t.Errorf("%s: no promise", c.name)
+			t.Errorf("%s: quotes no promise", c.name)
 		}
 		for _, p := range c.promise {
 			if !strings.Contains(text, p) {

@@ -9,27 +9,27 @@ import (
 	"weir/internal/engine"
 )
 
-var trimCases = []kase{
-	{"trim removes what is below low", []string{
-		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
-		"Removed entries are not seen again, after a restart neither.",
+var trimCases = []testCase{
+	{"trim removes all entries below low", []string{
+		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
+		"Removed entries are never seen again, not even after a restart.",
 	}, trimRemoves},
-	{"low never goes down", []string{
-		"Low never goes down: a lower one than before changes only the note.",
+	{"the low mark never goes down", []string{
+		"The low mark never goes down: a lower value than before changes only the note.",
 	}, trimLower},
-	{"notes come back", []string{
-		"with the note of the last Trim (nil when there was none)",
+	{"notes are stored", []string{
+		"with the note of the last Trim (nil if there was none)",
 	}, notes},
 	{"trim of an empty log and beyond its end", []string{
-		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
+		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
 	}, trimBeyond},
 	{"trim while entries are appended", []string{
-		"Trim removes every entry whose sequence is below low and remembers note, both durable together when it returns.",
+		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
 		"All methods may be called from many goroutines at once.",
 	}, trimAppending},
 }
 
-// again closes the log and opens it, and then, if the engine can, does so with the whole store; check sees both.
+// again reopens the log and, if the engine can, the whole store. It calls check after each.
 func (s *store) again(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
 	s.Helper()
 	s.closeLog(log)
@@ -65,12 +65,12 @@ func trimRemoves(s *store) {
 		s.gone(log, upTo(0, low)[:low]...)
 	}
 	s.holds(other, upTo(0, 5)...)
-	s.trim(log, 35, "note") // a gap that ends above low is not below it
+	s.trim(log, 35, "note") // a gap that ends at or above low is kept
 	s.append(log, batches(41, 43, 42)...)
 	s.holds(log, 40, 41, 42, 43)
 	s.again(doc.Created, log, func(j *judge, log engine.Log) {
 		if len(j.kept) != 4 || j.kept[0].Seq != 40 {
-			s.Errorf("Restore gave %v", j.keptSeqs())
+			s.Errorf("Restore received %v", j.keptSeqs())
 		}
 		s.holds(log, 40, 41, 42, 43)
 		s.gone(log, upTo(0, 39)...)

@@ -7,16 +7,16 @@ import (
 	"weir/internal/engine"
 )
 
-var judgeCases = []kase{
+var judgeCases = []testCase{
 	{"the judge completes entries", []string{
 		"It may set the entry's sequence, time, flags and count.",
 	}, completes},
-	{"what is committed can be seen from inside Commit", []string{
-		"Commit reports that of the entries admitted and not reported yet, the first n are durable and can be read.",
-		"of the engine it may call Log.Headers only.",
+	{"committed entries are visible inside Commit", []string{
+		"Commit reports that of the entries admitted and not yet reported, the first n are durable and can be read.",
+		"The only engine method it may call is Log.Headers.",
 	}, headersInCommit},
 	{"a log of refusals stays empty", []string{
-		"False keeps the entry out.",
+		"Returning false keeps the entry out.",
 	}, onlyRefusals},
 }
 

@@ -15,7 +15,8 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// twoNodes share a store. By itself a log is followed no more and no less as time passes: alone says that time has.
+// twoNodes returns two nodes that share a store. Time alone does not change whether a log is
+// followed: a test calls alone to simulate that it has passed.
 func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 	t.Helper()
 	s := server(t, quickDir(t))
@@ -34,7 +35,7 @@ func node(t *testing.T, s *embedded.Server, o Options) *Engine {
 	return e
 }
 
-// unattended opens a log that nobody attends.
+// unattended opens a log without calling Attend.
 func unattended(t *testing.T, e *Engine, id engine.LogID) (*log, *follower) {
 	t.Helper()
 	judge := &follower{}
@@ -45,7 +46,7 @@ func unattended(t *testing.T, e *Engine, id engine.LogID) (*log, *follower) {
 	return l.(*log), judge
 }
 
-// pair is one log on two nodes that nobody attends.
+// pair opens one log on two nodes, without calling Attend.
 func pair(t *testing.T) (here, there *log, judges [2]*follower) {
 	t.Helper()
 	a, b := twoNodes(t, Options{sure: time.Hour})
@@ -58,7 +59,7 @@ func pair(t *testing.T) (here, there *log, judges [2]*follower) {
 	return here, there, judges
 }
 
-// alone has nobody else write to a log for long, and nobody read it.
+// alone simulates that for a long time no other node wrote to the log and no client read it.
 func alone(l *log) {
 	l.mu.Lock()
 	l.attendance.until = time.Time{}
@@ -75,7 +76,7 @@ func put(t *testing.T, l *log, texts ...string) {
 	}
 }
 
-// becomes waits until something is so.
+// becomes waits until so returns true.
 func becomes(t *testing.T, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -84,7 +85,7 @@ func becomes(t *testing.T, so func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("it does not become so")
+			t.Fatal("timed out waiting for the condition")
 		}
 	}
 }
@@ -95,7 +96,7 @@ func (l *log) isFollowed() bool {
 	return l.attendance.followed
 }
 
-// knows tells whether a judge was told of so many entries.
+// knows returns a condition: the judge was told of n entries.
 func (f *follower) knows(n int) func() bool {
 	return func() bool {
 		f.mu.Lock()
@@ -104,7 +105,8 @@ func (f *follower) knows(n int) func() bool {
 	}
 }
 
-// What others append is told at once to whoever attends, without a question; also what came before, and when somebody attends again.
+// An attending log reports what other nodes append at once and without CatchUp. That includes
+// entries from before Attend, and it works again after Leave.
 func TestAttend(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "before")
@@ -115,17 +117,17 @@ func TestAttend(t *testing.T) {
 		becomes(t, judges[1].knows(2+2*round))
 		alone(there)
 		if !there.isFollowed() {
-			t.Fatal("it is not followed while somebody attends")
+			t.Fatal("the log is not followed between Attend and Leave")
 		}
 		there.Leave()
 		alone(there)
 		if there.isFollowed() || len(lines(there.e)) > 0 {
-			t.Fatal("it is followed though nobody attends")
+			t.Fatal("the log is followed after Leave")
 		}
 		put(t, here, fmt.Sprint("after ", round))
 	}
 	if got := len(payloads(t, there)); got != 6 {
-		t.Errorf("%d entries are known that nobody asked for, want 6", got)
+		t.Errorf("the log knows %d entries after Leave, want 6", got)
 	}
 	if err := there.CatchUp(ctx); err != nil {
 		t.Fatal(err)
@@ -134,11 +136,11 @@ func TestAttend(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if there.isFollowed() {
-		t.Error("it is followed though nobody attends")
+		t.Error("CatchUp made the log followed")
 	}
 }
 
-// One log of a shard is left, and the others are followed still.
+// Leaving one log of a shard does not stop the others from being followed.
 func TestAttendTwo(t *testing.T) {
 	a, b := twoNodes(t, Options{sure: time.Hour})
 	var here, there [2]*log
@@ -163,34 +165,35 @@ func TestAttendTwo(t *testing.T) {
 	put(t, here[1], "heard")
 	becomes(t, judges[1].knows(1))
 	if there[0].isFollowed() || judges[0].knows(1)() {
-		t.Error("the log that was left is followed")
+		t.Error("the log is followed after Leave")
 	}
 }
 
-// A log that one node alone writes to is followed by nobody; it is as soon as another one writes.
-func TestAlone(t *testing.T) {
+// A log that only one node writes to is not followed. It is followed as soon as another node
+// writes.
+func TestSingleWriter(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b")
 	if here.isFollowed() {
-		t.Error("it is followed though nobody else writes")
+		t.Error("the log is followed although no other node writes")
 	}
 	put(t, there, "c")
 	becomes(t, there.isFollowed)
 	if judges[1].rewound != 1 {
-		t.Errorf("decided %d times for nothing, want once: behind what was not known", judges[1].rewound)
+		t.Errorf("decided %d times in vain, want once: for the entries it did not know", judges[1].rewound)
 	}
 	put(t, here, "d")
 	becomes(t, here.isFollowed)
 	for _, l := range []*log{here, there} {
 		l.attended(time.Now())
 		if !l.isFollowed() {
-			t.Error("it is not followed though both write")
+			t.Error("the log is not followed although both nodes write")
 		}
 	}
 	put(t, here, "e")
 	alone(here)
 	if here.isFollowed() {
-		t.Error("it is followed though nobody else writes")
+		t.Error("the log is still followed although no other node writes")
 	}
 	put(t, there, "f")
 	put(t, here, "g")
@@ -199,8 +202,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// Who has not heard of a log for long looks.
-func TestUnsure(t *testing.T) {
+// A node that has had no proof for a long time that it missed nothing reads what other nodes wrote.
+func TestRefreshAfterSilence(t *testing.T) {
 	a, b := twoNodes(t, Options{sure: time.Millisecond})
 	doc, err := a.Create(ctx, "a", nil)
 	if err != nil {
@@ -211,12 +214,13 @@ func TestUnsure(t *testing.T) {
 	put(t, here, "a", "b")
 	becomes(t, judge.knows(2))
 	if there.isFollowed() {
-		t.Error("it is followed")
+		t.Error("the log is followed")
 	}
 }
 
-// Who reads a log serves nothing that others gave up, whether or not it was followed before; and it is followed from then on.
-func TestReadGivenUp(t *testing.T) {
+// A read serves nothing that another node trimmed, even if the log was not followed before. Reading
+// makes the log followed.
+func TestReadTrimmed(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b", "c")
 	if err := there.CatchUp(ctx); err != nil {
@@ -227,7 +231,7 @@ func TestReadGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := there.Read(ctx, 1); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("read what was given up: %v", err)
+		t.Errorf("read a trimmed entry: %v", err)
 	}
 	if e, err := there.Read(ctx, 2); err != nil || string(e.Payload) != "c" {
 		t.Errorf("read %q, %v", e.Payload, err)
@@ -235,8 +239,8 @@ func TestReadGivenUp(t *testing.T) {
 	becomes(t, there.isFollowed)
 }
 
-// A log of which others wrote and purged more than was followed is to be opened again: whoever looks is told so.
-func TestLookBehind(t *testing.T) {
+// If other nodes wrote and purged more than this one has followed, a refresh returns ErrBehind.
+func TestRefreshTooFarBehind(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b", "c")
 	judges[0].low = 2
@@ -252,7 +256,7 @@ func TestLookBehind(t *testing.T) {
 	}
 }
 
-// What was trimmed is purged also when the log was closed before that.
+// Trimmed messages are purged even if the log was closed before.
 func TestPurgeClosed(t *testing.T) {
 	here, _, judges := pair(t)
 	put(t, here, "a", "b", "c")
@@ -270,16 +274,17 @@ func TestPurgeClosed(t *testing.T) {
 	e.later[here.id] = p
 	e.mu.Unlock()
 	if !waits {
-		t.Fatal("nothing is to be purged")
+		t.Fatal("no purge is scheduled")
 	}
 	becomes(t, func() bool {
-		found, err := here.shard.foldOnce(ctx, here.subject, 1)
+		found, err := here.shard.readHeadersOnce(ctx, here.subject, 1)
 		return err == nil && found[0].Seq == 2
 	})
 }
 
-// Three nodes write to two logs, attend them, read them, leave them, and are left alone, all at once and at random. Whoever catches up knows
-// everything that was acknowledged before, and in the end all have the same.
+// Three nodes write to two logs, attend, read, leave and become alone, all at the same time and at
+// random. After CatchUp a node knows everything that was acknowledged before, and in the end all
+// nodes hold the same entries.
 func TestAttendAtRandom(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -300,7 +305,7 @@ func TestAttendAtRandom(t *testing.T) {
 			logs[n][i], judges[n][i] = unattended(t, e, ids[i])
 		}
 	}
-	var acked [2]atomic.Uint64 // how many entries, at least
+	var acked [2]atomic.Uint64 // number of acknowledged entries, at least
 	var all sync.WaitGroup
 	for n := range logs {
 		for i := range ids {
@@ -324,13 +329,13 @@ func TestAttendAtRandom(t *testing.T) {
 				want = got
 			}
 			if !slices.Equal(got, want) || uint64(len(got)) != acked[i].Load() {
-				t.Errorf("node %d has %d entries of log %d, the first one %d, and %d were acknowledged", n, len(got), i, len(want), acked[i].Load())
+				t.Errorf("node %d has %d entries of log %d, the first node has %d, and %d were acknowledged", n, len(got), i, len(want), acked[i].Load())
 			}
 		}
 	}
 }
 
-// wander uses a log in one way and another.
+// wander uses a log in random ways.
 func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand.Rand) {
 	attends := 0
 	for range 150 {
@@ -351,7 +356,7 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 			seen := uint64(judge.seen)
 			judge.mu.Unlock()
 			if seen < before {
-				t.Errorf("who caught up knows %d entries, and %d were acknowledged before", seen, before)
+				t.Errorf("after CatchUp the judge knows %d entries, but %d were acknowledged before", seen, before)
 			}
 		case 4:
 			l.Attend()
@@ -372,8 +377,9 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 	}
 }
 
-// Neither who closes a log nor who drops it waits for a look that no server answers, and who waited for that is told so.
-func TestEndWhileLooking(t *testing.T) {
+// Closing or dropping a log does not wait for a refresh that no server answers. Callers that wait
+// for the refresh get ErrClosed or ErrDropped.
+func TestEndDuringRefresh(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(l *log)
 		told error
@@ -397,15 +403,15 @@ func TestEndWhileLooking(t *testing.T) {
 				return l.attendance.stop != nil
 			})
 			caught := make(chan error)
-			go func() { caught <- l.lookFor(ctx) }()
+			go func() { caught <- l.requestRefresh(ctx) }()
 			becomes(t, func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				return len(l.attendance.looks) > 0
+				return len(l.attendance.refreshes) > 0
 			})
 			c.end(l)
 			if err := <-caught; !errors.Is(err, c.told) {
-				t.Errorf("who waited for it was told %v, want %v", err, c.told)
+				t.Errorf("the waiting caller got %v, want %v", err, c.told)
 			}
 		})
 	}

@@ -13,21 +13,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// oldest is the first version whose atomic batches, TTLs and syncs are as the engine needs them.
+// oldest is the first NATS version whose atomic batches, TTLs and syncs work as the engine needs
+// them.
 var oldest = [3]int{2, 15, 2}
 
-// ErrUnsynced says that servers acknowledge before they sync, or that nobody could tell.
-var ErrUnsynced = errors.New("NATS may acknowledge what a power cut undoes")
+// ErrUnsynced says that servers acknowledge writes before they sync them, or that this is unknown.
+var ErrUnsynced = errors.New("NATS may acknowledge writes that a power cut undoes")
 
-// gatherFor is how long answers of further servers are waited for after the last one.
+// gatherFor is how long to wait for answers of further servers after the last one.
 const gatherFor = 500 * time.Millisecond
 
-// Check refuses servers that are too old, and those that acknowledge before they sync (ErrUnsynced). Only the system account
-// may ask for that: system is a connection to it, or the same one when it may ask. Every server must tell that the cluster knows of,
+// Check refuses servers that are too old, and servers that acknowledge before they sync
+// (ErrUnsynced). Only the system account may ask for the latter: system is a connection to that
+// account, or nc itself if it has the permission. Every server that the cluster names must answer,
 // unless it is known to be down.
 func Check(ctx context.Context, nc, system *nats.Conn) error {
 	if v := nc.ConnectedServerVersion(); !recent(v) {
-		return fmt.Errorf("the NATS server has version %s: %d.%d.%d or newer is needed", v, oldest[0], oldest[1], oldest[2])
+		return fmt.Errorf("NATS server has version %s, need %d.%d.%d or newer", v, oldest[0], oldest[1], oldest[2])
 	}
 	inbox := system.NewRespInbox()
 	sub, err := system.SubscribeSync(inbox)
@@ -40,6 +42,7 @@ func Check(ctx context.Context, nc, system *nats.Conn) error {
 	}
 	var all census
 	for wait := attempt; ; wait = gatherFor {
+		// Servers that were named and have not answered yet get more time.
 		if len(all.silent()) > 0 {
 			wait = attempt
 		}
@@ -52,21 +55,21 @@ func Check(ctx context.Context, nc, system *nats.Conn) error {
 			}
 			return all.verdict()
 		}
-		if err := all.look(m.Data); err != nil {
+		if err := all.add(m.Data); err != nil {
 			return err
 		}
 	}
 }
 
-// census is what servers say of themselves and of each other.
+// census collects what servers report about themselves and each other.
 type census struct {
-	keep  int                 // servers that keep anything
-	told  map[string]struct{} // those that answered
-	named map[string]struct{} // those that must
+	keep  int                 // servers with JetStream storage
+	told  map[string]struct{} // servers that answered
+	named map[string]struct{} // servers that must answer
 }
 
-// look judges one server's answer.
-func (c *census) look(answer []byte) error {
+// add evaluates one server's answer.
+func (c *census) add(answer []byte) error {
 	var got struct {
 		Server struct {
 			Name    string `json:"name"`
@@ -87,7 +90,7 @@ func (c *census) look(answer []byte) error {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(answer, &got); err != nil {
-		return fmt.Errorf("what a NATS server says of itself cannot be read: %w", err)
+		return fmt.Errorf("read status of a NATS server: %w", err)
 	}
 	if c.told == nil {
 		c.told, c.named = map[string]struct{}{}, map[string]struct{}{}
@@ -109,14 +112,14 @@ func (c *census) look(answer []byte) error {
 	}
 	switch {
 	case !recent(got.Server.Version):
-		return fmt.Errorf("the NATS server %s has version %s: %d.%d.%d or newer is needed", got.Server.Name, got.Server.Version, oldest[0], oldest[1], oldest[2])
+		return fmt.Errorf("NATS server %s has version %s, need %d.%d.%d or newer", got.Server.Name, got.Server.Version, oldest[0], oldest[1], oldest[2])
 	case !got.Data.Config.SyncAlways:
 		return fmt.Errorf("%w: server %s runs without sync_interval: always", ErrUnsynced, got.Server.Name)
 	}
 	return nil
 }
 
-// silent are the servers that must tell and did not, in order.
+// silent returns the servers that must answer and did not, sorted.
 func (c *census) silent() []string {
 	var all []string
 	for name := range c.named {
@@ -128,12 +131,13 @@ func (c *census) silent() []string {
 	return all
 }
 
+// verdict returns nil if every server that must answer did, and at least one stores data.
 func (c *census) verdict() error {
 	if c.keep == 0 {
-		return fmt.Errorf("%w: whether its servers sync (sync_interval: always) is told to the system account alone", ErrUnsynced)
+		return fmt.Errorf("%w: only the system account can ask whether the servers sync (sync_interval: always)", ErrUnsynced)
 	}
 	if silent := c.silent(); len(silent) > 0 {
-		return fmt.Errorf("%w: server %s did not tell whether it syncs", ErrUnsynced, strings.Join(silent, ", "))
+		return fmt.Errorf("%w: server %s did not report whether it syncs", ErrUnsynced, strings.Join(silent, ", "))
 	}
 	return nil
 }

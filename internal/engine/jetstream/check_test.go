@@ -19,12 +19,12 @@ func TestVersions(t *testing.T) {
 		"2.15.1": false, "2.15.2-RC.1": false, "2.14.9": false, "1.99.99": false, "": false, "2.15": false, "x.y.z": false,
 	} {
 		if got := recent(version); got != want {
-			t.Errorf("%q is new enough: %v", version, got)
+			t.Errorf("recent(%q) = %v", version, got)
 		}
 	}
 }
 
-func TestWhatServersSay(t *testing.T) {
+func TestServerReports(t *testing.T) {
 	const (
 		synced = `{"server":{"name":"a","ver":"2.15.2"},"data":{"config":{"sync_always":true}}}`
 		leader = `{"server":{"name":"a","ver":"2.15.2"},"data":{"config":{"sync_always":true},"meta_cluster":{"leader":"a","replicas":[{"name":"b"},{"name":"c","offline":true}]}}}`
@@ -36,20 +36,20 @@ func TestWhatServersSay(t *testing.T) {
 	}{
 		"synced":               {[]string{synced}, ""},
 		"not synced":           {[]string{synced, `{"server":{"name":"b","ver":"2.15.2"},"data":{"config":{"sync_interval":120000000000}}}`}, "server b runs without sync_interval: always"},
-		"too old":              {[]string{`{"server":{"name":"b","ver":"2.12.1"},"data":{"config":{"sync_always":true}}}`}, "server b has version 2.12.1: 2.15.2 or newer"},
-		"no store":             {[]string{`{"server":{"name":"c","ver":"2.15.2"},"data":{"disabled":true}}`}, "told to the system account alone"},
-		"nobody":               {nil, "told to the system account alone"},
-		"nonsense":             {[]string{`nonsense`}, "cannot be read"},
-		"all that are there":   {[]string{second, leader}, ""},
-		"one is missing":       {[]string{leader}, "server b did not tell"},
-		"the leader is silent": {[]string{second}, "server a did not tell"},
+		"too old":              {[]string{`{"server":{"name":"b","ver":"2.12.1"},"data":{"config":{"sync_always":true}}}`}, "server b has version 2.12.1, need 2.15.2 or newer"},
+		"no store":             {[]string{`{"server":{"name":"c","ver":"2.15.2"},"data":{"disabled":true}}`}, "only the system account can ask"},
+		"no answer":            {nil, "only the system account can ask"},
+		"nonsense":             {[]string{`nonsense`}, "read status of a NATS server"},
+		"all that are online":  {[]string{second, leader}, ""},
+		"one is missing":       {[]string{leader}, "server b did not report"},
+		"the leader is silent": {[]string{second}, "server a did not report"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all census
 			var err error
 			for _, a := range c.answers {
 				if err == nil {
-					err = all.look([]byte(a))
+					err = all.add([]byte(a))
 				}
 			}
 			if err == nil {
@@ -62,7 +62,7 @@ func TestWhatServersSay(t *testing.T) {
 	}
 }
 
-// Who may not ask is refused as well: nobody could tell.
+// If the connection may not ask whether the servers sync, Check refuses them.
 func TestCheckWithoutProof(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -72,7 +72,7 @@ func TestCheckWithoutProof(t *testing.T) {
 	}
 }
 
-// Servers are asked as they are: one that syncs is taken, one that does not is refused by name.
+// A server that syncs is accepted. One that does not is refused by name.
 func TestCheckServers(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		system := natsd.NewAccount("SYS")
@@ -86,7 +86,7 @@ func TestCheckServers(t *testing.T) {
 		}
 		s.Start()
 		if !s.ReadyForConnections(time.Minute) {
-			t.Fatal("the server does not start")
+			t.Fatal("the server did not start")
 		}
 		connect := func(user string) *nats.Conn {
 			nc, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(user, "x"))
@@ -107,8 +107,8 @@ func TestCheckServers(t *testing.T) {
 	}
 }
 
-// A store that was made otherwise than it must be, or changed since, is refused by name.
-func TestFurnished(t *testing.T) {
+// A stream with unsuitable settings is refused. The error names the stream and the setting.
+func TestStreamSettings(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	open(t, s, "store").Close()
@@ -133,14 +133,14 @@ func TestFurnished(t *testing.T) {
 		if _, err := js.UpdateStream(ctx, bad); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := furnished(t, s); err == nil || !strings.Contains(err.Error(), "store-log-1") || !strings.Contains(err.Error(), says) {
+		if _, err := openStore(t, s); err == nil || !strings.Contains(err.Error(), "store-log-1") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
 	if _, err := js.UpdateStream(ctx, good); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := furnished(t, s); err != nil {
+	if e, err := openStore(t, s); err != nil {
 		t.Error(err)
 	} else {
 		e.Close()
@@ -150,7 +150,7 @@ func TestFurnished(t *testing.T) {
 	}
 }
 
-func furnished(t *testing.T, s *embedded.Server) (*Engine, error) {
+func openStore(t *testing.T, s *embedded.Server) (*Engine, error) {
 	t.Helper()
 	return Open(ctx, connect(t, s), Options{Name: "store", Shards: 2})
 }

@@ -20,40 +20,46 @@ import (
 	"weir/internal/engine"
 )
 
-// documents are a key-value bucket, and a copy of it in memory that follows it. The revision of a document is the sequence
-// of its last message, which JetStream never gives out twice.
+// documents is a key-value bucket and a copy of it in memory, which follows the bucket. The
+// revision of a document is the JetStream sequence of its last message, which JetStream never
+// reuses.
 type documents struct {
 	line
-	prefix string // of subjects
+	prefix string // of its subjects
 
 	mu       sync.Mutex
 	byKey    btree.Map[string, engine.Document]
 	byLog    map[engine.LogID]string
 	watchers []func(engine.Change)
-	seen     map[string]struct{} // keys, while everything is read again; nil otherwise
+	seen     map[string]struct{} // keys found so far while everything is read again; nil otherwise
 }
 
 const (
-	operation = "KV-Operation" // as every client of a bucket knows it
-	createdAt = "Weir-Created" // the revision at which the document was created; not there: this one
-	writerID  = "Weir-Write"   // who wrote it, to settle a write without an answer
+	operation = "KV-Operation" // as in every key-value bucket
+	// createdAt holds the revision at which the document was created. Without it, that is the
+	// message's own sequence.
+	createdAt = "Weir-Created"
+	// writerID holds the random name of the call that wrote it, to settle a write without an
+	// answer.
+	writerID = "Weir-Write"
 
-	// markerLife is how long servers remember that something was deleted, and apartMost how long a process may hear nothing
-	// before it no longer relies on having heard of it.
+	// markerLife is how long servers remember a deletion. maxSilence is how long a node may hear
+	// nothing before it stops relying on having heard of every deletion. It is half of markerLife,
+	// which leaves time to read everything again.
 	markerLife = "1h"
-	apartMost  = 30 * time.Minute
+	maxSilence = 30 * time.Minute
 )
 
-// begin starts to follow, and returns when everything that there is was seen.
+// begin starts to follow the bucket and returns when all existing documents are known.
 func (d *documents) begin(ctx context.Context, e *Engine) error {
 	d.stream, d.prefix = "KV_"+e.opts.Name+"-docs", "$KV."+e.opts.Name+"-docs."
 	d.fence, d.line.take = d.prefix+noKey, d.take
-	d.byLog, d.line.again = map[engine.LogID]string{}, d.again
+	d.byLog, d.line.reread = map[engine.LogID]string{}, d.reread
 	d.line.begin(e, 0)
 	d.line.mu.Lock()
 	d.listen()
 	d.line.mu.Unlock()
-	for { // the other nodes may be starting, too
+	for { // other nodes may still be starting
 		err := d.catchUp(ctx)
 		if !errors.Is(err, engine.ErrUnavailable) || pause(ctx, retry) != nil {
 			return err
@@ -61,11 +67,12 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	}
 }
 
-// noKey is no document's key: it is not written in base64url.
+// noKey is not the key of any document, because ~ does not occur in base64url. Fences use it.
 const noKey = "~"
 
-// again remembers which documents are there still while all are read, and forgets the others behind that.
-func (d *documents) again() (end func()) {
+// reread records which documents exist while the bucket is read again. The returned function
+// removes all others from the copy, as if their deletions had been delivered.
+func (d *documents) reread() (end func()) {
 	d.mu.Lock()
 	d.seen = map[string]struct{}{}
 	d.mu.Unlock()
@@ -82,13 +89,13 @@ func (d *documents) again() (end func()) {
 		})
 		d.mu.Unlock()
 		for _, doc := range gone {
-			doc.Value, doc.Revision = nil, doc.Revision+1 // that of the deletion is forgotten
+			doc.Value, doc.Revision = nil, doc.Revision+1 // the revision of the deletion is unknown
 			d.follow(engine.Change{Document: doc, Deleted: true})
 		}
 	}
 }
 
-// take follows one message.
+// take handles one message of the bucket.
 func (d *documents) take(m *nats.Msg, rev uint64) {
 	key, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(m.Subject, d.prefix))
 	if err != nil {
@@ -100,6 +107,7 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 	d.mu.Lock()
 	before, had := d.byKey.Get(change.Key)
+	// While everything is read again, unchanged documents are not reported a second time.
 	known := d.seen != nil && had && before.Revision == change.Revision
 	if d.seen != nil && !change.Deleted {
 		d.seen[change.Key] = struct{}{}
@@ -110,7 +118,8 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 }
 
-// follow makes the copy follow a change, and tells who watches.
+// follow applies a change to the copy and notifies the watchers. If the change ends a document, its
+// log is dropped.
 func (d *documents) follow(change engine.Change) {
 	d.mu.Lock()
 	before, had := d.byKey.Get(change.Key)
@@ -167,7 +176,7 @@ func (d *documents) hasLog(id engine.LogID) bool {
 	return ok
 }
 
-// get is a document of the copy.
+// get returns a document of the copy.
 func (d *documents) get(key string) (engine.Document, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,17 +187,18 @@ func (d *documents) subject(key string) string {
 	return d.prefix + base64.RawURLEncoding.EncodeToString([]byte(key))
 }
 
-// write changes a document whose last message is expected, and waits until the copy has seen it. A write without an
-// answer is repeated: only one of the two can meet the expectation, and if it was the first, the message that we find
-// carries the name of its writer, which is the same for all that one call writes.
+// write changes a document if its last message is the expected one, and waits until the copy has
+// the change. A write without an answer is repeated. Only one attempt can meet the expectation. If
+// it was an earlier one, the conflicting message carries the name of this call (writerID), which is
+// the same for all its attempts.
 func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
 	if limit := d.e.nc.MaxPayload(); int64(m.Size()) > limit {
-		return 0, fmt.Errorf("a document of %d bytes: NATS takes messages of at most %d (max_payload)", len(m.Data), limit)
+		return 0, fmt.Errorf("write document of %d bytes: NATS takes messages of at most %d bytes (max_payload)", len(m.Data), limit)
 	}
 	expecting(m, expected)
-	rev, err := trying(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
+	rev, err := withRetry(ctx, d.e, func(ctx context.Context) (uint64, error) { return d.e.publish(ctx, []*nats.Msg{m}) })
 	if errors.Is(err, errConflict) {
-		last, found := d.e.fresh(ctx, d.stream, query{LastFor: m.Subject})
+		last, found := d.e.askLeader(ctx, d.stream, query{LastFor: m.Subject})
 		if found != nil && !errors.Is(found, engine.ErrNotFound) {
 			return 0, found
 		}
@@ -202,12 +212,12 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	seen, cancel := context.WithTimeout(ctx, d.e.opts.Patience)
 	defer cancel()
 	if err = d.reach(seen, rev); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: a document was written and is not heard of", engine.ErrUnavailable)
+		err = fmt.Errorf("%w: a document was written, but the write was not delivered back", engine.ErrUnavailable)
 	}
 	return rev, err
 }
 
-// writerName is a name that nobody has.
+// writerName returns a random name.
 func writerName() string {
 	var name [12]byte
 	rand.Read(name[:])
@@ -233,10 +243,10 @@ func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.D
 		if !errors.Is(err, errConflict) {
 			return engine.Document{}, err
 		}
-		last, err := e.docs.e.fresh(ctx, e.docs.stream, query{LastFor: subject})
+		last, err := e.docs.e.askLeader(ctx, e.docs.stream, query{LastFor: subject})
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
-			expected = 0 // what was there was deleted, and forgotten
+			expected = 0 // the document was deleted, and its marker has expired
 		case err != nil:
 			return engine.Document{}, err
 		case last.header.Get(operation) == "":
@@ -252,13 +262,14 @@ func (e *Engine) fits(ctx context.Context, key string, value []byte) error {
 		return err
 	}
 	if key == "" || len(key) > engine.MaxKey || len(value) > engine.MaxValue {
-		return fmt.Errorf("document %.20q: %d bytes under a key of %d bytes", key, len(value), len(key))
+		return fmt.Errorf("document %.20q: value of %d bytes (at most %d) under a key of %d bytes (1 to %d)",
+			key, len(value), engine.MaxValue, len(key), engine.MaxKey)
 	}
 	return nil
 }
 
-// current is the document of now, if its revision is rev. What we know is enough when it fits: whether it still holds is seen
-// when it is written.
+// current returns the document if its revision is rev. A matching document of the copy is good
+// enough: if it is outdated, the conditional write fails.
 func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (engine.Document, error) {
 	if doc, ok := e.docs.get(key); ok && doc.Revision == rev {
 		return doc, nil
@@ -293,8 +304,9 @@ func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engin
 	}
 }
 
-// Delete removes a document, and ends its log for everybody: first the document goes, then a last message ends the log, so
-// that whoever has not heard of it yet cannot append any more.
+// Delete removes a document and ends its log on all nodes. It deletes the document first and then
+// stores a message that ends the log, so that nodes that have not heard of the deletion cannot
+// append any more.
 func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
 	if err := e.usable(ctx); err != nil {
 		return err

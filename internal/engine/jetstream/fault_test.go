@@ -20,12 +20,12 @@ import (
 
 var ctx = context.Background()
 
-// follower numbers batches, and follows others.
+// follower is a judge that numbers batches and follows other nodes.
 type follower struct {
 	mu      sync.Mutex
-	next    weir.Seq // ahead
-	seen    weir.Seq // the next that is durable
-	low     weir.Seq // what Note says
+	next    weir.Seq // next sequence to admit
+	seen    weir.Seq // next sequence after the durable ones
+	low     weir.Seq // the low mark that Note returns
 	rewound int
 	dropped bool
 }
@@ -84,7 +84,7 @@ func text(s string) *engine.Entry {
 	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Count: 1, Size: uint32(len(s))}, Payload: []byte(s)}
 }
 
-// attach opens a log and follows it; the engine closes it in the end.
+// attach opens a log and follows it. Closing the engine closes the log.
 func attach(t *testing.T, e *Engine, id engine.LogID, j engine.Judge) *log {
 	t.Helper()
 	opened, err := e.Open(ctx, id, j)
@@ -108,7 +108,7 @@ func payloads(t *testing.T, l engine.Log) []string {
 	return all
 }
 
-// seize takes the worker's place, until start.
+// seize stops the worker so that the test can act in its place, until start.
 func seize(l *log) {
 	for {
 		l.settle()
@@ -122,18 +122,18 @@ func seize(l *log) {
 	}
 }
 
-// deafen has an engine hear nothing any more.
+// deafen makes an engine stop receiving messages of other nodes.
 func deafen(e *Engine) {
 	for _, l := range append([]*line{&e.docs.line}, lines(e)...) {
 		l.mu.Lock()
-		l.hush()
-		quiet := l.quiet
+		l.stop()
+		stopped := l.stopped
 		l.mu.Unlock()
-		<-quiet
+		<-stopped
 	}
 }
 
-// lines are those shards that are followed.
+// lines returns the lines of the shards that are followed.
 func lines(e *Engine) (all []*line) {
 	for _, s := range e.shards {
 		s.mu.Lock()
@@ -145,12 +145,12 @@ func lines(e *Engine) (all []*line) {
 	return all
 }
 
-// hears waits until the newest n messages of a log came.
+// hears waits until the last n records of a log were delivered.
 func hears(l *log, n int) {
 	for {
 		l.mu.Lock()
 		k := len(l.inbox)
-		done := k >= n && l.inbox[k-1].place == l.place+uint64(n)
+		done := k >= n && l.inbox[k-1].position == l.position+uint64(n)
 		l.mu.Unlock()
 		if done {
 			return
@@ -159,9 +159,10 @@ func hears(l *log, n int) {
 	}
 }
 
-// The answer to a write is lost: sending it again finds the first one, also when not all of it was heard of.
+// If the answer to a write is lost, sending it again finds the first attempt, even if not all of
+// its records were delivered.
 func TestWriteWithoutAnswer(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -172,7 +173,8 @@ func TestWriteWithoutAnswer(t *testing.T) {
 	}
 	l := attach(t, e, doc.Created, &follower{next: 0})
 	want := []string{}
-	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} { // alone, together in a message, an atomic batch
+	// One entry, one message with three, an atomic batch.
+	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} {
 		seize(l)
 		n := c.n
 		var requests []*request
@@ -190,11 +192,11 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		}
 		hears(l, n)
 		l.mu.Lock()
-		l.inbox = l.inbox[:len(l.inbox)-n+1] // the rest of it does not come
+		l.inbox = l.inbox[:len(l.inbox)-n+1] // the remaining records are not delivered
 		l.mu.Unlock()
 		others, err := l.store(g)
 		if err != nil || others != nil || g.records[n-1].js != js {
-			t.Fatalf("sent again: %v, %v, at %d, the first time at %d", others, err, g.records[n-1].js, js)
+			t.Fatalf("second attempt: others %v, %v, stored at %d; the first was stored at %d", others, err, g.records[n-1].js, js)
 		}
 		l.commit(g, time.Now())
 		l.start(time.Now())
@@ -207,9 +209,10 @@ func TestWriteWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A node that did not hear that a document was deleted cannot append to its log, whether there was something in it or not.
+// A node that missed the deletion of a document cannot append to its log, whether the log was empty
+// or not.
 func TestDeletedElsewhere(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	deaf, other := open(t, s, "store"), open(t, s, "store")
@@ -234,16 +237,16 @@ func TestDeletedElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := l.Append(ctx, text("too late")); !errors.Is(err, engine.ErrDropped) {
-			t.Errorf("append to %s, deleted elsewhere: %v", key, err)
+			t.Errorf("append to %s, deleted by another node: %v", key, err)
 		}
 		<-l.gone
 		if !judges[key].dropped {
-			t.Errorf("the judge of %s does not know", key)
+			t.Errorf("the judge of %s was not told", key)
 		}
 	}
 }
 
-// slow is a judge that takes its time to begin.
+// slow is a judge whose Restore waits for the test.
 type slow struct {
 	follower
 	in, out chan struct{}
@@ -255,7 +258,7 @@ func (s *slow) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	return s.follower.Restore(note, entries)
 }
 
-// Closing the engine waits for a log that is being opened, and no longer.
+// Closing the engine waits for a log that is being opened, but not longer.
 func TestCloseWhileOpening(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -292,8 +295,8 @@ func TestCloseWhileOpening(t *testing.T) {
 	}
 }
 
-// What a server acknowledged is there when it was stopped and started on the same directory.
-func TestServerStartsAgain(t *testing.T) {
+// Acknowledged data is there after the server was stopped and started on the same directory.
+func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := server(t, dir)
 	e := open(t, s, "store")
@@ -328,7 +331,7 @@ func TestServerStartsAgain(t *testing.T) {
 	}
 }
 
-// three starts three servers that are one cluster, and an engine on each.
+// three starts a cluster of three servers, and an engine on each.
 func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server, []*Engine) {
 	t.Helper()
 	var addresses []string
@@ -367,7 +370,7 @@ func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server,
 	return servers, engines
 }
 
-// Three nodes with the same secret are one store. One is stopped, and the others go on.
+// Three nodes with the same secret form one store. When one stops, the others continue.
 func TestCluster(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -403,8 +406,9 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Servers take longer to answer than anybody waits: a write that is sent again meets itself on its way, and is stored once.
-func TestImpatience(t *testing.T) {
+// If servers take longer to answer than a node waits, a repeated write meets its own first attempt
+// and is stored once.
+func TestSlowServers(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	_, engines := three(t, within, Options{Replicas: 3, Shards: 2, Patience: time.Minute})
@@ -433,10 +437,10 @@ func TestImpatience(t *testing.T) {
 	}
 }
 
-// A leader without followers takes what it cannot store, and refuses the same write when it comes again: it is on its way, and
-// not damage. Who waits is told that nobody knows.
+// A leader without a quorum accepts a write that it cannot store, and refuses the repeated write
+// because the first is still in flight. That is not damage. Callers get ErrUnavailable.
 func TestNoQuorum(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})

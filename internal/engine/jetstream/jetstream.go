@@ -1,6 +1,6 @@
-// Package jetstream is the engine for more than one machine, on NATS JetStream: any number of processes serve the same
-// logs, and an answer means that most of the replicas have it on disk. DESIGN.md beside it says which feature of
-// JetStream keeps which promise.
+// Package jetstream is the engine for more than one machine, on NATS JetStream. Any number of
+// processes serve the same logs, and an answer means that most replicas have the data on disk.
+// DESIGN.md says which feature of JetStream keeps which promise, and defines the words used here.
 package jetstream
 
 import (
@@ -22,29 +22,36 @@ import (
 	"weir/internal/engine"
 )
 
-// DefaultShards is few: what waits for one shard is synced together, and every shard costs its replicas and every node something. A
-// cluster of many servers wants more of them, MaxShards at most.
+// DefaultShards is small on purpose: writes that wait for the same shard are synced together, and
+// every shard costs something on its replicas and on every node. A cluster of many servers needs
+// more shards, at most MaxShards.
 const (
 	DefaultShards = 4
 	MaxShards     = 1024
 )
 
-// Options are what a store needs beside a connection.
+// Options configure a store.
 type Options struct {
-	Name     string        // what its streams and subjects begin with; weir
-	Replicas int           // of a store that does not exist yet; 1
-	Shards   int           // of a store that does not exist yet: JetStream streams that share the logs; DefaultShards
-	Patience time.Duration // how long an answer may take before it is ErrUnavailable; 10 s
+	Name     string // prefix of its streams and subjects; default weir
+	Replicas int    // copies of each stream, used when the store is created; default 1
+	// Shards is the number of shards, fixed when the store is created; default DefaultShards.
+	Shards int
+	// Patience is how long to wait for the servers before a call returns ErrUnavailable; default 10
+	// s.
+	Patience time.Duration
 	Logger   *slog.Logger
 
-	// Room tells how many bytes the server inside this process holds, and how many it may; nil, or a limit of 0: not known.
+	// Room returns the bytes that the server inside this process holds and the bytes it may hold.
+	// Nil, or a limit of 0, means unknown.
 	Room func() (used, limit int64)
 
-	attempt time.Duration // how long the answer to one write is waited for
-	hearing time.Duration // how long what others wrote is waited for before it is read
-	turn    time.Duration // how long a log is left to others that want to write to it
-	sure    time.Duration // how long what is known of a log that is not followed may be relied on
-	rivalry time.Duration // how long a log is followed after others wrote to it
+	// Set by tests only.
+	attempt time.Duration // time to wait for the answer to one write before sending it again
+	// Time to wait for the line to deliver messages before reading them instead.
+	hearing time.Duration
+	turn    time.Duration // how long this node leaves a log to other nodes that want to write to it
+	sure    time.Duration // how long knowledge about a log that is not followed stays valid
+	rivalry time.Duration // how long a log stays followed after another node wrote to it
 }
 
 func (o *Options) defaults() {
@@ -78,7 +85,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// Engine is one process's view of a store.
+// Engine is one process's view of a store that other processes share.
 type Engine struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
@@ -87,27 +94,28 @@ type Engine struct {
 	shards []*shard
 
 	room   room
-	apart  atomic.Pointer[error] // why nothing can be written, when that is so
-	node   uint64                // who we are, at random: half of a group's name
+	outage atomic.Pointer[error] // why nothing can be written at the moment; nil if writes work
+	// Random identity of this process; it makes the ids of its groups unique.
+	node   uint64
 	groups atomic.Uint64
 
-	ctx     context.Context // ends when the connection is given up
+	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
-	work    sync.WaitGroup // purges
-	probing sync.WaitGroup
+	work    sync.WaitGroup // purges and other background work that Close waits for
+	probing sync.WaitGroup // the loops probe and watchRoom
 
 	mu     sync.Mutex
 	closed bool
 	ending chan struct{} // closed when Close begins
-	over   chan struct{} // closed when it is done
+	over   chan struct{} // closed when Close is done
 	logs   map[engine.LogID]*log
-	later  map[engine.LogID]purging
+	later  map[engine.LogID]purging // purges that wait until other nodes have heard of the trim
 }
 
 var _ engine.Shared = (*Engine)(nil)
 
-// Open opens the store behind a connection, and makes it if there is none. The connection belongs to the engine from here
-// on, unless there is an error. Check the servers first, with Check.
+// Open opens the store behind a connection and creates it if it does not exist. Unless Open fails,
+// the engine owns the connection from then on. Call Check first to verify the servers.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	o.defaults()
 	js, err := jetstream.New(nc)
@@ -126,13 +134,14 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 		e.quit()
 		return nil, err
 	}
-	e.lookAround(ctx)
+	e.measureRoom(ctx)
 	e.probing.Go(e.probe)
 	e.probing.Go(e.watchRoom)
 	return e, nil
 }
 
-// begin makes what is missing and starts to follow.
+// begin creates missing streams and starts to follow the documents. Shards are followed only when a
+// log needs it.
 func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearFull(); err != nil {
 		return err
@@ -140,7 +149,7 @@ func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearTurns(); err != nil {
 		return err
 	}
-	n, err := e.furnish(ctx)
+	n, err := e.ensureStreams(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,15 +164,17 @@ func (e *Engine) begin(ctx context.Context) error {
 }
 
 const (
-	// probeEvery is how often the servers are asked whether they can do anything.
+	// probeEvery is the interval at which the engine checks whether the servers can do anything.
 	probeEvery = 2 * time.Second
-	// election is how long a leader may be missing: others are chosen within nine seconds, and what is open is used meanwhile. Who
-	// says that it is not ready is sent nobody, and where one leader died all nodes would say so.
+	// election is how long a leader may be missing before the store counts as unreachable. Servers
+	// elect another leader within nine seconds, and open logs stay usable meanwhile. Without this
+	// delay the death of one leader would make all nodes report themselves as not ready, and none
+	// would get requests.
 	election = 10 * time.Second
 )
 
-// probe sees whether there is somebody who leads the documents, and is followed; and somebody who leads all of JetStream, without
-// whom no log is opened.
+// probe checks from time to time that the stream of documents has a leader with a quorum, and that
+// JetStream as a whole has a leader, without which no log can be opened.
 func (e *Engine) probe() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -175,20 +186,20 @@ func (e *Engine) probe() {
 			return
 		}
 		begun := time.Now()
-		err := e.stands(e.ctx)
+		err := e.probeOnce(e.ctx)
 		switch {
 		case err == nil:
 			since = begun
-			e.apart.Store(nil)
+			e.outage.Store(nil)
 		case e.ctx.Err() == nil && time.Since(since) > election:
 			err = fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
-			e.apart.Store(&err)
+			e.outage.Store(&err)
 		}
 	}
 }
 
-// stands is nil when servers can do what they are asked for.
-func (e *Engine) stands(ctx context.Context) error {
+// probeOnce returns nil if the servers can serve requests.
+func (e *Engine) probeOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	s, err := e.js.Stream(ctx, e.docs.stream)
@@ -196,15 +207,16 @@ func (e *Engine) stands(ctx context.Context) error {
 		err = led(s.CachedInfo().Cluster)
 	}
 	if err != nil {
-		return fmt.Errorf("its documents cannot be written: %w", err)
+		return fmt.Errorf("the documents cannot be written: %w", err)
 	}
-	if _, err := e.js.AccountInfo(ctx); err != nil { // the leader of all answers
-		return fmt.Errorf("nobody leads the servers: %w", err)
+	// Answered by the leader of JetStream as a whole.
+	if _, err := e.js.AccountInfo(ctx); err != nil {
+		return fmt.Errorf("JetStream has no leader: %w", err)
 	}
 	return nil
 }
 
-// quit ends what runs in the background.
+// quit stops following the documents and the shards.
 func (e *Engine) quit() {
 	e.docs.end()
 	for _, s := range e.shards {
@@ -214,7 +226,7 @@ func (e *Engine) quit() {
 
 func (e *Engine) shard(id engine.LogID) *shard { return e.shards[uint64(id)%uint64(len(e.shards))] }
 
-// usable is nil while the store may be used.
+// usable returns nil while the store may be used.
 func (e *Engine) usable(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +242,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, err
 	}
 	if !e.docs.hasLog(id) {
-		if err := e.docs.catchUp(ctx); err != nil { // another process may have made it just now
+		if err := e.docs.catchUp(ctx); err != nil { // another process may have just created it
 			return nil, err
 		}
 		if !e.docs.hasLog(id) {
@@ -245,7 +257,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	}
 	if e.logs[id] != nil {
 		e.mu.Unlock()
-		panic(fmt.Sprintf("jetstream: log %d is open already", id))
+		panic(fmt.Sprintf("jetstream: log %d is already open", id))
 	}
 	e.logs[id] = l
 	e.mu.Unlock()
@@ -258,14 +270,14 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
 	l.start(begun)
-	l.purgeLater() // who trimmed it last may be gone
+	l.purgeLater() // the process that trimmed it last may have died before it purged
 	if !e.docs.hasLog(id) {
-		l.drop() // it was deleted while we read it
+		l.drop() // deleted while we read it
 	}
 	return l, nil
 }
 
-// opened is a log that somebody has open, or nil.
+// opened returns the open log with this id, or nil.
 func (e *Engine) opened(id engine.LogID) *log {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -283,8 +295,8 @@ func (e *Engine) detach(l *log) {
 	}
 }
 
-// behind runs something that Close waits for; false when the engine is closed.
-func (e *Engine) behind(f func()) bool {
+// background runs f in a goroutine that Close waits for. It returns false if the engine is closed.
+func (e *Engine) background(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
@@ -293,7 +305,7 @@ func (e *Engine) behind(f func()) bool {
 	return !e.closed
 }
 
-// Status is Ready while there is a server to talk to that has space.
+// Status is Ready while the node reaches a server that can store data and has space.
 func (e *Engine) Status() engine.Status {
 	e.mu.Lock()
 	closed := e.closed
@@ -304,7 +316,7 @@ func (e *Engine) Status() engine.Status {
 	case !e.nc.IsConnected():
 		return engine.Status{State: engine.Unreachable, Reason: fmt.Errorf("%w: no connection to a NATS server", engine.ErrUnavailable)}
 	}
-	if why := e.apart.Load(); why != nil {
+	if why := e.outage.Load(); why != nil {
 		return engine.Status{State: engine.Unreachable, Reason: *why}
 	}
 	if why := e.room.full.Load(); why != nil {
@@ -313,7 +325,8 @@ func (e *Engine) Status() engine.Status {
 	return engine.Status{}
 }
 
-// Close waits for what is in flight, as long as servers may take to answer, and gives up the connection.
+// Close waits for the calls in flight, for at most as long as servers may take to answer, and
+// closes the connection.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {

@@ -20,7 +20,7 @@ import (
 
 var stores atomic.Int64
 
-// fixture is a store on a running server, under a name of its own.
+// fixture is a store with a name of its own on a running server.
 func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
 	name := fmt.Sprint("store", stores.Add(1))
 	t.Cleanup(func() { remove(t, s, name) })
@@ -39,7 +39,7 @@ func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
 	}
 }
 
-// connect is a connection that lasts as long as the test.
+// connect returns a connection that lasts as long as the test.
 func connect(t *testing.T, s *embedded.Server) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect()
@@ -59,8 +59,9 @@ func open(t *testing.T, s *embedded.Server, name string) *Engine {
 	return e
 }
 
-// crash cuts the engine off. What it sent and the server had not looked at yet is settled before anybody looks: a message
-// behind it on the same way has come through.
+// crash cuts the engine off. Writes that it sent may still be unprocessed by the server. crash
+// waits until they are settled: it waits until the connection is gone, and then sends a message to
+// each shard, which the server processes after them.
 func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	t.Helper()
 	id, err := e.nc.GetClientID()
@@ -76,7 +77,7 @@ func crash(t *testing.T, s *embedded.Server, e *Engine) {
 		select {
 		case <-tick.C:
 		case <-within:
-			t.Fatal("the server still has the connection of the engine that crashed")
+			t.Fatal("the server still has the connection of the crashed engine")
 		}
 	}
 	nc := connect(t, s)
@@ -87,7 +88,7 @@ func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	}
 }
 
-// remove takes a store away, so that the server has nothing to do with it any more.
+// remove deletes a store, so that the server does no more work for it.
 func remove(t *testing.T, s *embedded.Server, name string) {
 	t.Helper()
 	nc := connect(t, s)
@@ -103,7 +104,8 @@ func remove(t *testing.T, s *embedded.Server, name string) {
 	}
 }
 
-// quickDir is a directory in memory, if the system has one: the suite cuts no power, and thousands of syncs take their time.
+// quickDir returns a directory in memory if the system has one. The suite cuts no power, and
+// thousands of syncs to disk take long.
 func quickDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "weir-test-")
 	if err != nil {
@@ -122,7 +124,8 @@ func server(t *testing.T, dir string) *embedded.Server {
 	return s
 }
 
-// A random history takes many synced writes here: fewer of them than elsewhere, unless somebody asks for a number.
+// A random history takes many synced writes here, so TestMain runs fewer of them than the default
+// unless the command line sets a number.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	set := false

@@ -16,72 +16,85 @@ import (
 	"weir/internal/engine"
 )
 
-// line follows one JetStream stream in its order, and tells how far it has come. It has a consumer of its own: those of nats.go
-// take up to half a minute to notice that a server died, and as long again to try another.
+// line follows one JetStream stream in its order and records how far it has come. It creates its
+// own push consumer: the consumers of nats.go take up to half a minute to notice that a server
+// died, and as long again to try another one.
 type line struct {
-	e       *Engine
-	stream  string
-	fence   string // a subject of the stream that holds nothing
-	headers bool   // without payloads
-	take    func(m *nats.Msg, seq uint64)
-	ctx     context.Context // ends with the line
-	cancel  context.CancelFunc
-	work    sync.WaitGroup
-	live    atomic.Bool // there is a consumer
+	e      *Engine
+	stream string
+	// A subject of the stream for fences; it never holds content.
+	fence   string
+	headers bool // deliver messages without payloads
+	// Receives every message except fences, one at a time and in order.
+	take   func(m *nats.Msg, seq uint64)
+	ctx    context.Context // ends with the line
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	live   atomic.Bool // a consumer exists
 
-	// again, when it is set, begins to read everything once more, and returns what is to be called behind it: after so long
-	// without a word, what was deleted is told by nothing but its absence.
-	again func() (end func())
+	// reread is called before the whole stream is read again from its start, and returns a function
+	// to call when that is done. It is set for the documents only. After a silence longer than
+	// maxSilence the servers may have forgotten deletions, so a deleted document can only be
+	// recognized by its absence.
+	reread func() (end func())
 
 	mu      sync.Mutex
-	hush    context.CancelFunc // ends the following alone; nil when it never began
-	quiet   chan struct{}      // closed when that has ended
-	heard   time.Time          // when a server last said something, by the wall clock, which goes on while a machine sleeps
-	apart   bool               // for too long, and not everything was read again
-	over    bool
-	seen    uint64        // the newest message that was taken
-	known   uint64        // the newest place that a fence of ours had
-	changed chan struct{} // closed when seen rises; nil while nobody waits
+	stop    context.CancelFunc // stops listening; nil before listen was called
+	stopped chan struct{}      // closed when listening has stopped
+	// When a server last sent anything; by the wall clock, which runs while a machine sleeps.
+	heard   time.Time
+	stale   bool          // silent for too long, and not everything was read again yet
+	over    bool          // the line has ended
+	seen    uint64        // sequence of the newest message that was taken
+	known   uint64        // highest sequence of a fence of this node
+	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
-	marks, catches chorus
+	marks, catches coalescer
 }
 
-// chorus is a question that is put once for all who ask meanwhile. Whoever comes after it was put waits for the next one.
-type chorus struct{ asking, next *question }
+// coalescer merges calls that ask the servers the same question. While one call is running, all
+// further callers share the next one. They cannot share the running one: its fence may already have
+// been stored before something was acknowledged that a later caller must see.
+type coalescer struct{ running, next *sharedCall }
 
-type question struct {
+// sharedCall is one question and its answer, for any number of callers.
+type sharedCall struct {
 	done chan struct{}
 	at   uint64
 	err  error
 }
 
 const (
-	// beat is how often a server tells that it has nothing to tell: when two of them do not come, it is asked anew.
+	// beat is the interval at which an idle consumer sends a heartbeat. If two do not arrive, the
+	// line creates another consumer.
 	beat = 500 * time.Millisecond
-	// fenceLife is how long a fence stays. Nobody needs it: where it was is passed by the next message or heartbeat.
+	// fenceLife is the TTL of a fence. It does no harm if a fence expires before a line delivers
+	// it: the next message or heartbeat also shows that its position was passed.
 	fenceLife = "3s"
 )
 
-// begin makes a line ready to listen from a place on.
+// begin prepares the line. It will listen for messages after from.
 func (l *line) begin(e *Engine, from uint64) {
 	l.e, l.seen, l.heard = e, from, time.Now().Round(0)
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
 }
 
-// listen hands messages to take, in order, one at a time, until hush is called, or the line ends. With l.mu held.
+// listen starts to hand messages to take, until stop is called or the line ends. It first waits
+// until an earlier listen has stopped, so that take never runs twice at once. The caller holds
+// l.mu.
 func (l *line) listen() {
-	ctx, hush := context.WithCancel(l.ctx)
-	before, quiet := l.quiet, make(chan struct{})
-	l.hush, l.quiet = hush, quiet
+	ctx, stop := context.WithCancel(l.ctx)
+	before, stopped := l.stopped, make(chan struct{})
+	l.stop, l.stopped = stop, stopped
 	l.work.Go(func() {
-		defer close(quiet)
+		defer close(stopped)
 		if before != nil {
 			<-before
 		}
 		for ctx.Err() == nil {
 			err := l.follow(ctx)
 			if ctx.Err() == nil {
-				l.e.opts.Logger.Debug("follow anew", "stream", l.stream, "error", err)
+				l.e.opts.Logger.Debug("consumer failed", "stream", l.stream, "error", err)
 				pause(ctx, retry/4)
 			}
 		}
@@ -99,7 +112,13 @@ func (l *line) end() {
 	l.work.Wait()
 }
 
-// follow makes a consumer and takes what it brings, until something is missing.
+// follow creates a consumer and takes the messages it delivers. It returns when the consumer fails
+// or a message is missing; the caller then starts again after the last message taken.
+//
+// While everything is read again (end is not nil), the line does not advance, because callers that
+// wait for a sequence must not see half of the documents. The reading is complete when as many
+// messages were delivered as were pending when the consumer was created, or when the consumer is
+// idle: some pending messages may have been deleted before they were sent.
 func (l *line) follow(ctx context.Context) error {
 	from, end := l.where()
 	c, err := l.nearest(ctx, from)
@@ -109,14 +128,15 @@ func (l *line) follow(ctx context.Context) error {
 	defer l.leave(c)
 	l.live.Store(true)
 	defer l.live.Store(false)
-	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })() // so that nobody waits for it any more
+	// When ctx ends, NextMsg returns at once.
+	defer context.AfterFunc(ctx, func() { c.sub.Unsubscribe() })()
 	pending := c.pending
 	for delivered, reached := uint64(0), uint64(0); ; {
 		if end != nil && delivered >= pending {
 			end()
 			end = nil
 			l.mu.Lock()
-			l.apart = false
+			l.stale = false
 			l.mu.Unlock()
 		}
 		if end == nil {
@@ -127,12 +147,13 @@ func (l *line) follow(ctx context.Context) error {
 			return err
 		}
 		if m.Header.Get("Status") != "" {
-			at, idle, err := l.beaten(m, delivered)
+			at, idle, err := l.control(m, delivered)
 			if err != nil {
 				return err
 			}
 			if reached = max(reached, at); idle {
-				pending = min(pending, delivered) // some of it was gone before it was sent
+				// Some messages were deleted before they were sent.
+				pending = min(pending, delivered)
 			}
 			continue
 		}
@@ -141,7 +162,7 @@ func (l *line) follow(ctx context.Context) error {
 			return err
 		}
 		if delivered++; meta.Sequence.Consumer != delivered {
-			return errors.New("messages are missing")
+			return errors.New("consumer skipped messages")
 		}
 		if m.Subject != l.fence {
 			l.take(m, meta.Sequence.Stream)
@@ -150,41 +171,43 @@ func (l *line) follow(ctx context.Context) error {
 	}
 }
 
-// where is the place from which on messages are wanted, and what is to be called when all are read again.
+// where returns the sequence to start from. If everything must be read again, it also returns the
+// function to call when that is done.
 func (l *line) where() (from uint64, end func()) {
 	l.mu.Lock()
-	if l.again != nil && time.Since(l.heard) > apartMost {
-		l.apart = true
+	if l.reread != nil && time.Since(l.heard) > maxSilence {
+		l.stale = true
 	}
-	apart := l.apart
+	stale := l.stale
 	from = l.seen + 1
 	l.mu.Unlock()
-	if !apart {
+	if !stale {
 		return from, nil
 	}
-	return 1, l.again()
+	return 1, l.reread()
 }
 
-// certain tells whether nothing can have been missed.
+// certain tells whether the line cannot have missed a deletion.
 func (l *line) certain() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.apart && time.Since(l.heard) <= apartMost
+	return !l.stale && time.Since(l.heard) <= maxSilence
 }
 
-// consumer is what a server sends a stream with.
+// consumer is a JetStream consumer that delivers a stream to this node.
 type consumer struct {
 	sub     *nats.Subscription
 	name    string
-	pending uint64 // messages that there were when it was made
-	near    bool   // it is on the server that we are connected to
+	pending uint64 // number of messages to deliver when it was created
+	near    bool   // it runs on the server that this node is connected to
 }
 
-// nearTries is how often a consumer is asked for that is near. Servers choose one of those that have the stream by lot, and what one
-// sends that is not near crosses the network once more, though the server that we are connected to has it as well.
+// nearTries is how often the line asks for a consumer that is near. Servers choose one of the
+// stream's replicas at random. If the consumer is on another server, each delivery crosses the
+// network once more, although the connected server has the message as well.
 const nearTries = 8
 
-// nearest makes a consumer, on the server that we are connected to if that can be had.
+// nearest creates a consumer, if possible on the server that this node is connected to.
 func (l *line) nearest(ctx context.Context, from uint64) (*consumer, error) {
 	for try := 1; ; try++ {
 		c, err := l.consumer(ctx, from)
@@ -195,13 +218,14 @@ func (l *line) nearest(ctx context.Context, from uint64) (*consumer, error) {
 	}
 }
 
-// leave gives a consumer up. A server forgets it anyway when nobody listens any more: that it is told so is not waited for.
+// leave deletes a consumer without waiting for the answer. Servers remove an unused consumer by
+// themselves after a while.
 func (l *line) leave(c *consumer) {
 	c.sub.Unsubscribe()
 	l.e.nc.Publish("$JS.API.CONSUMER.DELETE."+l.stream+"."+c.name, nil)
 }
 
-// consumer asks for one that sends everything from a place on.
+// consumer creates a consumer that delivers everything from a sequence on.
 func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err error) {
 	inbox := l.e.nc.NewInbox()
 	sub, err := l.e.nc.SubscribeSync(inbox)
@@ -213,7 +237,7 @@ func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err e
 			sub.Unsubscribe()
 		}
 	}()
-	sub.SetPendingLimits(-1, -1) // the server is told how much may be on its way
+	sub.SetPendingLimits(-1, -1) // flow control limits how much is in flight
 	ask, err := json.Marshal(map[string]any{"stream_name": l.stream, "config": map[string]any{
 		"deliver_subject": inbox, "deliver_policy": "by_start_sequence", "opt_start_seq": from, "ack_policy": "none", "replay_policy": "instant",
 		"headers_only": l.headers, "idle_heartbeat": beat, "flow_control": true, "mem_storage": true, "num_replicas": 1, "inactive_threshold": 10 * beat,
@@ -245,15 +269,19 @@ func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err e
 	return &consumer{sub, got.Name, got.Pending, near}, nil
 }
 
-// beaten answers what a server says between messages: that it is there, or that it waits for us. Everything up to the place that it
-// returns was sent, or is gone; idle: there is nothing more to send.
-func (l *line) beaten(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
+// control handles a control message of the consumer: a heartbeat or a flow control request. All
+// messages up to sequence at were delivered or no longer exist. If idle is true, there is nothing
+// more to deliver.
+func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
 	if m.Header.Get("Status") != "100" {
-		return 0, false, fmt.Errorf("the consumer is over: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+		return 0, false, fmt.Errorf("consumer ended: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
+	// A flow control request: the server waits for this reply before it sends more.
 	if m.Reply != "" {
 		return 0, false, m.Respond(nil)
 	}
+	// A stalled consumer waits for a flow control reply that got lost. Its heartbeat says where to
+	// send another one.
 	stalled := m.Header.Get("Nats-Consumer-Stalled")
 	if stalled != "" {
 		if err := l.e.nc.Publish(stalled, nil); err != nil {
@@ -265,15 +293,16 @@ func (l *line) beaten(m *nats.Msg, delivered uint64) (at uint64, idle bool, err 
 		return 0, false, nil
 	}
 	if last > delivered {
-		return 0, false, errors.New("messages are missing")
+		return 0, false, errors.New("consumer skipped messages")
 	}
+	// A heartbeat that counts fewer messages than were taken is outdated.
 	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
 		return 0, false, nil
 	}
 	return at, stalled == "", nil
 }
 
-// reached says how far it has come, which a server just told.
+// reached records that the line has come to a sequence, as a server just reported.
 func (l *line) reached(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,7 +317,7 @@ func (l *line) reached(seq uint64) {
 	}
 }
 
-// reach waits until a message was taken.
+// reach waits until the line has come to a sequence.
 func (l *line) reach(ctx context.Context, seq uint64) error {
 	for {
 		l.mu.Lock()
@@ -311,11 +340,12 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 	}
 }
 
-// catchUp returns when everything was taken that was acknowledged to anybody before the call. Nobody can be asked for that: a
-// server that leads no more may not know it yet. So a message is stored, and waited for: all that was acknowledged is before it.
+// catchUp returns when everything was taken that was acknowledged to any client before the call. No
+// server can be asked for that: one that was replaced as leader may not know it yet. So the line
+// stores a fence and waits for it. Everything acknowledged before comes before it in the stream.
 func (l *line) catchUp(ctx context.Context) error {
-	_, err := l.together(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
-		at, err := l.store(ctx)
+	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
+		at, err := l.storeFence(ctx)
 		if err == nil {
 			err = l.reach(ctx, at)
 		}
@@ -324,11 +354,15 @@ func (l *line) catchUp(ctx context.Context) error {
 	return err
 }
 
-// mark returns a place behind everything that was acknowledged to anybody before the call.
-func (l *line) mark(ctx context.Context) (uint64, error) { return l.together(ctx, &l.marks, l.store) }
+// mark returns a sequence in the stream. Every message acknowledged to any client before the call
+// has that sequence or a lower one.
+func (l *line) mark(ctx context.Context) (uint64, error) {
+	return l.coalesce(ctx, &l.marks, l.storeFence)
+}
 
-// together puts a question, unless one can be shared.
-func (l *line) together(ctx context.Context, c *chorus, put func(context.Context) (uint64, error)) (uint64, error) {
+// coalesce returns the result of a call that begins after coalesce was called. If a call is
+// running, that is the next one, which all waiting callers share.
+func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {
 		l.mu.Unlock()
@@ -336,34 +370,34 @@ func (l *line) together(ctx context.Context, c *chorus, put func(context.Context
 	}
 	q := c.next
 	if q == nil {
-		q = &question{done: make(chan struct{})}
-		if c.asking == nil {
-			c.asking = q
-			l.work.Go(func() { l.ask(c, put) })
+		q = &sharedCall{done: make(chan struct{})}
+		if c.running == nil {
+			c.running = q
+			l.work.Go(func() { l.runCalls(c, put) })
 		} else {
 			c.next = q
 		}
 	}
 	l.mu.Unlock()
-	late := time.NewTimer(l.e.opts.Patience) // the question before may take all of its own
+	late := time.NewTimer(l.e.opts.Patience) // the call before may already take that long
 	defer late.Stop()
 	select {
 	case <-q.done:
 		return q.at, q.err
 	case <-late.C:
-		return 0, l.unheard()
+		return 0, l.noReply()
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
 }
 
-func (l *line) unheard() error {
-	return fmt.Errorf("%w: how far %s is was not heard within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
+func (l *line) noReply() error {
+	return fmt.Errorf("%w: no reply about the position of %s within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
 }
 
-// ask puts questions until there is none.
-func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
-	for q := c.asking; q != nil; {
+// runCalls makes the running call and then the next one, until none is waiting.
+func (l *line) runCalls(c *coalescer, put func(context.Context) (uint64, error)) {
+	for q := c.running; q != nil; {
 		ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
 		q.at, q.err = put(ctx)
 		cancel()
@@ -371,26 +405,26 @@ func (l *line) ask(c *chorus, put func(context.Context) (uint64, error)) {
 		case l.ctx.Err() != nil:
 			q.err = engine.ErrClosed
 		case errors.Is(q.err, context.DeadlineExceeded):
-			q.err = l.unheard()
+			q.err = l.noReply()
 		}
 		l.mu.Lock()
-		c.asking, c.next = c.next, nil
-		next := c.asking
+		c.running, c.next = c.next, nil
+		next := c.running
 		l.mu.Unlock()
 		close(q.done)
 		q = next
 	}
 }
 
-// store stores a fence and returns its place. Where there is no space for it, something is asked for that takes none and changes
-// nothing, on which most replicas have to agree as well; and then how far the stream is.
-func (l *line) store(ctx context.Context) (uint64, error) {
-	at, err := trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+// storeFence stores a fence and returns its sequence. If there is no space for a fence, it uses
+// markWithoutFence.
+func (l *line) storeFence(ctx context.Context) (uint64, error) {
+	at, err := withRetry(ctx, l.e, func(ctx context.Context) (uint64, error) {
 		m := &nats.Msg{Subject: l.fence, Header: nats.Header{jetstream.MsgTTLHeader: {fenceLife}}}
 		return l.e.send(ctx, []*nats.Msg{m})
 	})
 	if errors.Is(err, engine.ErrFull) {
-		at, err = l.storeNothing(ctx)
+		at, err = l.markWithoutFence(ctx)
 	}
 	if err == nil {
 		l.mu.Lock()
@@ -400,12 +434,14 @@ func (l *line) store(ctx context.Context) (uint64, error) {
 	return at, err
 }
 
-// storeNothing is store without space for a fence.
-func (l *line) storeNothing(ctx context.Context) (uint64, error) {
+// markWithoutFence replaces a fence when the servers have no space for one. It purges the fence
+// subject: that needs no space and changes nothing, but most replicas must agree on it. After that
+// the leader's last sequence covers everything that was acknowledged before.
+func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
 		return 0, err
 	}
-	return trying(ctx, l.e, func(ctx context.Context) (uint64, error) {
+	return withRetry(ctx, l.e, func(ctx context.Context) (uint64, error) {
 		s, err := l.e.js.Stream(ctx, l.stream)
 		if err != nil {
 			return 0, err

@@ -12,7 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Every process that watches is told of every change, in order, and has been told of what anybody made when it caught up.
+// Every watching node gets every change, in order. When it has caught up, it has all acknowledged
+// changes.
 func TestWatch(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -33,7 +34,7 @@ func TestWatch(t *testing.T) {
 		func() error { _, err := b.Create(ctx, "own", []byte("three")); return err },
 	} {
 		if err == nil {
-			err = b.CatchUp(ctx) // or the next change may be all that is told
+			err = b.CatchUp(ctx) // otherwise only the next change may be reported
 		}
 		if err == nil {
 			err = next()
@@ -46,7 +47,7 @@ func TestWatch(t *testing.T) {
 	got := fmt.Sprint(told)
 	mu.Unlock()
 	if want := "[key one false key two false key  true own three false]"; got != want {
-		t.Errorf("told was %s, want %s", got, want)
+		t.Errorf("watcher got %s, want %s", got, want)
 	}
 	for i := range 50 {
 		if _, err := a.Create(ctx, fmt.Sprint("more ", i), nil); err != nil {
@@ -59,14 +60,14 @@ func TestWatch(t *testing.T) {
 		n := len(told)
 		mu.Unlock()
 		if n != 5+i {
-			t.Fatalf("%d changes were told when it had caught up with %d", n, 5+i)
+			t.Fatalf("after CatchUp the watcher had %d changes, want %d", n, 5+i)
 		}
 	}
 }
 
-// A consumer that a server lost is replaced, and nothing is missed.
+// A consumer that a server lost is replaced, and no message is missed.
 func TestConsumerLost(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")
@@ -105,9 +106,9 @@ func TestConsumerLost(t *testing.T) {
 	}
 }
 
-// Nodes hear of each other, hand on what they have to say, and one of them is the first.
+// Nodes hear of each other, exchange data, and exactly one of them is the first.
 func TestNodes(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")
@@ -140,13 +141,14 @@ func TestNodes(t *testing.T) {
 	defer cancel()
 	for !one.First() || two.First() || len(one.Names()) != 2 {
 		if pause(within, 10*time.Millisecond) != nil {
-			t.Fatalf("one is first: %v, two: %v; one hears %v", one.First(), two.First(), one.Names())
+			t.Fatalf("first: node one %v, node two %v; node one hears %v", one.First(), two.First(), one.Names())
 		}
 	}
 }
 
-// Who asks while another question is on its way, and gets no answer, waits no longer than the first one did.
-func TestPatienceOfAChorus(t *testing.T) {
+// A caller that waits behind a running call without an answer waits no longer than the first caller
+// did.
+func TestCoalescedCallsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{e: &Engine{opts: Options{Patience: 10 * time.Second}}, ctx: t.Context()}
 		var all sync.WaitGroup
@@ -155,27 +157,27 @@ func TestPatienceOfAChorus(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(begin) * time.Second)
 				begun := time.Now()
-				_, err := l.together(t.Context(), &l.marks, func(ctx context.Context) (uint64, error) {
+				_, err := l.coalesce(t.Context(), &l.marks, func(ctx context.Context) (uint64, error) {
 					<-ctx.Done()
 					return 0, ctx.Err()
 				})
 				if took := time.Since(begun); took != l.e.opts.Patience || !errors.Is(err, engine.ErrUnavailable) {
-					t.Errorf("question %d was answered with %v after %v", begin, err, took)
+					t.Errorf("call %d returned %v after %v", begin, err, took)
 				}
 			})
 		}
 	})
 }
 
-// Who opens the store waits for the others as long as it may, and not only as long as an answer may take.
+// Opening a store waits for other nodes until its context ends, not only for Patience.
 func TestOpenWaits(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// No answer comes within a nanosecond.
+	// No server answers within a nanosecond.
 	if _, err := Open(within, connect(t, s), Options{Name: "store", Shards: 2, Patience: time.Nanosecond}); err == nil || within.Err() == nil {
-		t.Errorf("it was given up before its time: %v", err)
+		t.Errorf("open returned before its context ended: %v", err)
 	}
 }

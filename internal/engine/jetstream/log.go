@@ -14,8 +14,11 @@ import (
 	"weir/internal/engine"
 )
 
-// log is one opening of a log. All that happens along its order happens on one goroutine, the worker, which runs while
-// there is something to do: it decides, writes, follows what others wrote, and calls the judge.
+// log is one opening of a log. Everything along its order happens on one goroutine, the worker,
+// which runs only while there is something to do. The worker asks the judge, writes groups, follows
+// what other nodes wrote, and reports both to the judge. So the judge never sees two calls at once,
+// and its view always matches a prefix of the log. All other goroutines only put requests into the
+// queue or read the index, under mu.
 type log struct {
 	e       *Engine
 	id      engine.LogID
@@ -23,55 +26,60 @@ type log struct {
 	subject string
 	judge   engine.Judge
 
-	// Of the worker alone.
-	last  uint64    // the JetStream sequence of the newest message that the judge has seen
-	place uint64    // its number in the log
-	rival time.Time // when another process last wrote
-	turn  time.Time // when ours began, while we have one
-	owed  time.Time // when it ended, while others are owed one
+	// Used by the worker only.
+	last     uint64    // JetStream sequence of the newest message that the judge knows
+	position uint64    // its position in the log
+	rival    time.Time // when another node last wrote
+	turn     time.Time // when this node's turn began; zero while it has none
+	owed     time.Time // when this node gave its turn up; zero unless other nodes are owed one
 
-	wanted, freed atomic.Int64 // when another process last said so
-	leaving       atomic.Bool  // others are owed a turn
+	// When another node last asked for a turn or announced the log as free.
+	wanted, freed atomic.Int64
+	leaving       atomic.Bool // other nodes are owed a turn
 
-	asking sync.Mutex // held while a judge is asked; whoever stops waiting for an append takes it to say so
+	// Held while the judge is asked; a caller that stops waiting takes it to set request.left.
+	asking sync.Mutex
 
-	mu      sync.Mutex
-	index   []entry // by sequence; nothing is below low
-	low     weir.Seq
-	note    uint64 // the JetStream sequence of the last trim; 0: none
-	queue   []*request
-	inbox   []message // what others wrote, or ourselves, in order
-	heard   chan struct{}
-	newest  uint64        // the newest message that was heard of
-	told    uint64        // the newest message that the judge was told of
-	caught  chan struct{} // closed when told rises; nil while nobody waits
-	working bool
-	idle    chan struct{}       // closed when the worker stops; nil while nobody waits
+	mu    sync.Mutex
+	index []entry // sorted by sequence; holds nothing below low
+	low   weir.Seq
+	note  uint64 // JetStream sequence of the last trim; 0 if there was none
+	queue []*request
+	// Records delivered by the line, in order; this node's own among them.
+	inbox  []message
+	heard  chan struct{} // wakes a worker that waits for the inbox to grow, or for a turn
+	newest uint64        // JetStream sequence of the newest delivered message
+	// JetStream sequence of the newest message that was reported to the judge.
+	told    uint64
+	caught  chan struct{}       // closed when told rises; nil while no goroutine waits
+	working bool                // the worker is running, or the log is still being opened
+	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
 	fetched *fetch              // the last run that was read
-	reads   map[uint64]*reading // by JetStream sequence
-	floor   uint64              // everything before it was purged
-	closing bool                // takes no more appends
-	over    error               // ErrClosed or ErrDropped, for good
-	gone    chan struct{}       // closed when the judge was told of the drop
-	giveUp  chan struct{}       // closed when nobody waits for the servers any more
-	gaveUp  sync.Once
+	reads   map[uint64]*reading // messages being read at the moment, by JetStream sequence
+	floor   uint64              // all messages with a lower JetStream sequence were purged
+	closing bool                // the log takes no more appends
+	// Why the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
+	over   error
+	gone   chan struct{} // closed when the judge was told that the log was dropped
+	giveUp chan struct{} // closed when Close stops waiting for the servers
+	gaveUp sync.Once
 
 	attendance attendance
 }
 
 var _ engine.SharedLog = (*log)(nil)
 
-// entry is where an entry is, and as much of it as Headers tells.
+// entry says where an entry is stored, and holds the fields that Headers returns.
 type entry struct {
-	seq    weir.Seq
-	js     uint64
-	place  uint64
-	time   weir.Time
-	size   uint32
-	parts  uint32
-	offset uint32
-	kind   engine.Kind
-	flags  engine.Flags
+	seq      weir.Seq
+	js       uint64
+	position uint64
+	time     weir.Time
+	size     uint32
+	parts    uint32
+	offset   uint32
+	kind     engine.Kind
+	flags    engine.Flags
 }
 
 func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
@@ -82,22 +90,22 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 	}
 }
 
-// restore reads the log and shows it to the judge. Until start nothing else happens on it.
+// restore reads the log and hands it to the judge. Nothing else happens on the log until start.
 func (l *log) restore(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := l.restoreOnce(ctx)
-		if !errors.Is(err, errTrimmed) || try == foldTries {
+		if !errors.Is(err, errTrimmed) || try == maxRereads {
 			return err
 		}
-		l.index, l.low, l.note, l.floor, l.last, l.place = nil, 0, 0, 0, 0, 0
+		l.index, l.low, l.note, l.floor, l.last, l.position = nil, 0, 0, 0, 0, 0
 	}
 }
 
-// errTrimmed says that others trimmed and purged the log while it was read.
-var errTrimmed = errors.New("the last note is gone")
+// errTrimmed says that another node trimmed and purged the log while it was read.
+var errTrimmed = errors.New("the last note was purged")
 
 func (l *log) restoreOnce(ctx context.Context) error {
-	all, err := l.shard.fold(ctx, l.subject, 1)
+	all, err := l.shard.readHeaders(ctx, l.subject, 1)
 	if err != nil {
 		return err
 	}
@@ -108,7 +116,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	var trimmed *message
 	headers := map[uint64]engine.Header{}
 	for i, m := range all {
-		l.last, l.place = m.js, m.place
+		l.last, l.position = m.js, m.position
 		switch m.kind {
 		case dropped:
 			return engine.ErrDropped
@@ -117,11 +125,11 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			l.low = max(l.low, m.Seq)
 		case batch, gapClosed:
 			if !l.insert(m) {
-				return fmt.Errorf("%w: sequence %d is in the log twice", engine.ErrDamaged, m.Seq)
+				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
 			h := m.Header
 			h.Count, h.ContentType = 0, ""
-			headers[m.place] = h
+			headers[m.position] = h
 		}
 	}
 	l.cut(l.low)
@@ -139,35 +147,35 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	}
 	return l.judge.Restore(note, func(yield func(engine.Header) bool) {
 		for _, e := range l.index {
-			if !yield(headers[e.place]) {
+			if !yield(headers[e.position]) {
 				return
 			}
 		}
 	})
 }
 
-// start lets the worker go. Everything is known that was acknowledged before it was begun to read the log.
+// start lets the worker run. The judge knows everything that was acknowledged before begun.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rest() // somebody may wait since before it was open, to close it
+	l.rest() // a Close may have been waiting since before the log was open
 	l.attendance.sure = begun
 	l.tell()
-	l.rouse()
+	l.wake()
 }
 
-// started tells whether it has been read.
+// started tells whether the log has been read completely.
 func (l *log) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.attendance.sure.IsZero()
 }
 
-// abandon takes back an opening that failed.
+// abandon undoes an opening that failed.
 func (l *log) abandon() {
 	l.mu.Lock()
 	if l.over != nil {
-		close(l.gone) // dropped, and the judge never knew of it
+		close(l.gone) // it was dropped, and the judge never knew it
 	}
 	l.over = engine.ErrClosed
 	l.rest()
@@ -175,9 +183,10 @@ func (l *log) abandon() {
 	l.e.detach(l)
 }
 
-// insert puts an entry at its place; false when there is one already. With l.mu held, or before anybody else knows the log.
+// insert adds an entry to the index. It returns false if the sequence is already there. The caller
+// holds l.mu, or no other goroutine knows the log yet.
 func (l *log) insert(m message) bool {
-	e := entry{m.Seq, m.js, m.place, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
+	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
 	i := len(l.index)
 	if i > 0 && l.index[i-1].seq >= e.seq {
 		var found bool
@@ -191,12 +200,12 @@ func (l *log) insert(m message) bool {
 	return true
 }
 
-// cut raises the low mark. With l.mu held.
+// cut raises the low mark and removes the entries below it from the index. The caller holds l.mu.
 func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
 	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // the memory in front comes back when the slice next grows, or is empty
+		l.index = nil // the removed entries are freed here, or when the slice next grows
 	}
 }
 
@@ -204,7 +213,7 @@ func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.index, seq, func(e entry, seq weir.Seq) int { return cmp.Compare(e.seq, seq) })
 }
 
-// usable is nil while the log may be used. With l.mu held.
+// usable returns nil while the log may be used. The caller holds l.mu.
 func (l *log) usable(ctx context.Context) error {
 	if l.over != nil {
 		return l.over
@@ -212,7 +221,11 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// CatchUp implements engine.SharedLog.
+// CatchUp implements engine.SharedLog. If the log is followed, a fence behind all acknowledged
+// messages is written, and CatchUp waits until the line has delivered it and the worker has
+// reported everything before it. Otherwise, or if the line is too slow, it asks the servers for the
+// newest message of the log, and the worker reads the missing ones only if the judge does not know
+// it.
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
 	l.mu.Lock()
@@ -233,6 +246,8 @@ func (l *log) CatchUp(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
+	// A log without any message counts as known only if the judge knows none either. Otherwise its
+	// messages were removed, and the refresh reports that.
 	known := l.told >= last && (last > 0 || l.told == 0)
 	if known && begun.After(l.attendance.sure) {
 		l.attendance.sure = begun
@@ -242,10 +257,10 @@ func (l *log) CatchUp(ctx context.Context) error {
 	if known || err != nil {
 		return err
 	}
-	return l.lookFor(ctx)
+	return l.requestRefresh(ctx)
 }
 
-// await waits until the judge was told of all that was heard.
+// await waits until everything delivered so far was reported to the judge.
 func (l *log) await(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +282,7 @@ func (l *log) await(ctx context.Context) error {
 	return l.usable(ctx)
 }
 
-// tell says that the judge knows all that the worker knows. With l.mu held.
+// tell marks everything the worker knows as reported to the judge. The caller holds l.mu.
 func (l *log) tell() {
 	l.told = max(l.told, l.last)
 	if l.caught != nil {
@@ -276,7 +291,7 @@ func (l *log) tell() {
 	}
 }
 
-// Headers visits under the log's lock.
+// Headers visits the entries under the log's lock.
 func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,7 +306,8 @@ func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	}
 }
 
-// Close lets the worker finish what was appended before, as long as servers may take to answer, and detaches the judge.
+// Close lets the worker finish the appends made before, for at most as long as servers may take to
+// answer, and detaches the judge.
 func (l *log) Close() error {
 	l.mu.Lock()
 	l.closing = true
@@ -307,8 +323,8 @@ func (l *log) Close() error {
 	return nil
 }
 
-// drop ends a log whose document is gone. The worker tells the judge when what is in flight is settled, and then closes
-// what is returned; nil: the log was closed before.
+// drop ends a log whose document was deleted. After the appends in flight have finished, the worker
+// tells the judge and closes the returned channel. The result is nil if the log was closed before.
 func (l *log) drop() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -316,7 +332,7 @@ func (l *log) drop() <-chan struct{} {
 	case nil:
 		l.over = engine.ErrDropped
 		l.attendance.halt()
-		l.rouse()
+		l.wake()
 		return l.gone
 	case engine.ErrDropped, errEnded:
 		return l.gone

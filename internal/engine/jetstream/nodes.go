@@ -9,8 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Nodes are the processes that share a store, as far as they can be heard: each says many times a second that it is there, and
-// what it has to say. Nothing of it is kept, and a word may be lost.
+// Nodes are the processes that share a store, as far as this one can hear them. Each sends a
+// message twice per second to show that it is alive, and up to 20 times per second if it has data
+// for the others. These messages are not stored and may get lost.
 type Nodes struct {
 	e    *Engine
 	name string
@@ -18,26 +19,29 @@ type Nodes struct {
 	quit chan struct{}
 	work sync.WaitGroup
 
-	ctx    context.Context // ends when it leaves
+	ctx    context.Context // ends with Leave
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
 	heard map[string]time.Time
-	since time.Time // when it began to listen
+	since time.Time // when this node began to listen
 }
 
 const (
-	// sayEvery is how often a node tells what it has to say, and stillEvery that it is there.
+	// sayEvery is the interval at which a node sends its data, and stillEvery the one at which it
+	// shows that it is alive.
 	sayEvery   = 50 * time.Millisecond
 	stillEvery = 500 * time.Millisecond
-	// goneAfter is how long a node that says nothing counts as there.
+	// goneAfter is how long a silent node still counts as present.
 	goneAfter = 4 * stillEvery
 
 	speaker = "Weir-Node"
 )
 
-// Join makes this process known to the others under a name, which no other has. What words returns is handed to hear of all
-// others; nil: nothing to say. Both are called by one goroutine at a time. End it with Leave, before the engine is closed.
+// Join announces this process to the other nodes under a name, which must be unique. The engine
+// calls words at short intervals and passes its result to hear on all other nodes; nil means there
+// is nothing to send. Each of the two functions is called by one goroutine at a time. Call Leave
+// before closing the engine.
 func (e *Engine) Join(name string, words func() []byte, hear func(words []byte)) (*Nodes, error) {
 	n := &Nodes{e: e, name: name, quit: make(chan struct{}), heard: map[string]time.Time{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)
@@ -62,7 +66,7 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		n.cancel()
 		return nil, err
 	}
-	n.work.Go(n.adopt)
+	n.work.Go(n.endOrphans)
 	n.work.Go(func() {
 		tick := time.NewTicker(sayEvery)
 		defer tick.Stop()
@@ -70,7 +74,8 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		for {
 			if b := words(); b != nil || time.Since(last) >= stillEvery {
 				last = time.Now()
-				e.nc.PublishMsg(&nats.Msg{Subject: subject, Data: b, Header: nats.Header{speaker: {name}}}) // lost while there is no server
+				// Lost while there is no server.
+				e.nc.PublishMsg(&nats.Msg{Subject: subject, Data: b, Header: nats.Header{speaker: {name}}})
 			}
 			select {
 			case <-tick.C:
@@ -82,7 +87,7 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 	return n, nil
 }
 
-// Leave ends it.
+// Leave ends the announcements. The engine does not call words after it returns.
 func (n *Nodes) Leave() {
 	close(n.quit)
 	n.cancel()
@@ -90,7 +95,7 @@ func (n *Nodes) Leave() {
 	n.sub.Unsubscribe()
 }
 
-// Names are the nodes that are there, this one included, in order.
+// Names returns the present nodes, this one included, sorted.
 func (n *Nodes) Names() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,8 +111,8 @@ func (n *Nodes) Names() []string {
 	return all
 }
 
-// First tells whether this node is the one that does what only one should do. For a moment, when a node comes or goes, there
-// can be none or two.
+// First tells whether this node is the one that does the tasks only one node should do. For a
+// moment, when a node joins or leaves, there can be none or two.
 func (n *Nodes) First() bool {
 	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.name
 }

@@ -13,14 +13,14 @@ import (
 	"weir/internal/engine"
 )
 
-// A process that dies between deleting a document and ending its log leaves messages that nobody reads. The first node looks
-// for such logs now and then.
+// A process that dies between deleting a document and ending its log leaves messages that no node
+// reads. The first node looks for such logs from time to time.
 const (
-	orphansFirst = time.Minute // after it joined
+	orphansFirst = time.Minute // after the node joined
 	orphansEvery = time.Hour
 )
 
-// orphans ends the logs that have no document, and takes back what is left of those that ended.
+// orphans ends the logs without a document, and purges what is left of logs that have ended.
 func (e *Engine) orphans(ctx context.Context) error {
 	for _, s := range e.shards {
 		info, err := e.js.Stream(ctx, s.stream)
@@ -31,7 +31,8 @@ func (e *Engine) orphans(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("look for logs without a document: %w", err)
 		}
-		// A document is there before its log has a message: so of these logs every document is known after this.
+		// A document is stored before its log gets a message. So after catching up, this node knows
+		// the document of every log listed above, if it has one.
 		if err := e.docs.catchUp(ctx); err != nil {
 			return err
 		}
@@ -48,9 +49,9 @@ func (e *Engine) orphans(ctx context.Context) error {
 	return nil
 }
 
-// orphan ends one log, unless an end is all that there is of it.
+// orphan ends one log, unless only the message that ended it is left.
 func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) error {
-	m, err := e.fresh(ctx, s.stream, query{LastFor: s.subject(id)})
+	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -63,12 +64,12 @@ func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64
 		}
 		return e.purge(ctx, s.stream, s.subject(id), m.seq)
 	}
-	e.opts.Logger.Info("a log without a document is given up", "log", id, "messages", n)
+	e.opts.Logger.Info("found a log without a document", "log", id, "messages", n)
 	return e.endLog(ctx, id)
 }
 
-// adopt looks for logs without a document as long as it is a node, while it is the first one.
-func (n *Nodes) adopt() {
+// endOrphans looks for logs without a document while this node is the first one, until it leaves.
+func (n *Nodes) endOrphans() {
 	next := time.NewTimer(orphansFirst)
 	defer next.Stop()
 	for {
@@ -82,7 +83,7 @@ func (n *Nodes) adopt() {
 			continue
 		}
 		if err := n.e.orphans(n.ctx); err != nil && n.ctx.Err() == nil {
-			n.e.opts.Logger.Warn("logs without a document keep their space for now", "error", err)
+			n.e.opts.Logger.Warn("could not remove logs without a document, will retry", "error", err)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Entries that are waiting are written in one message, and are each there like any other: read, followed, restored and trimmed.
+// Entries that wait together are written in one message. Each is read, followed, restored and
+// trimmed like any other.
 func TestPacked(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
@@ -52,7 +53,7 @@ func TestPacked(t *testing.T) {
 		places[at.js] = true
 	}
 	if len(places) != 1 {
-		t.Errorf("%d entries are in %d messages", n, len(places))
+		t.Errorf("%d entries take %d messages, want 1", n, len(places))
 	}
 	if err := b.CatchUp(ctx); err != nil {
 		t.Fatal(err)
@@ -88,12 +89,13 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// What a message says of its records comes back, and nothing else passes for it.
+// The records of a message survive encoding and decoding. A field with any wrong character is
+// rejected.
 func TestRecords(t *testing.T) {
 	want := []record{
-		{kind: batch, place: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},
-		{kind: gapClosed, place: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost}},
-		{kind: trim, place: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
+		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},
+		{kind: gapClosed, position: 8, group: 99, parts: 1, Header: engine.Header{Kind: engine.GapClosed, First: 4, Seq: 1<<53 - 1, Flags: engine.Lost}},
+		{kind: trim, position: 9, group: 99, parts: 1, sum: 2, Header: engine.Header{Seq: 2, Size: 6}},
 	}
 	text := encode(want...)
 	got, err := decode(nats.Header{field: {text}}, 11)
@@ -108,7 +110,7 @@ func TestRecords(t *testing.T) {
 	for i := range text {
 		for _, wrong := range []string{text[:i], text[:i] + "~" + text[i+1:], text[:i] + string(text[i]^1) + text[i+1:]} {
 			if got, err := decode(nats.Header{field: {wrong}}, 11); err == nil {
-				t.Errorf("%s is %+v", wrong, got)
+				t.Errorf("decode(%s) = %+v, want an error", wrong, got)
 			}
 		}
 	}

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	longRun  = 1 << 20 // bytes of a scan that says nothing
-	runMost  = 256     // entries
-	anySpace = 32 << 20
+	longRun  = 1 << 20  // bytes of a run if the caller of Scan gives no size
+	runMost  = 256      // most entries in a run
+	anySpace = 32 << 20 // byte limit of a read that should return all messages asked for
 )
 
 // Read returns an entry.
 func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
-	l.freshen(ctx)
+	l.catchUpToRead(ctx)
 	at, err := l.where(ctx, seq)
 	if err != nil {
 		return engine.Entry{}, err
@@ -29,8 +29,8 @@ func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	return l.entryAt(ctx, at)
 }
 
-// Header returns an entry without its payload. JetStream has no way to read the header of a message alone, so of a batch
-// of several messages the first one is read.
+// Header returns an entry without its payload. JetStream cannot read the header of a message alone,
+// so this reads the whole message, or the first one if the entry has several.
 func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	at, err := l.where(ctx, seq)
 	if err != nil {
@@ -44,7 +44,7 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	return r.Header, err
 }
 
-// where is what the index has of an entry.
+// where returns the index entry of a sequence.
 func (l *log) where(ctx context.Context, seq weir.Seq) (entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,13 +60,14 @@ func (l *log) where(ctx context.Context, seq weir.Seq) (entry, error) {
 
 // reading is a message that is being read for the headers in it.
 type reading struct {
-	done chan struct{} // closed when it was
+	done chan struct{} // closed when p and err are set
 	p    parcel
 	err  error
 }
 
-// parcelOf reads the message that an entry begins in. Many may want the same one at once, as when a publisher repeats all that it lost the
-// answers of: they ask for it once.
+// parcelOf reads the message that an entry begins in. Concurrent calls for the same message share
+// one read. That happens when a publisher repeats all batches whose answers it lost: Weir then
+// needs the headers of many entries in the same message.
 func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 	l.mu.Lock()
 	if other := l.reads[at.js]; other != nil {
@@ -79,7 +80,7 @@ func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 		if other.err == nil {
 			return other.p, nil
 		}
-		return l.firstOf(ctx, at) // the other one's entry may have been trimmed, or its caller gone
+		return l.firstOf(ctx, at) // the other caller may have been cancelled, or its entry trimmed
 	}
 	r := &reading{done: make(chan struct{})}
 	l.reads[at.js] = r
@@ -92,6 +93,7 @@ func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 	return r.p, r.err
 }
 
+// firstOf reads the first message of an entry.
 func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
 	all, err := l.found(ctx, at, 1)
 	if err != nil {
@@ -100,7 +102,7 @@ func (l *log) firstOf(ctx context.Context, at entry) (parcel, error) {
 	return unpack(all[0]), nil
 }
 
-// entryAt reads the entry that the index points to.
+// entryAt reads the entry that an index entry points to.
 func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 	all, err := l.found(ctx, at, int(at.parts))
 	if err != nil {
@@ -109,9 +111,10 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 	return assemble(at, unpackAll(all))
 }
 
-// found reads n messages of an entry. When they are not there, the entry may have been trimmed, also by another process that was not
-// heard yet; or those that were asked lag behind the one that told us of it, be it the leader itself. It is damage when it is
-// neither.
+// found reads the n messages of an entry. If they cannot be found, there are two harmless reasons:
+// the entry was trimmed, possibly by another node whose trim has not arrived yet, or the servers
+// that were asked (even the leader) lag behind the one that delivered the entry. So found tries
+// again for a while and catches up in between. Only if neither reason holds, the entry is damaged.
 func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	all, err := l.messages(ctx, at.js, n)
 	caught := false
@@ -139,18 +142,19 @@ func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 		return nil, engine.ErrNotFound
 	}
 	if errors.Is(err, engine.ErrNotFound) {
-		err = fmt.Errorf("%w: entry %d is not there", engine.ErrDamaged, at.seq)
+		err = fmt.Errorf("%w: entry %d is missing", engine.ErrDamaged, at.seq)
 	}
 	return nil, err
 }
 
-// lagFew is how long servers most often lag behind each other, and lagMost how long what was acknowledged may take to be found.
+// lagFew is how long servers usually lag behind each other. lagMost is how long found keeps looking
+// for an acknowledged entry.
 const (
 	lagFew  = 50 * time.Millisecond
 	lagMost = 3 * time.Second
 )
 
-// keeps tells whether an entry is in the log, as far as is known.
+// keeps tells whether an entry is in the log, as far as this node knows.
 func (l *log) keeps(seq weir.Seq) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +162,7 @@ func (l *log) keeps(seq weir.Seq) bool {
 	return kept
 }
 
-// parcel is a message with what it says of itself; nothing when that cannot be read.
+// parcel is a message and its decoded records. Without records the header field could not be read.
 type parcel struct {
 	records []message
 	data    []byte
@@ -177,17 +181,17 @@ func unpackAll(all []stored) []parcel {
 	return parcels
 }
 
-// record is the record of an entry that the index points to.
+// record returns the record of the entry that an index entry points to.
 func (p parcel) record(at entry) (record, error) {
 	if len(p.records) > 0 {
-		if i := at.place - p.records[0].place; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].isEntry() {
+		if i := at.position - p.records[0].position; i < uint64(len(p.records)) && p.records[i].Seq == at.seq && p.records[i].isEntry() {
 			return p.records[i].record, nil
 		}
 	}
 	return record{}, fmt.Errorf("%w: entry %d: %w", engine.ErrDamaged, at.seq, errRecord)
 }
 
-// assemble makes an entry of its messages, and checks that it is what was appended.
+// assemble builds an entry from its messages and verifies its size and checksum.
 func assemble(at entry, all []parcel) (engine.Entry, error) {
 	r, err := all[0].record(at)
 	if err != nil {
@@ -195,18 +199,19 @@ func assemble(at entry, all []parcel) (engine.Entry, error) {
 	}
 	payload := all[0].data
 	if n := uint64(at.offset) + uint64(at.size); len(all[0].records) > 1 && n <= uint64(len(payload)) {
-		payload = slices.Clone(payload[at.offset:n]) // who keeps it does not keep all
+		// Copied, so that the caller does not keep the whole message in memory.
+		payload = slices.Clone(payload[at.offset:n])
 	}
 	for _, p := range all[1:] {
 		payload = append(payload, p.data...)
 	}
 	if len(payload) != int(r.Size) || checksum(payload) != r.sum {
-		return engine.Entry{}, fmt.Errorf("%w: the payload of entry %d does not check out", engine.ErrDamaged, at.seq)
+		return engine.Entry{}, fmt.Errorf("%w: the payload of entry %d fails its checksum", engine.ErrDamaged, at.seq)
 	}
 	return engine.Entry{Header: r.Header, Payload: payload}, nil
 }
 
-// payload reads what a record that is no entry holds.
+// payload reads the payload of a record that is not an entry.
 func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 	all, err := l.messages(ctx, m.js, int(m.parts))
 	if err != nil {
@@ -220,13 +225,14 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 		b = b[m.offset:n]
 	}
 	if checksum(b) != m.sum {
-		return nil, fmt.Errorf("%w: it does not check out", engine.ErrDamaged)
+		return nil, fmt.Errorf("%w: payload fails its checksum", engine.ErrDamaged)
 	}
 	return b, nil
 }
 
-// messages reads n messages of the log from a place on. Any replica may answer; what it does not have is asked of the
-// leader, and of any replica again when there is none: it need not be the same one. engine.ErrNotFound: they are not there.
+// messages reads n messages of the log from a sequence on. Any replica may answer. If it does not
+// have the messages, the leader is asked. If there is no leader, any replica is asked again, since
+// another one may answer next time. engine.ErrNotFound: the messages do not exist.
 func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) {
 	deadline := time.Now().Add(l.e.opts.Patience)
 	for {
@@ -240,10 +246,11 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 		switch {
 		case err == nil && len(all) == n && all[0].seq == js:
 			return all, nil
-		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil: // it lags behind, or they are gone, or it is
+		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// The replica lags, hangs, or the messages do not exist.
 			leader, cancel := context.WithTimeout(ctx, readWithin)
 			var m stored
-			m, err = l.e.fresh(leader, l.shard.stream, query{Seq: js})
+			m, err = l.e.askLeader(leader, l.shard.stream, query{Seq: js})
 			cancel()
 			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
 				return nil, err
@@ -265,7 +272,8 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 	}
 }
 
-// Scan reads in runs: as many entries as the run has bytes, with one question where they lie behind each other.
+// Scan reads in runs of about run bytes. Entries stored next to each other are read with one
+// request.
 func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engine.Entry) bool) error {
 	if run == 0 {
 		run = longRun
@@ -279,7 +287,7 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 		if err != nil {
 			return err
 		}
-		for _, e := range entries { // which are shared
+		for _, e := range entries { // entries are shared with other scans: e is a copy
 			l.mu.Lock()
 			over, gone := l.over, e.Seq < l.low
 			l.mu.Unlock()
@@ -294,7 +302,7 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 	}
 }
 
-// run is where the next entries are.
+// run returns the index entries of the next run.
 func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,21 +318,24 @@ func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error
 	return at, nil
 }
 
-// fetch is a run that is being read, or was: many who follow a log want the same one at the same time.
+// fetch is a run that is being read or was read last. Many subscribers that follow a log want the
+// same run at the same time.
 type fetch struct {
-	first, last uint64 // places
-	n           int    // entries: one that came late lies between the two
+	first, last uint64 // positions
+	n           int    // number of entries: a late entry may lie between the same first and last
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error
 }
 
-// keptFetch is how many bytes of payload of the last run are kept for whoever comes a little later.
+// keptFetch is the largest run, in bytes of payload, that is kept for callers that come a little
+// later.
 const keptFetch = 64 << 10
 
-// fetch reads the entries of a run, once for all who want it now. Nobody writes into them.
+// fetch reads the entries of a run, once for all callers that want it now. Callers share the
+// entries and must not write into them.
 func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
-	f := &fetch{first: at[0].place, last: at[len(at)-1].place, n: len(at), done: make(chan struct{})}
+	f := &fetch{first: at[0].position, last: at[len(at)-1].position, n: len(at), done: make(chan struct{})}
 	l.mu.Lock()
 	other := l.fetched
 	if other == nil || other.first != f.first || other.last != f.last || other.n != f.n {
@@ -340,7 +351,7 @@ func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 		if other.err == nil {
 			return other.entries, nil
 		}
-		return l.entries(ctx, at) // its caller may just have gone away
+		return l.entries(ctx, at) // the other caller may have been cancelled
 	}
 	f.entries, f.err = l.entries(ctx, at)
 	size := 0
@@ -358,11 +369,11 @@ func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	return f.entries, f.err
 }
 
-// entries reads the entries of a run, those excepted that are trimmed meanwhile.
+// entries reads the entries of a run, except those that are trimmed meanwhile.
 func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
-	read := map[uint64]parcel{} // by their sequence in the stream
+	read := map[uint64]parcel{} // by sequence in the stream
 	if n := neighbours(at); n > 0 && len(at) > 1 {
-		// What does not come is read one by one: a replica may lag behind, or stop early.
+		// Missing messages are read one by one below: a replica may lag behind or stop early.
 		all, err := l.e.read(ctx, l.shard.stream, query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -383,7 +394,7 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 				return nil, err
 			}
 			if parts = unpackAll(all); len(parts) == 1 {
-				read[a.js] = parts[0] // others may be in it
+				read[a.js] = parts[0] // it may hold further entries of the run
 			}
 		}
 		e, err := assemble(a, parts)
@@ -395,7 +406,8 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	return entries, nil
 }
 
-// gather is the messages of an entry, which lie behind each other; nil when one of them was not read.
+// gather returns the messages of an entry, which have consecutive sequences. It returns nil if one
+// of them was not read.
 func gather(read map[uint64]parcel, a entry) []parcel {
 	parts := make([]parcel, 0, a.parts)
 	for js := a.js; js < a.js+uint64(a.parts); js++ {
@@ -408,17 +420,19 @@ func gather(read map[uint64]parcel, a entry) []parcel {
 	return parts
 }
 
-// neighbours is how many messages lie from the first entry to the last, if it is worth reading them all. Between those that are wanted
-// there may be others, of which each counts as a message.
+// neighbours returns how many messages of the log lie from the first entry to the last, or 0 if
+// reading all of them is not worthwhile. There may be unwanted records between the wanted ones.
+// Each of those is counted as a whole message, because the index does not know which records share
+// one.
 func neighbours(at []entry) int {
 	first, last := at[0], at[len(at)-1]
-	if last.place < first.place {
+	if last.position < first.position {
 		return 0
 	}
 	wanted := map[uint64]uint32{}
 	places := 0
 	for _, a := range at {
-		if wanted[a.js] = a.parts; a.place >= first.place && a.place <= last.place {
+		if wanted[a.js] = a.parts; a.position >= first.position && a.position <= last.position {
 			places += int(a.parts)
 		}
 	}
@@ -426,7 +440,7 @@ func neighbours(at []entry) int {
 	for _, n := range wanted {
 		messages += int(n)
 	}
-	n := int(last.place-first.place) + int(last.parts) - places + messages
+	n := int(last.position-first.position) + int(last.parts) - places + messages
 	if n > 2*messages+8 {
 		return 0
 	}

@@ -13,46 +13,46 @@ import (
 	"weir/internal/engine"
 )
 
-// kind says what a message in a log is. Those of entries are engine's.
+// kind says what a record is. The kinds of entries are those of package engine.
 type kind uint8
 
 const (
 	batch     = kind(engine.Batch)
 	gapClosed = kind(engine.GapClosed)
-	part      = kind(16) // more of the payload of the batch before it
-	trim      = kind(17) // everything below a sequence is gone; the payload is the judge's note
-	dropped   = kind(18) // the log's document was deleted: nothing counts that comes after
+	part      = kind(16) // a further part of the payload of the batch before it
+	trim      = kind(17) // everything below a sequence was removed; the payload is the judge's note
+	dropped   = kind(18) // the log's document was deleted; records after this one are ignored
 )
 
-// A message holds a record or several, with their payloads one behind the other. What they are is said in one header field, so that
-// a log can be read without its payloads:
+// A message holds one or more records, with their payloads one after another. One header field
+// describes them, so that a log can be read without its payloads:
 //
 //	byte     2, the version
-//	uvarint  place of the first record: the how manieth of its log it is
-//	8 bytes  group: who wrote them, and with which write
-//	uvarint  how many records there are; and then of each
+//	uvarint  position of the first record in its log, counted from 1
+//	8 bytes  group: identifies the node and the write
+//	uvarint  number of records; then for each record
 //	  byte     kind
-//	  uvarint  messages that hold it, this one included; more than one only if it is alone
+//	  uvarint  number of messages that hold it, this one included; 1 if the message has several records
 //	  4 bytes  CRC-32C of the whole payload
 //	  byte     flags
-//	  uvarint  sequence; of a trim: what everything below is gone
+//	  uvarint  sequence; for a trim the low mark: everything below it was removed
 //	  uvarint  first sequence
 //	  varint   time
 //	  uvarint  count
 //	  uvarint  size
 //	  uvarint  length of the content type, and the content type
 //	  uvarint  length of the idempotency key, and the key
-//	4 bytes  CRC-32C of all that
+//	4 bytes  CRC-32C of everything above
 //
-// A field of a NATS header is text, so it is written in base64.
+// NATS header fields are text, so the value is encoded in base64.
 
-// record is one of them.
+// record is one element of a log, as described above.
 type record struct {
-	kind  kind
-	place uint64
-	group uint64
-	parts uint32
-	sum   uint32
+	kind     kind
+	position uint64
+	group    uint64
+	parts    uint32
+	sum      uint32
 	engine.Header
 }
 
@@ -63,22 +63,22 @@ const (
 
 var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	errRecord  = errors.New("a message does not say what it is")
+	errRecord  = errors.New("header field Weir is missing or invalid")
 )
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// most is how many bytes it takes at most.
+// most returns an upper bound of the record's encoded size.
 func (r *record) most() int { return 64 + len(r.ContentType) + len(r.Key) }
 
-// encode writes what a message says of its records, which have places behind each other.
+// encode writes the header field of a message with these records. Their positions are consecutive.
 func encode(all ...record) string {
 	size := 32
 	for i := range all {
 		size += all[i].most()
 	}
 	b := append(make([]byte, 0, size), recordVersion)
-	b = binary.AppendUvarint(b, all[0].place)
+	b = binary.AppendUvarint(b, all[0].position)
 	b = binary.BigEndian.AppendUint64(b, all[0].group)
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for i := range all {
@@ -105,7 +105,7 @@ func (r *record) append(b []byte) []byte {
 	return b
 }
 
-// decode reads what a message says of itself: its records, at a place in its stream.
+// decode reads the records that a message describes. js is the message's sequence in its stream.
 func decode(h nats.Header, js uint64) ([]message, error) {
 	b, err := base64.RawURLEncoding.DecodeString(h.Get(field))
 	if err != nil || len(b) < 6 {
@@ -116,10 +116,10 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 		return nil, errRecord
 	}
 	if body[0] != recordVersion {
-		return nil, fmt.Errorf("a message has version %d, this program reads %d", body[0], recordVersion)
+		return nil, fmt.Errorf("message has format version %d, this program reads %d", body[0], recordVersion)
 	}
 	d := decoder{b: body[1:]}
-	place, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
+	position, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
 	if n == 0 || n > uint64(len(d.b)) {
 		return nil, errRecord
 	}
@@ -127,7 +127,7 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 	offset := uint32(0)
 	for i := range all {
 		all[i] = message{record: d.record(), js: js, offset: offset}
-		all[i].place, all[i].group = place+uint64(i), group
+		all[i].position, all[i].group = position+uint64(i), group
 		offset += all[i].Size
 	}
 	if d.short || len(d.b) > 0 {
@@ -153,7 +153,7 @@ func (d *decoder) record() record {
 
 func (r *record) isEntry() bool { return r.kind == batch || r.kind == gapClosed }
 
-// decoder reads fields one after another; short says that there were fewer bytes.
+// decoder reads fields one after another. short is set if the bytes run out.
 type decoder struct {
 	b     []byte
 	short bool

@@ -14,35 +14,36 @@ import (
 	"weir/internal/engine"
 )
 
-// room keeps entries out before the servers are full. A server over its limit takes nothing, and as part of a cluster does not even
-// agree to take something back: so what frees space (trims, deletions, and the fences in front of them) needs some that is
-// kept for it.
+// room refuses entries before the servers are full. A server over its limit accepts nothing, and in
+// a cluster it does not even agree to a purge. So operations that free space (trims, deletions, and
+// the fences before them) need a reserve.
 type room struct {
-	full  atomic.Pointer[error] // why entries are refused, when they are
-	spent atomic.Int64          // bytes that were written since it was last looked at
-	step  atomic.Int64          // so many may be, before it is looked at again; 0: there is no limit
+	full  atomic.Pointer[error] // why entries are refused; nil if they are not
+	spent atomic.Int64          // bytes written since the space was last measured
+	// Bytes that may be written before it is measured again; 0 if there is no limit.
+	step atomic.Int64
 
 	mu        sync.Mutex
-	refused   time.Time // when a server last refused something for want of space
-	elsewhere time.Time // when another process last said that its server is full
+	refused   time.Time // when a server last refused something for lack of space
+	elsewhere time.Time // when another node last reported that its server is full
 }
 
 const (
-	// roomEvery is how often it is looked at, and fullFor how long entries are kept out after a server refused one, when it is
-	// not known how much it has.
+	// roomEvery is the interval at which the space is measured. fullFor is how long entries are
+	// refused after a server refused one, if its limit is unknown.
 	roomEvery = 500 * time.Millisecond
 	fullFor   = 5 * time.Second
 
-	reserveMost = 256 << 20
+	reserveMost = 256 << 20 // largest reserve of a small limit
 )
 
-// reserve is how much of a limit is kept from entries.
+// reserve returns how many bytes of a limit entries may not use.
 func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost), 0) }
 
-// admits says whether entries of so many bytes may be written.
+// admits returns nil if entries of this many bytes may be written.
 func (e *Engine) admits(ctx context.Context, bytes int) error {
 	if step := e.room.step.Load(); e.room.spent.Add(int64(bytes)) > step && step > 0 {
-		e.lookAround(ctx)
+		e.measureRoom(ctx)
 	}
 	if why := e.room.full.Load(); why != nil {
 		return *why
@@ -50,30 +51,34 @@ func (e *Engine) admits(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// lookAround sees how much space there is.
-func (e *Engine) lookAround(ctx context.Context) {
+// measureRoom measures the space and decides whether entries are refused.
+func (e *Engine) measureRoom(ctx context.Context) {
 	e.room.mu.Lock()
 	defer e.room.mu.Unlock()
 	e.room.spent.Store(0)
 	used, limit, err := e.space(ctx)
 	if err != nil {
-		return // not known: it is as it was
+		return // unknown: the decision stays as it was
 	}
 	kept := reserve(limit)
 	e.room.step.Store(kept / 8)
 	switch {
 	case limit > 0 && used > limit-kept:
-		why := fmt.Errorf("%w: NATS holds %d bytes of %d, and the rest is kept for deletions", engine.ErrFull, used, limit)
+		why := fmt.Errorf("%w: NATS holds %d of %d bytes, and the rest is reserved for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
-		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node)) // lost while there is no server
+		// Lost while there is no server.
+		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node))
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
+		// Another node's server is full: entries stay refused.
 	case limit <= 0 && time.Since(e.room.refused) < fullFor:
+		// The limit is unknown, and a server refused something a moment ago.
 	default:
 		e.room.full.Store(nil)
 	}
 }
 
-// hearFull listens to other processes whose servers are full: what is written is written there as well.
+// hearFull listens to other nodes whose servers are full. This node's writes are stored there as
+// well, so it must stop, too.
 func (e *Engine) hearFull() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".full", func(m *nats.Msg) {
 		if len(m.Data) != 8 || binary.BigEndian.Uint64(m.Data) == e.node {
@@ -83,15 +88,15 @@ func (e *Engine) hearFull() error {
 		defer e.room.mu.Unlock()
 		e.room.elsewhere = time.Now()
 		if e.room.full.Load() == nil {
-			why := fmt.Errorf("%w: the NATS server of another node has only left what is kept for deletions", engine.ErrFull)
+			why := fmt.Errorf("%w: the NATS server of another node has only its reserve for deletions left", engine.ErrFull)
 			e.room.full.Store(&why)
 		}
 	})
 	return err
 }
 
-// space is how many bytes there are and how many there may be (0: without limit), of the server inside this process, or else of
-// the account.
+// space returns the bytes in use and the limit (0: none), of the server inside this process, or
+// else of the account.
 func (e *Engine) space(ctx context.Context) (used, limit int64, err error) {
 	if e.opts.Room != nil {
 		used, limit = e.opts.Room()
@@ -110,7 +115,7 @@ func (e *Engine) space(ctx context.Context) (used, limit int64, err error) {
 	return int64(tier.Store), tier.Limits.MaxStore, nil
 }
 
-// tooFull takes notice that a server refused something for want of space.
+// tooFull records that a server refused something for lack of space.
 func (e *Engine) tooFull(err error) {
 	if !errors.Is(err, engine.ErrFull) {
 		return
@@ -123,14 +128,15 @@ func (e *Engine) tooFull(err error) {
 	}
 }
 
-// watchRoom looks now and then.
+// watchRoom runs the periodic tasks: it measures the space, makes due purges, and reviews which
+// logs to follow.
 func (e *Engine) watchRoom() {
 	tick := time.NewTicker(roomEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			e.lookAround(e.ctx)
+			e.measureRoom(e.ctx)
 			e.tidy()
 			e.attendances(time.Now())
 		case <-e.ending:

@@ -12,10 +12,10 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// A store without space refuses entries and new documents, and tells so; everything else goes on, also after a restart, and what is
-// freed can be used.
+// A store without space refuses entries and new documents, and its Status says so. Everything else
+// works, also after a restart, and freed space can be used again.
 func TestFull(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -76,14 +76,15 @@ func TestFull(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	ready(t, e)
-	if err := a.Append(ctx, text("goes on")); err != nil {
+	if err := a.Append(ctx, text("continues")); err != nil {
 		t.Errorf("append: %v", err)
 	}
 }
 
-// Where the server of one process is full, all of them stop: what they write is written there as well.
+// If the server of one node is full, all nodes refuse entries, because their writes are stored
+// there as well.
 func TestFullElsewhere(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	var full atomic.Bool
@@ -104,7 +105,7 @@ func TestFullElsewhere(t *testing.T) {
 	defer cancel()
 	for e.Status().State != engine.Full {
 		if pause(within, roomEvery/10) != nil {
-			t.Fatal("it did not hear of it")
+			t.Fatal("the other node did not become full")
 		}
 	}
 	if _, err := e.Create(ctx, "a", nil); !errors.Is(err, engine.ErrFull) {
@@ -126,14 +127,15 @@ func ready(t *testing.T, e *Engine) {
 	}
 }
 
-// A server over its limit takes no fence: catching up needs none.
+// A server over its limit takes no fence. Catching up works without one.
 func TestCatchUpWithoutSpace(t *testing.T) {
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	e, err := Open(ctx, connect(t, s), Options{Shards: 1}) // without Room: it hears of the limit when it is over it
+	// Without Room: it learns of the limit only when a server refuses.
+	e, err := Open(ctx, connect(t, s), Options{Shards: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,26 +14,28 @@ import (
 	"weir/internal/engine"
 )
 
-// shard is one JetStream stream: a share of the logs, each under a subject of its own.
+// shard is one JetStream stream with a share of the logs. Each log has its own subject.
 type shard struct {
 	line
-	prefix  string        // of subjects
-	batches chan struct{} // atomic batches on their way: JetStream takes 50 at a time from all processes together
-	users   int           // logs for which it is followed; guarded by line.mu
+	prefix string // of its subjects
+	// Limits atomic batches in flight: JetStream takes 50 from all processes together.
+	batches chan struct{}
+	users   int // number of logs that need the shard to be followed; guarded by line.mu
 }
 
 const batchesAtOnce = 12
 
-// message is a record of a log, without its payload, and where it is.
+// message is a record of a log without its payload, and where the payload is.
 type message struct {
 	record
-	js     uint64 // the sequence in the JetStream stream of the message that holds it, or the first part of it
-	offset uint32 // of its payload in that
+	js     uint64 // sequence in the stream of the message that holds the record, or its first part
+	offset uint32 // of the record's payload within that message
 }
 
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
-// begin makes the shard ready to be followed: by one consumer for all of its logs, without payloads.
+// begin prepares the shard. When a log needs it, one consumer without payloads follows all logs of
+// the shard.
 func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)
@@ -44,17 +46,18 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 			s.line.begin(e, info.CachedInfo().State.LastSeq)
 			return nil
 		}
-		// It was made just now, by us or another node: a server that does not know it yet is asked again.
+		// The stream was just created, by this node or another one. A server that does not know it
+		// yet is asked again.
 		if !errors.Is(err, jetstream.ErrStreamNotFound) || pause(ctx, retry/4) != nil {
 			return fmt.Errorf("follow %s: %w", s.stream, err)
 		}
 	}
 }
 
-// noLog is no log's name.
+// noLog is not the id of any log. Its subject holds the shard's fences.
 const noLog = engine.LogID(0)
 
-// take hands a message to its log, if that is followed.
+// take hands a message to its log if that log is followed.
 func (s *shard) take(m *nats.Msg, seq uint64) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, s.prefix), 10, 64)
 	if err != nil {
@@ -66,15 +69,16 @@ func (s *shard) take(m *nats.Msg, seq uint64) {
 	}
 	records, err := decode(m.Header, seq)
 	if err != nil {
-		s.e.opts.Logger.Error("a message cannot be read", "subject", m.Subject, "error", err)
+		s.e.opts.Logger.Error("message ignored: header field cannot be read", "subject", m.Subject, "error", err)
 		return
 	}
 	l.hear(records)
 }
 
-// last is the place of the newest message of a subject of all that was acknowledged before the call; 0 when there is none. A leader
-// cannot be asked, since it may lead no more: the answer is that of a replica which has come as far as a place that most of
-// them agreed on.
+// last returns the sequence of the newest message of a subject, among all that were acknowledged
+// before the call; 0 if there is none. The leader cannot be asked, because it may have been
+// replaced without knowing. Any replica may answer, but its answer counts only if it has come as
+// far as a fence that most replicas agreed on.
 func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
 		mark, err := s.mark(ctx)
@@ -91,30 +95,33 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 			}
 		}
 		if s.e.Status().State == engine.Full {
-			// There is no space for a fence, so nobody says how far it is; its leader's word is what there is.
-			m, err := s.e.fresh(ctx, s.stream, query{LastFor: subject})
+			// Without space for a fence the replica does not report its position. The leader's word
+			// is the best there is.
+			m, err := s.e.askLeader(ctx, s.stream, query{LastFor: subject})
 			if errors.Is(err, engine.ErrNotFound) {
 				return 0, nil
 			}
 			return m.seq, err
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%w: no replica of %s that is up to date answered within %v", engine.ErrUnavailable, s.stream, s.e.opts.Patience)
+			return 0, fmt.Errorf("%w: no up-to-date replica of %s answered within %v", engine.ErrUnavailable, s.stream, s.e.opts.Patience)
 		}
 	}
 }
 
-var errHole = errors.New("messages are missing in the middle")
+var errHole = errors.New("records are missing in the middle of the log")
 
-// foldTries is how often a log is read anew that has a hole, when others trim it meanwhile.
-const foldTries = 20
+// maxRereads is how often a log with a hole is read again. Other nodes may be trimming it
+// meanwhile.
+const maxRereads = 20
 
-// fold returns the messages of a subject from a place on, without payloads, up to what was acknowledged when it was called.
-// A hole in what is left is damage: nobody takes messages out of the middle.
-func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]message, error) {
+// readHeaders returns the records of a subject from a sequence on, without payloads, up to
+// everything acknowledged when it was called. A hole between the records that are left is damage,
+// because Weir only ever purges the front of a log.
+func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]message, error) {
 	holes := 0
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
-		all, err := s.foldOnce(ctx, subject, from)
+		all, err := s.readHeadersOnce(ctx, subject, from)
 		if errors.Is(err, errHole) {
 			holes++
 		}
@@ -123,7 +130,7 @@ func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]messag
 			return all, err
 		case s.e.ctx.Err() != nil:
 			return nil, engine.ErrClosed
-		case holes == foldTries || errors.Is(err, errRecord):
+		case holes == maxRereads || errors.Is(err, errRecord):
 			return nil, fmt.Errorf("%w: %w", engine.ErrDamaged, err)
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s: %w", engine.ErrUnavailable, subject, err)
@@ -134,15 +141,17 @@ func (s *shard) fold(ctx context.Context, subject string, from uint64) ([]messag
 	}
 }
 
-// since returns the messages of a subject behind one of its own, up to what was acknowledged when it was called. They are read with
-// their payloads, so it is for a few; and it needs nobody but the shard's own servers, where fold needs one who leads all.
+// since returns the records of a subject after a known message, up to everything acknowledged when
+// it was called. It reads them with their payloads, so it suits only a few. In return it needs only
+// the shard's own servers, while readHeaders needs the leader of JetStream as a whole to create a
+// consumer.
 func (s *shard) since(ctx context.Context, subject string, known uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
 	if last < known {
-		return nil, fmt.Errorf("%w: the newest message of %s is gone", engine.ErrDamaged, subject)
+		return nil, fmt.Errorf("%w: the newest known message of %s was removed", engine.ErrDamaged, subject)
 	}
 	var all []message
 	from := known + 1
@@ -171,13 +180,15 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	return all, nil
 }
 
-// sinceAtOnce is how many messages are asked for at once, and sinceBytes how much they may have: a message is there in any case.
+// sinceAtOnce is how many messages since asks for at once, and sinceBytes how many bytes they may
+// have. A server always returns at least one message.
 const (
 	sinceAtOnce = 64
 	sinceBytes  = 4 << 20
 )
 
-func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
+// readHeadersOnce is one attempt of readHeaders.
+func (s *shard) readHeadersOnce(ctx context.Context, subject string, from uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil || last < from {
 		return nil, err
@@ -208,7 +219,7 @@ func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]me
 			if err != nil {
 				return nil, err
 			}
-			if k := len(all); k > 0 && records[0].kind != dropped && records[0].place != all[k-1].place+1 {
+			if k := len(all); k > 0 && records[0].kind != dropped && records[0].position != all[k-1].position+1 {
 				return nil, errHole
 			}
 			pending = meta.NumPending
@@ -219,11 +230,11 @@ func (s *shard) foldOnce(ctx context.Context, subject string, from uint64) ([]me
 			return nil, err
 		}
 		if n == 0 {
-			return nil, errors.New("what is pending does not come")
+			return nil, errors.New("pending messages were not delivered")
 		}
 	}
 	if k := len(all); k == 0 || all[k-1].js < last {
-		return nil, errors.New("a replica lags behind")
+		return nil, errors.New("replica lags behind")
 	}
 	return all, nil
 }

@@ -10,20 +10,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Standing is how the servers stand behind a store.
+// Standing describes the state of the servers that hold a store.
 type Standing struct {
-	Shards   int    // JetStream streams that hold it, that of the documents included
-	Led      int    // of them: by the server that was named
-	Headless int    // of them: nobody leads who hears most of the others, or nobody answers; nothing can be written to those
-	Replicas int    // copies of all of them, as far as is known
-	Behind   int    // of those: gone, or not up to date
-	Lag      uint64 // messages that the one furthest behind lacks
+	Shards int // JetStream streams that hold it, including the stream of the documents
+	Led    int // streams led by the server that was named
+	// Headless counts streams without a leader that hears most replicas, or without an answer. They
+	// take no writes.
+	Headless int
+	Replicas int    // copies of all streams, as far as known
+	Behind   int    // copies that are offline or not up to date
+	Lag      uint64 // messages missing on the copy furthest behind
 }
 
-// standWithin is how long servers may take to tell.
+// standWithin is how long servers may take to answer.
 const standWithin = time.Second
 
-// Stand asks how every shard stands. Leader is the name of a server, to count what it leads.
+// Stand asks for the state of every stream. Leader is the name of a server; Led counts the streams
+// that it leads.
 func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	ctx, cancel := context.WithTimeout(ctx, standWithin)
 	defer cancel()
@@ -48,7 +51,7 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 				all.Headless++
 			}
 			if c == nil || c.Leader != "" {
-				all.Replicas++ // who leads is not among the others
+				all.Replicas++ // Replicas lists all copies but the leader's
 			}
 			if c == nil {
 				return
@@ -69,17 +72,19 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	return all
 }
 
-// silent is how long a leader may hear nothing of another replica before that one is gone: those that are there speak every second.
+// silent is how long a leader may hear nothing from another replica before that one counts as lost.
+// Live replicas send something every second.
 const silent = 5 * time.Second
 
-// led is nil when somebody leads a stream and hears most of those that keep it. A server that is cut off from the others answers for
-// it as well: that it leads, until it notices, and from then on that nobody does.
+// led returns nil if the stream has a leader that hears most of the replicas. Asking who leads is
+// not enough: a server that is cut off from the others still answers. At first it says that it
+// leads, and once it has noticed, that there is no leader.
 func led(c *jetstream.ClusterInfo) error {
 	if c == nil {
-		return nil // it is alone
+		return nil // a single server
 	}
 	if c.Leader == "" {
-		return errors.New("nobody leads")
+		return errors.New("no leader")
 	}
 	heard := 1
 	for _, r := range c.Replicas {
@@ -88,7 +93,7 @@ func led(c *jetstream.ClusterInfo) error {
 		}
 	}
 	if all := len(c.Replicas) + 1; heard <= all/2 {
-		return fmt.Errorf("who leads hears %d of %d servers", heard, all)
+		return fmt.Errorf("the leader hears %d of %d servers", heard, all)
 	}
 	return nil
 }

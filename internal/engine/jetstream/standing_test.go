@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A server that is cut off from the others answers for a stream, too.
+// A server that is cut off from the others still answers for a stream; led must not trust it.
 func TestLed(t *testing.T) {
 	here, gone, unheard := &jetstream.PeerInfo{Active: time.Second}, &jetstream.PeerInfo{Active: time.Second, Offline: true}, &jetstream.PeerInfo{Active: silent}
 	behind := &jetstream.PeerInfo{Active: time.Second, Lag: 1000}
@@ -20,11 +20,11 @@ func TestLed(t *testing.T) {
 		"all":                          {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, here}}, ""},
 		"one is down":                  {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, gone}}, ""},
 		"one lags":                     {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{behind, gone}}, ""},
-		"cut off a moment ago":         {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{unheard, unheard}}, "who leads hears 1 of 3 servers"},
-		"cut off with two of five":     {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, unheard, gone, unheard}}, "who leads hears 2 of 5 servers"},
-		"two, and the other is down":   {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{gone}}, "who leads hears 1 of 2 servers"},
-		"cut off for a while":          {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, unheard, unheard}}, "nobody leads"},
-		"an election among those here": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, here, here}}, "nobody leads"},
+		"cut off a moment ago":         {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{unheard, unheard}}, "the leader hears 1 of 3 servers"},
+		"cut off with two of five":     {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, unheard, gone, unheard}}, "the leader hears 2 of 5 servers"},
+		"two, and the other is down":   {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{gone}}, "the leader hears 1 of 2 servers"},
+		"cut off for a while":          {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, unheard, unheard}}, "no leader"},
+		"an election among those here": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, here, here}}, "no leader"},
 	} {
 		said := ""
 		if err := led(c.info); err != nil {

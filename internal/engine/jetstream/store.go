@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,25 +9,35 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"weir"
 	"weir/internal/engine"
 )
 
-// store has a group stored behind l.last, where it was decided. It is sent again until there is an answer: the attempts
-// expect the same last message, so at most one of them can succeed. Others, when it is not nil, are the messages that came
-// first; then nothing of the group is stored, nor will be, unless it was and is purged already (g.doubt). The same holds after ErrFull and errRefused; after
-// ErrUnavailable, which comes only when nobody waits any more, it is open.
+// store stores a group after l.last, the message it was decided after. It sends the group again
+// until there is an answer. All attempts expect the same last message, so at most one of them can
+// succeed.
+//
+// The results:
+//
+//	others != nil   other records came first. The group is not stored and never will be, unless
+//	                it was stored and has already been purged (g.doubt).
+//	ErrFull,        not stored, and never will be
+//	errRefused
+//	ErrUnavailable  unknown; happens only when Close has stopped waiting
+//	ErrClosed       unknown; the connection was closed
 func (l *log) store(g *group) (others []message, err error) {
 	for doubt := false; ; {
 		js, err := l.send(g)
 		switch {
 		case err == nil:
 			for i := range g.records {
-				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i]) // an atomic batch is stored in one piece
+				// The messages of an atomic batch have consecutive sequences.
+				g.records[i].js = js - uint64(len(g.msgs)-1-g.in[i])
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
-			if found := l.comes(g, retry/4); found != nil {
+			// Another write is in flight, perhaps an earlier attempt of this group. If the line
+			// delivers it, that is the answer. Otherwise the group is sent again.
+			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
 		case errors.Is(err, errConflict), doubt && (errors.Is(err, errRefused) || errors.Is(err, engine.ErrFull)):
@@ -40,7 +49,9 @@ func (l *log) store(g *group) (others []message, err error) {
 				return l.settled(g, found, doubt), nil
 			case !errors.Is(err, errConflict):
 				return nil, err
-			} // nothing came first: whoever said so leads no more, and there is no answer yet
+			}
+			// No record came first: the server that said so has been replaced as leader, so this is
+			// no answer.
 			pause(l.e.ctx, retry/4)
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
@@ -48,8 +59,9 @@ func (l *log) store(g *group) (others []message, err error) {
 			return nil, engine.ErrClosed
 		default:
 			doubt = true
-			l.e.opts.Logger.Debug("a write had no answer and is sent again", "log", l.id, "error", err)
-			if found := l.comes(g, retry/4); found != nil { // what is heard of it is an answer as well
+			l.e.opts.Logger.Debug("write got no answer and will be repeated", "log", l.id, "error", err)
+			// The line may deliver the first attempt: that is an answer as well.
+			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
 		}
@@ -61,7 +73,9 @@ func (l *log) store(g *group) (others []message, err error) {
 	}
 }
 
-// settled takes the place of a group over from an attempt without an answer, or returns what came first.
+// settled compares the records found after l.last with a group. If they are the group, an earlier
+// attempt was stored, and settled takes over its sequences and returns nil. Otherwise it returns
+// the records that came first.
 func (l *log) settled(g *group, found []message, doubt bool) []message {
 	if len(found) < len(g.records) || found[0].group != g.id {
 		g.doubt = doubt
@@ -73,7 +87,7 @@ func (l *log) settled(g *group, found []message, doubt bool) []message {
 	return nil
 }
 
-// send is one attempt.
+// send makes one attempt to store a group.
 func (l *log) send(g *group) (uint64, error) {
 	if len(g.msgs) > 1 {
 		l.shard.batches <- struct{}{}
@@ -82,33 +96,35 @@ func (l *log) send(g *group) (uint64, error) {
 	return l.e.publish(l.e.ctx, g.msgs)
 }
 
-// others returns the messages behind the last one that we know: of somebody else, or the whole group. If the log is followed, they are on
-// their way to us anyway; only if they do not come they are asked for. From now on it is followed.
+// others returns the records after the last one that the judge knows: those of another node, or
+// this group. If the log is followed, the line is about to deliver them, so others waits for that
+// first and asks the servers only if they do not arrive. From now on the log is followed.
 func (l *log) others(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
 	l.keepFollowing(l.e.opts.rivalry)
 	l.mu.Unlock()
 	if l.join(l.e.ctx); followed {
-		if found := l.comes(g, l.e.opts.hearing); found != nil {
+		if found := l.awaitOthers(g, l.e.opts.hearing); found != nil {
 			return found, nil
 		}
 	}
 	if l.e.ctx.Err() != nil {
 		return nil, engine.ErrClosed
 	}
-	return l.missing(l.e.ctx)
+	return l.readMissing(l.e.ctx)
 }
 
-// comes waits for those messages to come by themselves; nil when they do not.
-func (l *log) comes(g *group, within time.Duration) []message {
+// awaitOthers waits for the line to deliver those records. It returns nil if they do not arrive in
+// time. It returns the group's own records only when all of them are there.
+func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	late := time.NewTimer(within)
 	defer late.Stop()
 	for {
 		l.mu.Lock()
 		var found []message
 		for _, m := range l.inbox {
-			if next := l.place + uint64(len(found)) + 1; m.place == next || m.kind == dropped {
+			if next := l.position + uint64(len(found)) + 1; m.position == next || m.kind == dropped {
 				found = append(found, m)
 			}
 		}
@@ -126,8 +142,8 @@ func (l *log) comes(g *group, within time.Duration) []message {
 	}
 }
 
-// rewind takes back what the judge admitted of a group that was not stored, and returns why the group cannot be tried
-// again, if so.
+// rewind takes back the judge's decisions about a group that was not stored. It returns an error if
+// the group cannot be tried again.
 func (l *log) rewind(g *group, why error) error {
 	if g.admitted == 0 {
 		return why
@@ -137,12 +153,13 @@ func (l *log) rewind(g *group, why error) error {
 		return why
 	}
 	if why == nil {
-		why = errors.New("another process appends to this log, and its judge does not follow")
+		why = errors.New("another process appends to this log, but its judge is not a Follower")
 	}
 	return l.fail(why)
 }
 
-// fail ends the use of a log whose judge no longer stands where the log does. It can be opened again.
+// fail ends the use of a log whose judge no longer agrees with the stored log. The log can be
+// opened again.
 func (l *log) fail(why error) error {
 	l.mu.Lock()
 	if l.over != nil {
@@ -156,17 +173,18 @@ func (l *log) fail(why error) error {
 	}
 	l.over = fmt.Errorf("%w: log %d: %w", engine.ErrBehind, l.id, why)
 	l.mu.Unlock()
-	l.e.opts.Logger.Error("a log is given up until it is opened again", "log", l.id, "error", why)
+	l.e.opts.Logger.Error("log failed and must be reopened", "log", l.id, "error", why)
 	if f, ok := l.judge.(engine.Follower); ok {
 		f.Behind()
 	}
 	return l.over
 }
 
-// commit takes a stored group into memory, tells the judge and then everybody who waits.
+// commit adds a stored group to the index, tells the judge, and then answers the callers.
 func (l *log) commit(g *group, begun time.Time) {
 	trimmed := false
 	l.mu.Lock()
+	// The write was stored, so nothing came before it that the judge does not know.
 	l.attendance.sure, l.attendance.wrote = begun, begun
 	for _, m := range g.records {
 		l.pass(m)
@@ -182,7 +200,8 @@ func (l *log) commit(g *group, begun time.Time) {
 	}
 }
 
-// pass takes a message into memory. With l.mu held, by the worker.
+// pass adds a record to the index and moves the worker's position behind it. The caller is the
+// worker and holds l.mu.
 func (l *log) pass(m message) {
 	switch {
 	case m.isEntry():
@@ -193,10 +212,10 @@ func (l *log) pass(m message) {
 		l.note = m.js
 		l.cut(m.Seq)
 	}
-	l.last, l.place = m.js, m.place
+	l.last, l.position = m.js, m.position
 }
 
-// follow takes over what others wrote.
+// follow follows the records in the inbox.
 func (l *log) follow() {
 	for {
 		l.mu.Lock()
@@ -214,13 +233,14 @@ func (l *log) follow() {
 	}
 }
 
-// applyAll follows messages in order, those excepted that we know; where some are missing they are read.
+// applyAll follows records in order and skips those already known. If a position is missing, it
+// reads the missing records from the servers.
 func (l *log) applyAll(all []message) error {
 	for _, m := range all {
-		if m.kind != dropped && m.place > l.place+1 {
-			missing, err := l.missing(l.e.ctx)
+		if m.kind != dropped && m.position > l.position+1 {
+			missing, err := l.readMissing(l.e.ctx)
 			if err == nil {
-				err = l.adjoins(missing)
+				err = l.contiguous(missing)
 			}
 			if err != nil {
 				return l.fail(err)
@@ -236,17 +256,18 @@ func (l *log) applyAll(all []message) error {
 	return l.over
 }
 
-// adjoins is nil when messages begin where the judge stands.
-func (l *log) adjoins(found []message) error {
-	if len(found) == 0 || found[0].kind != dropped && found[0].place != l.place+1 {
-		return errors.New("others wrote and trimmed more than was followed")
+// contiguous returns nil if the records begin right after the last one that the judge knows.
+func (l *log) contiguous(found []message) error {
+	if len(found) == 0 || found[0].kind != dropped && found[0].position != l.position+1 {
+		return errors.New("other nodes wrote and trimmed more than this node has followed")
 	}
 	return nil
 }
 
-// missing reads what is behind the last message that we know; ErrDamaged: that one is gone, and nothing is behind it. While no server answers it is tried again: nothing can happen on
-// the log before.
-func (l *log) missing(ctx context.Context) ([]message, error) {
+// readMissing reads the records after the last message that the judge knows. ErrDamaged: that
+// message was removed, and there is none after it. It tries again while no server answers, because
+// nothing can happen on the log before it succeeds.
+func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
 		found, err := l.shard.since(ctx, l.subject, l.last)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrDamaged) || errors.Is(err, engine.ErrClosed) {
@@ -261,20 +282,21 @@ func (l *log) missing(ctx context.Context) ([]message, error) {
 	}
 }
 
-// apply follows one message.
+// apply follows one record.
 func (l *log) apply(m message) error {
 	if m.kind == dropped {
 		l.drop()
 		return nil
 	}
-	if m.place <= l.place {
+	if m.position <= l.position {
 		return nil
 	}
 	f, ok := l.judge.(engine.Follower)
 	if !ok {
-		return errors.New("another process appends to this log, and its judge does not follow")
+		return errors.New("another process appends to this log, but its judge is not a Follower")
 	}
 	if m.kind == trim {
+		// Before the index is cut: the judge may still visit the removed entries.
 		f.Trimmed(m.Seq)
 	}
 	l.rival = time.Now()
@@ -288,7 +310,7 @@ func (l *log) apply(m message) error {
 	}
 	l.mu.Unlock()
 	if twice {
-		return fmt.Errorf("%w: sequence %d is in the log twice", engine.ErrDamaged, m.Seq)
+		return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 	}
 	if m.isEntry() {
 		f.Follow(m.Header)
@@ -296,126 +318,20 @@ func (l *log) apply(m message) error {
 	return nil
 }
 
-// Trim remembers what is gone and the note in one message of the log. What is behind it is purged after that.
-func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
-	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
-}
-
-// purgeAfter is how long what was trimmed stays: others may not have heard of it yet, and read it, or what lies behind it.
-const purgeAfter = sureFor + 8*time.Second
-
-// purging is what is to be taken back of a log, and when.
-type purging struct {
-	at    time.Time
-	floor uint64 // everything before it
-}
-
-// purgeLater has the servers take back what lies before every kept entry and the last trim, when everybody had the time to hear
-// of it.
-func (l *log) purgeLater() {
-	l.mu.Lock()
-	floor, done := l.bottom(), l.over != nil
-	done = done || floor <= l.floor
-	l.mu.Unlock()
-	if done {
-		return
-	}
-	l.e.mu.Lock()
-	defer l.e.mu.Unlock()
-	if _, waits := l.e.later[l.id]; !waits {
-		l.e.later[l.id] = purging{time.Now().Add(purgeAfter), floor}
-	}
-}
-
-// bottom is the place before which nothing counts any more. With l.mu held.
-func (l *log) bottom() uint64 {
-	floor := l.note
-	for i := range l.index {
-		floor = min(floor, l.index[i].js)
-	}
-	return floor
-}
-
-// tidy purges what has waited long enough; while there is no space, everything at once.
-func (e *Engine) tidy() {
-	due := map[engine.LogID]purging{}
-	full := e.room.full.Load() != nil
-	e.mu.Lock()
-	for id, p := range e.later {
-		if full || time.Now().After(p.at) {
-			delete(e.later, id)
-			due[id] = p
-		}
-	}
-	e.mu.Unlock()
-	for id, p := range due {
-		l := e.opened(id)
-		if l == nil || !l.started() { // closed meanwhile; what cannot be purged now is purged by whoever opens it next
-			s := e.shard(id)
-			e.behind(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
-			continue
-		}
-		if full {
-			l.mu.Lock()
-			p.floor = l.bottom()
-			l.mu.Unlock()
-		}
-		e.behind(func() { l.purge(p.floor) })
-	}
-}
-
-// purge has the servers take back what is before a place.
-func (l *log) purge(floor uint64) {
-	err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
-	l.mu.Lock()
-	if err == nil {
-		l.floor = max(l.floor, floor)
-	} else {
-		l.e.opts.Logger.Debug("evicted entries keep their space for now", "log", l.id, "error", err)
-	}
-	l.mu.Unlock()
-	l.purgeLater() // it may have been trimmed again
-}
-
-// purge removes the messages of a subject before a place; 0: all of them.
-func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
-	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
-	if err != nil {
-		return err
-	}
-	_, err = trying(ctx, e, func(ctx context.Context) (bool, error) {
-		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, ask)
-		if err != nil {
-			return false, err
-		}
-		var got struct {
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err := json.Unmarshal(answer.Data, &got); err != nil {
-			return false, err
-		}
-		if got.Error != nil {
-			return false, got.Error
-		}
-		return true, nil
-	})
-	return err
-}
-
-// dropLog ends the log of a document that is gone, also when nobody waits for it any more.
+// dropLog ends the log of a deleted document. It continues in the background if ctx ends first.
 func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
 	ended := make(chan error, 1)
-	if !e.behind(func() {
+	if !e.background(func() {
 		for {
 			err := e.endLog(e.ctx, id)
 			select {
-			case ended <- err: // the first time
+			case ended <- err: // only the first result has a reader
 			default:
 			}
 			if err == nil {
 				return
 			}
-			e.opts.Logger.Warn("the log of a deleted document keeps its space for now", "log", id, "error", err)
+			e.opts.Logger.Warn("could not end the log of a deleted document, will retry", "log", id, "error", err)
 			select {
 			case <-e.ending:
 				return
@@ -433,11 +349,11 @@ func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
 	}
 }
 
-// dropAgain is how soon it is tried again to end a log.
+// dropAgain is the interval between attempts to end a log.
 const dropAgain = time.Second
 
-// endLog ends the log of a document that is gone, for everybody: behind its last message nothing that was decided before
-// it can be stored.
+// endLog ends the log of a deleted document for all nodes. It stores a last message: a write that
+// was decided before it expects an earlier last message, so the servers refuse it.
 func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	if l := e.opened(id); l != nil {
 		if gone := l.drop(); gone != nil {
@@ -452,7 +368,7 @@ func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	last := record{kind: dropped, parts: 1}
 	m := &nats.Msg{Subject: s.subject(id), Header: nats.Header{field: {encode(last)}}}
 	m.Header.Set(jetstream.MsgTTLHeader, markerLife)
-	at, err := trying(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
+	at, err := withRetry(ctx, e, func(ctx context.Context) (uint64, error) { return e.publish(ctx, []*nats.Msg{m}) })
 	if err != nil {
 		return fmt.Errorf("end log %d: %w", id, err)
 	}

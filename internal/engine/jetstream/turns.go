@@ -9,32 +9,41 @@ import (
 	"weir/internal/engine"
 )
 
-// Of several processes that write to one log, the one closest to its leader would win again and again, and the others would decide and send
-// for nothing. So they take turns. Who lost says that it wants one, and waits; who won goes on for a while, says that the log is free, and
-// leaves it to the others. These are words that may be lost: nothing but fairness rests on them, and nobody waits long for one.
+// If several nodes write to one log, the node closest to its leader would win nearly every time,
+// and the others would decide and send in vain. So nodes take turns:
+//
+//   - A node that lost a write asks for a turn (wanted) and waits.
+//   - The node that won continues for a while, announces that the log is free (free), and leaves
+//     the log to the others.
+//
+// These messages are not stored and may get lost. Only fairness depends on them, so no node waits
+// long for one.
 
 const (
-	// turnFor is how long a process goes on while others want a turn.
+	// turnFor is how long a node continues to write while others want a turn.
 	turnFor = 10 * time.Millisecond
-	// turnMost is how long a turn is waited for that nobody gives, or left to others of which none takes it.
+	// turnMost is how long a node waits for a turn that no node gives it, or leaves the log to
+	// others of which none writes.
 	turnMost = 20 * time.Millisecond
-	// handicap is how much later who had a turn begins than those that had none, after one of them wrote.
+	// handicap is how long a node that had a turn waits after another node wrote, so that nodes
+	// without a turn so far can write first.
 	handicap = 2 * time.Millisecond
 )
 
-// What is said of a log.
+// The messages about a log.
 const (
 	wanted = byte(1)
 	free   = byte(2)
 )
 
-// say says something of a log.
+// say sends a message about the log to the other nodes.
 func (l *log) say(what byte) {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 17), uint64(l.id))
 	l.e.nc.Publish(l.e.opts.Name+".turn", append(binary.BigEndian.AppendUint64(b, l.e.node), what))
 }
 
-// hearTurns listens to what others say. Of a log that we do not write to, or leave to others, they are told at once that it is free.
+// hearTurns listens to the messages of other nodes. If another node wants a log that this node does
+// not write to at the moment, or leaves to others, it gets the answer at once that the log is free.
 func (e *Engine) hearTurns() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".turn", func(m *nats.Msg) {
 		if len(m.Data) != 17 || binary.BigEndian.Uint64(m.Data[8:]) == e.node {
@@ -60,7 +69,7 @@ func (e *Engine) hearTurns() error {
 	return err
 }
 
-// lost says that we want a turn, and waits for it. What others write meanwhile is followed.
+// lost asks for a turn and waits for it. Meanwhile it follows what other nodes write.
 func (l *log) lost() {
 	began := time.Now()
 	l.turn = time.Time{}
@@ -68,7 +77,8 @@ func (l *log) lost() {
 	l.linger(l.e.opts.turn, func() bool { return l.freed.Load() > began.UnixNano() })
 }
 
-// won goes on with our turn, or ends it when others want one. Without more to write it ends at once.
+// won continues this node's turn after a successful write. If other nodes want one, it ends the
+// turn when the turn has lasted long enough or when there is nothing left to write.
 func (l *log) won(begun time.Time) {
 	if l.turn.IsZero() {
 		l.turn = begun
@@ -87,7 +97,8 @@ func (l *log) won(begun time.Time) {
 	}
 }
 
-// yield leaves the log to others, if they are owed a turn: until one of them has written, and the rest had the time to try before us.
+// yield leaves the log to other nodes if they are owed a turn: until one of them has written and
+// the others have had time to try.
 func (l *log) yield() {
 	if l.owed.IsZero() {
 		return
@@ -100,7 +111,7 @@ func (l *log) yield() {
 	l.leaving.Store(false)
 }
 
-// linger follows what others write until something is so, but not for long.
+// linger follows what other nodes write until so returns true, for at most the given time.
 func (l *log) linger(most time.Duration, so func() bool) {
 	late := time.NewTimer(most)
 	defer late.Stop()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Who wrote while another one wanted to leaves it the next turn; nobody waits who is not asked.
+// A node that wrote while another node wanted to write leaves it the next turn. A node that no
+// other node asked does not wait.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
@@ -18,7 +19,7 @@ func TestTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours, theirs := attach(t, a, doc.Created, &follower{}), attach(t, b, doc.Created, &follower{})
-	put(t, ours, "first", "nobody waits")
+	put(t, ours, "first", "no one else")
 	ours.wanted.Store(time.Now().UnixNano())
 	put(t, ours, "they want to")
 	later := make(chan error)
@@ -27,7 +28,7 @@ func TestTurns(t *testing.T) {
 	if err := <-later; err != nil {
 		t.Fatal(err)
 	}
-	if got, want := payloads(t, ours), []string{"first", "nobody waits", "they want to", "theirs", "later"}; !slices.Equal(got, want) {
+	if got, want := payloads(t, ours), []string{"first", "no one else", "they want to", "theirs", "later"}; !slices.Equal(got, want) {
 		t.Errorf("the log holds %q, want %q", got, want)
 	}
 }

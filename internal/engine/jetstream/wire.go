@@ -23,15 +23,16 @@ const (
 )
 
 var (
-	// errConflict: the last message of the subject is another one than was expected. Nothing was stored.
-	errConflict = errors.New("another message came first")
-	// errRefused: the servers refuse for good what was asked of them. Nothing was stored.
+	// errConflict: the last message of the subject is not the expected one. Nothing was stored.
+	errConflict = errors.New("another message was stored first")
+	// errRefused: the servers will never accept this request. Nothing was stored.
 	errRefused = errors.New("refused by JetStream")
-	// errInProcess: another write to the subject is not settled yet, which may be an earlier attempt of our own.
-	errInProcess = errors.New("another write is on its way")
+	// errInProcess: another write to the subject is not settled yet. It may be an earlier attempt
+	// of this node.
+	errInProcess = errors.New("another write is in flight")
 )
 
-// The codes of JetStream's errors that mean something to us.
+// The JetStream error codes that the engine handles.
 const (
 	wrongLast        = 10071
 	inProcess        = 10164
@@ -42,20 +43,21 @@ const (
 	streamOffline    = 10118
 )
 
-// expecting makes a message conditional on the last one of its subject (0: there is none).
+// expecting makes a message conditional on the last message of its subject (0: there is none).
 func expecting(m *nats.Msg, last uint64) {
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 }
 
-// publish has messages stored, all or none, and returns the place of the last one in its stream. errConflict, errRefused
-// and engine.ErrFull say that nothing was stored; after any other error that is open.
+// publish stores messages, all or none, and returns the sequence of the last one in its stream.
+// After errConflict, errRefused and engine.ErrFull nothing was stored. After any other error the
+// outcome is unknown.
 func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.attempt)
 	defer cancel()
 	return e.send(ctx, msgs)
 }
 
-// send is publish for as long as the context lasts.
+// send is publish with no timeout but that of ctx.
 func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
@@ -70,6 +72,7 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 			}
 		}
 	}
+	// Only the last message of an atomic batch is answered.
 	answer, err := e.nc.RequestMsgWithContext(ctx, last)
 	if err != nil {
 		return 0, err
@@ -83,13 +86,13 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 		Error  *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &ack); err != nil {
-		return 0, fmt.Errorf("an acknowledgement that cannot be read: %w", err)
+		return 0, fmt.Errorf("read acknowledgement: %w", err)
 	}
 	switch {
 	case ack.Error == nil && ack.Seq > 0:
 		return ack.Seq, nil
 	case ack.Error == nil:
-		return 0, errors.New("an acknowledgement without a sequence")
+		return 0, errors.New("acknowledgement has no sequence")
 	}
 	switch ack.Error.ErrorCode {
 	case wrongLast:
@@ -101,14 +104,17 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	case streamOffline:
 		return 0, ack.Error
 	}
+	// An atomic batch may be refused because some of its messages got lost. Sending it again can
+	// succeed, so only a single message is refused for good.
 	if ack.Error.Code == 400 && len(msgs) == 1 {
 		return 0, fmt.Errorf("%w: %w", errRefused, ack.Error)
 	}
 	return 0, ack.Error
 }
 
-// acknowledged reads the acknowledgement that is nearly always the answer, {"stream":"weir-log-0","seq":7}, which takes a fiftieth of what
-// decoding any JSON takes; false: it may be something else. Servers before 2.15 have a space in it.
+// acknowledged parses the usual acknowledgement, {"stream":"weir-log-0","seq":7}, in a fiftieth of
+// the time that decoding JSON takes. If it returns false, the answer may be something else and must
+// be decoded as JSON. Servers before 2.15 put a space into it.
 func acknowledged(answer []byte) (seq uint64, ok bool) {
 	const begin, number = `{"stream":"`, `"seq":`
 	rest, ok := bytes.CutPrefix(answer, []byte(begin))
@@ -130,7 +136,7 @@ func acknowledged(answer []byte) (seq uint64, ok bool) {
 	return seq, err == nil && seq > 0
 }
 
-// stored is a message as its stream keeps it.
+// stored is a message as its stream holds it.
 type stored struct {
 	seq     uint64
 	subject string
@@ -138,7 +144,7 @@ type stored struct {
 	data    []byte
 }
 
-// query names messages of a stream.
+// query selects messages of a stream.
 type query struct {
 	Seq      uint64   `json:"seq,omitempty"`
 	LastFor  string   `json:"last_by_subj,omitempty"`
@@ -148,14 +154,15 @@ type query struct {
 	MaxBytes int      `json:"max_bytes,omitempty"`
 }
 
-// fresh asks the stream's leader for one message: whatever was acknowledged is seen. engine.ErrNotFound: there is none.
-// It is tried again while there is no leader.
-func (e *Engine) fresh(ctx context.Context, stream string, q query) (stored, error) {
+// askLeader asks the stream's leader for one message. The leader has everything that was
+// acknowledged. engine.ErrNotFound: there is no such message. It tries again while there is no
+// leader.
+func (e *Engine) askLeader(ctx context.Context, stream string, q query) (stored, error) {
 	ask, err := json.Marshal(q)
 	if err != nil {
 		return stored{}, err
 	}
-	return trying(ctx, e, func(ctx context.Context) (stored, error) {
+	return withRetry(ctx, e, func(ctx context.Context) (stored, error) {
 		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, ask)
 		if err != nil {
 			return stored{}, err
@@ -188,8 +195,8 @@ func (e *Engine) fresh(ctx context.Context, stream string, q query) (stored, err
 	})
 }
 
-// trying asks until there is an answer: one that holds, the end of the context, or of patience.
-func trying[T any](ctx context.Context, e *Engine, ask func(ctx context.Context) (T, error)) (T, error) {
+// withRetry calls ask until it returns a definite answer, ctx ends, or Patience has passed.
+func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	deadline := time.Now().Add(e.opts.Patience)
 	for {
@@ -212,8 +219,9 @@ func trying[T any](ctx context.Context, e *Engine, ask func(ctx context.Context)
 	}
 }
 
-// read asks any replica for messages, which may lag behind: what it does not have may be there nevertheless. The messages
-// come in order; when they are more than maxBytes, only the first of them.
+// read asks any replica for messages. The replica may lag behind, so a message it does not have may
+// exist nevertheless. The messages are in order. If they are larger than MaxBytes in total, only
+// the first of them are returned.
 func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, error) {
 	ask, err := json.Marshal(q)
 	if err != nil {
@@ -232,13 +240,14 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 		got, err := direct(m)
 		return []stored{got}, err
 	}
-	all, _, err := e.several(ctx, stream, ask, q.Batch)
+	all, _, err := e.readMany(ctx, stream, ask, q.Batch)
 	return all, err
 }
 
-// several asks any replica for messages that come one by one, most of them at most (0: all), each within readWithin. End is what it says
-// behind the last one: 204, that was all; 404, there is none.
-func (e *Engine) several(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
+// readMany asks any replica for messages that arrive one by one, at most most of them (0: all).
+// Each must arrive within readWithin. End is the header of the message after the last one: status
+// 204, that was all; 404, there is none.
+func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
 	if err != nil {
@@ -268,14 +277,15 @@ func (e *Engine) several(ctx context.Context, stream string, ask []byte, most in
 	}
 }
 
-// newest returns the place of the newest message of a subject (0: there is none) as any replica knows it, and how far that one
-// is; 0: it did not say. The second subject is one that has a message: of nothing a replica does not say how far it is.
+// newest returns the sequence of the newest message of a subject (0: there is none) as any replica
+// knows it, and how far that replica is (0: it did not report that). A replica reports its position
+// only if it finds a message, so second must be a subject that has one.
 func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at, upTo uint64, err error) {
 	ask, err := json.Marshal(query{Newest: []string{subject, second}})
 	if err != nil {
 		return 0, 0, err
 	}
-	all, end, err := e.several(ctx, stream, ask, 0)
+	all, end, err := e.readMany(ctx, stream, ask, 0)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -291,7 +301,7 @@ func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at
 func direct(m *nats.Msg) (stored, error) {
 	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
-		return stored{}, fmt.Errorf("a message without its sequence: %w", err)
+		return stored{}, fmt.Errorf("message has no sequence: %w", err)
 	}
 	return stored{seq: seq, subject: m.Header.Get(jetstream.SubjectHeader), header: m.Header, data: m.Data}, nil
 }

@@ -8,55 +8,45 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"weir"
 	"weir/internal/engine"
 )
 
-const (
-	groupMessages = 500     // of an atomic batch; JetStream takes 1,000
-	groupBytes    = 8 << 20 // of payloads that are written together; a single batch may have more
-	headRoom      = 16 << 10
-	chunkMost     = 1 << 20 // of payload in a message, whatever the servers take
-
-	// What is written together goes into one message up to here, since it is a message that costs: who wants one entry reads all that are in
-	// it. In base64 the header must fit into headRoom.
-	packBytes = 128 << 10
-	packHead  = 8 << 10
-)
-
-// request is an append or a trim on its way.
+// request is an append or a trim that waits for its outcome, or a refresh (which has neither entry
+// nor note).
 type request struct {
 	entry *engine.Entry
-	low   weir.Seq // of a trim, which has no entry
+	low   weir.Seq // for a trim, which has no entry
 	note  []byte
 	done  chan error
 
-	size, parts int // of its payload
+	size, parts int // bytes of the payload, and the number of messages it takes
 
-	left bool // nobody waits any more, and the entry is not ours: guarded by log.asking
+	// The caller stopped waiting, so the worker must not touch the entry; guarded by log.asking.
+	left bool
 }
 
 // Append proposes an entry.
 func (l *log) Append(ctx context.Context, e *engine.Entry) error {
 	e.Size = uint32(len(e.Payload))
 	if len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey {
-		return fmt.Errorf("entry with a content type of %d bytes and a key of %d bytes", len(e.ContentType), len(e.Key))
+		return fmt.Errorf("append entry: content type of %d bytes (at most %d), key of %d bytes (at most %d)", len(e.ContentType), engine.MaxContentType, len(e.Key), engine.MaxKey)
 	}
 	parts := l.parts(len(e.Payload))
 	if parts > groupMessages {
-		return fmt.Errorf("entry of %d bytes: it would take %d messages, and %d can be written together", len(e.Payload), parts, groupMessages)
+		return fmt.Errorf("append entry of %d bytes: needs %d messages, and one write takes at most %d", len(e.Payload), parts, groupMessages)
 	}
 	return l.propose(ctx, &request{entry: e, done: make(chan error, 1), size: len(e.Payload), parts: parts})
 }
 
-// propose hands an append or a trim to the worker and waits for its fate.
+// propose hands an append or a trim to the worker and waits for its outcome.
 func (l *log) propose(ctx context.Context, r *request) error {
 	return l.ask(ctx, r, func() { l.queue = append(l.queue, r) })
 }
 
-// ask puts a request where the worker takes it from, and waits for its answer.
+// ask calls put to hand a request to the worker, and waits for the answer. It stops waiting when
+// ctx ends or Patience has passed. The request is then marked as left: the worker skips it if the
+// judge has not been asked yet, and otherwise settles it and discards the answer.
 func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	l.mu.Lock()
 	err := l.usable(ctx)
@@ -68,7 +58,7 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 		return err
 	}
 	put()
-	l.rouse()
+	l.wake()
 	l.mu.Unlock()
 	late := time.NewTimer(l.e.opts.Patience)
 	defer late.Stop()
@@ -84,44 +74,39 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	r.left = true
 	l.asking.Unlock()
 	select {
-	case err := <-r.done: // just now
+	case err := <-r.done: // answered just now
 		return err
 	default:
 	}
 	return err
 }
 
-// chunk is how much payload goes into one message.
-func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMost)) }
-
-func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) }
-
-// rouse starts the worker if it has something to do. With l.mu held.
-func (l *log) rouse() {
-	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustLook()) {
+// wake starts the worker if there is something to do and it is not running. The caller holds l.mu.
+func (l *log) wake() {
+	if !l.working && (len(l.queue) > 0 || len(l.inbox) > 0 || l.over == engine.ErrDropped || l.mustRefresh()) {
 		l.working = true
 		go l.work()
 	}
 }
 
-// hear takes the records of a message from the one who follows the shard.
+// hear takes the records of one message from the line that follows the shard.
 func (l *log) hear(records []message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
 	l.newest = max(l.newest, records[0].js)
-	l.rouse()
+	l.wake()
 	l.mu.Unlock()
 	l.signal()
 }
 
-// hears tells whether messages are taken as they come.
+// hears tells whether the log takes messages from the line.
 func (l *log) hears() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.attendance.joined
 }
 
-// signal tells the worker that something was heard, if it waits for that.
+// signal wakes a worker that waits for messages of other nodes. It never blocks.
 func (l *log) signal() {
 	select {
 	case l.heard <- struct{}{}:
@@ -129,7 +114,8 @@ func (l *log) signal() {
 	}
 }
 
-// settle waits until the worker has nothing more to do, as long as servers may take to answer.
+// settle waits until the worker has nothing left to do, for at most as long as servers may take to
+// answer.
 func (l *log) settle() {
 	late := time.AfterFunc(l.e.opts.Patience, func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
 	defer late.Stop()
@@ -146,18 +132,26 @@ func (l *log) settle() {
 	l.mu.Unlock()
 }
 
-// work does what there is to do, and ends.
+// work is the worker: a loop that ends when there is nothing left to do. Each round
+//
+//  1. follows the records that the line delivered,
+//  2. reads what other nodes wrote, if a caller asked for that or following begins (refresh),
+//  3. leaves the log to other nodes if they are owed a turn, and lets more requests arrive,
+//  4. takes a group of waiting requests, has the judge decide them, and stores the result.
+//
+// The order matters: an entry must be decided with knowledge of everything before it, or its write
+// fails and the decision was in vain.
 func (l *log) work() {
 	for {
 		l.follow()
 		l.mu.Lock()
-		looks, due := l.attendance.looks, l.mustLook() && l.over == nil
+		refreshes, due := l.attendance.refreshes, l.mustRefresh() && l.over == nil
 		if due {
-			l.attendance.looks = nil
+			l.attendance.refreshes = nil
 		}
 		l.mu.Unlock()
 		if due {
-			answer(looks, l.look())
+			answer(refreshes, l.refresh())
 		}
 		if l.waiting() > 0 {
 			l.yield()
@@ -170,12 +164,12 @@ func (l *log) work() {
 			l.end()
 			return
 		}
-		if l.over != nil { // it failed: nothing can be decided any more
-			answer(append(l.queue, l.attendance.looks...), l.over)
-			l.queue, l.attendance.looks = nil, nil
+		if l.over != nil { // it failed: the judge cannot decide anything any more
+			answer(append(l.queue, l.attendance.refreshes...), l.over)
+			l.queue, l.attendance.refreshes = nil, nil
 		}
 		group := l.takeGroup(nil)
-		if len(group) == 0 && len(l.inbox) == 0 && !l.mustLook() {
+		if len(group) == 0 && len(l.inbox) == 0 && !l.mustRefresh() {
 			l.rest()
 			l.mu.Unlock()
 			return
@@ -187,7 +181,7 @@ func (l *log) work() {
 	}
 }
 
-// rest marks the worker as stopped. With l.mu held.
+// rest marks the worker as stopped. The caller holds l.mu.
 func (l *log) rest() {
 	l.working = false
 	if l.idle != nil {
@@ -196,11 +190,12 @@ func (l *log) rest() {
 	}
 }
 
-// end tells everybody that the log was dropped; the judge last. It is called with l.mu held and gives it back. The worker
-// goes on working in name, so that no other begins.
+// end answers all waiting requests after the log was dropped, and tells the judge last. The caller
+// holds l.mu; end releases it. The worker still counts as working until the judge was told, so that
+// no second worker starts.
 func (l *log) end() {
-	queue := append(l.queue, l.attendance.looks...)
-	l.queue, l.attendance.looks, l.inbox, l.index = nil, nil, nil, nil
+	queue := append(l.queue, l.attendance.refreshes...)
+	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, nil
 	l.mu.Unlock()
 	for _, r := range queue {
 		r.done <- engine.ErrDropped
@@ -218,18 +213,20 @@ func (l *log) end() {
 	l.mu.Unlock()
 }
 
-// errEnded is ErrDropped after the judge heard of it.
+// errEnded is ErrDropped after the judge was told. It differs from ErrDropped itself, which makes
+// the worker call end.
 var errEnded = fmt.Errorf("%w", engine.ErrDropped)
 
-// waiting is how many requests are in the queue.
+// waiting returns the number of requests in the queue.
 func (l *log) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue)
 }
 
-// gather lets runnable goroutines run until the queue stops growing: those that were just told of their last append are about to make
-// the next one, and a message with many costs little more than a message with one.
+// gather lets other goroutines run until the queue stops growing. Callers that just got an answer
+// are about to append again, and a message with many entries costs little more than a message with
+// one.
 func (l *log) gather() {
 	for n := l.waiting(); ; {
 		runtime.Gosched()
@@ -241,41 +238,8 @@ func (l *log) gather() {
 	}
 }
 
-// takeGroup adds to a group what is written together with it. With l.mu held.
-func (l *log) takeGroup(group []*request) []*request {
-	messages, bytes := 0, 0
-	for _, r := range group {
-		messages, bytes = messages+r.parts, bytes+r.size
-	}
-	n := 0
-	for ; n < len(l.queue); n++ {
-		r := l.queue[n]
-		messages, bytes = messages+r.parts, bytes+r.size
-		if len(group)+n > 0 && (messages > groupMessages || bytes > groupBytes) {
-			break
-		}
-	}
-	group = append(group, l.queue[:n]...)
-	if l.queue = l.queue[n:]; len(l.queue) == 0 {
-		l.queue = nil
-	}
-	return group
-}
-
-// group is what one write holds.
-type group struct {
-	id       uint64
-	msgs     []*nats.Msg
-	records  []message
-	in       []int // which message holds each
-	head     int   // bytes that the records of the last message take in its header; 0: it takes no more
-	admitted int
-	requests []*request
-	doubt    bool // an attempt had no answer, and what came first does not say whether it was stored
-}
-
-// write decides a group and has it stored. When another process came first, what was decided is taken back, and decided
-// anew behind what came.
+// write has the judge decide a group and stores it. If another node wrote first, write takes the
+// decisions back, follows the other node's records, and decides again.
 func (l *log) write(requests []*request) {
 	for {
 		if err := l.certain(); err != nil {
@@ -301,28 +265,33 @@ func (l *log) write(requests []*request) {
 			return
 		}
 		l.e.tooFull(err)
+		// After ErrFull the loop continues if the judge admitted entries: fitting then refuses the
+		// appends, and the trims of the group are written without them.
 		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
 			answer(g.requests, failed)
 			return
 		}
-		first := l.place + 1
+		first := l.position + 1
 		if err := l.applyAll(others); err != nil {
-			if g.doubt && others[0].place > first && errors.Is(err, engine.ErrBehind) {
-				// What lay between may have been ours: stored, evicted by others, and purged.
-				err = fmt.Errorf("%w: a write had no answer, and others trimmed what was there: %v", engine.ErrUnavailable, err)
+			if g.doubt && others[0].position > first && errors.Is(err, engine.ErrBehind) {
+				// The purged records between may have been this group: stored, evicted by another
+				// node, and purged. Its outcome cannot be known.
+				err = fmt.Errorf("%w: a write got no answer, and other nodes have trimmed that part of the log: %v", engine.ErrUnavailable, err)
 			}
 			answer(g.requests, err)
 			return
 		}
 		l.lost()
 		l.mu.Lock()
-		requests = l.takeGroup(g.requests) // more may have come
+		requests = l.takeGroup(g.requests) // more may have arrived
 		l.mu.Unlock()
 	}
 }
 
-// certain waits until it is known that the log's document is there: who heard nothing of documents for very long may have
-// missed that it was deleted, and that the log has an end.
+// certain waits until the log's document is known to exist. A node that heard nothing about
+// documents for very long may have missed that the document was deleted. The deletion marker and
+// the message that ended the log both expire. After that the log looks empty, and nothing shows
+// that it has ended.
 func (l *log) certain() error {
 	for !l.e.docs.certain() {
 		if err := l.e.docs.catchUp(l.e.ctx); errors.Is(err, engine.ErrClosed) {
@@ -330,7 +299,7 @@ func (l *log) certain() error {
 		}
 		select {
 		case <-l.giveUp:
-			return fmt.Errorf("%w: whether the log is there still is not known", engine.ErrUnavailable)
+			return fmt.Errorf("%w: unknown whether the log still exists", engine.ErrUnavailable)
 		default:
 		}
 	}
@@ -339,7 +308,8 @@ func (l *log) certain() error {
 	return l.over
 }
 
-// fitting answers entries for which there is no space, and returns the rest: what frees space is not held up.
+// fitting answers the appends for which there is no space, and returns the other requests. Trims
+// pass, because they free space.
 func (l *log) fitting(requests []*request) []*request {
 	bytes := 0
 	for _, r := range requests {
@@ -362,94 +332,5 @@ func (l *log) fitting(requests []*request) []*request {
 func answer(requests []*request, err error) {
 	for _, r := range requests {
 		r.done <- err
-	}
-}
-
-// decide asks the judge about every request and makes messages of what it admits. Requests that nobody waits for and that
-// were not asked about are left out.
-func (l *log) decide(requests []*request) *group {
-	g := &group{id: l.e.node + l.e.groups.Add(1)}
-	l.asking.Lock()
-	defer l.asking.Unlock()
-	for _, r := range requests {
-		switch {
-		case r.left:
-			continue
-		case r.entry == nil:
-			l.decideTrim(g, r)
-		case l.judge.Admit(r.entry):
-			g.admitted++
-			rec := record{kind: kind(r.entry.Kind), Header: r.entry.Header}
-			rec.Flags &= 15
-			l.add(g, rec, r.entry.Payload)
-		}
-		g.requests = append(g.requests, r)
-	}
-	l.seal(g)
-	return g
-}
-
-// decideTrim adds a trim. What a judge that follows others knew when it asked for it may be old: it is asked at the trim's place, and
-// nothing is added when another process trimmed as far meanwhile.
-func (l *log) decideTrim(g *group, r *request) {
-	l.mu.Lock()
-	low := l.low
-	l.mu.Unlock()
-	to, note := r.low, r.note
-	if f, ok := l.judge.(engine.Follower); ok {
-		if to, note = f.Note(); to <= low {
-			return
-		}
-	}
-	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
-}
-
-// add puts a record into a group: into its last message, or into messages of its own. Payloads are copied: whoever gave them may
-// give up waiting.
-func (l *log) add(g *group, rec record, payload []byte) {
-	n := l.parts(len(payload))
-	rec.group, rec.parts, rec.sum = g.id, uint32(n), checksum(payload)
-	if rec.isEntry() {
-		rec.Kind = engine.Kind(rec.kind)
-	}
-	if last := len(g.msgs) - 1; n == 1 && g.head > 0 && g.head+rec.most() <= packHead && len(g.msgs[last].Data)+len(payload) <= min(packBytes, l.chunk()) {
-		m := g.msgs[last]
-		l.put(g, rec, uint32(len(m.Data)))
-		m.Data = append(m.Data, payload...)
-		g.head += rec.most()
-		return
-	}
-	chunk := l.chunk()
-	for i := range n {
-		if i > 0 {
-			rec = record{kind: part, group: g.id}
-		}
-		g.msgs = append(g.msgs, &nats.Msg{Subject: l.subject, Data: slices.Clone(payload[i*chunk : min(len(payload), (i+1)*chunk)])})
-		l.put(g, rec, 0)
-	}
-	if g.head = rec.most(); n > 1 {
-		g.head = 0
-	}
-}
-
-// put gives a record of the last message its place.
-func (l *log) put(g *group, rec record, offset uint32) {
-	rec.place = l.place + uint64(len(g.records)) + 1
-	g.records = append(g.records, message{record: rec, offset: offset})
-	g.in = append(g.in, len(g.msgs)-1)
-}
-
-// seal says in every message what it holds, and of the first one what it is to be stored behind.
-func (l *log) seal(g *group) {
-	for i := 0; i < len(g.records); {
-		in := g.in[i]
-		var held []record
-		for ; i < len(g.records) && g.in[i] == in; i++ {
-			held = append(held, g.records[i].record)
-		}
-		g.msgs[in].Header = nats.Header{field: {encode(held...)}}
-	}
-	if len(g.msgs) > 0 {
-		expecting(g.msgs[0], l.last)
 	}
 }

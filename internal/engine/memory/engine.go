@@ -1,5 +1,6 @@
-// Package memory is an engine that keeps its promises until the process ends and then forgets everything. It is for
-// tests of what is built on engines, and the plainest reading of the promise: no goroutine, no queue, two locks a log.
+// Package memory is an engine that keeps its promises until the process ends and then loses
+// everything. It is for tests of packages built on engines, and it is the simplest implementation
+// of the promise: no goroutine, no queue, two locks per log.
 package memory
 
 import (
@@ -17,19 +18,19 @@ import (
 type Engine struct {
 	mu       sync.Mutex
 	closed   bool
-	revision engine.Revision // the last that was given out
+	revision engine.Revision // the last one assigned
 	docs     map[string]engine.Document
-	logs     map[engine.LogID]*log // of every document, whether it was opened or not
+	logs     map[engine.LogID]*log // one per document, opened or not
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New is an empty store.
+// New returns an empty store.
 func New() *Engine {
 	return &Engine{docs: map[string]engine.Document{}, logs: map[engine.LogID]*log{}}
 }
 
-// lock takes the lock if the store may be used; the caller unlocks when there is no error.
+// lock takes the lock if the store may be used. The caller unlocks it unless lock returns an error.
 func (e *Engine) lock(ctx context.Context) error {
 	e.mu.Lock()
 	err := ctx.Err()
@@ -42,10 +43,10 @@ func (e *Engine) lock(ctx context.Context) error {
 	return err
 }
 
-// put stores a document under the next revision. A new one names its log by it.
+// put stores a document under the next revision. A new document's log is named after that revision.
 func (e *Engine) put(doc engine.Document) (engine.Document, error) {
 	if len(doc.Key) > engine.MaxKey || len(doc.Value) > engine.MaxValue {
-		return engine.Document{}, fmt.Errorf("document %.20q: %d bytes under a key of %d bytes", doc.Key, len(doc.Value), len(doc.Key))
+		return engine.Document{}, fmt.Errorf("document %.20q: value of %d bytes (at most %d) under a key of %d bytes (at most %d)", doc.Key, len(doc.Value), engine.MaxValue, len(doc.Key), engine.MaxKey)
 	}
 	e.revision++
 	doc.Revision = e.revision
@@ -112,8 +113,9 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 	}
 }
 
-// delete removes the document of this creation; not done means that the key has another by now. The log's order is
-// stopped meanwhile, so that no append falls between the end of the document and the end of the log.
+// delete removes the document that doc describes. It returns false if the key now has a different
+// document; the caller then tries again. It holds the log's order throughout. Otherwise an append
+// could succeed after the document is deleted and before its log is dropped.
 func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Revision) (done bool, err error) {
 	e.mu.Lock()
 	l := e.logs[doc.Created]
@@ -183,7 +185,7 @@ func (e *Engine) Status() engine.Status {
 	return engine.Status{}
 }
 
-// Close gives the store up.
+// Close waits for the appends in progress and closes the store.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true

@@ -14,9 +14,9 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// As long as the process lives, a copy of the memory stands for a disk, so that the cases about restarts and crashes
-// can be tried out as well.
-func TestEngineThatRemembers(t *testing.T) {
+// A copy of the memory stands in for a disk here, so that the cases about restarts and crashes run
+// as well.
+func TestEngineWithRestarts(t *testing.T) {
 	enginetest.Run(t, func(t *testing.T) enginetest.Fixture {
 		return enginetest.Fixture{
 			Open: func(*testing.T) engine.Engine { return New() },
@@ -35,7 +35,7 @@ func TestEngineThatRemembers(t *testing.T) {
 	})
 }
 
-// remembered is an engine that holds what e holds, with all logs closed.
+// remembered returns an engine with the same content as e and all logs closed.
 func remembered(e *Engine) *Engine {
 	e.mu.Lock()
 	defer e.mu.Unlock()

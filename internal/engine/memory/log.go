@@ -12,19 +12,21 @@ import (
 	"weir/internal/engine"
 )
 
-// log is what a document's log holds, open or not.
+// log is the content of one document's log, whether it is open or not.
 type log struct {
-	order sync.Mutex // held along every call of the judge: the log's order is the order in which it is taken
+	// Held during every call of the judge: the order in which it is taken is the log's order.
+	order sync.Mutex
 
-	mu      sync.Mutex // guards what follows, and is not held while a judge or a visitor runs, Headers apart
+	// Guards the fields below; not held while a judge or a visitor runs, except in Headers.
+	mu      sync.Mutex
 	entries []engine.Entry
 	low     weir.Seq
 	note    []byte
-	open    *handle // that the judge is attached to
-	over    error   // ErrClosed or ErrDropped, for good
+	open    *handle // the opening that the judge is attached to; nil while closed
+	over    error   // why the log cannot be used any more: ErrClosed or ErrDropped
 }
 
-// handle is one opening of a log.
+// handle is one opening of a log. After Close it is stale, and every call through it fails.
 type handle struct {
 	*log
 	judge engine.Judge
@@ -37,7 +39,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 		return nil, l.over
 	}
 	if l.open != nil {
-		panic(fmt.Sprintf("memory: log %d is open already", id))
+		panic(fmt.Sprintf("memory: log %d is already open", id))
 	}
 	h := &handle{log: l, judge: judge}
 	restore := func(yield func(engine.Header) bool) {
@@ -58,7 +60,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	return h, nil
 }
 
-// drop ends the log and returns what was attached to it; the caller holds its order.
+// drop ends the log and returns the handle that was attached to it. The caller holds log.order.
 func (l *log) drop() *handle {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +69,7 @@ func (l *log) drop() *handle {
 	return h
 }
 
-// close waits for the append that is at its place in the order; those behind it come too late.
+// close waits for the append that holds the log's order. Appends that wait for their turn fail.
 func (l *log) close() {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -78,7 +80,8 @@ func (l *log) close() {
 	}
 }
 
-// lock takes the lock if the log may be used through h; the caller unlocks when there is no error.
+// lock takes the lock if the log may be used through h. The caller unlocks it unless lock returns
+// an error.
 func (h *handle) lock(ctx context.Context) error {
 	h.mu.Lock()
 	err := ctx.Err()
@@ -93,7 +96,8 @@ func (h *handle) lock(ctx context.Context) error {
 	return err
 }
 
-// find is where sequence seq is or would be. An entry below low is never found, even if one were admitted.
+// find returns the index at which sequence seq is or would be. It never finds an entry below low,
+// even if one was admitted.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)
@@ -151,7 +155,8 @@ func (h *handle) get(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	return h.entries[i], nil
 }
 
-// Scan takes one entry at a time, so that it never visits what was trimmed meanwhile.
+// Scan takes the lock for one entry at a time, so that it never visits an entry trimmed during the
+// scan.
 func (h *handle) Scan(ctx context.Context, from weir.Seq, _ int, visit func(*engine.Entry) bool) error {
 	for {
 		if err := h.lock(ctx); err != nil {
@@ -170,7 +175,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, _ int, visit func(*eng
 	}
 }
 
-// Headers visits under the log's lock.
+// Headers visits the entries under the log's lock.
 func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	if h.lock(context.Background()) != nil {
 		return
@@ -184,7 +189,7 @@ func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	}
 }
 
-// Trim removes what is below low.
+// Trim removes the entries below low.
 func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	if err := h.lock(ctx); err != nil {
 		return err

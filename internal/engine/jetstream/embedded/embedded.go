@@ -1,6 +1,6 @@
-// Package embedded runs a NATS server inside this process, set up as the jetstream engine wants it: JetStream synced before
-// it acknowledges, closed to other clients, and routes to the servers of other nodes that are encrypted and open only to who
-// knows the cluster's secret.
+// Package embedded runs a NATS server inside this process, configured for the jetstream engine:
+// JetStream syncs before it acknowledges, other clients cannot connect, and the routes to the
+// servers of other nodes are encrypted and accept only nodes that have the cluster's shared secret.
 package embedded
 
 import (
@@ -20,24 +20,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Options are what a node needs to know.
+// Options configure a node.
 type Options struct {
-	Dir    string // where it keeps everything
-	Most   int64  // bytes that it keeps; 0: three quarters of what is free on the disk when it starts
+	Dir    string // directory for all of its data
+	Most   int64  // most bytes to store; 0 means three quarters of the free disk space at start
 	Logger *slog.Logger
 
-	// Of a node that is not alone.
-	Name    string   // of the node; unique in its cluster and the same at every start
+	// For a node of a cluster.
+	Name    string   // name of the node, unique in its cluster and the same at every start
 	Cluster string   // name of the cluster
-	Listen  string   // HOST:PORT for routes from other nodes; empty: alone
-	Peers   []string // HOST:PORT of other nodes; its own may be among them
-	Secret  []byte   // what all nodes of the cluster know
+	Listen  string   // HOST:PORT for routes from other nodes; empty for a single node
+	Peers   []string // HOST:PORT of the other nodes; its own address may be among them
+	Secret  []byte   // shared secret of the cluster
 }
 
 // Server is a running NATS server.
 type Server struct {
 	s        *server.Server
-	password string // of clients; empty: nothing listens for them
+	password string // for clients; empty if the server does not listen for them
 }
 
 const (
@@ -46,18 +46,22 @@ const (
 	maxPayload  = 8 << 20
 	startWithin = 10 * time.Second
 
-	// A machine that vanishes says nothing. Its routes are given up when so many pings had no answer, as soon as its shards have other
-	// leaders: until then questions are sent there too. The servers' own measure is one to two minutes.
+	// If a machine vanishes, no connection is closed. A route is given up after this many pings
+	// without an answer, which is about when the machine's shards have new leaders; until then
+	// requests are still sent there. The default of NATS is one to two minutes.
 	pingEvery = 2 * time.Second
 	pingsOut  = 3
 
-	// gathering is how long nodes that are started together may take to find each other: nothing is said of it before.
+	// gathering is how long nodes that are started together may take to find each other. Failures
+	// to connect are not logged as warnings before.
 	gathering = 30 * time.Second
-	// reportEvery is how many times it is tried in vain to reach another node until that is said again. It is tried every second.
+	// reportEvery is the number of failed attempts to reach another node after which it is logged
+	// again. There is one attempt per second.
 	reportEvery = 60
 )
 
-// Start starts a server. It takes part in its cluster from then on, whether or not other nodes can be reached.
+// Start starts a server. It takes part in its cluster from then on, whether or not other nodes can
+// be reached.
 func Start(o Options) (*Server, error) {
 	opts := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
@@ -71,7 +75,7 @@ func Start(o Options) (*Server, error) {
 	}
 	s, err := server.NewServer(opts)
 	if err != nil {
-		return nil, fmt.Errorf("set up the NATS server: %w", err)
+		return nil, fmt.Errorf("configure NATS server: %w", err)
 	}
 	if o.Logger != nil {
 		s.SetLoggerV2(logger{o.Logger.With("part", "nats"), time.Now()}, false, false, false)
@@ -80,16 +84,16 @@ func Start(o Options) (*Server, error) {
 	e := &Server{s, opts.Password}
 	if !s.ReadyForConnections(startWithin) {
 		e.Stop()
-		return nil, fmt.Errorf("the NATS server did not start within %v", startWithin)
+		return nil, fmt.Errorf("NATS server did not start within %v", startWithin)
 	}
 	if !s.JetStreamEnabled() {
 		e.Stop()
-		return nil, errors.New("the NATS server cannot keep anything: JetStream did not start, see the log")
+		return nil, errors.New("NATS server cannot store data: JetStream did not start, see the log")
 	}
 	return e, nil
 }
 
-// join makes it a node of a cluster.
+// join adds the cluster settings to opts.
 func join(opts *server.Options, o Options) error {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
@@ -100,14 +104,14 @@ func join(opts *server.Options, o Options) error {
 		return fmt.Errorf("%q is not HOST:PORT", o.Listen)
 	}
 	if o.Cluster == "" || o.Name == "" {
-		return errors.New("a node of a cluster needs the cluster's name and its own")
+		return errors.New("a node of a cluster needs the cluster's name and a name of its own")
 	}
 	secure, err := mutual(o.Secret)
 	if err != nil {
 		return err
 	}
-	// Routes are opened only by a server that listens for clients: it does so for this machine alone, with a password that
-	// nobody is told.
+	// NATS opens routes only if the server also listens for clients. So it listens on this machine
+	// only, with a random password that does not leave the process.
 	opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
 	opts.Username, opts.Password = user, rand.Text()
 	opts.Cluster = server.ClusterOpts{
@@ -134,10 +138,11 @@ func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect("", all...)
 }
 
-// Connected tells whether a connection is there still, by its id: for tests, of what a process leaves behind that is killed.
+// Connected tells whether the connection with this id still exists. Tests use it to see when the
+// server has noticed that a client is gone.
 func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
 
-// Room is how many bytes it keeps, and how many it may; 0: not known.
+// Room returns the bytes stored and the most bytes allowed; 0 means unknown.
 func (e *Server) Room() (used, limit int64) {
 	info, err := e.s.Jsz(&server.JSzOptions{})
 	if err != nil || info.Disabled {
@@ -146,7 +151,8 @@ func (e *Server) Room() (used, limit int64) {
 	return int64(info.Store), info.Config.MaxStore
 }
 
-// Ready waits until the node can take part: alone at once, in a cluster as soon as most nodes are there.
+// Ready waits until the node can take part: at once if it is alone, otherwise as soon as most nodes
+// of the cluster are connected.
 func (e *Server) Ready(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -154,13 +160,13 @@ func (e *Server) Ready(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("not enough nodes of the cluster can be reached: %w", ctx.Err())
+			return fmt.Errorf("wait for a majority of the cluster's nodes: %w", ctx.Err())
 		}
 	}
 	return nil
 }
 
-// Stop ends the server: what it leads in a cluster is given to others first.
+// Stop stops the server. In a cluster it first hands the streams it leads to other nodes.
 func (e *Server) Stop() {
 	if e.password != "" {
 		e.s.LameDuckShutdown()
@@ -169,16 +175,17 @@ func (e *Server) Stop() {
 	e.s.WaitForShutdown()
 }
 
-// Kill ends the server without handing anything over before: for tests.
+// Kill stops the server without handing anything over. It is for tests.
 func (e *Server) Kill() {
 	e.s.DisableJetStream()
 	e.s.Shutdown()
 	e.s.WaitForShutdown()
 }
 
-// logger hands the server's words to slog, a step lower than the server thinks: a node that cannot be reached is no error of this
-// one, and no news while all of them start. What worries people without a reason is left out: the password is of this process alone, and
-// certificates are looked at by us.
+// logger passes the server's messages to slog, one level lower than the server chose. A node that
+// cannot be reached is not an error of this node, and while all nodes start it is not even news.
+// Messages that would worry operators without reason are dropped: the plaintext password stays
+// inside this process, and Weir verifies certificates itself.
 type logger struct {
 	l     *slog.Logger
 	begun time.Time
@@ -203,7 +210,7 @@ func (l logger) say(level slog.Level, format string, a []any) {
 	l.l.Log(context.Background(), level, text)
 }
 
-// What servers say, by how it begins.
+// Messages of the server, by their beginning.
 var (
 	needless = []string{"Plaintext passwords detected", "TLS certificate chain and hostname of solicited routes"}
 	early    = []string{"Error trying to connect to route", "Waiting for routing to be established", "JetStream has not established contact with a meta leader"}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// member starts a server of a cluster. The others are its peers.
+// member starts a server of a cluster with the given peers.
 func member(t *testing.T, name, listen, secret string, peers []string) *Server {
 	t.Helper()
 	s, err := Start(Options{Dir: t.TempDir(), Name: name, Cluster: "test", Listen: listen, Peers: peers, Secret: []byte(secret)})
@@ -19,7 +19,8 @@ func member(t *testing.T, name, listen, secret string, peers []string) *Server {
 	return s
 }
 
-// Nodes that know the secret find each other; a stranger, who knows everything else, is not let in.
+// Nodes with the same secret find each other. A node that knows everything but the secret is
+// rejected.
 func TestStranger(t *testing.T) {
 	var at []string
 	for range 3 {
@@ -41,15 +42,15 @@ func TestStranger(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("nodes with the same secret did not find each other within a minute")
+			t.Fatal("nodes with the same secret did not connect within a minute")
 		}
 	}
 	if n := stranger.s.NumRemotes(); n != 0 || a.s.NumRemotes() != 1 {
-		t.Errorf("the stranger has %d others, and a node %d", n, a.s.NumRemotes())
+		t.Errorf("the stranger has %d routes (want 0), a node has %d (want 1)", n, a.s.NumRemotes())
 	}
 }
 
-// What cannot be is refused by name.
+// Invalid options are refused with the value in the error.
 func TestRefused(t *testing.T) {
 	good := Options{Name: "a", Cluster: "test", Listen: "127.0.0.1:1", Secret: []byte(strings.Repeat("a secret", 8))}
 	for want, change := range map[string]func(*Options){
@@ -71,7 +72,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// That other nodes are not there yet is no news while all of them start.
+// Failures to reach other nodes are not logged as warnings while all nodes start.
 func TestGathering(t *testing.T) {
 	for _, c := range []struct {
 		since time.Duration

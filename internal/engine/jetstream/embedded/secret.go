@@ -14,22 +14,24 @@ import (
 	"time"
 )
 
-// minSecret is how long a secret must be: it is all that stands between a stranger and the data.
+// minSecret is the minimum length of a secret in bytes. The secret is the only protection of the
+// data against strangers who reach the port.
 const minSecret = 32
 
-// mutual makes TLS between nodes from what they all know. The secret gives the key of an authority, the same on every
-// node; each node makes itself a certificate of it and trusts no other. Nothing has to be handed out, and who does not
-// know the secret can neither join nor listen.
+// mutual derives the TLS configuration between nodes from the shared secret. The secret yields the
+// key of a certificate authority, which is the same on every node. Each node issues itself a
+// certificate from it and trusts no other authority. So no certificate has to be distributed, and
+// nodes without the secret cannot join or read traffic.
 func mutual(secret []byte) (*tls.Config, error) {
 	if len(secret) < minSecret {
-		return nil, fmt.Errorf("the cluster's secret has %d bytes: at least %d are needed", len(secret), minSecret)
+		return nil, fmt.Errorf("cluster secret has %d bytes: at least %d are needed", len(secret), minSecret)
 	}
 	seed, err := hkdf.Key(sha256.New, secret, nil, "weir cluster authority", ed25519.SeedSize)
 	if err != nil {
 		return nil, err
 	}
 	authority := ed25519.NewKeyFromSeed(seed)
-	// Certificates do not expire by the clock: the secret is what ends them.
+	// Certificates practically never expire. Changing the secret invalidates them.
 	from, to := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)
 	root := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir cluster"}, NotBefore: from, NotAfter: to,
@@ -58,12 +60,12 @@ func mutual(secret []byte) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth: tls.RequireAnyClientCert,
-		// Nodes have addresses and no names: what counts is that the authority signed, which VerifyConnection looks at on
-		// both sides.
+		// Nodes have addresses but no host names to verify. It only matters that the authority
+		// signed the certificate, which VerifyConnection checks on both sides.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
-				return errors.New("a node without a certificate")
+				return errors.New("peer sent no certificate")
 			}
 			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 			return err

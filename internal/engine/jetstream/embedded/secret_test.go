@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Who knows the secret gets in, on both sides; nobody else does.
+// Nodes with the same secret complete the handshake on both sides. With different secrets they do
+// not.
 func TestSecret(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, client string
@@ -46,7 +47,7 @@ func TestSecret(t *testing.T) {
 			err = tls.Client(b, there).Handshake()
 			b.Close()
 			if served := <-answer; (err == nil && served == nil) != c.in {
-				t.Errorf("the client says %v, the server %v", err, served)
+				t.Errorf("client error: %v, server error: %v", err, served)
 			}
 		})
 	}

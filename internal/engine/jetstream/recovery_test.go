@@ -16,7 +16,7 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// fakes answers messages under a subject that no stream has, one answer after another.
+// fakes answers requests to a subject that no stream has, with one answer after another.
 func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
 	nc := connect(t, s)
@@ -42,9 +42,10 @@ const (
 	sayStored    = `{"stream":"s","seq":1}`
 )
 
-// That another write is on its way, or that another one came first where none did, is no answer: it is sent again.
+// An answer that another write is in flight, or a conflict without any newer message, is no answer:
+// the write is sent again.
 func TestInProcess(t *testing.T) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -71,9 +72,9 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// What another process trimmed and purged is gone, and not damaged, also before one hears of it; and who opens the log meanwhile
-// reads it anew.
-func TestPurgedUnheard(t *testing.T) {
+// An entry that another node trimmed and purged is reported as not found and not as damaged, even
+// before this node heard of the trim.
+func TestPurgedBeforeFollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	deaf, other := open(t, s, "store"), open(t, s, "store")
@@ -102,7 +103,7 @@ func TestPurgedUnheard(t *testing.T) {
 	floor := b.bottom()
 	b.mu.Unlock()
 	if floor <= b.floor {
-		t.Errorf("there is nothing to purge before %d", floor)
+		t.Errorf("nothing to purge before %d", floor)
 	}
 	b.purge(floor)
 	read := make(chan error)
@@ -110,12 +111,12 @@ func TestPurgedUnheard(t *testing.T) {
 		_, err := a.Read(ctx, 1)
 		read <- err
 	}()
-	listen(deaf) // so that it can catch up, which it does when nothing is there
+	listen(deaf) // lets it catch up, which it does when it does not find the entry
 	if err := <-read; !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("read: %v", err)
 	}
 	if got := payloads(t, a); len(got) != 2 {
-		t.Errorf("scanned %q", got)
+		t.Errorf("scan found %q, want 2 entries", got)
 	}
 }
 
@@ -127,8 +128,9 @@ func listen(e *Engine) {
 	}
 }
 
-// Who heard nothing for longer than deletions are remembered reads everything again before it writes anything.
-func TestLongApart(t *testing.T) {
+// A node that heard nothing for longer than deletions are remembered reads everything again before
+// it writes.
+func TestLongSilence(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	a, b := open(t, s, "store"), open(t, s, "store")
@@ -152,14 +154,15 @@ func TestLongApart(t *testing.T) {
 	if _, err := b.Create(ctx, "new", nil); err != nil {
 		t.Fatal(err)
 	}
-	// An hour goes by: the marker of the document and the last message of the log are forgotten.
+	// Simulate that an hour has passed: the marker of the document and the last message of the log
+	// have expired.
 	sh := a.shard(doc.Created)
 	if err := errors.Join(b.purge(ctx, a.docs.stream, a.docs.subject("gone"), 0), b.purge(ctx, sh.stream, sh.subject(doc.Created), 0)); err != nil {
 		t.Fatal(err)
 	}
 	a.docs.mu.Lock()
 	a.docs.line.mu.Lock()
-	a.docs.heard = a.docs.heard.Add(-2 * apartMost)
+	a.docs.heard = a.docs.heard.Add(-2 * maxSilence)
 	a.docs.line.mu.Unlock()
 	a.docs.mu.Unlock()
 	appended := make(chan error)
@@ -170,7 +173,7 @@ func TestLongApart(t *testing.T) {
 	}
 	<-l.gone
 	if _, err := a.Get(ctx, "gone"); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("get what was deleted: %v", err)
+		t.Errorf("get a deleted document: %v", err)
 	}
 	for _, key := range []string{"stays", "new"} {
 		if _, err := a.Get(ctx, key); err != nil {
@@ -178,13 +181,13 @@ func TestLongApart(t *testing.T) {
 		}
 	}
 	if got, want := fmt.Sprint(told), "[gone false stays false new false gone true]"; got != want {
-		t.Errorf("told was %s, want %s", got, want)
+		t.Errorf("watcher got %s, want %s", got, want)
 	}
 }
 
-// A fence that is gone before anybody hears it is waited for no longer than until the next heartbeat.
-func TestFenceUnheard(t *testing.T) {
-	t.Parallel() // it waits more than it works
+// A fence that expires before it is delivered delays a caller only until the next heartbeat.
+func TestFenceExpired(t *testing.T) {
+	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -193,7 +196,7 @@ func TestFenceUnheard(t *testing.T) {
 	sh.join(ctx)
 	defer sh.part()
 	deafen(e)
-	at, err := sh.store(ctx)
+	at, err := sh.storeFence(ctx)
 	if err == nil {
 		err = e.purge(ctx, sh.stream, sh.fence, 0)
 	}
@@ -206,8 +209,8 @@ func TestFenceUnheard(t *testing.T) {
 	}
 }
 
-// A deletion goes on when nobody waits for it any more.
-func TestDeleteWithoutWaiting(t *testing.T) {
+// A deletion continues after its caller stopped waiting.
+func TestDeleteContinuesInBackground(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -224,7 +227,7 @@ func TestDeleteWithoutWaiting(t *testing.T) {
 	if err := e.dropLog(over, doc.Created); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	e.Close() // waits for it
+	e.Close() // waits for the deletion
 	answer, err := connect(t, s).Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
 	var got struct{ Message struct{ Hdrs []byte } }
 	if err == nil {
@@ -242,7 +245,7 @@ func TestDeleteWithoutWaiting(t *testing.T) {
 	}
 }
 
-// The log of a document that is gone is given up by whoever looks, and nothing else is touched.
+// The log of a deleted document is ended, and no other log is touched.
 func TestOrphans(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -262,7 +265,7 @@ func TestOrphans(t *testing.T) {
 	if err := e.Delete(ctx, "ended", 0); err != nil {
 		t.Fatal(err)
 	}
-	// Who deleted it died before it ended the log.
+	// Simulate a node that died after deleting the document and before ending the log.
 	m := &nats.Msg{Subject: e.docs.subject("gone"), Header: nats.Header{operation: {"DEL"}, writerID: {writerName()}}}
 	doc, _ := e.docs.get("gone")
 	if _, err := e.docs.write(ctx, m, uint64(doc.Revision)); err != nil {
@@ -275,15 +278,16 @@ func TestOrphans(t *testing.T) {
 	}
 	for key, want := range map[string]int{"stays": 2, "gone": 1, "ended": 1} {
 		l := logs[key]
-		all, err := l.shard.fold(ctx, l.subject, 1)
+		all, err := l.shard.readHeaders(ctx, l.subject, 1)
 		if err != nil || len(all) != want || (all[0].kind == dropped) != (want == 1) {
-			t.Errorf("%s has %d messages, %v", key, len(all), err)
+			t.Errorf("%s has %d records, %v", key, len(all), err)
 		}
 	}
 }
 
-// What one replica told of and the others do not have yet is waited for, and not taken for damage.
-func TestReadAhead(t *testing.T) {
+// An entry that one replica delivered and the others do not have yet is not taken for damage; the
+// read waits for it.
+func TestReadFromLaggingReplica(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -295,7 +299,7 @@ func TestReadAhead(t *testing.T) {
 	l := attach(t, e, doc.Created, &follower{})
 	seize(l)
 	defer l.start(time.Now())
-	last, err := l.shard.store(ctx)
+	last, err := l.shard.storeFence(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,9 +316,9 @@ func TestReadAhead(t *testing.T) {
 		_, err := l.Read(ctx, m.Seq)
 		read <- err
 	}()
-	l.shard.reach(over, last+1) // it looked, and catches up
+	l.shard.reach(over, last+1) // the read did not find the entry and catches up
 	for at := last; at < m.js-1; {
-		if at, err = l.shard.store(ctx); err != nil {
+		if at, err = l.shard.storeFence(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -327,7 +331,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// A server that does not know a stream yet, which another node made just now, is asked again.
+// A server that does not know a stream yet, which another node just created, is asked again.
 func TestStreamNotKnownYet(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -343,7 +347,7 @@ func TestStreamNotKnownYet(t *testing.T) {
 	}
 	begun := make(chan error)
 	go func() { begun <- (&shard{}).begin(ctx, e, 7) }()
-	for range 2 { // the second time it was told that there is none
+	for range 2 { // the first answer was that there is no such stream
 		if _, err := asked.NextMsg(time.Minute); err != nil {
 			t.Fatal(err)
 		}

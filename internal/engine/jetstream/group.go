@@ -1,0 +1,156 @@
+package jetstream
+
+import (
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"weir/internal/engine"
+)
+
+const (
+	groupMessages = 500      // most messages in an atomic batch; JetStream takes 1,000
+	groupBytes    = 8 << 20  // most bytes of payload written together; a single batch may have more
+	headRoom      = 16 << 10 // bytes of a message that are kept for its header
+	chunkMost     = 1 << 20  // most bytes of payload in a message, even if the servers take more
+
+	// Entries that are written together share a message up to these sizes, because JetStream's cost
+	// is per message. The limit exists because reading one entry reads its whole message. In base64
+	// the packed header must fit into headRoom.
+	packBytes = 128 << 10
+	packHead  = 8 << 10
+)
+
+// group is the content of one write.
+type group struct {
+	id       uint64 // names this write, so that a node recognizes it when it reads the log
+	msgs     []*nats.Msg
+	records  []message  // in the order of their positions
+	in       []int      // for each record: the index in msgs of the message that holds it
+	head     int        // header bytes used by the last message; 0 if it takes no more records
+	admitted int        // number of entries that the judge admitted
+	requests []*request // the requests that this write answers
+	// An attempt got no answer, and the records that came first do not show whether it was stored.
+	doubt bool
+}
+
+// takeGroup moves requests from the queue to a group, as many as one write takes. The caller holds
+// l.mu.
+func (l *log) takeGroup(group []*request) []*request {
+	messages, bytes := 0, 0
+	for _, r := range group {
+		messages, bytes = messages+r.parts, bytes+r.size
+	}
+	n := 0
+	for ; n < len(l.queue); n++ {
+		r := l.queue[n]
+		messages, bytes = messages+r.parts, bytes+r.size
+		if len(group)+n > 0 && (messages > groupMessages || bytes > groupBytes) {
+			break
+		}
+	}
+	group = append(group, l.queue[:n]...)
+	if l.queue = l.queue[n:]; len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return group
+}
+
+// decide asks the judge about every request and builds the messages for what it admits. It leaves
+// out requests whose callers stopped waiting before the judge was asked.
+func (l *log) decide(requests []*request) *group {
+	// A random start and a counter, so that writes of different nodes do not share an id.
+	g := &group{id: l.e.node + l.e.groups.Add(1)}
+	l.asking.Lock()
+	defer l.asking.Unlock()
+	for _, r := range requests {
+		switch {
+		case r.left:
+			continue
+		case r.entry == nil:
+			l.decideTrim(g, r)
+		case l.judge.Admit(r.entry):
+			g.admitted++
+			rec := record{kind: kind(r.entry.Kind), Header: r.entry.Header}
+			rec.Flags &= 15
+			l.add(g, rec, r.entry.Payload)
+		}
+		g.requests = append(g.requests, r)
+	}
+	l.seal(g)
+	return g
+}
+
+// decideTrim adds a trim to the group. The arguments of Trim may be outdated by now, so a judge
+// that follows other nodes is asked for them at the trim's position. If another node has already
+// trimmed as far, there is nothing to add.
+func (l *log) decideTrim(g *group, r *request) {
+	l.mu.Lock()
+	low := l.low
+	l.mu.Unlock()
+	to, note := r.low, r.note
+	if f, ok := l.judge.(engine.Follower); ok {
+		if to, note = f.Note(); to <= low {
+			return
+		}
+	}
+	l.add(g, record{kind: trim, Header: engine.Header{Seq: max(low, to), Size: uint32(len(note))}}, note)
+}
+
+// add puts a record into a group: into the last message if it fits, otherwise into one or more
+// messages of its own. It copies the payload, because a caller that stops waiting owns its payload
+// again while the write may still be repeated.
+func (l *log) add(g *group, rec record, payload []byte) {
+	n := l.parts(len(payload))
+	rec.group, rec.parts, rec.sum = g.id, uint32(n), checksum(payload)
+	if rec.isEntry() {
+		rec.Kind = engine.Kind(rec.kind)
+	}
+	if last := len(g.msgs) - 1; n == 1 && g.head > 0 && g.head+rec.most() <= packHead && len(g.msgs[last].Data)+len(payload) <= min(packBytes, l.chunk()) {
+		m := g.msgs[last]
+		l.put(g, rec, uint32(len(m.Data)))
+		m.Data = append(m.Data, payload...)
+		g.head += rec.most()
+		return
+	}
+	chunk := l.chunk()
+	for i := range n {
+		if i > 0 {
+			rec = record{kind: part, group: g.id}
+		}
+		g.msgs = append(g.msgs, &nats.Msg{Subject: l.subject, Data: slices.Clone(payload[i*chunk : min(len(payload), (i+1)*chunk)])})
+		l.put(g, rec, 0)
+	}
+	if g.head = rec.most(); n > 1 {
+		g.head = 0
+	}
+}
+
+// put gives a record of the last message its position.
+func (l *log) put(g *group, rec record, offset uint32) {
+	rec.position = l.position + uint64(len(g.records)) + 1
+	g.records = append(g.records, message{record: rec, offset: offset})
+	g.in = append(g.in, len(g.msgs)-1)
+}
+
+// seal writes into every message which records it holds, and makes the write conditional on the
+// message that the group was decided after.
+func (l *log) seal(g *group) {
+	for i := 0; i < len(g.records); {
+		in := g.in[i]
+		var held []record
+		for ; i < len(g.records) && g.in[i] == in; i++ {
+			held = append(held, g.records[i].record)
+		}
+		g.msgs[in].Header = nats.Header{field: {encode(held...)}}
+	}
+	if len(g.msgs) > 0 {
+		expecting(g.msgs[0], l.last)
+	}
+}
+
+// chunk returns how many bytes of payload fit into one message.
+func (l *log) chunk() int { return int(min(l.e.nc.MaxPayload()-headRoom, chunkMost)) }
+
+// parts returns how many messages a payload of this size takes.
+func (l *log) parts(size int) int { return max(1, (size+l.chunk()-1)/l.chunk()) }

@@ -1,0 +1,124 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"weir"
+	"weir/internal/engine"
+)
+
+// Trim stores the low mark and the note in one message of the log. The removed messages are purged
+// later.
+func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
+}
+
+// purgeAfter is how long trimmed messages stay. Other nodes may not have heard of the trim yet and
+// still read those messages or follow the records after them. It must be longer than sureFor, after
+// which every node has heard of it.
+const purgeAfter = sureFor + 8*time.Second
+
+// purging is a purge to be made.
+type purging struct {
+	at    time.Time
+	floor uint64 // all messages with a lower sequence are removed
+}
+
+// purgeLater schedules a purge of the messages before every kept entry and before the last trim,
+// once all nodes have had time to hear of the trim.
+func (l *log) purgeLater() {
+	l.mu.Lock()
+	floor, done := l.bottom(), l.over != nil
+	done = done || floor <= l.floor
+	l.mu.Unlock()
+	if done {
+		return
+	}
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if _, waits := l.e.later[l.id]; !waits {
+		l.e.later[l.id] = purging{time.Now().Add(purgeAfter), floor}
+	}
+}
+
+// bottom returns the sequence before which no message is needed any more. The caller holds l.mu.
+func (l *log) bottom() uint64 {
+	// The message of the last trim holds the note, so it stays.
+	floor := l.note
+	for i := range l.index {
+		floor = min(floor, l.index[i].js)
+	}
+	return floor
+}
+
+// tidy makes the purges that are due, or all of them while there is no space.
+func (e *Engine) tidy() {
+	due := map[engine.LogID]purging{}
+	full := e.room.full.Load() != nil
+	e.mu.Lock()
+	for id, p := range e.later {
+		if full || time.Now().After(p.at) {
+			delete(e.later, id)
+			due[id] = p
+		}
+	}
+	e.mu.Unlock()
+	for id, p := range due {
+		l := e.opened(id)
+		// The log is not open here any more. If this purge fails, the next opening of the log
+		// repeats it.
+		if l == nil || !l.started() {
+			s := e.shard(id)
+			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
+			continue
+		}
+		if full {
+			l.mu.Lock()
+			p.floor = l.bottom()
+			l.mu.Unlock()
+		}
+		e.background(func() { l.purge(p.floor) })
+	}
+}
+
+// purge removes the messages with a sequence below floor.
+func (l *log) purge(floor uint64) {
+	err := l.e.purge(l.e.ctx, l.shard.stream, l.subject, floor)
+	l.mu.Lock()
+	if err == nil {
+		l.floor = max(l.floor, floor)
+	} else {
+		l.e.opts.Logger.Debug("purge failed, evicted entries keep their space", "log", l.id, "error", err)
+	}
+	l.mu.Unlock()
+	l.purgeLater() // the log may have been trimmed again
+}
+
+// purge removes the messages of a subject with a sequence below before; 0 removes all of them.
+func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
+	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
+	if err != nil {
+		return err
+	}
+	_, err = withRetry(ctx, e, func(ctx context.Context) (bool, error) {
+		answer, err := e.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, ask)
+		if err != nil {
+			return false, err
+		}
+		var got struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err := json.Unmarshal(answer.Data, &got); err != nil {
+			return false, err
+		}
+		if got.Error != nil {
+			return false, got.Error
+		}
+		return true, nil
+	})
+	return err
+}
