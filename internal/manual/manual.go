@@ -60,6 +60,8 @@ type file struct {
 	public      bool // pages of other origins may read it (CORS)
 }
 
+// newFile compresses the body once, so that no request has to. It is for text; images stay as they are
+// (see addPictures).
 func newFile(contentType string, body []byte) *file {
 	var z bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&z, gzip.BestCompression)
@@ -68,6 +70,7 @@ func newFile(contentType string, body []byte) *file {
 	return &file{contentType: contentType, body: body, zipped: z.Bytes(), etag: etag(body)}
 }
 
+// etag returns a hash of the body. It changes whenever the body changes.
 func etag(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:8])
@@ -127,6 +130,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	files[missing].serve(w, r, http.StatusNotFound)
 }
 
+// serve writes the file, compressed if the client accepts it. Only responses with status 200 can be
+// cached or answered with 304: the page for unknown addresses has many addresses.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h["Content-Type"] = []string{f.contentType}
@@ -137,13 +142,14 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	}
 	body, tag := f.body, `"`+f.etag+`"`
 	if f.zipped != nil && zips(r.Header["Accept-Encoding"]) {
+		// An ETag stands for exact bytes, so the compressed body needs its own.
 		body, tag = f.zipped, `"`+f.etag+`z"`
 		h["Content-Encoding"] = []string{"gzip"}
 	}
 	if status == http.StatusOK {
 		h["Etag"] = []string{tag}
 		h["Cache-Control"] = []string{"public, no-cache"} // browsers revalidate every time, and mostly get a 304
-		if r.URL.RawQuery == "v="+f.etag {
+		if r.URL.RawQuery == "v="+f.etag { // this address stands for these bytes only (see readPicture)
 			h["Cache-Control"] = []string{"public, max-age=31536000, immutable"}
 		}
 		if slices.Contains(r.Header["If-None-Match"], tag) {

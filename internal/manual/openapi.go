@@ -89,6 +89,7 @@ func parseYAML(text []byte) (*object, error) {
 	return o, nil
 }
 
+// fromYAML converts a node into an *object, a []any or a scalar.
 func fromYAML(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -138,6 +139,7 @@ type description struct {
 	json []byte
 }
 
+// readDescription reads the embedded openapi.yaml.
 func readDescription() (*description, error) {
 	text, err := docs.Files.ReadFile("openapi.yaml")
 	if err != nil {

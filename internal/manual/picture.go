@@ -23,7 +23,7 @@ const pictures = "images"
 // picturePath returns the URL path of an image.
 func picturePath(name string) string { return "/docs/" + name }
 
-// addPictures adds all images to the files of the manual.
+// addPictures adds all images to the files of the manual, without gzip: a PNG is compressed already.
 func addPictures(files map[string]*file) error {
 	all, err := fs.Glob(docs.Files, pictures+"/*.png")
 	for _, name := range all {

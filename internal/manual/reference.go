@@ -57,6 +57,7 @@ func reference(d *description) (content, error) {
 	components := d.object.object("components")
 	key := components.object("securitySchemes").object("key")
 	page := referencePage{Description: d.object.object("info").text("description"), Keys: key.text("description"), KeyForm: key.text("bearerFormat")}
+	// Every response has the headers of /v1/health. They are shown once, and left out everywhere else.
 	universal := d.object.object("paths").object("/v1/health").object("get").object("responses").object("200").object("headers")
 	page.Universal = d.headers(universal, nil)
 	page.Preflight = d.headers(components.object("responses").object("Preflight").object("headers"), universal)

@@ -105,6 +105,7 @@ func build(o Options) (map[string]*file, error) {
 	return files, err
 }
 
+// content builds the contents of the page: from its table, or from its Markdown document.
 func (l leaf) content(o Options, d *description) (content, error) {
 	switch l.path {
 	case "/docs/reference":
@@ -140,6 +141,7 @@ type link struct {
 	Here       bool
 }
 
+// navigation returns the list of all pages, with the page at path marked as the current one.
 func navigation(path string) []shownChapter {
 	var shown []shownChapter
 	for _, c := range chapters {
