@@ -149,7 +149,8 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	if status == http.StatusOK {
 		h["Etag"] = []string{tag}
 		h["Cache-Control"] = []string{"public, no-cache"} // browsers revalidate every time, and mostly get a 304
-		if r.URL.RawQuery == "v="+f.etag { // this address stands for these bytes only (see readPicture)
+		// An address with the hash of the body stands for these bytes only (see readPicture).
+		if r.URL.RawQuery == "v="+f.etag {
 			h["Cache-Control"] = []string{"public, max-age=31536000, immutable"}
 		}
 		if slices.Contains(r.Header["If-None-Match"], tag) {
