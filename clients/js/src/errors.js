@@ -96,7 +96,7 @@ export function refusal(response, text) {
 }
 
 /** Statuses after which the same request may succeed. */
-const passing = [408, 429, 500, 502, 503, 504];
+const temporary = [408, 429, 500, 502, 503, 504];
 
 /**
  * Reports whether a retry may succeed: the connection broke, or the status says that the problem is temporary.
@@ -104,7 +104,7 @@ const passing = [408, 429, 500, 502, 503, 504];
  * @param {unknown} error
  */
 export function transient(error) {
-  return error instanceof ConnectionError || (error instanceof WeirError && passing.includes(error.status));
+  return error instanceof ConnectionError || (error instanceof WeirError && temporary.includes(error.status));
 }
 
 /**

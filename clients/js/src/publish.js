@@ -79,7 +79,7 @@ export async function isMine(caller, path, payload, ack, unread, signal) {
  * @param {number} seq
  * @param {AbortSignal} signal
  */
-export async function hasPassed(caller, path, seq, signal) {
+export async function wasEvicted(caller, path, seq, signal) {
   try {
     await caller.once({ method: "GET", path: `${path}/batches/${seq}` }, signal);
     return false;

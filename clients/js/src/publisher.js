@@ -3,7 +3,7 @@
 import { askedFor } from "./call.js";
 import { PublishError, codeOf, transient } from "./errors.js";
 import { bodyOf, bytesOf, encodeEvent, eventsOf, frame, maxBody, randomName, tooLarge, typeBytes } from "./payload.js";
-import { ackOf, atCall, hasPassed, isMine, nextCall } from "./publish.js";
+import { ackOf, atCall, isMine, nextCall, wasEvicted } from "./publish.js";
 import { backoff } from "./wait.js";
 
 /**
@@ -420,7 +420,7 @@ export class Publisher {
       ack ??= ackOf(await this.#caller.once(atCall(this.#path, seq, payload), signal));
     } catch (error) {
       if (codeOf(error) !== "invalid_sequence") throw error;
-      if (flight.tries > 1 && (await hasPassed(this.#caller, this.#path, seq, signal))) {
+      if (flight.tries > 1 && (await wasEvicted(this.#caller, this.#path, seq, signal))) {
         return { streamId: this.#path.slice(-22), seq, accepted: payload.events, cursor: seq, duplicate: true };
       }
       throw new PublishError("conflict", `sequence ${seq} is closed: another writer publishes to the stream, or the batch arrived too late`, seq, error);
@@ -460,7 +460,7 @@ export class Publisher {
       const first = /** @type {Flight} */ (this.#window.shift());
       this.#bytes -= first.payload.body.length;
       this.#settled++;
-      tell(this.#o.onAck, first.ack);
+      notify(this.#o.onAck, first.ack);
     }
     while (this.#flushes[0]?.mark <= this.#settled) this.#flushes.shift()?.done();
     this.#cut();
@@ -477,12 +477,12 @@ export class Publisher {
    */
   #fail(flight, error, epoch) {
     if (!transient(error)) {
-      this.#give(error instanceof PublishError ? error : new PublishError("refused", `publish batch ${flight.seq}: ${error.message}`, flight.seq, error));
+      this.#failWith(error instanceof PublishError ? error : new PublishError("refused", `publish batch ${flight.seq}: ${error.message}`, flight.seq, error));
       return;
     }
     const waited = now() - this.#progress;
     if (waited > this.#o.giveUp) {
-      this.#give(new PublishError("given_up", `gave up after ${Math.round(waited)} ms without an acknowledgement: ${error.message}`, flight.seq, error));
+      this.#failWith(new PublishError("given_up", `gave up after ${Math.round(waited)} ms without an acknowledgement: ${error.message}`, flight.seq, error));
       return;
     }
     if (epoch === this.#epoch) {
@@ -491,7 +491,7 @@ export class Publisher {
       this.#allowed = 1;
       const pause = this.#pause(error);
       this.#until = now() + pause;
-      tell(this.#o.onRetry, error, pause);
+      notify(this.#o.onRetry, error, pause);
     }
     this.#pump();
   }
@@ -513,7 +513,7 @@ export class Publisher {
    *
    * @param {PublishError} error
    */
-  #give(error) {
+  #failWith(error) {
     this.#error ??= error;
     this.#drop();
   }
@@ -538,7 +538,7 @@ const now = () => performance.now();
  * @param {((...what: any[]) => void) | undefined} callback
  * @param {...any} what
  */
-function tell(callback, ...what) {
+function notify(callback, ...what) {
   try {
     callback?.(...what);
   } catch (error) {

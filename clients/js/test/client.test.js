@@ -9,7 +9,7 @@ const server = await Server.start({ after });
 const client = new Client({ url: server.url, key });
 
 /** Starts an HTTP server that is not Weir, and returns a client for it. */
-async function stranger(t, answer, options) {
+async function otherServer(t, answer, options) {
   const requests = [];
   const s = http.createServer((request, response) => {
     requests.push(request);
@@ -41,7 +41,7 @@ test("invalid options are rejected", () => {
 });
 
 test("a path before /v1 is kept", async (t) => {
-  const { url, requests } = await stranger(t, (response) => response.writeHead(404).end());
+  const { url, requests } = await otherServer(t, (response) => response.writeHead(404).end());
   await assert.rejects(new Client({ url: `${url}/before/`, key }).stream(id));
   assert.equal(requests[0].url, `/before/v1/streams/${id}`);
   assert.equal(requests[0].headers.authorization, `Bearer ${key}`);
@@ -178,7 +178,7 @@ test("create and delete succeed although the first response is lost", async (t) 
 });
 
 test("calls are tried at most four times", async (t) => {
-  const { client: other, requests } = await stranger(t, (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}'));
+  const { client: other, requests } = await otherServer(t, (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}'));
   await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full" });
   assert.equal(requests.length, 4);
   const gone = new Client({ url: "http://127.0.0.1:1", key, attempts: 2 });
@@ -193,7 +193,7 @@ test("calls are tried at most four times", async (t) => {
 
 test("a retry waits for retry-after", async (t) => {
   const times = [];
-  const { client: other } = await stranger(t, (response, n) => {
+  const { client: other } = await otherServer(t, (response, n) => {
     times.push(performance.now());
     if (n === 1) response.writeHead(429, { "retry-after": "1" }).end();
     else response.end(JSON.stringify({ cursor: 7, updated_at: "2026-11-15T00:00:00.000Z" }));
@@ -208,7 +208,7 @@ test("responses that are not from Weir", async (t) => {
     [(r) => r.writeHead(307, { location: "/elsewhere" }).end(), { name: "WeirError", code: "", status: 307 }],
     [(r) => r.end("<h1>nginx"), { name: "WeirError", code: "", status: 200, message: /not JSON/ }],
   ]) {
-    const { client: other, requests } = await stranger(t, answer);
+    const { client: other, requests } = await otherServer(t, answer);
     await assert.rejects(other.stream(id), want);
     assert.equal(requests.length, 1);
   }
@@ -216,7 +216,7 @@ test("responses that are not from Weir", async (t) => {
 
 test("a signal aborts a call", async (t) => {
   const asked = deferred();
-  const { client: other } = await stranger(t, () => asked.resolve());
+  const { client: other } = await otherServer(t, () => asked.resolve());
   const controller = new AbortController();
   const call = other.stream(id, { signal: controller.signal });
   await asked.promise;
@@ -228,7 +228,7 @@ test("a signal aborts a call", async (t) => {
 
 test("a signal aborts the wait between two attempts", async (t) => {
   const controller = new AbortController();
-  const { client: other } = await stranger(t, (response) => {
+  const { client: other } = await otherServer(t, (response) => {
     response.writeHead(503, { "retry-after": "3600" }).end();
     response.on("close", () => setImmediate(() => controller.abort()));
   });
@@ -240,9 +240,9 @@ test("each attempt has a timeout", async (t) => {
     if (n === 2) response.writeHead(200, { "content-length": "100" }).write("{"); // the rest never arrives
     if (n > 2) response.end(JSON.stringify({ cursor: 3 }));
   };
-  const { client: other, requests } = await stranger(t, answer, { timeout: 200, attempts: 50 });
+  const { client: other, requests } = await otherServer(t, answer, { timeout: 200, attempts: 50 });
   assert.equal((await other.cursor(id)).cursor, 3);
   assert.ok(requests.length > 2);
-  const never = await stranger(t, () => {}, { timeout: 50, attempts: 1 });
+  const never = await otherServer(t, () => {}, { timeout: 50, attempts: 1 });
   await assert.rejects(never.client.cursor(id), { name: "ConnectionError", message: "no response within 50 ms" });
 });

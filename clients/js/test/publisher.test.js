@@ -15,11 +15,11 @@ async function everything(stream, count) {
   return (await take(client.subscribe(stream, { cursor: 0 }), count)).flatMap((batch) => batch.events);
 }
 
-/** Returns a client that passes every publish request to `hand`, with its sequence, a function that sends it, and its signal. */
-function handled(hand) {
+/** Returns a client that passes every publish request to `handler`, with its sequence, a function that sends it, and its signal. */
+function intercepted(handler) {
   const through = (url, init) => {
     const seq = init.method === "POST" ? /\/(\d+|publish)$/.exec(url)?.[1] : undefined;
-    return seq === undefined ? fetch(url, init) : hand(seq, () => fetch(url, init), init.signal);
+    return seq === undefined ? fetch(url, init) : handler(seq, () => fetch(url, init), init.signal);
   };
   return new Client({ url: server.url, key, fetch: through });
 }
@@ -85,7 +85,7 @@ test("a batch is full when it reaches its size in bytes", async () => {
 test("a batch that waits for room keeps filling", async () => {
   const gate = deferred();
   const s = await newStream();
-  const publisher = await handled(async (_, go) => (await gate.promise, go())).publisher(s, { linger: 0 });
+  const publisher = await intercepted(async (_, go) => (await gate.promise, go())).publisher(s, { linger: 0 });
   await publisher.add(1);
   while (!publisher.unacknowledged()[0].sent) await new Promise(setImmediate);
   for (const n of numbers(500, 2)) await publisher.add(n);
@@ -132,7 +132,7 @@ test("add waits for the service, and inFlight is not exceeded", async (t) => {
   let most = 0;
   let flying = 0;
   const gate = deferred();
-  const slow = handled(async (seq, go) => {
+  const slow = intercepted(async (seq, go) => {
     most = Math.max(most, ++flying);
     if (seq > 10) await gate.promise;
     try {
@@ -168,7 +168,7 @@ test("a publisher starts with one batch in flight, and sends more while response
   const s = await newStream();
   let flying = 0;
   let gate = deferred();
-  const slow = handled(async (_, go) => {
+  const slow = intercepted(async (_, go) => {
     flying++;
     await gate.promise;
     flying--;
@@ -191,7 +191,7 @@ test("a publisher starts with one batch in flight, and sends more while response
 
 test("add waits while the buffer is full", async () => {
   const gate = deferred();
-  const slow = handled(async (_, go) => (await gate.promise, go()));
+  const slow = intercepted(async (_, go) => (await gate.promise, go()));
   const s = await newStream();
   const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 4, buffer: 100 });
   await publisher.add("x".repeat(80));
@@ -208,7 +208,7 @@ test("add waits while the buffer is full", async () => {
 
 test("after an aborted close, unacknowledged lists what may not be stored", async () => {
   const s = await newStream();
-  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(s, { batchEvents: 2 });
+  const publisher = await intercepted((_, go, signal) => hanging(signal)).publisher(s, { batchEvents: 2 });
   const adds = numbers(25).map((n) => publisher.add(n).catch((error) => error));
   const controller = new AbortController();
   const close = publisher.close({ signal: controller.signal });
@@ -223,7 +223,7 @@ test("after an aborted close, unacknowledged lists what may not be stored", asyn
 });
 
 test("a flush during a close is rejected when the close is aborted", async () => {
-  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(await newStream());
+  const publisher = await intercepted((_, go, signal) => hanging(signal)).publisher(await newStream());
   await publisher.add(1);
   const close = publisher.close({ signal: AbortSignal.abort(new Error("enough")) });
   const flush = publisher.flush();
@@ -272,7 +272,7 @@ test("the server is killed while a publisher is active", async (t) => {
 test("a batch on a hanging connection is sent over another one while its gap is open", async (t) => {
   const s = await newStream();
   let hung = 0;
-  const publisher = await handled((seq, go, signal) => (seq === "3" && hung++ < 2 ? hanging(signal) : go())).publisher(s, { batchEvents: 1, inFlight: 4 });
+  const publisher = await intercepted((seq, go, signal) => (seq === "3" && hung++ < 2 ? hanging(signal) : go())).publisher(s, { batchEvents: 1, inFlight: 4 });
   await learn(t, publisher, 2);
   for (const n of numbers(8, 3)) await publisher.add(n);
   await publisher.close();
@@ -350,11 +350,11 @@ test("a key that may publish but not read", async (t) => {
 
 test("a refused batch makes the publisher fail, and unacknowledged lists it", async () => {
   const s = await newStream();
-  const mortal = await server.newKey("--permissions", "read,publish");
-  const publisher = await new Client({ url: server.url, key: mortal.key }).publisher(s, { linger: Infinity });
+  const revocable = await server.newKey("--permissions", "read,publish");
+  const publisher = await new Client({ url: server.url, key: revocable.key }).publisher(s, { linger: Infinity });
   await publisher.add(1);
   await publisher.flush();
-  await server.run("key", "revoke", mortal.id);
+  await server.run("key", "revoke", revocable.id);
   await publisher.add(2);
   await assert.rejects(publisher.flush(), (error) => {
     assert.ok(error instanceof PublishError);
@@ -367,7 +367,7 @@ test("a refused batch makes the publisher fail, and unacknowledged lists it", as
 
 test("the publisher fails after giveUp", async () => {
   const s = await newStream();
-  const broken = handled(() => Promise.reject(new TypeError("fetch failed")));
+  const broken = intercepted(() => Promise.reject(new TypeError("fetch failed")));
   const waits = [];
   const publisher = await broken.publisher(s, { giveUp: 300, onRetry: (_, wait) => waits.push(wait) });
   await publisher.add(1);
@@ -382,7 +382,7 @@ test("retries are frequent while a gap may be open, and otherwise wait for retry
     const waited = deferred();
     let refusals = 0;
     const above = deferred();
-    const shaky = handled(async (seq, go) => {
+    const shaky = intercepted(async (seq, go) => {
       if (seq === "4" && gap) return go().finally(above.resolve);
       if (seq !== "3" || refusals++ > 0) return go();
       if (gap) await above.promise;
@@ -402,7 +402,7 @@ test("retries are frequent while a gap may be open, and otherwise wait for retry
 test("a batch that was evicted in the meantime is not a conflict", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
   let lost = true;
-  const shaky = handled(async (seq, go) => {
+  const shaky = intercepted(async (seq, go) => {
     const answer = await go();
     if (seq !== "1" || !lost) return answer;
     lost = false;

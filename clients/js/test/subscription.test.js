@@ -149,22 +149,22 @@ test("permanent errors are thrown and not retried", async () => {
   };
   await assert.rejects(drain(client, id), { code: "stream_not_found", status: 404 });
   await assert.rejects(drain(new Client({ url: server.url }), s), { code: "missing_api_key", status: 401 });
-  const blind = new Client({ url: server.url, ...(await server.newKey("--permissions", "publish")) });
-  await assert.rejects(drain(blind, s), { code: "project_forbidden", status: 403 });
+  const publishOnly = new Client({ url: server.url, ...(await server.newKey("--permissions", "publish")) });
+  await assert.rejects(drain(publishOnly, s), { code: "project_forbidden", status: 403 });
   await assert.rejects(async () => {
-    for await (const b of blind.subscribe(s)) assert.fail(`got ${b.seq}`);
+    for await (const b of publishOnly.subscribe(s)) assert.fail(`got ${b.seq}`);
   }, { code: "project_forbidden" });
 });
 
 test("a revoked key ends the subscription", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
-  const mortal = await server.newKey("--permissions", "read");
+  const revocable = await server.newKey("--permissions", "read");
   const got = [];
   await assert.rejects(async () => {
-    for await (const b of new Client({ url: server.url, key: mortal.key }).subscribe(s, { cursor: 0 })) {
+    for await (const b of new Client({ url: server.url, key: revocable.key }).subscribe(s, { cursor: 0 })) {
       got.push(b.seq);
-      await server.run("key", "revoke", mortal.id);
+      await server.run("key", "revoke", revocable.id);
     }
   }, { name: "WeirError", code: "key_revoked", status: 401 });
   assert.deepEqual(got, [1]);
@@ -260,8 +260,8 @@ test("invalid responses are rejected", async () => {
 });
 
 test("a hanging connection is detected, an idle one with heartbeats is kept", async (t) => {
-  const beating = await Server.start(t, "--heartbeat", "100ms");
-  const proxy = await Proxy.start(t, beating.url, (n) => (n === 2 ? { down: 600, stall: true } : {})); // the first connection creates the stream
+  const own = await Server.start(t, "--heartbeat", "100ms");
+  const proxy = await Proxy.start(t, own.url, (n) => (n === 2 ? { down: 600, stall: true } : {})); // the first connection creates the stream
   const far = new Client({ url: proxy.url, key });
   const s = await far.createStream({ name: "x" });
   const reasons = [];
@@ -278,7 +278,7 @@ test("a hanging connection is detected, an idle one with heartbeats is kept", as
   proxy.cut(); // so that the subscription uses the second connection
   const next = loop.next();
   await stalled.promise;
-  await new Client({ url: beating.url, key }).publish(s, ["after the silence"]);
+  await new Client({ url: own.url, key }).publish(s, ["after the silence"]);
   assert.deepEqual((await next).value.events, ["after the silence"]);
   await loop.return();
   assert.ok(reasons.every((error) => error instanceof ConnectionError && /not even a heartbeat/.test(error.message)), `${reasons}`);
