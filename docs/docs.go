@@ -1,10 +1,11 @@
-// Package docs holds the papers of the project that a server serves: the pages of the manual with their pictures, and the
-// description of the HTTP interface. It is a package so that they can be part of the program.
+// Package docs embeds the documents that the server serves: the Markdown pages of the manual with
+// their images, and the OpenAPI description of the HTTP API. It is a Go package so that they become
+// part of the binary.
 package docs
 
 import "embed"
 
-// Files are the papers, under their names in this directory.
+// Files holds the documents under their names in this directory.
 //
 //go:embed *.md images manual openapi.yaml
 var Files embed.FS

@@ -1,5 +1,6 @@
-// Package js holds the JavaScript client and serves it to pages. People who have npm take the package in this directory; a
-// page that has nothing but the address of a server imports one file from it, which is the same modules put together.
+// Package js embeds the JavaScript client and serves it to web pages. Programs with npm use the
+// package in this directory. A page that knows only the address of a server imports a single file
+// from it, which contains the same modules concatenated.
 package js
 
 import (
@@ -17,7 +18,8 @@ import (
 //go:embed src/*.js
 var sources embed.FS
 
-// modules are the files of the client, each after those that it needs. The last says what is exported.
+// modules lists the files of the client. Each comes after the files it imports. The last one has
+// the exports.
 var modules = []string{"errors", "wait", "payload", "sse", "call", "publish", "publisher", "subscription", "client", "index"}
 
 var (
@@ -26,14 +28,16 @@ var (
 	reexported = regexp.MustCompile(`(?m)^(export \{.*\}) from "\./\w+\.js";$`)
 )
 
-// Module is the client as one ES module. It needs no bundler: the modules import only each other, one line an import, and no
-// two have a name in common at the top level, which a test sees to.
+// Module returns the client as one ES module. Concatenation works without a bundler for two
+// reasons, and TestModule checks both: the modules import only each other, with one import per
+// line, and no two of them declare the same name at the top level. The caller must not change the
+// result.
 var Module = sync.OnceValue(func() []byte {
 	var all bytes.Buffer
 	for _, name := range modules {
 		text, err := sources.ReadFile("src/" + name + ".js")
 		if err != nil {
-			panic(err) // it is in the binary, or the tests fail
+			panic(err) // cannot happen: the file is embedded, and TestModules compares the list with src
 		}
 		text = imported.ReplaceAll(text, nil)
 		text = exported.ReplaceAll(text, []byte("$1"))
@@ -44,16 +48,18 @@ var Module = sync.OnceValue(func() []byte {
 	return bytes.TrimRight(all.Bytes(), "\n")
 })
 
-// Modules are the files that Module is made of, for pages of the server itself that need some of them alone.
+// Modules returns the files of the client. Pages of the server itself, such as the dashboard,
+// import single modules from it.
 func Modules() fs.FS {
 	files, err := fs.Sub(sources, "src")
 	if err != nil {
-		panic(err) // it is in the binary, or the tests fail
+		panic(err) // cannot happen: src is embedded
 	}
 	return files
 }
 
-// Handler serves the client as one module, to pages of any origin: it is no secret.
+// Handler serves the client as one module to pages of any origin, because it contains nothing
+// secret.
 func Handler() http.Handler {
 	sum := sha256.Sum256(Module())
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
@@ -63,7 +69,7 @@ func Handler() http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			h.Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+			http.Error(w, "this file supports only GET and HEAD", http.StatusMethodNotAllowed)
 			return
 		}
 		h.Set("Access-Control-Allow-Origin", "*")

@@ -11,25 +11,27 @@ import (
 	"testing"
 )
 
+// TestModules checks that the list of modules names exactly the files in src.
 func TestModules(t *testing.T) {
 	files, err := sources.ReadDir("src")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var there []string
+	var found []string
 	for _, f := range files {
-		there = append(there, strings.TrimSuffix(f.Name(), path.Ext(f.Name())))
+		found = append(found, strings.TrimSuffix(f.Name(), path.Ext(f.Name())))
 	}
-	if listed := slices.Sorted(slices.Values(modules)); !slices.Equal(there, listed) {
-		t.Errorf("src has %q, the list has %q", there, listed)
+	if listed := slices.Sorted(slices.Values(modules)); !slices.Equal(found, listed) {
+		t.Errorf("src has %q, the list has %q", found, listed)
 	}
 }
 
-// What is put together imports nothing, exports what the package exports, and names nothing twice.
+// TestModule checks that the concatenated module imports nothing, exports what the package exports,
+// and declares no name twice.
 func TestModule(t *testing.T) {
 	text := string(Module())
 	if m := regexp.MustCompile(`(?m)^import .*|^export .* from .*`).FindString(text); m != "" {
-		t.Errorf("not self-contained: %s", m)
+		t.Errorf("the module is not self-contained: %s", m)
 	}
 	var exports []string
 	for _, m := range regexp.MustCompile(`(?m)^export (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -42,12 +44,12 @@ func TestModule(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:class|const|let|function)\*? (\w+)`).FindAllStringSubmatch(text, -1) {
 		if names[m[1]] {
-			t.Errorf("two modules have a %s: put together they clash", m[1])
+			t.Errorf("two modules declare %s, which clashes in the concatenated module", m[1])
 		}
 		names[m[1]] = true
 	}
 	if !names["Client"] || !names["EventParser"] {
-		t.Errorf("found only %v", names)
+		t.Errorf("declared names: %v, want at least Client and EventParser", names)
 	}
 }
 
@@ -88,12 +90,12 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%s: %s with %d bytes", method, resp.Status, resp.ContentLength)
 		}
 		if method == "GET" && body != string(Module()) || method == "HEAD" && body != "" {
-			t.Errorf("%s: got %d bytes", method, len(body))
+			t.Errorf("%s: unexpected body of %d bytes", method, len(body))
 		}
 	}
 	first, _ := do("GET", "")
 	if resp, body := do("GET", first.Header.Get("ETag")); resp.StatusCode != 304 || body != "" {
-		t.Errorf("again: %s with %d bytes", resp.Status, len(body))
+		t.Errorf("conditional request: %s with %d bytes, want 304 without a body", resp.Status, len(body))
 	}
 	if resp, _ := do("POST", ""); resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: %s, allow %q", resp.Status, resp.Header.Get("Allow"))

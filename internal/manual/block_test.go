@@ -9,15 +9,16 @@ import (
 	"weir/docs"
 )
 
-// block is a piece of code in a paper. The words after the language say what becomes of it:
+// block is a code block of a document. The words after the language tell the tests what to do with
+// it:
 //
-//	sh                 run it, where the blocks before it were run, and with their variables
-//	sh serve           run it in the background: a server
-//	sh follow          run it until it printed what the block after it shows
-//	sh build           not run: the program is built for all tests at once
-//	LANGUAGE output    what the block before it prints; … stands for anything, on a line of its own for any number of lines
+//	sh                 run it in the directory of the earlier blocks, with their variables
+//	sh serve           run it in the background: it starts a server
+//	sh follow          run it until it has printed the output shown in the next block
+//	sh build           do not run it: the program is built once for all tests
+//	LANGUAGE output    the expected output of the previous block; … stands for any text, and on a line of its own for any number of lines
 //	LANGUAGE file=F    save it as F
-//	text browser=F     what a browser shows of the page F
+//	text browser=F     the text that a browser shows for the page F
 type block struct {
 	language string
 	words    []string
@@ -36,10 +37,10 @@ func (b block) value(name string) string {
 	return ""
 }
 
-// blocksOf finds the code of a paper.
-func blocksOf(t *testing.T, paper string) []block {
+// blocksOf returns the code blocks of a document in order.
+func blocksOf(t *testing.T, document string) []block {
 	t.Helper()
-	text, err := docs.Files.ReadFile(paper)
+	text, err := docs.Files.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +63,13 @@ func blocksOf(t *testing.T, paper string) []block {
 		}
 	}
 	if open != nil {
-		t.Fatalf("%s:%d: a block does not end", paper, open.line)
+		t.Fatalf("%s:%d: the code block has no closing fence", document, open.line)
 	}
 	return all
 }
 
-// pattern is what an output block allows; all tells whether the output must end where the block does.
+// pattern returns an expression that matches the output shown in the block. If all is true, the
+// output must end where the block ends; otherwise more may follow.
 func (b block) pattern(all bool) *regexp.Regexp {
 	var p strings.Builder
 	p.WriteString(`^\s*`)
@@ -91,7 +93,7 @@ func (b block) pattern(all bool) *regexp.Regexp {
 func TestPattern(t *testing.T) {
 	for _, c := range []struct {
 		block, output string
-		all, fits     bool
+		all, want     bool
 	}{
 		{"a\nb\n", "a\nb\n", true, true},
 		{"a\nb\n", "a\nb\nc\n", true, false},
@@ -103,8 +105,8 @@ func TestPattern(t *testing.T) {
 		{"a\n…\nb\n", "a\nb\n", true, true},
 		{"…\nb (1)\n", "b (1)\n", true, true},
 	} {
-		if got := (block{text: c.block}).pattern(c.all).MatchString(c.output); got != c.fits {
-			t.Errorf("%q, %q: %v", c.block, c.output, got)
+		if got := (block{text: c.block}).pattern(c.all).MatchString(c.output); got != c.want {
+			t.Errorf("block %q, output %q: match is %v", c.block, c.output, got)
 		}
 	}
 }

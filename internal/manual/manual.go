@@ -1,6 +1,8 @@
-// Package manual is the manual of the service as pages of the service itself: /docs, made from Markdown, from the
-// description of the HTTP interface and from the tables that its caller hands in, so that nothing is written twice. It also
-// serves that description, as /openapi.json. Pages load nothing from anywhere else and run no script.
+// Package manual serves the manual of the service under /docs, and the OpenAPI description of the
+// HTTP API as /openapi.json. It generates the pages from three sources: the Markdown documents of
+// weir/docs, the OpenAPI description, and the tables of errors and commands that the caller passes
+// in. So each fact is written down in one place only. Pages run no scripts and load nothing from
+// other sites.
 package manual
 
 import (
@@ -16,48 +18,50 @@ import (
 	"sync"
 )
 
-// Options are what the manual tells beside its Markdown.
+// Options are the parts of the manual that do not come from Markdown or the OpenAPI description.
 type Options struct {
 	Faults   []Fault   // for /docs/errors
 	Commands []Command // for /docs/command-line
 }
 
-// Fault is an error code of the interface.
+// Fault describes an error code of the API.
 type Fault struct {
 	Code       string
 	Status     int
 	Type       string
-	RetryAfter bool // it comes with retry-after
+	RetryAfter bool // the response has a retry-after header
 	Means      string
 	Todo       string
 }
 
-// Command is a command of the program, as its help has it.
+// Command describes a command of the program. All texts are those of its --help.
 type Command struct {
-	Use     string // as typed: weir key create
+	Use     string // what the user types, for example weir key create
 	Short   string
 	Long    string
 	Example string
 	Flags   []Flag
 }
 
-// Flag is a flag of a command.
+// Flag describes a flag of a command.
 type Flag struct {
 	Name    string
-	Value   string // what it takes; empty for a switch
+	Value   string // placeholder of its value; empty for a boolean flag
 	Default string
 	Usage   string
 }
 
-// file is something that never changes while the server runs.
+// file is a response that stays the same for as long as the server runs.
 type file struct {
 	contentType string
 	body        []byte
-	zipped      []byte // nil: it would not get smaller
+	zipped      []byte // body compressed with gzip; nil if compression does not help
 	etag        string
-	public      bool // pages of other origins may read it
+	public      bool // pages of other origins may read it (CORS)
 }
 
+// newFile compresses the body once, so that no request has to. It is for text; images stay as they are
+// (see addPictures).
 func newFile(contentType string, body []byte) *file {
 	var z bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&z, gzip.BestCompression)
@@ -66,19 +70,22 @@ func newFile(contentType string, body []byte) *file {
 	return &file{contentType: contentType, body: body, zipped: z.Bytes(), etag: etag(body)}
 }
 
+// etag returns a hash of the body. It changes whenever the body changes.
 func etag(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Handler answers for the manual, and leaves everything that is no part of it to another handler.
+// Handler serves the manual and passes all other requests to the next handler. It is safe for
+// concurrent use.
 type Handler struct {
 	next  http.Handler
 	files func() (map[string]*file, error)
 }
 
-// New makes the handler. Pages are made when the first one is asked for: a server that nobody reads the manual of does not
-// pay for it.
+// New returns a handler that serves the manual and passes other requests to next. It builds the
+// pages at the first request for one of them, so a server whose manual is never read does not spend
+// time or memory on it.
 func New(o Options, next http.Handler) *Handler {
 	return &Handler{next, sync.OnceValues(func() (map[string]*file, error) { return build(o) })}
 }
@@ -86,10 +93,11 @@ func New(o Options, next http.Handler) *Handler {
 //go:embed style.css
 var style []byte
 
-// policy lets a page have its style and nothing else.
+// policy is the Content-Security-Policy of every page: style sheets and images from this server,
+// and nothing else.
 const policy = "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	if path != "/" && path != "/docs" && path != "/openapi.json" && !strings.HasPrefix(path, "/docs/") {
@@ -102,7 +110,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header["Referrer-Policy"] = []string{"no-referrer"}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header["Allow"] = []string{"GET, HEAD"}
-		http.Error(w, "this page can only be read", http.StatusMethodNotAllowed)
+		http.Error(w, "this page supports only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
 	if path == "/" || path == "/docs/" {
@@ -111,8 +119,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	files, err := h.files()
-	if err != nil { // a test keeps this from happening
-		http.Error(w, "the manual cannot be shown: "+err.Error(), http.StatusInternalServerError)
+	if err != nil { // all input is embedded in the binary, and TestPages builds every page
+		http.Error(w, "build the manual: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	if f := files[path]; f != nil {
@@ -122,6 +130,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	files[missing].serve(w, r, http.StatusNotFound)
 }
 
+// serve writes the file, compressed if the client accepts it. Only responses with status 200 can be
+// cached or answered with 304: the page for unknown addresses has many addresses.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h["Content-Type"] = []string{f.contentType}
@@ -132,12 +142,14 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	}
 	body, tag := f.body, `"`+f.etag+`"`
 	if f.zipped != nil && zips(r.Header["Accept-Encoding"]) {
+		// An ETag stands for exact bytes, so the compressed body needs its own.
 		body, tag = f.zipped, `"`+f.etag+`z"`
 		h["Content-Encoding"] = []string{"gzip"}
 	}
 	if status == http.StatusOK {
 		h["Etag"] = []string{tag}
-		h["Cache-Control"] = []string{"public, no-cache"} // asked for every time, sent when it changed
+		h["Cache-Control"] = []string{"public, no-cache"} // browsers revalidate every time, and mostly get a 304
+		// An address with the hash of the body stands for these bytes only (see readPicture).
 		if r.URL.RawQuery == "v="+f.etag {
 			h["Cache-Control"] = []string{"public, max-age=31536000, immutable"}
 		}
@@ -153,7 +165,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	}
 }
 
-// zips tells whether the client takes gzip.
+// zips reports whether the Accept-Encoding headers allow gzip.
 func zips(accept []string) bool {
 	for coding := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		name, quality, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")

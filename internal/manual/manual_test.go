@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// sample is a manual with something on every page that is made from a table.
+// sample returns a manual with one entry on every page that is generated from a table.
 func sample(t *testing.T) http.Handler {
 	t.Helper()
 	return New(Options{
 		Faults:   []Fault{{Code: "rate_limited", Status: 429, Type: "rate_limit_error", RetryAfter: true, Means: "Too <many>.", Todo: "Wait."}},
-		Commands: []Command{{Use: "weir key ls", Short: "List", Long: "List <all> keys.", Example: "weir key ls", Flags: []Flag{{"project", "NAME", "", "only those of a project"}}}},
+		Commands: []Command{{Use: "weir key ls", Short: "List", Long: "List <all> keys.", Example: "weir key ls", Flags: []Flag{{"project", "NAME", "", "list only the keys of this project"}}}},
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 }
 
@@ -46,15 +46,16 @@ var (
 	opened = regexp.MustCompile(`<h([1-6])`)
 )
 
-// Every page is whole: one title, headings that step down one by one, landmarks, no id twice, and every link leads to a page and
-// an anchor that are there. Nothing comes from elsewhere, no script, no style in the page.
+// TestPages checks every page: it has one title, headings that do not skip a level, landmarks,
+// unique ids, and links whose page and anchor exist. It contains no script and no inline style, and
+// loads nothing from other sites.
 func TestPages(t *testing.T) {
 	h := sample(t)
 	anchors := map[string][]string{"/openapi.json": nil, "/docs/style.css": nil, "/client.js": nil}
 	for _, p := range allPages() {
 		for _, m := range ids.FindAllStringSubmatch(ask(h, "GET", p).Body.String(), -1) {
 			if slices.Contains(anchors[p], m[1]) {
-				t.Errorf("%s: the id %s is there twice", p, m[1])
+				t.Errorf("%s: duplicate id %s", p, m[1])
 			}
 			anchors[p] = append(anchors[p], m[1])
 		}
@@ -67,7 +68,7 @@ func TestPages(t *testing.T) {
 		}
 		for _, word := range []string{"<script", "<style", " style=", " onclick=", "<iframe", "&lt;no value&gt;", "ZgotmplZ", "%!"} {
 			if strings.Contains(body, word) {
-				t.Errorf("%s has %s", p, word)
+				t.Errorf("%s contains %s", p, word)
 			}
 		}
 		for _, word := range []string{`<html lang="en">`, "<main id=\"content\">", `aria-label="Pages"`, `aria-current="page"`, "name=\"viewport\""} {
@@ -89,10 +90,10 @@ func TestPages(t *testing.T) {
 			}
 			found, ok := anchors[path]
 			switch {
-			case strings.HasPrefix(m[1], "data:") || strings.HasPrefix(m[1], "/docs/images/") || // TestPictures asks for these
+			case strings.HasPrefix(m[1], "data:") || strings.HasPrefix(m[1], "/docs/images/") || // TestPictures checks these
 				strings.HasPrefix(m[1], "https://") && strings.Contains(body, `<a href="`+m[1]) || strings.HasPrefix(m[1], printed):
 			case !ok || anchor != "" && !slices.Contains(found, anchor) && path != "/docs/errors" && path != "/docs/command-line":
-				t.Errorf("%s: the link to %s leads nowhere", p, m[1])
+				t.Errorf("%s: broken link to %s", p, m[1])
 			}
 		}
 	}
@@ -116,7 +117,7 @@ func TestServing(t *testing.T) {
 			t.Errorf("%s %s has a body", r.method, r.path)
 		}
 		if r.status == 302 && a.Header().Get("Location") != "/docs" {
-			t.Errorf("%s leads to %s", r.path, a.Header().Get("Location"))
+			t.Errorf("%s redirects to %s, want /docs", r.path, a.Header().Get("Location"))
 		}
 	}
 	if got := ask(h, "GET", "/openapi.json").Header(); got.Get("Content-Type") != "application/json" || got.Get("Access-Control-Allow-Origin") != "*" {
@@ -124,40 +125,42 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// A page that has not changed is not sent again, and a browser that can unpack gets it packed.
+// TestCaching checks that an unchanged page is not sent again, and that clients that accept gzip
+// get it compressed.
 func TestCaching(t *testing.T) {
 	h := sample(t)
 	whole := ask(h, "GET", "/docs/concepts")
-	packed := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "br, gzip;q=0.8")
-	if packed.Header().Get("Content-Encoding") != "gzip" || packed.Body.Len() > whole.Body.Len()/2 {
-		t.Errorf("%d bytes of %d: %v", packed.Body.Len(), whole.Body.Len(), packed.Header())
+	zipped := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "br, gzip;q=0.8")
+	if zipped.Header().Get("Content-Encoding") != "gzip" || zipped.Body.Len() > whole.Body.Len()/2 {
+		t.Errorf("%d of %d bytes after compression: %v", zipped.Body.Len(), whole.Body.Len(), zipped.Header())
 	}
-	tag := packed.Header().Get("Etag")
-	z, err := gzip.NewReader(packed.Body)
+	tag := zipped.Header().Get("Etag")
+	z, err := gzip.NewReader(zipped.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(z); err != nil || string(text) != whole.Body.String() {
-		t.Errorf("it does not unpack to the page: %v", err)
+		t.Errorf("the compressed body is not the page: %v", err)
 	}
 	if a := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "gzip", "If-None-Match", tag); a.Code != 304 || a.Body.Len() > 0 {
-		t.Errorf("it was sent again: %d", a.Code)
+		t.Errorf("an unchanged page: status %d, want 304", a.Code)
 	}
 	if a := ask(h, "GET", "/docs/concepts", "If-None-Match", tag); a.Code != 200 {
-		t.Errorf("what is packed was taken for what is not: %d", a.Code)
+		t.Errorf("the ETag of the compressed page matched the plain page: status %d, want 200", a.Code)
 	}
 	if a := ask(h, "GET", "/docs/concepts", "Accept-Encoding", "gzip;q=0"); a.Header().Get("Content-Encoding") != "" {
-		t.Error("it came packed to who cannot unpack it")
+		t.Error("a client that does not accept gzip got a compressed page")
 	}
 }
 
-// What the tables say is text, not markup.
+// TestTables checks the pages generated from tables. Their texts are escaped: they are text, not
+// markup.
 func TestTables(t *testing.T) {
 	h := sample(t)
 	for path, want := range map[string][]string{
 		"/docs/errors":       {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code class=\"word\">retry-after</code>"},
 		"/docs/command-line": {`<h2 id="weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
-		"/docs/reference": {`<h2 id="publishAt">Publish under a sequence of your own`, `<code class="word">/v1/streams/{id}/batches/{seq}</code>`, `href="/docs/errors#sequence_too_far_ahead"`,
+		"/docs/reference": {`<h2 id="publishAt">Publish under a given sequence`, `<code class="word">/v1/streams/{id}/batches/{seq}</code>`, `href="/docs/errors#sequence_too_far_ahead"`,
 			`<h3 id="Ack">`, "x-ratelimit-remaining", "Idempotency-Key", "Last-Event-ID", "text/event-stream", "event: gap"},
 	} {
 		body := ask(h, "GET", path).Body.String()

@@ -18,17 +18,19 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// markdown has what our papers use: tables, and headings with ids. HTML in it is not passed through.
+// markdown supports what the documents use: CommonMark, tables, and headings with ids. It does not
+// pass raw HTML through.
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.Table),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{}, 100))),
 )
 
-// render makes a page out of a paper. Links to papers that are pages lead to those pages; links to other files of the project,
-// which a reader of the manual does not have, become plain text.
-func render(source string, paper []byte) (content, error) {
-	tree := markdown.Parser().Parse(text.NewReader(paper))
+// render turns the Markdown document of the given name into a page. Links to documents that are
+// pages of the manual point to those pages. Links to other files of the project become plain text,
+// because a reader of the manual does not have those files.
+func render(source string, document []byte) (content, error) {
+	tree := markdown.Parser().Parse(text.NewReader(document))
 	var c content
 	err := ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -37,7 +39,7 @@ func render(source string, paper []byte) (content, error) {
 		switch n := n.(type) {
 		case *ast.Heading:
 			id, _ := n.AttributeString("id")
-			name := plain(n, paper)
+			name := plain(n, document)
 			switch n.Level {
 			case 1:
 				c.title = name
@@ -59,17 +61,17 @@ func render(source string, paper []byte) (content, error) {
 		return content{}, err
 	}
 	var b bytes.Buffer
-	if err := markdown.Renderer().Render(&b, paper, tree); err != nil {
+	if err := markdown.Renderer().Render(&b, document, tree); err != nil {
 		return content{}, err
 	}
 	c.body = template.HTML(finish(b.String()))
 	if c.title == "" {
-		return content{}, fmt.Errorf("%s has no title", source)
+		return content{}, fmt.Errorf("%s: no heading of level 1", source)
 	}
 	return c, nil
 }
 
-// fragment renders a piece of Markdown that is no page.
+// fragment renders a piece of Markdown that is not a whole page.
 func fragment(s string) template.HTML {
 	var b bytes.Buffer
 	if err := markdown.Convert([]byte(s), &b); err != nil {
@@ -78,13 +80,13 @@ func fragment(s string) template.HTML {
 	return template.HTML(finish(b.String()))
 }
 
-// inline renders a line of Markdown, without a paragraph around it.
+// inline renders one line of Markdown without the paragraph element around it.
 func inline(s string) template.HTML {
 	out := strings.TrimSpace(string(fragment(s)))
 	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(out, "<p>"), "</p>"))
 }
 
-// plain is the text of a node.
+// plain returns the text of a node without markup.
 func plain(n ast.Node, source []byte) string {
 	var b strings.Builder
 	ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -96,7 +98,8 @@ func plain(n ast.Node, source []byte) string {
 	return b.String()
 }
 
-// destination is where a link of a paper leads in the manual; empty: nowhere.
+// destination translates a link of a document into a link of the manual. It returns "" for a link
+// to a file that is not part of the manual.
 func destination(source, to string) (string, error) {
 	name, anchor, _ := strings.Cut(to, "#")
 	switch {
@@ -113,7 +116,7 @@ func destination(source, to string) (string, error) {
 		if name == "/openapi.json" || name == "/client.js" {
 			return to, nil
 		}
-		return "", fmt.Errorf("the link to %s leads nowhere", to)
+		return "", fmt.Errorf("link to %s: the manual has no such page", to)
 	}
 	file := path.Join(path.Dir(source), name)
 	for _, c := range chapters {
@@ -135,8 +138,9 @@ var (
 	word    = regexp.MustCompile(`<code>([^<\s]{1,30})</code>`)
 )
 
-// finish gives headings a link to themselves and tables room to scroll, keeps names such as --data in one piece, and takes away
-// links that lead nowhere.
+// finish completes rendered HTML: it adds a link to itself to every heading, makes tables
+// scrollable, keeps names such as --data on one line, and removes links whose target is not part of
+// the manual.
 func finish(s string) string {
 	s = heading.ReplaceAllString(s, `<h$1 id="$2">$3 <a class="anchor" href="#$2" aria-label="Link to this section">#</a></h$1>`)
 	s = word.ReplaceAllString(s, `<code class="word">$1</code>`)
@@ -145,16 +149,16 @@ func finish(s string) string {
 	return nowhere.ReplaceAllString(s, "$1")
 }
 
-// blocks renders what our pages show in their own way: code, and drawings.
+// blocks renders code blocks and images, for which the default HTML of goldmark is not enough.
 type blocks struct{}
 
-// RegisterFuncs names what is rendered.
+// RegisterFuncs implements renderer.NodeRenderer.
 func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindFencedCodeBlock, b.code)
 	r.Register(ast.KindImage, b.image)
 }
 
-// languages are what blocks are called on the page.
+// languages maps the language of a code block to the label shown above it.
 var languages = map[string]string{"sh": "shell", "go": "Go", "js": "JavaScript", "html": "HTML", "json": "JSON", "toml": "TOML", "text": "text"}
 
 func (blocks) code(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -170,7 +174,7 @@ func (blocks) code(w util.BufWriter, source []byte, n ast.Node, entering bool) (
 	class, label := "code", "text"
 	if len(words) > 0 {
 		if label = languages[words[0]]; label == "" {
-			return ast.WalkStop, fmt.Errorf("a block of code is in %q, which is no language of ours", words[0])
+			return ast.WalkStop, fmt.Errorf("code block: unknown language %q", words[0])
 		}
 	}
 	if len(words) > 1 && strings.HasPrefix(words[1], "file=") {

@@ -11,13 +11,14 @@ import (
 	"weir/docs"
 )
 
-// object is a JSON object whose members keep their order: people read the description in the order in which it was written.
+// object is a JSON object that keeps the order of its members, so that /openapi.json and the
+// reference page have the order in which the description was written.
 type object struct {
 	names   []string
-	members map[string]any // *object, []any, or what JSON has beside them
+	members map[string]any // *object, []any, or a scalar
 }
 
-// MarshalJSON writes the members in their order.
+// MarshalJSON writes the members in the order in which they were set.
 func (o *object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -48,7 +49,8 @@ func (o *object) set(name string, v any) {
 	o.members[name] = v
 }
 
-// object is a member that is an object; an empty one when there is none.
+// object returns the member of that name, or an empty object if it is missing or not an object. So
+// calls can be chained without checks.
 func (o *object) object(name string) *object {
 	if m, ok := o.members[name].(*object); ok {
 		return m
@@ -66,14 +68,15 @@ func (o *object) list(name string) []any {
 	return l
 }
 
-// parseYAML reads a document. What YAML has beyond JSON (anchors, merges) is resolved.
+// parseYAML reads a YAML document and resolves anchors, aliases and merge keys, which JSON does not
+// have.
 func parseYAML(text []byte) (*object, error) {
 	var n yaml.Node
 	if err := yaml.Unmarshal(text, &n); err != nil {
 		return nil, err
 	}
 	if len(n.Content) != 1 {
-		return nil, fmt.Errorf("not one document")
+		return nil, fmt.Errorf("parse YAML: want exactly one document")
 	}
 	v, err := fromYAML(n.Content[0])
 	if err != nil {
@@ -81,11 +84,12 @@ func parseYAML(text []byte) (*object, error) {
 	}
 	o, ok := v.(*object)
 	if !ok {
-		return nil, fmt.Errorf("not an object")
+		return nil, fmt.Errorf("parse YAML: the top level is not an object")
 	}
 	return o, nil
 }
 
+// fromYAML converts a node into an *object, a []any or a scalar.
 func fromYAML(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -114,7 +118,7 @@ func fromYAML(n *yaml.Node) (any, error) {
 			}
 			from, ok := v.(*object)
 			if !ok {
-				return nil, fmt.Errorf("line %d: only an object can be merged", key.Line)
+				return nil, fmt.Errorf("line %d: merge: the value is not an object", key.Line)
 			}
 			for _, name := range from.names {
 				o.set(name, from.members[name])
@@ -129,12 +133,13 @@ func fromYAML(n *yaml.Node) (any, error) {
 	return v, nil
 }
 
-// description is the OpenAPI document.
+// description is the OpenAPI document, parsed and as JSON.
 type description struct {
 	*object
 	json []byte
 }
 
+// readDescription reads the embedded openapi.yaml.
 func readDescription() (*description, error) {
 	text, err := docs.Files.ReadFile("openapi.yaml")
 	if err != nil {
@@ -151,7 +156,8 @@ func readDescription() (*description, error) {
 	return &description{o, b}, nil
 }
 
-// follow is the object itself, or what its $ref leads to; name is the last part of that reference.
+// follow resolves the $ref of an object, if it has one. name is the last part of the reference, or
+// "" if there was none.
 func (d *description) follow(o *object) (target *object, name string) {
 	for {
 		ref := o.text("$ref")

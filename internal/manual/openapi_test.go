@@ -7,7 +7,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// The description is a valid OpenAPI document, examples included.
+// TestDescription checks that the description is a valid OpenAPI document, including its examples.
 func TestDescription(t *testing.T) {
 	d, err := readDescription()
 	if err != nil {

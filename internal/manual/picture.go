@@ -17,13 +17,13 @@ import (
 	"weir/docs"
 )
 
-// pictures are where the manual's pictures are, among the papers and under /docs.
+// pictures is the directory of the images, both in weir/docs and under /docs.
 const pictures = "images"
 
-// picturePath is where a picture is served.
+// picturePath returns the URL path of an image.
 func picturePath(name string) string { return "/docs/" + name }
 
-// addPictures adds every picture to the files of the manual.
+// addPictures adds all images to the files of the manual, without gzip: a PNG is compressed already.
 func addPictures(files map[string]*file) error {
 	all, err := fs.Glob(docs.Files, pictures+"/*.png")
 	for _, name := range all {
@@ -36,7 +36,8 @@ func addPictures(files map[string]*file) error {
 	return err
 }
 
-// image puts a drawing or a picture into the page. What it shows must be said in words too.
+// image renders an image: an SVG drawing becomes part of the page, a PNG is loaded by the page. It
+// fails if the image has no alternative text.
 func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -44,7 +45,7 @@ func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) 
 	img := n.(*ast.Image)
 	name, says := string(img.Destination), plain(img, source)
 	if strings.TrimSpace(says) == "" {
-		return ast.WalkStop, fmt.Errorf("the picture %s has no text for those who do not see it", name)
+		return ast.WalkStop, fmt.Errorf("image %s has no alternative text", name)
 	}
 	show := picture
 	if path.Ext(name) == ".svg" {
@@ -60,7 +61,8 @@ func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) 
 
 var ownStyle = regexp.MustCompile(`(?s)<style>.*?</style>\s*`)
 
-// drawing is part of the page, where it has the colours of the page. The style that it has for itself stays out.
+// drawing returns the SVG element of a drawing. Inside the page it takes its colours from the style
+// sheet of the page, so its own style element, which is for viewing the file alone, is removed.
 func drawing(name, says string) (string, error) {
 	text, err := docs.Files.ReadFile(name)
 	if err != nil {
@@ -70,8 +72,9 @@ func drawing(name, says string) (string, error) {
 	return strings.TrimSpace(strings.Replace(svg, "<svg ", fmt.Sprintf("<svg class=\"drawing\" role=\"img\" aria-label=\"%s\" ", says), 1)), nil
 }
 
-// picture is one that the page loads, with its size, so that nothing jumps when it comes. One with -dark in its name beside it
-// is for dark pages.
+// picture returns an img element for a PNG. It states the size of the image, so that the layout
+// does not shift when the image arrives. If there is a second file with -dark in its name, browsers
+// in dark mode load that one.
 func picture(name, says string) (string, error) {
 	address, body, err := readPicture(name)
 	if err != nil {
@@ -92,10 +95,11 @@ func picture(name, says string) (string, error) {
 	return fmt.Sprintf(`<picture><source srcset="%s" media="(prefers-color-scheme: dark)">%s</picture>`, dark, img), nil
 }
 
-// readPicture reads a picture. Its address changes with what it shows, so that a browser may keep what it got.
+// readPicture reads an image. Its address contains a hash of the contents, so that browsers can
+// cache it for good.
 func readPicture(name string) (address string, body []byte, err error) {
 	if path.Dir(name) != pictures || path.Ext(name) != ".png" {
-		return "", nil, fmt.Errorf("%s is not a PNG of docs/%s", name, pictures)
+		return "", nil, fmt.Errorf("%s is not a PNG in docs/%s", name, pictures)
 	}
 	body, err = docs.Files.ReadFile(name)
 	return picturePath(name) + "?v=" + etag(body), body, err

@@ -19,8 +19,9 @@ var (
 	attributes = regexp.MustCompile(`([a-z]+)="([^"]*)"`)
 )
 
-// Every picture of every page is served, as what it is, to be kept; it says what it shows and how large it is, which its dark
-// twin is too. And no picture is there that no page shows.
+// TestPictures checks every image of every page: it is served as a PNG that browsers can cache for
+// good, it has an alternative text and the right size, and its dark variant has the same size. It
+// also fails if an image is not used by any page.
 func TestPictures(t *testing.T) {
 	h := sample(t)
 	shown := map[string]bool{}
@@ -54,12 +55,12 @@ func TestPictures(t *testing.T) {
 		}
 		for i, m := range anySource.FindAllStringSubmatch(body, -1) {
 			if width, height := look(p, m[1]); sizes[i] != [2]string{strconv.Itoa(width), strconv.Itoa(height)} {
-				t.Errorf("%s: %s has another size than its twin", p, m[1])
+				t.Errorf("%s: %s does not have the size of the light image", p, m[1])
 			}
 		}
 	}
 	if len(shown) == 0 {
-		t.Error("no page shows a picture")
+		t.Error("no page has an image")
 	}
 	total := 0
 	all, err := fs.Glob(docs.Files, "images/*")
@@ -68,7 +69,7 @@ func TestPictures(t *testing.T) {
 	}
 	for _, name := range all {
 		if !shown[picturePath(name)] {
-			t.Errorf("no page shows %s", name)
+			t.Errorf("no page uses %s", name)
 		}
 		body, err := docs.Files.ReadFile(name)
 		if err != nil {
@@ -77,11 +78,12 @@ func TestPictures(t *testing.T) {
 		total += len(body)
 	}
 	if total > 600<<10 {
-		t.Errorf("the pictures have %d bytes, which everybody carries in the program", total)
+		t.Errorf("the images have %d bytes, want at most 600 KiB: they are part of every binary", total)
 	}
 }
 
-// An address from before a picture changed is not kept, and asking again does not send it again.
+// TestPictureChanges checks that an address with the hash of another version of an image must not
+// be cached for good, and that an unchanged image is not sent again.
 func TestPictureChanges(t *testing.T) {
 	h := sample(t)
 	const path = "/docs/images/dashboard-overview.png"
@@ -90,20 +92,20 @@ func TestPictureChanges(t *testing.T) {
 		t.Errorf("%d %v", a.Code, a.Header())
 	}
 	if a := ask(h, "GET", path, "If-None-Match", a.Header().Get("Etag")); a.Code != 304 || a.Body.Len() > 0 {
-		t.Errorf("it was sent again: %d", a.Code)
+		t.Errorf("an unchanged image: status %d, want 304", a.Code)
 	}
 	if a := ask(h, "GET", "/docs/images/"); a.Code != 404 {
-		t.Errorf("the directory: %d", a.Code)
+		t.Errorf("the directory of the images: status %d, want 404", a.Code)
 	}
 }
 
 func TestBadPictures(t *testing.T) {
 	for text, want := range map[string]string{
-		"# A\n\n![](../images/dashboard-overview.png)\n":    "has no text",
+		"# A\n\n![](../images/dashboard-overview.png)\n":    "has no alternative text",
 		"# A\n\n![some words](../images/none.png)\n":        "file does not exist",
 		"# A\n\n![some words](none.svg)\n":                  "file does not exist",
-		"# A\n\n![some words](../openapi.yaml)\n":           "is not a PNG of docs/images",
-		"# A\n\n![some words](https://example.com/a.png)\n": "is not a PNG of docs/images",
+		"# A\n\n![some words](../openapi.yaml)\n":           "is not a PNG in docs/images",
+		"# A\n\n![some words](https://example.com/a.png)\n": "is not a PNG in docs/images",
 	} {
 		if _, err := render("manual/a.md", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// What the page of the HTTP reference shows.
+// The data for the template of the HTTP reference.
 type (
 	referencePage struct {
 		Description, Keys, KeyForm string
@@ -29,7 +29,7 @@ type (
 	}
 	field struct {
 		Name, In, Description string
-		Schema                string // the name of an object of its own
+		Schema                string // name of the schema, if the field refers to one
 		Type                  template.HTML
 		Required              bool
 	}
@@ -38,7 +38,7 @@ type (
 	answer struct {
 		Status      string
 		Description string
-		Headers     []string // beyond the universal ones
+		Headers     []string // in addition to the headers of every response
 		Codes       []string
 		Bodies      []body
 	}
@@ -49,18 +49,19 @@ type (
 	}
 )
 
-// methods are in the order in which people look for them.
+// methods lists the methods in the order in which the page shows them.
 var methods = []string{"get", "post", "delete"}
 
-// reference makes the page of the HTTP reference.
+// reference builds the page of the HTTP reference.
 func reference(d *description) (content, error) {
 	components := d.object.object("components")
 	key := components.object("securitySchemes").object("key")
 	page := referencePage{Description: d.object.object("info").text("description"), Keys: key.text("description"), KeyForm: key.text("bearerFormat")}
+	// Every response has the headers of /v1/health. They are shown once, and left out everywhere else.
 	universal := d.object.object("paths").object("/v1/health").object("get").object("responses").object("200").object("headers")
 	page.Universal = d.headers(universal, nil)
 	page.Preflight = d.headers(components.object("responses").object("Preflight").object("headers"), universal)
-	sections := []section{{"authentication", "Authentication"}, {"header-fields", "Header fields of every answer"}}
+	sections := []section{{"authentication", "Authentication"}, {"header-fields", "Headers of every response"}}
 	paths := d.object.object("paths")
 	for _, path := range paths.names {
 		item := paths.object(path)
@@ -81,7 +82,7 @@ func reference(d *description) (content, error) {
 	for _, name := range schemas.names {
 		page.Schemas = append(page.Schemas, d.schema(name, schemas.object(name)))
 	}
-	sections = append(sections, section{"preflight", "Preflight"}, section{"outside", "What belongs to no operation"}, section{"objects", "Objects"})
+	sections = append(sections, section{"preflight", "Preflight"}, section{"outside", "Unknown paths and methods"}, section{"objects", "Objects"})
 	return table("reference", "HTTP reference", page, sections)
 }
 
@@ -123,7 +124,7 @@ func (d *description) answer(status string, r, universal *object) answer {
 	return a
 }
 
-// codes are the error codes that a response may have.
+// codes returns the error codes that a response can have.
 func codes(response *object) []string {
 	var all []string
 	for _, part := range response.object("content").object("application/json").object("schema").list("allOf") {
@@ -148,7 +149,7 @@ func (d *description) bodies(content *object) []body {
 	return all
 }
 
-// example is a value as people read it.
+// example formats an example: text as it is, other values as indented JSON.
 func example(v any) string {
 	if v == nil {
 		return ""
@@ -164,7 +165,7 @@ func example(v any) string {
 	return out.String()
 }
 
-// headers are the header fields of a response, without those that others have too.
+// headers returns the headers of a response, except those that are also in without.
 func (d *description) headers(all, without *object) []field {
 	var fields []field
 	for _, name := range all.names {
@@ -192,7 +193,7 @@ func (d *description) schema(name string, o *object) schema {
 	return s
 }
 
-// fields are the members of an object, and of the objects in it.
+// fields returns the members of an object, including those of nested objects.
 func (d *description) fields(prefix string, o *object) []field {
 	var all []field
 	properties := o.object("properties")
@@ -218,7 +219,7 @@ func (d *description) field(name string, s *object) field {
 	return f
 }
 
-// describeType says in Markdown what a schema allows.
+// describeType describes in Markdown which values a schema allows.
 func describeType(s *object) string {
 	kind := s.text("type")
 	if several := s.list("type"); several != nil {

@@ -9,11 +9,11 @@ import (
 	"weir/docs"
 )
 
-// leaf is a page of the manual, in the order in which it is read.
+// leaf is a page of the manual.
 type leaf struct {
 	path   string
 	name   string // in the navigation
-	source string // Markdown, among the papers; empty: made from a table
+	source string // Markdown document in weir/docs; empty if the page is generated from a table
 }
 
 type chapter struct {
@@ -21,7 +21,7 @@ type chapter struct {
 	leaves []leaf
 }
 
-// chapters are the manual.
+// chapters lists all pages of the manual in reading order.
 var chapters = []chapter{
 	{"Start", []leaf{
 		{"/docs", "Getting started", "manual/index.md"},
@@ -49,13 +49,13 @@ var chapters = []chapter{
 	}},
 }
 
-// missing is where the page for what does not exist is kept.
+// missing is the key under which build stores the page for unknown addresses.
 const missing = "missing"
 
-// content is a page before it is laid out.
+// content is a page without its layout.
 type content struct {
 	title    string
-	sections []section // for the list of what is on the page
+	sections []section // entries of the list "On this page"
 	body     template.HTML
 }
 
@@ -66,7 +66,7 @@ var pageTemplate string
 
 var layout = template.Must(template.New("page").Parse(pageTemplate))
 
-// build makes every file.
+// build generates all files of the manual, by URL path.
 func build(o Options) (map[string]*file, error) {
 	d, err := readDescription()
 	if err != nil {
@@ -100,11 +100,12 @@ func build(o Options) (map[string]*file, error) {
 			return nil, fmt.Errorf("%s: %w", l.path, err)
 		}
 	}
-	lost := view{Title: "No such page", Chapters: navigation(""), Body: "<h1>No such page</h1>\n<p>The manual has no page under this address.</p>"}
+	lost := view{Title: "Page not found", Chapters: navigation(""), Body: "<h1>Page not found</h1>\n<p>The manual has no page at this address.</p>"}
 	files[missing], err = lost.file()
 	return files, err
 }
 
+// content builds the contents of the page: from its table, or from its Markdown document.
 func (l leaf) content(o Options, d *description) (content, error) {
 	switch l.path {
 	case "/docs/reference":
@@ -121,7 +122,7 @@ func (l leaf) content(o Options, d *description) (content, error) {
 	return render(l.source, text)
 }
 
-// view is what the layout shows.
+// view is the data for the layout template.
 type view struct {
 	Title, Path   string
 	Chapters      []shownChapter
@@ -140,6 +141,7 @@ type link struct {
 	Here       bool
 }
 
+// navigation returns the list of all pages, with the page at path marked as the current one.
 func navigation(path string) []shownChapter {
 	var shown []shownChapter
 	for _, c := range chapters {

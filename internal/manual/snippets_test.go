@@ -14,29 +14,31 @@ import (
 	"time"
 )
 
-// unrun are blocks that are not run, by paper and by what they begin with, each for the reason beside it.
+// unrun lists the blocks that the tests do not run, by document and by the start of the block. The
+// value is the reason.
 var unrun = map[string]map[string]string{
-	"manual/index.md": {"make build": "it builds into the sources; binary builds the same elsewhere"},
+	"manual/index.md": {"make build": "it builds into the source tree; binary builds the same program elsewhere"},
 	"operating.md": {
 		"sysctl ":               "it changes the machine",
-		"curl --http2 --cacert": "the transcript https of cmd/weir does it",
-		"weir serve --http 0":   "it needs a public name",
-		"WEIR_BOOTSTRAP_KEYS=":  "the transcript bootstrap of cmd/weir does it",
+		"curl --http2 --cacert": "covered by the script https of cmd/weir",
+		"weir serve --http 0":   "it needs a public host name",
+		"WEIR_BOOTSTRAP_KEYS=":  "covered by the script bootstrap of cmd/weir",
 		"systemctl ":            "it needs systemd",
 	},
 	"cluster.md": {
-		"weir serve --data node1":  "TestContractCluster of the contract suite does it",
-		"weir migrate":             "TestMigrate of the contract suite does it",
+		"weir serve --data node1":  "covered by TestContractCluster of the contract suite",
+		"weir migrate":             "covered by TestMigrate of the contract suite",
 		"weir serve --engine nats": "it needs NATS servers",
 		"jetstream {":              "a configuration of NATS",
 		"defaults\n  mode http":    "a configuration of HAProxy",
 	},
 	"benchmarks.md": {"make bench": "it takes fifteen minutes"},
-	"decisions.md":  {"id: 7": "frames, which the contract suite compares", "id: 41": "frames, which the contract suite compares"},
+	"decisions.md":  {"id: 7": "SSE frames, covered by the contract suite", "id: 41": "SSE frames, covered by the contract suite"},
 }
 
-func (b block) reason(paper string) string {
-	for begin, why := range unrun[paper] {
+// reason returns why the tests do not run the block, or "" if they do.
+func (b block) reason(document string) string {
+	for begin, why := range unrun[document] {
 		if strings.HasPrefix(b.text, begin) {
 			return why
 		}
@@ -44,11 +46,12 @@ func (b block) reason(paper string) string {
 	return ""
 }
 
-// Every block of code of the manual does what the manual says, for somebody who begins with nothing and follows a page from its
-// beginning to its end. The pages after the first begin with a server, its address and its key.
+// TestSnippets runs the code blocks of every page from top to bottom, as a reader with an empty
+// directory would, and compares their output with the manual. Pages other than the first start with
+// a running server, its address and its key.
 func TestSnippets(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("no curl on this machine")
+		t.Skip("curl is not installed")
 	}
 	for _, c := range chapters {
 		for _, l := range c.leaves {
@@ -75,11 +78,11 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
-// follow goes through a paper.
-func (r *reader) follow(paper string) {
-	blocks := blocksOf(r.t, paper)
+// follow runs the code blocks of a document in order.
+func (r *reader) follow(document string) {
+	blocks := blocksOf(r.t, document)
 	for i, b := range blocks {
-		if b.is("output") || b.reason(paper) != "" {
+		if b.is("output") || b.reason(document) != "" {
 			continue
 		}
 		var output *block
@@ -95,6 +98,8 @@ func (r *reader) follow(paper string) {
 	}
 }
 
+// do handles one block according to its language and the words after it. output is the block with
+// the expected output, or nil.
 func (r *reader) do(b block, output *block) {
 	t := r.t
 	t.Helper()
@@ -109,7 +114,7 @@ func (r *reader) do(b block, output *block) {
 		}
 		if b.language == "go" {
 			if out, err := exec.Command("gofmt", "-l", path).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Errorf("%s is not formatted: %v", name, err)
+				t.Errorf("%s is not formatted with gofmt: %v", name, err)
 			}
 		}
 	case b.language == "toml":
@@ -118,13 +123,13 @@ func (r *reader) do(b block, output *block) {
 		}
 		r.run(block{text: "weir config --config weir.toml\n"}, nil)
 	case b.language != "sh":
-		t.Errorf("nobody knows what to do with this block: its first line is %q %v", b.language, b.words)
+		t.Errorf("the tests cannot handle a block with the info string %q %v", b.language, b.words)
 	case b.is("serve") || strings.TrimSpace(b.text) == "weir serve":
 		if r.server != nil {
-			return // the same once more
+			return // the page shows the command a second time
 		}
 		if text := r.serve(b); output != nil && !output.pattern(false).MatchString(text) {
-			t.Errorf("it prints\n%s", text)
+			t.Errorf("the server printed\n%s\nwant\n%s", text, output.text)
 		}
 	case b.is("follow"):
 		r.watch(b, output)
@@ -137,7 +142,7 @@ func (r *reader) do(b block, output *block) {
 	}
 }
 
-// run runs a block to its end, and compares what it prints.
+// run runs a block until it ends, and compares its output.
 func (r *reader) run(b block, output *block) {
 	r.t.Helper()
 	if strings.Contains(b.text, "node ") {
@@ -157,16 +162,16 @@ func (r *reader) run(b block, output *block) {
 		r.key = k
 	}
 	if output != nil && !output.pattern(true).MatchString(r.asPrinted(text)) {
-		r.t.Errorf("it prints\n%s\nand the manual says\n%s", text, output.text)
+		r.t.Errorf("the block printed\n%s\nwant\n%s", text, output.text)
 	}
 }
 
-// watch runs a block that does not end, until it printed what it should.
+// watch runs a block that does not end by itself until it has printed the expected output.
 func (r *reader) watch(b block, output *block) {
 	t := r.t
 	t.Helper()
 	if output == nil {
-		t.Fatal("a block that does not end shows no output to wait for")
+		t.Fatal("a block marked follow must be followed by an output block")
 	}
 	if strings.Contains(b.text, "node ") {
 		r.wants("node")
@@ -174,20 +179,21 @@ func (r *reader) watch(b block, output *block) {
 	p := start(t, r.shell(b, ""))
 	defer p.end(syscall.SIGINT)
 	if text, err := p.await(func(s string) bool { return output.pattern(false).MatchString(r.asPrinted(s)) }); err != nil {
-		t.Errorf("%v; it prints\n%s\nand the manual says\n%s", err, text, output.text)
+		t.Errorf("%v; the block printed\n%s\nwant\n%s", err, text, output.text)
 	}
 }
 
+// wants skips the test if a program is not installed.
 func (r *reader) wants(program string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
-		r.t.Skipf("no %s on this machine", program)
+		r.t.Skipf("%s is not installed", program)
 	}
 	return path
 }
 
-// reports tells the test what a page shows, whenever that changes.
+// reports is a script that sends the text of a page to the test whenever it changes.
 const reports = `<script>
 new MutationObserver(() => fetch("%s", {method: "POST", mode: "no-cors", body: document.body ? document.body.innerText : ""}))
 	.observe(document, {childList: true, subtree: true, characterData: true});
@@ -195,7 +201,7 @@ window.addEventListener("unhandledrejection", e => fetch("%[1]s", {method: "POST
 </script>
 `
 
-// browse opens a page that was saved, and waits until it shows what it should.
+// browse opens a saved page in a browser and waits until it shows the expected text.
 func (r *reader) browse(b block) {
 	t := r.t
 	t.Helper()
@@ -206,7 +212,7 @@ func (r *reader) browse(b block) {
 		}
 	}
 	if browser == "" {
-		t.Skip("there is no Chromium on this machine: tools/browser installs it where it may")
+		t.Skip("Chromium is not installed: tools/browser can install it")
 	}
 	shown := make(chan string, 1000)
 	listener := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
@@ -238,9 +244,9 @@ func (r *reader) browse(b block) {
 			}
 		case <-p.exited:
 			text, _ := p.output()
-			t.Fatalf("the browser ended: %v\n%s", p.err, text)
+			t.Fatalf("the browser exited: %v\n%s", p.err, text)
 		case <-late:
-			t.Fatalf("the page shows %q", last)
+			t.Fatalf("the page shows %q, want %q", last, b.text)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 //go:embed tables.html
 var tablesTemplate string
 
-// tables are the pages that are not written in Markdown.
+// tables holds the templates of the pages that are not written in Markdown.
 var tables = template.Must(template.New("tables").Funcs(template.FuncMap{
 	"markdown": fragment, "inline": inline, "reason": http.StatusText,
 	"paragraphs": paragraphs,
@@ -24,7 +24,8 @@ func table(name, title string, data any, sections []section) (content, error) {
 	return content{title: title, body: template.HTML(finish(b.String())), sections: sections}, err
 }
 
-// faults makes the page that every doc_url leads to: an anchor for every code, what it means and what to do.
+// faults builds the page that every doc_url points to. It has an anchor for every error code, with
+// its meaning and what to do about it.
 func faults(all []Fault) (content, error) {
 	var sections []section
 	for _, f := range all {
@@ -33,7 +34,7 @@ func faults(all []Fault) (content, error) {
 	return table("errors", "Errors", all, sections)
 }
 
-// commands makes the page of the program's help.
+// commands builds the page with the help texts of the program.
 func commands(all []Command) (content, error) {
 	var sections []section
 	for _, c := range all {
@@ -42,10 +43,11 @@ func commands(all []Command) (content, error) {
 	return table("commands", "Command line", all, sections)
 }
 
-// passage is a part of a help text: running text, or lines that are meant to stay as they are.
+// passage is a part of a help text: either running text, or lines whose layout must be kept.
 type passage struct{ Text, Lines string }
 
-// paragraphs takes a help text apart, which is broken into lines for a terminal.
+// paragraphs splits a help text, which is wrapped for terminals, into passages. A passage with
+// indented lines keeps its layout.
 func paragraphs(help string) []passage {
 	var all []passage
 	for part := range strings.SplitSeq(help, "\n\n") {

@@ -1,17 +1,17 @@
-// Requests to the service.
+// Sends requests to the service.
 
 import { ConnectionError, WeirError, refusal, transient } from "./errors.js";
 import { backoff, Scope, wait } from "./wait.js";
 
 /**
- * @typedef {object} Call one request, ready to be sent as often as it takes
+ * @typedef {object} Call one request, which can be sent any number of times
  * @property {"GET" | "POST" | "DELETE"} method
- * @property {string} path with its query
+ * @property {string} path including the query
  * @property {import("./payload.js").Payload | {contentType: string, body: Uint8Array | string}} [payload]
  * @property {Record<string, string>} [headers]
  */
 
-/** Caller sends requests with a key. */
+/** Caller sends requests to one service with one key. */
 export class Caller {
   #base;
   #key;
@@ -32,7 +32,7 @@ export class Caller {
   }
 
   /**
-   * Sends a request once and returns the answer, if it is a success.
+   * Sends a request once. Returns the response if it is a success, and throws otherwise.
    *
    * @param {Call} call
    * @param {Scope} scope
@@ -43,7 +43,7 @@ export class Caller {
     const all = { ...headers };
     if (this.#key !== "") all.authorization = `Bearer ${this.#key}`;
     if (payload) all["content-type"] = payload.contentType;
-    const send = this.#fetch; // called on nothing: that of a browser wants no other this
+    const send = this.#fetch; // not this.#fetch(…): the fetch of a browser fails with another this
     const response = await reach(scope, () =>
       send(this.#base + path, {
         method,
@@ -60,14 +60,14 @@ export class Caller {
   }
 
   /**
-   * Sends a request once and returns the answer with its body.
+   * Sends a request once and returns the response with its whole body.
    *
    * @param {Call} call
    * @param {AbortSignal} [signal]
    */
   async once(call, signal) {
     const scope = new Scope(signal);
-    scope.alarm(this.#timeout, new ConnectionError(`no answer within ${this.#timeout} ms`));
+    scope.alarm(this.#timeout, new ConnectionError(`no response within ${this.#timeout} ms`));
     try {
       const response = await this.open(call, scope);
       const bytes = new Uint8Array(await reach(scope, () => response.arrayBuffer()));
@@ -78,12 +78,12 @@ export class Caller {
   }
 
   /**
-   * Sends a request until it succeeds, is refused, or was tried often enough.
+   * Sends a request until it succeeds, fails permanently, or was tried `attempts` times.
    *
    * @param {Call} call
    * @param {AbortSignal} [signal]
-   * @param {(error: any) => any} [repeated] what to make of the failure of a request that was sent before: it may have come
-   *   through then, and its answer not
+   * @param {(error: any) => any} [repeated] handles the final error of a request that was sent more than once. An
+   *   earlier attempt may have succeeded although its response was lost, so the error may be a result of that success
    * @returns {Promise<Answer>}
    */
   async send(call, signal, repeated) {
@@ -102,7 +102,7 @@ export class Caller {
   }
 }
 
-/** An answer with its body. */
+/** A response with its body. */
 export class Answer {
   /**
    * @param {Response} response
@@ -123,19 +123,20 @@ export class Answer {
     return new TextDecoder().decode(this.bytes);
   }
 
-  /** @returns {any} undefined where there is no content */
+  /** @returns {any} undefined if the body is empty */
   json() {
     if (this.bytes.length === 0) return undefined;
     try {
       return JSON.parse(this.text());
     } catch {
-      throw new WeirError(`the answer is not one of Weir: status ${this.status}, and no JSON`, { status: this.status, requestId: this.requestId });
+      throw new WeirError(`unexpected response, not from Weir: status ${this.status}, and the body is not JSON`, { status: this.status, requestId: this.requestId });
     }
   }
 }
 
 /**
- * Does a step of a request, and says of a failure whose it is: the caller's signal, an alarm, or the connection.
+ * Runs one step of a request. If it fails, the error shows the cause: the reason of the caller's signal, the reason of an
+ * alarm, or a {@link ConnectionError}.
  *
  * @template T
  * @param {Scope} scope
@@ -148,13 +149,13 @@ export async function reach(scope, step) {
     return await step();
   } catch (error) {
     if (scope.signal.aborted) throw scope.signal.reason;
-    const cause = /** @type {any} */ (error)?.cause; // Node says there what happened
-    throw new ConnectionError(`the service cannot be reached: ${cause?.message || /** @type {any} */ (error)?.message}`, error);
+    const cause = /** @type {any} */ (error)?.cause; // Node puts the details there
+    throw new ConnectionError(`cannot reach the service: ${cause?.message || /** @type {any} */ (error)?.message}`, error);
   }
 }
 
 /**
- * How long the service asked to wait, in milliseconds.
+ * The time that the service asked to wait before a retry, in milliseconds; 0 if it did not ask.
  *
  * @param {unknown} error
  */

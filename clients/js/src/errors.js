@@ -1,6 +1,6 @@
-// What can go wrong, as values that a program can branch on.
+// The errors of the client, as classes that a program can tell apart.
 
-/** A refusal of the service. */
+/** The service refused a request, or sent a response that the client cannot read. */
 export class WeirError extends Error {
   /**
    * @param {string} message
@@ -9,24 +9,24 @@ export class WeirError extends Error {
   constructor(message, { status = 0, type = "", code = "", requestId = "", docUrl = "", retryAfter = 0 } = {}) {
     super(message);
     this.name = "WeirError";
-    /** Status of the answer. @type {number} */
+    /** HTTP status of the response; 0 if there was none. @type {number} */
     this.status = status;
     /** The category, such as `not_found_error`. @type {string} */
     this.type = type;
-    /** What to branch on; empty when the answer did not come from the service but from something before it. @type {string} */
+    /** Error code for programs; empty if the response came from a proxy and not from the service. @type {string} */
     this.code = code;
-    /** To quote when asking the operator. @type {string} */
+    /** Id of the request. Quote it when you ask the operator for help. @type {string} */
     this.requestId = requestId;
-    /** Explains the code. @type {string} */
+    /** Link to the explanation of the code. @type {string} */
     this.docUrl = docUrl;
-    /** In how many milliseconds to try again, where the service said so; 0 where it did not. @type {number} */
+    /** Milliseconds to wait before a retry, if the service asked for it; otherwise 0. @type {number} */
     this.retryAfter = retryAfter;
   }
 }
 
 /**
- * The way to the service is broken: it cannot be reached, the connection was lost, or the answer took too long. In a page
- * this is also what a refusal by the browser looks like, which does not tell pages why.
+ * The service cannot be reached, the connection was lost, or the response took too long. In a page, a request that the
+ * browser blocks looks the same, because browsers do not tell pages the reason.
  */
 export class ConnectionError extends Error {
   /**
@@ -40,12 +40,12 @@ export class ConnectionError extends Error {
 }
 
 /**
- * Why a publisher failed, and with which batch. `reason` is
+ * A publisher failed. `reason` is
  *
- * - `refused`: the service will not take the batch; `cause` is its {@link WeirError},
- * - `conflict`: somebody else publishes to the stream, or the sequence came too late and is closed for good,
- * - `given_up`: nothing was acknowledged for as long as `giveUp` allows,
- * - `closed`: the publisher was closed before.
+ * - `refused`: the service refused the batch; `cause` is its {@link WeirError},
+ * - `conflict`: another writer publishes to the stream, or the batch arrived after its gap had been closed for good,
+ * - `given_up`: nothing was acknowledged within `giveUp`,
+ * - `closed`: the publisher is closed.
  */
 export class PublishError extends Error {
   /**
@@ -58,13 +58,13 @@ export class PublishError extends Error {
     super(message, { cause });
     this.name = "PublishError";
     this.reason = reason;
-    /** The sequence of the batch; -1 where it is about none. @type {number} */
+    /** The sequence of the batch that failed; -1 if the error is not about a batch. @type {number} */
     this.seq = seq;
   }
 }
 
 /**
- * Reads an answer that is not a success.
+ * Turns a response that is not a success into an error.
  *
  * @param {Response} response
  * @param {string} text its body
@@ -81,10 +81,10 @@ export function refusal(response, text) {
   try {
     error = JSON.parse(text).error;
   } catch {
-    // not ours
+    // a response of a proxy, for example; handled below
   }
   if (typeof error?.code !== "string" || error.code === "") {
-    return new WeirError(`the answer is not one of Weir: status ${response.status}`, details);
+    return new WeirError(`unexpected response, not from Weir: status ${response.status}`, details);
   }
   return new WeirError(`${error.code}: ${error.message}`, {
     ...details,
@@ -95,19 +95,20 @@ export function refusal(response, text) {
   });
 }
 
-const passing = [408, 429, 500, 502, 503, 504];
+/** Statuses after which the same request may succeed. */
+const temporary = [408, 429, 500, 502, 503, 504];
 
 /**
- * Tells whether what failed may succeed later: the way to the service is broken, or the service says so.
+ * Reports whether a retry may succeed: the connection broke, or the status says that the problem is temporary.
  *
  * @param {unknown} error
  */
 export function transient(error) {
-  return error instanceof ConnectionError || (error instanceof WeirError && passing.includes(error.status));
+  return error instanceof ConnectionError || (error instanceof WeirError && temporary.includes(error.status));
 }
 
 /**
- * The code of a refusal, empty for any other error.
+ * The error code of a {@link WeirError}; empty for any other error.
  *
  * @param {unknown} error
  */

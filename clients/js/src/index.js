@@ -1,4 +1,4 @@
-// The client of Weir, for browsers and for Node: see README.md.
+// The client for Weir, for browsers and Node. README.md has an introduction.
 
 export { Client } from "./client.js";
 export { ConnectionError, PublishError, WeirError } from "./errors.js";

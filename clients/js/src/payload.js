@@ -1,8 +1,8 @@
-// What goes into a publish and what comes out of a batch.
+// Encodes the bodies of publish requests, and decodes batches.
 
 import { WeirError } from "./errors.js";
 
-/** The most that the body of a publish may have, in bytes. */
+/** Maximum size of the body of a publish request, in bytes. */
 export const maxBody = 8 * 1024 * 1024;
 
 export const typeJSON = "application/json";
@@ -11,20 +11,20 @@ export const typeBytes = "application/octet-stream";
 const encoder = new TextEncoder();
 
 /**
- * @typedef {object} Gap a run of sequences that a subscriber will not get, because they were gone before it came to them
- * @property {number} from the first
- * @property {number} to the last
- * @property {string} reason `evicted` or `lost`
+ * @typedef {object} Gap a range of sequences that can no longer be delivered to a subscriber
+ * @property {number} from the first missing sequence
+ * @property {number} to the last missing sequence
+ * @property {string} reason `evicted` (by the retention of the stream) or `lost` (to a damaged disk)
  */
 
 /**
- * @typedef {object} Batch what was published at once
+ * @typedef {object} Batch a batch as it was published, or a gap
  * @property {number} seq its sequence
- * @property {Date} [time] when it was stored; a raw batch that is fetched by itself comes without
- * @property {any[]} events of a json stream; of a raw stream there are none
- * @property {string} [contentType] of a raw stream
- * @property {Uint8Array} [data] of a raw stream
- * @property {Gap} [gap] set when this is no batch but a loss, up to the sequence `seq`
+ * @property {Date} [time] when it was stored; missing for a raw batch from {@link Client.batch}, and for a gap
+ * @property {any[]} events the events of a json stream; empty for a raw stream
+ * @property {string} [contentType] the content type, for a raw stream
+ * @property {Uint8Array} [data] the bytes, for a raw stream
+ * @property {Gap} [gap] set if this is not a batch but a range of missing batches, which ends at `seq`
  */
 
 /**
@@ -32,7 +32,7 @@ const encoder = new TextEncoder();
  */
 
 /**
- * Makes the body of a publish: of an array a batch of events, of bytes a raw batch.
+ * Encodes the body of a publish request: an array becomes a batch of events, bytes become a raw batch.
  *
  * @param {any} payload
  * @param {(event: any) => string | undefined} stringify
@@ -56,11 +56,11 @@ function checked(payload) {
 
 /** @param {number} size */
 export function tooLarge(size) {
-  return new WeirError(`payload_too_large: a batch of ${size} bytes: the most that one may have is ${maxBody}`, { code: "payload_too_large" });
+  return new WeirError(`payload_too_large: the batch has ${size} bytes; the limit is ${maxBody}`, { code: "payload_too_large" });
 }
 
 /**
- * A copy of bytes, so that nobody changes what is on its way.
+ * Copies bytes, so that the caller can reuse its buffer while the batch is in flight.
  *
  * @param {ArrayBuffer | ArrayBufferView} data
  * @returns {Uint8Array}
@@ -73,11 +73,11 @@ export function bytesOf(data) {
 const start = encoder.encode('{"events":[');
 const end = encoder.encode("]}");
 
-/** What the body around events takes. */
+/** Number of bytes that the body has in addition to the events. */
 export const frame = start.length + end.length;
 
 /**
- * Puts encoded events into the body of a publish.
+ * Builds the body of a publish request from encoded events.
  *
  * @param {Uint8Array[]} events
  * @returns {Payload}
@@ -98,7 +98,7 @@ export function bodyOf(events) {
 }
 
 /**
- * The events in the body of a publish.
+ * Returns the events in the body of a publish request.
  *
  * @param {Uint8Array} body
  * @returns {any[]}
@@ -108,7 +108,8 @@ export function eventsOf(body) {
 }
 
 /**
- * Encodes an event, and refuses what the service would refuse, so that one bad event does not take others with it.
+ * Encodes an event. It rejects events that the service would refuse, because the service would refuse the whole batch and
+ * so the other events in it.
  *
  * @param {any} event
  * @param {(event: any) => string | undefined} stringify
@@ -116,21 +117,21 @@ export function eventsOf(body) {
  */
 export function encodeEvent(event, stringify) {
   const text = stringify(event);
-  if (typeof text !== "string") throw new TypeError(`an event must be something that JSON has, not ${typeof event}`);
-  // JSON.stringify escapes a surrogate only where its other half is missing.
+  if (typeof text !== "string") throw new TypeError(`an event must be a JSON value, not ${typeof event}`);
+  // JSON.stringify escapes a surrogate only if its other half is missing.
   if (text.includes("\\ud") && /(?:^|[^\\])(?:\\\\)*\\ud[89a-f][0-9a-f]{2}/.test(text)) {
-    throw new TypeError("an event has half a surrogate pair in a string");
+    throw new TypeError("a string in an event contains half a surrogate pair");
   }
   if (text.length > 2 * maxDepth && depth(text) > maxDepth) {
-    throw new TypeError(`an event is nested deeper than ${maxDepth} levels`);
+    throw new TypeError(`an event must not be nested deeper than ${maxDepth} levels`);
   }
   return encoder.encode(text);
 }
 
-// The service takes 1,000 levels, and two are around an event.
+// The service accepts 1,000 levels. The body around an event uses two of them: the object and the array.
 const maxDepth = 998;
 
-/** @param {string} text JSON */
+/** Returns the nesting depth of a JSON text. @param {string} text */
 function depth(text) {
   let open = 0;
   let most = 0;
@@ -152,7 +153,7 @@ function depth(text) {
 }
 
 /**
- * Reads a batch object, of a stream of either mode.
+ * Decodes a batch object of a json or a raw stream.
  *
  * @param {string} text
  * @param {(text: string) => any} parse
@@ -160,10 +161,10 @@ function depth(text) {
  */
 export function parseBatch(text, parse) {
   const { seq: number, ts, events, content_type: contentType, data } = parse(text);
-  const seq = Number(number ?? NaN); // a parse of the program's may make something else of numbers
+  const seq = Number(number ?? NaN); // a custom parse may return another type for numbers
   const raw = contentType !== undefined;
   if (!Number.isSafeInteger(seq) || !(raw ? typeof data === "string" : Array.isArray(events))) {
-    throw new WeirError(`a batch cannot be read: ${text.slice(0, 100)}`);
+    throw new WeirError(`cannot read a batch: ${text.slice(0, 100)}`);
   }
   const batch = { seq, time: new Date(ts), events: events ?? [] };
   return raw ? { ...batch, contentType, data: fromBase64(data) } : batch;
@@ -179,12 +180,12 @@ function fromBase64(text) {
 
 const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/** A random name of 22 base62 characters: a stream id, or an idempotency key. */
+/** Returns 22 random base62 characters, for a stream id or an idempotency key. */
 export function randomName() {
   let name = "";
   while (name.length < 22) {
     for (const byte of crypto.getRandomValues(new Uint8Array(32))) {
-      if (byte < 248 && name.length < 22) name += digits[byte % 62]; // 248 is 4 times 62: every digit is as likely
+      if (byte < 248 && name.length < 22) name += digits[byte % 62]; // 248 is 4 * 62, so every digit is equally likely
     }
   }
   return name;

@@ -1,11 +1,13 @@
-// The two requests that publish, and what became of them.
+// The two publish requests, and checks of their outcome.
 
 import { codeOf, transient } from "./errors.js";
 import { eventsOf } from "./payload.js";
 
 /**
+ * Publishes under the next sequence.
+ *
  * @param {string} path of the stream
- * @param {string} key
+ * @param {string} key the idempotency key
  * @param {import("./payload.js").Payload} payload
  * @returns {import("./call.js").Call}
  */
@@ -14,6 +16,8 @@ export function nextCall(path, key, payload) {
 }
 
 /**
+ * Publishes under a given sequence.
+ *
  * @param {string} path of the stream
  * @param {number} seq
  * @param {import("./payload.js").Payload} payload
@@ -27,9 +31,9 @@ export function atCall(path, seq, payload) {
  * @typedef {object} Ack
  * @property {string} streamId
  * @property {number} seq under which the batch is stored
- * @property {number} accepted how many events were stored; of a raw batch 1
+ * @property {number} accepted number of events in the batch; 1 for a raw batch
  * @property {number} cursor of the stream after the write
- * @property {boolean} duplicate the batch was stored before
+ * @property {boolean} duplicate whether the batch was already stored
  */
 
 /**
@@ -42,15 +46,16 @@ export function ackOf(answer) {
 }
 
 /**
- * Tells whether what is stored under a sequence is what was sent under it: an answer that got lost is followed by one that
- * says duplicate, but so is what another writer stored. Where the batch cannot be read, for lack of permission or because it
- * was evicted, the number of events is all that can be compared.
+ * Reports whether the batch stored under a sequence is the one that was sent. A `duplicate` acknowledgement alone does not
+ * tell: an earlier attempt may have stored the batch although its response was lost, or another writer may have used the
+ * sequence. If the batch cannot be read, because the key lacks the permission or the batch was evicted, only the number of
+ * events can be compared.
  *
  * @param {import("./call.js").Caller} caller
  * @param {string} path of the stream
  * @param {import("./payload.js").Payload} payload
  * @param {Ack} ack
- * @param {boolean} unread what to say of a batch that cannot be read and has as many events
+ * @param {boolean} unread the result for a batch that cannot be read but has the same number of events
  * @param {AbortSignal} signal
  */
 export async function isMine(caller, path, payload, ack, unread, signal) {
@@ -66,20 +71,20 @@ export async function isMine(caller, path, payload, ack, unread, signal) {
 }
 
 /**
- * Tells whether a batch that was sent before is refused because the retention of the stream has passed its sequence since:
- * nobody could read it any more, and that is no conflict.
+ * Reports whether a retried batch was refused because the stream has evicted its sequence in the meantime. That is not a
+ * conflict: even if the batch had been stored, no subscriber could read it.
  *
  * @param {import("./call.js").Caller} caller
  * @param {string} path of the stream
  * @param {number} seq
  * @param {AbortSignal} signal
  */
-export async function hasPassed(caller, path, seq, signal) {
+export async function wasEvicted(caller, path, seq, signal) {
   try {
     await caller.once({ method: "GET", path: `${path}/batches/${seq}` }, signal);
     return false;
   } catch (error) {
     if (transient(error) || signal.aborted) throw error;
-    return codeOf(error) === "stream_not_found" && /evicted/.test(/** @type {Error} */ (error).message); // only the message tells
+    return codeOf(error) === "stream_not_found" && /evicted/.test(/** @type {Error} */ (error).message); // evicted and never stored have the same code
   }
 }

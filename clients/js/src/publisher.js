@@ -1,63 +1,65 @@
-// Publishing many events.
+// Publishes many events to one stream.
 
 import { askedFor } from "./call.js";
 import { PublishError, codeOf, transient } from "./errors.js";
 import { bodyOf, bytesOf, encodeEvent, eventsOf, frame, maxBody, randomName, tooLarge, typeBytes } from "./payload.js";
-import { ackOf, atCall, hasPassed, isMine, nextCall } from "./publish.js";
+import { ackOf, atCall, isMine, nextCall, wasEvicted } from "./publish.js";
 import { backoff } from "./wait.js";
 
 /**
  * @typedef {object} PublisherOptions how a publisher groups, numbers and sends
- * @property {number} [startAt] the sequence of the first batch; without it one above the cursor of the stream: a program that
- *   is run again goes on where the stream ends
- * @property {number} [inFlight] how many batches may be on the way at once, 1 to 64; 1 without it, with which there is never a
- *   gap that could close while the connection is broken. More are on the way only while answers come quickly
- * @property {number} [buffer] how many bytes may be taken and not acknowledged yet, 16 MiB without it; beyond it, adding waits
- * @property {number} [batchEvents] when a batch is full: 1,000 events without it
- * @property {number} [batchBytes] when a batch is full: 256 KiB without it. An event that is larger makes a batch of its own
- * @property {number} [linger] how many milliseconds a batch that is not full waits for more; 5 without it. With Infinity it
+ * @property {number} [startAt] sequence of the first batch; by default one above the cursor of the stream, so that a program
+ *   that is started again continues where the stream ends
+ * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. With 1 there is never a gap, so
+ *   none can close while the connection is broken. The publisher uses more than 1 only while responses arrive quickly
+ * @property {number} [buffer] maximum number of bytes that are added and not acknowledged; 16 MiB by default. When it is
+ *   reached, add waits
+ * @property {number} [batchEvents] number of events after which a batch is full; 1,000 by default
+ * @property {number} [batchBytes] number of bytes after which a batch is full; 256 KiB by default. A larger event becomes a
+ *   batch of its own
+ * @property {number} [linger] milliseconds that an incomplete batch waits for more events; 5 by default. With Infinity it
  *   waits until it is full or flushed
- * @property {number} [giveUp] for how many milliseconds nothing may be acknowledged while something is on the way; then the
- *   publisher fails. Without it, it tries for as long as it takes
- * @property {(ack: import("./publish.js").Ack) => void} [onAck] is called for every batch that is stored, in order of sequences
- * @property {(error: Error, wait: number) => void} [onRetry] is called when something has to be tried again, with the reason,
- *   and how many milliseconds until then
+ * @property {number} [giveUp] milliseconds without an acknowledgement, while batches are in flight, after which the publisher
+ *   fails; by default it retries forever
+ * @property {(ack: import("./publish.js").Ack) => void} [onAck] called for every stored batch, in order of the sequences
+ * @property {(error: Error, wait: number) => void} [onRetry] called before a retry, with the error and the number of
+ *   milliseconds until the retry
  */
 
 /**
- * @typedef {object} Unacknowledged a batch whose fate is open
- * @property {number} seq that it was or would have been sent under
- * @property {boolean} sent at least once
- * @property {any[]} events
- * @property {Uint8Array} [data] of a raw stream
+ * @typedef {object} Unacknowledged a batch that may or may not be stored
+ * @property {number} seq the sequence that it was, or would have been, sent under
+ * @property {boolean} sent whether it was sent at least once
+ * @property {any[]} events the events, for a json stream; empty for a raw stream
+ * @property {Uint8Array} [data] the bytes, for a raw stream
  */
 
 /**
- * @typedef {object} Flight a batch with its sequence, until it is acknowledged
+ * @typedef {object} Flight a batch that has a sequence and is not acknowledged
  * @property {number} seq
- * @property {string} claim instead of the sequence: an idempotency key; empty: the sequence is known
+ * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
  * @property {number} tries
- * @property {number} since when it was sent last
- * @property {Set<AbortController>} attempts that are on the way
+ * @property {number} since when it was last sent
+ * @property {Set<AbortController>} attempts the attempts in flight
  * @property {import("./publish.js").Ack} [ack]
  */
 
-/** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn */
+/** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call that waits for room */
 
-// How a publisher comes back. While a gap of its own may be open it does not stay away longer than gapRetry, because the
-// service closes gaps after a while.
+// Limits of the time between retries, in milliseconds. While a gap below a stored batch may be open, gapRetry applies,
+// because the service closes a gap for good after a grace period of 2 seconds by default.
 const gapRetry = 250;
 const maxRetry = 5000;
-const maxAttempts = 4; // of one batch at once
+const maxAttempts = 4; // simultaneous attempts of one batch
 
 /**
  * Publisher publishes many events to one stream, in the order in which they are added.
  *
- * What is not answered is sent again under the same sequence, so that it is stored once. A refusal that trying again cannot
- * change makes the publisher fail: from then on nothing is sent, and every call throws a {@link PublishError}. A stream has
- * one publisher at a time; whoever shares a stream uses {@link Client.publish}.
+ * A batch without a response is sent again under the same sequence, so it is stored once. The publisher fails on an error
+ * that a retry cannot fix. From then on it sends nothing, and every call throws a {@link PublishError}. A stream has one
+ * publisher at a time. Programs that share a stream use {@link Client.publish}.
  */
 export class Publisher {
   #caller;
@@ -66,30 +68,31 @@ export class Publisher {
   #o;
   /** @type {"json" | "raw" | undefined} */
   #mode;
-  #claim = ""; // the idempotency key of the first batch, whose sequence the service chooses; empty: it is known
+  #claim = ""; // idempotency key of the first batch while the service has to assign its sequence; otherwise empty
   #first;
   #next; // sequence of the next batch
 
   /** @type {Set<Turn>} */
-  #turns = new Set(); // calls that wait for room, in order
+  #turns = new Set(); // calls that wait for room, in the order of the calls
   /** @type {{mark: number, done: () => void, failed: (error: unknown) => void}[]} */
   #flushes = [];
   /** @type {Uint8Array[]} */
   #group = []; // events of the next batch, or its bytes
   #groupBytes = 0;
-  #due = false; // the group is to be sent as soon as there is room
+  #due = false; // whether the group must be sent as soon as there is room
   /** @type {Flight[]} */
-  #window = []; // batches that are not acknowledged, in order of sequences, without holes
-  #bytes = 0; // of the bodies in the window
-  #cuts = 0; // batches that were made
-  #settled = 0; // batches that were acknowledged and reported
+  #window = []; // unacknowledged batches in order of their sequences, which are contiguous
+  #bytes = 0; // total size of the bodies in the window
+  #cuts = 0; // number of batches made so far
+  #settled = 0; // number of batches that were acknowledged and reported
 
-  #flying = 0; // attempts that are on the way
-  #allowed = 1; // how many may be
-  #failures = 0; // in a row
-  #epoch = 0; // counts troubles: what was sent before one and fails with it is no new one
-  #until = 0; // when to send again
-  #progress = 0; // when something was acknowledged last, or waiting began
+  #flying = 0; // number of attempts in flight
+  #allowed = 1; // limit of #flying; grows while responses arrive quickly
+  #failures = 0; // consecutive failures
+  #epoch = 0; // incremented at a failure. Attempts that started in an earlier epoch fail for the same reason, and are not
+  // counted as further failures
+  #until = 0; // nothing is sent before this time
+  #progress = 0; // time of the last acknowledgement, or of the first batch after an idle period
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #lingering;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -99,7 +102,7 @@ export class Publisher {
   #error;
 
   /**
-   * Not for programs: {@link Client.publisher} opens one.
+   * Internal: use {@link Client.publisher}.
    *
    * @param {import("./call.js").Caller} caller
    * @param {string} path of the stream
@@ -117,16 +120,16 @@ export class Publisher {
       inFlight: 1, buffer: 16 << 20, batchEvents: 1000, batchBytes: 256 << 10, linger: 5, giveUp: Infinity, ...given,
     });
     const { startAt, inFlight } = this.#o;
-    if (startAt !== undefined && (!Number.isSafeInteger(startAt) || startAt < 0)) throw new TypeError("startAt is not a sequence");
-    if (!(inFlight >= 1 && inFlight <= 64)) throw new TypeError("inFlight is 1 to 64");
+    if (startAt !== undefined && (!Number.isSafeInteger(startAt) || startAt < 0)) throw new TypeError("startAt must be a sequence");
+    if (!(inFlight >= 1 && inFlight <= 64)) throw new TypeError("inFlight must be from 1 to 64");
     if (startAt === undefined && !known) this.#claim = randomName();
     this.#first = this.#next = startAt ?? (known ? known.cursor + 1 : 1);
   }
 
   /**
-   * Adds an event to a json stream. It resolves once the event is taken, which takes as long as the service needs to keep up;
-   * {@link Publisher.flush} tells when it is stored. What is added without waiting is taken in the order of the calls. A
-   * TypeError is about this event alone, which was not taken.
+   * Adds an event to a json stream. It resolves once the publisher has accepted the event, and waits while the service
+   * cannot keep up. {@link Publisher.flush} waits until the event is stored. Calls that do not wait for each other are
+   * handled in the order of the calls. A TypeError concerns only this event, which was not added; the publisher still works.
    *
    * @param {any} event
    * @param {{signal?: AbortSignal}} [options]
@@ -140,7 +143,7 @@ export class Publisher {
   }
 
   /**
-   * Adds a batch to a raw stream. It takes a copy.
+   * Adds a batch to a raw stream. It copies the data.
    *
    * @param {ArrayBuffer | ArrayBufferView} data
    * @param {{signal?: AbortSignal}} [options]
@@ -157,14 +160,14 @@ export class Publisher {
   #expect(mode) {
     if ((this.#mode ??= mode) !== mode) {
       const wants = this.#mode === "raw" ? "bytes" : "events";
-      throw new TypeError(`the stream is ${this.#mode}: it takes ${wants}`);
+      throw new TypeError(`this is a ${this.#mode} stream: add ${wants} to it`);
     }
     if (this.#error) throw this.#error;
     if (this.#closed) throw new PublishError("closed", "the publisher is closed", -1);
   }
 
   /**
-   * Waits until everything that was added before is stored, or the publisher failed.
+   * Waits until everything added before is stored. Throws if the publisher fails first.
    *
    * @param {{signal?: AbortSignal}} [options]
    * @returns {Promise<void>}
@@ -181,7 +184,7 @@ export class Publisher {
       return true;
     }, signal);
     if (this.#settled >= mark) return;
-    if (this.#error) throw this.#error; // since it had its turn
+    if (this.#error) throw this.#error; // the publisher failed while this call waited for its turn
     signal?.throwIfAborted();
     await new Promise((resolve, reject) => {
       const stop = () => {
@@ -199,8 +202,9 @@ export class Publisher {
   }
 
   /**
-   * Stores what was added, as flush does, and ends the publisher. When the signal ends it first, or the publisher failed, what
-   * is not acknowledged may be stored or not. Nothing of the publisher is left when it is done.
+   * Waits until everything added is stored, as flush does, and ends the publisher. If the signal is aborted first, or the
+   * publisher fails, unacknowledged batches may or may not be stored. Afterwards no timer and no request of the publisher is
+   * left.
    *
    * @param {{signal?: AbortSignal}} [options]
    * @returns {Promise<void>}
@@ -216,20 +220,20 @@ export class Publisher {
     }
   }
 
-  /** The highest sequence up to which everything of this publisher is stored; undefined when nothing is. */
+  /** The sequence up to which all batches of this publisher are stored; undefined if none is. */
   get acknowledged() {
     const below = this.#window[0]?.seq ?? this.#next;
     return below === this.#first ? undefined : below - 1;
   }
 
-  /** Why the publisher failed, or that it is closed; undefined while it is neither. */
+  /** Why the publisher failed, or that it is closed; undefined while it works. */
   get error() {
     return this.#error;
   }
 
   /**
-   * Batches that were added and not acknowledged, in order: what a failure left. Whether one that was sent is stored is not
-   * known; its sequence can be looked up with {@link Client.batch}.
+   * The batches that were added and not acknowledged, in order. A batch that was sent may be stored; to find out, look up
+   * its sequence with {@link Client.batch}.
    *
    * @returns {Unacknowledged[]}
    */
@@ -243,7 +247,7 @@ export class Publisher {
   }
 
   /**
-   * Calls go until it says that there was room, after all who came before.
+   * Calls go, and calls it again later until it returns true, which means that there was room. Earlier calls go first.
    *
    * @param {() => boolean} go
    * @param {AbortSignal} [signal]
@@ -267,7 +271,7 @@ export class Publisher {
     });
   }
 
-  /** Lets those go for whom there is room. */
+  /** Completes waiting calls, in order, for as long as there is room. */
   #serve() {
     for (const turn of this.#turns) {
       if (!turn.go()) return;
@@ -277,12 +281,14 @@ export class Publisher {
   }
 
   /**
+   * Adds an encoded event to the group, and starts the linger timer at the first one.
+   *
    * @param {Uint8Array} event
    * @returns {boolean} whether there was room
    */
   #addEvent(event) {
     const { batchBytes, batchEvents, linger } = this.#o;
-    // One that is due and has no room yet goes on filling.
+    // A group that is due but has no room keeps filling, so that batches get larger when the service is slow.
     const full = this.#group.length >= batchEvents || frame + this.#groupBytes + 1 + event.length > batchBytes;
     if (this.#group.length > 0 && full) {
       this.#due = true;
@@ -304,7 +310,7 @@ export class Publisher {
   }
 
   /**
-   * A raw batch is never grouped: its bounds are what is published.
+   * Adds a raw batch. It is never grouped with others, because its boundaries are part of what is published.
    *
    * @param {Uint8Array} data
    * @returns {boolean} whether there was room
@@ -318,13 +324,13 @@ export class Publisher {
     return true;
   }
 
-  /** @returns {Flight} what the group is as a batch */
+  /** @returns {Flight} the group as a batch */
   #flight() {
     const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0], events: 1 } : bodyOf(this.#group);
     return { seq: this.#next, claim: this.#claim, payload, stored: false, tries: 0, since: 0, attempts: new Set() };
   }
 
-  /** Makes a batch of the group when it is due and there is room for it. */
+  /** Turns the group into a batch if it is due and there is room in the window. */
   #cut() {
     if (this.#group.length === 0 || !this.#due || this.#error) return;
     const full = this.#window.length >= this.#o.inFlight || this.#bytes + this.#groupBytes > this.#o.buffer;
@@ -342,7 +348,7 @@ export class Publisher {
     this.#pump();
   }
 
-  /** Sends what has to be sent, always the lowest sequence first, and sees to it that it is called again in time. */
+  /** Sends batches that are not in flight, lowest sequence first, and schedules its next call. */
   #pump() {
     clearTimeout(this.#alarm);
     if (this.#error || this.#window.length === 0) return;
@@ -357,7 +363,8 @@ export class Publisher {
       if (this.#flying >= this.#allowed && flight !== lowest) break;
       this.#attempt(flight);
     }
-    // The lowest makes all others wait, and its gap closes: on a connection that hangs, it is sent over another one too.
+    // If batches above the lowest one are stored, the lowest is a gap: subscribers wait for it, and the service will close
+    // it. Its connection may hang, so it is sent again over another one without waiting for the first.
     if (this.#window.some((flight) => flight.stored) && lowest.attempts.size < maxAttempts) {
       const rest = lowest.since + gapRetry - now();
       if (rest <= 0) this.#attempt(lowest);
@@ -365,7 +372,11 @@ export class Publisher {
     }
   }
 
-  /** @param {Flight} flight */
+  /**
+   * Sends a batch once and handles the outcome.
+   *
+   * @param {Flight} flight
+   */
   async #attempt(flight) {
     const controller = new AbortController();
     const epoch = this.#epoch;
@@ -377,7 +388,7 @@ export class Publisher {
       const ack = await this.#publish(flight, controller.signal);
       this.#allowed = now() - flight.since < gapRetry ? Math.min(this.#allowed + 1, this.#o.inFlight) : 1;
       this.#end(flight, controller);
-      if (this.#error) flight.stored = true; // nobody waits for it, but it is not lost either
+      if (this.#error) flight.stored = true; // the publisher has failed, but unacknowledged must not list this batch
       else if (!flight.stored) this.#succeed(flight, ack);
     } catch (error) {
       this.#end(flight, controller);
@@ -395,7 +406,7 @@ export class Publisher {
   }
 
   /**
-   * Sends a batch once.
+   * Sends a batch once. If the service reports a duplicate, checks that the stored batch is this one.
    *
    * @param {Flight} flight
    * @param {AbortSignal} signal
@@ -404,29 +415,30 @@ export class Publisher {
   async #publish(flight, signal) {
     const { seq, claim, payload } = flight;
     if (claim) return ackOf(await this.#caller.once(nextCall(this.#path, claim, payload), signal));
-    let ack = flight.ack; // of one that is known to be stored, what is left is to look whose it is
+    let ack = flight.ack; // set by an earlier attempt that got a duplicate but could not check whose batch is stored
     try {
       ack ??= ackOf(await this.#caller.once(atCall(this.#path, seq, payload), signal));
     } catch (error) {
       if (codeOf(error) !== "invalid_sequence") throw error;
-      if (flight.tries > 1 && (await hasPassed(this.#caller, this.#path, seq, signal))) {
+      if (flight.tries > 1 && (await wasEvicted(this.#caller, this.#path, seq, signal))) {
         return { streamId: this.#path.slice(-22), seq, accepted: payload.events, cursor: seq, duplicate: true };
       }
-      throw new PublishError("conflict", `sequence ${seq} is closed: another writer publishes to the stream, or it came too late`, seq, error);
+      throw new PublishError("conflict", `sequence ${seq} is closed: another writer publishes to the stream, or the batch arrived too late`, seq, error);
     }
     if (ack.duplicate) {
       flight.ack = ack;
-      // Browsers repeat requests by themselves: that this is the first try does not say that the batch is another's.
+      // Browsers retry requests by themselves, so even the first attempt of the publisher can get a duplicate of its own
+      // batch.
       const unread = flight.tries > 1 || this.#o.startAt !== undefined;
       if (!(await isMine(this.#caller, this.#path, payload, ack, unread, signal))) {
-        throw new PublishError("conflict", `sequence ${seq} holds something else: another writer publishes to the stream`, seq);
+        throw new PublishError("conflict", `sequence ${seq} holds another batch: another writer publishes to the stream`, seq);
       }
     }
     return ack;
   }
 
   /**
-   * Notes an acknowledgement, and reports those that are next in order.
+   * Records an acknowledgement, and reports the batches that are acknowledged without a gap.
    *
    * @param {Flight} flight
    * @param {import("./publish.js").Ack} ack
@@ -448,7 +460,7 @@ export class Publisher {
       const first = /** @type {Flight} */ (this.#window.shift());
       this.#bytes -= first.payload.body.length;
       this.#settled++;
-      tell(this.#o.onAck, first.ack);
+      notify(this.#o.onAck, first.ack);
     }
     while (this.#flushes[0]?.mark <= this.#settled) this.#flushes.shift()?.done();
     this.#cut();
@@ -457,20 +469,20 @@ export class Publisher {
   }
 
   /**
-   * Leaves a batch to be sent again, or ends the publisher.
+   * Handles a failed attempt: schedules a retry, or makes the publisher fail.
    *
    * @param {Flight} flight
    * @param {Error} error
-   * @param {number} epoch when it was sent
+   * @param {number} epoch the epoch in which the attempt started
    */
   #fail(flight, error, epoch) {
     if (!transient(error)) {
-      this.#give(error instanceof PublishError ? error : new PublishError("refused", `batch ${flight.seq} is refused: ${error.message}`, flight.seq, error));
+      this.#failWith(error instanceof PublishError ? error : new PublishError("refused", `publish batch ${flight.seq}: ${error.message}`, flight.seq, error));
       return;
     }
     const waited = now() - this.#progress;
     if (waited > this.#o.giveUp) {
-      this.#give(new PublishError("given_up", `given up after ${Math.round(waited)} ms without an acknowledgement: ${error.message}`, flight.seq, error));
+      this.#failWith(new PublishError("given_up", `gave up after ${Math.round(waited)} ms without an acknowledgement: ${error.message}`, flight.seq, error));
       return;
     }
     if (epoch === this.#epoch) {
@@ -479,34 +491,34 @@ export class Publisher {
       this.#allowed = 1;
       const pause = this.#pause(error);
       this.#until = now() + pause;
-      tell(this.#o.onRetry, error, pause);
+      notify(this.#o.onRetry, error, pause);
     }
     this.#pump();
   }
 
   /**
-   * How long to stay away after a failure. What the service asks for counts unless a gap is open, which only waits for what
-   * failed.
+   * How long to wait after a failure. The publisher honours the time that the service asks for, unless there is a gap: the
+   * service closes it before long, so the failed batch has to be sent soon.
    *
    * @param {Error} error
    */
   #pause(error) {
     const gap = this.#window.some((flight) => flight.stored);
-    const several = this.#window.filter((flight) => flight.tries > 0).length > 1; // and so there may be one
+    const several = this.#window.filter((flight) => flight.tries > 0).length > 1; // then there may be a gap that the publisher does not know of
     return Math.max(backoff(this.#failures, several ? gapRetry : maxRetry), gap ? 0 : askedFor(error));
   }
 
   /**
-   * Makes the publisher fail. Of several batches that fail, the first to be known is the one that is reported.
+   * Makes the publisher fail. If several batches fail, the first error is kept.
    *
    * @param {PublishError} error
    */
-  #give(error) {
+  #failWith(error) {
     this.#error ??= error;
     this.#drop();
   }
 
-  /** Ends everything that is under way, and tells those who wait why. */
+  /** Aborts all attempts and timers, and rejects all waiting calls with the error. */
   #drop() {
     clearTimeout(this.#lingering);
     clearTimeout(this.#alarm);
@@ -520,12 +532,13 @@ export class Publisher {
 const now = () => performance.now();
 
 /**
- * Calls what a program wants to be told with. What it throws is the program's, and does not stop the publisher.
+ * Calls a callback of the program. If it throws, the error becomes an uncaught exception of the program and does not affect
+ * the publisher.
  *
  * @param {((...what: any[]) => void) | undefined} callback
  * @param {...any} what
  */
-function tell(callback, ...what) {
+function notify(callback, ...what) {
   try {
     callback?.(...what);
   } catch (error) {

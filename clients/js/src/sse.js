@@ -1,46 +1,46 @@
-// Server-sent events as the HTML standard has them.
+// A parser for server-sent events, as defined by the HTML standard.
 
 import { WeirError } from "./errors.js";
 import { maxBody } from "./payload.js";
 
-/** The most that the data of an event may have, in characters: a body in base64, with room for the members around it. */
+/** Maximum length of an event in characters: the largest body in base64, plus room for the members around it. */
 const maxEvent = Math.ceil(maxBody / 3) * 4 + 64 * 1024;
 
 /**
  * @typedef {object} ServerEvent
- * @property {string} name `message` where the stream names none
+ * @property {string} name `message` if the event has no name
  * @property {string} data
- * @property {string} id of this event, or the last one before it that had one
+ * @property {string} id the id of this event, or of the last event before it that had one
  */
 
 /**
- * Cuts a text/event-stream into events. Bytes are pushed in pieces of any size, and each is looked at once, however small
- * the pieces are. What is not finished by an empty line is never an event.
+ * Splits a text/event-stream into events. Bytes can be pushed in chunks of any size, and each byte is examined once, no
+ * matter how small the chunks are. An event without its closing empty line is never returned.
  */
 export class EventParser {
-  /** What the service asked for last, in milliseconds; undefined: nothing. @type {number | undefined} */
+  /** The last `retry` value of the stream, in milliseconds; undefined if there was none. @type {number | undefined} */
   retry = undefined;
 
-  #decoder = new TextDecoder("utf-8", { fatal: true }); // takes a byte order mark away
-  #afterCR = false; // an LF that follows belongs to the CR before it
+  #decoder = new TextDecoder("utf-8", { fatal: true }); // removes a byte order mark
+  #afterCR = false; // the last chunk ended in CR; if the next starts with LF, that LF belongs to it
   /** @type {string[]} */
-  #line = []; // pieces of a line that has no end yet
+  #line = []; // chunks of the current, incomplete line
   /** @type {string[]} */
   #data = [];
-  #size = 0; // of the two
+  #size = 0; // total length of #line and #data
   #name = "";
   #id = "";
 
   /**
    * @param {Uint8Array} bytes
-   * @returns {ServerEvent[]} what is complete with them
+   * @returns {ServerEvent[]} the events that these bytes complete
    */
   push(bytes) {
     let text;
     try {
       text = this.#decoder.decode(bytes, { stream: true });
     } catch {
-      throw new WeirError("the subscription is not UTF-8");
+      throw new WeirError("the event stream is not valid UTF-8");
     }
     /** @type {ServerEvent[]} */
     const events = [];
@@ -68,17 +68,19 @@ export class EventParser {
   }
 
   /**
+   * Keeps a piece of text, and throws if the event gets too long.
+   *
    * @param {string[]} where
    * @param {string} piece
    */
   #keep(where, piece) {
     where.push(piece);
     this.#size += piece.length;
-    if (this.#size > maxEvent) throw new WeirError(`an event of the subscription is longer than ${maxEvent} characters`);
+    if (this.#size > maxEvent) throw new WeirError(`an event is longer than ${maxEvent} characters`);
   }
 
   /**
-   * Takes a line that has its end.
+   * Processes a complete line.
    *
    * @param {ServerEvent[]} events
    */
@@ -93,7 +95,7 @@ export class EventParser {
       this.#name = "";
       return;
     }
-    const colon = line.indexOf(":"); // a comment begins with it, and has no field
+    const colon = line.indexOf(":"); // in a comment it is the first character, so the field name is empty
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
     switch (field) {

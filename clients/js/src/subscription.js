@@ -1,4 +1,4 @@
-// Following a stream.
+// Follows a stream.
 
 import { askedFor, reach } from "./call.js";
 import { ConnectionError, WeirError, transient } from "./errors.js";
@@ -8,27 +8,27 @@ import { Scope, wait } from "./wait.js";
 
 /**
  * @typedef {object} SubscribeOptions
- * @property {number | "head" | "oldest"} [cursor] where to begin: `head`, which is the default, is what is published from
- *   now on; `oldest` or 0 is the oldest batch that is kept; a number is the first batch above that sequence
- * @property {AbortSignal} [signal] ends the subscription: the loop throws its reason
- * @property {number} [silence] for how many milliseconds nothing may come, not even a heartbeat, until the connection is
- *   taken for dead; 45,000 without it, which is three heartbeats of a service with its usual settings
- * @property {(error: Error, wait: number) => void} [onRetry] is called when the connection is lost or cannot be made, with the
- *   reason, and how many milliseconds until the next try
+ * @property {number | "head" | "oldest"} [cursor] where to start. `head`, the default: with batches published from now on;
+ *   `oldest` or 0: with the oldest stored batch; any other number: with the first batch above that sequence
+ * @property {AbortSignal} [signal] ends the subscription: the loop throws the reason of the signal
+ * @property {number} [silence] milliseconds without any data, not even a heartbeat, after which the connection is considered
+ *   dead; 45,000 by default, which is three heartbeats at the default settings of the service
+ * @property {(error: Error, wait: number) => void} [onRetry] called when the connection breaks or cannot be opened, with the
+ *   error and the number of milliseconds until the next attempt
  */
 
-const defaultRetry = 1000; // milliseconds, where the service has no wish
-const minReconnect = 50; // from the second failure on, whatever it wishes
+const defaultRetry = 1000; // milliseconds, if the service sends no retry value
+const minReconnect = 50; // lower limit from the second failure on, even if the service asks for less
 const maxReconnect = 30_000;
 const defaultSilence = 45_000;
 
 /**
- * Subscription yields every batch from its start on, once and in order of sequences, for as long as it takes. It comes back
- * by itself when the connection is lost or the service restarts. A loss is yielded as a batch with a `gap`. The loop ends
- * when the stream is deleted, throws the signal's reason when that ends it, and throws a {@link WeirError} that trying again
- * cannot change: an unknown stream, a revoked key.
+ * Subscription yields every batch from its starting point on, once each and in order of their sequences. It reconnects when
+ * the connection breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the
+ * stream is deleted. It throws the reason of the signal when the signal is aborted, and a {@link WeirError} that a retry
+ * cannot fix, such as an unknown stream or a revoked key.
  *
- * It connects when it is looped over. Whoever leaves the loop and loops again goes on after the last batch that was yielded.
+ * It connects when a loop starts. A second loop over the same subscription continues after the last batch that was yielded.
  */
 export class Subscription {
   #caller;
@@ -56,16 +56,17 @@ export class Subscription {
     this.#options = options;
     this.#oldest = cursor === "oldest" || cursor === 0;
     if (typeof cursor === "number" && !this.#oldest) {
-      if (!Number.isSafeInteger(cursor) || cursor < 0) throw new TypeError("a cursor is head, oldest, or a sequence");
+      if (!Number.isSafeInteger(cursor) || cursor < 0) throw new TypeError("cursor must be head, oldest, or a sequence");
       this.#position = cursor;
     } else if (!this.#oldest && cursor !== "head") {
-      throw new TypeError("a cursor is head, oldest, or a sequence");
+      throw new TypeError("cursor must be head, oldest, or a sequence");
     }
   }
 
   /**
-   * After which sequence the subscription goes on; undefined as long as that is open, because nothing was yielded yet and it
-   * began at the head or at the oldest batch. A program that keeps it goes on from there in its next run.
+   * The sequence after which the subscription continues. It is undefined until it is known: until the first batch if the
+   * subscription starts at the oldest batch, and until it has read the cursor if it starts at the head. A program that saves
+   * it can pass it as `cursor` in its next run.
    */
   get position() {
     return this.#position;
@@ -87,8 +88,8 @@ export class Subscription {
   }
 
   /**
-   * How long to stay away: as long as the service wants after a first failure, longer after each that follows, and a random
-   * bit more, since everybody else was told the same.
+   * How long to wait before reconnecting: what the service asked for after the first failure, and twice as long after each
+   * further one. A random part is added, because the service asked all of its subscribers for the same.
    *
    * @param {unknown} error
    */
@@ -99,33 +100,35 @@ export class Subscription {
   }
 
   /**
-   * Connects once and yields what comes. It returns when the stream was deleted, and throws why the connection ended.
+   * Connects once and yields the batches of that connection. Returns when the stream is deleted, and throws when the
+   * connection ends for another reason.
    *
    * @returns {AsyncGenerator<import("./payload.js").Batch, void, void>}
    */
   async *#follow() {
     const { signal, silence = defaultSilence } = this.#options;
     if (this.#position === undefined && !this.#oldest) {
-      // Resolved here and not by the service: a connection that is lost before the first batch could not be resumed.
+      // The client resolves the head itself. If the service did, and the connection broke before the first batch, the client
+      // would not know where to resume, and would miss what was published in between.
       this.#position = (await this.#caller.once({ method: "GET", path: `${this.#path}/cursor` }, signal)).json().cursor;
     }
-    const dead = new ConnectionError(`nothing came for ${silence} ms, not even a heartbeat`);
+    const dead = new ConnectionError(`no data for ${silence} ms, not even a heartbeat`);
     const scope = new Scope(signal);
     try {
       scope.alarm(silence, dead);
       const response = await this.#caller.open(this.#call(), scope);
       const type = response.headers.get("content-type") ?? "";
       if (!response.body || type.split(";")[0].trim() !== "text/event-stream") {
-        throw new WeirError(`the answer is not a subscription but ${type || "nothing"}`, { status: response.status });
+        throw new WeirError(`the response is not an event stream: its content type is ${type || "missing"}`, { status: response.status });
       }
       const reader = response.body.getReader();
       const parser = new EventParser();
       for (const opened = Date.now(); ; ) {
-        scope.alarm(silence, dead); // only while it waits: a slow loop is no dead connection
+        scope.alarm(silence, dead); // armed only while reading: a slow loop must not look like a dead connection
         const { done, value } = await reach(scope, () => reader.read());
         scope.silence();
-        if (Date.now() - opened > maxReconnect) this.#failures = 0; // it holds, though nothing may be published
-        if (done) throw new ConnectionError("the service ended the connection");
+        if (Date.now() - opened > maxReconnect) this.#failures = 0; // the connection is stable, even if nothing is published
+        if (done) throw new ConnectionError("the service closed the connection");
         const events = parser.push(value);
         this.#retry = parser.retry ?? this.#retry;
         for (const event of events) {
@@ -135,7 +138,7 @@ export class Subscription {
             return;
           }
           const batch = this.#read(event);
-          if (!batch || batch.seq <= (this.#position ?? -1)) continue; // not known here, or seen before
+          if (!batch || batch.seq <= (this.#position ?? -1)) continue; // an unknown event, or a batch that was already yielded
           this.#position = batch.seq;
           yield batch;
           signal?.throwIfAborted();
@@ -154,7 +157,7 @@ export class Subscription {
   }
 
   /**
-   * Makes a batch of an event; undefined for events that this client does not know.
+   * Turns an event into a batch. Returns undefined for events that this client does not know.
    *
    * @param {import("./sse.js").ServerEvent} event
    * @returns {import("./payload.js").Batch | undefined}
@@ -164,7 +167,7 @@ export class Subscription {
     if (name !== "gap") return undefined;
     const { from, to, reason } = JSON.parse(data);
     if (!Number.isSafeInteger(from) || !Number.isSafeInteger(to) || to < from) {
-      throw new WeirError(`a gap that cannot be read: ${data.slice(0, 100)}`);
+      throw new WeirError(`cannot read a gap: ${data.slice(0, 100)}`);
     }
     return { seq: to, events: [], gap: { from, to, reason } };
   }

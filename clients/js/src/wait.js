@@ -1,7 +1,7 @@
-// Waiting, and ending it early.
+// Timers that can be cancelled.
 
 /**
- * Waits, unless the signal ends it, and then throws the signal's reason.
+ * Waits for `ms` milliseconds. If the signal is aborted first, throws its reason.
  *
  * @param {number} ms
  * @param {AbortSignal} [signal]
@@ -24,11 +24,12 @@ export function wait(ms, signal) {
 }
 
 /**
- * How long to wait before the try after the n-th: 50 to 100 ms at first, twice as long each time, up to a limit. The
- * random half keeps clients apart that were cut off together.
+ * Returns how many milliseconds to wait after the n-th failed attempt: 50 to 100 ms after the first, twice as long after
+ * each further one, up to a limit. Half of it is random, so that clients that were disconnected together do not all retry
+ * at the same moment.
  *
  * @param {number} n
- * @param {number} most
+ * @param {number} most the limit
  */
 export function backoff(n, most) {
   const ms = Math.min(most, 100 * 2 ** Math.min(n - 1, 20));
@@ -36,8 +37,8 @@ export function backoff(n, most) {
 }
 
 /**
- * Scope is what a request lives in: it ends with the caller's signal, with its own alarm, or when it is closed, and leaves
- * neither a timer nor a listener behind.
+ * Scope is the lifetime of a request. Its signal is aborted by the caller's signal, by its own alarm, or by close. After
+ * close no timer and no listener is left.
  */
 export class Scope {
   #controller = new AbortController();
@@ -58,9 +59,9 @@ export class Scope {
   }
 
   /**
-   * Ends the scope with a reason, unless the alarm is set anew or off before.
+   * Sets an alarm that aborts the scope with a reason after `ms` milliseconds. It replaces an earlier alarm.
    *
-   * @param {number} ms Infinity sets none
+   * @param {number} ms Infinity sets no alarm
    * @param {Error} reason
    */
   alarm(ms, reason) {
@@ -68,6 +69,7 @@ export class Scope {
     if (ms < 2 ** 31) this.#timer = setTimeout(() => this.#controller.abort(reason), ms);
   }
 
+  /** Cancels the alarm. */
   silence() {
     clearTimeout(this.#timer);
   }

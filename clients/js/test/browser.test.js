@@ -13,7 +13,8 @@ import { Proxy, Server, deferred, key, numbers, start } from "./house.js";
 
 const browser = ["chromium", "chromium-browser", "google-chrome"].find((name) => spawnSync(name, ["--version"]).status === 0);
 
-// What the page does. It has the client from the server, whose origin is not the page's, and tells its own server what it saw.
+// The page under test. It imports the client from the Weir server, which has another origin than the page, and reports what
+// it saw to the server of the page.
 const page = `<!doctype html><meta charset="utf-8"><title>x</title><script type="module">
 const { api, far, stream, raw, key, reader } = await (await fetch("/settings")).json();
 const report = (what) => fetch("/report", { method: "POST", body: JSON.stringify(what) });
@@ -33,7 +34,7 @@ try {
     events.push(...batch.events);
     if (events.length === 100) await fetch("/cut");
     if (events.length === 200) {
-      await fetch("/cut"); // and what comes now comes over another connection
+      await fetch("/cut"); // the next batch must arrive over another connection
       await client.publish(stream, [201, 202]);
     }
     if (events.length > 200) break;
@@ -66,7 +67,7 @@ try {
 }
 </script>`;
 
-const skip = !browser && "there is no Chromium on this machine: tools/browser installs it where it may";
+const skip = !browser && "Chromium is not installed: tools/browser can install it";
 
 test("a page of another origin publishes and subscribes", { skip }, async (t) => {
   const server = await Server.start(t, "--gap-grace", "60s");
@@ -96,7 +97,7 @@ test("a page of another origin publishes and subscribes", { skip }, async (t) =>
   assert.ok(proxy.count > 6, `${proxy.count} connections`);
 });
 
-// The same client over HTTP/3, from the first request on: its server is sure of it.
+// A page that uses HTTP/3 from the first request on. The log of the server proves it.
 const page3 = `<!doctype html><meta charset="utf-8"><title>x</title><script type="module">
 const { secure, stream, key } = await (await fetch("/settings")).json();
 const report = (what) => fetch("/report", { method: "POST", body: JSON.stringify(what) });
@@ -109,7 +110,7 @@ try {
   const events = [];
   for await (const batch of client.subscribe(stream, { cursor: 0 })) {
     events.push(...batch.events);
-    if (events.length === 200) await client.publish(stream, [201]); // while it follows
+    if (events.length === 200) await client.publish(stream, [201]); // while the subscription is open
     if (events.length > 200) break;
   }
   await report({ events });
@@ -135,13 +136,13 @@ test("a page publishes and subscribes over HTTP/3", { skip }, async (t) => {
   await open(t, origin, reported, "--enable-quic", `--origin-to-force-quic-on=${hostname}:${port}`, `--ignore-certificate-errors-spki-list=${pin}`);
   const seen = await reported.promise;
   assert.deepEqual(seen, { events: numbers(201) });
-  await server.kill("SIGTERM"); // and its log is whole
+  await server.kill("SIGTERM"); // after that its log is complete
   const { "HTTP/3.0": all, ...others } = server.versions;
-  assert.deepEqual(others, { "HTTP/1.1": 1 }); // the stream was made so
+  assert.deepEqual(others, { "HTTP/1.1": 1 }); // the request that created the stream
   assert.ok(all > 40, `${all} requests`);
 });
 
-/** Serves a page with its settings to a browser, which tells what it saw, and may ask for a cut. Returns its address. */
+/** Serves a page and its settings. The page reports what it saw, and can ask for its connections to be cut. Returns the origin. */
 async function show(t, page, settings, reported, cut = () => {}) {
   const pages = http.createServer(async (request, response) => {
     if (request.url === "/report") {
@@ -161,7 +162,7 @@ async function show(t, page, settings, reported, cut = () => {}) {
   return `http://127.0.0.1:${pages.address().port}`;
 }
 
-/** Shows a page to nobody. */
+/** Opens a page in a headless browser. */
 async function open(t, url, reported, ...flags) {
   const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
   const args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -170,9 +171,9 @@ async function open(t, url, reported, ...flags) {
   let log = "";
   chromium.stderr.on("data", (text) => (log += text));
   const exited = new Promise((resolve) => chromium.once("exit", resolve));
-  exited.then(() => reported.reject(new Error(`the browser ended:\n${log}`)));
+  exited.then(() => reported.reject(new Error(`the browser exited:\n${log}`)));
   t.after(async () => {
-    chromium.kill("SIGTERM"); // so that it ends its own processes
+    chromium.kill("SIGTERM"); // SIGTERM, so that it can end its child processes
     const late = setTimeout(() => chromium.kill("SIGKILL"), 20_000);
     await exited;
     clearTimeout(late);

@@ -8,8 +8,8 @@ import { Proxy, Server, deferred, key, numbers } from "./house.js";
 const server = await Server.start({ after });
 const client = new Client({ url: server.url, key });
 
-/** A server that is no Weir. */
-async function stranger(t, answer, options) {
+/** Starts an HTTP server that is not Weir, and returns a client for it. */
+async function otherServer(t, answer, options) {
   const requests = [];
   const s = http.createServer((request, response) => {
     requests.push(request);
@@ -27,21 +27,21 @@ async function stranger(t, answer, options) {
 
 const id = "a".repeat(22);
 
-test("options that cannot be are refused", () => {
+test("invalid options are rejected", () => {
   for (const [options, want] of [
-    [{ url: "weir" }, /cannot be read/],
-    [{ url: "ftp://weir" }, /not a http or https/],
+    [{ url: "weir" }, /not a valid URL/],
+    [{ url: "ftp://weir" }, /http:\/\/ or https:\/\//],
     [{ url: "http://a:b@weir" }, /user name/],
     [{ url: "http://weir/?a" }, /query/],
-    [{ url: "http://weir", key: "a\nb" }, /character that no key has/],
-    [{ url: "http://weir", fetch: 1 }, /no fetch/],
+    [{ url: "http://weir", key: "a\nb" }, /invalid key/],
+    [{ url: "http://weir", fetch: 1 }, /no fetch function/],
   ]) {
     assert.throws(() => new Client(options), { name: "TypeError", message: want });
   }
 });
 
-test("a path before /v1", async (t) => {
-  const { url, requests } = await stranger(t, (response) => response.writeHead(404).end());
+test("a path before /v1 is kept", async (t) => {
+  const { url, requests } = await otherServer(t, (response) => response.writeHead(404).end());
   await assert.rejects(new Client({ url: `${url}/before/`, key }).stream(id));
   assert.equal(requests[0].url, `/before/v1/streams/${id}`);
   assert.equal(requests[0].headers.authorization, `Bearer ${key}`);
@@ -66,7 +66,7 @@ test("streams: create, show, list, delete", async () => {
   await assert.rejects(client.deleteStream(made), { code: "stream_not_found" });
 });
 
-test("refusals have a code, a status, a request id and an address to read", async () => {
+test("errors have a code, a status, a request id and a link", async () => {
   await assert.rejects(client.createStream({ name: "x", retentionSeconds: 1 }), (error) => {
     assert.ok(error instanceof WeirError && error instanceof Error);
     assert.equal(error.code, "retention_out_of_range");
@@ -123,7 +123,7 @@ test("raw streams carry bytes", async () => {
   await assert.rejects(client.publish(stream, ["event"]), { code: "unsupported_media_type", status: 415 });
 });
 
-test("what cannot be published is refused here", async () => {
+test("invalid payloads are rejected by the client", async () => {
   const stream = await client.createStream({ name: "x" });
   const cycle = {};
   cycle.cycle = cycle;
@@ -140,14 +140,14 @@ test("what cannot be published is refused here", async () => {
   assert.deepEqual((await client.batch(stream, 1)).events, good);
 });
 
-test("own ways to write and read JSON", async () => {
+test("custom parse and stringify keep large numbers exact", async () => {
   const exact = new Client({ url: server.url, key, stringify: (event) => event, parse: (text) => JSON.parse(text.replace(/\[(.*)\]/, (_, list) => JSON.stringify(list.split(",")))) });
   const stream = await exact.createStream({ name: "x" });
   await exact.publish(stream, ["12345678901234567890", "1.10"]);
   assert.deepEqual((await exact.batch(stream, 1)).events, ["12345678901234567890", "1.10"]);
 });
 
-test("a way to read JSON that makes something else of numbers", async () => {
+test("a custom parse may return BigInt for numbers", async () => {
   const big = new Client({ url: server.url, key, parse: (text) => JSON.parse(text, (_, value) => (typeof value === "number" ? BigInt(value) : value)) });
   const stream = await big.createStream({ name: "x" });
   await big.publish(stream, [7]);
@@ -155,9 +155,9 @@ test("a way to read JSON that makes something else of numbers", async () => {
   assert.deepEqual([seq, events], [1, [7n]]);
 });
 
-test("calls are made again until they succeed", async (t) => {
+test("calls are retried until they succeed", async (t) => {
   const stream = await client.createStream({ name: "x" });
-  // The first three connections: cut in the middle of the request, of the answer, and with the answer swallowed.
+  // The first three connections are cut: in the middle of the request, in the middle of the response, and before the response.
   const proxy = await Proxy.start(t, server.url, (n) => [{}, { up: 300 }, { down: 30 }, { down: 0, swallow: 1 }][n] ?? {});
   const far = new Client({ url: proxy.url, key });
   const ack = await far.publish(stream, ["x".repeat(1000)]);
@@ -165,7 +165,7 @@ test("calls are made again until they succeed", async (t) => {
   assert.deepEqual(ack, { streamId: stream.id, seq: 1, accepted: 1, cursor: 1, duplicate: true });
 });
 
-test("a stream that was created and a delete that was done, though nobody heard of it", async (t) => {
+test("create and delete succeed although the first response is lost", async (t) => {
   let lost = 0;
   const proxy = await Proxy.start(t, server.url, () => (lost-- > 0 ? { down: 0, swallow: 1 } : {}));
   lost = 1;
@@ -177,23 +177,23 @@ test("a stream that was created and a delete that was done, though nobody heard 
   await assert.rejects(client.stream(stream), { code: "stream_not_found" });
 });
 
-test("calls are made four times and no more", async (t) => {
-  const { client: other, requests } = await stranger(t, (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}'));
+test("calls are tried at most four times", async (t) => {
+  const { client: other, requests } = await otherServer(t, (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}'));
   await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full" });
   assert.equal(requests.length, 4);
   const gone = new Client({ url: "http://127.0.0.1:1", key, attempts: 2 });
   await assert.rejects(gone.stream(id), (error) => {
     assert.ok(error instanceof ConnectionError);
-    assert.match(error.message, /cannot be reached: .+/);
+    assert.match(error.message, /cannot reach the service: .+/);
     assert.ok(error.cause);
     assert.ok(!String(error).includes(key));
     return true;
   });
 });
 
-test("retry-after is waited for", async (t) => {
+test("a retry waits for retry-after", async (t) => {
   const times = [];
-  const { client: other } = await stranger(t, (response, n) => {
+  const { client: other } = await otherServer(t, (response, n) => {
     times.push(performance.now());
     if (n === 1) response.writeHead(429, { "retry-after": "1" }).end();
     else response.end(JSON.stringify({ cursor: 7, updated_at: "2026-11-15T00:00:00.000Z" }));
@@ -202,21 +202,21 @@ test("retry-after is waited for", async (t) => {
   assert.ok(times[1] - times[0] >= 990, `after ${times[1] - times[0]} ms`);
 });
 
-test("answers of others", async (t) => {
+test("responses that are not from Weir", async (t) => {
   for (const [answer, want] of [
-    [(r) => r.writeHead(404).end("<h1>nginx"), { name: "WeirError", code: "", status: 404, message: /not one of Weir/ }],
+    [(r) => r.writeHead(404).end("<h1>nginx"), { name: "WeirError", code: "", status: 404, message: /not from Weir/ }],
     [(r) => r.writeHead(307, { location: "/elsewhere" }).end(), { name: "WeirError", code: "", status: 307 }],
-    [(r) => r.end("<h1>nginx"), { name: "WeirError", code: "", status: 200, message: /no JSON/ }],
+    [(r) => r.end("<h1>nginx"), { name: "WeirError", code: "", status: 200, message: /not JSON/ }],
   ]) {
-    const { client: other, requests } = await stranger(t, answer);
+    const { client: other, requests } = await otherServer(t, answer);
     await assert.rejects(other.stream(id), want);
     assert.equal(requests.length, 1);
   }
 });
 
-test("a call is given up by its signal", async (t) => {
+test("a signal aborts a call", async (t) => {
   const asked = deferred();
-  const { client: other } = await stranger(t, () => asked.resolve());
+  const { client: other } = await otherServer(t, () => asked.resolve());
   const controller = new AbortController();
   const call = other.stream(id, { signal: controller.signal });
   await asked.promise;
@@ -226,23 +226,23 @@ test("a call is given up by its signal", async (t) => {
   await assert.rejects(other.stream(id, { signal: AbortSignal.abort() }), { name: "AbortError" });
 });
 
-test("between two attempts, too", async (t) => {
+test("a signal aborts the wait between two attempts", async (t) => {
   const controller = new AbortController();
-  const { client: other } = await stranger(t, (response) => {
+  const { client: other } = await otherServer(t, (response) => {
     response.writeHead(503, { "retry-after": "3600" }).end();
     response.on("close", () => setImmediate(() => controller.abort()));
   });
   await assert.rejects(other.stream(id, { signal: controller.signal }), { name: "AbortError" });
 });
 
-test("each attempt has its time", async (t) => {
+test("each attempt has a timeout", async (t) => {
   const answer = (response, n) => {
-    if (n === 2) response.writeHead(200, { "content-length": "100" }).write("{"); // and no more
+    if (n === 2) response.writeHead(200, { "content-length": "100" }).write("{"); // the rest never arrives
     if (n > 2) response.end(JSON.stringify({ cursor: 3 }));
   };
-  const { client: other, requests } = await stranger(t, answer, { timeout: 200, attempts: 50 });
+  const { client: other, requests } = await otherServer(t, answer, { timeout: 200, attempts: 50 });
   assert.equal((await other.cursor(id)).cursor, 3);
   assert.ok(requests.length > 2);
-  const never = await stranger(t, () => {}, { timeout: 50, attempts: 1 });
-  await assert.rejects(never.client.cursor(id), { name: "ConnectionError", message: "no answer within 50 ms" });
+  const never = await otherServer(t, () => {}, { timeout: 50, attempts: 1 });
+  await assert.rejects(never.client.cursor(id), { name: "ConnectionError", message: "no response within 50 ms" });
 });

@@ -1,4 +1,4 @@
-// A real server, and a way to it that breaks.
+// Test fixtures: a real server, and a proxy that breaks connections to it.
 
 import { execFile, execFileSync, spawn } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -25,9 +25,9 @@ function program() {
 
 const children = new Set();
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
-process.once("SIGTERM", () => process.exit(1)); // what happens to tests that take too long
+process.once("SIGTERM", () => process.exit(1)); // sent by the test runner after a timeout
 
-/** Starts a program that does not outlive this one. */
+/** Starts a program, and kills it when this process exits. */
 export function start(...args) {
   const child = spawn(...args);
   children.add(child);
@@ -35,7 +35,7 @@ export function start(...args) {
   return child;
 }
 
-/** A running `weir serve` on a directory of its own, which goes with the test. */
+/** A running `weir serve` with its own data directory. Both are removed after the test. */
 export class Server {
   /** @param {import("node:test").TestContext} t */
   static async start(t, ...flags) {
@@ -51,12 +51,12 @@ export class Server {
     return server;
   }
 
-  /** Serves again where it served before. */
+  /** Starts the server again at the same address. */
   again() {
     return this.serve(this.address);
   }
 
-  /** Serves HTTPS too, and counts requests by version of HTTP in `versions`. */
+  /** Starts a server that also serves HTTPS. `versions` counts its requests by HTTP version. */
   static secure(t, ...flags) {
     return Server.start(t, "--https", "127.0.0.1:0", "--log-level", "debug", ...flags);
   }
@@ -91,34 +91,34 @@ export class Server {
     await this.exited;
   }
 
-  /** The certificate of the authority that signed the server's own. */
+  /** Returns the certificate authority of the server. */
   authority() {
     return readFile(path.join(this.data, "tls", "ca.pem"), "utf8");
   }
 
-  /** Makes a key with less power. */
+  /** Creates a key, for example one with fewer permissions. */
   async newKey(...flags) {
     const made = await this.run("key", "create", "--json", "--project", "a", "--kind", "live", ...flags);
     const { id, secret, key } = JSON.parse(made);
     return { id, key: secret ?? key };
   }
 
-  /** Runs a command of the operator, and returns what it prints. */
+  /** Runs an operator command, and returns its output. */
   async run(...args) {
     return (await promisify(execFile)(program(), [...args, "--data", this.data])).stdout;
   }
 }
 
 /**
- * A proxy carries connections until their fate comes: `up` and `down` are after how many bytes to the server or from it a
- * connection is cut; `swallow` drops that many bytes of answers first, so that requests arrive and nobody hears of it;
- * `stall` lets nothing through after `down`, and closes nothing.
+ * A proxy that breaks connections. The fate of a connection says how: it is cut after `up` bytes to the server or `down`
+ * bytes from it. `swallow` first drops that many bytes of responses, so that requests arrive but their responses are lost.
+ * `stall` forwards nothing after `down` bytes, and leaves the connection open.
  */
 export class Proxy {
   /**
    * @param {import("node:test").TestContext} t
-   * @param {string} to an address
-   * @param {(n: number) => object} fate of the n-th connection, from 1 on
+   * @param {string} to the address of the server
+   * @param {(n: number) => object} fate returns the fate of the n-th connection, counted from 1
    */
   static async start(t, to, fate = () => ({})) {
     const proxy = new Proxy();
@@ -168,18 +168,18 @@ function carry(client, server, { up = Infinity, down = Infinity, swallow = 0, st
     if (some.length > 0) client.write(some);
     if (down > 0 || stall) return;
     swallow -= data.length - some.length;
-    if (swallow <= 0) setImmediate(end); // after what was written
+    if (swallow <= 0) setImmediate(end); // after the pending write
   });
 }
 
-/** A promise with its handles. */
+/** Returns a promise with its resolve and reject functions. */
 export function deferred() {
   let resolve, reject;
   const promise = new Promise((...handles) => ([resolve, reject] = handles));
   return { promise, resolve, reject };
 }
 
-/** What a loop yields until it has seen so many events. */
+/** Returns the batches of a subscription, until they hold `count` events. */
 export async function take(subscription, count) {
   const batches = [];
   let seen = 0;

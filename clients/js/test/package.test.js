@@ -20,7 +20,7 @@ async function directory(t) {
   return dir;
 }
 
-test("the package has what it needs and nothing else, and works where it is unpacked", async (t) => {
+test("the package contains exactly the needed files, and works after unpacking", async (t) => {
   const dir = await directory(t);
   const { stdout } = await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", dir], { cwd: here });
   const [{ filename, files }] = JSON.parse(stdout);
@@ -38,7 +38,7 @@ test("the package has what it needs and nothing else, and works where it is unpa
   assert.equal((await run(process.execPath, ["use.mjs"], { cwd: dir })).stdout.trim(), Object.keys(modules).join());
 });
 
-test("the server serves the same as one module", async () => {
+test("the server serves the same client as one module", async () => {
   const response = await fetch(`${server.url}/client.js`);
   assert.equal(response.headers.get("content-type"), "text/javascript; charset=utf-8");
   assert.equal(response.headers.get("access-control-allow-origin"), "*");
@@ -55,7 +55,7 @@ test("the server serves the same as one module", async () => {
   await assert.rejects(client.stream("a".repeat(22)), (error) => error instanceof served.WeirError && error.code === "stream_not_found");
 });
 
-test("a program ends when it is done: nothing holds it", async (t) => {
+test("a program exits when it is done: no timer or connection keeps it alive", async (t) => {
   const dir = await directory(t);
   const program = `
     import { Client } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
@@ -71,13 +71,13 @@ test("a program ends when it is done: nothing holds it", async (t) => {
       } catch {
         return;
       }
-      throw new Error("it did not fail");
+      throw new Error("the promise was not rejected");
     };
     const waiting = async (c) => {
-      for await (const batch of c.subscribe(stream, { signal: AbortSignal.timeout(300) })) throw new Error("a batch");
+      for await (const batch of c.subscribe(stream, { signal: AbortSignal.timeout(300) })) throw new Error("unexpected batch");
     };
     await fails(waiting(client));
-    await fails(waiting(new Client({ url: "http://127.0.0.1:1" }))); // between two tries
+    await fails(waiting(new Client({ url: "http://127.0.0.1:1" }))); // between two attempts
     const stuck = await client.publisher(stream, { linger: Infinity });
     await stuck.add("never flushed");
     await fails(stuck.close({ signal: AbortSignal.abort() }));
@@ -89,7 +89,7 @@ test("a program ends when it is done: nothing holds it", async (t) => {
   assert.equal(stdout.trim(), "done 0");
 });
 
-test("the examples of the README run as they are printed", async (t) => {
+test("the examples in the README run unchanged", async (t) => {
   const dir = await directory(t);
   const text = await readFile(path.join(here, "README.md"), "utf8");
   const examples = [...text.matchAll(/^```js\n([^]*?)^```$/gm)].map(([, code]) => code);

@@ -4,27 +4,27 @@ import { after, test } from "node:test";
 import { Client, PublishError, WeirError } from "../src/index.js";
 import { Proxy, Server, deferred, key, numbers, take } from "./house.js";
 
-// Gaps stay open for long: what is tested is not whether this machine is quick.
+// Gaps stay open for a minute, so that the tests do not depend on the speed of the machine.
 const server = await Server.start({ after }, "--gap-grace", "60s");
 const client = new Client({ url: server.url, key });
 
 const newStream = (options) => client.createStream({ name: "x", ...options });
 
-/** Everything that a stream has, in order. */
+/** Returns the first `count` events of a stream. */
 async function everything(stream, count) {
   return (await take(client.subscribe(stream, { cursor: 0 }), count)).flatMap((batch) => batch.events);
 }
 
-/** A client whose requests go through a hand: it gets the sequence of a publish, and how to go on. */
-function handled(hand) {
+/** Returns a client that passes every publish request to `handler`, with its sequence, a function that sends it, and its signal. */
+function intercepted(handler) {
   const through = (url, init) => {
     const seq = init.method === "POST" ? /\/(\d+|publish)$/.exec(url)?.[1] : undefined;
-    return seq === undefined ? fetch(url, init) : hand(seq, () => fetch(url, init), init.signal);
+    return seq === undefined ? fetch(url, init) : handler(seq, () => fetch(url, init), init.signal);
   };
   return new Client({ url: server.url, key, fetch: through });
 }
 
-/** Has a publisher store numbers, one at a time, on a clock that stands still: it learns that answers come quickly. */
+/** Lets a publisher store numbers one at a time while the clock stands still, so that it learns that responses arrive quickly. */
 async function learn(t, publisher, count) {
   const at = performance.now();
   const clock = t.mock.method(performance, "now", () => at);
@@ -37,7 +37,7 @@ async function learn(t, publisher, count) {
 
 const hanging = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 
-test("events become batches, in order, and the next run goes on", async () => {
+test("events are stored in order, and a second publisher continues", async () => {
   const s = await newStream();
   const acks = [];
   const publisher = await client.publisher(s, { batchEvents: 10, linger: Infinity, onAck: (ack) => acks.push(ack) });
@@ -47,7 +47,7 @@ test("events become batches, in order, and the next run goes on", async () => {
   assert.deepEqual(acks.map((ack) => ack.seq), numbers(100));
   assert.ok(acks.every((ack, i) => ack.accepted === (i < 99 ? 10 : 5) && !ack.duplicate && ack.streamId === s.id));
   assert.equal(publisher.acknowledged, 100);
-  for (const n of numbers(5, 996)) publisher.add(n); // without waiting: the order of the calls counts
+  for (const n of numbers(5, 996)) publisher.add(n); // without await: the order of the calls counts
   await publisher.close();
   assert.deepEqual(publisher.unacknowledged(), []);
   await publisher.close();
@@ -60,7 +60,7 @@ test("events become batches, in order, and the next run goes on", async () => {
   assert.deepEqual(await everything(s, 1100), numbers(1100));
 });
 
-test("an event does not wait for others for ever", async () => {
+test("a single event is sent after the linger time", async () => {
   const acks = [];
   let acked = deferred();
   const onAck = (ack) => (acks.push(ack.accepted), acked.resolve());
@@ -74,18 +74,18 @@ test("an event does not wait for others for ever", async () => {
   await publisher.close();
 });
 
-test("batches are full by their bytes", async () => {
+test("a batch is full when it reaches its size in bytes", async () => {
   const s = await newStream();
   const publisher = await client.publisher(s, { batchBytes: 40, linger: Infinity });
-  for (const event of ["aaaaaaaaaa", "bbbbbbbbbb", "c".repeat(100), "d"]) await publisher.add(event); // 25 and 13 bytes; over; alone
+  for (const event of ["aaaaaaaaaa", "bbbbbbbbbb", "c".repeat(100), "d"]) await publisher.add(event); // the first two fit into one batch; the third is larger than a batch; the fourth is alone
   await publisher.close();
   for (const [seq, count] of [[1, 2], [2, 1], [3, 1]]) assert.equal((await client.batch(s, seq)).events.length, count);
 });
 
-test("a batch that has to wait goes on filling", async () => {
+test("a batch that waits for room keeps filling", async () => {
   const gate = deferred();
   const s = await newStream();
-  const publisher = await handled(async (_, go) => (await gate.promise, go())).publisher(s, { linger: 0 });
+  const publisher = await intercepted(async (_, go) => (await gate.promise, go())).publisher(s, { linger: 0 });
   await publisher.add(1);
   while (!publisher.unacknowledged()[0].sent) await new Promise(setImmediate);
   for (const n of numbers(500, 2)) await publisher.add(n);
@@ -94,45 +94,45 @@ test("a batch that has to wait goes on filling", async () => {
   assert.equal((await client.batch(s, 2)).events.length, 500);
 });
 
-test("raw batches are kept apart", async () => {
+test("raw batches are not grouped", async () => {
   const s = await newStream({ mode: "raw" });
   const publisher = await client.publisher(s);
   const bytes = new Uint8Array([1, 2, 3]);
   await publisher.addBytes(bytes);
-  bytes.fill(9); // it has taken a copy
+  bytes.fill(9); // must not change the batch: the publisher has copied it
   for (const n of numbers(20)) publisher.addBytes(new Uint8Array([n]).buffer);
-  await assert.rejects(publisher.add("event"), { name: "TypeError", message: /the stream is raw: it takes bytes/ });
+  await assert.rejects(publisher.add("event"), { name: "TypeError", message: /this is a raw stream: add bytes to it/ });
   await assert.rejects(publisher.addBytes(new Uint8Array((8 << 20) + 1)), { code: "payload_too_large" });
   await publisher.close();
   assert.deepEqual((await client.batch(s, 1)).data, new Uint8Array([1, 2, 3]));
   assert.deepEqual((await client.batch(s, 21)).data, new Uint8Array([20]));
 });
 
-test("a bad event is refused alone", async () => {
+test("an invalid event does not affect others", async () => {
   const s = await newStream();
   const publisher = await client.publisher(s);
   await publisher.add(1);
   await assert.rejects(publisher.add(undefined), TypeError);
   await assert.rejects(publisher.add("\ud800"), TypeError);
   await assert.rejects(publisher.add("x".repeat(8 << 20)), { code: "payload_too_large" });
-  await assert.rejects(publisher.addBytes(new Uint8Array(1)), { message: /the stream is json: it takes events/ });
+  await assert.rejects(publisher.addBytes(new Uint8Array(1)), { message: /this is a json stream: add events to it/ });
   await publisher.add(2);
   await publisher.close();
   assert.deepEqual(await everything(s, 2), [1, 2]);
 });
 
-test("options that cannot be", async () => {
+test("invalid options are rejected", async () => {
   const s = await newStream();
   for (const options of [{ startAt: -1 }, { startAt: 1.5 }, { inFlight: 0 }, { inFlight: 65 }]) await assert.rejects(client.publisher(s, options), TypeError);
   await assert.rejects(client.publisher("a".repeat(22)), { code: "stream_not_found" });
 });
 
-test("adding waits for the service, and no more is on the way than may be", async (t) => {
+test("add waits for the service, and inFlight is not exceeded", async (t) => {
   const s = await newStream();
   let most = 0;
   let flying = 0;
   const gate = deferred();
-  const slow = handled(async (seq, go) => {
+  const slow = intercepted(async (seq, go) => {
     most = Math.max(most, ++flying);
     if (seq > 10) await gate.promise;
     try {
@@ -164,11 +164,11 @@ test("adding waits for the service, and no more is on the way than may be", asyn
   assert.deepEqual(await everything(s, 16), numbers(16));
 });
 
-test("it begins with one batch, and sends more at once when answers come quickly", async (t) => {
+test("a publisher starts with one batch in flight, and sends more while responses arrive quickly", async (t) => {
   const s = await newStream();
   let flying = 0;
   let gate = deferred();
-  const slow = handled(async (_, go) => {
+  const slow = intercepted(async (_, go) => {
     flying++;
     await gate.promise;
     flying--;
@@ -189,9 +189,9 @@ test("it begins with one batch, and sends more at once when answers come quickly
   assert.equal((await client.cursor(s)).cursor, 14);
 });
 
-test("a buffer that is full makes adding wait", async () => {
+test("add waits while the buffer is full", async () => {
   const gate = deferred();
-  const slow = handled(async (_, go) => (await gate.promise, go()));
+  const slow = intercepted(async (_, go) => (await gate.promise, go()));
   const s = await newStream();
   const publisher = await slow.publisher(s, { batchEvents: 1, inFlight: 4, buffer: 100 });
   await publisher.add("x".repeat(80));
@@ -206,9 +206,9 @@ test("a buffer that is full makes adding wait", async () => {
   assert.equal((await client.cursor(s)).cursor, 3);
 });
 
-test("close stores what waits, or says what it could not", async () => {
+test("after an aborted close, unacknowledged lists what may not be stored", async () => {
   const s = await newStream();
-  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(s, { batchEvents: 2 });
+  const publisher = await intercepted((_, go, signal) => hanging(signal)).publisher(s, { batchEvents: 2 });
   const adds = numbers(25).map((n) => publisher.add(n).catch((error) => error));
   const controller = new AbortController();
   const close = publisher.close({ signal: controller.signal });
@@ -222,8 +222,8 @@ test("close stores what waits, or says what it could not", async () => {
   assert.deepEqual([left[0].seq, left[0].sent, left.at(-1).sent], [1, true, false]);
 });
 
-test("a flush that meets a close is not forgotten", async () => {
-  const publisher = await handled((_, go, signal) => hanging(signal)).publisher(await newStream());
+test("a flush during a close is rejected when the close is aborted", async () => {
+  const publisher = await intercepted((_, go, signal) => hanging(signal)).publisher(await newStream());
   await publisher.add(1);
   const close = publisher.close({ signal: AbortSignal.abort(new Error("enough")) });
   const flush = publisher.flush();
@@ -231,12 +231,12 @@ test("a flush that meets a close is not forgotten", async () => {
   await assert.rejects(flush, { reason: "closed" });
 });
 
-for (const inFlight of [1, 6]) test(`connections that break in every way, with ${inFlight} on the way`, async (t) => {
+for (const inFlight of [1, 6]) test(`connections break in every way, with ${inFlight} batches in flight`, async (t) => {
   const kinds = [
     (n) => ({ up: 100 + n * 37 }), // in the middle of a request
-    (n) => ({ down: 50 + n * 61 }), // in the middle of an answer
-    (n) => ({ down: 900 + n * 13, swallow: 1 }), // the answer is lost
-    (n) => ({ down: 400 + n * 7, stall: true }), // nothing comes any more
+    (n) => ({ down: 50 + n * 61 }), // in the middle of a response
+    (n) => ({ down: 900 + n * 13, swallow: 1 }), // the response is lost
+    (n) => ({ down: 400 + n * 7, stall: true }), // no more data arrives
     () => ({ down: 100_000 }),
   ];
   const proxy = await Proxy.start(t, server.url, (n) => kinds[n % kinds.length](n));
@@ -252,7 +252,7 @@ for (const inFlight of [1, 6]) test(`connections that break in every way, with $
   assert.ok(retries > 3, `${retries} retries`);
 });
 
-test("a server that is killed while it publishes", async (t) => {
+test("the server is killed while a publisher is active", async (t) => {
   const own = await Server.start(t, "--gap-grace", "60s");
   const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
@@ -269,10 +269,10 @@ test("a server that is killed while it publishes", async (t) => {
   assert.deepEqual(got, numbers(900));
 });
 
-test("a batch whose connection hangs goes over another one while its gap is open", async (t) => {
+test("a batch on a hanging connection is sent over another one while its gap is open", async (t) => {
   const s = await newStream();
   let hung = 0;
-  const publisher = await handled((seq, go, signal) => (seq === "3" && hung++ < 2 ? hanging(signal) : go())).publisher(s, { batchEvents: 1, inFlight: 4 });
+  const publisher = await intercepted((seq, go, signal) => (seq === "3" && hung++ < 2 ? hanging(signal) : go())).publisher(s, { batchEvents: 1, inFlight: 4 });
   await learn(t, publisher, 2);
   for (const n of numbers(8, 3)) await publisher.add(n);
   await publisher.close();
@@ -280,17 +280,17 @@ test("a batch whose connection hangs goes over another one while its gap is open
   assert.deepEqual(await everything(s, 10), numbers(10));
 });
 
-test("another writer is noticed, whatever it wrote", async () => {
+test("another writer is detected, unless it stored the same events", async () => {
   for (const [theirs, mine] of [[["theirs"], "mine"], [["same"], "same"]]) {
     const s = await newStream();
     const publisher = await client.publisher(s);
     await client.publish(s, theirs);
     await publisher.add(mine);
     if (mine === "same") {
-      await publisher.close(); // what is stored is what was to be stored
+      await publisher.close(); // the stored batch is the one that was to be stored
       continue;
     }
-    await assert.rejects(publisher.flush(), { name: "PublishError", reason: "conflict", seq: 1, message: /holds something else/ });
+    await assert.rejects(publisher.flush(), { name: "PublishError", reason: "conflict", seq: 1, message: /holds another batch/ });
     await assert.rejects(publisher.add(1), { reason: "conflict" });
     assert.equal(publisher.error.reason, "conflict");
     assert.deepEqual(publisher.unacknowledged(), [{ seq: 1, sent: true, events: ["mine"] }]);
@@ -298,12 +298,12 @@ test("another writer is noticed, whatever it wrote", async () => {
   }
 });
 
-test("a sequence that is closed is a conflict", async (t) => {
+test("a closed sequence is a conflict", async (t) => {
   const own = await Server.start(t, "--gap-grace", "1ms");
   const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
   await near.publishAt(s, 5, ["above"]);
-  await take(near.subscribe(s, { cursor: 0 }), 1); // once it is delivered, what is below it is closed
+  await take(near.subscribe(s, { cursor: 0 }), 1); // once 5 is delivered, the gap below it is closed
   const publisher = await near.publisher(s, { startAt: 3 });
   await publisher.add("late");
   await assert.rejects(publisher.close(), (error) => {
@@ -313,7 +313,7 @@ test("a sequence that is closed is a conflict", async (t) => {
   });
 });
 
-test("it starts where it is told, also over what is there", async () => {
+test("startAt may point to stored batches", async () => {
   const s = await newStream();
   const run = async (events) => {
     const publisher = await client.publisher(s, { startAt: 0, batchEvents: 1, linger: Infinity });
@@ -326,7 +326,7 @@ test("it starts where it is told, also over what is there", async () => {
   await assert.rejects(run([0, "other"]), { reason: "conflict", seq: 1 });
 });
 
-test("a key that may only publish", async (t) => {
+test("a key that may publish but not read", async (t) => {
   const s = await newStream();
   await client.publish(s, ["before"]);
   let lost = 0;
@@ -337,7 +337,7 @@ test("a key that may only publish", async (t) => {
   await publisher.close();
   assert.equal(publisher.acknowledged, 6);
   const far = await new Client({ url: proxy.url, key: only, attempts: 9 }).publisher(s, { batchEvents: 2 });
-  lost = 0; // the answers to its first batch
+  lost = 0; // lose the responses to its first batch
   proxy.cut();
   for (const n of numbers(9, 10)) await far.add(n);
   await far.close();
@@ -348,13 +348,13 @@ test("a key that may only publish", async (t) => {
   await assert.rejects(wrong.close(), (error) => error.reason === "refused" && error.cause instanceof WeirError && error.cause.code === "project_forbidden");
 });
 
-test("a refusal ends it, and it says what is left", async () => {
+test("a refused batch makes the publisher fail, and unacknowledged lists it", async () => {
   const s = await newStream();
-  const mortal = await server.newKey("--permissions", "read,publish");
-  const publisher = await new Client({ url: server.url, key: mortal.key }).publisher(s, { linger: Infinity });
+  const revocable = await server.newKey("--permissions", "read,publish");
+  const publisher = await new Client({ url: server.url, key: revocable.key }).publisher(s, { linger: Infinity });
   await publisher.add(1);
   await publisher.flush();
-  await server.run("key", "revoke", mortal.id);
+  await server.run("key", "revoke", revocable.id);
   await publisher.add(2);
   await assert.rejects(publisher.flush(), (error) => {
     assert.ok(error instanceof PublishError);
@@ -365,24 +365,24 @@ test("a refusal ends it, and it says what is left", async () => {
   assert.equal(publisher.acknowledged, 1);
 });
 
-test("it gives up when it is told to", async () => {
+test("the publisher fails after giveUp", async () => {
   const s = await newStream();
-  const broken = handled(() => Promise.reject(new TypeError("fetch failed")));
+  const broken = intercepted(() => Promise.reject(new TypeError("fetch failed")));
   const waits = [];
   const publisher = await broken.publisher(s, { giveUp: 300, onRetry: (_, wait) => waits.push(wait) });
   await publisher.add(1);
-  await assert.rejects(publisher.close(), { reason: "given_up", message: /given up after \d+ ms without an acknowledgement/ });
+  await assert.rejects(publisher.close(), { reason: "given_up", message: /gave up after \d+ ms without an acknowledgement/ });
   waits.slice(0, 3).forEach((wait, i) => assert.ok(wait >= 50 * 2 ** i && wait <= 100 * 2 ** i, `${waits}`));
 });
 
-test("while a gap may be open it comes back often, and otherwise when it is asked to", async (t) => {
+test("retries are frequent while a gap may be open, and otherwise wait for retry-after", async (t) => {
   const refused = new Response('{"error":{"code":"overloaded","message":"full"}}', { status: 503, headers: { "retry-after": "1" } });
   for (const [gap, least, most] of [[true, 50, 100], [false, 1000, 1000]]) {
     const s = await newStream();
     const waited = deferred();
     let refusals = 0;
     const above = deferred();
-    const shaky = handled(async (seq, go) => {
+    const shaky = intercepted(async (seq, go) => {
       if (seq === "4" && gap) return go().finally(above.resolve);
       if (seq !== "3" || refusals++ > 0) return go();
       if (gap) await above.promise;
@@ -399,10 +399,10 @@ test("while a gap may be open it comes back often, and otherwise when it is aske
   }
 });
 
-test("what was evicted meanwhile is no conflict", async () => {
+test("a batch that was evicted in the meantime is not a conflict", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
   let lost = true;
-  const shaky = handled(async (seq, go) => {
+  const shaky = intercepted(async (seq, go) => {
     const answer = await go();
     if (seq !== "1" || !lost) return answer;
     lost = false;

@@ -1,4 +1,4 @@
-// The client over HTTPS, with the certificate of the authority that every server makes for itself.
+// The client over HTTPS, with the certificate authority that every server creates for itself.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ import { Server, key, numbers, take } from "./house.js";
 
 test("publishing and subscribing over HTTP/2", async (t) => {
   const server = await Server.secure(t);
-  // fetch of Node 20 speaks HTTP/1.1; the library that it is made of speaks HTTP/2 when it is told to
+  // The fetch of Node 20 uses HTTP/1.1. undici, the library behind it, can use HTTP/2.
   const agent = new Agent({ allowH2: true, connect: { ca: await server.authority() } });
   t.after(() => agent.destroy());
   const client = new Client({
@@ -30,7 +30,7 @@ test("publishing and subscribing over HTTP/2", async (t) => {
   assert.deepEqual(Object.keys(server.versions), ["HTTP/2.0"]);
 });
 
-test("a certificate that nobody vouches for is refused", async (t) => {
+test("an untrusted certificate is rejected", async (t) => {
   const server = await Server.secure(t);
   const client = new Client({ url: server.secureURL, key, attempts: 1 });
   await assert.rejects(client.createStream({ name: "secure" }), (error) => /certificate/.test(String(error.cause?.cause ?? error.cause ?? error)));

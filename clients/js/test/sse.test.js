@@ -5,7 +5,7 @@ import { EventParser } from "../src/sse.js";
 
 const encoder = new TextEncoder();
 
-/** Events of a text that comes in pieces of so many bytes. */
+/** Parses bytes that arrive in chunks of `size` bytes. */
 function parse(bytes, size = bytes.length || 1) {
   const parser = new EventParser();
   const events = [];
@@ -26,39 +26,39 @@ const cases = {
   "a name": ["event: batch\ndata: x\n\ndata: y\n\n", [event("x", "batch"), event("y")]],
   "a name without data": ["event: batch\n\ndata: y\n\n", [event("y")]],
   "an id that stays": ["id: 7\ndata: x\n\ndata: y\n\nid\ndata: z\n\n", [event("x", "message", "7"), event("y", "message", "7"), event("z")]],
-  "an id with a zero": ["id: 7\nid: 8\0\ndata: x\n\n", [event("x", "message", "7")]],
+  "an id with a NUL character": ["id: 7\nid: 8\0\ndata: x\n\n", [event("x", "message", "7")]],
   "comments": [": hello\n:\ndata: x\n:\ndata: y\n\n:\n\n", [event("x\ny")]],
-  "fields that nobody knows": ["datum: x\nDATA: x\n data: x\ndata: y\n\n", [event("y")]],
+  "unknown fields": ["datum: x\nDATA: x\n data: x\ndata: y\n\n", [event("y")]],
   "a colon in the value": ["data: a: b\n\n", [event("a: b")]],
   "CRLF": ["data: x\r\ndata: y\r\n\r\n", [event("x\ny")]],
   "CR": ["data: x\rdata: y\r\r", [event("x\ny")]],
-  "all kinds": ["data: a\r\ndata: b\rdata: c\n\r\ndata: d\n\r\r\n", [event("a\nb\nc"), event("d")]],
+  "mixed line ends": ["data: a\r\ndata: b\rdata: c\n\r\ndata: d\n\r\r\n", [event("a\nb\nc"), event("d")]],
   "CR and then data": ["data: a\r\rdata: b\n\n", [event("a"), event("b")]],
-  "other line ends": ["data: a\u2028b\u0085c\vd\n\n", [event("a\u2028b\u0085c\vd")]],
+  "characters that are not line ends": ["data: a\u2028b\u0085c\vd\n\n", [event("a\u2028b\u0085c\vd")]],
   "a byte order mark": ["\ufeffdata: x\n\n", [event("x")]],
-  "a second one": ["data: x\n\n\ufeffdata: y\n\ndata: z\n\n", [event("x"), event("z")]],
-  "letters of all lengths": ["data: aä€😀\n\nid: 😀\ndata: \ufeff\n\n", [event("aä€😀"), event("\ufeff", "message", "😀")]],
-  "an end that is missing": ["data: x\n\ndata: y\n", [event("x")]],
-  "a line that is missing": ["data: x\n\ndata: y", [event("x")]],
+  "a second byte order mark": ["data: x\n\n\ufeffdata: y\n\ndata: z\n\n", [event("x"), event("z")]],
+  "characters of one to four bytes": ["data: aä€😀\n\nid: 😀\ndata: \ufeff\n\n", [event("aä€😀"), event("\ufeff", "message", "😀")]],
+  "an event without its empty line": ["data: x\n\ndata: y\n", [event("x")]],
+  "an incomplete line": ["data: x\n\ndata: y", [event("x")]],
 };
 
 for (const [name, [text, want]] of Object.entries(cases)) {
   test(`events: ${name}`, () => {
     const bytes = encoder.encode(text);
     for (let size = 1; size <= Math.max(1, bytes.length); size++) {
-      assert.deepEqual(parse(bytes, size).events, want, `in pieces of ${size}`);
+      assert.deepEqual(parse(bytes, size).events, want, `in chunks of ${size} bytes`);
     }
   });
 }
 
-test("retry is what was asked for last, in digits", () => {
+test("retry is the last valid value", () => {
   for (const [text, want] of [["retry: 1000\n\n", 1000], ["retry: 1\nretry: 20\n", 20], ["retry: 0\n", 0], ["retry: 1\nretry\n", 1],
     ["retry: +5\n", undefined], ["retry: 1e3\n", undefined], ["retry: -1\n", undefined], ["retry: 1.5\n", undefined], ["retry: 12345678901\n", undefined]]) {
     assert.equal(parse(encoder.encode(text), 3).retry, want, text);
   }
 });
 
-// The parser as plain as the standard has it, for whole texts.
+// A simple parser for complete texts, written directly from the standard.
 function plain(text) {
   const events = [];
   let [data, name, id] = [[], "", ""];
@@ -76,7 +76,7 @@ function plain(text) {
   return events;
 }
 
-test("random texts in random pieces", () => {
+test("random texts in random chunks", () => {
   const parts = ["data", "data: x", "data:  ü😀", "event: e", "event", "id: 1", "id", ":", ": c", "\n", "\r", "\r\n", "\n\n", "\r\r", "\0", " ", ":", "a"];
   const pick = (n) => Math.floor(Math.random() * n);
   for (let round = 0; round < 3000; round++) {
@@ -94,18 +94,18 @@ test("random texts in random pieces", () => {
   }
 });
 
-test("what is not UTF-8 is refused", () => {
-  assert.throws(() => parse(new Uint8Array([100, 97, 116, 97, 58, 0xff, 10, 10])), /not UTF-8/);
+test("invalid UTF-8 is rejected", () => {
+  assert.throws(() => parse(new Uint8Array([100, 97, 116, 97, 58, 0xff, 10, 10])), /not valid UTF-8/);
 });
 
-test("an event as large as any, in small pieces", () => {
+test("the largest event, in small chunks", () => {
   const data = "x".repeat(Math.ceil((8 * 1024 * 1024) / 3) * 4);
   const { events } = parse(encoder.encode(`id: 1\nevent: batch\ndata: ${data}\n\ndata: y\n\n`), 1000);
   assert.equal(events.length, 2);
   assert.equal(events[0].data.length, data.length);
 });
 
-test("an event that never ends is refused", () => {
+test("an endless event is rejected", () => {
   for (const piece of ["x".repeat(1 << 20), "data: " + "x".repeat(1 << 20) + "\n"]) {
     const parser = new EventParser();
     const bytes = encoder.encode(piece);
@@ -113,7 +113,7 @@ test("an event that never ends is refused", () => {
       for (let i = 0; i < 12; i++) parser.push(bytes);
     }, /longer than/);
   }
-  const parser = new EventParser(); // comments are kept by nobody
+  const parser = new EventParser(); // comments are not kept, so their total length is not limited
   const comment = encoder.encode(`:${"x".repeat(1 << 20)}\n`);
   for (let i = 0; i < 20; i++) assert.deepEqual(parser.push(comment), []);
 });

@@ -11,8 +11,8 @@ const newStream = (options) => client.createStream({ name: "x", ...options });
 const seqs = (batches) => batches.map((batch) => batch.seq);
 
 /**
- * A client of a service that is not there. For each request, `answer` has the bytes that come, in one piece or several, and
- * what happens then: the answer ends, is cut off, or hangs.
+ * Returns a client of a simulated service. For each request, `answer` returns the bytes of the response, in one chunk or
+ * several, and what happens then: the response ends (`end`), breaks off (`cut`), or hangs (`hang`).
  */
 function scripted(answer) {
   const requests = [];
@@ -28,7 +28,7 @@ function scripted(answer) {
         init.signal.addEventListener("abort", () => then === "hang" && controller.error(init.signal.reason));
       },
       pull(controller) {
-        if (then === "cut") controller.error(new TypeError("terminated")); // what was enqueued came through first
+        if (then === "cut") controller.error(new TypeError("terminated")); // the enqueued bytes are delivered first
       },
     });
     return new Response(body, { status, headers });
@@ -40,7 +40,7 @@ const id = "a".repeat(22);
 const batch = (seq) => `id: ${seq}\nevent: batch\ndata: {"seq":${seq},"ts":"2026-11-15T00:00:00.000Z","events":["ä${seq}"]}\n\n`;
 const stream = { "content-type": "text/event-stream" };
 
-test("every batch, once and in order, old ones and new ones", async () => {
+test("stored and new batches are delivered once and in order", async () => {
   const { id: s } = await newStream();
   for (const n of [1, 2, 3]) await client.publish(s, [n]);
   const got = [];
@@ -56,7 +56,7 @@ test("every batch, once and in order, old ones and new ones", async () => {
   assert.deepEqual(seqs(await take(client.subscribe(s, { cursor: "oldest" }), 3)), [1, 2, 3]);
 });
 
-test("sequence 0 is there, and is not repeated", async () => {
+test("sequence 0 is delivered, and not repeated", async () => {
   const s = await newStream();
   await client.publishAt(s, 0, ["zero"]);
   await client.publishAt(s, 1, ["one"]);
@@ -64,10 +64,10 @@ test("sequence 0 is there, and is not repeated", async () => {
   assert.equal(subscription.position, undefined);
   assert.deepEqual(seqs(await take(subscription, 1)), [0]);
   assert.equal(subscription.position, 0);
-  assert.deepEqual(seqs(await take(subscription, 1)), [1]); // the same one goes on
+  assert.deepEqual(seqs(await take(subscription, 1)), [1]); // the same subscription continues
 });
 
-test("from the head, with what is published once it listens", async () => {
+test("a subscription from the head gets batches published after it started", async () => {
   const s = await newStream();
   await client.publish(s, ["before"]);
   for (const options of [undefined, {}, { cursor: "head" }]) {
@@ -75,7 +75,7 @@ test("from the head, with what is published once it listens", async () => {
     const subscription = client.subscribe(s, options);
     const loop = subscription[Symbol.asyncIterator]();
     const next = loop.next();
-    while (subscription.position === undefined) await new Promise(setImmediate); // it has asked where the head is
+    while (subscription.position === undefined) await new Promise(setImmediate); // until it has read the cursor
     assert.equal(subscription.position, cursor);
     await client.publish(s, ["after"]);
     assert.deepEqual((await next).value.events, ["after"]);
@@ -83,12 +83,12 @@ test("from the head, with what is published once it listens", async () => {
   }
 });
 
-test("cursors that are none", () => {
+test("invalid cursors are rejected", () => {
   for (const cursor of [-1, 1.5, NaN, "tail", null, "7"]) assert.throws(() => client.subscribe(id, { cursor }), TypeError);
   assert.ok(client.subscribe(id, { cursor: 7 }) instanceof Subscription);
 });
 
-test("raw batches are bytes", async () => {
+test("raw batches have bytes and a content type", async () => {
   const s = await newStream({ mode: "raw" });
   const bytes = new Uint8Array(numbers(256, 0));
   await client.publish(s, bytes);
@@ -104,7 +104,7 @@ test("raw batches are bytes", async () => {
   assert.deepEqual(got[0].events, []);
 });
 
-test("a batch as large as any", async () => {
+test("the largest batch", async () => {
   const s = await newStream({ mode: "raw" });
   const bytes = new Uint8Array(8 << 20).map((_, i) => (i * 7) ^ (i >> 8));
   await client.publish(s, bytes);
@@ -114,7 +114,7 @@ test("a batch as large as any", async () => {
   }
 });
 
-test("a loss is a value", async () => {
+test("evicted batches are yielded as a gap", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
   const subscription = client.subscribe(s, { cursor: 0 });
   await client.publish(s, [1]);
@@ -129,7 +129,7 @@ test("a loss is a value", async () => {
   assert.deepEqual(seqs(got), [4, 5, 6]);
 });
 
-test("it ends with the stream", async () => {
+test("the loop ends when the stream is deleted", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
   const subscription = client.subscribe(s, { cursor: 0 });
@@ -139,38 +139,38 @@ test("it ends with the stream", async () => {
     await client.deleteStream(s);
   }
   assert.deepEqual(seqs(got), [1]);
-  for await (const b of subscription) assert.fail(`after the end: ${b.seq}`);
+  for await (const b of subscription) assert.fail(`batch ${b.seq} after the end`);
 });
 
-test("final errors are thrown, and not tried again", async () => {
+test("permanent errors are thrown and not retried", async () => {
   const s = await newStream();
   const drain = async (c, target) => {
     for await (const b of c.subscribe(target, { cursor: 0, onRetry: (error) => assert.fail(error) })) assert.fail(`got ${b.seq}`);
   };
   await assert.rejects(drain(client, id), { code: "stream_not_found", status: 404 });
   await assert.rejects(drain(new Client({ url: server.url }), s), { code: "missing_api_key", status: 401 });
-  const blind = new Client({ url: server.url, ...(await server.newKey("--permissions", "publish")) });
-  await assert.rejects(drain(blind, s), { code: "project_forbidden", status: 403 });
+  const publishOnly = new Client({ url: server.url, ...(await server.newKey("--permissions", "publish")) });
+  await assert.rejects(drain(publishOnly, s), { code: "project_forbidden", status: 403 });
   await assert.rejects(async () => {
-    for await (const b of blind.subscribe(s)) assert.fail(`got ${b.seq}`);
+    for await (const b of publishOnly.subscribe(s)) assert.fail(`got ${b.seq}`);
   }, { code: "project_forbidden" });
 });
 
-test("a key that is revoked ends it", async () => {
+test("a revoked key ends the subscription", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
-  const mortal = await server.newKey("--permissions", "read");
+  const revocable = await server.newKey("--permissions", "read");
   const got = [];
   await assert.rejects(async () => {
-    for await (const b of new Client({ url: server.url, key: mortal.key }).subscribe(s, { cursor: 0 })) {
+    for await (const b of new Client({ url: server.url, key: revocable.key }).subscribe(s, { cursor: 0 })) {
       got.push(b.seq);
-      await server.run("key", "revoke", mortal.id);
+      await server.run("key", "revoke", revocable.id);
     }
   }, { name: "WeirError", code: "key_revoked", status: 401 });
   assert.deepEqual(got, [1]);
 });
 
-test("a signal ends it: before, while it waits, in the loop, and between two connections", async (t) => {
+test("a signal ends the loop: before the start, while waiting, in the body, and between two connections", async (t) => {
   const s = await newStream();
   await client.publish(s, [1]);
   await client.publish(s, [2]);
@@ -197,7 +197,7 @@ test("a signal ends it: before, while it waits, in the loop, and between two con
   }, { name: "AbortError" });
 });
 
-test("cut off at every byte, it goes on where it was", async () => {
+test("a connection cut at any byte is resumed", async () => {
   const hello = "retry: 1\n\n:\n\n";
   const all = numbers(5).map(batch);
   const size = Buffer.byteLength(hello + all.join(""));
@@ -213,10 +213,10 @@ test("cut off at every byte, it goes on where it was", async () => {
     assert.equal(requests.length, 2);
     assert.ok(requests[0].url.endsWith("?cursor=0"));
   };
-  await Promise.all(numbers(size + 1, 0).map(cutAfter)); // at once: the first few have not heard how soon they may come back
+  await Promise.all(numbers(size + 1, 0).map(cutAfter)); // in parallel: those cut before the retry line wait for a second
 });
 
-test("what a connection repeats is not yielded twice", async () => {
+test("repeated batches are yielded once", async () => {
   const gap = 'id: 6\nevent: gap\ndata: {"from":4,"to":6,"reason":"lost"}\n\n';
   const { client: other } = scripted((_, n) => ({
     bytes: `retry: 0\n\n${[1, 2, 1, 3].map(batch).join("")}${gap}${batch(5)}${gap}${n > 1 ? batch(7) + "event: later\ndata: ?\n\nevent: end\ndata: {}\n\n" : ""}`,
@@ -227,7 +227,7 @@ test("what a connection repeats is not yielded twice", async () => {
   assert.deepEqual(got[3].gap, { from: 4, to: 6, reason: "lost" });
 });
 
-test("it stays away for as long as the service wants, and longer each time", async () => {
+test("reconnects wait as long as the service asks, and longer after each failure", async () => {
   const waits = [];
   const controller = new AbortController();
   const onRetry = (error, wait) => {
@@ -244,12 +244,12 @@ test("it stays away for as long as the service wants, and longer each time", asy
   [4, 100, 200, 4, 100, 200].forEach((least, i) => assert.ok(waits[i] >= least && waits[i] <= least * 1.5, `${i}: ${waits}`));
 });
 
-test("answers that are no subscription", async () => {
+test("invalid responses are rejected", async () => {
   for (const [answer, want] of [
-    [{ headers: { "content-type": "text/html" }, then: "end" }, /not a subscription but text\/html/],
-    [{ bytes: "event: batch\ndata: {}\n\n" }, /a batch cannot be read/],
-    [{ bytes: 'event: gap\ndata: {"from":2,"to":1}\n\n' }, /a gap that cannot be read/],
-    [{ bytes: new Uint8Array([0xff, 0xff]) }, /not UTF-8/],
+    [{ headers: { "content-type": "text/html" }, then: "end" }, /not an event stream: its content type is text\/html/],
+    [{ bytes: "event: batch\ndata: {}\n\n" }, /cannot read a batch/],
+    [{ bytes: 'event: gap\ndata: {"from":2,"to":1}\n\n' }, /cannot read a gap/],
+    [{ bytes: new Uint8Array([0xff, 0xff]) }, /not valid UTF-8/],
   ]) {
     const { client: other, requests } = scripted(() => answer);
     await assert.rejects(async () => {
@@ -259,9 +259,9 @@ test("answers that are no subscription", async () => {
   }
 });
 
-test("a connection that hangs is noticed, one that only beats is not", async (t) => {
-  const beating = await Server.start(t, "--heartbeat", "100ms");
-  const proxy = await Proxy.start(t, beating.url, (n) => (n === 2 ? { down: 600, stall: true } : {})); // the first asks for the cursor
+test("a hanging connection is detected, an idle one with heartbeats is kept", async (t) => {
+  const own = await Server.start(t, "--heartbeat", "100ms");
+  const proxy = await Proxy.start(t, own.url, (n) => (n === 2 ? { down: 600, stall: true } : {})); // the first connection creates the stream
   const far = new Client({ url: proxy.url, key });
   const s = await far.createStream({ name: "x" });
   const reasons = [];
@@ -275,16 +275,16 @@ test("a connection that hangs is noticed, one that only beats is not", async (t)
     },
   });
   const loop = subscription[Symbol.asyncIterator]();
-  proxy.cut(); // so that the subscription has the second connection
+  proxy.cut(); // so that the subscription uses the second connection
   const next = loop.next();
   await stalled.promise;
-  await new Client({ url: beating.url, key }).publish(s, ["after the silence"]);
+  await new Client({ url: own.url, key }).publish(s, ["after the silence"]);
   assert.deepEqual((await next).value.events, ["after the silence"]);
   await loop.return();
   assert.ok(reasons.every((error) => error instanceof ConnectionError && /not even a heartbeat/.test(error.message)), `${reasons}`);
 });
 
-test("a loop that takes its time is no dead connection", async () => {
+test("a slow loop is not mistaken for a dead connection", async () => {
   const end = deferred();
   const { client: other } = scripted(() => ({ bytes: [batch(1), batch(2), "event: end\ndata: {}\n\n"], then: "hang" }));
   const onRetry = (error) => assert.fail(error);
@@ -297,7 +297,7 @@ test("a loop that takes its time is no dead connection", async () => {
   assert.deepEqual(got, [1, 2]);
 });
 
-test("connections that are cut, and a server that is killed", async (t) => {
+test("a subscription survives cut connections and a killed server", async (t) => {
   const own = await Server.start(t);
   const proxy = await Proxy.start(t, own.url, (n) => ({ down: 2000 + ((n * 997) % 5000) }));
   const near = new Client({ url: own.url, key, attempts: 50 });

@@ -1,4 +1,4 @@
-// Is compiled and never run: what a program in TypeScript sees of the package.
+// Compiled but never run: it checks the types of the package as a TypeScript program sees them.
 
 import { Client, ConnectionError, PublishError, WeirError } from "weir-client";
 import type { Ack, Batch, Gap, Publisher, Stream, SubscribeOptions, Subscription } from "weir-client";
@@ -24,9 +24,9 @@ export async function use(signal: AbortSignal): Promise<void> {
     void [gap, bytes, position];
   }
   try {
-    // @ts-expect-error: a stream has no such mode
+    // @ts-expect-error: not a valid mode
     await client.createStream({ name: "x", mode: "text" });
-    // @ts-expect-error: a cursor is no date
+    // @ts-expect-error: a cursor is not a date
     client.subscribe(stream, { cursor: new Date() });
     // @ts-expect-error: events come in an array
     await client.publish(stream, "x");
