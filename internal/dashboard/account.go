@@ -24,8 +24,8 @@ type account struct {
 	revision engine.Revision // of the stored document; 0 if there is none
 	managed  bool            // the password comes from a file, and the dashboard must not change it
 
-	// news is a version that another node stored, not applied yet: the watcher that sets it must not
-	// wait for mu. adopt applies it.
+	// news is a version that another node stored, not applied yet: the watcher that sets it must
+	// not wait for mu. adopt applies it.
 	news atomic.Pointer[engine.Document]
 }
 
@@ -72,9 +72,9 @@ func (d *Dashboard) HasPassword() bool {
 	return hash != ""
 }
 
-// MakePassword generates a password with 119 random bits, stores its hash and returns it. The password
-// is durable when the call returns, and cannot be read again later. The result is empty if the account
-// already has a password, for example because another node has just set one.
+// MakePassword generates a password with 119 random bits, stores its hash and returns it. The
+// password is durable when the call returns, and cannot be read again later. The result is empty if
+// the account already has a password, for example because another node has just set one.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
 	_, err := d.setPassword(ctx, password, none)
@@ -84,9 +84,9 @@ func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	return password, err
 }
 
-// UsePassword sets the password that the operator keeps in a file. From then on the dashboard refuses to
-// change it. If the password differs from the stored one, all sessions end. An unacceptable password
-// gives InvalidRequest.
+// UsePassword sets the password that the operator keeps in a file. From then on the dashboard
+// refuses to change it. If the password differs from the stored one, all sessions end. An
+// unacceptable password gives InvalidRequest.
 func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	if err := CheckPassword(password); err != nil {
 		return err
@@ -116,9 +116,10 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 const none = engine.Revision(math.MaxUint64)
 
 // setPassword stores a password, ends all sessions and returns the new revision of the account. The
-// checked argument is the revision at which the caller verified the old password: setPassword fails if
-// the account has changed since, or if a file manages the password. It is 0 if the caller needs no old
-// password, and none if no password may exist yet; if one does, the error is engine.ErrExists.
+// checked argument is the revision at which the caller verified the old password: setPassword fails
+// if the account has changed since, or if a file manages the password. It is 0 if the caller needs
+// no old password, and none if no password may exist yet; if one does, the error is
+// engine.ErrExists.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err
@@ -152,9 +153,9 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	return a.revision, nil
 }
 
-// admit starts a session for a client whose password was correct at the given revision of the account.
-// It returns a nil session if the account has changed since: a password change during the check has
-// ended all sessions, and a session for the old password must not outlive that.
+// admit starts a session for a client whose password was correct at the given revision of the
+// account. It returns a nil session if the account has changed since: a password change during the
+// check has ended all sessions, and a session for the old password must not outlive that.
 func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token string, s *session) {
 	a := &d.account
 	a.mu.Lock()
@@ -166,8 +167,8 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 	return d.sessions.begin(from, agent)
 }
 
-// unstored wraps the error of a failed write. If the store refuses writes for a known reason, the user
-// gets that as StorageUnavailable. Other errors stay internal.
+// unstored wraps the error of a failed write. If the store refuses writes for a known reason, the
+// user gets that as StorageUnavailable. Other errors stay internal.
 func unstored(doing string, err error) error {
 	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
 		known := weir.Errorf(weir.StorageUnavailable, "the store does not accept changes at the moment")
@@ -194,9 +195,9 @@ func (v *visit) accountPage() error {
 	})
 }
 
-// changePassword requires the old password. It ends all sessions and starts a new one for this browser.
-// Wrong old passwords are throttled like failed sign-ins, so a stolen session cannot be used to guess
-// the password.
+// changePassword requires the old password. It ends all sessions and starts a new one for this
+// browser. Wrong old passwords are throttled like failed sign-ins, so a stolen session cannot be
+// used to guess the password.
 func (v *visit) changePassword() error {
 	const page = "/dashboard/account"
 	if _, managed := v.account.changedAt(); managed {

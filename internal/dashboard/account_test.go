@@ -10,7 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// A sign-in with the old password fails if the password changes while the sign-in waits to be checked.
+// A sign-in with the old password fails if the password changes while the sign-in waits to be
+// checked.
 func TestSignInWhilePasswordChanges(t *testing.T) {
 	h := newHouse(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -67,8 +68,8 @@ func TestVerifiedPasswordExpires(t *testing.T) {
 	}
 }
 
-// When nodes start together, one of them makes the first password, and MakePassword on the others leaves
-// it unchanged.
+// When nodes start together, one of them makes the first password, and MakePassword on the others
+// leaves it unchanged.
 func TestMakePasswordKeepsExisting(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()

@@ -56,8 +56,8 @@ func readAssets(all map[string]asset, under string, files fs.FS) error {
 // contents, so browsers may cache it forever.
 func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets[name].tag }
 
-// asset serves a script or style, without a session: the sign-in page needs them, and they hold nothing
-// secret.
+// asset serves a script or style, without a session: the sign-in page needs them, and they hold
+// nothing secret.
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
 	a, ok := d.assets[r.PathValue("name")]
 	if !ok {

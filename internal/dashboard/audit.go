@@ -56,8 +56,8 @@ func (d *Dashboard) loadAudit(ctx context.Context) error {
 	}
 }
 
-// add adds an entry to memory unless it is there already. It returns the document keys of the oldest
-// entries that it dropped to stay within maxAudit.
+// add adds an entry to memory unless it is there already. It returns the document keys of the
+// oldest entries that it dropped to stay within maxAudit.
 func (a *audit) add(e entry, key string) (old []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,9 +72,9 @@ func (a *audit) add(e entry, key string) (old []string) {
 	return old
 }
 
-// note adds an entry with the current time, and logs it. The entry is durable when the call returns,
-// unless the store refuses the write: then it stays in memory only, which is logged. A canceled ctx does
-// not stop the write, since the action itself has already happened.
+// note adds an entry with the current time, and logs it. The entry is durable when the call
+// returns, unless the store refuses the write: then it stays in memory only, which is logged. A
+// canceled ctx does not stop the write, since the action itself has already happened.
 func (d *Dashboard) note(ctx context.Context, e entry) {
 	e.At = weir.TimeOf(d.Now())
 	value, err := json.Marshal(e)
@@ -98,14 +98,14 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	}
 }
 
-// Note records an action that was not taken through the dashboard, such as a CLI command. Who names its
-// origin. Like all of the audit log, the arguments must not contain keys or passwords.
+// Note records an action that was not taken through the dashboard, such as a CLI command. Who names
+// its origin. Like all of the audit log, the arguments must not contain keys or passwords.
 func (d *Dashboard) Note(ctx context.Context, who, what, detail string) {
 	d.note(ctx, entry{Who: who, What: what, Detail: detail})
 }
 
-// searchAudit returns all entries that contain the text, ignoring case, newest first. Refused sign-ins
-// are included.
+// searchAudit returns all entries that contain the text, ignoring case, newest first. Refused
+// sign-ins are included.
 func (d *Dashboard) searchAudit(text string) []entry {
 	d.audit.mu.Lock()
 	list := slices.Clone(d.audit.entries)

@@ -16,9 +16,9 @@ import (
 	"weir/internal/hub"
 )
 
-// TestBrowser drives the dashboard in Chromium through the steps in testdata/browser/run.mjs. Screenshots
-// of every page go to bin/screenshots. If PICTURES names a directory, the pictures of the manual are
-// written there.
+// TestBrowser drives the dashboard in Chromium through the steps in testdata/browser/run.mjs.
+// Screenshots of every page go to bin/screenshots. If PICTURES names a directory, the pictures of
+// the manual are written there.
 func TestBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the browser test is slow")

@@ -1,9 +1,9 @@
-// Package dashboard serves the operator's web pages: the overview with its plots, streams with a live
-// tail, projects, keys, request lookup and the audit log. The server renders the pages, and a few small
-// scripts keep their figures up to date.
+// Package dashboard serves the operator's web pages: the overview with its plots, streams with a
+// live tail, projects, keys, request lookup and the audit log. The server renders the pages, and a
+// few small scripts keep their figures up to date.
 //
-// The dashboard has its own authentication, a password and a session. No page accepts an API key, and
-// nothing under /v1 accepts a session.
+// The dashboard has its own authentication, a password and a session. No page accepts an API key,
+// and nothing under /v1 accepts a session.
 package dashboard
 
 import (
@@ -53,8 +53,8 @@ type Options struct {
 	Now     func() time.Time                // nil means time.Now
 }
 
-// Dashboard is an http.Handler for the paths that Serves reports. It is safe for concurrent use. The
-// caller must close it.
+// Dashboard is an http.Handler for the paths that Serves reports. It is safe for concurrent use.
+// The caller must close it.
 type Dashboard struct {
 	Options
 	account  account
@@ -102,8 +102,9 @@ func (o *Options) defaults() {
 	}
 }
 
-// Open loads the account, the audit log and the stored figures, and starts sampling. It fails if the
-// store cannot be read. A single unreadable audit entry or hour of figures is logged and skipped.
+// Open loads the account, the audit log and the stored figures, and starts sampling. It fails if
+// the store cannot be read. A single unreadable audit entry or hour of figures is logged and
+// skipped.
 func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	o.defaults()
 	d := &Dashboard{
@@ -132,9 +133,10 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// trustBase accepts requests whose origin is the base URL as the dashboard's own: behind a proxy the
-// Host that the server sees can differ from the origin that the browser sends. A loopback base URL, the
-// default, is not trusted this way: on the browser's machine another program can own that origin.
+// trustBase accepts requests whose origin is the base URL as the dashboard's own: behind a proxy
+// the Host that the server sees can differ from the origin that the browser sends. A loopback base
+// URL, the default, is not trusted this way: on the browser's machine another program can own that
+// origin.
 func (d *Dashboard) trustBase() error {
 	base, err := url.Parse(d.BaseURL)
 	if err != nil || base.Host == "" {
@@ -153,8 +155,8 @@ func (d *Dashboard) trustBase() error {
 	return d.origin.AddTrustedOrigin(base.Scheme + "://" + host)
 }
 
-// Close stops sampling, ends all sessions, and stores figures and refused sign-ins that are not stored
-// yet. It logs failures to store. Call it once, after the last request.
+// Close stops sampling, ends all sessions, and stores figures and refused sign-ins that are not
+// stored yet. It logs failures to store. Call it once, after the last request.
 func (d *Dashboard) Close(ctx context.Context) {
 	close(d.closing)
 	d.work.Wait()
@@ -175,8 +177,8 @@ func Serves(path string) bool {
 	return path == "/" || path == "/dashboard" || strings.HasPrefix(path, "/dashboard/")
 }
 
-// policy is the Content-Security-Policy: a page loads scripts, styles, images and data from this server
-// only, and has no inline scripts or styles.
+// policy is the Content-Security-Policy: a page loads scripts, styles, images and data from this
+// server only, and has no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 

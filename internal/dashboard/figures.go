@@ -20,7 +20,8 @@ type Store struct {
 // column is an index into a sample.
 type column int
 
-// The columns of a sample. Samples are stored as arrays in this order, so new columns go to the end.
+// The columns of a sample. Samples are stored as arrays in this order, so new columns go to the
+// end.
 const (
 	at          column = iota // end of the sample, Unix seconds
 	span                      // length of the sample in seconds
@@ -99,8 +100,8 @@ func (c *counts) since(before *counts) sample {
 	return s
 }
 
-// quantile estimates the q-quantile of a distribution, assuming values are spread evenly within each
-// bucket. It returns 0 for an empty distribution.
+// quantile estimates the q-quantile of a distribution, assuming values are spread evenly within
+// each bucket. It returns 0 for an empty distribution.
 func quantile(d *meter.Distribution, q float64) float64 {
 	all := float64(d.Count())
 	if all == 0 {
@@ -169,8 +170,9 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between returns the samples of the last back before now, oldest first. For an hour or less they are
-// fine samples, preceded by coarse ones for the time before the fine ones begin, such as after a restart.
+// between returns the samples of the last back before now, oldest first. For an hour or less they
+// are fine samples, preceded by coarse ones for the time before the fine ones begin, such as after
+// a restart.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()

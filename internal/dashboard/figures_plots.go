@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// plotDayEvery is the distance between the points of a day's plot. More points would look the same on
-// the screen, and be larger than the rest of the page.
+// plotDayEvery is the distance between the points of a day's plot. More points would look the same
+// on the screen, and be larger than the rest of the page.
 const plotDayEvery = 5 * time.Minute
 
-// plots returns the columns of the last hour or day by name, with counts as rates per second. A time
-// without samples appears as one null value, so that the plot shows a hole instead of a line across it.
+// plots returns the columns of the last hour or day by name, with counts as rates per second. A
+// time without samples appears as one null value, so that the plot shows a hole instead of a line
+// across it.
 func (v *visit) plots(over string) map[string][]any {
 	back := time.Hour
 	if over == "day" {

@@ -37,8 +37,8 @@ func (d *Dashboard) figuresOf() string {
 	return FiguresPrefix + d.Node + "/"
 }
 
-// loadFigures reads this node's hours of the last day. It deletes older hours of all nodes, because a
-// node that left the cluster does not delete its own.
+// loadFigures reads this node's hours of the last day. It deletes older hours of all nodes, because
+// a node that left the cluster does not delete its own.
 func (d *Dashboard) loadFigures(ctx context.Context) error {
 	docs, err := d.Documents.List(ctx, FiguresPrefix, "", 1000)
 	if err != nil {
@@ -75,8 +75,8 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 	return nil
 }
 
-// storeFigures stores the current hour and the one before it, whose last sample may not be stored yet.
-// It deletes hours older than a day.
+// storeFigures stores the current hour and the one before it, whose last sample may not be stored
+// yet. It deletes hours older than a day.
 func (d *Dashboard) storeFigures(ctx context.Context) error {
 	hour := d.Now().Unix() / 3600
 	var faults []error
@@ -98,8 +98,8 @@ func (d *Dashboard) storeFigures(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// hourOf returns the stored form of an hour. It is nil if the hour is empty or unchanged since it was
-// last written.
+// hourOf returns the stored form of an hour. It is nil if the hour is empty or unchanged since it
+// was last written.
 func (d *Dashboard) hourOf(hour int64) []byte {
 	f := &d.figures
 	f.mu.Lock()
@@ -164,8 +164,8 @@ func (d *Dashboard) tick(ctx context.Context) {
 	d.keepRefusals(ctx)
 }
 
-// keepFigures stores the figures unless the store refuses writes: the last space on a disk is not for
-// plots. It logs the first of consecutive failures.
+// keepFigures stores the figures unless the store refuses writes: the last space on a disk is not
+// for plots. It logs the first of consecutive failures.
 func (d *Dashboard) keepFigures(ctx context.Context) {
 	if !d.Writes() {
 		return

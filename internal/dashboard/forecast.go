@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// forecast predicts when the disk will be full, from a straight line through its usage in the last day.
+// forecast predicts when the disk will be full, from a straight line through its usage in the last
+// day.
 type forecast struct {
 	Known   bool          // there are enough samples
 	Growing bool          // Full is valid

@@ -259,8 +259,8 @@ type rotationView struct {
 	Publish string  // command to copy
 }
 
-// rotation shows the steps of a rotation: create a key like the old one, wait until the old one is no
-// longer used, revoke it.
+// rotation shows the steps of a rotation: create a key like the old one, wait until the old one is
+// no longer used, revoke it.
 func (v *visit) rotation() error {
 	old, err := v.findKey()
 	if err != nil {

@@ -49,8 +49,8 @@ func (v *visit) look() overviewView {
 	return w
 }
 
-// Remembers returns the period for which requests are remembered, in words. Requests are kept in memory
-// for a day.
+// Remembers returns the period for which requests are remembered, in words. Requests are kept in
+// memory for a day.
 func (w overviewView) Remembers() string {
 	if w.Uptime < 24*time.Hour {
 		return "since the server started"
@@ -96,11 +96,12 @@ func (v *visit) tiles() []tile {
 	}
 }
 
-// overviewParts are the templates of the overview that overviewFigures renders again on each update.
+// overviewParts are the templates of the overview that overviewFigures renders again on each
+// update.
 var overviewParts = []string{"disk", "problems"}
 
-// overviewFigures returns the changing parts of the overview as JSON. With span=none it leaves out the
-// plots.
+// overviewFigures returns the changing parts of the overview as JSON. With span=none it leaves out
+// the plots.
 func (v *visit) overviewFigures() error {
 	w := v.look()
 	parts, err := fragments("overview", w, overviewParts)

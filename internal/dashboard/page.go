@@ -44,8 +44,8 @@ var templates = func() map[string]*template.Template {
 	return all
 }()
 
-// render sends a page. It executes the template into a buffer first, so that a failing template gives
-// status 500 rather than half a page.
+// render sends a page. It executes the template into a buffer first, so that a failing template
+// gives status 500 rather than half a page.
 func (d *Dashboard) render(w http.ResponseWriter, status int, name string, v view) {
 	var b bytes.Buffer
 	if err := templates[name].Execute(&b, v); err != nil {
@@ -119,7 +119,8 @@ func bytesText(v any) string {
 	return ""
 }
 
-// numberText formats a number with its digits in groups of three. Numbers below 100 keep one decimal.
+// numberText formats a number with its digits in groups of three. Numbers below 100 keep one
+// decimal.
 func numberText(v any) string {
 	n := toFloat(v)
 	text := strconv.FormatFloat(math.Abs(n), 'f', 0, 64)
@@ -148,8 +149,8 @@ func msText(v any) string {
 	return fmt.Sprintf("%.0f ms", n)
 }
 
-// toFloat converts the numbers that templates format. A duration becomes milliseconds, and any other
-// type NaN.
+// toFloat converts the numbers that templates format. A duration becomes milliseconds, and any
+// other type NaN.
 func toFloat(v any) float64 {
 	switch n := v.(type) {
 	case int:

@@ -16,8 +16,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Parameters of argon2id: 19 MiB and two passes take some tens of milliseconds. Each hash records the
-// parameters it was made with, so they can be raised later.
+// Parameters of argon2id: 19 MiB and two passes take some tens of milliseconds. Each hash records
+// the parameters it was made with, so they can be raised later.
 const (
 	argonMemory  = 19 << 10 // KiB
 	argonTime    = 2
@@ -32,12 +32,12 @@ const (
 	maxPassword = 1024 // bytes
 )
 
-// hashers is the number of passwords that are hashed concurrently. More would only compete for the CPU,
-// and take 19 MiB each.
+// hashers is the number of passwords that are hashed concurrently. More would only compete for the
+// CPU, and take 19 MiB each.
 const hashers = 2
 
-// CheckPassword returns InvalidRequest unless the string is acceptable as a password: valid UTF-8, a
-// single line, at least 8 characters and at most 1024 bytes.
+// CheckPassword returns InvalidRequest unless the string is acceptable as a password: valid UTF-8,
+// a single line, at least 8 characters and at most 1024 bytes.
 func CheckPassword(password string) error {
 	switch n := utf8.RuneCountInString(password); {
 	case !utf8.ValidString(password):
@@ -82,13 +82,13 @@ func matches(hash, password string) (bool, error) {
 	return subtle.ConstantTimeCompare(got, want) == 1, nil
 }
 
-// unmatchable is a hash that no known password matches. Passwords for unknown names are checked against
-// it, so that the response time does not reveal whether a name exists.
+// unmatchable is a hash that no known password matches. Passwords for unknown names are checked
+// against it, so that the response time does not reveal whether a name exists.
 const unmatchable = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
-// verify reports whether a name and password are those of the account, and the revision of the account
-// that it checked. It takes the same time for every name. It waits while hashers passwords are being
-// hashed.
+// verify reports whether a name and password are those of the account, and the revision of the
+// account that it checked. It takes the same time for every name. It waits while hashers passwords
+// are being hashed.
 func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool, checked engine.Revision, err error) {
 	select {
 	case d.hashing <- struct{}{}:

@@ -41,7 +41,8 @@ func shrink(from, to string) error {
 	return nil
 }
 
-// fewColours reduces a picture to its 256 most frequent colours. Other colours become the nearest of them.
+// fewColours reduces a picture to its 256 most frequent colours. Other colours become the nearest
+// of them.
 func fewColours(img image.Image) *image.Paletted {
 	b := img.Bounds()
 	count := map[color.RGBA]int{}

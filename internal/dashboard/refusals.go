@@ -16,9 +16,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Refused passwords appear in the audit log but are stored separately: an attacker who guesses passwords
-// must not be able to push the operators' actions out of the log. Refusals of one address within an hour
-// share an entry, and all entries share one document.
+// Refused passwords appear in the audit log but are stored separately: an attacker who guesses
+// passwords must not be able to push the operators' actions out of the log. Refusals of one address
+// within an hour share an entry, and all entries share one document.
 
 // maxRefusals is the number of entries that are kept.
 const maxRefusals = 200
@@ -97,8 +97,8 @@ func (e *refusal) detail() string {
 	return text
 }
 
-// take returns copies of all entries, and of those that changed since the last take. Both are nil if no
-// entry changed.
+// take returns copies of all entries, and of those that changed since the last take. Both are nil
+// if no entry changed.
 func (r *refusals) take() (all, fresh []refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +140,8 @@ func (d *Dashboard) loadRefusals(ctx context.Context) error {
 	return nil
 }
 
-// keepRefusals logs the entries that changed since the last call, and stores all entries unless the store
-// refuses writes.
+// keepRefusals logs the entries that changed since the last call, and stores all entries unless the
+// store refuses writes.
 func (d *Dashboard) keepRefusals(ctx context.Context) {
 	r := &d.refusals
 	r.storing.Lock()

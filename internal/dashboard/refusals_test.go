@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Guessed passwords cannot push other actions out of the audit log: they share one entry per address and
-// hour, and these entries have a limit of their own. Every guess is counted, throttled ones included.
+// Guessed passwords cannot push other actions out of the audit log: they share one entry per
+// address and hour, and these entries have a limit of their own. Every guess is counted, throttled
+// ones included.
 func TestRefusals(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()

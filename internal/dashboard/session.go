@@ -57,8 +57,8 @@ type sessions struct {
 	all map[digest]*session // by the digest of the token in the cookie
 }
 
-// begin starts a session and returns the token for its cookie, which has 256 random bits. Only a digest
-// of the token is kept.
+// begin starts a session and returns the token for its cookie, which has 256 random bits. Only a
+// digest of the token is kept.
 func (s *sessions) begin(from, agent string) (token string, made *session) {
 	token = weir.Base62(43)
 	sum := sha256.Sum256([]byte(token))
@@ -92,8 +92,8 @@ func (s *sessions) dropStalest() {
 	old.end()
 }
 
-// find returns the session of a token and marks it as used. It returns nil if there is no such session
-// or it has expired.
+// find returns the session of a token and marks it as used. It returns nil if there is no such
+// session or it has expired.
 func (s *sessions) find(token string) *session {
 	if token == "" {
 		return nil
@@ -226,26 +226,27 @@ func (e *session) said() *notice {
 	return n
 }
 
-// Names of the session cookie. Browsers accept the __Host- prefix only over TLS and for this exact host,
-// so neither a sibling domain nor a plain HTTP response can plant the cookie.
+// Names of the session cookie. Browsers accept the __Host- prefix only over TLS and for this exact
+// host, so neither a sibling domain nor a plain HTTP response can plant the cookie.
 const (
 	cookieName       = "weir_session"
 	secureCookieName = "__Host-weir_session"
 )
 
-// cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front of it.
-// The header is not authenticated. A client that forges it only gets a cookie that its browser will not
-// send back.
+// cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front
+// of it. The header is not authenticated. A client that forges it only gets a cookie that its
+// browser will not send back.
 func cameByTLS(r *http.Request) bool {
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry is from the outermost proxy
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
-// isSecure reports whether the cookie is restricted to TLS: because the browser connected over TLS, or
-// because the base URL is HTTPS.
+// isSecure reports whether the cookie is restricted to TLS: because the browser connected over TLS,
+// or because the base URL is HTTPS.
 func (d *Dashboard) isSecure(r *http.Request) bool { return cameByTLS(r) || d.base.Scheme == "https" }
 
-// cookie returns the session cookie with a token. An empty token makes the browser delete the cookie.
+// cookie returns the session cookie with a token. An empty token makes the browser delete the
+// cookie.
 func (d *Dashboard) cookie(r *http.Request, token string) *http.Cookie {
 	c := &http.Cookie{Name: cookieName, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	if d.isSecure(r) {

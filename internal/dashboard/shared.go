@@ -7,16 +7,16 @@ import (
 	"weir/internal/engine"
 )
 
-// share watches what the dashboards of other nodes store, if several nodes share the store. They have one
-// password and one audit log in common. Each node has its own sessions and figures.
+// share watches what the dashboards of other nodes store, if several nodes share the store. They
+// have one password and one audit log in common. Each node has its own sessions and figures.
 func (d *Dashboard) share() {
 	if s, ok := d.Documents.(engine.Shared); ok {
 		s.Watch(d.documentChanged)
 	}
 }
 
-// documentChanged applies a change that this or another node stored. It must not take a lock that is
-// held across a write, such as account.mu: the write may wait for this notification.
+// documentChanged applies a change that this or another node stored. It must not take a lock that
+// is held across a write, such as account.mu: the write may wait for this notification.
 func (d *Dashboard) documentChanged(c engine.Change) {
 	switch {
 	case c.Deleted:

@@ -41,8 +41,8 @@ func (v *visit) door(status int, f signInForm) error {
 	return v.page(status, "sign_in", "Sign in", f)
 }
 
-// signIn checks the password and starts a session. The session always gets a new token and replaces the
-// one the browser had, so a token planted before the sign-in is worthless.
+// signIn checks the password and starts a session. The session always gets a new token and replaces
+// the one the browser had, so a token planted before the sign-in is worthless.
 func (v *visit) signIn() error {
 	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
@@ -87,8 +87,8 @@ func (v *visit) signOut() error {
 	return nil
 }
 
-// local returns the path if it belongs to the dashboard, and the overview otherwise. It keeps a crafted
-// link from redirecting to another site after the sign-in.
+// local returns the path if it belongs to the dashboard, and the overview otherwise. It keeps a
+// crafted link from redirecting to another site after the sign-in.
 func local(path string) string {
 	if path != "/dashboard" && !strings.HasPrefix(path, "/dashboard/") && !strings.HasPrefix(path, "/dashboard?") ||
 		strings.Contains(path, "//") || strings.ContainsAny(path, "\\\r\n") || strings.HasPrefix(path, "/dashboard/sign-in") {

@@ -127,8 +127,8 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// A flood of guesses from many addresses is limited in total, and does not lock out an address that has
-// signed in before.
+// A flood of guesses from many addresses is limited in total, and does not lock out an address that
+// has signed in before.
 func TestThrottleFlood(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	th := newThrottle(func() time.Time { return now })

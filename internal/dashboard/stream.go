@@ -21,8 +21,8 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	return v.Hub.Find(v.r.Context(), id)
 }
 
-// tail streams batches in the format of the API's subscriptions until the session ends. It needs a route
-// of its own because nothing under /v1 accepts a session.
+// tail streams batches in the format of the API's subscriptions until the session ends. It needs a
+// route of its own because nothing under /v1 accepts a session.
 func (v *visit) tail() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -37,8 +37,8 @@ func (v *visit) tail() error {
 	return v.API.Tail(v.w, v.r, s, v.session.ended)
 }
 
-// tailCursor returns the current position of a stream, so that a live tail can follow from now and still
-// resume after a lost connection.
+// tailCursor returns the current position of a stream, so that a live tail can follow from now and
+// still resume after a lost connection.
 func (v *visit) tailCursor() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -55,7 +55,8 @@ func (v *visit) tailCursor() error {
 	return v.json(map[string]any{"cursor": c.Cursor, "published": everPublished(&o, c.UpdatedAt)})
 }
 
-// maxTestBatch is the size limit of a test batch in bytes. It comes from a text field and needs no more.
+// maxTestBatch is the size limit of a test batch in bytes. It comes from a text field and needs no
+// more.
 const maxTestBatch = 1 << 20
 
 // publish publishes a test batch. It applies the same rules as the API.
@@ -97,8 +98,8 @@ func (v *visit) confirmDelete() error {
 	return v.page(http.StatusOK, "stream_delete", "Delete a stream", st)
 }
 
-// deleteStream requires the stream's name, typed as the page shows it. It accepts the ID instead, since a
-// name can consist of white space only.
+// deleteStream requires the stream's name, typed as the page shows it. It accepts the ID instead,
+// since a name can consist of white space only.
 func (v *visit) deleteStream() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -118,5 +119,6 @@ func (v *visit) deleteStream() error {
 	return v.back("/dashboard/streams", "Stream "+s.Name+" deleted.")
 }
 
-// inOneLine collapses white space as browsers do: each run becomes one space, and the ends are trimmed.
+// inOneLine collapses white space as browsers do: each run becomes one space, and the ends are
+// trimmed.
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

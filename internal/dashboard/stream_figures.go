@@ -30,7 +30,8 @@ const (
 // streamParts are the templates of the page that streamFigures renders again on each update.
 var streamParts = []string{"updated", "gap-line", "gaps", "object"}
 
-// lookAt returns the state of a stream, and calls visit for about the last most batches, oldest first.
+// lookAt returns the state of a stream, and calls visit for about the last most batches, oldest
+// first.
 func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamView, error) {
 	st, err := s.Look(v.r.Context(), most, visit)
 	if err != nil {
@@ -48,8 +49,8 @@ func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamVie
 	return view, nil
 }
 
-// everPublished reports whether a batch was ever published to a stream. The cursor alone cannot tell: it
-// is 0 both before the first batch and after a batch with sequence 0.
+// everPublished reports whether a batch was ever published to a stream. The cursor alone cannot
+// tell: it is 0 both before the first batch and after a batch with sequence 0.
 func everPublished(o *weir.Stream, updated weir.Time) bool {
 	return o.Cursor > 0 || o.BytesStored > 0 || updated > o.CreatedAt
 }
@@ -100,9 +101,9 @@ type rates struct {
 	Bytes   []float64 `json:"bytes"`   // per second
 }
 
-// plotFrom returns the start of a plot. That is an hour ago, or later if marks do not reach back that
-// far: there were more batches than looked, or older ones were evicted. Starting earlier would show
-// those batches as time without publishes.
+// plotFrom returns the start of a plot. That is an hour ago, or later if marks do not reach back
+// that far: there were more batches than looked, or older ones were evicted. Starting earlier would
+// show those batches as time without publishes.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	from := now.Add(-plottedIn)
 	if !st.Cut {

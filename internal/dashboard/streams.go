@@ -36,8 +36,8 @@ type streamsView struct {
 
 const streamsPage = 50
 
-// orders are the sort orders of the list. Sorting by bytes, cursor or activity needs the state of every
-// stream, which Glance returns without opening logs.
+// orders are the sort orders of the list. Sorting by bytes, cursor or activity needs the state of
+// every stream, which Glance returns without opening logs.
 var orders = map[string]func(a, b *ranked) int{
 	"created": func(a, b *ranked) int { return cmp.Compare(b.s.CreatedAt, a.s.CreatedAt) },
 	"name": func(a, b *ranked) int {
@@ -56,8 +56,8 @@ type ranked struct {
 	updated weir.Time
 }
 
-// matchesStream reports whether a stream's name contains the text, or its ID starts with it. The text is
-// in lower case, and case is ignored.
+// matchesStream reports whether a stream's name contains the text, or its ID starts with it. The
+// text is in lower case, and case is ignored.
 func matchesStream(s *hub.Stream, text string) bool {
 	return text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.HasPrefix(strings.ToLower(string(s.ID)), text)
 }
@@ -135,8 +135,8 @@ func (v *visit) newStream() error {
 	return v.page(http.StatusOK, "stream_new", "New stream", f)
 }
 
-// createStream creates a stream under the same rules as the API: it turns the form into the body of a
-// create request.
+// createStream creates a stream under the same rules as the API: it turns the form into the body of
+// a create request.
 func (v *visit) createStream() error {
 	f := streamForm{
 		Projects: v.Access.Projects(), Project: weir.ProjectID(v.field("project")), Name: v.field("name"), ID: v.field("id"),

@@ -8,12 +8,12 @@ import (
 	"weir/internal/access"
 )
 
-// Each address may fail to sign in a few times per window, then it must wait for the window to end. IPv6
-// clients are counted per /64 network.
+// Each address may fail to sign in a few times per window, then it must wait for the window to end.
+// IPv6 clients are counted per /64 network.
 //
-// A second limit protects against guesses from many addresses. All addresses without a successful sign-in
-// since the server started share it. The address of an operator is exempt from it after the first
-// sign-in, so an attack cannot lock that operator out.
+// A second limit protects against guesses from many addresses. All addresses without a successful
+// sign-in since the server started share it. The address of an operator is exempt from it after the
+// first sign-in, so an attack cannot lock that operator out.
 const (
 	maxFailures   = 5    // per address and window
 	maxStrangers  = 1000 // per window, of all addresses without a successful sign-in
@@ -41,9 +41,9 @@ func newThrottle(now func() time.Time) throttle {
 	return throttle{now: now, all: map[netip.Addr]*failures{}, known: map[netip.Addr]time.Time{}}
 }
 
-// try counts an attempt and returns how long the client must wait; 0 means that it may proceed. It counts
-// before the password is checked, so that concurrent attempts cannot exceed the limit. A successful
-// attempt is uncounted by succeeded.
+// try counts an attempt and returns how long the client must wait; 0 means that it may proceed. It
+// counts before the password is checked, so that concurrent attempts cannot exceed the limit. A
+// successful attempt is uncounted by succeeded.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
@@ -94,8 +94,8 @@ func (t *throttle) of(at netip.Addr, now time.Time) *failures {
 	return f
 }
 
-// dropOldest removes the oldest entry. It scans the whole map, which costs little compared to hashing a
-// password.
+// dropOldest removes the oldest entry. It scans the whole map, which costs little compared to
+// hashing a password.
 func dropOldest[V any](all map[netip.Addr]V, since func(V) time.Time) {
 	var oldest netip.Addr
 	var at time.Time

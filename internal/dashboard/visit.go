@@ -50,8 +50,8 @@ func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc 
 	}
 }
 
-// signInFirst redirects a browser to the sign-in page, which leads back to the requested page. Scripts
-// get 401.
+// signInFirst redirects a browser to the sign-in page, which leads back to the requested page.
+// Scripts get 401.
 func (v *visit) signInFirst() {
 	if !wantsPage(v.r) {
 		v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -66,11 +66,12 @@ func (v *visit) signInFirst() {
 	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
 }
 
-// wantsPage reports whether the request comes from a browser that navigates, rather than from a script.
+// wantsPage reports whether the request comes from a browser that navigates, rather than from a
+// script.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// refuse responds with an error: a page for browsers, JSON for scripts. An error that is not a weir.Error
-// is logged, and the client only learns that there was an internal error.
+// refuse responds with an error: a page for browsers, JSON for scripts. An error that is not a
+// weir.Error is logged, and the client only learns that there was an internal error.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, err error) {
 	known, ok := asKnown(err)
 	if !ok {
@@ -106,7 +107,8 @@ func (v *visit) page(status int, name, title string, data any) error {
 // anything that is shown only once.
 func (v *visit) seen() bool { return v.r.Method != http.MethodHead }
 
-// reveal returns the secret of a new key the first time its page is seen, and the empty string otherwise.
+// reveal returns the secret of a new key the first time its page is seen, and the empty string
+// otherwise.
 func (v *visit) reveal(id string) string {
 	if !v.seen() {
 		return ""
@@ -123,8 +125,8 @@ func (v *visit) back(to, said string) error {
 	return nil
 }
 
-// sorry redirects the browser to a page that shows the error. An internal error is returned instead, for
-// refuse to hide.
+// sorry redirects the browser to a page that shows the error. An internal error is returned
+// instead, for refuse to hide.
 func (v *visit) sorry(to string, err error) error {
 	known, ok := asKnown(err)
 	if !ok {

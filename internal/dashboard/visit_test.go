@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// HEAD returns the header fields of a page. It does not use up a key or a message that is shown only
-// once, and it does not subscribe.
+// HEAD returns the header fields of a page. It does not use up a key or a message that is shown
+// only once, and it does not subscribe.
 func TestHead(t *testing.T) {
 	h := newHouse(t)
 	b := h.signedIn()
@@ -45,8 +45,8 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// With an HTTPS base URL, the cookie is restricted to HTTPS and requests from that origin are trusted,
-// whatever headers the proxy in front of the server adds.
+// With an HTTPS base URL, the cookie is restricted to HTTPS and requests from that origin are
+// trusted, whatever headers the proxy in front of the server adds.
 func TestBehindProxy(t *testing.T) {
 	h := newHouse(t)
 	h.d.Close(t.Context())

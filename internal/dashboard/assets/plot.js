@@ -14,8 +14,8 @@ const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: 
 const clock = (t, second) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false});
 const drawn = [];
 
-// draw creates a plot inside an element whose data-plot attribute lists the columns to show. It returns
-// a function that takes new columns and redraws the plot.
+// draw creates a plot inside an element whose data-plot attribute lists the columns to show. It
+// returns a function that takes new columns and redraws the plot.
 export const draw = element => {
 	const names = element.dataset.plot.split(',');
 	const unit = units[element.dataset.unit] ?? units.plain;
@@ -29,7 +29,8 @@ export const draw = element => {
 	});
 	let plot, last = [[], ...names.map(() => [])];
 
-	// tell puts the values under the pointer into the legend, or the latest values without a pointer.
+	// tell puts the values under the pointer into the legend, or the latest values without a
+	// pointer.
 	const tell = place => {
 		const at = place ?? last[0].length - 1;
 		items.forEach((item, i) => { item.lastChild.textContent = `${labels[names[i]] ?? names[i]} ${last[i + 1][at] == null ? '-' : unit(last[i + 1][at])}`; });

@@ -17,11 +17,12 @@ export const roughly = seconds => {
 	return unit(seconds / 86400, 'day');
 };
 
-// say sets the text of an element, but only if it differs: a screen reader announces every assignment to
-// a live region.
+// say sets the text of an element, but only if it differs: a screen reader announces every
+// assignment to a live region.
 export const say = (element, text) => { if (element && element.textContent !== text) element.textContent = text; };
 
-// ago writes how long ago each time on the page was: beside the time, or instead of it if it has data-ago.
+// ago writes how long ago each time on the page was: beside the time, or instead of it if it has
+// data-ago.
 export const ago = () => {
 	for (const e of document.querySelectorAll('time[data-ago], time + .ago')) {
 		const seconds = (Date.now() - Date.parse((e.matches('time') ? e : e.previousElementSibling).dateTime)) / 1000;
@@ -29,8 +30,8 @@ export const ago = () => {
 	}
 };
 
-// fill replaces parts of the page with HTML that the server rendered again. It skips a part that holds
-// the keyboard focus, because replacing it would lose the focus.
+// fill replaces parts of the page with HTML that the server rendered again. It skips a part that
+// holds the keyboard focus, because replacing it would lose the focus.
 const filled = {};
 export const fill = parts => {
 	for (const [name, html] of Object.entries(parts)) {
@@ -43,8 +44,8 @@ export const fill = parts => {
 
 export const toSignIn = () => location.assign('/dashboard/sign-in?next=' + encodeURIComponent(location.pathname + location.search));
 
-// ask fetches JSON. If the session has ended, it also leads to the sign-in page. It throws an error that
-// carries the response status, or no status if there was no response.
+// ask fetches JSON. If the session has ended, it also leads to the sign-in page. It throws an error
+// that carries the response status, or no status if there was no response.
 export const ask = async (path, options) => {
 	const answer = await fetch(path, {headers: {accept: 'application/json'}, signal: AbortSignal.timeout(20000), ...options});
 	if (answer.status === 401) toSignIn();
@@ -53,8 +54,8 @@ export const ask = async (path, options) => {
 	return value;
 };
 
-// every calls f at once and then repeatedly while the page is visible. When f fails, a line at the bottom of
-// the page says since when the page has been stale.
+// every calls f at once and then repeatedly while the page is visible. When f fails, a line at the
+// bottom of the page says since when the page has been stale.
 export const every = (milliseconds, f) => {
 	const line = document.querySelector('#stale');
 	let since = new Date(), timer;

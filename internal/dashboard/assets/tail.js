@@ -1,7 +1,7 @@
-// The live tail of a stream, built on Weir's JavaScript client. Pausing ends the subscription, and resuming
-// continues after the last batch, so nothing is missed and nothing piles up in the browser. A hidden page
-// pauses by itself: over HTTP/1.1 a browser opens at most six connections to a server, and hidden tabs
-// that hold them would keep every other page from loading.
+// The live tail of a stream, built on Weir's JavaScript client. Pausing ends the subscription, and
+// resuming continues after the last batch, so nothing is missed and nothing piles up in the
+// browser. A hidden page pauses by itself: over HTTP/1.1 a browser opens at most six connections to
+// a server, and hidden tabs that hold them would keep every other page from loading.
 import {Caller} from './client/call.js';
 import {Subscription} from './client/subscription.js';
 import {ask, bytes, number, say, toSignIn} from './shared.js';
@@ -49,7 +49,8 @@ export const pretty = text => {
 	return out;
 };
 
-// parse parses a batch but keeps its events as the published text, because parsing would round large numbers.
+// parse parses a batch but keeps its events as the published text, because parsing would round
+// large numbers.
 const parse = text => {
 	const value = JSON.parse(text);
 	if (value.events) value.events = [{count: value.events.length, text: text.slice(text.indexOf('"events":') + 9, -1)}];
@@ -59,7 +60,8 @@ const parse = text => {
 // sizeOf returns the size of a batch. Gap and end marks count as 0.
 const sizeOf = item => item.data?.length ?? item.events?.[0]?.text.length ?? 0;
 
-// fitting returns how many items of a list, newest first, fit within both limits. It is at least one.
+// fitting returns how many items of a list, newest first, fit within both limits. It is at least
+// one.
 const fitting = list => {
 	let size = 0;
 	const n = list.findIndex((item, i) => i === kept || (size += item.size ?? sizeOf(item)) > keptSize && i > 0);
@@ -115,8 +117,9 @@ export class Tail {
 		else this.resume();
 	}
 
-	// head returns the cursor to follow from "now". It is a position rather than 'head' where possible: if the
-	// connection is lost or paused before the first batch, the tail resumes from it and misses nothing.
+	// head returns the cursor to follow from "now". It is a position rather than 'head' where
+	// possible: if the connection is lost or paused before the first batch, the tail resumes from
+	// it and misses nothing.
 	async head() {
 		const now = await ask(this.address + '/cursor').catch(() => ({cursor: 0, published: true}));
 		return now.cursor > 0 ? now.cursor : now.published ? 'head' : 'oldest';
@@ -154,7 +157,8 @@ export class Tail {
 		return error instanceof TypeError ? 'not a sequence number' : 'connection lost';
 	}
 
-	// over ends the subscription, remembers its position for the next resume, and shows why it ended.
+	// over ends the subscription, remembers its position for the next resume, and shows why it
+	// ended.
 	over(why) {
 		this.stop?.abort();
 		const {position} = this.subscription ?? {};
@@ -180,7 +184,8 @@ export class Tail {
 		this.list.replaceChildren(this.empty);
 	}
 
-	// add queues an item for the next animation frame, so that 1,000 batches/s cost one layout per frame.
+	// add queues an item for the next animation frame, so that 1,000 batches/s cost one layout per
+	// frame.
 	add(item) {
 		this.waiting.push(item);
 		this.size += sizeOf(item);

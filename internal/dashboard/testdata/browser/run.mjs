@@ -1,7 +1,7 @@
-// Drives the dashboard in a real browser, as an operator would. It checks every page for console errors,
-// requests to other origins, size, layout shifts and accessibility (axe), and takes screenshots in light
-// and dark, wide and narrow. browser_test.go serves the dashboard, runs this script and passes its
-// parameters in the environment.
+// Drives the dashboard in a real browser, as an operator would. It checks every page for console
+// errors, requests to other origins, size, layout shifts and accessibility (axe), and takes
+// screenshots in light and dark, wide and narrow. browser_test.go serves the dashboard, runs this
+// script and passes its parameters in the environment.
 import {mkdirSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
@@ -16,7 +16,8 @@ const faults = [];
 const fault = text => { faults.push(text); console.log('FAULT ' + text); };
 let step = '';
 
-// open opens a page whose console errors, exceptions, requests to other origins and dialogs are faults.
+// open opens a page whose console errors, exceptions, requests to other origins and dialogs are
+// faults.
 const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
 	context.setDefaultTimeout(20000);
@@ -35,7 +36,8 @@ const signIn = async (page, word = password) => {
 	await page.getByRole('button', {name: 'Sign in'}).click();
 };
 
-// inspect checks what must hold for every page: accessibility, size, stable layout, no sideways scrolling.
+// inspect checks what must hold for every page: accessibility, size, stable layout, no sideways
+// scrolling.
 const inspect = async (page, name) => {
 	step = name;
 	await page.evaluate(axe);
@@ -49,8 +51,8 @@ const inspect = async (page, name) => {
 		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
 		let shift = 0;
 		const moved = new Set();
-		// Inside the live tail a new batch pushes the others down. That is not a layout shift of the page,
-		// but a move of the tail itself is.
+		// Inside the live tail a new batch pushes the others down. That is not a layout shift of
+		// the page, but a move of the tail itself is.
 		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node?.parentElement?.closest('.tail'));
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
@@ -95,7 +97,8 @@ const steps = {
 		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.locator('[data-plot] canvas').first().waitFor();
 	},
-	// Browsers send fewer headers about the origin of a request when the site is neither HTTPS nor loopback.
+	// Browsers send fewer headers about the origin of a request when the site is neither HTTPS nor
+	// loopback.
 	async 'sign in over plain HTTP, by host name'() {
 		const from = base.replace('127.0.0.1', 'weir.test');
 		const page = await open({}, from);
