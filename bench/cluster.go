@@ -25,7 +25,7 @@ const (
 	plainEnv      = "WEIR_BENCH_NATS"
 
 	// clusterStreams is the number of streams that keep everything published in the run, as the
-	// plain JetStream streams do. As many others are small and evict.
+	// plain JetStream streams do. The same number of further streams is small and evicts.
 	clusterStreams = 64
 	plainKeeps     = 1 << 30     // bytes
 	evictedAfter   = time.Minute // lead time: evicted batches are purged with a delay
@@ -123,7 +123,7 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 		add(fmt.Sprintf("%v: %s, p99", l, name), r.P99, "ms")
 		add(fmt.Sprintf("%v: %s, CPU", l, name), r.CPU, "us per operation")
 	}
-	add(fmt.Sprintf("%v: three nodes / plain JetStream", l), rate[1]/rate[2], "of the rate")
+	add(fmt.Sprintf("%v: three nodes / plain JetStream", l), rate[1]/rate[2], "ratio of rates")
 	return nil
 }
 
@@ -289,11 +289,11 @@ func across(a, b *target) ([]time.Duration, error) {
 		select {
 		case at, ok := <-arrived:
 			if !ok {
-				return nil, fmt.Errorf("the subscription ended")
+				return nil, errors.New("the subscription ended early")
 			}
 			took = append(took, at.Sub(start))
 		case <-time.After(10 * time.Second):
-			return nil, fmt.Errorf("a batch did not arrive within 10 s")
+			return nil, errors.New("a batch did not arrive within 10 s")
 		}
 	}
 	slices.Sort(took)

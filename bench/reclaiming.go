@@ -82,7 +82,7 @@ func reclaiming(dir string) ([]figure, error) {
 		{"written / payload, all writes including preparation", float64(fs.bytes.Load()) / appended, ""},
 		{"disk beyond live bytes under load", float64(loaded.Disk-loaded.Live) / segment, "segments"},
 		{"disk beyond live bytes at rest", float64(rest.Disk-rest.Live) / segment, "segments"},
-		{fmt.Sprintf("  with %d MiB live, after", rest.Live>>20), took.Seconds(), "s"},
+		{fmt.Sprintf("  time to come to rest, with %d MiB live", rest.Live>>20), took.Seconds(), "s"},
 	}, nil
 }
 

@@ -34,7 +34,7 @@ func stalledSubscribers(t *target) ([]figure, error) {
 		s.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		defer s.conn.Close()
 	}
-	beside, err := publishing(one, load, span) // tens of megabytes: this fills all buffers for good
+	beside, err := publishing(one, load, span) // tens of megabytes, which fill all buffers
 	if err != nil {
 		return nil, err
 	}

@@ -53,8 +53,8 @@ type Options struct {
 	Now     func() time.Time                // nil means time.Now
 }
 
-// Dashboard is an http.Handler for the paths that Serves reports. It is safe for concurrent use.
-// The caller must close it.
+// Dashboard is an http.Handler for the paths for which Serves returns true. It is safe for
+// concurrent use. The caller must close it.
 type Dashboard struct {
 	Options
 	account  account
@@ -133,10 +133,10 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// trustBase accepts requests whose origin is the base URL as the dashboard's own: behind a proxy
-// the Host that the server sees can differ from the origin that the browser sends. A loopback base
-// URL, the default, is not trusted this way: on the browser's machine another program can own that
-// origin.
+// trustBase makes the dashboard accept requests whose Origin is the base URL. Behind a proxy the
+// Host that the server sees can differ from the Origin that the browser sends, and the dashboard's
+// own forms would be refused as coming from another site. A loopback base URL, the default, is not
+// trusted this way: on the browser's machine that origin can belong to another program.
 func (d *Dashboard) trustBase() error {
 	base, err := url.Parse(d.BaseURL)
 	if err != nil || base.Host == "" {

@@ -11,7 +11,7 @@ import (
 
 // Store describes the state of the store. Unknown values are 0.
 type Store struct {
-	Syncs      meter.Distribution // duration of each write and its sync since the start, in nanoseconds
+	Syncs      meter.Distribution // duration of each write with its sync, since the server started, in nanoseconds
 	Journal    int64              // size of the journal files in bytes
 	Live       int64              // bytes of the journal that are still needed
 	Free, Size int64              // of the disk that holds the store, in bytes
@@ -81,8 +81,7 @@ func readCounts(now time.Time, a api.Stats, h hub.Stats, s Store) counts {
 	return c
 }
 
-// since returns the sample between an earlier snapshot and this one. Counts that went down, which
-// should not happen, are taken as 0.
+// since returns the sample between an earlier snapshot and this one. A count that went down gives 0.
 func (c *counts) since(before *counts) sample {
 	s := c.sample
 	s[at] = float64(c.taken.Unix())
@@ -170,9 +169,8 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between returns the samples of the last back before now, oldest first. For an hour or less they
-// are fine samples, preceded by coarse ones for the time before the fine ones begin, such as after
-// a restart.
+// between returns the samples from now-back until now, oldest first. For an hour or less they are
+// fine samples. Coarse ones fill in for the time before the first fine one, such as after a restart.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()

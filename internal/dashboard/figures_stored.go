@@ -164,8 +164,8 @@ func (d *Dashboard) tick(ctx context.Context) {
 	d.keepRefusals(ctx)
 }
 
-// keepFigures stores the figures unless the store refuses writes: the last space on a disk is not
-// for plots. It logs the first of consecutive failures.
+// keepFigures stores the figures unless the store refuses writes: the last free space of a disk is
+// not for plots. It logs the first of consecutive failures.
 func (d *Dashboard) keepFigures(ctx context.Context) {
 	if !d.Writes() {
 		return

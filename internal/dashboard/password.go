@@ -87,8 +87,8 @@ func matches(hash, password string) (bool, error) {
 const unmatchable = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 // verify reports whether a name and password are those of the account, and the revision of the
-// account that it checked. It takes the same time for every name. It waits while hashers passwords
-// are being hashed.
+// account that it checked. It takes the same time for every name. It waits for a hashing slot,
+// until ctx is done.
 func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool, checked engine.Revision, err error) {
 	select {
 	case d.hashing <- struct{}{}:

@@ -26,7 +26,7 @@ const (
 
 // session is one signed-in browser.
 type session struct {
-	ID      string // identifies the session on the account page; it grants nothing
+	ID      string // identifies the session on the account page; it is not a credential
 	From    string // address of the client that signed in
 	Agent   string // User-Agent of the browser
 	Created time.Time
@@ -142,7 +142,7 @@ func (s *sessions) endOne(which *session) {
 	which.end()
 }
 
-// endAll ends every session except but, and returns how many it ended.
+// endAll ends every session except the given one, which may be nil, and returns how many it ended.
 func (s *sessions) endAll(but *session) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

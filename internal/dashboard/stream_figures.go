@@ -30,8 +30,8 @@ const (
 // streamParts are the templates of the page that streamFigures renders again on each update.
 var streamParts = []string{"updated", "gap-line", "gaps", "object"}
 
-// lookAt returns the state of a stream, and calls visit for about the last most batches, oldest
-// first.
+// lookAt returns the state of a stream, and calls visit for its latest batches, oldest first. The
+// limit on their number, most, is approximate.
 func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamView, error) {
 	st, err := s.Look(v.r.Context(), most, visit)
 	if err != nil {

@@ -42,8 +42,8 @@ func newThrottle(now func() time.Time) throttle {
 }
 
 // try counts an attempt and returns how long the client must wait; 0 means that it may proceed. It
-// counts before the password is checked, so that concurrent attempts cannot exceed the limit. A
-// successful attempt is uncounted by succeeded.
+// counts before the password is checked, so that concurrent attempts cannot exceed the limit. After
+// a successful sign-in, succeeded takes the attempt back.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
