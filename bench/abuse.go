@@ -15,10 +15,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// peaceful is the stream that well-behaved clients publish to.
+// peaceful is the index of the stream that well-behaved clients publish to.
 const peaceful = 3
 
-// assault is an attack on a server under way.
+// assault is an attack in progress.
 type assault struct {
 	t     *target
 	over  chan struct{}
@@ -26,7 +26,7 @@ type assault struct {
 	conns []net.Conn
 }
 
-// connect opens a connection that ends with the attack.
+// connect opens a connection that is closed when the attack ends.
 func (a *assault) connect() (net.Conn, error) {
 	c, err := net.Dial("tcp", a.t.addr)
 	if err == nil {
@@ -35,8 +35,8 @@ func (a *assault) connect() (net.Conn, error) {
 	return c, err
 }
 
-// repeat does something every so often until the attack is over; after a failure it connects anew. It is paced, since the
-// clients that are measured share this process and its cores.
+// repeat calls do at the given interval until the attack ends. After a failure it reconnects.
+// Attacks are paced because the measured clients share this process and its cores.
 func (a *assault) repeat(every time.Duration, do func(c net.Conn) error) error {
 	c, err := net.Dial("tcp", a.t.addr)
 	if err != nil {
@@ -65,6 +65,7 @@ func (a *assault) repeat(every time.Duration, do func(c net.Conn) error) error {
 	return nil
 }
 
+// end stops the attack and closes its connections.
 func (a *assault) end() {
 	close(a.over)
 	a.work.Wait()
@@ -73,7 +74,7 @@ func (a *assault) end() {
 	}
 }
 
-// attacks are as much as one machine does without an effort.
+// attacks are floods that a single machine can produce with little effort.
 var attacks = []struct {
 	name  string
 	begin func(a *assault) error
@@ -88,26 +89,26 @@ var attacks = []struct {
 	{"1,000 stalled subscribers", func(a *assault) error {
 		return a.each(1000, string(request("GET", "/v1/streams/"+a.t.streams[peaceful]+"?cursor=head", a.t.key, nil, "Accept: text/event-stream")))
 	}},
-	{"8 MiB bodies, 16 a second", func(a *assault) error {
+	{"8 MiB bodies, 16/s", func(a *assault) error {
 		r := request("POST", a.t.publishPath(2), a.t.key, body(8<<20))
 		return a.loops(8, time.Second/2, func(c net.Conn) error { return ask(c, r) })
 	}},
-	{"8 MiB bodies that are no JSON, 16 a second", func(a *assault) error {
+	{"8 MiB bodies of invalid JSON, 16/s", func(a *assault) error {
 		r := request("POST", a.t.publishPath(2), a.t.key, bytes.Repeat([]byte("["), 8<<20))
 		return a.loops(8, time.Second/2, func(c net.Conn) error { return ask(c, r) })
 	}},
-	{"guessed keys, 2,000 a second", func(a *assault) error {
+	{"guessed keys, 2,000/s", func(a *assault) error {
 		return a.loops(8, 4*time.Millisecond, func(c net.Conn) error {
 			return ask(c, request("GET", "/v1/streams", fmt.Sprintf("svc_live_%016x%016x", rand.Uint64(), rand.Uint64()), nil))
 		})
 	}},
-	{"HTTP/2 requests that are reset, 10,000 a second", func(a *assault) error {
+	{"HTTP/2 requests that are reset, 10,000/s", func(a *assault) error {
 		return a.floods(4, func(f *http2.Framer, id uint32, head []byte) {
 			f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head, EndStream: true, EndHeaders: true})
 			f.WriteRSTStream(id, http2.ErrCodeCancel)
 		})
 	}},
-	{"HTTP/2 headers without end, 10,000 a second", func(a *assault) error {
+	{"HTTP/2 headers without end, 10,000/s", func(a *assault) error {
 		return a.floods(4, func(f *http2.Framer, id uint32, head []byte) {
 			if id == 1 {
 				f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head})
@@ -115,12 +116,12 @@ var attacks = []struct {
 			f.WriteContinuation(1, false, nil)
 		})
 	}},
-	{"HTTP/2 pings, 10,000 a second", func(a *assault) error {
+	{"HTTP/2 pings, 10,000/s", func(a *assault) error {
 		return a.floods(4, func(f *http2.Framer, _ uint32, _ []byte) { f.WritePing(false, [8]byte{}) })
 	}},
 }
 
-// each opens connections that send something and then nothing.
+// each opens n connections that send the given text and then go silent.
 func (a *assault) each(n int, first string) error {
 	for range n {
 		c, err := a.connect()
@@ -135,6 +136,7 @@ func (a *assault) each(n int, first string) error {
 	return nil
 }
 
+// loops runs repeat on n connections.
 func (a *assault) loops(n int, every time.Duration, do func(net.Conn) error) error {
 	for range n {
 		if err := a.repeat(every, do); err != nil {
@@ -144,21 +146,22 @@ func (a *assault) loops(n int, every time.Duration, do func(net.Conn) error) err
 	return nil
 }
 
-// ask sends a request, and takes any answer.
+// ask sends a request and accepts any response.
 func ask(c net.Conn, r []byte) error {
 	if _, err := c.Write(r); err != nil {
 		return err
 	}
-	_, err := c.Read(make([]byte, 4<<10)) // answers are small
+	_, err := c.Read(make([]byte, 4<<10)) // responses are small
 	return err
 }
 
-// floods send a hundred frames at a time over HTTP/2, on connections that are made anew when the server ends them.
+// floods sends HTTP/2 frames, a hundred at a time, over n connections. It reconnects when the
+// server closes one.
 func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []byte)) error {
 	var head bytes.Buffer
 	e := hpack.NewEncoder(&head)
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/v1/streams"}, {":authority", "bench"}, {"authorization", "Bearer " + a.t.key}} {
-		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // not remembered, so that it can be sent again
+		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // keep it out of the HPACK table, so that the same bytes are valid on every connection
 	}
 	for range n {
 		var last net.Conn
@@ -187,8 +190,8 @@ func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []by
 	return nil
 }
 
-// abuse measures what attacks cost well-behaved clients that go on beside them, and the server in memory, each on a server of
-// its own.
+// abuse measures what each attack costs: the publish rate and latency of well-behaved clients
+// during the attack, and the server's memory. Each attack runs against a fresh server.
 func abuse(dir string) ([]figure, error) {
 	const span = 3 * time.Second
 	load := publishLoad{Connections: 16, Size: 1 << 10, Streams: 1}
@@ -196,7 +199,7 @@ func abuse(dir string) ([]figure, error) {
 	for i, attack := range attacks {
 		f, err := onFreshServer(filepath.Join(dir, "abuse"+strconv.Itoa(i)), func(t *target) ([]figure, error) {
 			one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[peaceful : peaceful+1]}
-			if _, err := publishing(one, load, span); err != nil { // the heap reaches its size
+			if _, err := publishing(one, load, span); err != nil { // let the heap reach its steady size
 				return nil, err
 			}
 			alone, err := publishing(one, load, span)
@@ -211,7 +214,7 @@ func abuse(dir string) ([]figure, error) {
 			}
 			beside, err := publishing(one, load, span)
 			if err != nil {
-				return nil, fmt.Errorf("beside %s: %w", attack.name, err)
+				return nil, fmt.Errorf("during %s: %w", attack.name, err)
 			}
 			return []figure{
 				{attack.name, beside.Rate / alone.Rate, "of the publish rate"},

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// workload is so many writers that each append a payload, wait until it is durable, and go on.
+// workload is a number of writers, each of which appends a payload, waits until it is durable, and
+// repeats.
 type workload struct {
 	Writers int `json:"writers"`
 	Size    int `json:"size"`
@@ -28,17 +29,17 @@ func (w workload) String() string {
 	return fmt.Sprintf("%d x %s, %d streams", w.Writers, size, w.Streams)
 }
 
-// contender is something that makes payloads durable.
+// contender is a way to store payloads durably.
 type contender interface {
 	name() string
 	// prepare is called before each round, outside the measured time.
 	prepare(w workload) error
-	// append makes the payload durable under a stream of the workload.
+	// append stores a payload in a stream of the workload. The payload is durable when it returns.
 	append(stream int, payload []byte) error
 	close() error
 }
 
-// row is the outcome of one contender at one workload: medians over the rounds.
+// row is the result of one contender for one workload: medians over the rounds.
 type row struct {
 	Workload  workload `json:"workload"`
 	Contender string   `json:"contender"`
@@ -50,9 +51,10 @@ type row struct {
 	CPU       float64  `json:"cpu_us_per_op"`
 }
 
-// maxBytes bounds a round, so that a fast disk is not filled.
+// maxBytes limits what a round writes, so that a fast disk does not fill up.
 const maxBytes = 640 << 20
 
+// appends measures all contenders for all workloads.
 func appends(dir string, rounds int, span time.Duration) ([]row, error) {
 	var rows []row
 	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "workload", "", "ratio", "ops/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
@@ -69,8 +71,8 @@ func appends(dir string, rounds int, span time.Duration) ([]row, error) {
 	return rows, nil
 }
 
-// contest runs all contenders in turns, so that whatever else the machine does meets them alike. The ratio is the
-// median of the ratios inside the rounds.
+// contest runs all contenders in turns, so that other load on the machine affects them alike.
+// Ratios are taken within each round, and the result is their median.
 func contest(dir string, w workload, rounds int, span time.Duration) ([]row, error) {
 	all, err := contenders(dir)
 	if err != nil {
@@ -105,7 +107,7 @@ func contest(dir string, w workload, rounds int, span time.Duration) ([]row, err
 	return rows, nil
 }
 
-// round measures one contender for a while.
+// round measures one contender for the given time.
 func round(c contender, w workload, span time.Duration) (row, error) {
 	if err := c.prepare(w); err != nil {
 		return row{}, err

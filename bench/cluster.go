@@ -24,18 +24,21 @@ const (
 	clusterShards = engine.DefaultShards
 	plainEnv      = "WEIR_BENCH_NATS"
 
-	// clusterStreams keep as much as those of plain JetStream, which is all of the run. As many others evict.
+	// clusterStreams is the number of streams that keep everything published in the run, as the
+	// plain JetStream streams do. The same number of further streams is small and evicts.
 	clusterStreams = 64
-	plainKeeps     = 1 << 30
-	evictedAfter   = time.Minute // what is evicted is purged later
+	plainKeeps     = 1 << 30     // bytes
+	evictedAfter   = time.Minute // lead time: evicted batches are purged with a delay
 )
 
-// clusterLoads are publishers that each wait for their acknowledgement, to streams of their own and to one.
+// clusterLoads are publishers that each wait for their acknowledgement: to separate streams, to one
+// shared stream, and a single publisher.
 var clusterLoads = []publishLoad{{64, 1 << 10, 64}, {64, 1 << 10, 1}, {1, 1 << 10, 1}}
 
-// cluster measures three nodes on this machine beside one with the journal, and beside plain JetStream that is given the same
-// bytes: synced, three replicas, as many streams as we have shards. Then how long a batch takes from one node to a subscriber
-// of another, and how long nothing is acknowledged when a node is killed.
+// cluster compares three nodes on this machine with a single node on the journal, and with plain
+// JetStream that stores the same bytes: synced, three replicas, and as many streams as Weir has
+// shards. It also measures how long a batch takes from one node to a subscriber on another, and how
+// long acknowledgements stop when a node is killed.
 func cluster(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "cluster")
 	if err != nil {
@@ -77,21 +80,22 @@ func cluster(dir string) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	add("publish on one node to a subscriber of another, p50", ms(took[len(took)/2]), "ms")
-	add("publish on one node to a subscriber of another, p99", ms(took[len(took)*99/100]), "ms")
+	add("publish on one node to a subscriber on another, p50", ms(took[len(took)/2]), "ms")
+	add("publish on one node to a subscriber on another, p99", ms(took[len(took)*99/100]), "ms")
 	err = failover(nodes, add)
 	return figures, err
 }
 
-// compare runs a load on all three, in turns. Which server leads a stream is a lot that was drawn when it was made, and who is connected to that one has
-// the shorter way; so a single publisher goes on to the next node and stream with every round, and it is the mean rates of all rounds that are compared.
+// compare runs a load on all three systems in turns. Each stream has a randomly chosen leader, and
+// a publisher connected to the leader saves a network hop. To average that out, a single publisher
+// moves to the next node and stream every round, and compare uses the mean rate of all rounds.
 func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, add func(string, float64, string)) error {
 	var got [3][]row
 	rounds := clusterRounds
 	if l.Connections == 1 {
-		rounds = clusterNodes * clusterShards // each node with each shard
+		rounds = clusterNodes * clusterShards // every node with every shard
 	}
-	for n := range 1 + rounds { // the first one opens streams, and does not count
+	for n := range 1 + rounds { // the first round opens streams and does not count
 		round := n
 		if l.Connections > 1 {
 			round = 0
@@ -101,7 +105,7 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 			func() (row, error) { return publishingTo(nodes, l, clusterSpan, round) },
 			func() (row, error) { return plain.publishing(l, clusterSpan, round) },
 		} {
-			syscall.Sync() // or it pays for what the one before it left to the disk
+			syscall.Sync() // otherwise this system pays for data that the one before left in the page cache
 			r, err := measure()
 			if err != nil {
 				return err
@@ -117,13 +121,13 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 		rate[i] = mean(got[i])
 		add(fmt.Sprintf("%v: %s", l, name), rate[i], "publishes/s")
 		add(fmt.Sprintf("%v: %s, p99", l, name), r.P99, "ms")
-		add(fmt.Sprintf("%v: %s, CPU", l, name), r.CPU, "us an operation")
+		add(fmt.Sprintf("%v: %s, CPU", l, name), r.CPU, "us per operation")
 	}
-	add(fmt.Sprintf("%v: three nodes to plain JetStream", l), rate[1]/rate[2], "times the rate")
+	add(fmt.Sprintf("%v: three nodes / plain JetStream", l), rate[1]/rate[2], "ratio of rates")
 	return nil
 }
 
-// mean is the mean rate of rounds.
+// mean returns the mean rate of the rounds.
 func mean(rows []row) (rate float64) {
 	for _, r := range rows {
 		rate += r.Rate / float64(len(rows))
@@ -131,7 +135,7 @@ func mean(rows []row) (rate float64) {
 	return rate
 }
 
-// evicting measures the first load once more, on streams that evict as much as they are given.
+// evicting repeats the first load on full streams, which evict as much as they store.
 func evicting(nodes []*target, add func(string, float64, string)) error {
 	l := clusterLoads[0]
 	small := make([]*target, len(nodes))
@@ -145,11 +149,11 @@ func evicting(nodes []*target, add func(string, float64, string)) error {
 	}
 	r, err := publishingTo(small, l, clusterRounds*clusterSpan, 0)
 	add(fmt.Sprintf("%v: three nodes, evicting", l), r.Rate, "publishes/s")
-	add(fmt.Sprintf("%v: three nodes, evicting, CPU", l), r.CPU, "us an operation")
+	add(fmt.Sprintf("%v: three nodes, evicting, CPU", l), r.CPU, "us per operation")
 	return err
 }
 
-// freeAddress is an address that nobody listens on.
+// freeAddress returns a local address with an unused port.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -159,7 +163,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// startNodes starts a cluster of ours.
+// startNodes starts a cluster of Weir nodes. On an error it still returns the nodes that are
+// running, so that the caller can stop them.
 func startNodes(dir string) ([]*target, error) {
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte(strings.Repeat("bench secret ", 4)), 0o600); err != nil {
@@ -199,7 +204,8 @@ func startNodes(dir string) ([]*target, error) {
 	return nodes, nil
 }
 
-// publishingTo spreads a load over nodes, from one of them and a stream on.
+// publishingTo spreads a load over the nodes and returns the sum of their rates. From is the index
+// of the node to start with, and of the stream if the load has only one.
 func publishingTo(nodes []*target, l publishLoad, span time.Duration, from int) (row, error) {
 	rows, faults := make([]row, len(nodes)), make([]error, len(nodes))
 	before := cpuOf(nodes)
@@ -210,7 +216,7 @@ func publishingTo(nodes []*target, l publishLoad, span time.Duration, from int) 
 			part.Connections++
 		}
 		own := *n
-		if own.streams = n.streams[from:]; l.Streams > 1 { // each publisher has streams of its own
+		if own.streams = n.streams[from:]; l.Streams > 1 { // publishers on different nodes do not share streams
 			own.streams = n.streams[i*l.Streams/len(nodes) : (i+1)*l.Streams/len(nodes)]
 			part.Streams = len(own.streams)
 		}
@@ -232,6 +238,7 @@ func publishingTo(nodes []*target, l publishLoad, span time.Duration, from int) 
 	return sum, nil
 }
 
+// cpuOf returns the CPU time of all processes together.
 func cpuOf(all []*target) (sum time.Duration) {
 	for _, t := range all {
 		sum += t.cpu()
@@ -239,7 +246,8 @@ func cpuOf(all []*target) (sum time.Duration) {
 	return sum
 }
 
-// across is how long batches take from one node to a subscriber of another, in order.
+// across returns how long 500 batches took from a publisher on node a to a subscriber on node b,
+// sorted.
 func across(a, b *target) ([]time.Duration, error) {
 	req, err := http.NewRequest("GET", "http://"+b.addr+"/v1/streams/"+b.streams[1], nil)
 	if err != nil {
@@ -281,18 +289,19 @@ func across(a, b *target) ([]time.Duration, error) {
 		select {
 		case at, ok := <-arrived:
 			if !ok {
-				return nil, fmt.Errorf("the subscription ended")
+				return nil, errors.New("the subscription ended early")
 			}
 			took = append(took, at.Sub(start))
 		case <-time.After(10 * time.Second):
-			return nil, fmt.Errorf("a batch did not arrive within 10 s")
+			return nil, errors.New("a batch did not arrive within 10 s")
 		}
 	}
 	slices.Sort(took)
 	return took, nil
 }
 
-// failover kills a node, and measures how long the streams of all others had no acknowledgement.
+// failover kills a node and measures the longest time without an acknowledgement for publishers on
+// the other nodes.
 func failover(nodes []*target, add func(string, float64, string)) error {
 	stop := make(chan struct{})
 	var worst [64]atomic.Int64
@@ -337,6 +346,6 @@ func failover(nodes []*target, add func(string, float64, string)) error {
 		}
 	}
 	add("kill -9 of a node: longest time without an ack", longest.Seconds(), "s")
-	add("kill -9 of a node: streams that stood still", float64(affected), "of 64")
+	add("kill -9 of a node: streams stalled for over 1 s", float64(affected), "of 64")
 	return nil
 }

@@ -21,7 +21,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// contenders in the order of the table; the first is the limit.
+// contenders returns the contenders in the order of the table. The first is the limit that the
+// others are compared with.
 func contenders(dir string) ([]contender, error) {
 	for _, d := range []string{"limit", "growing", "recycling", "journal", "pebble"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
@@ -48,11 +49,11 @@ func contenders(dir string) ([]contender, error) {
 	return []contender{limit, growing, recycling, j, p}, err
 }
 
-// bare is the limit: it appends whatever is waiting to one file with one write and one fdatasync. Nothing is checked,
-// indexed or recoverable.
+// bare is the limit: it appends all waiting payloads to one file with one write and one fdatasync.
+// It checks and indexes nothing, and the file cannot be read back.
 type bare struct {
 	file    *os.File
-	zeroed  int64 // bytes written with zeros before; 0: the file grows
+	zeroed  int64 // bytes that were filled with zeros in advance; 0 if the file grows
 	off     int64
 	mu      sync.Mutex
 	waiting []bareAppend
@@ -88,12 +89,13 @@ func newBare(name string, zeroed int64) (*bare, error) {
 
 func (b *bare) name() string {
 	if b.zeroed > 0 {
-		return "limit: written before"
+		return "limit: preallocated"
 	}
 	return "bare, growing file"
 }
 
-// prepare lets every round start at the beginning of the prepared file, and of an empty growing one.
+// prepare makes every round start at the beginning of the preallocated file, or with an empty
+// growing one.
 func (b *bare) prepare(workload) error {
 	b.off = 0
 	if b.zeroed > 0 {
@@ -122,12 +124,13 @@ func (b *bare) append(_ int, payload []byte) error {
 	return err
 }
 
+// loop writes groups of waiting appends until wake is closed.
 func (b *bare) loop() {
 	defer close(b.done)
 	var group []bareAppend
 	var buf []byte
 	for range b.wake {
-		for n := 0; ; runtime.Gosched() {
+		for n := 0; ; runtime.Gosched() { // let writers that are ready to run join the group
 			b.mu.Lock()
 			m := len(b.waiting)
 			b.mu.Unlock()
@@ -187,10 +190,11 @@ func (b *bare) close() error {
 	return b.file.Close()
 }
 
-// ours is the journal, as a server uses it: a judge per log, entries checked and indexed. In the steady state old
-// entries go as new ones come, and their segments are used again (recycling); else every segment is new, and written
-// twice: once ahead with zeros.
-type ours struct {
+// journalContender is Weir's journal as a server uses it: one judge per log, entries checked and
+// indexed. In the steady state (recycling) old entries are removed as new ones arrive, and their
+// segments are reused. Otherwise (growing) every segment is new and is written twice, first with
+// zeros.
+type journalContender struct {
 	j        *journal.Journal
 	recycles bool
 	logs     []engine.Log
@@ -199,23 +203,23 @@ type ours struct {
 	stopped  chan struct{}
 }
 
-// keep is how much a journal that recycles holds, about.
+// keep is roughly the number of bytes that a recycling journal holds.
 const keep = 128 << 20
 
-func newJournal(dir string, recycles bool) (*ours, error) {
+func newJournal(dir string, recycles bool) (*journalContender, error) {
 	j, err := journal.Open(disk.OS(dir), journal.Options{})
-	return &ours{j: j, recycles: recycles, stop: make(chan struct{}), stopped: make(chan struct{})}, err
+	return &journalContender{j: j, recycles: recycles, stop: make(chan struct{}), stopped: make(chan struct{})}, err
 }
 
-func (o *ours) name() string {
+func (o *journalContender) name() string {
 	if o.recycles {
 		return "journal, recycling"
 	}
 	return "journal, growing"
 }
 
-// prepare opens the logs, and brings a journal that recycles into its steady state.
-func (o *ours) prepare(w workload) error {
+// prepare opens the logs, and brings a recycling journal into its steady state.
+func (o *journalContender) prepare(w workload) error {
 	ctx := context.Background()
 	if o.logs == nil {
 		o.logs, o.judges = make([]engine.Log, w.Streams), make([]*numbers, w.Streams)
@@ -247,7 +251,7 @@ func (o *ours) prepare(w workload) error {
 	return nil
 }
 
-func (o *ours) append(stream int, payload []byte) error {
+func (o *journalContender) append(stream int, payload []byte) error {
 	e := entries.Get().(*engine.Entry)
 	e.Header = engine.Header{Kind: engine.Batch, Count: 1, Time: weir.TimeOf(time.Now()), ContentType: "application/octet-stream"}
 	e.Payload = payload
@@ -258,8 +262,8 @@ func (o *ours) append(stream int, payload []byte) error {
 
 var entries = sync.Pool{New: func() any { return new(engine.Entry) }}
 
-// trimmer trims as bytes come, in the journal that recycles.
-func (o *ours) trimmer() {
+// trimmer trims the logs of a recycling journal after every keep/4 bytes.
+func (o *journalContender) trimmer() {
 	defer close(o.stopped)
 	last := uint64(0)
 	for {
@@ -275,8 +279,8 @@ func (o *ours) trimmer() {
 	}
 }
 
-// trim removes from every log what it held four passes ago.
-func (o *ours) trim() {
+// trim removes from every log the entries that it held four passes ago.
+func (o *journalContender) trim() {
 	var wg sync.WaitGroup
 	for part := range 64 {
 		wg.Go(func() {
@@ -290,7 +294,7 @@ func (o *ours) trim() {
 	wg.Wait()
 }
 
-func (o *ours) close() error {
+func (o *journalContender) close() error {
 	close(o.stop)
 	if o.logs != nil {
 		<-o.stopped
@@ -298,10 +302,10 @@ func (o *ours) close() error {
 	return o.j.Close()
 }
 
-// numbers is a judge that numbers entries.
+// numbers is a judge that admits every entry and numbers it.
 type numbers struct {
 	seq    atomic.Uint64
-	passes [4]uint64 // where the log was at the last passes
+	passes [4]uint64 // the last sequence at each of the last four passes, oldest first
 }
 
 func (n *numbers) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
@@ -316,7 +320,8 @@ func (n *numbers) Admit(e *engine.Entry) bool {
 	return true
 }
 
-// pass notes where the log is, and returns where it was; 0 when nothing came since.
+// pass records the last sequence of the log, and returns the one recorded four passes ago. It
+// returns 0 if nothing was appended between that pass and the next.
 func (n *numbers) pass() weir.Seq {
 	low := n.passes[0]
 	copy(n.passes[:], n.passes[1:])
@@ -330,7 +335,7 @@ func (n *numbers) pass() weir.Seq {
 func (n *numbers) Commit(int) {}
 func (n *numbers) Dropped()   {}
 
-// pebbles is Pebble with a synced commit for every append.
+// pebbles is the key-value store Pebble, with a synced commit for every append.
 type pebbles struct {
 	db  *pebble.DB
 	seq atomic.Uint64

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,22 +19,23 @@ import (
 
 const (
 	dashboardStreams     = 10_000
-	dashboardRate        = 5000 // publishes a second, whatever becomes of those before
+	dashboardRate        = 5000 // publishes per second, at fixed times, even if earlier ones are late
 	dashboardSpan        = 5 * time.Second
 	dashboardRounds      = 7
-	dashboardEvery       = 200 * time.Millisecond // somebody asks for a page
+	dashboardEvery       = 200 * time.Millisecond // between page loads
 	dashboardConnections = 64
 )
 
-// dashboard measures how long pages of the dashboard take while ten thousand streams are published to, and what it costs the
-// publishes that somebody is signed in, follows a stream, and asks for a page five times a second. Rounds with and without that
-// take turns, and the spread of each is told too: a difference that is smaller means nothing.
+// dashboard measures how long pages of the dashboard take while clients publish to 10,000 streams,
+// and what an open dashboard costs those publishes: a user who follows a stream and loads five
+// pages per second. Rounds with and without that user alternate. The output includes the spread of
+// each figure, because a difference smaller than the spread means nothing.
 func dashboard(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "dashboard")
 	if err != nil {
 		return nil, err
 	}
-	const password = "of the benchmark"
+	const password = "benchmark password"
 	file := filepath.Join(dir, "password")
 	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
 		return nil, err
@@ -50,15 +52,15 @@ func dashboard(dir string) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	person := &http.Client{Jar: jar}
-	defer person.CloseIdleConnections()
-	resp, err := person.PostForm("http://"+t.addr+"/dashboard/sign-in", url.Values{"name": {"admin"}, "password": {password}})
+	user := &http.Client{Jar: jar}
+	defer user.CloseIdleConnections()
+	resp, err := user.PostForm("http://"+t.addr+"/dashboard/sign-in", url.Values{"name": {"admin"}, "password": {password}})
 	if err != nil {
 		return nil, err
 	}
 	resp.Body.Close()
 	if !strings.HasSuffix(resp.Request.URL.Path, "/dashboard") {
-		return nil, fmt.Errorf("sign in: %s", resp.Status)
+		return nil, fmt.Errorf("sign in to the dashboard: %s", resp.Status)
 	}
 	var alone, beside []paced
 	var pages []time.Duration
@@ -70,8 +72,8 @@ func dashboard(dir string) ([]figure, error) {
 		alone = append(alone, p)
 		ctx, cancel := context.WithCancel(context.Background())
 		var looking sync.WaitGroup
-		looking.Go(func() { pages = append(pages, look(ctx, person, t)...) })
-		looking.Go(func() { tail(ctx, person, t) })
+		looking.Go(func() { pages = append(pages, look(ctx, user, t)...) })
+		looking.Go(func() { tail(ctx, user, t) })
 		p, err = publishPaced(t)
 		cancel()
 		looking.Wait()
@@ -81,35 +83,35 @@ func dashboard(dir string) ([]figure, error) {
 		beside = append(beside, p)
 	}
 	if len(pages) == 0 {
-		return nil, fmt.Errorf("no page was answered")
+		return nil, errors.New("no page was loaded")
 	}
 	slices.Sort(pages)
 	figures := []figure{
-		{"dashboard: pages answered a second", float64(len(pages)) / (dashboardRounds * dashboardSpan.Seconds()), "1/s"},
-		{"dashboard: a page, median of all pages", ms(pages[len(pages)/2]), "ms"},
-		{"dashboard: a page, 99 in 100 within", ms(pages[len(pages)*99/100]), "ms"},
+		{"dashboard: pages loaded", float64(len(pages)) / (dashboardRounds * dashboardSpan.Seconds()), "1/s"},
+		{"dashboard: page, p50", ms(pages[len(pages)/2]), "ms"},
+		{"dashboard: page, p99", ms(pages[len(pages)*99/100]), "ms"},
 	}
 	for _, of := range []struct {
 		name, unit string
 		value      func(paced) float64
 	}{
-		{"publishes a second", "1/s", func(p paced) float64 { return p.rate }},
-		{"publish, median", "ms", func(p paced) float64 { return p.p50 }},
-		{"publish, 99 in 100 within", "ms", func(p paced) float64 { return p.p99 }},
-		{"server's CPU a publish", "us", func(p paced) float64 { return p.cpu }},
-		{"server's CPU", "% of a core", func(p paced) float64 { return p.cpu * p.rate / 1e4 }},
+		{"publish rate", "1/s", func(p paced) float64 { return p.rate }},
+		{"publish, p50", "ms", func(p paced) float64 { return p.p50 }},
+		{"publish, p99", "ms", func(p paced) float64 { return p.p99 }},
+		{"server CPU per publish", "us", func(p paced) float64 { return p.cpu }},
+		{"server CPU", "% of a core", func(p paced) float64 { return p.cpu * p.rate / 1e4 }},
 	} {
 		without, with := spread(alone, of.value), spread(beside, of.value)
 		figures = append(figures,
-			figure{of.name + " without it", without[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, without[0], without[2])},
-			figure{of.name + " with it", with[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, with[0], with[2])},
-			figure{of.name + ", with to without", pairs(alone, beside, of.value), "median of the rounds"},
-			figure{of.name + ", least with to least without", with[0] / without[0], "ratio"})
+			figure{of.name + ", without dashboard", without[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, without[0], without[2])},
+			figure{of.name + ", with dashboard", with[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, with[0], with[2])},
+			figure{of.name + ", with / without", pairs(alone, beside, of.value), "median of the rounds"},
+			figure{of.name + ", minimum with / minimum without", with[0] / without[0], "ratio"})
 	}
 	return figures, nil
 }
 
-// spread is the least, the middle and the most of what rounds had.
+// spread returns the minimum, median and maximum of a value over the rounds.
 func spread(rounds []paced, value func(paced) float64) [3]float64 {
 	var all []float64
 	for _, p := range rounds {
@@ -119,7 +121,8 @@ func spread(rounds []paced, value func(paced) float64) [3]float64 {
 	return [3]float64{all[0], all[len(all)/2], all[len(all)-1]}
 }
 
-// pairs is the median of what rounds with it had to those before them without it.
+// pairs returns the median over the rounds of the ratio between a round with the dashboard and the
+// round without it just before.
 func pairs(without, with []paced, value func(paced) float64) float64 {
 	var all []float64
 	for i := range with {
@@ -130,12 +133,12 @@ func pairs(without, with []paced, value func(paced) float64) float64 {
 }
 
 // tail follows a stream as its page does, until the context ends.
-func tail(ctx context.Context, person *http.Client, t *target) {
+func tail(ctx context.Context, user *http.Client, t *target) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.addr+"/dashboard/streams/"+t.streams[1]+"/tail", nil)
 	if err != nil {
 		return
 	}
-	resp, err := person.Do(req)
+	resp, err := user.Do(req)
 	if err != nil {
 		return
 	}
@@ -143,8 +146,8 @@ func tail(ctx context.Context, person *http.Client, t *target) {
 	io.Copy(io.Discard, resp.Body)
 }
 
-// look opens one page after another until the context ends, and returns how long each took.
-func look(ctx context.Context, person *http.Client, t *target) []time.Duration {
+// look loads one page after another until the context ends, and returns how long each took.
+func look(ctx context.Context, user *http.Client, t *target) []time.Duration {
 	var taken []time.Duration
 	tick := time.NewTicker(dashboardEvery)
 	defer tick.Stop()
@@ -153,7 +156,7 @@ func look(ctx context.Context, person *http.Client, t *target) []time.Duration {
 		for _, path := range []string{"/dashboard", "/dashboard/figures", "/dashboard/streams", "/dashboard/streams?sort=bytes", "/dashboard/streams?q=ben&sort=name&page=50",
 			one, one + "/figures", "/dashboard/keys", "/dashboard/keys/new", "/dashboard/projects", "/dashboard/requests", "/dashboard/audit"} {
 			start := time.Now()
-			resp, err := person.Get("http://" + t.addr + path)
+			resp, err := user.Get("http://" + t.addr + path)
 			if err != nil {
 				return taken
 			}
@@ -171,11 +174,12 @@ func look(ctx context.Context, person *http.Client, t *target) []time.Duration {
 	}
 }
 
-// paced is how publishes at a steady rate went.
+// paced is the result of publishing at a steady rate: publishes per second, latencies in ms, and
+// server CPU per publish in us.
 type paced struct{ rate, p50, p99, cpu float64 }
 
-// publishPaced publishes to all streams in turn, at times that are fixed beforehand: what comes late waits for a connection, and its
-// wait counts.
+// publishPaced publishes to all streams in turn, at times that are fixed in advance. Latency counts
+// from the scheduled time, so it includes the wait for a free connection.
 func publishPaced(t *target) (paced, error) {
 	const total = int(dashboardRate * dashboardSpan / time.Second)
 	var wg sync.WaitGroup

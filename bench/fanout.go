@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subscriber counts the batches that come over one subscription.
+// subscriber counts the batches of one subscription.
 type subscriber struct {
 	conn  net.Conn
 	count atomic.Int64
@@ -33,10 +33,10 @@ func subscribe(t *target, stream int, cursor string) (*subscriber, error) {
 
 var marker = []byte("\nevent: batch\n")
 
-// read counts until n batches have come, or the connection ends.
+// read counts batches until there are n, or until the connection ends.
 func (s *subscriber) read(n int64) {
 	room := make([]byte, 64<<10)
-	left := 0 // bytes that were looked at, and may hold the beginning of a marker and the id line before it
+	left := 0 // bytes kept from the last read, which may hold the start of a marker
 	for {
 		m, err := s.conn.Read(room[left:])
 		buf := room[:left+m]
@@ -55,7 +55,7 @@ func (s *subscriber) read(n int64) {
 	}
 }
 
-// streaming measures fan-out, catch-up and idle subscribers.
+// streaming measures idle and stalled subscribers, catch-up and fan-out.
 func streaming(dir string) ([]figure, error) {
 	var figures []figure
 	for i, part := range []func(*target) ([]figure, error){idleSubscribers, stalledSubscribers, catchUp, fanOut} {
@@ -68,7 +68,8 @@ func streaming(dir string) ([]figure, error) {
 	return figures, nil
 }
 
-// onFreshServer measures a server whose memory holds nothing of what was measured before.
+// onFreshServer runs a measurement on a new server, so that its memory is not affected by earlier
+// ones.
 func onFreshServer(dir string, part func(*target) ([]figure, error)) ([]figure, error) {
 	t, err := startWeir(dir)
 	if err != nil {
@@ -107,7 +108,7 @@ func idleSubscribers(t *target) ([]figure, error) {
 }
 
 func catchUp(t *target) ([]figure, error) {
-	const n = 100_000 // 98 MiB, which stream 0 keeps
+	const n = 100_000 // 98 MiB: fits into stream 0
 	payload := body(1 << 10)
 	var wg sync.WaitGroup
 	var failure atomic.Pointer[error]
@@ -149,18 +150,19 @@ func catchUp(t *target) ([]figure, error) {
 	return figures, nil
 }
 
-// audience reads many subscriptions with one goroutine that goes round them every few milliseconds. A thousand goroutines
-// that are woken for each batch would take the processor from the server that is measured: real subscribers have their own.
+// audience reads many subscriptions with one goroutine that polls them every few milliseconds. A
+// thousand goroutines woken for each batch would take CPU time from the server under test; real
+// subscribers run on other machines.
 type audience struct {
 	files []*os.File
-	tails [][]byte // of each: the end of what was read, which may hold the beginning of a marker
+	tails [][]byte // per subscription: the end of the last read, which may hold the start of a marker
 	count atomic.Int64
 	seen  func(seq int)
 	stop  chan struct{}
 	done  chan struct{}
 }
 
-const goRound = 5 * time.Millisecond
+const pollEvery = 5 * time.Millisecond
 
 func newAudience(t *target, stream, n int, seen func(seq int)) (*audience, error) {
 	a := &audience{seen: seen, stop: make(chan struct{}), done: make(chan struct{})}
@@ -189,7 +191,7 @@ func (a *audience) listen() {
 	fds := make([]int, len(a.files))
 	for i, f := range a.files {
 		fds[i] = int(f.Fd())
-		unix.SetNonblock(fds[i], true) // Fd makes it blocking
+		unix.SetNonblock(fds[i], true) // Fd switches the file to blocking mode
 	}
 	for {
 		for i, fd := range fds {
@@ -213,7 +215,7 @@ func (a *audience) listen() {
 		select {
 		case <-a.stop:
 			return
-		case <-time.After(goRound):
+		case <-time.After(pollEvery):
 		}
 	}
 }
@@ -226,7 +228,8 @@ func (a *audience) close() {
 	}
 }
 
-// fanOut publishes at a rate to a stream with 1,000 subscribers, then at higher ones while all keep up.
+// fanOut publishes to a stream with 1,000 subscribers, at increasing rates for as long as they keep
+// up.
 func fanOut(t *target) ([]figure, error) {
 	const n = 1000
 	var published sync.Map // sequence to time
@@ -240,7 +243,7 @@ func fanOut(t *target) ([]figure, error) {
 		return nil, err
 	}
 	defer a.close()
-	// Several publishers, so that the rate does not hang on how soon one of them is answered.
+	// Several publishers, so that the rate does not depend on the latency of a single one.
 	const publishers = 16
 	work := make(chan int)
 	var publishing sync.WaitGroup
@@ -286,17 +289,17 @@ func fanOut(t *target) ([]figure, error) {
 		wall, got := time.Since(start), a.count.Load()-base
 		figures = append(figures,
 			figure{fmt.Sprintf("fan-out to 1,000, %d batches/s of 1 KiB: delivered", rate), float64(got) / wall.Seconds(), "1/s"},
-			figure{"  of what was due", float64(got) / float64(due), ""},
+			figure{"  share of expected deliveries", float64(got) / float64(due), ""},
 			figure{"  server CPU for 100,000 deliveries", (t.cpu() - before).Seconds() * 100_000 / float64(got), "s"})
 		if slices.Sort(delays); len(delays) > 0 {
-			figures = append(figures, figure{"  delay p50 (looked at every 5 ms)", ms(delays[len(delays)/2]), "ms"},
+			figures = append(figures, figure{"  delay p50 (polled every 5 ms)", ms(delays[len(delays)/2]), "ms"},
 				figure{"  delay p99", ms(delays[len(delays)*99/100]), "ms"})
 		}
 		delays = delays[:0]
 		if float64(got) < 0.99*float64(due) || wall > span+span/20 {
-			break // it does not keep up any more
+			break // subscribers no longer keep up
 		}
 		most = float64(got) / wall.Seconds()
 	}
-	return append(figures, figure{"fan-out to 1,000: highest rate that keeps up", most, "1/s"}), nil
+	return append(figures, figure{"fan-out to 1,000: highest sustained rate", most, "1/s"}), nil
 }

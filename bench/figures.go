@@ -18,8 +18,9 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// fill appends so many batches in turns to all streams, from many writers. After each one it calls after, if that is set.
-func (o *ours) fill(batches, size int, after func(stream int, seq weir.Seq) error) error {
+// fill appends batches from 512 concurrent writers, to all streams in turn. It calls after, if not
+// nil, after each append.
+func (o *journalContender) fill(batches, size int, after func(stream int, seq weir.Seq) error) error {
 	var (
 		wg      sync.WaitGroup
 		left    atomic.Int64
@@ -53,8 +54,8 @@ func (o *ours) fill(batches, size int, after func(stream int, seq weir.Seq) erro
 	return nil
 }
 
-// openStreams opens the log of each stream of a journal, made if missing.
-func (o *ours) openStreams(n int) error {
+// openStreams opens the logs of n streams, and creates streams that do not exist.
+func (o *journalContender) openStreams(n int) error {
 	ctx := context.Background()
 	o.logs, o.judges = make([]engine.Log, n), make([]*numbers, n)
 	for i := range n {
@@ -73,26 +74,28 @@ func (o *ours) openStreams(n int) error {
 	return nil
 }
 
-func openOurs(fs disk.FS, options journal.Options, streams int) (*ours, error) {
+func openJournal(fs disk.FS, options journal.Options, streams int) (*journalContender, error) {
 	j, err := journal.Open(fs, options)
 	if err != nil {
 		return nil, err
 	}
-	o := &ours{j: j}
+	o := &journalContender{j: j}
 	err = o.openStreams(streams)
-	for j.Ready() < 1 && err == nil { // preparing has a buffer of its own
+	for j.Ready() < 1 && err == nil { // preparing segments takes a buffer, which must not be measured
 		time.Sleep(10 * time.Millisecond)
 	}
 	return o, err
 }
 
+// emptyDir creates a subdirectory.
 func emptyDir(dir, name string) (string, error) {
 	dir = filepath.Join(dir, name)
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// memoryPerBatch weighs a million batches of 100 bytes: how much more the heap holds than with as many empty streams.
-// While writing that includes what does not grow with the journal: the index of the segment that is being written.
+// memoryPerBatch measures the heap per batch, for a million batches of 100 bytes, beyond what the
+// same number of empty streams takes. The figure while writing includes a part that does not grow
+// with the journal: the index of the segment being written.
 func memoryPerBatch(dir string) (figures []figure, err error) {
 	const batches = 1_000_000
 	for _, streams := range []int{1, 10_000} {
@@ -102,16 +105,16 @@ func memoryPerBatch(dir string) (figures []figure, err error) {
 		}
 		defer os.RemoveAll(dir)
 		before := heap()
-		o, err := openOurs(disk.OS(dir), journal.Options{}, streams)
+		o, err := openJournal(disk.OS(dir), journal.Options{}, streams)
 		if err != nil {
 			return nil, err
 		}
-		empty := heap() - before // what an idle stream costs is not what a batch costs
+		empty := heap() - before // the cost of the streams themselves, to be subtracted
 		if err := o.fill(batches, 100, nil); err != nil {
 			return nil, err
 		}
 		running := heap() - before - empty
-		if err := o.fill(65, 1<<20, nil); err != nil { // on to the next segment
+		if err := o.fill(65, 1<<20, nil); err != nil { // move on to the next segment
 			return nil, err
 		}
 		if err := o.j.Close(); err != nil {
@@ -119,12 +122,12 @@ func memoryPerBatch(dir string) (figures []figure, err error) {
 		}
 		o = nil
 		before = heap()
-		if o, err = openOurs(disk.OS(dir), journal.Options{}, streams); err != nil {
+		if o, err = openJournal(disk.OS(dir), journal.Options{}, streams); err != nil {
 			return nil, err
 		}
 		started := heap() - before - empty
 		figures = append(figures,
-			figure{fmt.Sprintf("memory per batch, %d streams, after a start", streams), float64(started) / batches, "bytes"},
+			figure{fmt.Sprintf("memory per batch, %d streams, after startup", streams), float64(started) / batches, "bytes"},
 			figure{fmt.Sprintf("memory per batch, %d streams, while writing", streams), float64(running) / batches, "bytes"})
 		if err := o.j.Close(); err != nil {
 			return nil, err
@@ -133,7 +136,8 @@ func memoryPerBatch(dir string) (figures []figure, err error) {
 	return figures, nil
 }
 
-// fillEnv makes the program the child of startAfterCrash: it fills this directory and waits to be killed.
+// The environment variable fillEnv makes this program the child process of startAfterCrash, which
+// fills the named directory until it is killed.
 const (
 	fillEnv    = "WEIR_BENCH_FILL"
 	crashBytes = 1 << 30
@@ -141,9 +145,9 @@ const (
 	crashLogs  = 100
 )
 
-// fillUntilKilled appends until the directory is full enough, says so, and goes on appending.
+// fillUntilKilled appends crashBytes, prints "full", and keeps appending.
 func fillUntilKilled(dir string) error {
-	o, err := openOurs(disk.OS(dir), journal.Options{}, crashLogs)
+	o, err := openJournal(disk.OS(dir), journal.Options{}, crashLogs)
 	if err != nil {
 		return err
 	}
@@ -154,7 +158,8 @@ func fillUntilKilled(dir string) error {
 	return o.fill(crashBytes/crashSize, crashSize, nil)
 }
 
-// startAfterCrash fills a directory from another process, kills that while it appends, and opens what it left.
+// startAfterCrash fills a directory from a child process, kills it while it appends, and measures
+// how long opening that directory takes.
 func startAfterCrash(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "crash")
 	if err != nil {
@@ -175,11 +180,11 @@ func startAfterCrash(dir string) ([]figure, error) {
 		return nil, err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	time.Sleep(100 * time.Millisecond) // in the midst of more
+	time.Sleep(100 * time.Millisecond) // kill it in the middle of further appends
 	child.Process.Kill()
 	child.Wait()
 	if line != "full\n" {
-		return nil, fmt.Errorf("the child that fills the directory said %q: %w", line, err)
+		return nil, fmt.Errorf("child process that fills the directory printed %q: %w", line, err)
 	}
 	begin := time.Now()
 	j, err := journal.Open(disk.OS(dir), journal.Options{})
@@ -187,7 +192,7 @@ func startAfterCrash(dir string) ([]figure, error) {
 		return nil, err
 	}
 	opened := time.Since(begin)
-	o := &ours{j: j}
+	o := &journalContender{j: j}
 	defer j.Close()
 	begin = time.Now()
 	if err := o.openStreams(crashLogs); err != nil {
@@ -200,7 +205,7 @@ func startAfterCrash(dir string) ([]figure, error) {
 	}
 	return []figure{
 		{"start after a crash, 1 GiB of 1 KiB batches", opened.Seconds(), "s"},
-		{"  and restoring its 100 streams", restored.Seconds(), "s"},
+		{"  opening its 100 streams", restored.Seconds(), "s"},
 		{"  batches found", float64(kept), ""},
 	}, nil
 }

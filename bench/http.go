@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// publishLoad is so many connections that each publish, wait for the answer, and go on.
+// publishLoad is a number of connections, each of which publishes, waits for the response, and
+// repeats.
 type publishLoad struct {
 	Connections int `json:"connections"`
 	Size        int `json:"size"`
@@ -25,7 +26,7 @@ func (l publishLoad) String() string {
 	return workload{l.Connections, l.Size, l.Streams}.String()
 }
 
-// body is a json batch of about so many bytes.
+// body returns a JSON batch of about the given size in bytes.
 func body(size int) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"events":["`)
@@ -36,8 +37,8 @@ func body(size int) []byte {
 	return b.Bytes()
 }
 
-// client is one HTTP/1.1 connection that costs the generator as little as possible: the request is made once, and of
-// the answer only the status and the length are looked at.
+// client is an HTTP/1.1 connection with minimal CPU cost for the load generator: requests are built
+// in advance, and of the response only the status and the length are parsed.
 type client struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -51,7 +52,7 @@ func dial(addr string) (*client, error) {
 	return &client{c, bufio.NewReaderSize(c, 4<<10)}, nil
 }
 
-// request is the bytes of a request.
+// request builds the bytes of a request.
 func request(method, path, key string, body []byte, headers ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n", method, path, key)
@@ -66,9 +67,9 @@ func request(method, path, key string, body []byte, headers ...string) []byte {
 	return b.Bytes()
 }
 
-var errAnswer = errors.New("unexpected answer")
+var errAnswer = errors.New("unexpected response")
 
-// do sends a request and reads the answer; its status must be one of 2xx.
+// do sends a request and reads the response. Any status other than 2xx is an error.
 func (c *client) do(request []byte) error {
 	if _, err := c.conn.Write(request); err != nil {
 		return err
@@ -109,7 +110,7 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 		}
 		defer c.conn.Close()
 		var requests [][]byte
-		for k := i; k < l.Streams; k += l.Connections { // each connection has streams of its own
+		for k := i; k < l.Streams; k += l.Connections { // connections do not share streams
 			requests = append(requests, request("POST", s.publishPath(k), s.key, payload))
 		}
 		if len(requests) == 0 {
@@ -126,22 +127,22 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 	return r, err
 }
 
-// overHTTP runs the publish loads against a do-nothing server and against ours, in turns.
+// overHTTP runs the publish loads against a server that does nothing and against Weir, in turns.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	hello, err := startHello()
 	if err != nil {
 		return nil, err
 	}
 	defer hello.stop()
-	ours, err := startWeir(dir)
+	weir, err := startWeir(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer ours.stop()
-	if err := ours.createStreams(10_000); err != nil {
+	defer weir.stop()
+	if err := weir.createStreams(10_000); err != nil {
 		return nil, err
 	}
-	if err := ours.warmUp(512 << 20); err != nil {
+	if err := weir.warmUp(512 << 20); err != nil {
 		return nil, err
 	}
 	var rows []row
@@ -149,7 +150,7 @@ func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	for _, l := range publishLoads {
 		var got [2][]row
 		for range rounds {
-			for i, s := range []*target{hello, ours} {
+			for i, s := range []*target{hello, weir} {
 				r, err := publishing(s, l, span)
 				if err != nil {
 					return rows, fmt.Errorf("%v: %s: %w", l, s.name, err)
@@ -170,7 +171,7 @@ func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	return rows, nil
 }
 
-// median of each column.
+// median returns the median of each column.
 func median(rows []row) row {
 	pick := func(f func(row) float64) float64 {
 		v := make([]float64, 0, len(rows))

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// errEnough ends the work of somebody who has nothing left to do.
+// errEnough is returned by a worker that has nothing left to do.
 var errEnough = errors.New("enough")
 
-// work has so many workers do what they do, each again and again for a while, and measures how long each time takes and what cpu rises by.
-// A worker that returns an error ends, and unless that is errEnough it is the outcome.
+// work runs each worker in a loop until the deadline, and measures the latency of each call and the
+// increase of cpu. Size is the number of bytes per call. A worker that returns an error stops; work
+// returns that error unless it is errEnough.
 func work(workers []func() error, size int, span time.Duration, cpu func() time.Duration) (row, error) {
 	var wg sync.WaitGroup
 	var failure atomic.Pointer[error]

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// machine says where figures come from.
+// machine describes the machine that figures come from.
 type machine struct {
 	Cores  int    `json:"cores"`
 	Go     string `json:"go"`
@@ -25,14 +25,14 @@ func (m machine) String() string {
 	return fmt.Sprintf("%d cores, %s, Linux %s", m.Cores, m.Go, m.Kernel)
 }
 
-// cpu is the time that this process has computed, in user and system mode.
+// cpu returns the CPU time of this process, user and system.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// heap is the live heap after collection.
+// heap returns the size of the live heap after garbage collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

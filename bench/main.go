@@ -1,6 +1,6 @@
-// Command bench measures Weir beside the limits of the machine and beside what else could be used, in one run, and
-// prints ratios first: absolute figures mean little on a shared machine. It is a module of its own, so that what it
-// compares with is no dependency of the product.
+// Command bench compares Weir with the limits of the machine and with alternatives, in one run. It
+// prints ratios first, because absolute figures mean little on a shared machine. It is a module of
+// its own, so that the alternatives are not dependencies of Weir.
 package main
 
 import (
@@ -17,24 +17,24 @@ func main() {
 		hello()
 		return
 	}
-	if text := os.Getenv(plainEnv); text != "" { // a child of cluster
+	if text := os.Getenv(plainEnv); text != "" { // a child process of startPlain
 		if err := serveNATS(text); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
 		return
 	}
-	dir := flag.String("dir", "", "directory on the disk to measure (default: a temporary one)")
-	out := flag.String("out", "results", "directory for the JSON file")
-	rounds := flag.Int("rounds", 5, "rounds of each workload; medians are shown")
-	span := flag.Duration("for", time.Second, "length of a round")
-	only := flag.String("only", "", "run only this part: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, cluster")
+	dir := flag.String("dir", "", "`directory` on the disk to measure (default: a temporary one)")
+	out := flag.String("out", "results", "`directory` for the JSON file with the results")
+	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
+	span := flag.Duration("for", time.Second, "duration of a round")
+	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, cluster")
 	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nMeasures the journal beside the disk's limit and beside Pebble.\n\n")
+		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if full := os.Getenv(fillEnv); full != "" { // a child of startAfterCrash
+	if full := os.Getenv(fillEnv); full != "" { // a child process of startAfterCrash
 		if err := fillUntilKilled(full); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// report is what the JSON file holds.
+// report is the content of the JSON file.
 type report struct {
 	Time    time.Time  `json:"time"`
 	Appends []row      `json:"appends,omitempty"`
@@ -62,7 +62,7 @@ type runOptions struct {
 	For    time.Duration `json:"for_ns"`
 }
 
-// figure is one number with its name.
+// figure is a measured value with its name and unit.
 type figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -111,10 +111,11 @@ func run(dir, out, only string, rounds int, span time.Duration) error {
 		return err
 	}
 	name := filepath.Join(out, "weir-"+rep.Time.Format("20060102-150405")+".json")
-	fmt.Println("\nwritten to", name)
+	fmt.Println("\nresults written to", name)
 	return os.WriteFile(name, append(b, '\n'), 0o644)
 }
 
+// collect runs a measurement, prints its figures and adds them to the report.
 func collect(rep *report, measure func(string) ([]figure, error), dir string) error {
 	figures, err := measure(dir)
 	for _, f := range figures {

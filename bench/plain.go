@@ -17,14 +17,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// plainServer is what a child of this program runs: a NATS server of a cluster, synced.
+// plainServer describes a NATS server that runs in a child process: a member of a cluster that
+// syncs every write.
 type plainServer struct {
 	Name, Dir     string
 	Client, Route string
 	Routes        []string
 }
 
-// serveNATS is that child.
+// serveNATS runs the NATS server of a child process.
 func serveNATS(text string) error {
 	var p plainServer
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -50,7 +51,7 @@ func serveNATS(text string) error {
 	return nil
 }
 
-// plainCluster is three NATS servers without us.
+// plainCluster is a cluster of three NATS servers without Weir.
 type plainCluster struct {
 	servers []*target
 	urls    []string
@@ -62,7 +63,8 @@ func (p *plainCluster) stop() {
 	}
 }
 
-// startPlain starts them, with as many streams as we have shards.
+// startPlain starts the servers and creates as many streams as Weir has shards. On an error it
+// still returns the servers that are running, so that the caller can stop them.
 func startPlain(dir string) (*plainCluster, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -95,11 +97,11 @@ func startPlain(dir string) (*plainCluster, error) {
 		p.servers = append(p.servers, &target{name: "plain JetStream", process: cmd})
 		p.urls = append(p.urls, "nats://"+s.Client)
 	}
-	return p, p.furnish()
+	return p, p.createStreams()
 }
 
-// furnish makes the streams, as soon as the servers have found each other.
-func (p *plainCluster) furnish() error {
+// createStreams creates the streams. It retries for 30 s, until the servers have formed a cluster.
+func (p *plainCluster) createStreams() error {
 	nc, err := nats.Connect(strings.Join(p.urls, ","), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func (p *plainCluster) furnish() error {
 				break
 			}
 			if time.Since(begun) > 30*time.Second {
-				return fmt.Errorf("make stream %d: %w", i, err)
+				return fmt.Errorf("create stream %d: %w", i, err)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -127,7 +129,8 @@ func (p *plainCluster) furnish() error {
 	return nil
 }
 
-// publishing measures them under a load: each publisher has a connection, and waits for its acknowledgement. From says at which server and stream they begin.
+// publishing measures the servers under a load. Each publisher has a connection and waits for its
+// acknowledgements. From is the index of the server and the stream to start with.
 func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
 	payload := body(l.Size)
 	publishers := make([]func() error, l.Connections)
@@ -142,7 +145,7 @@ func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (
 		publishers[i] = func() error {
 			m, err := nc.Request(subject, payload, 10*time.Second)
 			if err == nil && bytes.Contains(m.Data, []byte(`"error"`)) {
-				err = fmt.Errorf("refused: %s", m.Data)
+				err = fmt.Errorf("publish refused: %s", m.Data)
 			}
 			return err
 		}

@@ -10,16 +10,17 @@ import (
 	goclient "weir/client"
 )
 
-// publishers compares three ways in which the Go client publishes single events over one connection, each with a synced
-// acknowledgement: one request at a time, a publisher with a batch for each event, and one that groups them. Rounds take turns;
-// shown are medians, and the best rounds, which others on the machine disturbed least.
+// publishers compares three ways to publish single events with the Go client over one connection,
+// each with a synced acknowledgement: one request at a time, a publisher with one batch per event,
+// and a publisher that groups events. Rounds alternate. The figures are medians, and the best
+// rounds, which other load on the machine disturbed least.
 func publishers(dir string) ([]figure, error) {
-	ours, err := startWeir(dir)
+	server, err := startWeir(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer ours.stop()
-	c, err := goclient.New(goclient.Options{URL: "http://" + ours.addr, Key: ours.key})
+	defer server.stop()
+	c, err := goclient.New(goclient.Options{URL: "http://" + server.addr, Key: server.key})
 	if err != nil {
 		return nil, err
 	}
@@ -29,11 +30,11 @@ func publishers(dir string) ([]figure, error) {
 		run  func(context.Context, weir.StreamID) (int, error)
 	}{
 		{"one request at a time", func(ctx context.Context, id weir.StreamID) (int, error) { return oneByOne(ctx, c, id) }},
-		{"publisher, a batch for each event", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 1) }},
+		{"publisher, one batch per event", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 1) }},
 		{"publisher, grouped", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 0) }},
 	}
 	rates, ratios := make([][]float64, len(ways)), make([][]float64, len(ways))
-	for range publisherRounds { // in turns, so that each ratio is of one moment
+	for range publisherRounds { // in turns, so that a ratio compares measurements of about the same time
 		for i, way := range ways {
 			s, err := c.CreateStream(context.Background(), goclient.NewStream{Name: way.name})
 			if err != nil {
@@ -58,7 +59,7 @@ func publishers(dir string) ([]figure, error) {
 		figures = append(figures, figure{"client: " + way.name, rates[i][publisherRounds/2], "events/s"})
 		if i > 0 {
 			figures = append(figures, figure{"client: " + way.name + ", ratio", ratios[i][publisherRounds/2], "times one at a time"},
-				figure{"client: " + way.name + ", best round to best round", rates[i][publisherRounds-1] / rates[0][publisherRounds-1], "times one at a time"})
+				figure{"client: " + way.name + ", best round / best round", rates[i][publisherRounds-1] / rates[0][publisherRounds-1], "times one at a time"})
 		}
 	}
 	return figures, nil
@@ -69,7 +70,8 @@ const (
 	publisherSpan   = 500 * time.Millisecond
 )
 
-const smallEvent = "an event of a hundred bytes or so, as many programs have them: small, frequent, and worth keeping"
+// smallEvent has about 100 bytes.
+const smallEvent = "an event of about a hundred bytes, like those of many programs: small, frequent, and worth keeping"
 
 func oneByOne(ctx context.Context, c *goclient.Client, id weir.StreamID) (n int, err error) {
 	for ; ctx.Err() == nil; n++ {

@@ -12,7 +12,7 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// counted is a directory that counts the bytes written to its files.
+// counted is a file system that counts the bytes written to its files.
 type counted struct {
 	disk.FS
 	bytes atomic.Int64
@@ -40,8 +40,9 @@ func (f *countedFile) WriteAt(off int64, bufs ...[]byte) error {
 	return f.File.WriteAt(off, bufs...)
 }
 
-// reclaiming appends 512 MiB to 64 streams of which most keep little and every eighth keeps much, so that each segment
-// is left sparse, and looks at what the journal wrote for it and at what is left when it has come to rest.
+// reclaiming appends 512 MiB to 64 streams. Every eighth stream keeps 4,000 batches and the others
+// 200, so that every segment becomes sparse and none empties by itself. It measures how much the
+// journal wrote, and how much disk it uses under load and once reclaiming has come to rest.
 func reclaiming(dir string) ([]figure, error) {
 	const (
 		streams, size = 64, 1 << 10
@@ -54,7 +55,7 @@ func reclaiming(dir string) ([]figure, error) {
 	}
 	defer os.RemoveAll(dir)
 	fs := &counted{FS: disk.OS(dir)}
-	o, err := openOurs(fs, journal.Options{SegmentSize: segment}, streams)
+	o, err := openJournal(fs, journal.Options{SegmentSize: segment}, streams)
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +79,15 @@ func reclaiming(dir string) ([]figure, error) {
 	return []figure{
 		{"written / appended under load, copies by reclaiming", float64(loaded.Bytes) / float64(loaded.Bytes-loaded.Copied), ""},
 		{"written / appended at rest, copies by reclaiming", float64(rest.Bytes) / float64(rest.Bytes-rest.Copied), ""},
-		{"written / payload, everything, preparing included", float64(fs.bytes.Load()) / appended, ""},
+		{"written / payload, all writes including preparation", float64(fs.bytes.Load()) / appended, ""},
 		{"disk beyond live bytes under load", float64(loaded.Disk-loaded.Live) / segment, "segments"},
 		{"disk beyond live bytes at rest", float64(rest.Disk-rest.Live) / segment, "segments"},
-		{fmt.Sprintf("  with %d MiB live, after", rest.Live>>20), took.Seconds(), "s"},
+		{fmt.Sprintf("  time to come to rest, with %d MiB live", rest.Live>>20), took.Seconds(), "s"},
 	}, nil
 }
 
-// atRest waits until nothing has changed for three seconds.
+// atRest waits until the journal has not written or freed anything for three seconds. It returns
+// the figures, and how long the journal took to come to rest.
 func atRest(j *journal.Journal) (journal.Stats, time.Duration) {
 	begin := time.Now()
 	last, changed := j.Stats(), time.Now()

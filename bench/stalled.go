@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// stalledSubscribers measures what clients cost that subscribe and then read nothing: the server's memory for each, and
-// how much slower others publish and hear of it.
+// stalledSubscribers measures the cost of clients that subscribe and then read nothing: the
+// server's memory per client, and how much they slow down publishers.
 func stalledSubscribers(t *target) ([]figure, error) {
 	const (
 		n      = 1000
@@ -15,7 +15,7 @@ func stalledSubscribers(t *target) ([]figure, error) {
 	)
 	load := publishLoad{Connections: 16, Size: 1 << 10, Streams: 1}
 	one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[stream : stream+1]}
-	if _, err := publishing(one, load, span); err != nil { // the heap reaches its size, and the stream too
+	if _, err := publishing(one, load, span); err != nil { // let the heap and the stream reach their steady size
 		return nil, err
 	}
 	alone, err := publishing(one, load, span)
@@ -34,7 +34,7 @@ func stalledSubscribers(t *target) ([]figure, error) {
 		s.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		defer s.conn.Close()
 	}
-	beside, err := publishing(one, load, span) // tens of megabytes: all buffers are full, and stay so
+	beside, err := publishing(one, load, span) // tens of megabytes, which fill all buffers
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +48,10 @@ func stalledSubscribers(t *target) ([]figure, error) {
 		return nil, err
 	}
 	return []figure{
-		{"memory that a stalled subscriber holds (of 1,000)", each, "KiB"},
-		{"  publish rate while they stall / without them", beside.Rate / alone.Rate, ""},
-		{"  publish rate when they have stalled / without them", after.Rate / alone.Rate, ""},
-		{"  publish p99 when they have stalled", after.P99, "ms"},
+		{"memory per stalled subscriber (of 1,000)", each, "KiB"},
+		{"  publish rate while buffers fill / without them", beside.Rate / alone.Rate, ""},
+		{"  publish rate once stalled / without them", after.Rate / alone.Rate, ""},
+		{"  publish p99 once stalled", after.P99, "ms"},
 		{"  publish p99 without them", alone.P99, "ms"},
 	}, nil
 }

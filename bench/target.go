@@ -17,11 +17,12 @@ import (
 	"time"
 )
 
-// target is a server in a process of its own, so that its CPU and memory can be told from the generator's.
+// target is a server in a process of its own, so that its CPU and memory can be measured separately
+// from the load generator's.
 type target struct {
 	name    string
 	addr    string
-	metrics string // address of
+	metrics string // base URL of the metrics endpoint
 	key     string
 	process *exec.Cmd
 	streams []string
@@ -29,7 +30,8 @@ type target struct {
 
 const benchKey = "svc_live_00000000000000000000000000000000"
 
-// startHello runs this program again as a server that reads a body and answers 202.
+// startHello runs this program in a child process, as a server that reads the body and responds
+// with 202.
 func startHello() (*target, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -48,7 +50,7 @@ func startHello() (*target, error) {
 	return &target{name: "do nothing", addr: strings.TrimSpace(addr), process: cmd}, err
 }
 
-// hello is that server.
+// hello is the server of startHello. It prints its address.
 func hello() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,11 +63,12 @@ func hello() {
 	}))
 }
 
-// startWeir builds the server of this tree and runs it on an empty directory, with flags beside those of every measurement.
+// startWeir builds Weir from this source tree and runs it on an empty directory. The flags are
+// added to those that all measurements use.
 func startWeir(dir string, flags ...string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
-	build.Dir = ".." // the module of the product, whose dependencies are not ours
+	build.Dir = ".." // Weir's own module, without the dependencies of this one
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
@@ -103,10 +106,12 @@ func (t *target) publishPath(stream int) string {
 	return "/v1/streams/" + t.streams[stream] + "/publish"
 }
 
-// createStreams makes streams that keep little, so that the run is in the state that a server is in for most of its life.
+// createStreams creates n streams of 1 MiB. They fill up quickly and evict from then on, which is
+// the state a server is in most of the time.
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
-// createStreamsOf makes streams that keep so many bytes, the first one of all 128 MiB at least.
+// createStreamsOf creates n streams with the given size limit. The very first stream of the server
+// gets at least 128 MiB.
 func (t *target) createStreamsOf(n, maxBytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {
@@ -127,7 +132,7 @@ func (t *target) createStreamsOf(n, maxBytes int) error {
 	return nil
 }
 
-// cpu is the time that the process has computed.
+// cpu returns the CPU time of the process, user and system.
 func (t *target) cpu() time.Duration {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.process.Process.Pid))
 	if err != nil {
@@ -139,7 +144,7 @@ func (t *target) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory is the resident set of the process, in bytes.
+// memory returns the resident set of the process in bytes.
 func (t *target) memory() int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", t.process.Process.Pid))
 	if err != nil {
@@ -149,7 +154,7 @@ func (t *target) memory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// live is what the process holds after its garbage was collected, in bytes: heap and stacks.
+// live returns the size of heap and stacks in bytes, after a garbage collection.
 func (t *target) live() (int64, error) {
 	var total float64
 	for _, path := range []string{"/debug/pprof/heap?gc=1", "/metrics"} {
@@ -176,7 +181,7 @@ func (t *target) live() (int64, error) {
 	return int64(total), nil
 }
 
-// warmUp publishes so many bytes, so that streams are full and segments are used again.
+// warmUp publishes the given number of bytes, so that streams are full and segments are reused.
 func (t *target) warmUp(bytes int) error {
 	c, err := dial(t.addr)
 	if err != nil {

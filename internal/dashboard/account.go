@@ -17,13 +17,16 @@ import (
 // Account is the name of the only account.
 const Account = "admin"
 
-// account is the account as it is stored, and in memory.
+// account caches the stored account.
 type account struct {
-	mu       sync.Mutex // held while it is stored
+	mu       sync.Mutex // held across writes to the store
 	record   accountRecord
-	revision engine.Revision
-	managed  bool                            // by a file: the dashboard does not change it
-	news     atomic.Pointer[engine.Document] // that another node stored
+	revision engine.Revision // of the stored document; 0 if there is none
+	managed  bool            // the password comes from a file, and the dashboard must not change it
+
+	// news is a version that another node stored, not applied yet: the watcher that sets it must
+	// not wait for mu. adopt applies it.
+	news atomic.Pointer[engine.Document]
 }
 
 type accountRecord struct {
@@ -31,7 +34,7 @@ type accountRecord struct {
 	ChangedAt weir.Time `json:"changed_at"`
 }
 
-// hash is what passwords are checked against, and the revision of the account that it belongs to.
+// hash returns the hash to check passwords against, and the revision of the account it comes from.
 func (a *account) hash() (string, engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,6 +42,7 @@ func (a *account) hash() (string, engine.Revision) {
 	return a.record.Hash, a.revision
 }
 
+// changedAt returns when the password was last set, and whether a file manages it.
 func (a *account) changedAt() (at weir.Time, managed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,7 +50,7 @@ func (a *account) changedAt() (at weir.Time, managed bool) {
 	return a.record.ChangedAt, a.managed
 }
 
-// loadAccount reads the account, if there is one.
+// loadAccount reads the account if it exists.
 func (d *Dashboard) loadAccount(ctx context.Context) error {
 	doc, err := d.Documents.Get(ctx, AccountKey)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -62,25 +66,27 @@ func (d *Dashboard) loadAccount(ctx context.Context) error {
 	return nil
 }
 
-// HasPassword tells whether anybody can sign in.
+// HasPassword reports whether a password is set. Without one, signing in is impossible.
 func (d *Dashboard) HasPassword() bool {
 	hash, _ := d.account.hash()
 	return hash != ""
 }
 
-// MakePassword makes a password and returns it, to be shown once: 119 random bits. It is stored when the call returns. It is
-// empty when another node was faster.
+// MakePassword generates a password with 119 random bits, stores its hash and returns it. The
+// password is durable when the call returns, and cannot be read again later. The result is empty if
+// the account already has a password, for example because another node has just set one.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
 	_, err := d.setPassword(ctx, password, none)
-	if errors.Is(err, engine.ErrExists) { // another node made one at the same time
+	if errors.Is(err, engine.ErrExists) { // another node was faster
 		return "", nil
 	}
 	return password, err
 }
 
-// UsePassword has the password be this one from now on, as a file says: the dashboard itself does not change it any more.
-// When it is another one than before, everybody is signed out. InvalidRequest when it is none.
+// UsePassword sets the password that the operator keeps in a file. From then on the dashboard
+// refuses to change it. If the password differs from the stored one, all sessions end. An
+// unacceptable password gives InvalidRequest.
 func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	if err := CheckPassword(password); err != nil {
 		return err
@@ -97,21 +103,23 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	}
 	_, err := d.setPassword(ctx, password, 0)
 	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) {
-		return d.UsePassword(ctx, password) // another node set one at the same time, most likely the same
+		return d.UsePassword(ctx, password) // another node set one concurrently, most likely the same
 	}
 	if err != nil {
 		return err
 	}
-	d.note(ctx, entry{Who: "file", What: "password set", Detail: "from the file of --admin-password-file; everybody is signed out"})
+	d.note(ctx, entry{Who: "file", What: "password set", Detail: "from --admin-password-file; all sessions ended"})
 	return nil
 }
 
-// none, in the place of a revision, is that of an account without a password.
+// none is the value of setPassword's checked argument that requires an account without a password.
 const none = engine.Revision(math.MaxUint64)
 
-// setPassword stores a password, and signs everybody out. It returns the revision that the account has now. A revision that
-// the old password was checked at must still be the account's; 0: whoever sets it need not know the old one. ErrExists: there
-// is one, where there should be none.
+// setPassword stores a password, ends all sessions and returns the new revision of the account. The
+// checked argument is the revision at which the caller verified the old password: setPassword fails
+// if the account has changed since, or if a file manages the password. It is 0 if the caller needs
+// no old password, and none if no password may exist yet; if one does, the error is
+// engine.ErrExists.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err
@@ -129,7 +137,7 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	case checked == none && a.revision != 0:
 		return 0, engine.ErrExists
 	case checked != 0 && checked != none && (checked != a.revision || a.managed):
-		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed by somebody else meanwhile: nothing was changed")
+		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed in another session in the meantime; nothing was changed")
 	}
 	var doc engine.Document
 	if a.revision == 0 {
@@ -138,15 +146,16 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 		doc, err = d.Documents.Update(ctx, AccountKey, value, a.revision)
 	}
 	if err != nil {
-		return 0, unstored("store the password", err)
+		return 0, unstored("store password", err)
 	}
 	a.record, a.revision = record, doc.Revision
 	d.sessions.endAll(nil)
 	return a.revision, nil
 }
 
-// admit begins a session for somebody whose password was right at a revision of the account. It is nil when the account has
-// another one since: while a password was being checked, it was changed, and everybody was signed out.
+// admit starts a session for a client whose password was correct at the given revision of the
+// account. It returns a nil session if the account has changed since: a password change during the
+// check has ended all sessions, and a session for the old password must not outlive that.
 func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token string, s *session) {
 	a := &d.account
 	a.mu.Lock()
@@ -158,23 +167,24 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 	return d.sessions.begin(from, agent)
 }
 
-// unstored says what a user may know of a write that the store did not take.
+// unstored wraps the error of a failed write. If the store refuses writes for a known reason, the
+// user gets that as StorageUnavailable. Other errors stay internal.
 func unstored(doing string, err error) error {
 	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
-		known := weir.Errorf(weir.StorageUnavailable, "the store cannot take this change now")
+		known := weir.Errorf(weir.StorageUnavailable, "the store does not accept changes at the moment")
 		return fmt.Errorf("%s: %w (%w)", doing, known, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// accountView is the account's page.
+// accountView is the data of the account page.
 type accountView struct {
 	Changed  weir.Time
 	Managed  bool
 	Sessions []*session
 	Mine     *session
-	Idle     string
-	Lasts    string
+	Idle     string // how long an unused session lasts
+	Lasts    string // how long any session lasts
 }
 
 func (v *visit) accountPage() error {
@@ -185,16 +195,18 @@ func (v *visit) accountPage() error {
 	})
 }
 
-// changePassword asks for the old one, and signs everybody else out.
+// changePassword requires the old password. It ends all sessions and starts a new one for this
+// browser. Wrong old passwords are throttled like failed sign-ins, so a stolen session cannot be
+// used to guess the password.
 func (v *visit) changePassword() error {
 	const page = "/dashboard/account"
 	if _, managed := v.account.changedAt(); managed {
-		return v.wrong(page, "The password comes from a file (--admin-password-file): change it there.")
+		return v.wrong(page, "The password is set by --admin-password-file. Change it in that file.")
 	}
 	from := v.client()
 	if wait := v.throttle.try(from); wait > 0 {
 		v.refusals.add(v.now, from, changeRefused, true)
-		return v.wrong(page, fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait)))
+		return v.wrong(page, fmt.Sprintf("Too many attempts. Try again in %s.", roughly(wait)))
 	}
 	ok, checked, err := v.verify(v.r.Context(), Account, v.r.PostForm.Get("old"))
 	if err != nil {
@@ -202,30 +214,30 @@ func (v *visit) changePassword() error {
 	}
 	if !ok {
 		v.refusals.add(v.now, from, changeRefused, false)
-		return v.wrong(page, "The old password is wrong: nothing was changed.")
+		return v.wrong(page, "The old password is wrong. Nothing was changed.")
 	}
 	v.throttle.succeeded(from)
 	fresh := v.r.PostForm.Get("new")
 	if fresh != v.r.PostForm.Get("again") {
-		return v.wrong(page, "The two new passwords are not the same: nothing was changed.")
+		return v.wrong(page, "The new passwords do not match. Nothing was changed.")
 	}
 	changed, err := v.setPassword(v.r.Context(), fresh, checked)
 	if err != nil {
 		return v.sorry(page, err)
 	}
-	v.did("password changed", "everybody else is signed out")
+	v.did("password changed", "all other sessions ended")
 	token, s := v.admit(changed, from.String(), v.r.UserAgent())
-	if s == nil { // somebody else changed it again
+	if s == nil { // another node has changed the password again
 		http.Redirect(v.w, v.r, "/dashboard/sign-in", http.StatusSeeOther)
 		return nil
 	}
 	v.session = s
 	http.SetCookie(v.w, v.cookie(v.r, token))
-	return v.back(page, "The password was changed, and everybody else is signed out.")
+	return v.back(page, "Password changed. All other sessions were signed out.")
 }
 
 func (v *visit) signOutEverywhere() error {
 	n := v.sessions.endAll(v.session)
-	v.did("signed out everywhere", fmt.Sprintf("%d other sessions", n))
-	return v.back("/dashboard/account", fmt.Sprintf("%d other sessions were ended.", n))
+	v.did("signed out everywhere", fmt.Sprintf("other sessions ended: %d", n))
+	return v.back("/dashboard/account", fmt.Sprintf("Other sessions signed out: %d.", n))
 }

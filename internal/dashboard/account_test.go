@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 )
 
-// A sign-in with the old password that waits while the password is changed lets nobody in.
+// A sign-in with the old password fails if the password changes while the sign-in waits to be
+// checked.
 func TestSignInWhilePasswordChanges(t *testing.T) {
 	h := newHouse(t)
 	synctest.Test(t, func(t *testing.T) {
 		defer h.d.sessions.endAll(nil)
 		h.d.hashing = make(chan struct{}, hashers)
-		for range hashers { // everybody who hashes is busy
+		for range hashers { // occupy all hashing slots
 			h.d.hashing <- struct{}{}
 		}
 		w := httptest.NewRecorder()
@@ -24,7 +25,7 @@ func TestSignInWhilePasswordChanges(t *testing.T) {
 		r := httptest.NewRequest("POST", "/dashboard/sign-in", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		go h.d.ServeHTTP(w, r)
-		synctest.Wait() // it waits for its turn
+		synctest.Wait() // the sign-in waits for a slot
 		if _, err := h.d.setPassword(t.Context(), "another one", 0); err != nil {
 			t.Fatal(err)
 		}
@@ -33,16 +34,17 @@ func TestSignInWhilePasswordChanges(t *testing.T) {
 		}
 		synctest.Wait()
 		if w.Code != http.StatusUnauthorized || w.Header().Get("Set-Cookie") != "" {
-			t.Errorf("the old password gives %d", w.Code)
+			t.Errorf("sign-in with the old password: status %d, want 401 and no cookie", w.Code)
 		}
 		if n := len(h.d.sessions.all); n != 0 {
-			t.Errorf("%d sessions", n)
+			t.Errorf("%d sessions, want 0", n)
 		}
 	})
 }
 
-// Who proved to know a password that is changed before the session begins, or before another change, is too late.
-func TestPasswordCheckedTooEarly(t *testing.T) {
+// A verified password is worthless once the password has changed: it neither starts a session nor
+// authorizes another change.
+func TestVerifiedPasswordExpires(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()
 	ok, checked, err := h.d.verify(ctx, Account, password)
@@ -52,29 +54,30 @@ func TestPasswordCheckedTooEarly(t *testing.T) {
 	now, err := h.d.setPassword(ctx, "another one", checked)
 	h.must(err)
 	if _, s := h.d.admit(checked, "", ""); s != nil || len(h.d.sessions.all) != 0 {
-		t.Error("a session began with a password that is no more")
+		t.Error("a replaced password started a session")
 	}
 	if _, err := h.d.setPassword(ctx, "a third one", checked); err == nil {
-		t.Error("it was changed by somebody who knows an old one")
+		t.Error("a replaced password authorized a change")
 	}
 	if _, s := h.d.admit(now, "", ""); s == nil {
-		t.Error("who knows the password does not get in")
+		t.Error("the current password did not start a session")
 	}
 	h.must(h.d.UsePassword(ctx, "another one"))
 	if _, err := h.d.setPassword(ctx, "a third one", now); err == nil {
-		t.Error("it was changed though a file has it")
+		t.Error("the dashboard changed a password that a file manages")
 	}
 }
 
-// Of nodes that start together one makes the first password: who hears of it while it makes its own leaves it as it is.
-func TestFirstPasswordOfAnother(t *testing.T) {
+// When nodes start together, one of them makes the first password, and MakePassword on the others
+// leaves it unchanged.
+func TestMakePasswordKeepsExisting(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()
 	made, err := h.d.MakePassword(ctx)
 	if made != "" || err != nil {
-		t.Errorf("made %q, %v", made, err)
+		t.Errorf("MakePassword = %q, %v, want no password and no error", made, err)
 	}
 	if ok, _, err := h.d.verify(ctx, Account, password); !ok || err != nil {
-		t.Errorf("the password that was there is not valid any more: %v", err)
+		t.Errorf("the existing password no longer works: %v", err)
 	}
 }

@@ -15,14 +15,14 @@ var assetFiles embed.FS
 
 type asset struct {
 	body []byte
-	kind string
-	tag  string // changes with the body
+	kind string // content type
+	tag  string // derived from the body; the ETag and the query part of the URL
 }
 
 var assetKinds = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 	".LICENSE": "text/plain; charset=utf-8"}
 
-// assets are the scripts and styles by name.
+// assets holds the embedded scripts and styles by name.
 var assets = func() map[string]asset {
 	files, err := fs.Sub(assetFiles, "assets")
 	all := map[string]asset{}
@@ -35,7 +35,7 @@ var assets = func() map[string]asset {
 	return all
 }()
 
-// readAssets adds the files of a directory, under a name before theirs.
+// readAssets adds the files of a directory to all. Their names get the prefix under.
 func readAssets(all map[string]asset, under string, files fs.FS) error {
 	list, err := fs.ReadDir(files, ".")
 	if err != nil {
@@ -52,10 +52,12 @@ func readAssets(all map[string]asset, under string, files fs.FS) error {
 	return nil
 }
 
-// assetURL is where a page finds a script or style. It changes with its contents, so that browsers may keep it for good.
+// assetURL returns the URL under which a page loads a script or style. The URL changes with the
+// contents, so browsers may cache it forever.
 func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets[name].tag }
 
-// asset serves a script or style. They are no secret.
+// asset serves a script or style, without a session: the sign-in page needs them, and they hold
+// nothing secret.
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
 	a, ok := d.assets[r.PathValue("name")]
 	if !ok {
@@ -66,7 +68,7 @@ func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", a.kind)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	h.Set("ETag", `"`+a.tag+`"`)
-	if h.Set("Cache-Control", "no-cache"); r.URL.RawQuery == a.tag { // scripts name each other without it
+	if h.Set("Cache-Control", "no-cache"); r.URL.RawQuery == a.tag { // imports between scripts have no tag: those are revalidated
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	if r.Header.Get("If-None-Match") == `"`+a.tag+`"` {

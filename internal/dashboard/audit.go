@@ -13,28 +13,28 @@ import (
 	"weir"
 )
 
-// The audit log: who did what, and when. It never holds a key or a password.
+// The audit log records who did what and when. It never contains keys or passwords.
 
-// maxAudit is how many entries are kept.
+// maxAudit is the number of entries that are kept.
 const maxAudit = 1000
 
 // entry is one line of the audit log.
 type entry struct {
 	At     weir.Time `json:"at"`
-	Who    string    `json:"who"`            // the account, or how else it was done
-	From   string    `json:"from,omitempty"` // address
-	What   string    `json:"what"`
+	Who    string    `json:"who"`            // the account, or another origin such as "command line"
+	From   string    `json:"from,omitempty"` // client address
+	What   string    `json:"what"`           // the action
 	Detail string    `json:"detail,omitempty"`
 }
 
-// audit is the log, newest last.
+// audit holds the log in memory, newest entry last.
 type audit struct {
 	mu      sync.Mutex
 	entries []entry
-	keys    []string // of their documents, in the same order; empty: it could not be stored
+	keys    []string // their document keys, in the same order; empty for an entry that was not stored
 }
 
-// loadAudit reads the log.
+// loadAudit reads the stored log.
 func (d *Dashboard) loadAudit(ctx context.Context) error {
 	for after := ""; ; {
 		docs, err := d.Documents.List(ctx, AuditPrefix, after, 500)
@@ -45,7 +45,7 @@ func (d *Dashboard) loadAudit(ctx context.Context) error {
 			after = doc.Key
 			var e entry
 			if err := json.Unmarshal(doc.Value, &e); err != nil {
-				d.Logger.Warn("an entry of the audit log cannot be read", "document", doc.Key, "error", err)
+				d.Logger.Warn("skipped unreadable audit log entry", "document", doc.Key, "error", err)
 				continue
 			}
 			d.audit.add(e, doc.Key)
@@ -56,12 +56,13 @@ func (d *Dashboard) loadAudit(ctx context.Context) error {
 	}
 }
 
-// add takes an entry into memory, unless it is there, and returns the documents of those that were given up for it.
+// add adds an entry to memory unless it is there already. It returns the document keys of the
+// oldest entries that it dropped to stay within maxAudit.
 func (a *audit) add(e entry, key string) (old []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if key != "" && slices.Contains(a.keys[max(0, len(a.keys)-100):], key) {
-		return nil // of a store that is shared one hears of one's own as well
+		return nil // a shared store also notifies this node of its own entries
 	}
 	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
 	if n := len(a.entries) - maxAudit; n > 0 {
@@ -71,36 +72,40 @@ func (a *audit) add(e entry, key string) (old []string) {
 	return old
 }
 
-// note adds an entry. It is stored when the call returns; where the store takes nothing it is kept in memory, and logged.
+// note adds an entry with the current time, and logs it. The entry is durable when the call
+// returns, unless the store refuses the write: then it stays in memory only, which is logged. A
+// canceled ctx does not stop the write, since the action itself has already happened.
 func (d *Dashboard) note(ctx context.Context, e entry) {
 	e.At = weir.TimeOf(d.Now())
 	value, err := json.Marshal(e)
 	key := ""
 	if err == nil {
-		// Keys sort by time. What is random in them keeps two of one moment apart.
+		// Keys sort by time. The random part separates entries of the same millisecond.
 		key = fmt.Sprintf("%s%013d-%s", AuditPrefix, int64(e.At), weir.Base62(8))
 		_, err = d.Documents.Create(context.WithoutCancel(ctx), key, value)
 	}
 	if err != nil {
 		key = ""
-		d.Logger.Warn("an entry of the audit log was not stored", "what", e.What, "error", err)
+		d.Logger.Warn("failed to store audit log entry", "what", e.What, "error", err)
 	}
 	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What)
 	for _, key := range d.audit.add(e, key) {
 		if key != "" {
 			if err := d.Documents.Delete(context.WithoutCancel(ctx), key, 0); err != nil {
-				d.Logger.Debug("an old entry of the audit log was not deleted", "error", err)
+				d.Logger.Debug("failed to delete old audit log entry", "error", err)
 			}
 		}
 	}
 }
 
-// Note adds what was done otherwise than through the dashboard.
+// Note records an action that was not taken through the dashboard, such as a CLI command. Who names
+// its origin. Like all of the audit log, the arguments must not contain keys or passwords.
 func (d *Dashboard) Note(ctx context.Context, who, what, detail string) {
 	d.note(ctx, entry{Who: who, What: what, Detail: detail})
 }
 
-// searchAudit returns entries that hold a text, and refusals among them, newest first.
+// searchAudit returns all entries that contain the text, ignoring case, newest first. Refused
+// sign-ins are included.
 func (d *Dashboard) searchAudit(text string) []entry {
 	d.audit.mu.Lock()
 	list := slices.Clone(d.audit.entries)
@@ -114,7 +119,7 @@ func (d *Dashboard) searchAudit(text string) []entry {
 	})
 }
 
-// auditView is a page of the audit log.
+// auditView is the data of a page of the audit log.
 type auditView struct {
 	Entries []entry
 	Search  string

@@ -16,16 +16,17 @@ import (
 	"weir/internal/hub"
 )
 
-// An operator's day, in a real browser: testdata/browser/run.mjs says what happens in it. Pictures of every page go to
-// bin/screenshots; with PICTURES those of the manual are made anew in that directory.
+// TestBrowser drives the dashboard in Chromium through the steps in testdata/browser/run.mjs.
+// Screenshots of every page go to bin/screenshots. If PICTURES names a directory, the pictures of
+// the manual are written there.
 func TestBrowser(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a browser takes a while")
+		t.Skip("the browser test is slow")
 	}
 	browser, node := tools(t)
 	h := newHouse(t)
 	raw := h.rawStream()
-	// The same service, and a clock that the test can set forward.
+	// The service, plus a URL with which the script moves the clock forward.
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/test/advance":
@@ -53,17 +54,17 @@ func TestBrowser(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Errorf("the browser: %v", err)
+		t.Errorf("browser script failed: %v", err)
 	}
 	if pictures := os.Getenv("PICTURES"); pictures != "" && err == nil {
 		h.must(shrink(shots, pictures))
 	}
 	if log := h.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "panic") {
-		t.Errorf("the log:\n%s", log)
+		t.Errorf("the log contains errors:\n%s", log)
 	}
 }
 
-// tools finds what drives a browser.
+// tools finds Chromium and Node, and skips the test if something is missing.
 func tools(t *testing.T) (browser, node string) {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -75,16 +76,16 @@ func tools(t *testing.T) (browser, node string) {
 	node, err := exec.LookPath("node")
 	switch _, missing := os.Stat("testdata/browser/node_modules/playwright-core"); {
 	case browser == "":
-		t.Skip("there is no Chromium on this machine: tools/browser installs it where it may")
+		t.Skip("Chromium is not installed; run tools/browser to install it")
 	case err != nil:
-		t.Skip("there is no node on this machine, which drives the browser")
+		t.Skip("Node is not installed; it drives the browser")
 	case missing != nil:
-		t.Skip("playwright-core is not installed: tools/browser does that where it may")
+		t.Skip("playwright-core is not installed; run tools/browser to install it")
 	}
 	return browser, node
 }
 
-// rawStream is a stream of bytes that has lost its first batches.
+// rawStream creates a raw stream whose first batches were evicted.
 func (h *house) rawStream() weir.StreamID {
 	ctx := context.Background()
 	o, err := h.hub.Create(ctx, hub.Spec{Project: h.project.ID, Name: "sensor", RetentionSeconds: 3600, MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
@@ -99,7 +100,7 @@ func (h *house) rawStream() weir.StreamID {
 	return o.ID
 }
 
-// pastDay makes up a day of figures, so that plots have something to show, and lets nothing be added to it.
+// pastDay fills the plots with a day of made-up figures, and keeps real samples from being added.
 func (h *house) pastDay() {
 	f := &h.d.figures
 	f.mu.Lock()

@@ -1,6 +1,9 @@
-// Package dashboard is the web pages for the operator: projects and keys, streams with their live tail, what the service does
-// and did, and who changed what. Pages are made on the server; a few small scripts beside them refresh what moves. It has its
-// own way in, a password and a session: no page accepts a key, and nothing under /v1 accepts the session.
+// Package dashboard serves the operator's web pages: the overview with its plots, streams with a
+// live tail, projects, keys, request lookup and the audit log. The server renders the pages, and a
+// few small scripts keep their figures up to date.
+//
+// The dashboard has its own authentication, a password and a session. No page accepts an API key,
+// and nothing under /v1 accepts a session.
 package dashboard
 
 import (
@@ -26,31 +29,32 @@ import (
 	"weir/internal/hub"
 )
 
-// Options are what the dashboard needs.
+// Options configure a dashboard. Documents, Hub, Access, API and Client are required.
 type Options struct {
-	Documents engine.Documents // where the account, the audit log and figures are kept
+	Documents engine.Documents // holds the account, the audit log and the figures
 	Hub       *hub.Hub
 	Access    *access.Access
 	API       *api.Handler
 
-	Client fs.FS // the modules of the JavaScript client, for the live tail
+	Client fs.FS // modules of the JavaScript client, which the live tail loads
 
-	Node    string // whose figures are kept, where several nodes share the documents; empty: there is one
-	BaseURL string // what lines to copy begin with; no slash at the end
-	Curl    string // what curl needs beside that, such as a certificate to trust; begins with a space, or is empty
+	Node    string // name of this node if several nodes share Documents; empty for a single server
+	BaseURL string // public URL of the server, for commands to copy; no trailing slash
+	Curl    string // extra curl flags for those commands, such as a CA file; empty or starts with a space
 	Version string
 	Commit  string
-	Started time.Time // zero: now
+	Started time.Time // zero means now
 
-	Store   func() Store                    // nil: nothing is known of it
-	Cluster func() string                   // how the cluster stands, in words; nil or empty: there is none
-	Health  func() (status string, ok bool) // nil: all is well
-	Writes  func() bool                     // whether the store takes writes; nil: always
-	Logger  *slog.Logger
-	Now     func() time.Time // nil: time.Now
+	Store   func() Store                    // state of the store; nil if unknown
+	Cluster func() string                   // sentence about the cluster; nil or empty without a cluster
+	Health  func() (status string, ok bool) // nil means always healthy
+	Writes  func() bool                     // whether the store accepts writes; nil means always
+	Logger  *slog.Logger                    // nil discards logs
+	Now     func() time.Time                // nil means time.Now
 }
 
-// Dashboard serves the pages. Close it.
+// Dashboard is an http.Handler for the paths for which Serves returns true. It is safe for
+// concurrent use. The caller must close it.
 type Dashboard struct {
 	Options
 	account  account
@@ -59,16 +63,16 @@ type Dashboard struct {
 	audit    audit
 	refusals refusals
 	figures  figures
-	hashing  chan struct{}
+	hashing  chan struct{} // a slot per password being hashed
 	origin   *http.CrossOriginProtection
-	base     url.URL // of BaseURL
+	base     url.URL // BaseURL, parsed
 	mux      *http.ServeMux
 	assets   map[string]asset
 
-	// Of the goroutine that samples, and of Close after it.
-	stored     map[int64]engine.Revision // of the documents of hours
-	written    map[int64]string
-	complained bool
+	// Used by the sampling goroutine only, and by Close after that goroutine has ended. No lock.
+	stored     map[int64]engine.Revision // revisions of the figures documents, by hour
+	written    map[int64]string          // their contents, to skip writes that change nothing
+	complained bool                      // the last attempt to store figures failed and was logged
 
 	closing chan struct{}
 	work    sync.WaitGroup
@@ -98,7 +102,9 @@ func (o *Options) defaults() {
 	}
 }
 
-// Open reads what is stored and begins to sample.
+// Open loads the account, the audit log and the stored figures, and starts sampling. It fails if
+// the store cannot be read. A single unreadable audit entry or hour of figures is logged and
+// skipped.
 func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	o.defaults()
 	d := &Dashboard{
@@ -107,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	}
 	d.assets = maps.Clone(assets)
 	if err := cmp.Or(d.trustBase(), readAssets(d.assets, "client/", o.Client)); err != nil {
-		return nil, fmt.Errorf("open the dashboard: %w", err)
+		return nil, fmt.Errorf("open dashboard: %w", err)
 	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
 	d.throttle = newThrottle(o.Now)
@@ -118,18 +124,19 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	d.share()
 	for _, load := range []func(context.Context) error{d.loadAccount, d.loadAudit, d.loadRefusals, d.loadFigures} {
 		if err := load(ctx); err != nil {
-			return nil, fmt.Errorf("open the dashboard: %w", err)
+			return nil, fmt.Errorf("open dashboard: %w", err)
 		}
 	}
 	d.routes()
-	d.tick(ctx) // what is counted from here on
+	d.tick(ctx) // the baseline that the first sample is measured against
 	d.work.Go(d.run)
 	return d, nil
 }
 
-// trustBase takes requests for those of the dashboard's own pages that come from where people are told to find it: behind a
-// proxy the server itself may have another name. Loopback, which is what a server without a base URL goes by, is not trusted
-// like that: on the browser's own machine it may be somebody else's.
+// trustBase makes the dashboard accept requests whose Origin is the base URL. Behind a proxy the
+// Host that the server sees can differ from the Origin that the browser sends, and the dashboard's
+// own forms would be refused as coming from another site. A loopback base URL, the default, is not
+// trusted this way: on the browser's machine that origin can belong to another program.
 func (d *Dashboard) trustBase() error {
 	base, err := url.Parse(d.BaseURL)
 	if err != nil || base.Host == "" {
@@ -139,7 +146,7 @@ func (d *Dashboard) trustBase() error {
 	if ip, err := netip.ParseAddr(base.Hostname()); err == nil && ip.IsLoopback() || base.Hostname() == "localhost" {
 		return nil
 	}
-	host := strings.ToLower(base.Host) // as browsers write it
+	host := strings.ToLower(base.Host) // browsers send origins in lower case, without the default port
 	if base.Scheme == "https" {
 		host = strings.TrimSuffix(host, ":443")
 	} else {
@@ -148,14 +155,15 @@ func (d *Dashboard) trustBase() error {
 	return d.origin.AddTrustedOrigin(base.Scheme + "://" + host)
 }
 
-// Close stops sampling, and stores what is left.
+// Close stops sampling, ends all sessions, and stores figures and refused sign-ins that are not
+// stored yet. It logs failures to store. Call it once, after the last request.
 func (d *Dashboard) Close(ctx context.Context) {
 	close(d.closing)
 	d.work.Wait()
 	d.sessions.endAll(nil)
 	c := d.read()
 	d.figures.mu.Lock()
-	if c.taken.Sub(d.figures.coarse.last.taken) >= time.Second { // the minute that is not over
+	if c.taken.Sub(d.figures.coarse.last.taken) >= time.Second { // the current, partial minute
 		d.figures.coarse.add(c.since(&d.figures.coarse.last))
 	}
 	d.figures.usage.take(c.taken, d.Access.Taken())
@@ -164,22 +172,23 @@ func (d *Dashboard) Close(ctx context.Context) {
 	d.keepRefusals(ctx)
 }
 
-// Serves tells whether a path is one of the dashboard's.
+// Serves reports whether the dashboard handles a URL path.
 func Serves(path string) bool {
 	return path == "/" || path == "/dashboard" || strings.HasPrefix(path, "/dashboard/")
 }
 
-// policy lets a page load what this server has, and nothing else: no script or style in a page itself, no other site.
+// policy is the Content-Security-Policy: a page loads scripts, styles, images and data from this
+// server only, and has no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler. It refuses state-changing requests from other sites.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer browsers call the origin of our own forms null
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send "Origin: null" for the dashboard's own forms
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
@@ -194,13 +203,13 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if err := d.origin.Check(r); err != nil {
-		d.refuse(w, r, nil, weir.Errorf(weir.ProjectForbidden, "this request came from another site, and was not carried out"))
+		d.refuse(w, r, nil, weir.Errorf(weir.ProjectForbidden, "the request came from another site and was refused"))
 		return
 	}
 	d.mux.ServeHTTP(w, r)
 }
 
-// routes says what answers where.
+// routes registers the handlers. All but the sign-in page and the assets require a session.
 func (d *Dashboard) routes() {
 	d.mux = http.NewServeMux()
 	d.mux.Handle("GET /{$}", http.RedirectHandler("/dashboard", http.StatusFound))

@@ -9,55 +9,56 @@ import (
 	"weir/internal/meter"
 )
 
-// Store is how the store stands. What is not known is 0.
+// Store describes the state of the store. Unknown values are 0.
 type Store struct {
-	Syncs      meter.Distribution // how long each write and its sync took, since the start, in nanoseconds
-	Journal    int64              // bytes of its files
-	Live       int64              // bytes that are still needed
-	Free, Size int64              // of the disk that it is on
+	Syncs      meter.Distribution // duration of each write with its sync, since the server started, in nanoseconds
+	Journal    int64              // size of the journal files in bytes
+	Live       int64              // bytes of the journal that are still needed
+	Free, Size int64              // of the disk that holds the store, in bytes
 }
 
-// column is one of the figures of a sample.
+// column is an index into a sample.
 type column int
 
-// The columns of a sample. They are stored in this order, so that a new one goes to the end.
+// The columns of a sample. Samples are stored as arrays in this order, so new columns go to the
+// end.
 const (
-	at          column = iota // when the sample was taken, Unix seconds
-	span                      // over how many seconds it counts
+	at          column = iota // end of the sample, Unix seconds
+	span                      // length of the sample in seconds
 	requests                  // under /v1
-	failed                    // answered with 5xx
-	refused                   // answered with 4xx, but 429
-	limited                   // answered with 429
+	failed                    // responses with status 5xx
+	refused                   // responses with status 4xx other than 429
+	limited                   // responses with status 429
 	published                 // batches
-	delivered                 // batches, once for every subscriber
+	delivered                 // batches, counted once per subscriber
 	received                  // bytes of requests
-	sent                      // bytes of answers and subscriptions
-	subscribers               // open, at the end
-	syncMedian                // milliseconds
-	syncSlow                  // milliseconds; one in a hundred took longer
-	diskUsed                  // bytes, at the end
-	diskFree                  // bytes, at the end
+	sent                      // bytes of responses and subscriptions
+	subscribers               // open at the end of the sample
+	syncMedian                // p50 of disk syncs, milliseconds
+	syncSlow                  // p99 of disk syncs, milliseconds
+	diskUsed                  // bytes at the end of the sample
+	diskFree                  // bytes at the end of the sample
 	columns
 )
 
-// columnNames are what scripts call them.
+// columnNames are the names of the columns in the JSON that scripts read.
 var columnNames = [columns]string{"at", "span", "requests", "failed", "refused", "limited", "published", "delivered", "received",
 	"sent", "subscribers", "sync_median", "sync_slow", "disk_used", "disk_free"}
 
-// isCount tells whether a column counts something over the span, and is shown by the second.
+// isCount reports whether a column counts events over the span, and is shown as a rate per second.
 func (c column) isCount() bool { return c >= requests && c <= sent }
 
-// sample is what happened in a span of time.
+// sample holds the figures of one span of time.
 type sample [columns]float64
 
-// counts are the counters of all rooms at a moment.
+// counts is a snapshot of the counters of the API, the hub and the store.
 type counts struct {
 	taken  time.Time
-	sample sample // counts since the start, and gauges
+	sample sample // counts since the server started, and gauges
 	syncs  meter.Distribution
 }
 
-// readCounts adds everything up.
+// readCounts takes a snapshot.
 func readCounts(now time.Time, a api.Stats, h hub.Stats, s Store) counts {
 	c := counts{taken: now, syncs: s.Syncs}
 	v := &c.sample
@@ -80,7 +81,7 @@ func readCounts(now time.Time, a api.Stats, h hub.Stats, s Store) counts {
 	return c
 }
 
-// since is the sample between two moments.
+// since returns the sample between an earlier snapshot and this one. A count that went down gives 0.
 func (c *counts) since(before *counts) sample {
 	s := c.sample
 	s[at] = float64(c.taken.Unix())
@@ -98,7 +99,8 @@ func (c *counts) since(before *counts) sample {
 	return s
 }
 
-// quantile estimates below which value so much of a distribution lies, evenly within a range; 0 when there is nothing.
+// quantile estimates the q-quantile of a distribution, assuming values are spread evenly within
+// each bucket. It returns 0 for an empty distribution.
 func quantile(d *meter.Distribution, q float64) float64 {
 	all := float64(d.Count())
 	if all == 0 {
@@ -122,7 +124,7 @@ func quantile(d *meter.Distribution, q float64) float64 {
 	return float64(meter.Latencies[len(meter.Latencies)-1])
 }
 
-// The two rings: one that shows what happens now, and one for a day.
+// There are two rings of samples: a fine one for the last hour and a coarse one for the last day.
 const (
 	fineEvery   = 10 * time.Second
 	fineKept    = 360
@@ -130,7 +132,7 @@ const (
 	coarseKept  = 1440
 )
 
-// figures are the rings of samples, and how often keys were used.
+// figures holds the samples and the request counts of keys.
 type figures struct {
 	mu     sync.Mutex
 	fine   ring
@@ -138,21 +140,21 @@ type figures struct {
 	usage  usage
 }
 
-// ring is the last samples, oldest first.
+// ring holds the latest samples, oldest first.
 type ring struct {
-	every   time.Duration
-	kept    int
-	last    counts
+	every   time.Duration // between samples
+	kept    int           // maximum number of samples
+	last    counts        // snapshot at the end of the newest sample
 	samples []sample
 }
 
-// take adds a sample if it is time for one.
+// take adds a sample if one is due, and reports whether it was.
 func (r *ring) take(c *counts) bool {
 	if r.last.taken.IsZero() {
 		r.last = *c
 		return false
 	}
-	if c.taken.Sub(r.last.taken) < r.every-r.every/20 { // a ticker may be a little early
+	if c.taken.Sub(r.last.taken) < r.every-r.every/20 { // tolerate ticks that come slightly early
 		return false
 	}
 	r.add(c.since(&r.last))
@@ -167,7 +169,8 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between is the samples of a span of time that ends now.
+// between returns the samples from now-back until now, oldest first. For an hour or less they are
+// fine samples. Coarse ones fill in for the time before the first fine one, such as after a restart.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()
@@ -175,7 +178,7 @@ func (f *figures) between(now time.Time, back time.Duration) []sample {
 	var list []sample
 	upTo := float64(now.Unix()) + 1
 	if back <= time.Hour && len(f.fine.samples) > 0 {
-		upTo = f.fine.samples[0][at] - f.fine.samples[0][span] // before that: what was kept by the minute
+		upTo = f.fine.samples[0][at] - f.fine.samples[0][span] // coarse samples cover the time before the first fine one
 	}
 	for _, s := range f.coarse.samples {
 		if s[at] > from && s[at] <= upTo {
@@ -193,7 +196,7 @@ func (f *figures) between(now time.Time, back time.Duration) []sample {
 	return list
 }
 
-// total adds a column of counts up.
+// total returns the sum of a column.
 func total(list []sample, c column) float64 {
 	n := 0.0
 	for i := range list {
@@ -202,13 +205,13 @@ func total(list []sample, c column) float64 {
 	return n
 }
 
-// usage is how many requests each key made, by the hour.
+// usage counts the requests of each key per hour.
 type usage struct {
-	last  map[string]uint64           // since the start, when it was last looked at
-	hours map[int64]map[string]uint64 // by Unix hour
+	last  map[string]uint64           // totals since the server started, at the last take
+	hours map[int64]map[string]uint64 // by Unix hour, then by key ID
 }
 
-// take adds what keys did since the last time.
+// take adds the requests since the last take to the current hour, and drops hours older than a day.
 func (u *usage) take(now time.Time, taken map[string]uint64) {
 	hour := now.Unix() / 3600
 	for id, n := range taken {
@@ -227,7 +230,7 @@ func (u *usage) take(now time.Time, taken map[string]uint64) {
 	}
 }
 
-// keyUse is how many requests each key made in the last day: exact to the hour.
+// keyUse returns the number of requests of each key in the last 24 hours, accurate to the hour.
 func (d *Dashboard) keyUse() map[string]uint64 {
 	f := &d.figures
 	f.mu.Lock()

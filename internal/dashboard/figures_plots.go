@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
-// A day is plotted by five minutes: more points than that nobody can tell apart, and they would weigh more than the page.
+// plotDayEvery is the distance between the points of a day's plot. More points would look the same
+// on the screen, and be larger than the rest of the page.
 const plotDayEvery = 5 * time.Minute
 
-// plots are the figures of the last hour or day by their names, counts by the second.
+// plots returns the columns of the last hour or day by name, with counts as rates per second. A
+// time without samples appears as one null value, so that the plot shows a hole instead of a line
+// across it.
 func (v *visit) plots(over string) map[string][]any {
 	back := time.Hour
 	if over == "day" {
@@ -18,10 +21,10 @@ func (v *visit) plots(over string) map[string][]any {
 	if over == "day" {
 		list = thin(list, plotDayEvery)
 	}
-	const hole = 1.5 * float64(coarseEvery/time.Second) // that nobody counted for
+	const hole = 1.5 * float64(coarseEvery/time.Second) // seconds without a sample
 	plots := map[string][]any{}
 	for c := range columns {
-		if c == span || c == diskFree { // nothing shows them
+		if c == span || c == diskFree { // not plotted
 			continue
 		}
 		values := make([]any, 0, len(list))
@@ -47,13 +50,13 @@ func (v *visit) plots(over string) map[string][]any {
 	return plots
 }
 
-// rounded is a number with as many digits as a plot can show.
+// rounded cuts a number to five digits, more than a plot can show, to keep the response small.
 func rounded(n float64) float64 {
 	n, _ = strconv.ParseFloat(strconv.FormatFloat(n, 'g', 5, 64), 64)
 	return n
 }
 
-// thin joins samples that are within the same span of time.
+// thin merges the samples of each interval of the given length into one.
 func thin(list []sample, every time.Duration) []sample {
 	var joined []sample
 	last := int64(-1)
@@ -67,7 +70,8 @@ func thin(list []sample, every time.Duration) []sample {
 	return joined
 }
 
-// join makes one sample of two, of which next is the later one.
+// join merges next, which follows s directly, into s. Counts add up, the median sync is weighted by
+// time, p99 and subscribers keep the larger value, and the disk figures are those of next.
 func (s *sample) join(next *sample) {
 	both := s[span] + next[span]
 	s[syncMedian] = (s[syncMedian]*s[span] + next[syncMedian]*next[span]) / both

@@ -12,24 +12,24 @@ import (
 	"weir/internal/engine"
 )
 
-// Figures are stored by the hour, a document each, which is written again every minute: so a restart does not blank the plots,
-// and a crash costs a minute of them.
+// Figures are stored in one document per hour, which is rewritten every minute. The plots survive a
+// restart, and a crash costs at most a minute of them.
 
-// figuresRecord is an hour as it is stored.
+// figuresRecord is the stored form of an hour.
 type figuresRecord struct {
-	Samples [][]float64       `json:"samples"`        // by the minute; columns in their order
-	Keys    map[string]uint64 `json:"keys,omitempty"` // requests by key
+	Samples [][]float64       `json:"samples"`        // one per minute; columns in their order
+	Keys    map[string]uint64 `json:"keys,omitempty"` // requests by key ID
 }
 
-// maxStoredKeys bounds a document.
+// maxStoredKeys bounds the size of a document.
 const maxStoredKeys = 10_000
 
-// figuresDocument is where an hour is kept.
+// figuresDocument returns the document key of an hour.
 func (d *Dashboard) figuresDocument(hour int64) string {
 	return fmt.Sprintf("%s%010d", d.figuresOf(), hour)
 }
 
-// figuresOf is what the documents of this node begin with.
+// figuresOf returns the key prefix of this node's documents.
 func (d *Dashboard) figuresOf() string {
 	if d.Node == "" {
 		return FiguresPrefix
@@ -37,7 +37,8 @@ func (d *Dashboard) figuresOf() string {
 	return FiguresPrefix + d.Node + "/"
 }
 
-// loadFigures reads the hours of the last day, and deletes older ones, also those of nodes that are gone.
+// loadFigures reads this node's hours of the last day. It deletes older hours of all nodes, because
+// a node that left the cluster does not delete its own.
 func (d *Dashboard) loadFigures(ctx context.Context) error {
 	docs, err := d.Documents.List(ctx, FiguresPrefix, "", 1000)
 	if err != nil {
@@ -49,17 +50,17 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 		hour, err := strconv.ParseInt(doc.Key[strings.LastIndexByte(doc.Key, '/')+1:], 10, 64)
 		if err != nil || hour < oldest {
 			if err := d.Documents.Delete(ctx, doc.Key, 0); err != nil {
-				d.Logger.Debug("old figures were not deleted", "error", err)
+				d.Logger.Debug("failed to delete old figures", "error", err)
 			}
 			continue
 		}
 		if doc.Key != d.figuresDocument(hour) {
-			continue // another node's
+			continue // belongs to another node
 		}
 		var record figuresRecord
 		d.stored[hour] = doc.Revision
-		if err := json.Unmarshal(doc.Value, &record); err != nil { // it is written over, or deleted when it is old
-			d.Logger.Warn("figures of an hour cannot be read", "document", doc.Key, "error", err)
+		if err := json.Unmarshal(doc.Value, &record); err != nil { // it will be overwritten, or deleted once it is old
+			d.Logger.Warn("skipped unreadable figures", "document", doc.Key, "error", err)
 			continue
 		}
 		for _, values := range record.Samples {
@@ -74,7 +75,8 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 	return nil
 }
 
-// storeFigures stores the hours that now and the last sample belong to.
+// storeFigures stores the current hour and the one before it, whose last sample may not be stored
+// yet. It deletes hours older than a day.
 func (d *Dashboard) storeFigures(ctx context.Context) error {
 	hour := d.Now().Unix() / 3600
 	var faults []error
@@ -96,7 +98,8 @@ func (d *Dashboard) storeFigures(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// hourOf is an hour as it would be stored; nil when that is nothing, or nothing new.
+// hourOf returns the stored form of an hour. It is nil if the hour is empty or unchanged since it
+// was last written.
 func (d *Dashboard) hourOf(hour int64) []byte {
 	f := &d.figures
 	f.mu.Lock()
@@ -104,7 +107,7 @@ func (d *Dashboard) hourOf(hour int64) []byte {
 	record := figuresRecord{Keys: map[string]uint64{}}
 	for i := range f.coarse.samples {
 		if s := f.coarse.samples[i]; int64(s[at])/3600 == hour {
-			for j := range s { // more digits would only take space
+			for j := range s { // 12 digits are enough, and keep the document small
 				s[j], _ = strconv.ParseFloat(strconv.FormatFloat(s[j], 'g', 12, 64), 64)
 			}
 			record.Samples = append(record.Samples, s[:])
@@ -125,6 +128,7 @@ func (d *Dashboard) hourOf(hour int64) []byte {
 	return value
 }
 
+// storeHour writes the document of an hour.
 func (d *Dashboard) storeHour(ctx context.Context, hour int64, value []byte) error {
 	key := d.figuresDocument(hour)
 	var doc engine.Document
@@ -141,7 +145,8 @@ func (d *Dashboard) storeHour(ctx context.Context, hour int64, value []byte) err
 	return nil
 }
 
-// tick samples, sweeps, and stores once a minute.
+// tick ends expired sessions and takes a sample. Once a minute it also stores figures and refused
+// sign-ins.
 func (d *Dashboard) tick(ctx context.Context) {
 	d.sessions.sweep()
 	c := d.read()
@@ -159,19 +164,20 @@ func (d *Dashboard) tick(ctx context.Context) {
 	d.keepRefusals(ctx)
 }
 
-// keepFigures stores the figures if the store takes writes: what is left of a full disk is not for plots.
+// keepFigures stores the figures unless the store refuses writes: the last free space of a disk is
+// not for plots. It logs the first of consecutive failures.
 func (d *Dashboard) keepFigures(ctx context.Context) {
 	if !d.Writes() {
 		return
 	}
 	err := d.storeFigures(ctx)
 	if err != nil && !d.complained {
-		d.Logger.Warn("figures of the dashboard were not stored", "error", err)
+		d.Logger.Warn("failed to store dashboard figures", "error", err)
 	}
 	d.complained = err != nil
 }
 
-// read is the counters of now.
+// read takes a snapshot of all counters.
 func (d *Dashboard) read() counts {
 	return readCounts(d.Now(), d.API.Stats(), d.Hub.Stats(), d.Store())
 }

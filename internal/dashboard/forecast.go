@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// forecast says when the disk will be full, if it goes on as in the last day: a straight line through what was used. It is
-// silent about what is too far away or too short to tell.
+// forecast predicts when the disk will be full, from a straight line through its usage in the last
+// day.
 type forecast struct {
-	Known   bool
-	Growing bool
-	ByDay   float64       // bytes
-	Full    time.Duration // from now
-	Over    time.Duration // what it rests on
+	Known   bool          // there are enough samples
+	Growing bool          // Full is valid
+	ByDay   float64       // growth in bytes per day
+	Full    time.Duration // time until the disk is full
+	Over    time.Duration // time that the samples cover
 }
 
 const (
-	forecastLeast = 10 * time.Minute         // of samples
-	forecastMost  = 2 * 365 * 24 * time.Hour // beyond that it is not growing
+	forecastLeast = 10 * time.Minute         // samples that cover less give no forecast
+	forecastMost  = 2 * 365 * 24 * time.Hour // a disk that takes longer to fill counts as not growing
 )
 
-// foresee fits the line.
+// foresee fits the line by least squares.
 func foresee(samples []sample) forecast {
 	n, sumT, sumU := 0.0, 0.0, 0.0
 	first, last := math.Inf(1), math.Inf(-1)
@@ -45,7 +45,7 @@ func foresee(samples []sample) forecast {
 		}
 	}
 	f := forecast{Known: true, Over: time.Duration(last-first) * time.Second}
-	slope := covariance / variance // bytes a second
+	slope := covariance / variance // bytes per second
 	f.ByDay = slope * 24 * 3600
 	if slope > 0 && free/slope < forecastMost.Seconds() {
 		f.Growing, f.Full = true, time.Duration(free/slope)*time.Second
@@ -53,23 +53,23 @@ func foresee(samples []sample) forecast {
 	return f
 }
 
-// String is what people read.
+// String returns the forecast as a sentence.
 func (f forecast) String() string {
 	over := roughly(f.Over)
 	switch {
 	case !f.Known:
-		return "There is not enough history yet to say when the disk will be full."
+		return "Not enough history yet to predict when the disk will be full."
 	case f.Growing && f.Full < time.Minute:
 		return "The disk is full, or will be within a minute."
 	case f.Growing:
-		return fmt.Sprintf("At the pace of the last %s the disk is full in about %s.", over, roughly(f.Full))
+		return fmt.Sprintf("At the rate of the last %s, the disk will be full in about %s.", over, roughly(f.Full))
 	case f.ByDay < -1<<20:
-		return fmt.Sprintf("Less of the disk is used than %s ago.", over)
+		return fmt.Sprintf("Disk usage is lower than %s ago.", over)
 	}
-	return fmt.Sprintf("In the last %s the use of the disk has hardly grown: it will not fill at this pace.", over)
+	return fmt.Sprintf("Disk usage has barely grown in the last %s. At this rate the disk will not fill up.", over)
 }
 
-// roughly is a duration in one unit.
+// roughly formats a duration in a single unit, such as "35 days".
 func roughly(d time.Duration) string {
 	unit := func(n float64, one string) string {
 		if n = math.Round(n); n == 1 {

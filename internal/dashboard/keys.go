@@ -12,20 +12,21 @@ import (
 	"weir/internal/access"
 )
 
-// keyRow is a key in the list.
+// keyRow is a key as the pages show it.
 type keyRow struct {
 	access.Key
 	ProjectName string
-	Requests    uint64 // in the last day
-	Open        int    // subscriptions
+	Requests    uint64 // in the last 24 hours
+	Open        int    // open subscriptions
 }
 
-// Revoked tells whether it is.
+// Revoked reports whether the key is revoked.
 func (k keyRow) Revoked() bool { return k.RevokedAt != nil }
 
-// Everything tells whether the key has all permissions on its whole project.
+// Everything reports whether the key has all permissions on all streams of its project.
 func (k keyRow) Everything() bool { return len(k.Permissions) == 3 && len(k.Streams) == 0 }
 
+// row adds to a key what the pages show beside it. Used is the result of keyUse.
 func (v *visit) row(k access.Key, used map[string]uint64) keyRow {
 	row := keyRow{Key: k, Requests: used[k.ID]}
 	if p, ok := v.Access.Project(k.Project); ok {
@@ -37,12 +38,12 @@ func (v *visit) row(k access.Key, used map[string]uint64) keyRow {
 	return row
 }
 
-// keysView is a page of the list.
+// keysView is the data of a page of the key list.
 type keysView struct {
 	Keys     []keyRow
 	Projects []weir.Project
-	Project  weir.ProjectID
-	Revoked  bool // those too
+	Project  weir.ProjectID // filter; empty for all
+	Revoked  bool           // include revoked keys
 	Found    int
 	Paging   paging
 }
@@ -63,26 +64,26 @@ func (v *visit) keys() error {
 	return v.page(http.StatusOK, "keys", "Keys", k)
 }
 
-// keyForm is the form for a new key.
+// keyForm is the data of the form for a new key.
 type keyForm struct {
 	Projects []weir.Project
 	Project  weir.ProjectID
 	Kind     string
 	Name     string
-	Can      map[string]bool
-	Confined bool
+	Can      map[string]bool // selected permissions
+	Confined bool            // restrict the key to the selected streams
 	Chosen   []streamChoice
 	Error    string
 }
 
-// streamChoice is a stream that a key may be confined to.
+// streamChoice is a stream in the picker of the form.
 type streamChoice struct {
 	ID     weir.StreamID `json:"id"`
 	Name   string        `json:"name"`
 	Chosen bool          `json:"-"`
 }
 
-// offered is how many streams are offered to choose from at a time.
+// offered is the number of unselected streams that the picker shows at a time.
 const offered = 30
 
 func (v *visit) newKey() error {
@@ -99,7 +100,8 @@ func (v *visit) newKey() error {
 	return v.page(http.StatusOK, "key_new", "New key", f)
 }
 
-// choices are the chosen streams, and others of the project that match a text.
+// choices returns the chosen streams, followed by other streams of the project that match the text,
+// newest first.
 func (v *visit) choices(p weir.ProjectID, text string, chosen []weir.StreamID) []streamChoice {
 	var list []streamChoice
 	for _, id := range chosen {
@@ -121,7 +123,7 @@ func (v *visit) choices(p weir.ProjectID, text string, chosen []weir.StreamID) [
 	return list
 }
 
-// pickStreams is the same for a script.
+// pickStreams returns choices as JSON, for the script of the form.
 func (v *visit) pickStreams() error {
 	list := v.choices(weir.ProjectID(v.query("project")), v.query("q"), nil)
 	if list == nil {
@@ -150,14 +152,14 @@ func (v *visit) createKey() error {
 		return v.page(http.StatusBadRequest, "key_new", "New key", f)
 	}
 	switch {
-	case len(spec.Permissions) == 0: // it would mean all of them
-		return again("Choose one permission at least.")
-	case f.Confined && len(spec.Streams) == 0: // it would mean the whole project
-		return again("Choose one stream at least, or do not confine the key.")
+	case len(spec.Permissions) == 0: // CreateKey would grant all of them
+		return again("Select at least one permission.")
+	case f.Confined && len(spec.Streams) == 0: // CreateKey would grant access to the whole project
+		return again("Select at least one stream, or do not restrict the key.")
 	}
 	for _, id := range spec.Streams {
 		if s, err := v.Hub.Stream(id); err != nil || s.Project != f.Project {
-			return again(fmt.Sprintf("The project has no stream %s.", access.Redacted(string(id))))
+			return again(fmt.Sprintf("The project has no stream with ID %s.", access.Redacted(string(id))))
 		}
 	}
 	k, secret, err := v.Access.CreateKey(v.r.Context(), spec)
@@ -172,11 +174,11 @@ func (v *visit) createKey() error {
 	return v.back("/dashboard/keys/"+k.ID, "")
 }
 
-// keyView is the page of a key.
+// keyView is the data of a key's page.
 type keyView struct {
 	keyRow
-	Secret    string // only the first time
-	Publish   string // lines to paste
+	Secret    string // empty except on the first view after the key was created
+	Publish   string // commands to copy; empty without Secret or the permission
 	Subscribe string
 	Streams   []streamChoice
 }
@@ -185,7 +187,7 @@ func (v *visit) findKey() (access.Key, error) {
 	id := v.r.PathValue("id")
 	k, ok := v.Access.Key(id)
 	if !ok {
-		return access.Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", access.Redacted(id))
+		return access.Key{}, weir.Errorf(weir.NotFound, "no key has the ID %q", access.Redacted(id))
 	}
 	return k, nil
 }
@@ -209,10 +211,11 @@ func (v *visit) key() error {
 	return v.page(http.StatusOK, "key", "Key", view)
 }
 
-// lines are curl lines that use a key, for what it may do.
+// lines returns curl commands that publish and subscribe with a key, empty where it lacks the
+// permission. They use the newest stream that the key can access.
 func (v *visit) lines(k access.Key, secret string) (publish, subscribe string) {
 	stream, mode := weir.StreamID("STREAM"), weir.JSON
-	for _, s := range v.Hub.Streams() { // the newest that it reaches
+	for _, s := range v.Hub.Streams() { // oldest first: the last match is the newest
 		if s.Project == k.Project && (len(k.Streams) == 0 || slices.Contains(k.Streams, s.ID)) {
 			stream, mode = s.ID, s.Mode
 		}
@@ -239,24 +242,25 @@ func (v *visit) revokeKey() error {
 	}
 	page := "/dashboard/keys/" + k.ID
 	if v.field("sure") == "" {
-		return v.wrong(page, "Confirm that the key is to be revoked.")
+		return v.wrong(page, "Tick the box to confirm that you want to revoke the key.")
 	}
 	if _, err := v.Access.Revoke(v.r.Context(), k.ID); err != nil {
 		return v.sorry(page, err)
 	}
 	v.did("key revoked", k.Masked+" "+k.ID+" "+k.Name)
-	return v.back(page, "The key was revoked: its next request is refused, and its subscriptions are over.")
+	return v.back(page, "Key revoked. Its subscriptions have ended, and further requests are refused.")
 }
 
-// rotationView is the way from one key to the next.
+// rotationView is the data of the page that guides through a rotation.
 type rotationView struct {
 	Old     keyRow
-	New     *keyRow
-	Secret  string
-	Publish string
+	New     *keyRow // nil until it is created
+	Secret  string  // of the new key; empty except on its first view
+	Publish string  // command to copy
 }
 
-// rotation guides through a rotation: a new key like the old one, the old one's last use, its end.
+// rotation shows the steps of a rotation: create a key like the old one, wait until the old one is
+// no longer used, revoke it.
 func (v *visit) rotation() error {
 	old, err := v.findKey()
 	if err != nil {
@@ -274,7 +278,7 @@ func (v *visit) rotation() error {
 	return v.page(http.StatusOK, "key_rotate", "Rotate a key", view)
 }
 
-// rotateKey makes the new key.
+// rotateKey creates the new key.
 func (v *visit) rotateKey() error {
 	old, err := v.findKey()
 	if err != nil {
@@ -288,6 +292,6 @@ func (v *visit) rotateKey() error {
 		return v.sorry(page, err)
 	}
 	v.session.keep(k.ID, secret.Reveal())
-	v.did("key created", fmt.Sprintf("%s %s %s, to take the place of %s", k.Masked, k.ID, k.Name, old.ID))
+	v.did("key created", fmt.Sprintf("%s %s %s, replaces %s", k.Masked, k.ID, k.Name, old.ID))
 	return v.back(page+"?new="+url.QueryEscape(k.ID), "")
 }

@@ -10,7 +10,7 @@ import (
 	"weir/internal/api"
 )
 
-// overviewView is the first page.
+// overviewView is the data of the overview page.
 type overviewView struct {
 	Span     string // hour or day
 	Status   string
@@ -27,17 +27,17 @@ type overviewView struct {
 	Refused  []api.Request
 }
 
-// tile is a figure that stands for itself. Scripts refresh it by its name.
+// tile is a single figure with a label and a note. Scripts update it by name.
 type tile struct {
 	Name, Label, Value, Note string
 }
 
-// problems is how many recent ones are shown of each sort.
+// problems is the number of recent failed requests, and of refused ones, that the overview lists.
 const problems = 10
 
 func (v *visit) overview() error { return v.page(http.StatusOK, "overview", "Overview", v.look()) }
 
-// look is how everything stands.
+// look collects the data of the overview.
 func (v *visit) look() overviewView {
 	status, ok := v.Health()
 	w := overviewView{
@@ -49,7 +49,8 @@ func (v *visit) look() overviewView {
 	return w
 }
 
-// Remembers says since when requests are remembered.
+// Remembers returns the period for which requests are remembered, in words. Requests are kept in
+// memory for a day.
 func (w overviewView) Remembers() string {
 	if w.Uptime < 24*time.Hour {
 		return "since the server started"
@@ -66,7 +67,7 @@ func (v *visit) spanName() string {
 
 func (v *visit) foresee() forecast { return foresee(v.figures.between(v.now, 24*time.Hour)) }
 
-// tiles are the figures of now, and of the last hour.
+// tiles returns the current figures and those of the last hour. Rates come from the newest sample.
 func (v *visit) tiles() []tile {
 	hour := v.figures.between(v.now, time.Hour)
 	var now sample
@@ -82,23 +83,25 @@ func (v *visit) tiles() []tile {
 	stats := v.Hub.Stats()
 	inHour := func(c column) string { return numberText(total(hour, c)) + " in the last hour" }
 	return []tile{
-		{"requests", "Requests a second", numberText(rate(requests)), inHour(requests)},
-		{"published", "Batches published a second", numberText(rate(published)), inHour(published)},
-		{"delivered", "Deliveries a second", numberText(rate(delivered)), inHour(delivered)},
-		{"received", "Bytes in a second", bytesText(rate(received)), bytesText(total(hour, received)) + " in the last hour"},
-		{"sent", "Bytes out a second", bytesText(rate(sent)), bytesText(total(hour, sent)) + " in the last hour"},
-		{"subscribers", "Subscribers", numberText(v.API.Subscribers()), numberText(stats.SlowestLag) + " behind at most"},
-		{"failed", "Errors in the last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
-		{"limited", "429s in the last hour", numberText(total(hour, limited)), "requests over a rate limit"},
-		{"sync", "Sync of the disk", msText(now[syncMedian]), "1 in 100 over " + msText(now[syncSlow])},
+		{"requests", "Requests/s", numberText(rate(requests)), inHour(requests)},
+		{"published", "Batches published/s", numberText(rate(published)), inHour(published)},
+		{"delivered", "Batches delivered/s", numberText(rate(delivered)), inHour(delivered)},
+		{"received", "Bytes received/s", bytesText(rate(received)), bytesText(total(hour, received)) + " in the last hour"},
+		{"sent", "Bytes sent/s", bytesText(rate(sent)), bytesText(total(hour, sent)) + " in the last hour"},
+		{"subscribers", "Subscribers", numberText(v.API.Subscribers()), "max lag " + numberText(stats.SlowestLag)},
+		{"failed", "Errors, last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
+		{"limited", "429s, last hour", numberText(total(hour, limited)), "over a rate limit"},
+		{"sync", "Disk sync, p50", msText(now[syncMedian]), "p99 " + msText(now[syncSlow])},
 		{"streams", "Streams", numberText(stats.Streams), numberText(stats.Open) + " in use"},
 	}
 }
 
-// overviewParts are what of the first page is sent again as it is when it refreshes itself.
+// overviewParts are the templates of the overview that overviewFigures renders again on each
+// update.
 var overviewParts = []string{"disk", "problems"}
 
-// overviewFigures is what moves on the first page. The plots are left out when they are not asked for.
+// overviewFigures returns the changing parts of the overview as JSON. With span=none it leaves out
+// the plots.
 func (v *visit) overviewFigures() error {
 	w := v.look()
 	parts, err := fragments("overview", w, overviewParts)
@@ -112,33 +115,33 @@ func (v *visit) overviewFigures() error {
 	return v.json(answer)
 }
 
-// requestsView is the page that looks a request up.
+// requestsView is the data of the request lookup page.
 type requestsView struct {
 	Search  string
 	Error   string
 	Request *api.Request
 	Key     *keyRow
-	Stream  string // its name
+	Stream  string // name; empty if the stream does not exist
 	Failed  []api.Request
 	Refused []api.Request
 }
 
-// requests looks a request up by its id.
+// requests looks up a request by ID. It never repeats a key that was typed in by mistake.
 func (v *visit) requests() error {
 	w := requestsView{
 		Search: v.query("id"), Failed: v.API.Failed(50), Refused: v.API.Refused(50),
 	}
 	if access.Redacted(w.Search) != w.Search {
-		w.Search, w.Error = "", "That is a key, and not a request id: keep it to yourself."
+		w.Search, w.Error = "", "That is an API key, not a request ID. Keep it secret."
 	}
 	if w.Search == "" {
 		return v.page(http.StatusOK, "requests", "Requests", w)
 	}
 	found, ok := v.API.Request(w.Search)
 	if !ok {
-		w.Error = "There is no such request. They are remembered for a day at most, and under load for less; a subscription appears when it is over."
+		w.Error = "Request not found. Requests are remembered for at most a day, and for less time under load. A subscription appears once it has ended."
 		if !strings.HasPrefix(w.Search, "req_") || len(w.Search) != len("req_")+16 {
-			w.Error = "That is no request id: it is req_ and 16 letters and digits, as the header field x-request-id has it."
+			w.Error = "Not a request ID. A request ID is req_ followed by 16 letters and digits, as in the x-request-id header."
 		}
 		return v.page(http.StatusOK, "requests", "Requests", w)
 	}

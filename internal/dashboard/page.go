@@ -19,16 +19,16 @@ import (
 //go:embed pages/*.html
 var pageFiles embed.FS
 
-// view is what a page is made of.
+// view is the data of the layout.
 type view struct {
 	Title   string
-	Here    string // name of the page
+	Here    string // template name of the page, for the navigation
 	Session *session
 	Notice  *notice
 	Data    any
 }
 
-// templates are the pages by name, each with the layout around it.
+// templates holds the pages by name, each combined with the layout.
 var templates = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(pageFiles, "pages/layout.html"))
@@ -44,12 +44,13 @@ var templates = func() map[string]*template.Template {
 	return all
 }()
 
-// render sends a page. It is made whole first, so that a fault in it is no half of a page.
+// render sends a page. It executes the template into a buffer first, so that a failing template
+// gives status 500 rather than half a page.
 func (d *Dashboard) render(w http.ResponseWriter, status int, name string, v view) {
 	var b bytes.Buffer
 	if err := templates[name].Execute(&b, v); err != nil {
-		d.Logger.Error("a page failed", "page", name, "error", err)
-		http.Error(w, "something went wrong: the server's log says what", http.StatusInternalServerError)
+		d.Logger.Error("failed to render page", "page", name, "error", err)
+		http.Error(w, "internal error: see the server log", http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
@@ -59,13 +60,13 @@ func (d *Dashboard) render(w http.ResponseWriter, status int, name string, v vie
 	w.Write(b.Bytes())
 }
 
-// fragments are parts of a page, by the names of their templates, for a script to put into the page that is open.
+// fragments renders parts of a page, by template name, for a script that updates the open page.
 func fragments(page string, data any, names []string) (map[string]string, error) {
 	parts := map[string]string{}
 	for _, name := range names {
 		var b bytes.Buffer
 		if err := templates[page].ExecuteTemplate(&b, name, data); err != nil {
-			return nil, fmt.Errorf("make %s of %s: %w", name, page, err)
+			return nil, fmt.Errorf("render %s of %s: %w", name, page, err)
 		}
 		parts[name] = b.String()
 	}
@@ -100,10 +101,10 @@ var functions = template.FuncMap{
 	},
 }
 
-// whenText is a moment as people read it, in UTC; scripts say how long ago that was.
+// whenText formats a time in UTC. Scripts add how long ago that was.
 func whenText(t weir.Time) string { return t.Std().Format("2006-01-02 15:04:05") }
 
-// bytesText is a number of bytes in the unit that fits.
+// bytesText formats a number of bytes in the largest unit that fits, such as "1.5 MiB".
 func bytesText(v any) string {
 	n := toFloat(v)
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB"} {
@@ -118,7 +119,8 @@ func bytesText(v any) string {
 	return ""
 }
 
-// numberText is a number with its digits in groups.
+// numberText formats a number with its digits in groups of three. Numbers below 100 keep one
+// decimal.
 func numberText(v any) string {
 	n := toFloat(v)
 	text := strconv.FormatFloat(math.Abs(n), 'f', 0, 64)
@@ -127,7 +129,7 @@ func numberText(v any) string {
 	}
 	whole, fraction, _ := strings.Cut(text, ".")
 	for i := len(whole) - 3; i > 0; i -= 3 {
-		whole = whole[:i] + "\u202f" + whole[i:] // a narrow space that does not break
+		whole = whole[:i] + "\u202f" + whole[i:] // narrow no-break space
 	}
 	if fraction != "" && fraction != "0" {
 		whole += "." + fraction
@@ -138,7 +140,7 @@ func numberText(v any) string {
 	return whole
 }
 
-// msText is a number of milliseconds.
+// msText formats milliseconds, or a time.Duration.
 func msText(v any) string {
 	n := toFloat(v)
 	if n < 10 {
@@ -147,6 +149,8 @@ func msText(v any) string {
 	return fmt.Sprintf("%.0f ms", n)
 }
 
+// toFloat converts the numbers that templates format. A duration becomes milliseconds, and any
+// other type NaN.
 func toFloat(v any) float64 {
 	switch n := v.(type) {
 	case int:
@@ -167,13 +171,13 @@ func toFloat(v any) float64 {
 	return math.NaN()
 }
 
-// paging is the links under a long list.
+// paging holds the links below a long list.
 type paging struct {
 	Page, Pages    int
-	Previous, Next string // empty: there is none
+	Previous, Next string // URLs; empty on the first and the last page
 }
 
-// pageNumber is the page that is asked for, from 1 on.
+// pageNumber returns the requested page, starting at 1. An invalid number gives 1.
 func pageNumber(r *http.Request) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("page"))
 	if err != nil || n < 1 || n > 1e6 {
@@ -182,7 +186,8 @@ func pageNumber(r *http.Request) int {
 	return n
 }
 
-// pages makes the links, and says which entries the page has: from and to are places in the list. A page beyond the last is the last.
+// pages returns the links for a list with the given page size and length, and the range of entries,
+// list[from:to], that the requested page shows. A page beyond the last one shows the last one.
 func pages(r *http.Request, size, found int) (p paging, from, to int) {
 	p.Pages = max(1, (found+size-1)/size)
 	p.Page = min(pageNumber(r), p.Pages)

@@ -18,7 +18,8 @@ import (
 	"weir/internal/meter"
 )
 
-// A key is shown once, to the session that made it, works as it was scoped, and is in no list.
+// A key is shown once, only to the session that created it, and never in a list. It has exactly the
+// permissions and streams that were selected.
 func TestKeys(t *testing.T) {
 	h := newHouse(t)
 	b := h.signedIn()
@@ -30,72 +31,72 @@ func TestKeys(t *testing.T) {
 		what  string
 		pairs []string
 	}{
-		{"no permission", []string{"project", string(h.project.ID), "kind", "live"}},
-		{"confined to nothing", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1"}},
-		{"no kind", []string{"project", string(h.project.ID), "permission", "read"}},
-		{"no project", []string{"project", "nope", "kind", "live", "permission", "read"}},
-		{"an unknown permission", []string{"project", string(h.project.ID), "kind", "live", "permission", "brew"}},
-		{"a stream of another project", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", string(elsewhere.ID)}},
-		{"a stream that is gone", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", strings.Repeat("0", 22)}},
-		{"a stream that is none", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", "x"}},
+		{"without a permission", []string{"project", string(h.project.ID), "kind", "live"}},
+		{"restricted to no stream", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1"}},
+		{"without a kind", []string{"project", string(h.project.ID), "permission", "read"}},
+		{"unknown project", []string{"project", "nope", "kind", "live", "permission", "read"}},
+		{"unknown permission", []string{"project", string(h.project.ID), "kind", "live", "permission", "brew"}},
+		{"stream of another project", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", string(elsewhere.ID)}},
+		{"nonexistent stream", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", strings.Repeat("0", 22)}},
+		{"malformed stream ID", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", "x"}},
 	} {
 		if status, text, _ := b.post("/dashboard/keys", c.pairs...); status != http.StatusBadRequest || !strings.Contains(text, `role="alert"`) {
-			t.Errorf("%s gives %d", c.what, status)
+			t.Errorf("create key, %s: status %d, want 400 and an alert", c.what, status)
 		}
 	}
 	status, _, header := b.post("/dashboard/keys", "project", string(h.project.ID), "kind", "test", "name", "mine", "permission", "publish", "confined", "1", "stream", string(h.stream))
 	page := header.Get("Location")
 	if status != http.StatusSeeOther {
-		t.Fatalf("making a key gives %d", status)
+		t.Fatalf("create key: status %d", status)
 	}
-	if other := h.signedIn(); strings.Contains(other.see(page), "It is shown only now") {
-		t.Error("somebody else sees it")
+	if other := h.signedIn(); strings.Contains(other.see(page), "It is not shown again") {
+		t.Error("another session sees the key")
 	}
 	text := b.see(page)
 	key := keyPattern.FindString(text)
 	if key == "" || !strings.Contains(text, "/v1/streams/"+string(h.stream)+"/publish") || strings.Contains(text, "cursor=0") {
-		t.Fatalf("the page of a new key that may publish: %s", text)
+		t.Fatalf("the page of a new publish-only key lacks the key or the publish command, or has a subscribe command: %s", text)
 	}
 	if strings.Contains(b.see(page), key) || strings.Contains(b.see("/dashboard/keys"), key) || strings.Contains(b.see("/dashboard/audit"), key) {
-		t.Error("it is shown twice")
+		t.Error("the key is shown twice")
 	}
 	publish := "/v1/streams/" + string(h.stream) + "/publish"
 	if status, _ := h.v1("POST", publish, key, `{"events":[1]}`); status != http.StatusAccepted {
-		t.Errorf("publishing gives %d", status)
+		t.Errorf("publish: status %d, want 202", status)
 	}
 	if status, _ := h.v1("GET", "/v1/streams", key, ""); status != http.StatusForbidden {
-		t.Errorf("reading gives %d", status)
+		t.Errorf("read without the permission: status %d, want 403", status)
 	}
 	if text := b.see("/dashboard/keys"); !regexp.MustCompile(`mine</td>(?s:.)*?class="right">2</td>`).MatchString(text) {
-		t.Errorf("the list has not two requests: %s", text)
+		t.Errorf("the key list does not show two requests: %s", text)
 	}
 
-	// Rotation: the new key has the scope of the old one.
+	// Rotation: the new key has the permissions and streams of the old one.
 	_, _, header = b.post(page+"/rotate", "name", "mine, next")
 	fresh := keyPattern.FindString(b.see(header.Get("Location")))
 	if status, _ := h.v1("POST", publish, fresh, `{"events":[2]}`); status != http.StatusAccepted {
-		t.Errorf("the new key gives %d", status)
+		t.Errorf("publish with the new key: status %d, want 202", status)
 	}
 	if status, _ := h.v1("GET", "/v1/streams", fresh, ""); status != http.StatusForbidden {
-		t.Errorf("the new key may more: %d", status)
+		t.Errorf("read with the new key: status %d, want 403", status)
 	}
 	b.post(page + "/revoke")
 	if status, _ := h.v1("POST", publish, key, `{"events":[3]}`); status != http.StatusAccepted {
-		t.Errorf("without a confirmation: %d", status)
+		t.Errorf("publish after a revoke without confirmation: status %d, want 202", status)
 	}
 	b.post(page+"/revoke", "sure", "1")
 	status, id := h.v1("POST", publish, key, `{"events":[4]}`)
 	if status != http.StatusUnauthorized {
-		t.Errorf("a revoked key gives %d", status)
+		t.Errorf("publish with a revoked key: status %d, want 401", status)
 	}
 	if text := b.see("/dashboard/requests?id=" + id); !strings.Contains(text, "key_revoked") || !strings.Contains(text, "POST /v1/streams/{id}/publish") {
-		t.Errorf("the refused request is not found: %s", text)
+		t.Errorf("the lookup does not find the refused request: %s", text)
 	}
-	if text := b.see("/dashboard/requests?id=" + key); strings.Contains(text, key) || !strings.Contains(text, "That is a key") {
-		t.Error("a key that was typed into the wrong field is repeated")
+	if text := b.see("/dashboard/requests?id=" + key); strings.Contains(text, key) || !strings.Contains(text, "That is an API key") {
+		t.Error("the page repeats a key that was typed into the wrong field")
 	}
 	if strings.Contains(h.log.String(), key[12:30]) {
-		t.Error("the log holds a key")
+		t.Error("the log contains a key")
 	}
 }
 
@@ -117,24 +118,24 @@ func TestStreams(t *testing.T) {
 		{422, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "retention_seconds", "59"}},
 	} {
 		if status, text, _ := b.post("/dashboard/streams", c.pairs...); status != c.status || !strings.Contains(text, `role="alert"`) {
-			t.Errorf("%v gives %d, want %d", c.pairs, status, c.status)
+			t.Errorf("create stream with %v: status %d, want %d and an alert", c.pairs, status, c.status)
 		}
 	}
 	_, _, header := b.post("/dashboard/streams", "project", string(h.project.ID), "mode", "raw", "name", "bytes", "max_bytes", "1048576", "retention_seconds", "60")
 	page := header.Get("Location")
-	if text := b.see(page); !strings.Contains(text, "raw stream of default") {
-		t.Errorf("the page: %s", text)
+	if text := b.see(page); !strings.Contains(text, "raw stream in project default") {
+		t.Errorf("the stream's page does not show its mode and project: %s", text)
 	}
 	status, text, _ := b.do("POST", page+"/publish", "\xff\x00", "text/plain")
 	var ack weir.Ack
 	if err := json.Unmarshal([]byte(text), &ack); err != nil || status != http.StatusOK || ack.Seq != 1 {
-		t.Errorf("publishing gives %d %s", status, text)
+		t.Errorf("publish: status %d, body %s", status, text)
 	}
 	if status, _, _ := b.do("POST", page+"/publish", strings.Repeat("x", maxTestBatch+1), "text/plain"); status != http.StatusRequestEntityTooLarge {
-		t.Errorf("too large a batch gives %d", status)
+		t.Errorf("publish a batch over the limit: status %d, want 413", status)
 	}
 	if status, _, _ := b.do("POST", "/dashboard/streams/"+string(h.stream)+"/publish", "{", "text/plain"); status != http.StatusBadRequest {
-		t.Errorf("broken JSON gives %d", status)
+		t.Errorf("publish malformed JSON: status %d, want 400", status)
 	}
 	var f struct {
 		Cursor, Batches, Subscribers int
@@ -143,25 +144,25 @@ func TestStreams(t *testing.T) {
 	if err := json.Unmarshal([]byte(b.see(page+"/figures")), &f); err != nil || f.Cursor != 1 || f.Batches != 1 || len(f.Plot.At) == 0 {
 		t.Errorf("figures: %+v, %v", f, err)
 	}
-	if b.post(page+"/delete", "name", "other"); !strings.Contains(b.see(page+"/delete"), "nothing was deleted") {
-		t.Error("another name deletes")
+	if b.post(page+"/delete", "name", "other"); !strings.Contains(b.see(page+"/delete"), "Nothing was deleted") {
+		t.Error("a wrong name deletes the stream")
 	}
 	b.post(page+"/delete", "name", "bytes")
 	if status, _, _ := b.get(page); status != http.StatusNotFound {
-		t.Errorf("a deleted stream gives %d", status)
+		t.Errorf("page of a deleted stream: status %d, want 404", status)
 	}
 	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none", "/dashboard/streams/x/tail/cursor"} {
 		if status, _, _ := b.get(path); status != http.StatusNotFound {
-			t.Errorf("%s gives %d", path, status)
+			t.Errorf("%s: status %d, want 404", path, status)
 		}
 	}
-	b.header = nil // a script: it gets what the client reads
-	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"there is no such stream"}}` {
-		t.Errorf("the tail of no stream: %s", text)
+	b.header = nil // a script: errors come as JSON, which the JavaScript client reads
+	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"stream not found"}}` {
+		t.Errorf("tail of a nonexistent stream: %s", text)
 	}
 }
 
-// Ten thousand streams are searched, sorted and paged, and no page is heavy.
+// The list of streams can be searched, sorted and paged, and no page exceeds the size limit.
 func TestManyStreams(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()
@@ -188,7 +189,7 @@ func TestManyStreams(t *testing.T) {
 		"sort=cursor":                     "first",
 		"sort=active&project=nope":        "",
 		"q=" + string(h.stream)[:10]:      "first",
-		"sort=name&page=1000000":          "stream 299", // the last one
+		"sort=name&page=1000000":          "stream 299", // shows the last page
 		"page=-1&sort=nope&q=stream+0001": "",
 	} {
 		got := list(query)
@@ -202,7 +203,7 @@ func TestManyStreams(t *testing.T) {
 
 var loaded = regexp.MustCompile(`(?:src|href)="(/dashboard/assets/[^"]+)"|from ['"]\./([a-z/]+\.js)['"]`)
 
-// weigh holds pages, with all that they load and the figures that they ask for first, to 150 KB.
+// weigh checks that each page, with everything it loads and its first figures, is at most 150 kB.
 func weigh(t *testing.T, b *browser, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -215,7 +216,7 @@ func weigh(t *testing.T, b *browser, paths ...string) {
 			}
 			status, text, _ := b.get(path)
 			if status != http.StatusOK {
-				t.Errorf("%s gives %d", path, status)
+				t.Errorf("%s: status %d", path, status)
 			}
 			seen[path] = len(text)
 			for _, m := range loaded.FindAllStringSubmatch(text, -1) {
@@ -243,7 +244,7 @@ func weigh(t *testing.T, b *browser, paths ...string) {
 	}
 }
 
-// Samples count what happened in between, survive a restart by the minute, and are forgotten after a day.
+// Samples count what happened since the last one, survive a restart, and are deleted after a day.
 func TestFigures(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()
@@ -256,7 +257,7 @@ func TestFigures(t *testing.T) {
 	if total(list, requests) != 2 || total(list, published) != 1 || total(list, refused) != 1 || total(list, received) != 16 {
 		t.Errorf("samples: %v", list)
 	}
-	publish() // in the minute that is not over
+	publish() // in the current minute, which Close stores too
 	h.clock.advance(5 * time.Second)
 	h.d.Health = func() (string, bool) { return "stopping", false }
 	h.d.Close(ctx)
@@ -266,7 +267,7 @@ func TestFigures(t *testing.T) {
 		t.Errorf("after a restart: %v", list)
 	}
 	if h.d.keyUse()[h.keyID] < 2 {
-		t.Errorf("after a restart the key was used %d times", h.d.keyUse()[h.keyID])
+		t.Errorf("after a restart the key has %d requests, want at least 2", h.d.keyUse()[h.keyID])
 	}
 	b := h.signedIn()
 	for _, span := range []string{"hour", "day"} {
@@ -279,14 +280,14 @@ func TestFigures(t *testing.T) {
 	h.d.tick(ctx)
 	docs, err := h.engine.List(ctx, FiguresPrefix, "", 100)
 	if err != nil || len(docs) > 1 {
-		t.Errorf("%d hours are stored, %v", len(docs), err)
+		t.Errorf("%d hours are stored, want at most 1; error %v", len(docs), err)
 	}
 	var f struct{ Plots map[string][]*float64 }
 	if h.must(json.Unmarshal([]byte(h.signedIn().see("/dashboard/figures?span=none")), &f)); f.Plots != nil {
-		t.Error("plots that nobody asked for")
+		t.Error("span=none returns plots")
 	}
 	if len(h.d.keyUse()) != 0 {
-		t.Errorf("use of a day ago: %v", h.d.keyUse())
+		t.Errorf("key requests older than a day still count: %v", h.d.keyUse())
 	}
 }
 
@@ -304,8 +305,8 @@ func TestForecast(t *testing.T) {
 		samples []sample
 		want    string
 	}{
-		{nil, "not enough history"}, {line(5, 1e6), "not enough history"}, {line(100, 0), "hardly grown"}, {line(100, -1e6), "Less of the disk"},
-		{line(121, 1e6), "At the pace of the last 2 hours the disk is full in about 35 days."}, {line(100, 1e9), "full, or will be within a minute"},
+		{nil, "Not enough history"}, {line(5, 1e6), "Not enough history"}, {line(100, 0), "barely grown"}, {line(100, -1e6), "usage is lower"},
+		{line(121, 1e6), "At the rate of the last 2 hours, the disk will be full in about 35 days."}, {line(100, 1e9), "full, or will be within a minute"},
 	} {
 		if got := foresee(c.samples).String(); !strings.Contains(got, c.want) {
 			t.Errorf("%d samples: %s, want %s", len(c.samples), got, c.want)
@@ -317,28 +318,28 @@ func TestQuantile(t *testing.T) {
 	var h meter.Histogram
 	var d meter.Distribution
 	if q := quantile(&d, .5); q != 0 {
-		t.Errorf("of nothing: %v", q)
+		t.Errorf("quantile of an empty distribution: %v, want 0", q)
 	}
 	h.Observe(&meter.Latencies, 150_000, 99)
 	h.Observe(&meter.Latencies, int64(time.Minute), 1)
 	d.Add(&h)
 	if m, s := quantile(&d, .5), quantile(&d, .999); m < 100_000 || m > 250_000 || s != float64(10*time.Second) {
-		t.Errorf("median %v, slowest %v", m, s)
+		t.Errorf("p50 %v, p99.9 %v", m, s)
 	}
 }
 
 func TestText(t *testing.T) {
 	for in, want := range map[any]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 150 << 10: "150 KiB", int64(5) << 40: "5.0 TiB", 1.5: "2 B"} {
 		if got := bytesText(in); got != want {
-			t.Errorf("%v bytes are %q, want %q", in, got, want)
+			t.Errorf("bytesText(%v) = %q, want %q", in, got, want)
 		}
 	}
 	for in, want := range map[any]string{0: "0", 999: "999", 1000: "1\u202f000", uint64(1234567): "1\u202f234\u202f567", 0.25: "0.2", -1500: "-1\u202f500", weir.Seq(7): "7"} {
 		if got := numberText(in); got != want {
-			t.Errorf("%v is %q, want %q", in, got, want)
+			t.Errorf("numberText(%v) = %q, want %q", in, got, want)
 		}
 	}
 	if got := api.StatusOf(weir.Errorf(weir.StreamNotFound, "")); got != 404 {
-		t.Errorf("status %d", got)
+		t.Errorf("StatusOf(StreamNotFound) = %d, want 404", got)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"weir/internal/engine"
 )
 
-// The cost of a password: 19 MiB and two passes, which is some tens of milliseconds. Hashes name theirs, so that these can be
-// raised later.
+// Parameters of argon2id: 19 MiB and two passes take some tens of milliseconds. Each hash records
+// the parameters it was made with, so they can be raised later.
 const (
 	argonMemory  = 19 << 10 // KiB
 	argonTime    = 2
@@ -26,41 +26,43 @@ const (
 	hashBytes    = 32
 )
 
-// The bounds of a password. The longest keeps anybody from having megabytes hashed.
+// Length limits of a password. The upper one keeps clients from making the server hash megabytes.
 const (
-	minPassword = 8
-	maxPassword = 1024
+	minPassword = 8    // characters
+	maxPassword = 1024 // bytes
 )
 
-// hashers is how many passwords are hashed at once: more would only wait for each other, with 19 MiB each.
+// hashers is the number of passwords that are hashed concurrently. More would only compete for the
+// CPU, and take 19 MiB each.
 const hashers = 2
 
-// CheckPassword refuses what is no password: InvalidRequest.
+// CheckPassword returns InvalidRequest unless the string is acceptable as a password: valid UTF-8,
+// a single line, at least 8 characters and at most 1024 bytes.
 func CheckPassword(password string) error {
 	switch n := utf8.RuneCountInString(password); {
 	case !utf8.ValidString(password):
 		return weir.Errorf(weir.InvalidRequest, "a password must be valid UTF-8")
 	case n < minPassword || len(password) > maxPassword:
-		return weir.Errorf(weir.InvalidRequest, "a password must have %d characters at least, and %d bytes at most", minPassword, maxPassword)
+		return weir.Errorf(weir.InvalidRequest, "a password must have at least %d characters and at most %d bytes", minPassword, maxPassword)
 	case strings.ContainsAny(password, "\r\n\x00"):
-		return weir.Errorf(weir.InvalidRequest, "a password is one line")
+		return weir.Errorf(weir.InvalidRequest, "a password must be a single line without NUL characters")
 	}
 	return nil
 }
 
-// hashPassword makes what is stored of a password.
+// hashPassword returns the salted hash of a password in the usual argon2 notation.
 func hashPassword(password string) string {
 	salt := make([]byte, saltBytes)
-	rand.Read(salt) // never fails: it crashes the program instead
+	rand.Read(salt) // never returns an error: it crashes the program instead
 	sum := argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, hashBytes)
 	b64 := base64.RawStdEncoding
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads,
 		b64.EncodeToString(salt), b64.EncodeToString(sum))
 }
 
-var errHash = errors.New("the stored hash of the password cannot be read")
+var errHash = errors.New("the stored password hash is malformed")
 
-// matches tells whether a password is the one that a hash was made of.
+// matches reports whether a hash was made from this password. The comparison takes constant time.
 func matches(hash, password string) (bool, error) {
 	parts := strings.Split(hash, "$")
 	if len(parts) != 6 || parts[1] != "argon2id" || parts[2] != fmt.Sprintf("v=%d", argon2.Version) {
@@ -80,11 +82,13 @@ func matches(hash, password string) (bool, error) {
 	return subtle.ConstantTimeCompare(got, want) == 1, nil
 }
 
-// nobody is the hash of a password that nobody has: whoever asks for a name that does not exist waits as long.
-const nobody = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+// unmatchable is a hash that no known password matches. Passwords for unknown names are checked
+// against it, so that the response time does not reveal whether a name exists.
+const unmatchable = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
-// verify tells whether a name and a password are those of the account, and at which revision of it. It takes the same time for
-// every name.
+// verify reports whether a name and password are those of the account, and the revision of the
+// account that it checked. It takes the same time for every name. It waits for a hashing slot,
+// until ctx is done.
 func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool, checked engine.Revision, err error) {
 	select {
 	case d.hashing <- struct{}{}:
@@ -95,7 +99,7 @@ func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool,
 	hash, checked := d.account.hash()
 	known := name == Account
 	if !known || hash == "" || len(password) > maxPassword {
-		hash, known = nobody, false
+		hash, known = unmatchable, false
 	}
 	if len(password) > maxPassword {
 		password = password[:maxPassword]

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// shrink puts the pictures of the manual where they belong, with the 256 colours that each has most of: half the bytes, and
-// nothing that anybody sees.
+// shrink copies the manual's pictures from one directory to another, each reduced to its 256 most
+// frequent colours. That halves their size without a visible difference.
 func shrink(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "manual-*.png"))
 	if err != nil {
@@ -41,6 +41,8 @@ func shrink(from, to string) error {
 	return nil
 }
 
+// fewColours reduces a picture to its 256 most frequent colours. Other colours become the nearest
+// of them.
 func fewColours(img image.Image) *image.Paletted {
 	b := img.Bounds()
 	count := map[color.RGBA]int{}

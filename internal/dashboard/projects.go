@@ -11,7 +11,7 @@ import (
 type projectRow struct {
 	weir.Project
 	Streams int
-	Keys    int // that are valid
+	Keys    int // not revoked
 	Demo    bool
 }
 
@@ -39,7 +39,7 @@ func (v *visit) createProject() error {
 		return v.sorry(page, err)
 	}
 	v.did("project created", p.Name)
-	return v.back(page, "The project "+p.Name+" was created.")
+	return v.back(page, "Project "+p.Name+" created.")
 }
 
 func (v *visit) renameProject() error {
@@ -53,5 +53,5 @@ func (v *visit) renameProject() error {
 	if old.Name != p.Name {
 		v.did("project renamed", old.Name+" to "+p.Name)
 	}
-	return v.back(page, "The project is called "+p.Name+".")
+	return v.back(page, "Project renamed to "+p.Name+".")
 }

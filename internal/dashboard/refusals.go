@@ -16,33 +16,35 @@ import (
 	"weir/internal/engine"
 )
 
-// Passwords that were refused. They are shown in the audit log, but kept apart from it: whoever guesses must not be able to
-// wash away what was done. Those of one address within an hour are one entry, and all of them one document.
+// Refused passwords appear in the audit log but are stored separately: an attacker who guesses
+// passwords must not be able to push the operators' actions out of the log. Refusals of one address
+// within an hour share an entry, and all entries share one document.
 
-// maxRefusals is how many entries are kept.
+// maxRefusals is the number of entries that are kept.
 const maxRefusals = 200
 
-// refusal is what was refused to an address within an hour.
+// refusal counts the refused passwords of one address within an hour.
 type refusal struct {
-	From    string    `json:"from"`
-	What    string    `json:"what"`
+	From    string    `json:"from"` // client address, or network of an IPv6 client
+	What    string    `json:"what"` // signInRefused or changeRefused
 	First   weir.Time `json:"first"`
 	Last    weir.Time `json:"last"`
 	Tries   int       `json:"tries"`
-	Unheard int       `json:"unheard,omitempty"` // of them: not even looked at, because there were too many
+	Unheard int       `json:"unheard,omitempty"` // tries that were throttled, so the password was not checked
 }
 
-// refusals are the last ones, in no order.
+// refusals holds the latest entries, in no particular order.
 type refusals struct {
 	mu    sync.Mutex
 	all   []*refusal
-	dirty map[*refusal]bool // that are not stored yet
+	dirty map[*refusal]bool // changed since they were last taken for storing
 
-	storing  sync.Mutex // held while they are stored
-	revision engine.Revision
+	storing  sync.Mutex      // held across writes to the store; guards revision
+	revision engine.Revision // of the stored document; 0 if there is none
 }
 
-// add counts a refusal, of an IPv6 client under its /64. The name that was typed is no part of it: it may be a password.
+// add counts a refusal. IPv6 clients are counted per /64 network. The name that was typed is not
+// recorded, because people type passwords into the wrong field.
 func (r *refusals) add(now time.Time, client netip.Addr, what string, unheard bool) {
 	at, from := weir.TimeOf(now), access.Network(client).String()
 	if client.Is6() {
@@ -70,13 +72,16 @@ func (r *refusals) add(now time.Time, client netip.Addr, what string, unheard bo
 	r.dirty[e] = true
 }
 
-// entries are the refusals as the audit log shows them.
+// unknownUser is the user of a refusal in the audit log.
+const unknownUser = "unknown"
+
+// entries returns the refusals as entries of the audit log.
 func (r *refusals) entries() []entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []entry
 	for _, e := range r.all {
-		list = append(list, entry{At: e.Last, Who: "nobody", From: e.From, What: e.What, Detail: e.detail()})
+		list = append(list, entry{At: e.Last, Who: unknownUser, From: e.From, What: e.What, Detail: e.detail()})
 	}
 	return list
 }
@@ -87,12 +92,13 @@ func (e *refusal) detail() string {
 	}
 	text := fmt.Sprintf("%d times since %s UTC", e.Tries, whenText(e.First))
 	if e.Unheard > 0 {
-		text += fmt.Sprintf(", %d of them unheard: too many before", e.Unheard)
+		text += fmt.Sprintf(", %d of them throttled", e.Unheard)
 	}
 	return text
 }
 
-// take returns all that is to be stored, and those that are not stored yet; nil when there is nothing new.
+// take returns copies of all entries, and of those that changed since the last take. Both are nil
+// if no entry changed.
 func (r *refusals) take() (all, fresh []refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +114,7 @@ func (r *refusals) take() (all, fresh []refusal) {
 	return all, fresh
 }
 
-// refusalsKept is where those of this node are kept.
+// refusalsKept returns the key of this node's document.
 func (d *Dashboard) refusalsKept() string {
 	if d.Node == "" {
 		return RefusalsKey
@@ -116,7 +122,7 @@ func (d *Dashboard) refusalsKept() string {
 	return RefusalsKey + "/" + d.Node
 }
 
-// loadRefusals reads what is stored.
+// loadRefusals reads the stored entries.
 func (d *Dashboard) loadRefusals(ctx context.Context) error {
 	doc, err := d.Documents.Get(ctx, d.refusalsKept())
 	if errors.Is(err, engine.ErrNotFound) {
@@ -127,21 +133,22 @@ func (d *Dashboard) loadRefusals(ctx context.Context) error {
 	}
 	d.refusals.revision = doc.Revision
 	if err := json.Unmarshal(doc.Value, &d.refusals.all); err != nil {
-		d.Logger.Warn("the refused passwords of before cannot be read", "document", d.refusalsKept(), "error", err)
+		d.Logger.Warn("skipped unreadable record of refused passwords", "document", d.refusalsKept(), "error", err)
 		d.refusals.all = nil
 	}
 	d.refusals.all = slices.DeleteFunc(d.refusals.all, func(e *refusal) bool { return e == nil })
 	return nil
 }
 
-// keepRefusals logs what is new among the refusals, and stores all of them if the store takes writes.
+// keepRefusals logs the entries that changed since the last call, and stores all entries unless the
+// store refuses writes.
 func (d *Dashboard) keepRefusals(ctx context.Context) {
 	r := &d.refusals
 	r.storing.Lock()
 	defer r.storing.Unlock()
 	all, fresh := r.take()
 	for _, e := range fresh {
-		d.Logger.Info("audit", "who", "nobody", "from", e.From, "what", e.What, "tries", e.Tries)
+		d.Logger.Info("audit", "who", unknownUser, "from", e.From, "what", e.What, "tries", e.Tries)
 	}
 	if len(fresh) == 0 || !d.Writes() {
 		return
@@ -154,7 +161,7 @@ func (d *Dashboard) keepRefusals(ctx context.Context) {
 		doc, err = d.Documents.Update(context.WithoutCancel(ctx), d.refusalsKept(), value, r.revision)
 	}
 	if err != nil {
-		d.Logger.Warn("refused passwords were not stored", "error", err)
+		d.Logger.Warn("failed to store refused passwords", "error", err)
 		return
 	}
 	r.revision = doc.Revision

@@ -12,36 +12,36 @@ import (
 	"weir"
 )
 
-// Sessions are kept in memory alone: so that an operator can sign in on a store that takes no writes, and so that nothing that
-// lets anybody in is ever stored. A restart signs everybody out.
+// Sessions live in memory only. An operator can sign in while the store refuses writes, and no
+// credential of a session is ever stored. A restart ends all sessions.
 
 const (
-	// idleFor is how long a session lasts that nobody uses. A page that is seen and refreshes itself uses it.
+	// idleFor is how long an unused session lasts. An open, visible page keeps its session in use.
 	idleFor = 30 * time.Minute
 	// lastsFor is how long a session lasts at most.
 	lastsFor = 12 * time.Hour
-	// maxSessions bounds how many there are; the one that was not used for longest goes first.
+	// maxSessions bounds the number of sessions. Beyond it the least recently used one ends.
 	maxSessions = 200
 )
 
-// session is somebody who signed in.
+// session is one signed-in browser.
 type session struct {
-	ID      string // for people to tell sessions apart; it lets nobody in
-	From    string // the address that signed in
-	Agent   string // what the browser calls itself
+	ID      string // identifies the session on the account page; it is not a credential
+	From    string // address of the client that signed in
+	Agent   string // User-Agent of the browser
 	Created time.Time
 
-	ended  chan struct{} // closed when it is over
+	ended  chan struct{} // closed when the session ends
 	ending sync.Once
 
 	mu      sync.Mutex
 	seen    time.Time
-	tails   int               // open subscriptions, which keep it in use
-	secrets map[string]string // keys that were made and not shown yet, by id
+	tails   int               // open live tails; they keep the session in use
+	secrets map[string]string // keys that were created and not shown yet, by key ID
 	notice  *notice
 }
 
-// notice is something to be said on the next page.
+// notice is a message to show on the next page.
 type notice struct {
 	Bad  bool
 	Text string
@@ -49,15 +49,16 @@ type notice struct {
 
 type digest [sha256.Size]byte
 
-// sessions are those that are not over.
+// sessions holds all sessions that have not ended.
 type sessions struct {
 	now func() time.Time
 
 	mu  sync.Mutex
-	all map[digest]*session // by the digest of what the cookie holds
+	all map[digest]*session // by the digest of the token in the cookie
 }
 
-// begin makes a session, and returns what its cookie holds: 256 random bits.
+// begin starts a session and returns the token for its cookie, which has 256 random bits. Only a
+// digest of the token is kept.
 func (s *sessions) begin(from, agent string) (token string, made *session) {
 	token = weir.Base62(43)
 	sum := sha256.Sum256([]byte(token))
@@ -78,7 +79,7 @@ func (s *sessions) begin(from, agent string) (token string, made *session) {
 	return token, made
 }
 
-// dropStalest ends the session that was not used for longest. The lock is held.
+// dropStalest ends the least recently used session. The caller holds s.mu.
 func (s *sessions) dropStalest() {
 	var stalest digest
 	var old *session
@@ -91,7 +92,8 @@ func (s *sessions) dropStalest() {
 	old.end()
 }
 
-// find returns the session of a cookie, and notes that it is used; nil when there is none, or it is over.
+// find returns the session of a token and marks it as used. It returns nil if there is no such
+// session or it has expired.
 func (s *sessions) find(token string) *session {
 	if token == "" {
 		return nil
@@ -115,7 +117,7 @@ func (s *sessions) find(token string) *session {
 	return e
 }
 
-// sweep ends the sessions that are over.
+// sweep ends expired sessions.
 func (s *sessions) sweep() {
 	now := s.now()
 	s.mu.Lock()
@@ -140,7 +142,7 @@ func (s *sessions) endOne(which *session) {
 	which.end()
 }
 
-// endAll ends every session but one, and returns how many.
+// endAll ends every session except the given one, which may be nil, and returns how many it ended.
 func (s *sessions) endAll(but *session) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +157,7 @@ func (s *sessions) endAll(but *session) int {
 	return n
 }
 
-// list is all sessions, the last used one first.
+// list returns all sessions, most recently used first.
 func (s *sessions) list() []*session {
 	s.sweep()
 	s.mu.Lock()
@@ -170,20 +172,21 @@ func (s *sessions) list() []*session {
 
 func (e *session) end() { e.ending.Do(func() { close(e.ended) }) }
 
+// over reports whether the session has expired.
 func (e *session) over(now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return now.Sub(e.Created) >= lastsFor || e.tails == 0 && now.Sub(e.seen) >= idleFor
 }
 
-// LastSeen is when it was last used.
+// LastSeen returns when the session was last used.
 func (e *session) LastSeen() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.seen
 }
 
-// tail notes a subscription that begins (1) or ends (-1).
+// tail records that a live tail opens (n is 1) or closes (n is -1).
 func (e *session) tail(n int, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,14 +194,14 @@ func (e *session) tail(n int, now time.Time) {
 	e.seen = now
 }
 
-// keep holds a key until it is shown.
+// keep holds the secret of a new key until reveal shows it.
 func (e *session) keep(id, secret string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.secrets[id] = secret
 }
 
-// reveal returns a key that was not shown yet, once.
+// reveal returns the secret of a new key on the first call, and the empty string afterwards.
 func (e *session) reveal(id string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -207,14 +210,14 @@ func (e *session) reveal(id string) string {
 	return secret
 }
 
-// say has something said on the next page.
+// say sets the message for the next page.
 func (e *session) say(bad bool, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.notice = &notice{bad, text}
 }
 
-// said takes what was to be said.
+// said returns the message for the next page and clears it.
 func (e *session) said() *notice {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -223,22 +226,27 @@ func (e *session) said() *notice {
 	return n
 }
 
-// The names of the cookie. Over TLS the prefix has browsers see to it that nobody else has set it.
+// Names of the session cookie. Browsers accept the __Host- prefix only over TLS and for this exact
+// host, so neither a sibling domain nor a plain HTTP response can plant the cookie.
 const (
 	cookieName       = "weir_session"
 	secureCookieName = "__Host-weir_session"
 )
 
-// cameByTLS tells whether the browser did. Who claims so falsely only gets a cookie that it will not send.
+// cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front
+// of it. The header is not authenticated. A client that forges it only gets a cookie that its
+// browser will not send back.
 func cameByTLS(r *http.Request) bool {
-	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // of several proxies, the one that the browser came to
+	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry is from the outermost proxy
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 
-// isSecure tells whether the cookie is for TLS alone: because the browser came by it, or because everybody should.
+// isSecure reports whether the cookie is restricted to TLS: because the browser connected over TLS,
+// or because the base URL is HTTPS.
 func (d *Dashboard) isSecure(r *http.Request) bool { return cameByTLS(r) || d.base.Scheme == "https" }
 
-// cookie is the session's, with what it holds; empty: the browser is to forget it.
+// cookie returns the session cookie with a token. An empty token makes the browser delete the
+// cookie.
 func (d *Dashboard) cookie(r *http.Request, token string) *http.Cookie {
 	c := &http.Cookie{Name: cookieName, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	if d.isSecure(r) {
@@ -250,7 +258,7 @@ func (d *Dashboard) cookie(r *http.Request, token string) *http.Cookie {
 	return c
 }
 
-// tokenOf is what the session's cookie of a request holds.
+// tokenOf returns the token in the session cookie of a request. It is empty if there is no cookie.
 func (d *Dashboard) tokenOf(r *http.Request) string {
 	name := cookieName
 	if d.isSecure(r) {

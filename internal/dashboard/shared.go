@@ -7,15 +7,16 @@ import (
 	"weir/internal/engine"
 )
 
-// share follows what the dashboards of other nodes store, if there are others: one password and one audit log for all. Sessions
-// and figures are each node's own.
+// share watches what the dashboards of other nodes store, if several nodes share the store. They
+// have one password and one audit log in common. Each node has its own sessions and figures.
 func (d *Dashboard) share() {
 	if s, ok := d.Documents.(engine.Shared); ok {
 		s.Watch(d.documentChanged)
 	}
 }
 
-// documentChanged follows a document. It takes no lock that is held while something is stored.
+// documentChanged applies a change that this or another node stored. It must not take a lock that
+// is held across a write, such as account.mu: the write may wait for this notification.
 func (d *Dashboard) documentChanged(c engine.Change) {
 	switch {
 	case c.Deleted:
@@ -30,7 +31,7 @@ func (d *Dashboard) documentChanged(c engine.Change) {
 	}
 }
 
-// adopt takes over a password that was set on another node. With a.mu held.
+// adopt applies a password that was set on another node. The caller holds a.mu.
 func (a *account) adopt() {
 	doc := a.news.Swap(nil)
 	if doc == nil || doc.Revision <= a.revision {

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// What is said of a password that was refused.
+// Actions that the audit log shows for a refused password.
 const (
 	signInRefused = "sign-in refused"
-	changeRefused = "change of the password refused"
+	changeRefused = "password change refused"
 )
 
-// signInForm is what the door shows.
+// signInForm is the data of the sign-in page.
 type signInForm struct {
 	Name  string
-	Next  string
+	Next  string // page to show after signing in
 	Error string
-	None  bool   // there is no password, so that nobody can sign in
-	There string // where to sign in instead, if the browser does not keep the cookie here
+	None  bool   // no password is set, so signing in is impossible
+	There string // URL to sign in at instead, if the browser will not keep the cookie for this one
 }
 
 func (v *visit) signInPage() error {
@@ -32,7 +32,7 @@ func (v *visit) signInPage() error {
 	return v.door(http.StatusOK, signInForm{Name: Account, Next: next})
 }
 
-// door shows the form.
+// door shows the sign-in form.
 func (v *visit) door(status int, f signInForm) error {
 	f.None = !v.HasPassword()
 	if v.base.Scheme == "https" && !cameByTLS(v.r) && v.r.Host != v.base.Host {
@@ -41,7 +41,8 @@ func (v *visit) door(status int, f signInForm) error {
 	return v.page(status, "sign_in", "Sign in", f)
 }
 
-// signIn lets somebody in who knows the password. The session gets an id that nobody has seen before.
+// signIn checks the password and starts a session. The session always gets a new token and replaces
+// the one the browser had, so a token planted before the sign-in is worthless.
 func (v *visit) signIn() error {
 	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
@@ -49,7 +50,7 @@ func (v *visit) signIn() error {
 		v.refusals.add(v.now, from, signInRefused, true)
 		seconds := int(math.Ceil(wait.Seconds()))
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		f.Error = fmt.Sprintf("Too many attempts: try again in %s.", roughly(wait))
+		f.Error = fmt.Sprintf("Too many attempts. Try again in %s.", roughly(wait))
 		return v.door(http.StatusTooManyRequests, f)
 	}
 	ok, checked, err := v.verify(v.r.Context(), f.Name, v.r.PostForm.Get("password"))
@@ -64,7 +65,7 @@ func (v *visit) signIn() error {
 	}
 	if !ok {
 		v.refusals.add(v.now, from, signInRefused, false)
-		f.Error = "Name or password is wrong."
+		f.Error = "Wrong name or password."
 		return v.door(http.StatusUnauthorized, f)
 	}
 	v.throttle.succeeded(from)
@@ -72,7 +73,7 @@ func (v *visit) signIn() error {
 		v.sessions.endOne(v.session)
 	}
 	http.SetCookie(v.w, v.cookie(v.r, token))
-	v.keepRefusals(v.r.Context()) // what came before it
+	v.keepRefusals(v.r.Context()) // log the failures that came before this success
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
 	return nil
@@ -86,7 +87,8 @@ func (v *visit) signOut() error {
 	return nil
 }
 
-// local is a path of the dashboard, whatever was asked for: nobody is led elsewhere.
+// local returns the path if it belongs to the dashboard, and the overview otherwise. It keeps a
+// crafted link from redirecting to another site after the sign-in.
 func local(path string) string {
 	if path != "/dashboard" && !strings.HasPrefix(path, "/dashboard/") && !strings.HasPrefix(path, "/dashboard?") ||
 		strings.Contains(path, "//") || strings.ContainsAny(path, "\\\r\n") || strings.HasPrefix(path, "/dashboard/sign-in") {

@@ -12,16 +12,17 @@ import (
 	"weir/internal/hub"
 )
 
+// findStream returns the stream whose ID is in the path.
 func (v *visit) findStream() (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(v.r.PathValue("id"))
 	if err != nil {
-		return nil, weir.Errorf(weir.StreamNotFound, "there is no such stream")
+		return nil, weir.Errorf(weir.StreamNotFound, "stream not found")
 	}
 	return v.Hub.Find(v.r.Context(), id)
 }
 
-// tail follows a stream for as long as the session lasts, in the frames of the interface. Nothing under /v1 accepts the
-// session, so this is its own address.
+// tail streams batches in the format of the API's subscriptions until the session ends. It needs a
+// route of its own because nothing under /v1 accepts a session.
 func (v *visit) tail() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -36,7 +37,8 @@ func (v *visit) tail() error {
 	return v.API.Tail(v.w, v.r, s, v.session.ended)
 }
 
-// tailCursor is where a tail that begins now begins.
+// tailCursor returns the current position of a stream, so that a live tail can follow from now and
+// still resume after a lost connection.
 func (v *visit) tailCursor() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -53,21 +55,22 @@ func (v *visit) tailCursor() error {
 	return v.json(map[string]any{"cursor": c.Cursor, "published": everPublished(&o, c.UpdatedAt)})
 }
 
-// maxTestBatch is how large a batch may be that is published here: it comes out of a text field.
+// maxTestBatch is the size limit of a test batch in bytes. It comes from a text field and needs no
+// more.
 const maxTestBatch = 1 << 20
 
-// publish publishes a test batch, under the rules of the interface.
+// publish publishes a test batch. It applies the same rules as the API.
 func (v *visit) publish() error {
 	s, err := v.findStream()
 	if err != nil {
 		return err
 	}
 	if s.Project == access.DemoProject {
-		return weir.Errorf(weir.ProjectForbidden, "the demo stream can only be read")
+		return weir.Errorf(weir.ProjectForbidden, "the demo stream is read-only")
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(v.w, v.r.Body, maxTestBatch))
 	if err != nil {
-		return weir.Errorf(weir.PayloadTooLarge, "a test batch has %d bytes at most", maxTestBatch)
+		return weir.Errorf(weir.PayloadTooLarge, "a test batch can have at most %d bytes", maxTestBatch)
 	}
 	p := &hub.Publish{Batch: weir.Batch{Events: 1, Payload: body}}
 	if s.Mode == weir.Raw {
@@ -95,7 +98,8 @@ func (v *visit) confirmDelete() error {
 	return v.page(http.StatusOK, "stream_delete", "Delete a stream", st)
 }
 
-// deleteStream wants the name of the stream to be typed, as the page shows it, or its id: a name may be of white space alone.
+// deleteStream requires the stream's name, typed as the page shows it. It accepts the ID instead,
+// since a name can consist of white space only.
 func (v *visit) deleteStream() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -103,17 +107,18 @@ func (v *visit) deleteStream() error {
 	}
 	page := "/dashboard/streams/" + string(s.ID) + "/delete"
 	if s.Project == access.DemoProject {
-		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted: switch the demo off instead (--demo=false)"))
+		return v.sorry(page, weir.Errorf(weir.ProjectForbidden, "the demo stream cannot be deleted; disable it with --demo=false"))
 	}
 	if got := v.field("name"); got != string(s.ID) && inOneLine(got) != inOneLine(s.Name) {
-		return v.wrong(page, "That is neither the name of the stream nor its id: nothing was deleted.")
+		return v.wrong(page, "The text matches neither the stream's name nor its ID. Nothing was deleted.")
 	}
 	if err := s.Delete(v.r.Context()); err != nil {
 		return v.sorry("/dashboard/streams", err)
 	}
 	v.did("stream deleted", s.Name+" "+string(s.ID))
-	return v.back("/dashboard/streams", "The stream "+s.Name+" was deleted.")
+	return v.back("/dashboard/streams", "Stream "+s.Name+" deleted.")
 }
 
-// inOneLine is a text as browsers show it: with one space wherever there is white space.
+// inOneLine collapses white space as browsers do: each run becomes one space, and the ends are
+// trimmed.
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -10,27 +10,28 @@ import (
 	"weir/internal/hub"
 )
 
-// streamView is the page of a stream.
+// streamView is the data of a stream's page.
 type streamView struct {
 	hub.Standing
 	Project   weir.Project
 	Demo      bool
-	Published bool   // something was, ever
-	JSON      string // the object, as /v1 shows it
-	Age       int64  // seconds, of the oldest batch
+	Published bool   // at least one batch was ever published
+	JSON      string // the stream object as /v1 returns it
+	Age       int64  // of the oldest batch, in seconds
 }
 
-// looked is how many batches the plots of a stream rest on at most, and plotted is how many points they have.
+// Limits of a stream's plots.
 const (
-	looked    = 100_000
-	plotted   = 60
-	plottedIn = time.Hour
+	looked    = 100_000   // batches to read at most
+	plotted   = 60        // points
+	plottedIn = time.Hour // time span
 )
 
-// streamParts are what of the page is sent again as it is when it refreshes itself.
+// streamParts are the templates of the page that streamFigures renders again on each update.
 var streamParts = []string{"updated", "gap-line", "gaps", "object"}
 
-// lookAt looks at a stream, and visits its last batches, about most of them.
+// lookAt returns the state of a stream, and calls visit for its latest batches, oldest first. The
+// limit on their number, most, is approximate.
 func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamView, error) {
 	st, err := s.Look(v.r.Context(), most, visit)
 	if err != nil {
@@ -48,7 +49,8 @@ func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamVie
 	return view, nil
 }
 
-// everPublished tells whether anything was published to a stream. Its cursor is 0 before that, and also when 0 was published.
+// everPublished reports whether a batch was ever published to a stream. The cursor alone cannot
+// tell: it is 0 both before the first batch and after a batch with sequence 0.
 func everPublished(o *weir.Stream, updated weir.Time) bool {
 	return o.Cursor > 0 || o.BytesStored > 0 || updated > o.CreatedAt
 }
@@ -67,7 +69,7 @@ func (v *visit) stream() error {
 	return v.page(http.StatusOK, "stream", view.Object.Name, view)
 }
 
-// streamFigures is what moves on the page of a stream.
+// streamFigures returns the changing parts of a stream's page as JSON.
 func (v *visit) streamFigures() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -92,21 +94,22 @@ func (v *visit) streamFigures() error {
 	return v.json(answer)
 }
 
-// rates is how much was published over time.
+// rates holds the points of a stream's plots.
 type rates struct {
-	At      []int64   `json:"at"`      // Unix seconds, of the end of each
-	Batches []float64 `json:"batches"` // a second
-	Bytes   []float64 `json:"bytes"`   // a second
+	At      []int64   `json:"at"`      // end of each interval, Unix seconds
+	Batches []float64 `json:"batches"` // per second
+	Bytes   []float64 `json:"bytes"`   // per second
 }
 
-// plotFrom is where a plot begins: an hour ago, or where more is not known, because there were too many batches to look at or
-// because older ones are gone.
+// plotFrom returns the start of a plot. That is an hour ago, or later if marks do not reach back
+// that far: there were more batches than looked, or older ones were evicted. Starting earlier would
+// show those batches as time without publishes.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	from := now.Add(-plottedIn)
 	if !st.Cut {
 		return from
 	}
-	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // when all are gone, they were too old
+	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // all batches were evicted, so they were older than this
 	if len(marks) > 0 {
 		known = marks[0].Time.Std()
 	}
@@ -116,7 +119,7 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	return from
 }
 
-// plot counts batches over spans of time of one length, the last of which ends now.
+// plot counts batches in intervals of equal length, the last of which ends now.
 func plot(marks []hub.Mark, from, now time.Time) rates {
 	step := max(now.Sub(from)/plotted, time.Second)
 	n := max(1, int(now.Sub(from)/step))
@@ -125,7 +128,7 @@ func plot(marks []hub.Mark, from, now time.Time) rates {
 		r.At[i] = now.Add(-step * time.Duration(n-1-i)).Unix()
 	}
 	for _, m := range marks {
-		back := max(0, now.Sub(m.Time.Std())) // what came since is of now
+		back := max(0, now.Sub(m.Time.Std())) // a batch published after now counts in the last interval
 		if i := n - 1 - int(back/step); i >= 0 {
 			r.Batches[i] += 1 / step.Seconds()
 			r.Bytes[i] += float64(m.Size) / step.Seconds()

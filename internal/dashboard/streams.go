@@ -19,25 +19,25 @@ type streamRow struct {
 	weir.Stream
 	ProjectName string
 	Updated     weir.Time
-	Published   bool // something was, ever
+	Published   bool // at least one batch was ever published
 }
 
-// streamsView is a page of the list.
+// streamsView is the data of a page of the stream list.
 type streamsView struct {
 	Streams  []streamRow
 	Projects []weir.Project
-	Project  weir.ProjectID
+	Project  weir.ProjectID // filter; empty for all
 	Search   string
-	Sort     string
-	Found    int
-	All      int
+	Sort     string // a key of orders
+	Found    int    // streams that match
+	All      int    // streams in total
 	Paging   paging
 }
 
 const streamsPage = 50
 
-// orders are how the list can be sorted. Those that need to know how each stream stands look at all of them, without
-// opening a log.
+// orders are the sort orders of the list. Sorting by bytes, cursor or activity needs the state of
+// every stream, which Glance returns without opening logs.
 var orders = map[string]func(a, b *ranked) int{
 	"created": func(a, b *ranked) int { return cmp.Compare(b.s.CreatedAt, a.s.CreatedAt) },
 	"name": func(a, b *ranked) int {
@@ -48,7 +48,7 @@ var orders = map[string]func(a, b *ranked) int{
 	"active": func(a, b *ranked) int { return cmp.Compare(b.updated, a.updated) },
 }
 
-// ranked is a stream with what it is sorted by.
+// ranked is a stream with the values it is sorted by.
 type ranked struct {
 	s       *hub.Stream
 	bytes   int64
@@ -56,7 +56,8 @@ type ranked struct {
 	updated weir.Time
 }
 
-// matchesStream tells whether a stream has a text, in lower case, in its name, or begins with it.
+// matchesStream reports whether a stream's name contains the text, or its ID starts with it. The
+// text is in lower case, and case is ignored.
 func matchesStream(s *hub.Stream, text string) bool {
 	return text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.HasPrefix(strings.ToLower(string(s.ID)), text)
 }
@@ -95,7 +96,7 @@ func (v *visit) streams() error {
 	for _, r := range list[from:to] {
 		o, err := r.s.Object(v.r.Context())
 		if known, ok := asKnown(err); ok && known.Code == weir.StreamNotFound {
-			continue // deleted just now
+			continue // deleted since the list was made
 		}
 		if err != nil {
 			return err
@@ -109,7 +110,7 @@ func (v *visit) streams() error {
 	return v.page(http.StatusOK, "streams", "Streams", w)
 }
 
-// allProjects is the projects, that of the demo too.
+// allProjects returns all projects, including that of the demo.
 func (v *visit) allProjects() []weir.Project {
 	list := v.Access.Projects()
 	if p, ok := v.Access.Project(access.DemoProject); ok {
@@ -118,7 +119,7 @@ func (v *visit) allProjects() []weir.Project {
 	return list
 }
 
-// streamForm is the form for a new stream.
+// streamForm is the data of the form for a new stream.
 type streamForm struct {
 	Projects                            []weir.Project
 	Project                             weir.ProjectID
@@ -134,7 +135,8 @@ func (v *visit) newStream() error {
 	return v.page(http.StatusOK, "stream_new", "New stream", f)
 }
 
-// createStream makes a stream by the rules that the interface has for it: the form becomes the body of a create.
+// createStream creates a stream under the same rules as the API: it turns the form into the body of
+// a create request.
 func (v *visit) createStream() error {
 	f := streamForm{
 		Projects: v.Access.Projects(), Project: weir.ProjectID(v.field("project")), Name: v.field("name"), ID: v.field("id"),
@@ -145,7 +147,7 @@ func (v *visit) createStream() error {
 		return v.page(status, "stream_new", "New stream", f)
 	}
 	if _, ok := v.Access.Project(f.Project); !ok || f.Project == access.DemoProject {
-		return again(http.StatusBadRequest, "Choose a project.")
+		return again(http.StatusBadRequest, "Select a project.")
 	}
 	body := map[string]any{"name": f.Name, "mode": f.Mode}
 	if f.ID != "" {
@@ -166,7 +168,7 @@ func (v *visit) createStream() error {
 	}
 	spec, err := api.ParseSpec(text)
 	if err == nil && spec.ID == access.DemoStream {
-		err = weir.Errorf(weir.StreamNameTaken, "the id %s is that of the demo stream", spec.ID)
+		err = weir.Errorf(weir.StreamNameTaken, "the ID %s belongs to the demo stream", spec.ID)
 	}
 	var made weir.Stream
 	if err == nil {
@@ -180,5 +182,5 @@ func (v *visit) createStream() error {
 		return err
 	}
 	v.did("stream created", made.Name+" "+string(made.ID))
-	return v.back("/dashboard/streams/"+string(made.ID), "The stream was created.")
+	return v.back("/dashboard/streams/"+string(made.ID), "Stream created.")
 }

@@ -8,28 +8,32 @@ import (
 	"weir/internal/access"
 )
 
-// Who fails to sign in too often has to wait. IPv6 clients are counted by their /64. All addresses from which nobody has ever
-// signed in share a second bound, for guesses that come from everywhere; an operator's address is known after the first time.
+// Each address may fail to sign in a few times per window, then it must wait for the window to end.
+// IPv6 clients are counted per /64 network.
+//
+// A second limit protects against guesses from many addresses. All addresses without a successful
+// sign-in since the server started share it. The address of an operator is exempt from it after the
+// first sign-in, so an attack cannot lock that operator out.
 const (
-	maxFailures   = 5    // of an address
-	maxStrangers  = 1000 // of all addresses from which nobody has signed in
+	maxFailures   = 5    // per address and window
+	maxStrangers  = 1000 // per window, of all addresses without a successful sign-in
 	failureWindow = 5 * time.Minute
-	maxThrottled  = 10_000 // addresses that are remembered; the one that began first goes first
-	maxKnown      = 1000
+	maxThrottled  = 10_000 // addresses with failures that are remembered; the oldest is dropped first
+	maxKnown      = 1000   // addresses with a successful sign-in that are remembered
 )
 
-// throttle counts failures to sign in.
+// throttle counts failed sign-ins.
 type throttle struct {
 	now func() time.Time
 
 	mu        sync.Mutex
 	all       map[netip.Addr]*failures
 	strangers failures
-	known     map[netip.Addr]time.Time // where somebody signed in from since the start, and when they last did
+	known     map[netip.Addr]time.Time // last successful sign-in since the server started, by address
 }
 
 type failures struct {
-	since time.Time // the first of them
+	since time.Time // start of the window
 	n     int
 }
 
@@ -37,8 +41,9 @@ func newThrottle(now func() time.Time) throttle {
 	return throttle{now: now, all: map[netip.Addr]*failures{}, known: map[netip.Addr]time.Time{}}
 }
 
-// try counts an attempt before it is made, so that many at once are not more than many one after another. It returns how long
-// to wait; 0: go on.
+// try counts an attempt and returns how long the client must wait; 0 means that it may proceed. It
+// counts before the password is checked, so that concurrent attempts cannot exceed the limit. After
+// a successful sign-in, succeeded takes the attempt back.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
@@ -61,7 +66,7 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 	return 0
 }
 
-// succeeded forgets the failures of an address, and knows it from now on.
+// succeeded clears the failures of an address and remembers it as known.
 func (t *throttle) succeeded(client netip.Addr) {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
@@ -76,7 +81,7 @@ func (t *throttle) succeeded(client netip.Addr) {
 	t.known[at] = now
 }
 
-// of finds the failures of an address. The lock is held.
+// of returns the failures of an address in the current window. The caller holds t.mu.
 func (t *throttle) of(at netip.Addr, now time.Time) *failures {
 	f := t.all[at]
 	if f == nil && len(t.all) >= maxThrottled {
@@ -89,7 +94,8 @@ func (t *throttle) of(at netip.Addr, now time.Time) *failures {
 	return f
 }
 
-// dropOldest makes room for one more. It looks at everything, which is nothing beside hashing a password.
+// dropOldest removes the oldest entry. It scans the whole map, which costs little compared to
+// hashing a password.
 func dropOldest[V any](all map[netip.Addr]V, since func(V) time.Time) {
 	var oldest netip.Addr
 	var at time.Time

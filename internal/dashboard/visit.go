@@ -14,20 +14,21 @@ import (
 	"weir/internal/api"
 )
 
-// visit is one request of somebody.
+// visit is one request to the dashboard.
 type visit struct {
 	*Dashboard
 	w       http.ResponseWriter
 	r       *http.Request
-	session *session // nil: nobody has signed in
+	session *session // nil if the browser has not signed in
 	now     time.Time
 	token   string // of the session
 }
 
-// maxForm is how large a form may be. A batch to be published may be larger.
+// maxForm is the size limit of a form in bytes. Test batches have their own limit, maxTestBatch.
 const maxForm = 64 << 10
 
-// visit makes a handler of a page. Who has not signed in is sent to do so, or refused where no person looks.
+// visit turns a page into an http.HandlerFunc. If signedIn is set, a request without a session is
+// redirected to the sign-in page, or gets 401 if it comes from a script.
 func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Dashboard: d, w: w, r: r, now: d.Now(), token: d.tokenOf(r)}
@@ -39,7 +40,7 @@ func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc 
 		if r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/publish") {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			if err := r.ParseForm(); err != nil {
-				d.refuse(w, r, v.session, weir.Errorf(weir.InvalidRequest, "the form could not be read, or is too large"))
+				d.refuse(w, r, v.session, weir.Errorf(weir.InvalidRequest, "the form is malformed or too large"))
 				return
 			}
 		}
@@ -49,7 +50,8 @@ func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc 
 	}
 }
 
-// signInFirst sends somebody to the door, and remembers where they wanted to go.
+// signInFirst redirects a browser to the sign-in page, which leads back to the requested page.
+// Scripts get 401.
 func (v *visit) signInFirst() {
 	if !wantsPage(v.r) {
 		v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -64,18 +66,20 @@ func (v *visit) signInFirst() {
 	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
 }
 
-// wantsPage tells whether a person looks at the answer.
+// wantsPage reports whether the request comes from a browser that navigates, rather than from a
+// script.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// refuse answers with an error: a page for people, JSON for scripts. What nobody may know is logged, and hidden.
+// refuse responds with an error: a page for browsers, JSON for scripts. An error that is not a
+// weir.Error is logged, and the client only learns that there was an internal error.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, err error) {
 	known, ok := asKnown(err)
 	if !ok {
 		if r.Context().Err() != nil {
-			return // they went away
+			return // the client disconnected
 		}
-		d.Logger.Error("a page failed", "page", r.Pattern, "error", err)
-		known = &weir.Error{Code: weir.InternalError, Message: "something went wrong: the server's log says what"}
+		d.Logger.Error("page failed", "page", r.Pattern, "error", err)
+		known = &weir.Error{Code: weir.InternalError, Message: "internal error: see the server log"}
 	}
 	status := api.StatusOf(known)
 	if !wantsPage(r) {
@@ -87,9 +91,9 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, e
 	d.render(w, status, "error", view{Title: http.StatusText(status), Session: s, Data: known.Message})
 }
 
-func (v *visit) none() error { return weir.Errorf(weir.NotFound, "there is no such page") }
+func (v *visit) none() error { return weir.Errorf(weir.NotFound, "page not found") }
 
-// page shows a page.
+// page renders a page, with the pending message of the session if there is one.
 func (v *visit) page(status int, name, title string, data any) error {
 	w := view{Title: title, Here: name, Session: v.session, Data: data}
 	if v.session != nil && v.seen() {
@@ -99,10 +103,12 @@ func (v *visit) page(status int, name, title string, data any) error {
 	return nil
 }
 
-// seen tells whether somebody gets to see the page: HEAD asks for nothing but its header fields, and uses nothing up.
+// seen reports whether the client gets the body. A HEAD request does not, so it must not consume
+// anything that is shown only once.
 func (v *visit) seen() bool { return v.r.Method != http.MethodHead }
 
-// reveal returns a key that was not shown yet, once.
+// reveal returns the secret of a new key the first time its page is seen, and the empty string
+// otherwise.
 func (v *visit) reveal(id string) string {
 	if !v.seen() {
 		return ""
@@ -110,7 +116,7 @@ func (v *visit) reveal(id string) string {
 	return v.session.reveal(id)
 }
 
-// back sends the browser on after something was done, and has it say so.
+// back redirects the browser after an action. The next page shows the message, if it is not empty.
 func (v *visit) back(to, said string) error {
 	if said != "" {
 		v.session.say(false, said)
@@ -119,7 +125,8 @@ func (v *visit) back(to, said string) error {
 	return nil
 }
 
-// sorry sends the browser back to a page, with what was wrong; what nobody may know goes the way of other faults.
+// sorry redirects the browser to a page that shows the error. An internal error is returned
+// instead, for refuse to hide.
 func (v *visit) sorry(to string, err error) error {
 	known, ok := asKnown(err)
 	if !ok {
@@ -128,16 +135,16 @@ func (v *visit) sorry(to string, err error) error {
 	return v.wrong(to, known.Message)
 }
 
-// wrong sends the browser back to a page that says what was wrong.
+// wrong redirects the browser to a page that shows the text as an error.
 func (v *visit) wrong(to, text string) error {
 	v.session.say(true, text)
 	return v.back(to, "")
 }
 
-// asKnown is what a user may know of an error.
+// asKnown returns the part of an error that users may see.
 func asKnown(err error) (*weir.Error, bool) { return errors.AsType[*weir.Error](err) }
 
-// json answers a script.
+// json responds to a script.
 func (v *visit) json(value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -148,18 +155,18 @@ func (v *visit) json(value any) error {
 	return nil
 }
 
-// client is the address of the browser.
+// client returns the address of the browser, also behind a trusted proxy.
 func (v *visit) client() netip.Addr {
 	return v.Access.ClientIP(v.r.RemoteAddr, v.r.Header["X-Forwarded-For"])
 }
 
-// did notes what somebody did.
+// did records an action of the signed-in user in the audit log. It redacts keys in the detail.
 func (v *visit) did(what, detail string) {
 	v.note(v.r.Context(), entry{Who: Account, From: v.client().String(), What: what, Detail: access.Redacted(detail)})
 }
 
-// field is a value of the form, without white space around it.
+// field returns a form value without surrounding white space.
 func (v *visit) field(name string) string { return strings.TrimSpace(v.r.PostForm.Get(name)) }
 
-// query is a value of the address, without white space around it.
+// query returns a query parameter without surrounding white space.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// HEAD gives the header fields of a page and uses nothing up: not a key that is shown once, not what is said once; and it
-// subscribes to nothing.
+// HEAD returns the header fields of a page. It does not use up a key or a message that is shown
+// only once, and it does not subscribe.
 func TestHead(t *testing.T) {
 	h := newHouse(t)
 	b := h.signedIn()
@@ -19,34 +19,34 @@ func TestHead(t *testing.T) {
 		t.Helper()
 		status, text, header := b.do("HEAD", path, "", "")
 		if status != http.StatusOK || text != "" {
-			t.Errorf("HEAD %s gives %d", path, status)
+			t.Errorf("HEAD %s: status %d, want 200 and no body", path, status)
 		}
 		return header
 	}
 	head(page)
-	if !strings.Contains(b.see(page), "It is shown only now") {
-		t.Error("the key was used up")
+	if !strings.Contains(b.see(page), "It is not shown again") {
+		t.Error("HEAD used up the key")
 	}
 	_, _, header = b.post("/dashboard/keys/"+h.keyID+"/rotate", "name", "next")
 	head(header.Get("Location"))
-	if !strings.Contains(b.see(header.Get("Location")), "It is shown only now") {
-		t.Error("the key of a rotation was used up")
+	if !strings.Contains(b.see(header.Get("Location")), "It is not shown again") {
+		t.Error("HEAD used up the key of a rotation")
 	}
 	b.post("/dashboard/projects", "name", "said")
 	head("/dashboard/projects")
-	if !strings.Contains(b.see("/dashboard/projects"), "The project said was created.") {
-		t.Error("what was to be said was used up")
+	if !strings.Contains(b.see("/dashboard/projects"), "Project said created.") {
+		t.Error("HEAD used up the message")
 	}
 	if kind := head("/dashboard/streams/" + string(h.stream) + "/tail").Get("Content-Type"); kind != "text/event-stream" {
-		t.Errorf("the tail is %s", kind)
+		t.Errorf("content type of the tail: %q", kind)
 	}
 	if n := h.api.Stats().Subscriptions; n != 0 {
-		t.Errorf("HEAD subscribed %d times", n)
+		t.Errorf("HEAD opened %d subscriptions", n)
 	}
 }
 
-// With a base URL that is HTTPS, the cookie is for HTTPS alone and its origin is trusted, whatever the proxy before the server
-// tells of them.
+// With an HTTPS base URL, the cookie is restricted to HTTPS and requests from that origin are
+// trusted, whatever headers the proxy in front of the server adds.
 func TestBehindProxy(t *testing.T) {
 	h := newHouse(t)
 	h.d.Close(t.Context())
@@ -67,31 +67,31 @@ func TestBehindProxy(t *testing.T) {
 	w := ask("POST", "/dashboard/sign-in", in.Encode(), "Origin", "https://weir.example")
 	cookie := w.Header().Get("Set-Cookie")
 	if w.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, secureCookieName+"=") || !strings.Contains(cookie, "Secure") {
-		t.Fatalf("signing in gives %d and %s", w.Code, cookie)
+		t.Fatalf("sign-in: status %d, cookie %s", w.Code, cookie)
 	}
 	cookie, _, _ = strings.Cut(cookie, ";")
 	if w := ask("GET", "/dashboard/keys", "", "Cookie", cookie); w.Code != http.StatusOK {
-		t.Errorf("a page gives %d", w.Code)
+		t.Errorf("page with the cookie: status %d, want 200", w.Code)
 	}
 	if w := ask("POST", "/dashboard/sign-in", in.Encode(), "Origin", "https://other.example"); w.Code != http.StatusForbidden {
-		t.Errorf("another origin gives %d", w.Code)
+		t.Errorf("sign-in from another origin: status %d, want 403", w.Code)
 	}
 	there := `href="https://Weir.example:443/dashboard"`
 	if w := ask("GET", "/dashboard/sign-in", ""); !strings.Contains(w.Body.String(), there) {
-		t.Error("who comes in clear text is not told where to sign in")
+		t.Error("the sign-in page over plain HTTP does not link to the HTTPS URL")
 	}
 	if w := ask("GET", "/dashboard/sign-in", "", "X-Forwarded-Proto", "HTTPS"); strings.Contains(w.Body.String(), there) {
-		t.Error("who comes by HTTPS is sent elsewhere")
+		t.Error("the sign-in page over HTTPS links to another URL")
 	}
 
-	// Without it, what the proxy says decides, in any case of letters.
+	// Without a base URL the proxy's X-Forwarded-Proto decides. Case does not matter.
 	h.d.Close(t.Context())
 	h.base = ""
 	h.open(t.Context())
 	for proto, want := range map[string]string{"HTTPS": secureCookieName, "https": secureCookieName, "Https, http": secureCookieName, "http": cookieName, "": cookieName} {
 		w := ask("POST", "/dashboard/sign-in", in.Encode(), "X-Forwarded-Proto", proto)
 		if c := w.Header().Get("Set-Cookie"); !strings.HasPrefix(c, want+"=") {
-			t.Errorf("X-Forwarded-Proto %s: the cookie is %s", proto, c)
+			t.Errorf("X-Forwarded-Proto %q: cookie %s, want %s", proto, c, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// The form for a new key: streams to choose from.
+// The stream picker in the form for a new key.
 import {ask} from './shared.js';
 
 const project = document.querySelector('#project');
@@ -15,7 +15,7 @@ let asked = 0;
 const search = async keep => {
 	const turn = ++asked;
 	const list = await ask('/dashboard/streams/pick?' + new URLSearchParams({project: project.value, q: pick.value}));
-	if (turn !== asked) return; // somebody typed on
+	if (turn !== asked) return; // the text changed while this search was running: a later one shows the list
 	const chosen = keep ? [...choices.querySelectorAll('label:has(:checked)')] : [];
 	const have = new Set(chosen.map(label => label.querySelector('input').value));
 	const rows = list.filter(s => !have.has(s.id)).map(s => {
@@ -28,7 +28,7 @@ const search = async keep => {
 		return label;
 	});
 	choices.replaceChildren(...chosen, ...rows);
-	if (!chosen.length && !rows.length) choices.textContent = 'There is no such stream.';
+	if (!chosen.length && !rows.length) choices.textContent = 'No streams found.';
 };
 pick.addEventListener('input', () => search(true));
 pick.addEventListener('keydown', event => { if (event.key === 'Enter') event.preventDefault(); });

@@ -1,4 +1,5 @@
-// The first page refreshes itself: figures every ten seconds, and the plots of a day every minute.
+// The overview updates itself: figures and the plots of the last hour every 10 s, the plots of the
+// last day every minute.
 import {ask, every, fill, say} from './shared.js';
 import {draw} from './plot.js';
 

@@ -1,4 +1,4 @@
-// What every page has: buttons that copy, and times that say how long ago they were.
+// Loaded by every page: copy buttons, and the "5 minutes ago" beside each time.
 import {ago, say} from './shared.js';
 
 ago();
@@ -14,10 +14,10 @@ document.addEventListener('click', async event => {
 		await navigator.clipboard.writeText(text.textContent);
 		label.textContent = 'Copied';
 		say(said, `The ${text.ariaLabel} was copied.`);
-	} catch { // not allowed here: it is marked, for the keyboard
+	} catch { // over plain HTTP browsers refuse the clipboard: select the text, so that the keyboard can copy it
 		getSelection().selectAllChildren(text);
-		label.textContent = 'Marked';
-		say(said, `The ${text.ariaLabel} is marked, and can be copied with the keyboard.`);
+		label.textContent = 'Selected';
+		say(said, `The ${text.ariaLabel} is selected. Copy it with the keyboard.`);
 	}
 	setTimeout(() => { label.textContent = 'Copy'; say(said, ''); }, 2000);
 });

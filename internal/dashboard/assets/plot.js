@@ -1,20 +1,21 @@
-// Plots of figures over time.
+// Time series plots, drawn with uPlot.
 import {bytes, number} from './shared.js';
 
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const labels = {
 	requests: 'all', refused: 'refused', limited: '429', failed: 'failed', published: 'published', delivered: 'delivered', received: 'in',
-	sent: 'out', subscribers: 'open', sync_median: 'median', sync_slow: '99 in 100', disk_used: 'used', batches: 'batches', bytes: 'bytes',
+	sent: 'out', subscribers: 'open', sync_median: 'p50', sync_slow: 'p99', disk_used: 'used', batches: 'batches', bytes: 'bytes',
 };
 const units = {
 	bytes: v => bytes(v), ms: v => v.toFixed(v < 10 ? 1 : 0) + ' ms',
 	plain: v => Math.abs(v) < 100 && !Number.isInteger(v) ? String(Number(v.toPrecision(2))) : number(Math.round(v)),
 };
-const powers = [...Array(50).keys()].map(n => 2 ** n); // bytes are counted in these
+const powers = [...Array(50).keys()].map(n => 2 ** n); // axis steps for bytes: KiB and MiB are powers of two
 const clock = (t, second) => new Date(t * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second, hour12: false});
 const drawn = [];
 
-// draw makes a plot in an element: its data-plot names the columns. update(columns) shows other ones.
+// draw creates a plot inside an element whose data-plot attribute lists the columns to show. It
+// returns a function that takes new columns and redraws the plot.
 export const draw = element => {
 	const names = element.dataset.plot.split(',');
 	const unit = units[element.dataset.unit] ?? units.plain;
@@ -28,7 +29,8 @@ export const draw = element => {
 	});
 	let plot, last = [[], ...names.map(() => [])];
 
-	// tell shows the values at a place of the plot, or the latest ones.
+	// tell puts the values under the pointer into the legend, or the latest values without a
+	// pointer.
 	const tell = place => {
 		const at = place ?? last[0].length - 1;
 		items.forEach((item, i) => { item.lastChild.textContent = `${labels[names[i]] ?? names[i]} ${last[i + 1][at] == null ? '-' : unit(last[i + 1][at])}`; });

@@ -1,4 +1,4 @@
-// What several pages use.
+// Helpers that several pages use.
 
 export const bytes = n => {
 	for (const unit of ['B', 'KiB', 'MiB', 'GiB', 'TiB']) {
@@ -17,10 +17,12 @@ export const roughly = seconds => {
 	return unit(seconds / 86400, 'day');
 };
 
-// say sets a text, if it is another one: a screen reader reads what is set.
+// say sets the text of an element, but only if it differs: a screen reader announces every
+// assignment to a live region.
 export const say = (element, text) => { if (element && element.textContent !== text) element.textContent = text; };
 
-// ago says beside every time, or instead of it, how long ago that was.
+// ago writes how long ago each time on the page was: beside the time, or instead of it if it has
+// data-ago.
 export const ago = () => {
 	for (const e of document.querySelectorAll('time[data-ago], time + .ago')) {
 		const seconds = (Date.now() - Date.parse((e.matches('time') ? e : e.previousElementSibling).dateTime)) / 1000;
@@ -28,42 +30,45 @@ export const ago = () => {
 	}
 };
 
-// fill puts parts of the page into it that the server made anew; where the keyboard is, nothing is replaced.
+// fill replaces parts of the page with HTML that the server rendered again. It skips a part that
+// holds the keyboard focus, because replacing it would lose the focus.
 const filled = {};
 export const fill = parts => {
 	for (const [name, html] of Object.entries(parts)) {
 		const e = document.querySelector(`[data-part="${name}"]`);
 		if (!e || filled[name] === html || e.querySelector(':focus')) continue;
-		e.innerHTML = filled[name] = html; // it is a template of the server's, which escapes
+		e.innerHTML = filled[name] = html; // safe: the server's template escapes values
 	}
 	ago();
 };
 
 export const toSignIn = () => location.assign('/dashboard/sign-in?next=' + encodeURIComponent(location.pathname + location.search));
 
-// ask gets JSON. Whoever is signed out is sent to sign in. An error has the status of the answer, if there was one.
+// ask fetches JSON. If the session has ended, it also leads to the sign-in page. On failure it throws
+// an error whose status is that of the response, or undefined if there was no response.
 export const ask = async (path, options) => {
 	const answer = await fetch(path, {headers: {accept: 'application/json'}, signal: AbortSignal.timeout(20000), ...options});
 	if (answer.status === 401) toSignIn();
 	const value = await answer.json().catch(() => ({}));
-	if (!answer.ok) throw Object.assign(new Error(value.error?.message ?? 'the server answered ' + answer.status), {status: answer.status});
+	if (!answer.ok) throw Object.assign(new Error(value.error?.message ?? 'the server responded with status ' + answer.status), {status: answer.status});
 	return value;
 };
 
-// every does something at once and again and again while somebody looks. A page that is not refreshed any more says so.
+// every calls f at once and then repeatedly while the page is visible. When f fails, a line at the
+// bottom of the page says since when the page has been stale.
 export const every = (milliseconds, f) => {
 	const line = document.querySelector('#stale');
 	let since = new Date(), timer;
 	const turn = async () => {
 		clearTimeout(timer);
-		if (document.hidden) return; // it goes on when somebody looks
+		if (document.hidden) return; // visibilitychange starts it again
 		try {
 			await f();
 			since = new Date();
 			say(line, '');
 			document.body.classList.remove('stale');
 		} catch (fault) {
-			say(line, fault.status ? `This page is not refreshed: ${fault.message}.` : `No answer from the server since ${since.toLocaleTimeString([], {hour12: false})}: this page shows what was then.`);
+			say(line, fault.status ? `This page is out of date: ${fault.message}.` : `No response from the server since ${since.toLocaleTimeString([], {hour12: false})}. This page shows data from that time.`);
 			document.body.classList.add('stale');
 		}
 		clearTimeout(timer);

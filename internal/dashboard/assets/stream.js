@@ -1,4 +1,4 @@
-// The page of a stream: figures that refresh themselves, the live tail, and the form that publishes.
+// The stream page: figures that update themselves, the live tail, and the publish form.
 import {ask, bytes, every, fill, number, roughly} from './shared.js';
 import {draw} from './plot.js';
 import {Tail} from './tail.js';
@@ -28,7 +28,7 @@ document.querySelector('#publish')?.addEventListener('submit', async event => {
 	const said = document.querySelector('#publish-said');
 	try {
 		const ack = await ask(at + '/publish', {method: 'POST', body: document.querySelector('#publish-text').value});
-		said.textContent = `Published under sequence ${ack.seq}.`;
+		said.textContent = `Published as sequence ${ack.seq}.`;
 		refresh().catch(() => {});
 	} catch (fault) {
 		said.textContent = 'Refused: ' + fault.message;

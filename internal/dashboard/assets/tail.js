@@ -1,14 +1,15 @@
-// The live tail of a stream, by the project's own client. Pausing ends the subscription, and going on resumes it behind the last
-// batch: nothing is missed, and nothing piles up in the browser. A page that nobody sees pauses by itself: over HTTP/1.1 a
-// browser has six connections to a server, and tabs that hold them would keep every other page from loading.
+// The live tail of a stream, built on Weir's JavaScript client. Pausing ends the subscription, and
+// resuming continues after the last batch, so nothing is missed and nothing piles up in the
+// browser. A hidden page pauses by itself: over HTTP/1.1 a browser opens at most six connections to
+// a server, and hidden tabs that hold them would keep every other page from loading.
 import {Caller} from './client/call.js';
 import {Subscription} from './client/subscription.js';
 import {ask, bytes, number, say, toSignIn} from './shared.js';
 
 const kept = 500; // batches on the page
-const keptSize = 16 << 20; // and their characters and bytes
-const shown = 4000; // characters of a batch, until somebody asks for more
-const most = 200000;
+const keptSize = 16 << 20; // total size of those batches: characters of JSON, bytes of raw data
+const shown = 4000; // characters shown of each batch before "Show more"
+const most = 200000; // and after it
 
 const el = (name, text, className) => {
 	const e = document.createElement(name);
@@ -17,7 +18,7 @@ const el = (name, text, className) => {
 	return e;
 };
 
-// hex shows bytes as people read them: offset, sixteen of them, and what is printable.
+// hex formats bytes as a hex dump: offset, sixteen bytes, and their printable characters.
 export const hex = data => {
 	const lines = [];
 	for (let i = 0; i < data.length; i += 16) {
@@ -28,7 +29,7 @@ export const hex = data => {
 	return lines.join('\n');
 };
 
-// pretty breaks JSON text into lines. It works on the text itself: parsing would round large numbers.
+// pretty indents JSON. It works on the text, because parsing would round large numbers.
 export const pretty = text => {
 	let out = '', depth = 0;
 	const line = () => '\n' + '  '.repeat(depth);
@@ -48,17 +49,19 @@ export const pretty = text => {
 	return out;
 };
 
-// parse reads a batch, and leaves its events as the text that was published: parsing would round large numbers.
+// parse parses a batch but keeps its events as the published text, because parsing would round
+// large numbers.
 const parse = text => {
 	const value = JSON.parse(text);
 	if (value.events) value.events = [{count: value.events.length, text: text.slice(text.indexOf('"events":') + 9, -1)}];
 	return value;
 };
 
-// sizeOf is what a batch or a mark takes.
+// sizeOf returns the size of a batch. Gap and end marks count as 0.
 const sizeOf = item => item.data?.length ?? item.events?.[0]?.text.length ?? 0;
 
-// fitting is how many of a list, newest first, are kept: one at least.
+// fitting returns how many items of a list, newest first, fit within both limits. It is at least
+// one.
 const fitting = list => {
 	let size = 0;
 	const n = list.findIndex((item, i) => i === kept || (size += item.size ?? sizeOf(item)) > keptSize && i > 0);
@@ -69,11 +72,11 @@ export class Tail {
 	constructor(address, mode, opened) {
 		this.address = address;
 		this.mode = mode;
-		this.batches = []; // newest first, as they came
-		this.waiting = []; // to be put on the page with the next frame
-		this.size = 0; // of those
+		this.batches = []; // on the page, newest first
+		this.waiting = []; // received, to be added with the next animation frame
+		this.size = 0; // of the waiting ones
 		this.caller = new Caller(location.origin, {key: '', attempts: 1, timeout: 20000, fetch: async (path, options) => {
-			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session is all that is needed
+			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session cookie authorizes it
 			if (answer.ok && /\/tail(\?|$)/.test(path)) {
 				this.say('following');
 				opened();
@@ -102,26 +105,27 @@ export class Tail {
 		this.restart();
 	}
 
-	// restart begins anew where the form says.
+	// restart clears the list and follows from where the form says.
 	async restart() {
 		this.clear();
 		this.over('connecting');
 		const turn = this.turn = {};
 		this.seen = -1;
 		this.cursor = this.from.value === 'head' ? await this.head() : this.from.value === '0' ? 'oldest' : Number(this.seq.value.trim() || 0);
-		if (turn !== this.turn) return; // somebody chose something else meanwhile
+		if (turn !== this.turn) return; // the selection changed while head was waiting
 		if (document.hidden) this.doze();
 		else this.resume();
 	}
 
-	// head is where "now on" begins, as something that can be gone on from: nobody is to miss what comes while a connection is
-	// lost or paused before the first batch.
+	// head returns the cursor to follow from "now". It is a position rather than 'head' where
+	// possible: if the connection is lost or paused before the first batch, the tail resumes from
+	// it and misses nothing.
 	async head() {
 		const now = await ask(this.address + '/cursor').catch(() => ({cursor: 0, published: true}));
 		return now.cursor > 0 ? now.cursor : now.published ? 'head' : 'oldest';
 	}
 
-	// resume follows behind what was seen.
+	// resume follows the stream after the last batch that was shown.
 	async resume() {
 		this.stop?.abort();
 		const stop = this.stop = new AbortController();
@@ -131,10 +135,10 @@ export class Tail {
 		try {
 			const subscription = this.subscription = new Subscription(this.caller, this.address, parse, {
 				cursor: this.cursor, signal: stop.signal,
-				onRetry: (error, wait) => this.say(`${this.reason(error)}, trying again in ${Math.ceil(wait / 1000)} s`),
+				onRetry: (error, wait) => this.say(`${this.reason(error)}, retrying in ${Math.ceil(wait / 1000)} s`),
 			});
 			for await (const batch of subscription) {
-				if (batch.seq <= this.seen) continue; // 0 cannot be gone on from: the oldest batch is meant by it
+				if (batch.seq <= this.seen) continue; // cursor 0 means "from the oldest batch", so a resume after batch 0 delivers it again
 				this.seen = batch.seq;
 				this.add(batch);
 			}
@@ -147,25 +151,27 @@ export class Tail {
 		}
 	}
 
-	// reason is what people read of an error.
+	// reason returns the text to show for an error.
 	reason(error) {
 		if (error.status) return error.message.replace(/^\w+: /, '');
-		return error instanceof TypeError ? 'that is no sequence' : 'the connection was lost';
+		return error instanceof TypeError ? 'not a sequence number' : 'connection lost';
 	}
 
+	// over ends the subscription, remembers its position for the next resume, and shows why it
+	// ended.
 	over(why) {
 		this.stop?.abort();
 		const {position} = this.subscription ?? {};
 		if (this.stop && position !== undefined) this.cursor = this.seen = position;
 		this.stop = null;
 		this.dozing = false;
-		this.go.textContent = 'Go on';
+		this.go.textContent = 'Resume';
 		this.say(why);
 	}
 
-	// doze pauses until somebody looks.
+	// doze pauses until the page becomes visible again.
 	doze() {
-		this.over('paused while nobody looks');
+		this.over('paused while the page is hidden');
 		this.dozing = true;
 	}
 
@@ -178,7 +184,8 @@ export class Tail {
 		this.list.replaceChildren(this.empty);
 	}
 
-	// add puts something on the page with the next frame, so that a thousand batches a second cost one layout.
+	// add queues an item for the next animation frame, so that 1,000 batches/s cost one layout per
+	// frame.
 	add(item) {
 		this.waiting.push(item);
 		this.size += sizeOf(item);
@@ -205,7 +212,7 @@ export class Tail {
 
 	mark(kind, gap) {
 		const text = kind === 'ended' ? 'The stream was deleted.' :
-			`Gap: ${gap.from} to ${gap.to} ` + (gap.reason === 'lost' ? 'are lost: the store was damaged.' : 'were evicted before they could be shown.');
+			`Gap: ${gap.from} to ${gap.to} ` + (gap.reason === 'lost' ? 'were lost: the store was damaged.' : 'were evicted before they could be shown.');
 		return {element: el('p', text, kind), mark: true};
 	}
 
@@ -227,7 +234,7 @@ export class Tail {
 		return b;
 	}
 
-	// fill shows the contents of a batch, cut where they are long.
+	// fill shows the contents of a batch, cut to the length limit.
 	fill(b) {
 		if (b.mark) return;
 		let text = b.text;
@@ -238,12 +245,13 @@ export class Tail {
 		b.more?.remove();
 		const longer = text.length > cut || this.mode === 'raw' && this.raw.value === 'hex' && !b.whole && b.data.length > 512;
 		if (!longer || b.whole) return;
-		b.more = el('button', 'Show more of ' + b.seq);
+		b.more = el('button', 'Show more of batch ' + b.seq);
 		b.more.type = 'button';
 		b.more.addEventListener('click', () => { b.whole = true; this.fill(b); });
 		b.element.append(b.more);
 	}
 
+	// sift hides a batch that does not contain the filter text.
 	sift(b) {
 		if (!b.mark) b.element.hidden = !b.text.toLowerCase().includes(this.filter.value.toLowerCase());
 	}

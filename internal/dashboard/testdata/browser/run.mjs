@@ -1,6 +1,7 @@
-// Drives the dashboard in a real browser, as an operator would, and looks at every page: console errors, requests to other
-// origins, weight, layout jumps, axe, and a picture of each in light and dark, wide and narrow. browser_test.go runs it and
-// serves the dashboard; what it needs comes through the environment.
+// Drives the dashboard in a real browser, as an operator would. It checks every page for console
+// errors, requests to other origins, size, layout shifts and accessibility (axe), and takes
+// screenshots in light and dark, wide and narrow. browser_test.go serves the dashboard, runs this
+// script and passes its parameters in the environment.
 import {mkdirSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {strict as assert} from 'node:assert';
@@ -15,12 +16,13 @@ const faults = [];
 const fault = text => { faults.push(text); console.log('FAULT ' + text); };
 let step = '';
 
-// open makes a window in which nothing may go wrong unseen.
+// open opens a page whose console errors, exceptions, requests to other origins and dialogs are
+// faults.
 const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
 	context.setDefaultTimeout(20000);
 	const page = await context.newPage();
-	page.expected = /never/; // console errors that a step wants to see
+	page.expected = /never/; // console errors that the current step provokes on purpose
 	page.on('console', m => { if (m.type() === 'error' && !/ERR_INCOMPLETE_CHUNKED_ENCODING.*\/tail/.test(m.text() + m.location().url) && !page.expected.test(m.text() + m.location().url)) fault(`${step}: console: ${m.text()} ${m.location().url}`); });
 	page.on('pageerror', e => fault(`${step}: page error: ${e}`));
 	page.on('request', r => { if (!r.url().startsWith(from + '/') && !r.url().startsWith('data:')) fault(`${step}: a request to ${r.url()}`); });
@@ -34,7 +36,8 @@ const signIn = async (page, word = password) => {
 	await page.getByRole('button', {name: 'Sign in'}).click();
 };
 
-// inspect holds a page to what every page promises.
+// inspect checks what must hold for every page: accessibility, size, stable layout, no sideways
+// scrolling.
 const inspect = async (page, name) => {
 	step = name;
 	await page.evaluate(axe);
@@ -44,11 +47,12 @@ const inspect = async (page, name) => {
 	}
 	const {weight, shift, moved, wide} = await page.evaluate(() => new Promise(done => {
 		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail/.test(e.name));
-		const again = all.findIndex(e => /\/figures/.test(e.name)); // the first counts: a page that is open goes on asking
+		const again = all.findIndex(e => /\/figures/.test(e.name)); // count the first one only: an open page keeps polling
 		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
 		let shift = 0;
 		const moved = new Set();
-		// Inside a tail the newest batch pushes the others down, which is no jump of the page; one of the tail itself is.
+		// Inside the live tail a new batch pushes the others down. That is not a layout shift of
+		// the page, but a move of the tail itself is.
 		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node?.parentElement?.closest('.tail'));
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
@@ -60,9 +64,9 @@ const inspect = async (page, name) => {
 			weight: all.reduce((n, e) => n + (e.decodedBodySize || 0), 0), shift, moved: [...moved].join(', '), wide: document.documentElement.scrollWidth > innerWidth,
 		}), 50));
 	}));
-	console.log(`  ${name}: ${(weight / 1024).toFixed(0)} KiB, layout shift ${shift.toFixed(3)}, ${result.violations.length} minor findings of axe`);
+	console.log(`  ${name}: ${(weight / 1024).toFixed(0)} KiB, layout shift ${shift.toFixed(3)}, ${result.violations.length} axe findings`);
 	if (weight > 150 * 1024) fault(`${name}: weighs ${weight} bytes`);
-	if (shift > 0.05) fault(`${name}: the layout jumps by ${shift}: ${moved}`);
+	if (shift > 0.05) fault(`${name}: layout shift of ${shift}: ${moved}`);
 	if (wide) fault(`${name}: scrolls sideways`);
 };
 
@@ -82,7 +86,7 @@ const steps = {
 	async 'wrong password'(page) {
 		page.expected = /status of 401/;
 		await signIn(page, 'wrong password');
-		await page.getByText('Name or password is wrong').waitFor();
+		await page.getByText('Wrong name or password').waitFor();
 		page.expected = /never/;
 	},
 	async 'sign in'(page) {
@@ -93,11 +97,12 @@ const steps = {
 		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.locator('[data-plot] canvas').first().waitFor();
 	},
-	// Browsers say less about where a request comes from when the address is neither HTTPS nor loopback.
-	async 'sign in over clear text, by a name'() {
+	// Browsers send fewer headers about the origin of a request when the site is neither HTTPS nor
+	// loopback.
+	async 'sign in over plain HTTP, by host name'() {
 		const from = base.replace('127.0.0.1', 'weir.test');
 		const page = await open({}, from);
-		page.expected = /Cross-Origin-Opener-Policy/; // is for what browsers trust
+		page.expected = /Cross-Origin-Opener-Policy/; // browsers ignore this header over plain HTTP, and say so
 		await page.goto(from + '/dashboard/sign-in');
 		await page.getByLabel('Password').fill(password);
 		await page.getByRole('button', {name: 'Sign in'}).click();
@@ -107,11 +112,11 @@ const steps = {
 	async 'create a project and rename it'(page) {
 		await page.getByRole('link', {name: 'Projects'}).click();
 		await page.getByRole('textbox', {name: 'Name', exact: true}).fill('shop');
-		await page.getByRole('button', {name: 'Create the project'}).click();
-		await page.getByText('The project shop was created.').waitFor();
-		await page.getByLabel('New name of shop').fill('store');
+		await page.getByRole('button', {name: 'Create project'}).click();
+		await page.getByText('Project shop created.').waitFor();
+		await page.getByLabel('New name for shop').fill('store');
 		await page.getByRole('button', {name: 'Rename shop'}).click();
-		await page.getByText('The project is called store.').waitFor();
+		await page.getByText('Project renamed to store.').waitFor();
 	},
 	async 'create a stream'(page, kept) {
 		await page.goto(base + '/dashboard/streams/new');
@@ -119,24 +124,24 @@ const steps = {
 		await page.getByLabel('Name').fill('orders');
 		await page.getByLabel('Retention').fill('59');
 		page.expected = /status of 422/;
-		await page.getByRole('button', {name: 'Create the stream'}).click();
+		await page.getByRole('button', {name: 'Create stream'}).click();
 		await page.getByText('retention_seconds must be from 60').waitFor();
 		page.expected = /never/;
 		await page.getByLabel('Retention').fill('3600');
-		await page.getByRole('button', {name: 'Create the stream'}).click();
+		await page.getByRole('button', {name: 'Create stream'}).click();
 		await page.getByRole('heading', {name: 'orders'}).waitFor();
 		kept.stream = new URL(page.url()).pathname.split('/').pop();
 	},
-	async 'create a key, confined to the stream'(page, kept) {
+	async 'create a key, restricted to the stream'(page, kept) {
 		await page.goto(base + '/dashboard/keys/new');
 		await page.getByLabel('Project').selectOption('store');
 		await page.getByLabel('Name').fill('till');
 		await page.getByLabel('manage').uncheck();
-		await page.getByLabel('Confine the key').check();
+		await page.getByLabel('Restrict this key').check();
 		await page.getByLabel('Search').fill('ord');
 		await page.getByLabel('orders').check();
-		await page.getByRole('button', {name: 'Create the key'}).click();
-		await page.getByText('It is shown only now').waitFor();
+		await page.getByRole('button', {name: 'Create key'}).click();
+		await page.getByText('It is not shown again').waitFor();
 		kept.key = await page.locator('#the-key').textContent();
 		assert.match(kept.key, /^svc_live_[0-9a-f]{32}$/);
 		assert.match(await page.locator('#the-publish').textContent(), new RegExp(`^curl .*${kept.key}.*/v1/streams/${kept.stream}/publish$`));
@@ -157,24 +162,24 @@ const steps = {
 		kept.request = answer.headers.get('x-request-id');
 		const row = page.locator('.batch').first();
 		await row.getByText('"order": 1').waitFor();
-		assert.ok((await row.textContent()).includes('<img src=x onerror=alert(1)>'), 'a payload is shown as it is');
-		// large numbers are shown as they were published
+		assert.ok((await row.textContent()).includes('<img src=x onerror=alert(1)>'), 'the payload is not shown literally');
+		// Large numbers are shown as they were published, not rounded.
 		await fetch(`${base}/v1/streams/${kept.stream}/publish`, {method: 'POST', headers: {authorization: 'Bearer ' + kept.key, 'content-type': 'application/json'}, body: '{"events":[9007199254740993]}'});
 		await page.getByText('9007199254740993').waitFor();
-		// Enter in the form does not pause
+		// Enter in the form does not press the Pause button.
 		await page.getByLabel('Filter').press('Enter');
 		assert.equal(await page.locator('#tail-state').textContent(), 'following');
-		// pause, miss nothing, go on
+		// Resuming after a pause misses nothing.
 		await page.getByRole('button', {name: 'Pause'}).click();
 		await publish({events: ['while paused']}, kept.stream, kept.key);
-		await page.getByRole('button', {name: 'Go on'}).click();
+		await page.getByRole('button', {name: 'Resume'}).click();
 		await page.locator('.batch').getByText('while paused').waitFor();
 		await page.getByLabel('Filter').fill('order');
-		assert.equal(await page.locator('.batch:visible').count(), 1, 'the filter leaves one batch');
+		assert.equal(await page.locator('.batch:visible').count(), 1, 'batches that match the filter');
 		await page.getByLabel('Filter').fill('"seq"');
-		assert.equal(await page.locator('.batch:visible').count(), 0, 'the filter looks at what is around a batch');
+		assert.equal(await page.locator('.batch:visible').count(), 0, 'the filter matches text outside the events');
 		await page.getByLabel('Filter').fill('');
-		await page.getByLabel('pretty').uncheck();
+		await page.getByLabel('Pretty-print').uncheck();
 		await page.locator('.batch').getByText('["while paused"]').waitFor();
 		await page.getByLabel('From').selectOption('0');
 		await page.locator('.batch').nth(2).waitFor();
@@ -186,65 +191,65 @@ const steps = {
 		page.expected = /never/;
 		await page.getByLabel('Body').fill('{"events":["by hand"]}');
 		await page.getByRole('button', {name: 'Publish'}).click();
-		await page.getByText('Published under sequence 4.').waitFor();
+		await page.getByText('Published as sequence 4.').waitFor();
 		await page.locator('.batch').getByText('by hand').waitFor();
 	},
-	async 'the tail misses nothing that comes before its first batch'(page, kept) {
-		// paused, or lost, before anything came: it goes on where it began
+	async 'the tail misses nothing before its first batch'(page, kept) {
+		// A tail that is paused before its first batch resumes where it began.
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
 		await page.getByText('following', {exact: true}).waitFor();
 		await page.getByRole('button', {name: 'Pause'}).click();
 		await publish({events: ['before the first']}, kept.stream, kept.key);
-		await page.getByRole('button', {name: 'Go on'}).click();
+		await page.getByRole('button', {name: 'Resume'}).click();
 		await page.locator('.batch').getByText('before the first').waitFor();
 		assert.equal(await page.locator('.batch').count(), 1);
-		// a page that nobody sees gives its connection back, and misses nothing
+		// A hidden page closes its connection, and misses nothing.
 		const look = hidden => page.evaluate(hidden => {
 			Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
 			document.dispatchEvent(new Event('visibilitychange'));
 		}, hidden);
 		const subscribers = async () => (await (await page.request.get(`${base}/dashboard/streams/${kept.stream}/figures`)).json()).subscribers;
 		await look(true);
-		await page.getByText('paused while nobody looks').waitFor();
+		await page.getByText('paused while the page is hidden').waitFor();
 		while (await subscribers() !== 0);
-		await publish({events: ['while nobody looked']}, kept.stream, kept.key);
+		await publish({events: ['while hidden']}, kept.stream, kept.key);
 		await look(false);
-		await page.locator('.batch').getByText('while nobody looked').waitFor();
-		// why it is refused is said
+		await page.locator('.batch').getByText('while hidden').waitFor();
+		// The page shows why the server refused a subscription.
 		page.expected = /status of 503/;
 		await page.route('**/tail', route => route.fulfill({status: 503, contentType: 'application/json', body: '{"error":{"code":"overloaded","message":"this server is full"}}'}));
 		await page.getByRole('button', {name: 'Pause'}).click();
-		await page.getByRole('button', {name: 'Go on'}).click();
-		await page.getByText(/^this server is full, trying again in \d+ s$/).waitFor();
+		await page.getByRole('button', {name: 'Resume'}).click();
+		await page.getByText(/^this server is full, retrying in \d+ s$/).waitFor();
 		await page.unroute('**/tail');
 		await page.getByText('following', {exact: true}).waitFor();
 		page.expected = /never/;
-		// a sequence that is none is said to be
+		// The page rejects a malformed sequence number.
 		await page.getByLabel('From').selectOption('after');
 		await page.getByRole('textbox', {name: 'Sequence'}).fill('x');
 		await page.keyboard.press('Enter');
-		await page.getByText('not following: that is no sequence').waitFor();
+		await page.getByText('not following: not a sequence number').waitFor();
 		await page.getByRole('textbox', {name: 'Sequence'}).fill('5');
 		await page.keyboard.press('Enter');
-		await page.locator('.batch').getByText('while nobody looked').waitFor();
+		await page.locator('.batch').getByText('while hidden').waitFor();
 	},
-	async 'the tail is bounded by bytes too'(page) {
+	async 'the tail limits the bytes on the page too'(page) {
 		const made = await fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"name":"large"}'}).then(a => a.json());
 		for (let i = 0; i < 12; i++) await publish({events: [i + 'x'.repeat(2 << 20)]}, made.id);
 		await page.goto(base + '/dashboard/streams/' + made.id);
 		await page.getByLabel('From').selectOption('0');
 		await page.locator('.batch header b').getByText('12', {exact: true}).waitFor();
-		assert.equal(await page.locator('.batch').count(), 7, 'batches of 2 MiB on the page');
+		assert.equal(await page.locator('.batch').count(), 7, 'number of 2 MiB batches on the page');
 		await page.goto(base + '/dashboard');
 		await fetch(base + '/v1/streams/' + made.id, {method: 'DELETE', headers: {authorization: 'Bearer ' + key}});
 	},
-	async 'an open page refreshes itself, and says when it cannot'(page) {
+	async 'an open page updates itself, and says when it cannot'(page) {
 		const made = await fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"name":"kept open"}'}).then(a => a.json());
 		const at = seq => fetch(`${base}/v1/streams/${made.id}/${seq}`, {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: '{"events":[1]}'});
 		await page.goto(base + '/dashboard/streams/' + made.id);
-		await page.getByText('nothing was published yet').waitFor();
+		await page.getByText('nothing published yet').waitFor();
 		await page.getByText('following', {exact: true}).waitFor();
-		await at(0); // the first of all is not behind the tail
+		await at(0); // the very first batch has sequence 0, and the tail shows it
 		await page.locator('.batch header b').getByText('0', {exact: true}).waitFor();
 		await at(1);
 		await at(4);
@@ -257,7 +262,7 @@ const steps = {
 		await page.locator('[data-part=problems]').getByText(refused.headers.get('x-request-id')).waitFor();
 		page.expected = /ERR_/;
 		await page.route('**/dashboard/figures*', route => route.abort());
-		await page.getByText(/No answer from the server since .*:/).waitFor();
+		await page.getByText(/No response from the server since /).waitFor();
 		await inspect(page, 'stale');
 		await picture(page, 'stale');
 		await page.unroute('**/dashboard/figures*');
@@ -276,15 +281,15 @@ const steps = {
 		await page.getByLabel('Show as').selectOption('text');
 		await page.locator('.batch').first().getByText('hi<b>').waitFor();
 	},
-	async 'look the request up'(page, kept) {
+	async 'look up the request'(page, kept) {
 		await page.goto(base + '/dashboard/requests');
-		await page.getByLabel('Request id').fill(kept.request);
+		await page.getByLabel('Request ID').fill(kept.request);
 		await page.keyboard.press('Enter');
 		const text = await page.locator('#request').textContent();
-		for (const want of [kept.request, 'POST /v1/streams/{id}/publish', '202', 'till', 'orders']) assert.ok(text.includes(want), `the request has no ${want}: ${text}`);
+		for (const want of [kept.request, 'POST /v1/streams/{id}/publish', '202', 'till', 'orders']) assert.ok(text.includes(want), `the request page does not show ${want}: ${text}`);
 		await inspect(page, 'request');
 	},
-	async 'revoke the key: its subscription ends, and its next request is refused'(page, kept) {
+	async 'revoking the key ends its subscription and refuses its next request'(page, kept) {
 		await page.goto(kept.keyPage);
 		await page.evaluate(async ([id, secret]) => {
 			const answer = await fetch('/v1/streams/' + id, {headers: {accept: 'text/event-stream', authorization: 'Bearer ' + secret}});
@@ -296,9 +301,9 @@ const steps = {
 		const revoke = await page.context().newPage();
 		await revoke.goto(kept.keyPage);
 		await revoke.getByText('1 open subscription will end').waitFor();
-		await revoke.getByLabel('I know what will be cut off').check();
-		await revoke.getByRole('button', {name: 'Revoke the key'}).click();
-		await revoke.getByText('The key was revoked').waitFor();
+		await revoke.getByLabel('I understand that clients using this key lose access').check();
+		await revoke.getByRole('button', {name: 'Revoke key'}).click();
+		await revoke.getByText('Key revoked').waitFor();
 		assert.ok(await page.evaluate(() => window.over));
 		assert.equal((await publish({events: []}, kept.stream, kept.key)).status, 401);
 		await revoke.close();
@@ -308,14 +313,14 @@ const steps = {
 		await page.goto(base + '/dashboard/keys');
 		await page.getByRole('link', {name: /svc_live_/}).first().click();
 		await page.getByRole('link', {name: 'Rotate', exact: true}).click();
-		await page.getByRole('button', {name: 'Make the new key'}).click();
-		await page.getByText('It is shown only now').waitFor();
+		await page.getByRole('button', {name: 'Create new key'}).click();
+		await page.getByText('It is not shown again').waitFor();
 		await picture(page, 'key_rotate');
 		await inspect(page, 'key_rotate');
-		await page.getByRole('link', {name: 'Look again'}).click();
-		await page.getByRole('button', {name: 'Revoke the old key'}).waitFor();
+		await page.getByRole('link', {name: 'Refresh'}).click();
+		await page.getByRole('button', {name: 'Revoke old key'}).waitFor();
 	},
-	async 'every page, in a picture'(page) {
+	async 'screenshots of every page'(page) {
 		for (let i = 0; i < 25; i++) await publish({events: [{reading: i, celsius: 20 + Math.sin(i), place: 'roof'}]});
 		for (const [name, path] of Object.entries(pages)) {
 			page.expected = name === 'none' ? /status of 404/ : /never/;
@@ -330,8 +335,8 @@ const steps = {
 		}
 		page.expected = /never/;
 	},
-	// `make screenshots` asks for these.
-	async 'pictures of the manual'(page, kept) {
+	// `make screenshots` sets PICTURES.
+	async 'pictures for the manual'(page, kept) {
 		if (!process.env.PICTURES) return;
 		const create = body => fetch(base + '/v1/streams', {method: 'POST', headers: {authorization: 'Bearer ' + key, 'content-type': 'application/json'}, body: JSON.stringify(body)}).then(a => a.json());
 		for (const name of ['deploys', 'page views', 'heartbeats', 'invoices']) {
@@ -347,7 +352,7 @@ const steps = {
 		for (const colorScheme of ['light', 'dark']) {
 			await page.emulateMedia({colorScheme});
 			await page.setViewportSize(narrower);
-			// a picture ends below what it is about
+			// take cuts the picture off below the element that it is about.
 			const take = async (name, path, about, prepare = async () => {}) => {
 				await page.goto(base + path);
 				await prepare();
@@ -359,7 +364,7 @@ const steps = {
 			await take('streams', '/dashboard/streams', 'table');
 			await take('stream', '/dashboard/streams/' + shop, '.batch >> nth=8', async () => {
 				await page.getByLabel('From').selectOption('0');
-				await page.getByLabel('pretty').uncheck();
+				await page.getByLabel('Pretty-print').uncheck();
 				await page.locator('.batch').nth(59).waitFor();
 			});
 			await take('keys', '/dashboard/keys?revoked=1', 'table');
@@ -374,38 +379,38 @@ const steps = {
 		await page.emulateMedia({colorScheme: 'light'});
 		await page.setViewportSize({width: 1280, height: 900});
 	},
-	async 'names that would be scripts are text'(page) {
+	async 'names with HTML are shown as text'(page) {
 		await page.goto(base + '/dashboard/projects');
 		await page.getByRole('textbox', {name: 'Name', exact: true}).fill(evil);
-		await page.getByRole('button', {name: 'Create the project'}).click();
+		await page.getByRole('button', {name: 'Create project'}).click();
 		await page.getByRole('status').getByText(evil).waitFor();
 		await page.goto(base + '/dashboard/streams/new');
 		await page.getByLabel('Project').selectOption(evil);
 		await page.getByLabel('Name').fill(evil);
-		await page.getByRole('button', {name: 'Create the stream'}).click();
+		await page.getByRole('button', {name: 'Create stream'}).click();
 		await page.getByRole('heading', {name: evil}).waitFor();
 		await page.goto(base + '/dashboard/keys/new');
 		await page.getByLabel('Project').selectOption(evil);
 		await page.getByLabel('Name').fill(evil);
-		await page.getByLabel('Confine the key').check();
+		await page.getByLabel('Restrict this key').check();
 		await page.locator('#choices').getByText(evil).click();
-		await page.getByRole('button', {name: 'Create the key'}).click();
+		await page.getByRole('button', {name: 'Create key'}).click();
 		for (const path of ['/dashboard/keys/new', '/dashboard/keys', '/dashboard/streams', '/dashboard/audit', '/dashboard?span=' + encodeURIComponent(evil),
 			'/dashboard/streams?q=' + encodeURIComponent(evil), '/dashboard/requests?id=' + encodeURIComponent(evil), '/dashboard/sign-in?next=' + encodeURIComponent(evil)]) {
 			await page.goto(base + path);
 			assert.equal(await page.locator('main img[src=x], main script').count(), 0, path);
 		}
 	},
-	async 'keyboard alone'() {
+	async 'keyboard only'() {
 		const page = await open();
-		const inField = () => page.waitForFunction(() => document.activeElement instanceof HTMLInputElement); // a page takes the focus when it is drawn
+		const inField = () => page.waitForFunction(() => document.activeElement instanceof HTMLInputElement); // autofocus takes effect when the page is drawn
 		await page.goto(base + '/dashboard/sign-in');
 		await inField();
 		await page.keyboard.type(password);
 		await page.keyboard.press('Enter');
 		await page.getByRole('heading', {name: 'Overview'}).waitFor();
 		await page.keyboard.press('Tab');
-		assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
+		assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to content');
 		await page.keyboard.press('Enter');
 		assert.equal(await page.evaluate(() => location.hash), '#main');
 		const reach = async (name, most = 60) => {
@@ -413,7 +418,7 @@ const steps = {
 				await page.keyboard.press('Tab');
 				if (await page.evaluate(want => document.activeElement.textContent.trim() === want && getComputedStyle(document.activeElement).outlineStyle !== 'none', name)) return;
 			}
-			throw new Error(`${name} cannot be reached, or the focus is not seen`);
+			throw new Error(`${name} cannot be reached with Tab, or its focus is not visible`);
 		};
 		await page.goto(base + '/dashboard');
 		await reach('Streams');
@@ -432,10 +437,10 @@ const steps = {
 		await inField();
 		await page.keyboard.type('by keyboard');
 		await page.keyboard.press('Enter');
-		await page.getByText('The stream by keyboard was deleted.').waitFor();
+		await page.getByText('Stream by keyboard deleted.').waitFor();
 		await page.context().close();
 	},
-	async 'narrow'() {
+	async 'phone-sized pages'() {
 		for (const colorScheme of ['light', 'dark']) {
 			const page = await open({viewport: {width: 360, height: 740}, colorScheme, deviceScaleFactor: 2});
 			await page.goto(base + '/dashboard/sign-in');
@@ -451,24 +456,24 @@ const steps = {
 			await page.context().close();
 		}
 	},
-	async 'delete a stream: its tail ends'(page, kept) {
+	async 'deleting a stream ends its tail'(page, kept) {
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
 		await page.getByText('following', {exact: true}).waitFor();
-		page.expected = /status of 404/; // its figures
+		page.expected = /status of 404/; // the open page still polls the figures
 		const other = await page.context().newPage();
 		await other.goto(`${base}/dashboard/streams/${kept.stream}/delete`);
-		await other.getByLabel('Type the name').fill('order');
-		await other.getByRole('button', {name: 'Delete the stream'}).click();
-		await other.getByText('nothing was deleted').waitFor();
-		await other.getByLabel('Type the name').fill('orders');
-		await other.getByRole('button', {name: 'Delete the stream'}).click();
-		await other.getByText('The stream orders was deleted.').waitFor();
+		await other.getByLabel('To confirm, type').fill('order');
+		await other.getByRole('button', {name: 'Delete stream'}).click();
+		await other.getByText('Nothing was deleted').waitFor();
+		await other.getByLabel('To confirm, type').fill('orders');
+		await other.getByRole('button', {name: 'Delete stream'}).click();
+		await other.getByText('Stream orders deleted.').waitFor();
 		await page.getByText('The stream was deleted.').waitFor();
 		await other.close();
 		await page.goto(base + '/dashboard');
 		page.expected = /never/;
 	},
-	async 'a session that is over leads to the door, and back'(page) {
+	async 'an expired session leads to the sign-in page and back'(page) {
 		await page.goto(`${base}/dashboard/streams/${stream}`);
 		await page.getByText('following', {exact: true}).waitFor();
 		page.expected = /status of 401|INCOMPLETE_CHUNKED/;
@@ -480,7 +485,7 @@ const steps = {
 		page.expected = /never/;
 	},
 	async 'sign out'(page) {
-		page.expected = /status of 401/; // the page may be refreshing itself just then
+		page.expected = /status of 401/; // the page may poll at that moment
 		await page.getByRole('button', {name: 'Sign out'}).click();
 		await page.waitForURL(/sign-in/);
 		await page.goto(base + '/dashboard/keys');
@@ -488,7 +493,7 @@ const steps = {
 	},
 };
 
-// picture takes one in light and in dark.
+// picture takes a screenshot of the page in light and one in dark.
 const picture = async (page, name) => {
 	for (const colorScheme of ['light', 'dark']) {
 		await page.emulateMedia({colorScheme});
