@@ -32,9 +32,9 @@ screenshots: browser ## the manual's pictures of the dashboard anew; every page,
 	@mkdir -p docs/images
 	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
 
-# A failure prints the seed: make chaos ARGS="-contract.seed=N" makes the same choices.
+# A failure prints the seed: make chaos ARGS="-trials.seed=N" makes the same choices.
 chaos: ## three nodes, 25 kills under load, 15 cuts of the network and other faults: about 20 minutes
-	go test -count=1 -timeout 60m -run '^Test(Chaos|Partition)$$' -v ./internal/contract -contract.kills 25 -contract.cuts 15 $(ARGS)
+	go test -count=1 -timeout 60m -run '^Test(Chaos|Partition)$$' -v ./internal/trials -trials.kills 25 -trials.cuts 15 $(ARGS)
 
 bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)

@@ -105,11 +105,11 @@ func RunLimits(t *testing.T, target Target) {
 }
 
 func run(t *testing.T, target Target, subjects []subject) {
-	whole := newT(t, target)
+	whole := NewT(t, target)
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			if target.Spread && !target.Slow && slices.Contains(within, s.name) {
-				t.Skip("each node does it by itself: -contract.slow")
+				t.Skip("each node decides it by itself: only the slow run does it")
 			}
 			for _, c := range s.cases {
 				t.Run(c.Name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func run(t *testing.T, target Target, subjects []subject) {
 }
 
 // newT fills in what a target leaves out.
-func newT(t *testing.T, target Target) *T {
+func NewT(t *testing.T, target Target) *T {
 	target.BaseURL = strings.TrimSuffix(target.BaseURL, "/")
 	if target.DocBase == "" {
 		target.DocBase = target.BaseURL
@@ -160,11 +160,11 @@ type T struct {
 	*common
 }
 
-// patience is how long an effect that the contract promises at once may take on a busy machine.
-const patience = 20 * time.Second
+// Patience is how long an effect that the contract promises at once may take on a busy machine.
+const Patience = 20 * time.Second
 
 // eventually waits until something is so.
-func (t *T) eventually(within time.Duration, what string, so func() bool) {
+func Eventually(t testing.TB, within time.Duration, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(within)
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -25,32 +25,6 @@ var (
 	grace      = flag.Duration("contract.gap-grace", 2*time.Second, "its --gap-grace")
 )
 
-// The suite, against the real server, by every way. Each has a server of its own: the demo's window is used up in the end.
-func TestContract(t *testing.T) {
-	for _, by := range Transports {
-		t.Run(by.Name, func(t *testing.T) {
-			t.Parallel()
-			target := serve(t, t.TempDir(), "--gap-grace", "2s", "--rate-anonymous", "0").over(t, by)
-			target.Slow, target.Light = *slow, by.Name != "HTTP1"
-			Run(t, target)
-		})
-	}
-}
-
-// What happens at the limits, with limits that are soon reached.
-func TestLimits(t *testing.T) {
-	for _, by := range Transports {
-		t.Run(by.Name, func(t *testing.T) {
-			t.Parallel()
-			target := serve(t, t.TempDir(), "--rate-test", "30", "--rate-anonymous", "40", "--streams-per-project", "5",
-				"--max-subscribers", "4", "--heartbeat", "150ms", "--demo=false").over(t, by)
-			target.Demo = false
-			target.Limits = Limits{Test: 30, Anonymous: 40, StreamsPerProject: 5, Subscribers: 4, Heartbeat: 150 * time.Millisecond}
-			RunLimits(t, target)
-		})
-	}
-}
-
 // TestDeployment checks a server that runs somewhere; docs/conformance.md says how.
 func TestDeployment(t *testing.T) {
 	if *deployment == "" {
@@ -71,7 +45,11 @@ func TestDeployment(t *testing.T) {
 	}
 	target.Client = func() *http.Client { return Transports[way].Client(trust) }
 	if *data != "" {
-		target.NewKey = (&server{data: *data}).newKey
+		binary, err := Build(t.TempDir(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.NewKey = KeysOf(binary, *data)
 	}
 	Run(t, target)
 }

@@ -16,11 +16,11 @@ var corsCases = []Case{
 		s := t.jsonStream()
 		for path, methods := range map[string][]string{
 			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "DELETE"},
-			nextPath(s.ID): {"POST"}, seqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, batchPath(s.ID, 1): {"GET"},
+			NextPath(s.ID): {"POST"}, SeqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, BatchPath(s.ID, 1): {"GET"},
 		} {
 			for _, m := range methods {
-				a := t.do(http.MethodOptions, path, key(""), header("Origin", "https://page.example"), header("Access-Control-Request-Method", m),
-					header("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id"))
+				a := t.do(http.MethodOptions, path, WithKey(""), WithHeader("Origin", "https://page.example"), WithHeader("Access-Control-Request-Method", m),
+					WithHeader("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id"))
 				if a.Status != 204 && a.Status != 200 {
 					t.Errorf("%s: preflight got %d", path, a.Status)
 				}
@@ -41,10 +41,10 @@ var corsCases = []Case{
 	}},
 	{"exposed", `D29: "x-request-id, the rate-limit headers, retry-after and x-svc-cursor exposed"`, func(t *T) {
 		s := t.jsonStream()
-		from := header("Origin", "https://page.example")
+		from := WithHeader("Origin", "https://page.example")
 		for _, a := range []*Answer{
-			t.get("/v1/health", from), t.get("/v1/streams", from), t.get("/v1/streams", from, key("")), t.get("/v1/nowhere", from),
-			t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), from), t.do("PUT", "/v1/streams", from), t.post(nextPath(s.ID), jsonBody(`x`), from),
+			t.Get("/v1/health", from), t.Get("/v1/streams", from), t.Get("/v1/streams", from, WithKey("")), t.Get("/v1/nowhere", from),
+			t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), from), t.do("PUT", "/v1/streams", from), t.Post(NextPath(s.ID), JSONBody(`x`), from),
 		} {
 			if o := a.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
 				t.Errorf("%s: allow-origin is %q", a.request, o)
@@ -64,7 +64,7 @@ var corsCases = []Case{
 		s := t.jsonStream()
 		ctx, cancel := contextWithTimeout()
 		defer cancel()
-		resp := t.send(ctx, "GET", "/v1/streams/"+s.ID, header("Accept", "text/event-stream"), header("Origin", "https://page.example"))
+		resp := t.Send(ctx, "GET", "/v1/streams/"+s.ID, WithHeader("Accept", "text/event-stream"), WithHeader("Origin", "https://page.example"))
 		defer resp.Body.Close()
 		if o := resp.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
 			t.Errorf("allow-origin is %q", o)

@@ -9,7 +9,7 @@ import (
 // That every error has its envelope, type, status and doc_url is checked on every answer of every case (universal.go).
 var errorCases = []Case{
 	{"explained", `D26: "doc_url is {base_url}/docs/errors#<code>, and that page is served by the same server with an anchor for every code"`, func(t *T) {
-		a := t.get("/docs/errors", key("")).want(200)
+		a := t.Get("/docs/errors", WithKey("")).Want(200)
 		if got := a.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/html") {
 			t.Errorf("content type %q", got)
 		}
@@ -21,7 +21,7 @@ var errorCases = []Case{
 	}},
 	{"nosniff everywhere", `D30: "x-content-type-options: nosniff is on every response"`, func(t *T) {
 		for _, path := range []string{"/docs/errors", "/v1/health", "/v1/nowhere", "/nowhere"} {
-			if got := t.get(path, key("")).Header.Get("X-Content-Type-Options"); got != "nosniff" {
+			if got := t.Get(path, WithKey("")).Header.Get("X-Content-Type-Options"); got != "nosniff" {
 				t.Errorf("%s: x-content-type-options is %q", path, got)
 			}
 		}
@@ -29,8 +29,8 @@ var errorCases = []Case{
 	{"messages", `spec: error.message "Human-readable text": nothing of the server's inside, nothing of the client's as markup`, func(t *T) {
 		s := t.jsonStream()
 		for _, a := range []*Answer{
-			t.get("/v1/streams/%3Cscript%3E"), t.get("/v1/streams?cursor=%3Cscript%3E"), t.get("/v1/%3Cscript%3E"),
-			t.post(nextPath(s.ID), jsonBody(`{"events":<script>}`)), t.post("/v1/streams", jsonBody(`{"name":1}`)),
+			t.Get("/v1/streams/%3Cscript%3E"), t.Get("/v1/streams?cursor=%3Cscript%3E"), t.Get("/v1/%3Cscript%3E"),
+			t.Post(NextPath(s.ID), JSONBody(`{"events":<script>}`)), t.Post("/v1/streams", JSONBody(`{"name":1}`)),
 		} {
 			for _, word := range []string{"<script", ".go:", "goroutine", "panic", "0xc0"} {
 				if strings.Contains(a.message(), word) {

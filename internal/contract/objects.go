@@ -58,8 +58,8 @@ type Page struct {
 }
 
 const (
-	mib       = 1 << 20
-	bodyLimit = 8 * mib
+	MiB       = 1 << 20
+	BodyLimit = 8 * MiB
 	reach     = 1024 // how far ahead of the cursor a sequence may be
 )
 
@@ -69,13 +69,13 @@ func (t *T) create(members string) Stream {
 	if members != "" {
 		members = "," + members
 	}
-	return t.createBody(fmt.Sprintf(`{"name":%q%s}`, shorten(t.Name()), members))
+	return t.CreateBody(fmt.Sprintf(`{"name":%q%s}`, Shorten(t.Name()), members))
 }
 
-func (t *T) createBody(text string, options ...option) Stream {
+func (t *T) CreateBody(text string, options ...Option) Stream {
 	t.Helper()
 	var s Stream
-	t.post("/v1/streams", append([]option{jsonBody(text)}, options...)...).want(201).into(&s)
+	t.Post("/v1/streams", append([]Option{JSONBody(text)}, options...)...).Want(201).into(&s)
 	t.checkStream(s)
 	t.Cleanup(func() { t.remove(s.ID) })
 	return s
@@ -88,7 +88,7 @@ func (t *T) rawStream() Stream  { t.Helper(); return t.create(`"mode":"raw"`) }
 func (t *T) remove(id string) {
 	ctx, cancel := contextWithTimeout()
 	defer cancel()
-	if resp, err := t.try(ctx, "DELETE", "/v1/streams/"+id); err == nil {
+	if resp, err := t.Try(ctx, "DELETE", "/v1/streams/"+id); err == nil {
 		resp.Body.Close()
 	}
 }
@@ -103,7 +103,7 @@ func (t *T) checkStream(s Stream) {
 	if s.Mode != "json" && s.Mode != "raw" {
 		t.Errorf("mode is %q", s.Mode)
 	}
-	if s.RetentionSeconds < 60 || s.RetentionSeconds > 2592000 || s.MaxBytes < mib || s.MaxBytes > 4096*mib {
+	if s.RetentionSeconds < 60 || s.RetentionSeconds > 2592000 || s.MaxBytes < MiB || s.MaxBytes > 4096*MiB {
 		t.Errorf("out of range: %+v", s)
 	}
 	if s.Cursor < 0 || s.BytesStored < 0 {
@@ -124,26 +124,26 @@ func (t *T) checkTime(text string) time.Time {
 	return at
 }
 
-func (t *T) stream(id string) Stream {
+func (t *T) Stream(id string) Stream {
 	t.Helper()
 	var s Stream
-	t.get("/v1/streams/" + id).want(200).into(&s)
+	t.Get("/v1/streams/" + id).Want(200).into(&s)
 	t.checkStream(s)
 	return s
 }
 
-func (t *T) cursor(id string) Cursor {
+func (t *T) Cursor(id string) Cursor {
 	t.Helper()
 	var c Cursor
-	t.get("/v1/streams/" + id + "/cursor").want(200).into(&c)
+	t.Get("/v1/streams/" + id + "/cursor").Want(200).into(&c)
 	t.checkTime(c.UpdatedAt)
 	return c
 }
 
-func (t *T) batch(id string, seq int64) Batch {
+func (t *T) Batch(id string, seq int64) Batch {
 	t.Helper()
 	var b Batch
-	t.get(batchPath(id, seq)).want(200).into(&b)
+	t.Get(BatchPath(id, seq)).Want(200).into(&b)
 	t.checkTime(b.TS)
 	if b.Seq != seq {
 		t.Errorf("batch %d says that it is %d", seq, b.Seq)
@@ -151,27 +151,27 @@ func (t *T) batch(id string, seq int64) Batch {
 	return b
 }
 
-func batchPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/batches/%d", id, seq) }
-func seqPath(id string, seq int64) string   { return fmt.Sprintf("/v1/streams/%s/%d", id, seq) }
-func nextPath(id string) string             { return "/v1/streams/" + id + "/publish" }
+func BatchPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/batches/%d", id, seq) }
+func SeqPath(id string, seq int64) string   { return fmt.Sprintf("/v1/streams/%s/%d", id, seq) }
+func NextPath(id string) string             { return "/v1/streams/" + id + "/publish" }
 
 // publish sends events, as a JSON array, under a sequence of the server's and wants them stored.
-func (t *T) publish(id, events string, options ...option) Ack {
+func (t *T) Publish(id, events string, options ...Option) Ack {
 	t.Helper()
-	return t.ack(t.post(nextPath(id), append([]option{jsonBody(`{"events":` + events + `}`)}, options...)...).want(202), id)
+	return t.Ack(t.Post(NextPath(id), append([]Option{JSONBody(`{"events":` + events + `}`)}, options...)...).Want(202), id)
 }
 
 // publishAt sends events under a sequence of ours and wants them stored.
-func (t *T) publishAt(id string, seq int64, events string) Ack {
+func (t *T) PublishAt(id string, seq int64, events string) Ack {
 	t.Helper()
-	k := t.ack(t.post(seqPath(id, seq), jsonBody(`{"events":`+events+`}`)).want(202), id)
+	k := t.Ack(t.Post(SeqPath(id, seq), JSONBody(`{"events":`+events+`}`)).Want(202), id)
 	if k.Seq != seq {
 		t.Errorf("published under %d, acknowledged as %d", seq, k.Seq)
 	}
 	return k
 }
 
-func (t *T) ack(a *Answer, id string) Ack {
+func (t *T) Ack(a *Answer, id string) Ack {
 	t.Helper()
 	var k Ack
 	a.into(&k)
@@ -192,14 +192,14 @@ func (t *T) same(got, want []byte) {
 		t.Fatalf("not JSON: %v", err)
 	}
 	if !bytes.Equal(g.Bytes(), w.Bytes()) {
-		t.Errorf("events came back changed:\n got %s\nwant %s", shorten(g.String()), shorten(w.String()))
+		t.Errorf("events came back changed:\n got %s\nwant %s", Shorten(g.String()), Shorten(w.String()))
 	}
 }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // newID makes a stream id that nobody uses.
-func newID() string {
+func NewID() string {
 	b := make([]byte, 22)
 	rand.Read(b)
 	for i := range b {
@@ -209,7 +209,7 @@ func newID() string {
 }
 
 // filler is n bytes that do not repeat soon.
-func filler(n int) []byte {
+func Filler(n int) []byte {
 	b := make([]byte, n)
 	rand.Read(b)
 	return b

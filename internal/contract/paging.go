@@ -19,7 +19,7 @@ var pagingCases = []Case{
 		t.several(21)
 		for query, want := range map[string]int{"": 20, "?limit=20": 20, "?limit=1": 1, "?limit=21": 21} {
 			// One that another case deletes at this very moment is missing in its page.
-			t.eventually(patience, fmt.Sprintf("%q gives %d streams, and there are more", query, want), func() bool {
+			Eventually(t, Patience, fmt.Sprintf("%q gives %d streams, and there are more", query, want), func() bool {
 				p := t.page(query)
 				return len(p.Data) == want && (p.HasMore || want == 21)
 			})
@@ -28,8 +28,8 @@ var pagingCases = []Case{
 	}},
 	{"list holds stream objects", `spec: "data: array of stream objects"`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[1]`)
-		want := t.stream(s.ID)
+		t.Publish(s.ID, `[1]`)
+		want := t.Stream(s.ID)
 		for _, got := range t.page("?limit=100").Data {
 			if got.ID == s.ID && got != want {
 				t.Errorf("the list says %+v, get says %+v", got, want)
@@ -48,7 +48,7 @@ var pagingCases = []Case{
 		gone := 0
 		got := t.walk("limit=1", mine, func(seen int) {
 			if seen > gone { // delete what the page ended with
-				t.delete("/v1/streams/" + mine[seen-1]).want(204)
+				t.Delete("/v1/streams/" + mine[seen-1]).Want(204)
 				gone = seen
 			}
 		})
@@ -60,12 +60,12 @@ var pagingCases = []Case{
 		mine := t.several(2)
 		first := t.page("?limit=1")
 		for _, query := range []string{"?limit=100", "?limit=100&cursor=" + url.QueryEscape(*first.NextCursor)} {
-			a := t.get("/v1/streams"+query, key(t.OtherLive))
+			a := t.Get("/v1/streams"+query, WithKey(t.OtherLive))
 			if a.Status == 400 { // a token of somebody else need not be taken
 				continue
 			}
 			var p Page
-			a.want(200).into(&p)
+			a.Want(200).into(&p)
 			for _, s := range p.Data {
 				if slices.Contains(mine, s.ID) {
 					t.Errorf("%s shows another project's %s", query, s.ID)
@@ -75,16 +75,16 @@ var pagingCases = []Case{
 	}},
 	{"bad limits", `D27: "limit out of 1..100 or no integer: 400 invalid_request_error"`, func(t *T) {
 		for _, v := range []string{"0", "101", "-1", "abc", "1.5", "1e1", "%D9%A3", "0x10", "99999999999999999999", "%2B5"} {
-			t.get("/v1/streams?limit="+v).refused(400, "invalid_request_error")
+			t.Get("/v1/streams?limit="+v).Refused(400, "invalid_request_error")
 		}
 	}},
 	{"bad tokens", `D27: "a cursor that is no token of this server: 400 invalid_request_error"`, func(t *T) {
 		t.several(2)
 		token := *t.page("?limit=1").NextCursor
 		for _, v := range []string{"x", "0", "head", "AAAA", "%00", token + "A", token[1:], token[:len(token)-1], "../" + token} {
-			t.get("/v1/streams?cursor="+url.QueryEscape(v)).refused(400, "invalid_request_error")
+			t.Get("/v1/streams?cursor="+url.QueryEscape(v)).Refused(400, "invalid_request_error")
 		}
-		t.get("/v1/streams?limit=1&cursor=" + url.QueryEscape(token)).want(200)
+		t.Get("/v1/streams?limit=1&cursor=" + url.QueryEscape(token)).Want(200)
 	}},
 }
 
@@ -98,10 +98,10 @@ func (t *T) several(n int) []string {
 	return ids
 }
 
-func (t *T) page(query string, options ...option) Page {
+func (t *T) page(query string, options ...Option) Page {
 	t.Helper()
 	var p Page
-	t.get("/v1/streams"+query, options...).want(200).into(&p)
+	t.Get("/v1/streams"+query, options...).Want(200).into(&p)
 	if p.HasMore != (p.NextCursor != nil) || p.NextCursor != nil && *p.NextCursor == "" {
 		t.Errorf("list%s: has_more is %v and next_cursor %v", query, p.HasMore, p.NextCursor)
 	}

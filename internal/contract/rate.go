@@ -27,7 +27,7 @@ func (t *T) countsExactly() {
 
 var rateCases = []Case{
 	{"test keys have lower limits", `spec: "Test keys: lower rate limits than live keys"`, func(t *T) {
-		live, test := t.get("/v1/streams?limit=1").window(), t.get("/v1/streams?limit=1", key(t.Test)).window()
+		live, test := t.Get("/v1/streams?limit=1").window(), t.Get("/v1/streams?limit=1", WithKey(t.Test)).window()
 		if test.limit >= live.limit {
 			t.Errorf("a test key may %d, a live key %d", test.limit, live.limit)
 		}
@@ -50,14 +50,14 @@ var rateCases = []Case{
 			}
 			last = w
 		}
-		step("get", t.get("/v1/streams/"+s.ID, key(k)).window())
-		step("publish", t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), key(k)).window())
-		step("subscribe", t.get("/v1/streams/"+s.ID+"?cursor=x", header("Accept", "text/event-stream"), key(k)).window())
-		step("not found", t.get("/v1/nowhere", key(k)).window())
-		step("not allowed", t.do("PUT", "/v1/streams", key(k)).window())
-		t.subscribe(s.ID, "cursor=0", key(k)).batch(1)
+		step("get", t.Get("/v1/streams/"+s.ID, WithKey(k)).window())
+		step("publish", t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), WithKey(k)).window())
+		step("subscribe", t.Get("/v1/streams/"+s.ID+"?cursor=x", WithHeader("Accept", "text/event-stream"), WithKey(k)).window())
+		step("not found", t.Get("/v1/nowhere", WithKey(k)).window())
+		step("not allowed", t.do("PUT", "/v1/streams", WithKey(k)).window())
+		t.Subscribe(s.ID, "cursor=0", WithKey(k)).Batch(1)
 		last.remaining--
-		step("after a subscription", t.get("/v1/streams/"+s.ID, key(k)).window())
+		step("after a subscription", t.Get("/v1/streams/"+s.ID, WithKey(k)).window())
 	}},
 	{"exact at once", `D23: a window counts every request, also many at once`, func(t *T) {
 		t.countsExactly()
@@ -65,7 +65,7 @@ var rateCases = []Case{
 		var mu sync.Mutex
 		seen := map[window]bool{}
 		t.together(30, func(int) {
-			w := t.get("/v1/streams?limit=1", key(k)).window()
+			w := t.Get("/v1/streams?limit=1", WithKey(k)).window()
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[w] && w.limit != unlimited {
@@ -76,7 +76,7 @@ var rateCases = []Case{
 	}},
 	{"reset", `spec: x-ratelimit-reset "Unix time at which the window resets"; D23: windows of 60 s`, func(t *T) {
 		before := time.Now().Unix()
-		reset := t.get("/v1/streams?limit=1").window().reset
+		reset := t.Get("/v1/streams?limit=1").window().reset
 		if now := time.Now().Unix(); reset < before || reset > now+60 {
 			t.Errorf("the window resets at %d, it is %d to %d", reset, before, now)
 		}

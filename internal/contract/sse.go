@@ -48,7 +48,7 @@ func (d *Decoder) Next() (Event, error) {
 	for {
 		line, err := d.line()
 		if err == io.EOF && (begun || line != "") {
-			return e, fmt.Errorf("the stream ended inside an event, after %q", shorten(line))
+			return e, fmt.Errorf("the stream ended inside an event, after %q", Shorten(line))
 		}
 		if err != nil {
 			return e, err
@@ -99,7 +99,7 @@ func (e *Event) set(name, value string) error {
 		}
 		e.Retry = ms
 	default:
-		return fmt.Errorf("no client knows the field %q", shorten(name))
+		return fmt.Errorf("no client knows the field %q", Shorten(name))
 	}
 	return nil
 }

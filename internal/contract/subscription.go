@@ -21,30 +21,30 @@ type Subscription struct {
 }
 
 func contextWithTimeout() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
+	return context.WithTimeout(context.Background(), Patience)
 }
 
 // subscribe opens a subscription on the live key unless an option says otherwise; query may be empty.
-func (t *T) subscribe(id, query string, options ...option) *Subscription {
+func (t *T) Subscribe(id, query string, options ...Option) *Subscription {
 	t.Helper()
 	path := "/v1/streams/" + id
 	if query != "" {
 		path += "?" + query
 	}
-	resp, cancel := t.open(path, options...)
+	resp, cancel := t.Open(path, options...)
 	if resp.StatusCode != 200 {
-		t.Fatalf("subscribe to %s: %d %s", path, resp.StatusCode, readAll(resp))
+		t.Fatalf("subscribe to %s: %d %s", path, resp.StatusCode, ReadAll(resp))
 	}
 	return t.follow(path, resp, cancel)
 }
 
 // open asks for a subscription. The header fields come at once; what follows is read until cancel.
-func (t *T) open(path string, options ...option) (*http.Response, context.CancelFunc) {
+func (t *T) Open(path string, options ...Option) (*http.Response, context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	begin := time.AfterFunc(patience, cancel)
+	begin := time.AfterFunc(Patience, cancel)
 	defer begin.Stop()
-	return t.send(ctx, http.MethodGet, path, append([]option{header("Accept", "text/event-stream")}, options...)...), cancel
+	return t.Send(ctx, http.MethodGet, path, append([]Option{WithHeader("Accept", "text/event-stream")}, options...)...), cancel
 }
 
 // follow reads what is sent to an open subscription.
@@ -97,13 +97,13 @@ func (s *Subscription) read(ctx context.Context, body io.Reader) {
 // any returns the next block, whatever it is.
 func (s *Subscription) any() Event {
 	s.t.Helper()
-	return s.until(time.After(patience + s.t.GapGrace))
+	return s.until(time.After(Patience + s.t.GapGrace))
 }
 
 // next returns the next event, over heartbeats.
-func (s *Subscription) next() Event {
+func (s *Subscription) Next() Event {
 	s.t.Helper()
-	deadline := time.After(patience + s.t.GapGrace)
+	deadline := time.After(Patience + s.t.GapGrace)
 	for {
 		if e := s.until(deadline); !e.Comment {
 			return e
@@ -120,7 +120,7 @@ func (s *Subscription) until(deadline <-chan time.Time) Event {
 		}
 		if e.HasData {
 			if err := s.t.description.event(e); err != nil {
-				s.t.Errorf("the event %q is not as /openapi.json describes it: %v in %s", e.Name, err, shorten(e.Data))
+				s.t.Errorf("the event %q is not as /openapi.json describes it: %v in %s", e.Name, err, Shorten(e.Data))
 			}
 		}
 		return e
@@ -131,7 +131,7 @@ func (s *Subscription) until(deadline <-chan time.Time) Event {
 }
 
 // batch wants the batch of this sequence next.
-func (s *Subscription) batch(seq int64) Batch {
+func (s *Subscription) Batch(seq int64) Batch {
 	s.t.Helper()
 	var b Batch
 	s.seq(seq, &b)
@@ -156,12 +156,12 @@ func (s *Subscription) raw(seq int64) RawBatch {
 
 func (s *Subscription) seq(seq int64, v any) {
 	s.t.Helper()
-	e := s.next()
+	e := s.Next()
 	if e.Name != "batch" || e.ID != strconv.FormatInt(seq, 10) {
-		s.t.Fatalf("got event %q with id %q (%s), want batch %d", e.Name, e.ID, shorten(e.Data), seq)
+		s.t.Fatalf("got event %q with id %q (%s), want batch %d", e.Name, e.ID, Shorten(e.Data), seq)
 	}
-	if err := exactly([]byte(e.Data), v); err != nil {
-		s.t.Fatalf("batch %d: %v in %s", seq, err, shorten(e.Data))
+	if err := Exactly([]byte(e.Data), v); err != nil {
+		s.t.Fatalf("batch %d: %v in %s", seq, err, Shorten(e.Data))
 	}
 	if seq <= s.last {
 		s.t.Fatalf("batch %d came after %d", seq, s.last)
@@ -172,16 +172,16 @@ func (s *Subscription) seq(seq int64, v any) {
 // gap wants to be told of a loss next.
 func (s *Subscription) gap(from, to int64) {
 	s.t.Helper()
-	e := s.next()
+	e := s.Next()
 	var g struct {
 		From   int64  `json:"from"`
 		To     int64  `json:"to"`
 		Reason string `json:"reason"`
 	}
 	if e.Name != "gap" || e.ID != strconv.FormatInt(to, 10) {
-		s.t.Fatalf("got event %q with id %q (%s), want gap %d to %d", e.Name, e.ID, shorten(e.Data), from, to)
+		s.t.Fatalf("got event %q with id %q (%s), want gap %d to %d", e.Name, e.ID, Shorten(e.Data), from, to)
 	}
-	if err := exactly([]byte(e.Data), &g); err != nil || g.From != from || g.To != to || g.Reason != "evicted" {
+	if err := Exactly([]byte(e.Data), &g); err != nil || g.From != from || g.To != to || g.Reason != "evicted" {
 		s.t.Fatalf("got gap %s (%v), want %d to %d, evicted", e.Data, err, from, to)
 	}
 	s.last = to
@@ -190,19 +190,22 @@ func (s *Subscription) gap(from, to int64) {
 // end wants the event that says that the stream is deleted, and the end of the response.
 func (s *Subscription) end() {
 	s.t.Helper()
-	e := s.next()
+	e := s.Next()
 	var data map[string]string
 	if err := json.Unmarshal([]byte(e.Data), &data); e.Name != "end" || err != nil || len(data) != 1 || data["reason"] != "stream_deleted" {
 		s.t.Fatalf("got event %q with %s, want end with reason stream_deleted", e.Name, e.Data)
 	}
-	s.closed(patience)
+	s.Closed(Patience)
 	if !errors.Is(s.ended, io.EOF) {
 		s.t.Errorf("the response was cut off: %v", s.ended)
 	}
 }
 
-// closed wants nothing more than heartbeats and the connection's end.
-func (s *Subscription) closed(within time.Duration) {
+// Err says why the subscription ended, once Closed has returned: io.EOF when the response was complete.
+func (s *Subscription) Err() error { return s.ended }
+
+// Closed wants nothing more than heartbeats and the connection's end.
+func (s *Subscription) Closed(within time.Duration) {
 	s.t.Helper()
 	deadline := time.After(within)
 	for {
@@ -212,7 +215,7 @@ func (s *Subscription) closed(within time.Duration) {
 			case !ok:
 				return
 			case e.HasData:
-				s.t.Fatalf("got event %q (%s), want the end", e.Name, shorten(e.Data))
+				s.t.Fatalf("got event %q (%s), want the end", e.Name, Shorten(e.Data))
 			}
 		case <-deadline:
 			s.t.Fatalf("the subscription did not end within %v", within)

@@ -146,8 +146,8 @@ func (t *T) errorFaults(a *Answer) (found []string) {
 		bad("the error's content type is %q", got)
 	}
 	var e envelope
-	if err := exactly(a.Body, &e); err != nil {
-		bad("the error object: %v in %s", err, shorten(string(a.Body)))
+	if err := Exactly(a.Body, &e); err != nil {
+		bad("the error object: %v in %s", err, Shorten(string(a.Body)))
 		return found
 	}
 	f, ok := faults[e.Error.Code]
@@ -196,7 +196,7 @@ func (a *Answer) publishes(method, path string) {
 }
 
 // exactly reads a JSON object into a struct: every field of the struct must be there, and nothing else.
-func exactly(b []byte, v any) error {
+func Exactly(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {

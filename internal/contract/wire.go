@@ -13,12 +13,12 @@ var wireCases = []Case{
 		s := t.rawStream()
 		for _, k := range []string{"", unknownKey} {
 			code := map[string]string{"": "missing_api_key", unknownKey: "invalid_api_key"}[k]
-			t.post(nextPath(s.ID), announced("application/octet-stream", 1<<40), key(k)).refused(401, code)
-			t.post(nextPath(s.ID), rawBody(filler(bodyLimit)), key(k)).refused(401, code)
-			t.post(nextPath(s.ID), rawBody(filler(bodyLimit)), undeclared(), key(k)).refused(401, code)
+			t.Post(NextPath(s.ID), announced("application/octet-stream", 1<<40), WithKey(k)).Refused(401, code)
+			t.Post(NextPath(s.ID), RawBody(Filler(BodyLimit)), WithKey(k)).Refused(401, code)
+			t.Post(NextPath(s.ID), RawBody(Filler(BodyLimit)), undeclared(), WithKey(k)).Refused(401, code)
 		}
-		t.post(nextPath(s.ID), rawBody(filler(mib))).want(202) // whoever was refused can go on
-		if got := t.stream(s.ID).Cursor; got != 1 {
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // whoever was refused can go on
+		if got := t.Stream(s.ID).Cursor; got != 1 {
 			t.Errorf("the cursor is %d", got)
 		}
 	}},
@@ -27,24 +27,24 @@ var wireCases = []Case{
 		for range 3 {
 			body, more := io.Pipe()
 			go func() {
-				piece := filler(mib)
+				piece := Filler(MiB)
 				for { // until the client is told to stop
 					if _, err := more.Write(piece); err != nil {
 						return
 					}
 				}
 			}()
-			t.post(nextPath(s.ID), func(r *request) {
-				r.header.Set("Content-Type", "application/octet-stream")
-				r.body, r.length = body, -1
-			}).refused(413, "payload_too_large")
+			t.Post(NextPath(s.ID), func(r *Request) {
+				r.Header.Set("Content-Type", "application/octet-stream")
+				r.Body, r.Length = body, -1
+			}).Refused(413, "payload_too_large")
 			body.Close()
 		}
-		t.post(nextPath(s.ID), rawBody(filler(mib))).want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
 	}},
 	{"a body in pieces", `D9: bodies of up to 8 MiB, however they come`, func(t *T) {
 		s := t.rawStream()
-		want := filler(bodyLimit)
+		want := Filler(BodyLimit)
 		body, more := io.Pipe()
 		go func() {
 			for b := want; len(b) > 0; b = b[min(len(b), 100_000):] {
@@ -52,11 +52,11 @@ var wireCases = []Case{
 			}
 			more.Close()
 		}()
-		t.post(nextPath(s.ID), func(r *request) {
-			r.header.Set("Content-Type", "application/octet-stream")
-			r.body, r.length = body, -1
-		}).want(202)
-		if got := t.get(batchPath(s.ID, 1)).want(200).Body; !bytes.Equal(got, want) {
+		t.Post(NextPath(s.ID), func(r *Request) {
+			r.Header.Set("Content-Type", "application/octet-stream")
+			r.Body, r.Length = body, -1
+		}).Want(202)
+		if got := t.Get(BatchPath(s.ID, 1)).Want(200).Body; !bytes.Equal(got, want) {
 			t.Errorf("%d bytes came back changed", len(got))
 		}
 	}},
@@ -64,14 +64,14 @@ var wireCases = []Case{
 		s := t.jsonStream()
 		subs := make([]*Subscription, 150) // more than some servers let into one connection
 		for i := range subs {
-			subs[i] = t.subscribe(s.ID, "cursor=0")
+			subs[i] = t.Subscribe(s.ID, "cursor=0")
 		}
 		for seq := int64(1); seq <= 3; seq++ {
-			t.publish(s.ID, `["to everybody"]`)
+			t.Publish(s.ID, `["to everybody"]`)
 		}
 		for _, sub := range subs {
 			for seq := int64(1); seq <= 3; seq++ {
-				sub.batch(seq)
+				sub.Batch(seq)
 			}
 		}
 	}},
@@ -80,15 +80,15 @@ var wireCases = []Case{
 		const n = 6 // more than is on its way to one of them
 		var stalled []*http.Response
 		for range 3 {
-			resp, cancel := t.open("/v1/streams/" + s.ID + "?cursor=0")
+			resp, cancel := t.Open("/v1/streams/" + s.ID + "?cursor=0")
 			t.Cleanup(cancel)
 			t.Cleanup(func() { resp.Body.Close() })
 			stalled = append(stalled, resp)
 		}
-		fast := t.subscribe(s.ID, "cursor=0")
-		want := filler(mib)
+		fast := t.Subscribe(s.ID, "cursor=0")
+		want := Filler(MiB)
 		for seq := int64(1); seq <= n; seq++ {
-			t.post(nextPath(s.ID), rawBody(want)).want(202)
+			t.Post(NextPath(s.ID), RawBody(want)).Want(202)
 			fast.raw(seq)
 		}
 		// One of them goes on in the end, and has missed nothing.
@@ -107,6 +107,6 @@ var wireCases = []Case{
 		}
 	}},
 	{"long header fields", `spec: requests with header fields of ordinary size are answered`, func(t *T) {
-		t.get("/v1/health", header("X-Long", strings.Repeat("x", 8<<10))).want(200)
+		t.Get("/v1/health", WithHeader("X-Long", strings.Repeat("x", 8<<10))).Want(200)
 	}},
 }

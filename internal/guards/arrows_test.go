@@ -26,7 +26,7 @@ const arrows = `
 	server, certificate, disk, backup, budget, meter, docs, client/http3, clients/js, weir, guards, engine/jetstream/embedded, natstest → nothing
 	engine/enginetest               → engine, weir
 	disk/faulty                     → disk
-	contract                        → weir
+	contract, trials                → nothing
 	bench                           → client, engine/journal, engine/jetstream, engine, disk, weir
 `
 

@@ -1,0 +1,217 @@
+package trials
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// frames is a client of HTTP/2 that sends whatever it is told to.
+type frames struct {
+	*http2.Framer
+	conn net.Conn
+	out  bytes.Buffer // frames that are not sent yet
+	enc  *hpack.Encoder
+	head bytes.Buffer
+}
+
+// speak opens a connection, in clear text for "" and over TLS for "h2".
+func (s *server) speak(t testing.TB, proto string, settings ...http2.Setting) *frames {
+	t.Helper()
+	f := &frames{conn: s.dial(t, proto)}
+	f.Framer = http2.NewFramer(&f.out, f.conn)
+	f.AllowIllegalWrites = true
+	f.enc = hpack.NewEncoder(&f.head)
+	f.out.WriteString(http2.ClientPreface)
+	f.WriteSettings(settings...)
+	if err := f.send(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// send sends what was written.
+func (f *frames) send() error {
+	_, err := f.out.WriteTo(f.conn)
+	return err
+}
+
+// request writes a GET.
+func (f *frames) request(id uint32, path string, fields ...string) {
+	f.head.Reset()
+	fields = append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "x", "authorization", "Bearer " + liveKey}, fields...)
+	for i := 0; i < len(fields); i += 2 {
+		f.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.head.Bytes(), EndStream: true, EndHeaders: true})
+}
+
+var http2Ways = []string{"", "h2"}
+
+// Floods of frames harm only the connection that they come on.
+func TestHTTP2Floods(t *testing.T) {
+	if !*slow {
+		t.Skip("takes minutes on two cores: -trials.slow runs it")
+	}
+	t.Parallel()
+	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
+	p := peaceful(t, s)
+	a := &attack{T: t, s: s, p: p}
+	a.rapidResets()
+	a.continuations()
+	a.frameFloods()
+	p.goOn(20)
+	a.Wait()
+	p.goOn(5)
+}
+
+// rapidResets sends requests that are reset at once, by the client itself (CVE-2023-44487) or by making the server do it
+// (CVE-2025-8671).
+func (a *attack) rapidResets() {
+	t, s, p := a.T, a.s, a.p
+	resets := map[string]func(f *frames, id uint32){
+		"client": func(f *frames, id uint32) { f.WriteRSTStream(id, http2.ErrCodeCancel) },
+		"server": func(f *frames, id uint32) { f.WriteWindowUpdate(id, 0) },
+	}
+	for name, reset := range resets {
+		for _, proto := range http2Ways {
+			f := s.speak(t, proto)
+			a.Go(func() { io.Copy(io.Discard, f.conn) })
+			a.Go(func() {
+				defer f.conn.Close()
+				n := 0
+				for id := uint32(1); n < 5_000; n++ {
+					f.request(id, "/v1/streams/"+p.stream)
+					reset(f, id)
+					if id += 2; n%100 == 99 && f.send() != nil {
+						break
+					}
+				}
+				t.Logf("resets by the %s, over %q: %d", name, proto, n)
+			})
+		}
+	}
+}
+
+// continuations sends a header that never ends (CVE-2023-45288), in large pieces, which ends the connection, or in empty ones.
+func (a *attack) continuations() {
+	t, s := a.T, a.s
+	for _, size := range []int{0, 1000, 16000} {
+		for _, proto := range http2Ways {
+			f := s.speak(t, proto)
+			f.request(1, "/v1/health")
+			f.head.Reset()
+			f.enc.WriteField(hpack.HeaderField{Name: "pad", Value: strings.Repeat("\x7f", size), Sensitive: true})
+			block := f.head.Bytes()
+			if size == 0 {
+				block = nil
+			}
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block})
+			ended := make(chan struct{})
+			a.Go(func() {
+				defer close(ended)
+				io.Copy(io.Discard, f.conn)
+			})
+			a.Go(func() {
+				defer f.conn.Close()
+				var err error
+				for n := 0; err == nil && n < 5_000; n++ {
+					if f.WriteContinuation(3, false, block); n%10 == 9 {
+						err = f.send()
+					}
+				}
+				if size == 0 {
+					return
+				}
+				select {
+				case <-ended:
+				case <-time.After(time.Minute):
+					t.Errorf("with pieces of %d bytes, over %q: the server takes a header without end", size, proto)
+				}
+			})
+		}
+	}
+}
+
+// frameFloods sends frames that ask for an answer each, and takes none, and frames that mean nothing. The server ends a
+// connection with too many answers in its queue; when it gets so far is a matter of time, and not looked at.
+func (a *attack) frameFloods() {
+	for _, write := range []func(f *frames){
+		func(f *frames) { f.WritePing(false, [8]byte{}) },
+		func(f *frames) { f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}) },
+		func(f *frames) { f.WritePriority(1001, http2.PriorityParam{StreamDep: 7}) },
+		func(f *frames) { f.WriteWindowUpdate(0, 1) },
+		func(f *frames) { f.WriteRawFrame(0x0b, 0, 1, []byte("unknown")) },
+		func(f *frames) { f.WriteData(1, false, nil) },
+	} {
+		f := a.s.speak(a.T, "")
+		f.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		a.Go(func() {
+			f.conn.SetWriteDeadline(time.Now().Add(lateness)) // for a connection that the server does not read any more
+			var err error
+			for n := 0; err == nil && n < 60_000; n++ {
+				if write(f); n%1000 == 999 {
+					err = f.send()
+				}
+			}
+		})
+	}
+}
+
+// zeroWindows sends requests and subscribes, and opens no window: it gets header fields and nothing else, and its streams are
+// reset after a while.
+func (a *attack) zeroWindows() {
+	t, s, p := a.T, a.s, a.p
+	for _, proto := range http2Ways {
+		const n = 200
+		f := s.speak(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		for i := range uint32(n) {
+			if i%2 == 0 {
+				f.request(2*i+1, "/v1/streams/"+p.stream)
+			} else {
+				f.request(2*i+1, "/v1/streams/"+p.stream+"?cursor=0", "accept", "text/event-stream")
+			}
+		}
+		if err := f.send(); err != nil {
+			t.Fatal(err)
+		}
+		a.Go(func() {
+			if got, err := f.resets(n); got < n {
+				t.Errorf("over %q: %d of %d streams were reset, then %v", proto, got, n, err)
+			}
+		})
+	}
+}
+
+// resets answers pings and counts streams that the server gives up, until there are n.
+func (f *frames) resets(n int) (int, error) {
+	f.conn.SetDeadline(time.Now().Add(30*time.Second + lateness))
+	for got := 0; ; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return got, err
+		}
+		switch frame := frame.(type) {
+		case *http2.RSTStreamFrame:
+			if got++; got == n {
+				return got, nil
+			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				f.WritePing(true, frame.Data)
+				f.send()
+			}
+		case *http2.DataFrame:
+			if frame.Length > 0 {
+				return got, fmt.Errorf("%d bytes without a window", frame.Length)
+			}
+		}
+	}
+}

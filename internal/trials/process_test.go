@@ -1,0 +1,206 @@
+package trials
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/contract"
+)
+
+// The keys of every server that these tests start.
+const (
+	liveKey  = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
+	otherKey = "svc_live_b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1"
+	testKey  = "svc_test_c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2"
+)
+
+var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector")
+
+var binary struct {
+	once sync.Once
+	dir  string // holds the binary and nothing else
+	path string
+	err  error
+}
+
+// program builds the real server, once.
+func program(t testing.TB) string {
+	t.Helper()
+	binary.once.Do(func() {
+		dir, err := os.MkdirTemp("", "weir-trials-")
+		if err != nil {
+			binary.err = err
+			return
+		}
+		binary.dir = dir
+		binary.path, binary.err = contract.Build(dir, *race)
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.path
+}
+
+func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		flag.Set("test.parallel", "4") // cases wait more than they work
+	}
+	code := m.Run()
+	if binary.dir != "" {
+		os.RemoveAll(binary.dir)
+	}
+	os.Exit(code)
+}
+
+// server is a running weir serve.
+type server struct {
+	url    string // in clear text
+	secure string // over TLS
+	data   string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it is gone; then err says how
+	err    error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// serve starts a server on a data directory and waits until it is ready. It is stopped in the end, unless it is gone.
+func serve(t testing.TB, data string, flags ...string) *server {
+	t.Helper()
+	s, err := start(program(t), data, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.stop(t)
+		if text := s.logged(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
+			t.Errorf("the server's log:\n%s", text)
+		}
+	})
+	return s
+}
+
+func start(binary, data string, flags ...string) (*server, error) {
+	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "off", "--log-format", "json",
+		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
+	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
+	tie(s.cmd)
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	type addresses struct{ Msg, HTTP, HTTPS string }
+	ready := make(chan addresses, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			s.mu.Lock()
+			s.log.Write(append(lines.Bytes(), '\n'))
+			s.mu.Unlock()
+			var line addresses
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
+				ready <- line
+			}
+		}
+		s.err = s.cmd.Wait()
+		close(s.exited)
+	}()
+	select {
+	case at := <-ready:
+		s.url, s.secure = at.HTTP, at.HTTPS
+		return s, nil
+	case <-s.exited:
+		return nil, fmt.Errorf("weir serve: %v\n%s", s.err, s.logged())
+	case <-time.After(time.Minute):
+		s.kill()
+		return nil, fmt.Errorf("weir serve was not ready within a minute\n%s", s.logged())
+	}
+}
+
+func (s *server) logged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// kill is kill -9.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	<-s.exited
+}
+
+// stop asks it to stop, and wants it to exit with 0.
+func (s *server) stop(t testing.TB) {
+	t.Helper()
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.exited:
+		if s.err != nil {
+			t.Errorf("weir serve: %v\n%s", s.err, s.logged())
+		}
+	case <-time.After(time.Minute):
+		s.kill()
+		t.Errorf("weir serve did not stop within a minute of SIGTERM")
+	}
+}
+
+// newKey creates a key with the operator's command.
+func (s *server) newKey(t testing.TB, k contract.Key) (string, func()) {
+	t.Helper()
+	return contract.KeysOf(program(t), s.data)(t, k)
+}
+
+func (s *server) target() contract.Target {
+	return contract.Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
+}
+
+// over is the same service, by another way.
+func (s *server) over(t testing.TB, by contract.Transport) contract.Target {
+	t.Helper()
+	target := s.target()
+	if by.Secure {
+		target.BaseURL, target.DocBase = s.secure, s.url
+	}
+	trust := s.trust(t)
+	target.Client = func() *http.Client { return by.Client(trust) }
+	return target
+}
+
+// trust is the server's own authority.
+func (s *server) trust(t testing.TB) *x509.CertPool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return pool
+}
