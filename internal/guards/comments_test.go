@@ -14,7 +14,7 @@ func checkComments(tr *tree) []string {
 	type pkg struct{ name, first string }
 	packages := map[string]*pkg{}
 	var complaints []string
-	for _, s := range tr.goes {
+	for _, s := range tr.goFiles {
 		if s.test {
 			continue
 		}
@@ -49,10 +49,10 @@ func checkComments(tr *tree) []string {
 	return complaints
 }
 
-func TestPackageComments(t *testing.T) { holds(t, checkComments) }
+func TestPackageComments(t *testing.T) { passes(t, checkComments) }
 
-func TestPackageCommentsBite(t *testing.T) {
-	bites(t, checkComments, []bite{
+func TestPackageCommentsPlanted(t *testing.T) {
+	catches(t, checkComments, []plant{
 		{"one", "-- a/a.go --\n// Package a is.\npackage a\n-- a/b.go --\npackage a\n", ""},
 		{"of a command", "-- a/a.go --\n// Command a does.\npackage main\n", ""},
 		{"none", "-- a/a.go --\npackage a\n", "package a has no comment"},

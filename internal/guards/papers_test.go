@@ -38,7 +38,7 @@ func checkPapers(tr *tree) []string {
 	return complaints
 }
 
-func TestPapers(t *testing.T) { holds(t, checkPapers) }
+func TestPapers(t *testing.T) { passes(t, checkPapers) }
 
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 
@@ -61,10 +61,10 @@ func checkLinks(tr *tree) []string {
 	return complaints
 }
 
-func TestLinks(t *testing.T) { holds(t, checkLinks) }
+func TestLinks(t *testing.T) { passes(t, checkLinks) }
 
-func TestLinksBite(t *testing.T) {
-	bites(t, checkLinks, []bite{
+func TestLinksPlanted(t *testing.T) {
+	catches(t, checkLinks, []plant{
 		{"good", "-- docs/a.md --\n[b](../b.md#x) [c](https://example.com)\n-- b.md --\n", ""},
 		{"bad", "-- docs/a.md --\n[b](b.md)\n-- b.md --\n", "docs/a.md: the link to b.md leads nowhere"},
 	})
@@ -124,12 +124,12 @@ func names(pattern *regexp.Regexp, text []byte) []string {
 	return all
 }
 
-func TestMake(t *testing.T) { holds(t, checkMake) }
+func TestMake(t *testing.T) { passes(t, checkMake) }
 
-func TestMakeBite(t *testing.T) {
+func TestMakePlanted(t *testing.T) {
 	makefile := "-- Makefile --\nbuild: ## b\ntest: build ## t\nbench: ## b\nlint: ## l\nrun: ## r\nquiet:\n"
 	readme := "-- README.md --\n## Quick start\n\n```sh\nmake run    # starts\nmake test   # tests\n```\n"
-	bites(t, checkMake, []bite{
+	catches(t, checkMake, []plant{
 		{"good", makefile + readme + "`make quiet` works\n", ""},
 		{"no help", strings.Replace(makefile, "run: ## r", "run:", 1) + readme, "target run is missing"},
 		{"no target", makefile + readme + "-- docs/a.md --\ntry `make coffee`\n", "docs/a.md: `make coffee` is no target"},
@@ -213,7 +213,7 @@ func checkDecisions(tr *tree) []string {
 // codes are the values of the root's constants of type Code.
 func codes(tr *tree) []string {
 	var all []string
-	for _, s := range tr.goes {
+	for _, s := range tr.goFiles {
 		if s.dir != "." || s.test {
 			continue
 		}
@@ -240,20 +240,20 @@ func codes(tr *tree) []string {
 }
 
 func TestDecisions(t *testing.T) {
-	holds(t, checkDecisions)
+	passes(t, checkDecisions)
 	if n := len(codes(project(t))); n != 20 {
 		t.Errorf("found %d error codes in the root, the interface has 20", n)
 	}
 }
 
-func TestDecisionsBite(t *testing.T) {
+func TestDecisionsPlanted(t *testing.T) {
 	var all strings.Builder
 	for n := range decisions {
 		fmt.Fprintf(&all, "### D%d Title\n", n+1)
 	}
 	good := "-- docs/decisions.md --\n" + all.String()
 	code := "-- errors.go --\npackage weir\nconst NotFound Code = \"not_found\"\n"
-	bites(t, checkDecisions, []bite{
+	catches(t, checkDecisions, []plant{
 		{"all", good + "`not_found`\n" + code, ""},
 		{"one left out", strings.Replace(good, "### D"+"7 Title\n", "", 1), "D8 stands where D7 belongs"},
 		{"the last left out", strings.Replace(good, "### D"+"32 Title\n", "", 1), "ends at D31"},

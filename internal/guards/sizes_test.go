@@ -27,7 +27,7 @@ func checkSizes(tr *tree) []string {
 func sizes(tr *tree, longFiles, longFunctions map[string]string) []string {
 	var complaints []string
 	used := map[string]bool{}
-	for _, s := range tr.goes {
+	for _, s := range tr.goFiles {
 		if n := bytes.Count(tr.text[s.path], []byte("\n")); n > maxFile {
 			used[s.path] = true
 			if longFiles[s.path] == "" {
@@ -83,12 +83,12 @@ func functionName(f *ast.FuncDecl) string {
 	}
 }
 
-func TestSizes(t *testing.T) { holds(t, checkSizes) }
+func TestSizes(t *testing.T) { passes(t, checkSizes) }
 
-func TestSizesBite(t *testing.T) {
+func TestSizesPlanted(t *testing.T) {
 	lines := func(n int) string { return string(bytes.Repeat([]byte("\n"), n)) }
 	file := "-- a.go --\npackage a\n" // one line
-	bites(t, checkSizes, []bite{
+	catches(t, checkSizes, []plant{
 		{"as long as a file may be", file + lines(499), ""},
 		{"too long a file", file + lines(500), "a.go has 501 lines"},
 		{"too long a test", "-- a_test.go --\npackage a\n" + lines(500), "a_test.go has 501 lines"},

@@ -21,8 +21,8 @@ var sleepers = map[string]string{
 // is not real, and waits for nothing.
 func checkSleep(tr *tree) []string {
 	var complaints []string
-	for _, s := range tr.goes {
-		if !s.test && !slices.Contains(forTests, roomOf(s)) || sleepers[s.path] != "" {
+	for _, s := range tr.goFiles {
+		if !s.test && !slices.Contains(forTests, roomOf(s.dir)) || sleepers[s.path] != "" {
 			continue
 		}
 		bubbles := bubbles(s.ast)
@@ -50,11 +50,11 @@ func bubbles(file *ast.File) []ast.Node {
 	return found
 }
 
-func TestSleep(t *testing.T) { holds(t, checkSleep) }
+func TestSleep(t *testing.T) { passes(t, checkSleep) }
 
-func TestSleepBite(t *testing.T) {
+func TestSleepPlanted(t *testing.T) {
 	body := "\nimport \"time\"\nfunc f() { time.Sleep(1) }\n"
-	bites(t, checkSleep, []bite{
+	catches(t, checkSleep, []plant{
 		{"in a test", "-- a_test.go --\npackage weir" + body, "a_test.go:3: a test sleeps"},
 		{"in a suite", "-- internal/engine/enginetest/a.go --\npackage enginetest" + body, "a test sleeps"},
 		{"in a bubble", "-- a_test.go --\npackage weir\nimport (\n\"testing/synctest\"\n\"time\"\n)\n" +
@@ -85,10 +85,10 @@ func checkElsewhere(tr *tree) []string {
 	return complaints
 }
 
-func TestElsewhere(t *testing.T) { holds(t, checkElsewhere) }
+func TestElsewhere(t *testing.T) { passes(t, checkElsewhere) }
 
-func TestElsewhereBite(t *testing.T) {
-	bites(t, checkElsewhere, []bite{
+func TestElsewherePlanted(t *testing.T) {
+	catches(t, checkElsewhere, []plant{
 		{"beside the project", "-- docs/a.md --\nfine\nsee ../" + "shared/x\n", "docs/a.md:2: ../" + "shared"},
 		{"a path of a machine", "-- a.go --\npackage weir\n// /" + "work/main\n", "a.go:2"},
 		{"a name of ours", "-- a.md --\nDESIGN.md, docs/decisions.md, network/x\n", ""},
@@ -121,11 +121,11 @@ func checkQuotes(tr *tree) []string {
 	return complaints
 }
 
-func TestQuotes(t *testing.T) { holds(t, checkQuotes) }
+func TestQuotes(t *testing.T) { passes(t, checkQuotes) }
 
-func TestQuotesBite(t *testing.T) {
+func TestQuotesPlanted(t *testing.T) {
 	decisions := "-- docs/decisions.md --\n### D" + "1 Numbers\n"
-	bites(t, checkQuotes, []bite{
+	catches(t, checkQuotes, []plant{
 		{"a decision", decisions + "-- a.go --\npackage weir // D" + "1\n", ""},
 		{"no decision", decisions + "-- a.go --\npackage weir // D" + "77\n", "a.go:1: docs/decisions.md has no D" + "77"},
 	})
