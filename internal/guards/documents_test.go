@@ -17,18 +17,19 @@ import (
 	"testing"
 )
 
-// The papers, and how many lines each may have (0: as many as it takes).
-var papers = map[string]int{
+// documents are the files that every copy of the project has, and the most lines each may have (0: no limit).
+var documents = map[string]int{
 	"README.md": 60, "ARCHITECTURE.md": 149, "CONTRIBUTING.md": 0, "CHANGELOG.md": 0, "SECURITY.md": 0, "LICENSE": 0,
 	"docs/decisions.md": 0, "docs/operating.md": 0, "docs/cli.md": 0,
 }
 
-func checkPapers(tr *tree) []string {
+// checkDocuments wants every document to exist and to be short enough to be read.
+func checkDocuments(tr *tree) []string {
 	var complaints []string
-	for _, name := range slices.Sorted(maps.Keys(papers)) {
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
 		text, ok := tr.text[name]
 		n := strings.Count(string(text), "\n")
-		switch limit := papers[name]; {
+		switch limit := documents[name]; {
 		case !ok:
 			complaints = append(complaints, name+" is missing")
 		case limit > 0 && n > limit:
@@ -38,11 +39,11 @@ func checkPapers(tr *tree) []string {
 	return complaints
 }
 
-func TestPapers(t *testing.T) { passes(t, checkPapers) }
+func TestDocuments(t *testing.T) { passes(t, checkDocuments) }
 
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 
-// checkLinks wants links between papers that lead somewhere.
+// checkLinks wants every link to another file of the project to lead to one.
 func checkLinks(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {
@@ -50,7 +51,8 @@ func checkLinks(tr *tree) []string {
 			continue
 		}
 		for _, m := range link.FindAllStringSubmatch(string(tr.text[name]), -1) {
-			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") || strings.HasPrefix(m[1], "/") { // a page of a server is for internal/manual to check
+			// Links that begin with a slash are pages of the server; internal/manual checks those.
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") || strings.HasPrefix(m[1], "/") {
 				continue
 			}
 			if _, err := fs.Stat(tr.files, path.Join(path.Dir(name), m[1])); err != nil {
@@ -80,7 +82,7 @@ var (
 // wanted are the targets that people and scripts rely on.
 var wanted = []string{"build", "test", "bench", "lint", "run"}
 
-// checkMake wants a README with exactly two commands to start with, and no paper that names a target that is not there.
+// checkMake wants a README that starts with exactly two commands, and documents that name only targets of the Makefile.
 func checkMake(tr *tree) []string {
 	var complaints []string
 	targets, help := names(target, tr.text["Makefile"]), names(shown, tr.text["Makefile"])
@@ -109,7 +111,7 @@ func checkMake(tr *tree) []string {
 		}
 		for _, m := range mentions.FindAllStringSubmatch(string(tr.text[name]), -1) {
 			if word := m[1] + m[2]; !slices.Contains(targets, word) {
-				complaints = append(complaints, fmt.Sprintf("%s: `make %s` is no target of the Makefile", name, word))
+				complaints = append(complaints, fmt.Sprintf("%s: the Makefile has no target `make %s`", name, word))
 			}
 		}
 	}
@@ -132,13 +134,14 @@ func TestMakePlanted(t *testing.T) {
 	catches(t, checkMake, []plant{
 		{"good", makefile + readme + "`make quiet` works\n", ""},
 		{"no help", strings.Replace(makefile, "run: ## r", "run:", 1) + readme, "target run is missing"},
-		{"no target", makefile + readme + "-- docs/a.md --\ntry `make coffee`\n", "docs/a.md: `make coffee` is no target"},
+		{"no target", makefile + readme + "-- docs/a.md --\ntry `make coffee`\n", "docs/a.md: the Makefile has no target `make coffee`"},
 		{"a third command", makefile + strings.Replace(readme, "make test ", "make lint\nmake test ", 1), "the quick start is"},
 		{"no quick start", makefile + "-- README.md --\n", "the quick start is []"},
 	})
 }
 
-// Help shows every target that has a text, and what it shows is a target: make itself says so, without running it.
+// Running make without a target lists every target that has a help text, and make knows each target of the list. The test
+// only asks make what it would run (-n).
 func TestMakeHelp(t *testing.T) {
 	tr := project(t)
 	out, err := runMake("")
@@ -163,14 +166,14 @@ func runMake(args ...string) ([]byte, error) {
 	cmd := exec.Command("make", slices.DeleteFunc(args, func(s string) bool { return s == "" })...)
 	cmd.Dir = "../.."
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "MAKE") && !strings.HasPrefix(v, "MFLAGS") { // of the make that runs this test
+		if !strings.HasPrefix(v, "MAKE") && !strings.HasPrefix(v, "MFLAGS") { // set by a make that runs this test
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
 	return cmd.CombinedOutput()
 }
 
-// Continuous integration runs what people run.
+// Continuous integration runs the same command as people do.
 func TestCI(t *testing.T) {
 	tr := project(t)
 	info, err := fs.Stat(tr.files, ".ci/run")
@@ -185,18 +188,18 @@ func TestCI(t *testing.T) {
 	}
 }
 
-// decisions is how many there are. They are never renumbered: code quotes them.
+// decisions is the number of decisions. They are never renumbered, since code refers to them by number.
 const decisions = 32
 
 var decision = regexp.MustCompile(`(?m)^### D(\d+) \S`)
 
-// checkDecisions wants every decision once, in order, and every error code explained.
+// checkDecisions wants every decision once and in order, and every error code explained.
 func checkDecisions(tr *tree) []string {
 	text := tr.text["docs/decisions.md"]
 	var complaints []string
 	for i, n := range names(decision, text) {
 		if n != strconv.Itoa(i+1) {
-			return append(complaints, fmt.Sprintf("docs/decisions.md: D%s stands where D%d belongs", n, i+1))
+			return append(complaints, fmt.Sprintf("docs/decisions.md: found D%s where D%d belongs", n, i+1))
 		}
 	}
 	if n := len(names(decision, text)); n < decisions {
@@ -210,7 +213,7 @@ func checkDecisions(tr *tree) []string {
 	return complaints
 }
 
-// codes are the values of the root's constants of type Code.
+// codes returns the values of the root's constants of type Code.
 func codes(tr *tree) []string {
 	var all []string
 	for _, s := range tr.goFiles {
@@ -255,8 +258,8 @@ func TestDecisionsPlanted(t *testing.T) {
 	code := "-- errors.go --\npackage weir\nconst NotFound Code = \"not_found\"\n"
 	catches(t, checkDecisions, []plant{
 		{"all", good + "`not_found`\n" + code, ""},
-		{"one left out", strings.Replace(good, "### D"+"7 Title\n", "", 1), "D8 stands where D7 belongs"},
-		{"the last left out", strings.Replace(good, "### D"+"32 Title\n", "", 1), "ends at D31"},
-		{"a code left out", good + "`not_found_either`\n" + code, "the code `not_found`"},
+		{"one missing", strings.Replace(good, "### D"+"7 Title\n", "", 1), "found D8 where D7 belongs"},
+		{"the last missing", strings.Replace(good, "### D"+"32 Title\n", "", 1), "ends at D31"},
+		{"a code missing", good + "`not_found_either`\n" + code, "the code `not_found`"},
 	})
 }
