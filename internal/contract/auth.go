@@ -8,7 +8,7 @@ import (
 const unknownKey = "svc_live_00112233445566778899aabbccddeeff"
 
 var authCases = []Case{
-	{"no key", `spec: "No key sent: 401 authentication_error missing_api_key"; D19: "No Authorization header, or one that is empty"`, func(t *T) {
+	{"no key", `spec: "No key sent: 401 authentication_error missing_api_key"; D19: an empty Authorization header counts as none`, func(t *T) {
 		s := t.jsonStream()
 		for _, o := range []Option{WithKey(""), WithHeader("Authorization", ""), WithHeader("Authorization", "  ")} {
 			t.eachOfStream(s.ID, func(a *Answer) { a.Refused(401, "missing_api_key") }, o)
@@ -16,7 +16,7 @@ var authCases = []Case{
 			t.Post("/v1/streams", JSONBody(`{"name":"x"}`), o).Refused(401, "missing_api_key")
 		}
 	}},
-	{"malformed keys", `spec: "A value that does not match the pattern is rejected with invalid_api_key"; D19: "any other scheme or value that does not match, also two Authorization headers"`, func(t *T) {
+	{"malformed keys", `spec: "A value that does not match the pattern is rejected with invalid_api_key"; D19: so is any other scheme, and a second Authorization header`, func(t *T) {
 		hex := t.Live[len("svc_live_"):]
 		for _, v := range []string{
 			"Bearer svc_live_" + hex[1:], "Bearer svc_live_" + hex + "0", "Bearer svc_live_" + strings.ToUpper("abcdef"+hex[6:]), "Bearer svc_prod_" + hex,
@@ -35,17 +35,17 @@ var authCases = []Case{
 			t.eachOfStream(s.ID, func(a *Answer) { a.Refused(401, "invalid_api_key") }, WithKey(k))
 		}
 	}},
-	{"scheme", `D19: "The scheme's case does not matter"`, func(t *T) {
+	{"the scheme in any case", `D19: the case of the scheme does not matter`, func(t *T) {
 		for _, scheme := range []string{"bearer ", "BEARER ", "bEaReR "} {
 			t.Get("/v1/streams?limit=1", WithHeader("Authorization", scheme+t.Live)).Want(200)
 		}
 	}},
-	{"only the header", `spec: "Every request is authenticated by the header Authorization"; D29: "No cookie is ever honoured"`, func(t *T) {
+	{"only the Authorization header", `spec: "Every request is authenticated by the header Authorization"; D29: cookies are never honoured`, func(t *T) {
 		t.Get("/v1/streams?api_key="+t.Live+"&access_token="+t.Live+"&key="+t.Live, WithKey("")).Refused(401, "missing_api_key")
 		t.Get("/v1/streams", WithKey(""), WithHeader("Cookie", "key="+t.Live+"; session="+t.Live)).Refused(401, "missing_api_key")
 		t.Get("/v1/streams", WithKey(""), WithHeader("X-Api-Key", t.Live), WithHeader("Proxy-Authorization", "Bearer "+t.Live)).Refused(401, "missing_api_key")
 	}},
-	{"public", `spec: "Public, needing no key: GET /v1/health, GET /v1/version"`, func(t *T) {
+	{"public endpoints", `spec: "Public, needing no key: GET /v1/health, GET /v1/version"`, func(t *T) {
 		for _, path := range []string{"/v1/health", "/v1/version"} {
 			for _, o := range []Option{WithKey(""), WithKey(t.Live), WithKey(unknownKey), WithHeader("Authorization", "nonsense"), WithHeader("Authorization", "a", "b")} {
 				t.Get(path, o).Want(200)
@@ -58,30 +58,30 @@ var authCases = []Case{
 		t.eachOfStream(s.ID, func(a *Answer) {
 			a.Refused(403, "project_forbidden")
 			if strings.Contains(string(a.Body), "secret") {
-				t.Errorf("%s: shows what it refuses", a.request)
+				t.Errorf("%s: the error shows the batch", a.request)
 			}
 		}, WithKey(t.OtherLive))
 		t.eachOfStream(NewID(), func(a *Answer) { a.Refused(404, "stream_not_found") }, WithKey(t.OtherLive))
 		if got := t.Stream(s.ID).Cursor; got != 1 {
-			t.Errorf("cursor %d", got)
+			t.Errorf("cursor is %d, want 1", got)
 		}
 	}},
-	{"test keys", `D20: "A plain live or test key has all three on its whole project"`, func(t *T) {
+	{"test keys", `D20: a live or test key without a scope has all three permissions on its whole project`, func(t *T) {
 		s := t.CreateBody(`{"name":"by a test key"}`, WithKey(t.Test))
 		t.Publish(s.ID, `[1]`, WithKey(t.Test))
 		t.Get("/v1/streams/"+s.ID, WithKey(t.Test)).Want(200)
 		t.Subscribe(s.ID, "cursor=0", WithKey(t.Test)).Batch(1)
-		t.Get("/v1/streams/"+s.ID, WithKey(t.Live)).Want(200) // the project is the same
+		t.Get("/v1/streams/"+s.ID, WithKey(t.Live)).Want(200) // same project
 		t.Delete("/v1/streams/"+s.ID, WithKey(t.Test)).Want(204)
 	}},
-	{"refusals hide keys", `spec: error.message is "Human-readable text"; no key appears in it`, func(t *T) {
+	{"errors do not repeat the key", `spec: error.message is "Human-readable text"; no key appears in it`, func(t *T) {
 		for _, k := range []string{unknownKey, "svc_live_malformed_secret"} {
 			if a := t.Get("/v1/streams", WithKey(k)); strings.Contains(string(a.Body), k) {
-				t.Errorf("the refusal repeats the key")
+				t.Errorf("the error repeats the key")
 			}
 		}
 	}},
-	{"revoked", `spec: "A revoked key gets 401 key_revoked on its next use"`, func(t *T) {
+	{"revoked key", `spec: "A revoked key gets 401 key_revoked on its next use"`, func(t *T) {
 		k, revoke := t.newKey(Key{Kind: "live"})
 		s := t.jsonStream()
 		t.Publish(s.ID, `[]`, WithKey(k))
@@ -90,7 +90,7 @@ var authCases = []Case{
 		t.Get("/v1/streams", WithKey(k)).Refused(401, "key_revoked")
 		t.Get("/v1/health", WithKey(k)).Want(200)
 	}},
-	{"revoked while subscribed", `D18: "when its key is revoked, the connection ends within 2 s"`, func(t *T) {
+	{"revoked while subscribed", `D18: a subscription ends within 2 s of the revocation of its key`, func(t *T) {
 		k, revoke := t.newKey(Key{Kind: "live", Permissions: []string{"read"}})
 		s := t.jsonStream()
 		idle, busy, other := t.Subscribe(s.ID, "", WithKey(k)), t.Subscribe(s.ID, "cursor=0", WithKey(k)), t.Subscribe(s.ID, "")
@@ -104,7 +104,7 @@ var authCases = []Case{
 		t.Publish(s.ID, `[2]`)
 		other.Batch(2)
 	}},
-	{"rotation", `spec: "issue a new key, deploy it, revoke the old one": keys of a project do not depend on each other`, func(t *T) {
+	{"key rotation", `spec: "issue a new key, deploy it, revoke the old one": the keys of a project are independent of each other`, func(t *T) {
 		old, revoke := t.newKey(Key{Kind: "live"})
 		s := t.CreateBody(`{"name":"rotated"}`, WithKey(old))
 		fresh, _ := t.newKey(Key{Kind: "live"})
@@ -114,14 +114,14 @@ var authCases = []Case{
 	}},
 }
 
-// slack is what a busy machine may add to a promise of seconds.
+// slack is the delay that a busy machine may add to a promised time.
 const slack = 3 * time.Second
 
-// newKey makes a key, or skips the case where that is not possible.
+// newKey creates a key. It skips the case if the target cannot create keys.
 func (t *T) newKey(k Key) (string, func()) {
 	t.Helper()
 	if t.NewKey == nil {
-		t.Skip("keys can not be made on this target")
+		t.Skip("this target cannot create keys")
 	}
 	return t.NewKey(t.T, k)
 }

@@ -30,16 +30,16 @@ var basicCases = []Case{
 			t.Errorf("got %+v", v)
 		}
 	}},
-	{"content type of answers", `spec: "requests and responses are JSON (application/json)"`, func(t *T) {
+	{"content type of responses", `spec: "requests and responses are JSON (application/json)"`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		for _, path := range []string{"/v1/health", "/v1/version", "/v1/streams", "/v1/streams/" + s.ID, "/v1/streams/" + s.ID + "/cursor", BatchPath(s.ID, 1), "/v1/nowhere"} {
 			if got := t.Get(path).Header.Get("Content-Type"); got != "application/json" {
-				t.Errorf("%s is %q", path, got)
+				t.Errorf("%s: content type is %q", path, got)
 			}
 		}
 		if got := t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`)).Want(202).Header.Get("Content-Type"); got != "application/json" {
-			t.Errorf("an acknowledgement is %q", got)
+			t.Errorf("acknowledgement: content type is %q", got)
 		}
 	}},
 	{"unknown query parameters", `spec: "Unknown query parameters are ignored on every endpoint and are never rejected"`, func(t *T) {
@@ -57,21 +57,21 @@ var basicCases = []Case{
 		t.Subscribe(s.ID, "cursor=0&"+junk[1:]+"&limit=x").Batch(1)
 		t.Delete("/v1/streams/" + s.ID + junk).Want(204)
 	}},
-	{"many query parameters", `spec: "Unknown query parameters are ignored on every endpoint", however many`, func(t *T) {
+	{"many query parameters", `spec: "Unknown query parameters are ignored on every endpoint", even 800 of them`, func(t *T) {
 		var b strings.Builder
 		for i := range 800 {
 			fmt.Fprintf(&b, "&p%d=x", i)
 		}
 		t.Get("/v1/streams?limit=1" + b.String()).Want(200)
 	}},
-	{"request ids", `D30: "req_ and 16 base62 characters, always the server's own"`, func(t *T) {
+	{"request ids", `D30: a request id is req_ and 16 base62 characters, and always made by the server`, func(t *T) {
 		const theirs = "req_0123456789abcdef"
 		a := t.Get("/v1/health", WithHeader("X-Request-Id", theirs), WithHeader("X-Ratelimit-Limit", "7"), WithHeader("Server", "mine"))
 		if a.Header.Get("X-Request-Id") == theirs {
-			t.Errorf("took the client's x-request-id")
+			t.Errorf("the response has the client's x-request-id")
 		}
 	}},
-	{"conditional and partial requests", `spec: "cache-control: no-store": nothing is answered by 304 or 206`, func(t *T) {
+	{"conditional and partial requests", `spec: "cache-control: no-store": no request gets 304 or 206`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `["whole"]`)
 		for _, o := range []Option{WithHeader("Range", "bytes=0-1"), WithHeader("If-None-Match", "*"), WithHeader("If-Modified-Since", "Fri, 31 Dec 2100 00:00:00 GMT")} {
@@ -79,7 +79,7 @@ var basicCases = []Case{
 			t.Get("/v1/streams/"+s.ID, o).Want(200)
 		}
 	}},
-	{"methods are not overridden", `spec: an endpoint is a method and a path; no other field of the request names one`, func(t *T) {
+	{"method override headers", `spec: an endpoint is a method and a path; no other part of the request changes either`, func(t *T) {
 		s := t.jsonStream()
 		for _, name := range []string{"X-Http-Method-Override", "X-Method-Override", "X-Http-Method"} {
 			t.Get("/v1/streams/"+s.ID, WithHeader(name, "DELETE")).Want(200)

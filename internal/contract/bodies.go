@@ -6,7 +6,7 @@ import (
 )
 
 var bodyCases = []Case{
-	{"events come back", `D8: "Events come back byte for byte as JSON values: no number is rounded, no key is reordered, no string is re-escaped"`, func(t *T) {
+	{"events are returned unchanged", `D8: events are returned byte for byte as JSON values: no number is rounded, no member reordered, no string re-escaped`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		for i, events := range exactEvents {
@@ -18,17 +18,17 @@ var bodyCases = []Case{
 			t.same(sub.Batch(seq).Events, []byte(events))
 		}
 	}},
-	{"bad bodies", `D8: "400 invalid_request_error"`, func(t *T) {
+	{"bad bodies", `D8: 400 invalid_request_error`, func(t *T) {
 		s := t.jsonStream()
 		for _, text := range badBodies() {
 			t.Post(NextPath(s.ID), JSONBody(text)).Refused(400, "invalid_request_error")
 			t.Post(SeqPath(s.ID, 1), JSONBody(text)).Refused(400, "invalid_request_error")
 		}
 		if got := t.Stream(s.ID); got.Cursor != 0 || got.BytesStored != 0 {
-			t.Errorf("something was stored: %+v", got)
+			t.Errorf("a refused body was stored: %+v", got)
 		}
 	}},
-	{"other members", `D8: "One JSON object with an array events of any JSON values; other members are ignored"`, func(t *T) {
+	{"other members", `D8: a body is one JSON object with an array events of any JSON values; other members are ignored`, func(t *T) {
 		s := t.jsonStream()
 		for i, text := range []string{
 			`{"seq":9,"events":[1],"ts":"x","Events":{},"nested":{"events":null}}`,
@@ -43,9 +43,9 @@ var bodyCases = []Case{
 			t.same(t.Batch(s.ID, int64(i+1)).Events, []byte(`[1]`))
 		}
 	}},
-	{"nesting", `D8: "nesting deeper than 1,000 (the outer object counted)"`, func(t *T) {
+	{"nesting", `D8: values nest at most 1,000 levels deep, counting the outer object`, func(t *T) {
 		s := t.jsonStream()
-		deep := func(depth int) string { // the object and the array of events are two
+		deep := func(depth int) string { // the outer object is one level
 			return strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1)
 		}
 		t.Publish(s.ID, deep(1000))
@@ -74,7 +74,7 @@ var bodyCases = []Case{
 			t.Post(NextPath(r.ID), body(ct, text)).Want(202)
 		}
 	}},
-	{"encodings", `D7: "any Content-Encoding other than identity: 415"`, func(t *T) {
+	{"content encodings", `D7: any Content-Encoding other than identity gives 415`, func(t *T) {
 		j, r := t.jsonStream(), t.rawStream()
 		for _, e := range []string{"gzip", "br", "zstd", "deflate", "gzip, identity", "x"} {
 			t.Post(NextPath(j.ID), JSONBody(`{"events":[]}`), WithHeader("Content-Encoding", e)).Refused(415, "unsupported_media_type")
@@ -82,7 +82,7 @@ var bodyCases = []Case{
 		}
 		t.Post(NextPath(j.ID), JSONBody(`{"events":[]}`), WithHeader("Content-Encoding", "identity")).Want(202)
 	}},
-	{"raw bytes", `spec: "raw streams: 200 with the stored bytes and their original content type"; D7: "parameters included"`, func(t *T) {
+	{"raw bytes", `spec: "raw streams: 200 with the stored bytes and their original content type"; D7: parameters included`, func(t *T) {
 		s := t.rawStream()
 		all := make([]byte, 256)
 		for i := range all {
@@ -95,16 +95,16 @@ var bodyCases = []Case{
 			t.Post(SeqPath(s.ID, seq), body(ct, b)).Want(202)
 			a := t.Get(BatchPath(s.ID, seq)).Want(200)
 			if got := a.Header.Get("Content-Type"); got != ct || string(a.Body) != string(b) {
-				t.Errorf("%d bytes of %s came back as %d bytes of %s", len(b), ct, len(a.Body), got)
+				t.Errorf("stored %d bytes of %s, read %d bytes of %s", len(b), ct, len(a.Body), got)
 			}
 			if got := sub.raw(seq); string(got.Data) != string(b) || got.ContentType != ct {
-				t.Errorf("subscribers got %d bytes of %s as %d bytes of %s", len(b), ct, len(got.Data), got.ContentType)
+				t.Errorf("stored %d bytes of %s, subscribers got %d bytes of %s", len(b), ct, len(got.Data), got.ContentType)
 			}
 		}
 	}},
 }
 
-// exactEvents are arrays that a careless server changes.
+// exactEvents are arrays that a server would change if it decoded and encoded them again.
 var exactEvents = []string{
 	`[]`, `[ ]`, `[null,true,false,0,-0,0.0,1E+2,1e-2,1e999999,-1.50]`,
 	`[123456789012345678901234567890,0.1000000000000000055511151231257827,9007199254740993]`,
@@ -116,6 +116,7 @@ var exactEvents = []string{
 	`[[[[]]],[{}]]`, `["\uFFFF","\uD7FF\uE000"]`,
 }
 
+// badBodies returns bodies that are not valid for a publish.
 func badBodies() []string {
 	list := []string{
 		``, ` `, `null`, `[]`, `{}`, `"x"`, `1`, `{`, `{"events"`, `{"events":`, `{"events":[`, `{"events":[1`, `{"events":[1]`,

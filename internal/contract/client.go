@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// request is on its way; options change it.
+// Request is a request that is about to be sent.
 type Request struct {
 	Header http.Header
 	Body   io.Reader
-	Length int64 // -1: not declared
+	Length int64 // Content-Length; -1 to send none
 }
 
+// Option changes a request before it is sent.
 type Option func(*Request)
 
-// key sends another key than the live one; the empty one sends no Authorization at all.
+// WithKey sends k instead of the live key. An empty k sends no Authorization header.
 func WithKey(k string) Option {
 	return func(r *Request) {
 		r.Header.Del("Authorization")
@@ -31,11 +32,12 @@ func WithKey(k string) Option {
 	}
 }
 
-// header sends a header field once for each value, and not at all for none.
+// WithHeader sends a header field once per value. Without values it removes the field.
 func WithHeader(name string, values ...string) Option {
 	return func(r *Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
 }
 
+// body sends b. An empty content type sends no Content-Type header.
 func body(contentType string, b []byte) Option {
 	return func(r *Request) {
 		if contentType != "" {
@@ -45,17 +47,20 @@ func body(contentType string, b []byte) Option {
 	}
 }
 
+// JSONBody sends text as application/json.
 func JSONBody(text string) Option { return body("application/json", []byte(text)) }
-func RawBody(b []byte) Option     { return body("application/octet-stream", b) }
 
-// undeclared sends the body without Content-Length. It follows the option that sets the body.
+// RawBody sends b as application/octet-stream.
+func RawBody(b []byte) Option { return body("application/octet-stream", b) }
+
+// undeclared sends the body without Content-Length. It must come after the option that sets the body.
 func undeclared() Option {
 	return func(r *Request) { r.Body, r.Length = io.MultiReader(r.Body), -1 }
 }
 
-// announced declares a length and asks whether it may send that much (Expect: 100-continue), which it then never does:
-// only a server that needs no body can answer. Without the question a server may take some of the body before it
-// answers, to keep the connection.
+// announced declares a body with Expect: 100-continue and never sends it, so that only a server that
+// does not need the body can answer. Without Expect, a server may read some of the body before it
+// answers, to keep the connection usable.
 func announced(contentType string, length int64) Option {
 	return func(r *Request) {
 		if contentType != "" {
@@ -66,7 +71,7 @@ func announced(contentType string, length int64) Option {
 	}
 }
 
-// silent is a body that never comes: reading it blocks until the request is over.
+// silent is a body that never arrives: reading it blocks until the request ends.
 type silent struct {
 	over chan struct{}
 	once sync.Once
@@ -75,16 +80,17 @@ type silent struct {
 func (s *silent) Read([]byte) (int, error) { <-s.over; return 0, io.ErrUnexpectedEOF }
 func (s *silent) Close() error             { s.once.Do(func() { close(s.over) }); return nil }
 
-// Answer is a response that was read to its end.
+// Answer is a response with its complete body.
 type Answer struct {
 	t       *T
-	request string // for messages
+	request string // method and path, for messages
 	Status  int
 	Header  http.Header
 	Body    []byte
 }
 
-// do sends a request with the live key unless an option says otherwise, and checks what holds for every answer.
+// do sends a request, with the live key unless an option changes it, and applies the checks that hold
+// for every response.
 func (t *T) do(method, path string, options ...Option) *Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -92,24 +98,25 @@ func (t *T) do(method, path string, options ...Option) *Answer {
 	resp := t.Send(ctx, method, path, options...)
 	defer resp.Body.Close()
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && method != http.MethodHead {
-		t.Fatalf("%s %s: became a subscription", method, path)
+		t.Fatalf("%s %s: opened a subscription", method, path)
 	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("%s %s: read the answer: %v", method, path, err)
+		t.Fatalf("%s %s: read the response: %v", method, path, err)
 	}
 	a := &Answer{t, fmt.Sprintf("%s %s", method, Shorten(path)), resp.StatusCode, resp.Header, b}
 	a.universal(strings.HasPrefix(path, "/v1"))
 	a.publishes(method, path)
 	if strings.HasPrefix(path, "/v1/") {
 		if err := t.description.fault(resp, append([]byte{}, b...)); err != nil {
-			t.Errorf("%s: %d is not as /openapi.json describes it: %v", a.request, a.Status, err)
+			t.Errorf("%s: response %d does not match /openapi.json: %v", a.request, a.Status, err)
 		}
 	}
 	return a
 }
 
-// send sends a request; the answer's body is still to be read.
+// Send sends a request and fails the test if there is no response. The caller reads and closes the
+// body.
 func (t *T) Send(ctx context.Context, method, path string, options ...Option) *http.Response {
 	t.Helper()
 	resp, err := t.Try(ctx, method, path, options...)
@@ -119,6 +126,7 @@ func (t *T) Send(ctx context.Context, method, path string, options ...Option) *h
 	return resp
 }
 
+// Try sends a request and checks nothing.
 func (t *T) Try(ctx context.Context, method, path string, options ...Option) (*http.Response, error) {
 	r := Request{Header: http.Header{}}
 	WithKey(t.Live)(&r)
@@ -136,6 +144,7 @@ func (t *T) Try(ctx context.Context, method, path string, options ...Option) (*h
 	return t.client.Do(req)
 }
 
+// Shorten cuts a text to a length that fits into a message.
 func Shorten(s string) string {
 	if len(s) > 120 {
 		return s[:120] + "…"
@@ -143,7 +152,7 @@ func Shorten(s string) string {
 	return s
 }
 
-// want checks the status.
+// Want fails the test if the status is different.
 func (a *Answer) Want(status int) *Answer {
 	a.t.Helper()
 	if a.Status != status {
@@ -152,7 +161,7 @@ func (a *Answer) Want(status int) *Answer {
 	return a
 }
 
-// refused checks status and code of an error.
+// Refused fails the test if the response is not an error with this status and code.
 func (a *Answer) Refused(status int, code string) *Answer {
 	a.t.Helper()
 	a.Want(status)
@@ -162,20 +171,21 @@ func (a *Answer) Refused(status int, code string) *Answer {
 	return a
 }
 
-// code is the error's code; empty when this is no error.
+// code returns the code of an error, or "" if the response is not an error.
 func (a *Answer) code() string {
 	var e envelope
 	json.Unmarshal(a.Body, &e)
 	return e.Error.Code
 }
 
+// message returns the message of an error, or "" if the response is not an error.
 func (a *Answer) message() string {
 	var e envelope
 	json.Unmarshal(a.Body, &e)
 	return e.Error.Message
 }
 
-// into reads the body as a JSON object with exactly the fields of v.
+// into decodes the body, a JSON object with exactly the fields of v.
 func (a *Answer) into(v any) {
 	a.t.Helper()
 	if err := Exactly(a.Body, v); err != nil {
@@ -183,21 +193,25 @@ func (a *Answer) into(v any) {
 	}
 }
 
+// Get sends a GET request.
 func (t *T) Get(path string, options ...Option) *Answer {
 	t.Helper()
 	return t.do(http.MethodGet, path, options...)
 }
 
+// Post sends a POST request.
 func (t *T) Post(path string, options ...Option) *Answer {
 	t.Helper()
 	return t.do(http.MethodPost, path, options...)
 }
 
+// Delete sends a DELETE request.
 func (t *T) Delete(path string, options ...Option) *Answer {
 	t.Helper()
 	return t.do(http.MethodDelete, path, options...)
 }
 
+// ReadAll reads up to 1 MiB of a response's body, for messages. It ignores errors.
 func ReadAll(resp *http.Response) []byte {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	return b

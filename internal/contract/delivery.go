@@ -6,7 +6,7 @@ import (
 )
 
 var deliveryCases = []Case{
-	{"several subscribers", `D4: "Every subscriber gets every batch exactly once, in increasing sequence"`, func(t *T) {
+	{"several subscribers", `D4: every subscriber gets every batch exactly once, in increasing sequence`, func(t *T) {
 		s := t.jsonStream()
 		var subs []*Subscription
 		for i := range 8 {
@@ -21,7 +21,7 @@ var deliveryCases = []Case{
 			}
 		}
 	}},
-	{"from history to live", `D4: nothing is lost and nothing comes twice where what is stored meets what is being published`, func(t *T) {
+	{"from history to live", `D4: no batch is lost or sent twice where a subscriber passes from stored batches to live ones`, func(t *T) {
 		s := t.jsonStream()
 		const n = 150
 		var publisher sync.WaitGroup
@@ -31,7 +31,7 @@ var deliveryCases = []Case{
 			}
 		})
 		var subs []*Subscription
-		for range 10 { // each at another moment of it
+		for range 10 { // each subscribes at a different moment of the publishing
 			sub := t.Subscribe(s.ID, "cursor=0")
 			sub.Batch(1)
 			subs = append(subs, sub)
@@ -43,7 +43,7 @@ var deliveryCases = []Case{
 		}
 		publisher.Wait()
 	}},
-	{"resume", `D4: "over any reconnects that resume from the last id seen"`, func(t *T) {
+	{"resume", `D4: this holds over any number of reconnects that resume from the last id seen`, func(t *T) {
 		s := t.jsonStream()
 		for range 40 {
 			t.Publish(s.ID, `[]`)
@@ -62,7 +62,7 @@ var deliveryCases = []Case{
 			sub.cancel()
 		}
 	}},
-	{"a backlog larger than memory of recent batches", `D17: subscribers "read from the store at their own pace"`, func(t *T) {
+	{"a backlog larger than the cache", `D17: subscribers read from the store at their own pace`, func(t *T) {
 		t.heavy()
 		s := t.rawStream()
 		const n = 24
@@ -72,7 +72,7 @@ var deliveryCases = []Case{
 		slow, fast := t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(1); seq <= n; seq++ {
 			if got := fast.raw(seq); string(got.Data) != fmt.Sprintf("%0262144d", seq-1) {
-				t.Fatalf("batch %d came back changed", seq)
+				t.Fatalf("batch %d was delivered with other bytes", seq)
 			}
 		}
 		t.Post(NextPath(s.ID), RawBody([]byte("live"))).Want(202)
@@ -93,7 +93,7 @@ var deliveryCases = []Case{
 			t.same(subB.Batch(seq).Events, []byte(`["b"]`))
 		}
 	}},
-	{"what is seen can be read", `D5: nobody is shown what is not stored`, func(t *T) {
+	{"delivered batches can be read", `D5: no subscriber gets a batch that is not stored`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
 		var publisher sync.WaitGroup
@@ -105,10 +105,10 @@ var deliveryCases = []Case{
 		for seq := int64(1); seq <= 40; seq++ {
 			got := sub.Batch(seq)
 			if b := t.Batch(s.ID, seq); b.TS != got.TS {
-				t.Errorf("batch %d was delivered with ts %s and read with %s", seq, got.TS, b.TS)
+				t.Errorf("batch %d was delivered with ts %s, but read with ts %s", seq, got.TS, b.TS)
 			}
 			if c := t.Cursor(s.ID).Cursor; c < seq {
-				t.Errorf("batch %d was delivered and the cursor is %d", seq, c)
+				t.Errorf("batch %d was delivered, but the cursor is %d", seq, c)
 			}
 		}
 		publisher.Wait()

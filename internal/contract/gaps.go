@@ -7,7 +7,7 @@ import (
 )
 
 var gapCases = []Case{
-	{"filled", `D4: "A missing sequence below the cursor is an open gap and can still be filled"; "at an open gap delivery waits"`, func(t *T) {
+	{"filled", `D4: a missing sequence below the cursor is an open gap: it can be filled, and delivery waits for it`, func(t *T) {
 		s := t.jsonStream()
 		oldest, head := t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "")
 		t.PublishAt(s.ID, 1, `[1]`)
@@ -19,13 +19,13 @@ var gapCases = []Case{
 			head.Batch(seq)
 		}
 	}},
-	{"read above a gap", `D4: "A single batch can be fetched as soon as it is acknowledged, even above an open gap"`, func(t *T) {
+	{"read above a gap", `D4: a batch can be read as soon as it is acknowledged, even above an open gap`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 7, `["seven"]`)
 		t.same(t.Batch(s.ID, 7).Events, []byte(`["seven"]`))
 		t.Get(BatchPath(s.ID, 6)).Refused(404, "stream_not_found")
 	}},
-	{"closed", `D4: until gap_grace "after the first batch above it was stored; then it is closed for good"; D3: "409 invalid_sequence"; D16: "A closed gap is no loss and sends nothing"`, func(t *T) {
+	{"closed", `D4: a gap closes for good when the grace period after the first batch above it ends; D3: publishing into it then gives 409 invalid_sequence; D16: a closed gap is no loss and sends no event`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		t.PublishAt(s.ID, 1, `[1]`)
@@ -33,9 +33,10 @@ var gapCases = []Case{
 		asked := time.Now()
 		t.PublishAt(s.ID, 4, `[4]`)
 		sub.Batch(4)
-		// The batch was stored after it was asked for, and times are of whole milliseconds.
+		// The grace period starts when the batch is stored, which is after asked. Times on the server are
+		// whole milliseconds, so the period may end 2 ms early on this clock.
 		if waited := time.Since(asked); waited < t.GapGrace-2*time.Millisecond {
-			t.Errorf("batch 4 was delivered %v after it was sent, within the grace of %v", waited, t.GapGrace)
+			t.Errorf("batch 4 was delivered after %v, within the grace period of %v", waited, t.GapGrace)
 		}
 		for _, seq := range []int64{2, 3} {
 			t.Post(SeqPath(s.ID, seq), JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
@@ -49,17 +50,18 @@ var gapCases = []Case{
 		late.Batch(4)
 		late.Batch(5)
 	}},
-	{"no longer open than promised", `D4: the grace counts from "the first batch above it": later ones do not prolong it`, func(t *T) {
+	{"no longer open than promised", `D4: the grace period starts with the first batch above the gap; later batches do not extend it`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 2, `[2]`)
 		Eventually(t, t.GapGrace+Patience, "sequence 1 is refused while others are published", func() bool {
 			t.Publish(s.ID, `[]`)
-			// A duplicate's or a stored answer would fill it, so ask what needs no body and cannot be stored.
+			// A valid body would fill the gap. An invalid one is never stored, and the sequence is checked before
+			// the body.
 			a := t.Post(SeqPath(s.ID, 1), JSONBody(`not JSON`))
 			return a.Status == 409
 		})
 	}},
-	{"contiguous publishers never wait", `D4: "Publishers of contiguous sequences never wait for any of this"`, func(t *T) {
+	{"contiguous publishers never wait", `D4: publishers of contiguous sequences never wait for a grace period`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
 		for seq := int64(1); seq <= 20; seq++ {
@@ -67,7 +69,7 @@ var gapCases = []Case{
 			sub.Batch(seq)
 		}
 	}},
-	{"any order within reach", `D4: "Publishers keep many batches in flight, so 5 may arrive before 4"; "every batch exactly once, in increasing sequence"`, func(t *T) {
+	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing sequence`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		const n = 60
@@ -77,7 +79,7 @@ var gapCases = []Case{
 			t.same(sub.Batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
 		}
 	}},
-	{"a server's sequence above a gap", `D2: "always cursor + 1", also with gaps below`, func(t *T) {
+	{"a server's sequence above a gap", `D2: the server chooses cursor + 1, also with gaps below`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 3, `[]`)
 		if k := t.Publish(s.ID, `[]`); k.Seq != 4 {
@@ -86,7 +88,7 @@ var gapCases = []Case{
 		t.PublishAt(s.ID, 2, `[]`)
 		t.PublishAt(s.ID, 1, `[]`)
 	}},
-	{"zero is not waited for", `D4: "Sequence 0 is never waited for"`, func(t *T) {
+	{"zero is not waited for", `D4: delivery never waits for sequence 0`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		asked := time.Now()

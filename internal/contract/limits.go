@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// limitCases run one after the other on a service with small limits. Requests count: each case knows what it uses up.
+// limitCases run one at a time on a service with small limits. Every request counts, so a case must
+// leave enough of the shared limits for the next ones.
 var limitCases = []Case{
-	{"heartbeat", `D16: "While nothing is sent for 15 s: a comment line as heartbeat" (a setting)`, func(t *T) {
+	{"heartbeat", `D16: a subscription that is idle for the heartbeat interval (a setting, 15 s by default) gets a comment`, func(t *T) {
 		if t.Limits.Heartbeat == 0 || t.Limits.Heartbeat > 5*time.Second {
-			t.Skip("no short heartbeat on this target")
+			t.Skip("this target has no short heartbeat")
 		}
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
@@ -21,10 +22,10 @@ var limitCases = []Case{
 		t.Publish(s.ID, `[1]`)
 		sub.Batch(1)
 	}},
-	{"streams of a project", `spec: "403 stream_limit_reached"; D24; D31: deleting makes "the project's stream count go down"`, func(t *T) {
+	{"streams of a project", `spec: "403 stream_limit_reached"; D24; D31: deleting a stream frees its place`, func(t *T) {
 		n := t.Limits.StreamsPerProject
 		if n == 0 || n > 100 {
-			t.Skip("no small number of streams on this target")
+			t.Skip("this target has no small limit of streams")
 		}
 		var made []Stream
 		for range n {
@@ -45,7 +46,7 @@ var limitCases = []Case{
 			}
 		}
 		if created != 1 {
-			t.Errorf("%d of 8 took the one place that was left", created)
+			t.Errorf("%d of 8 creates succeeded, want one", created)
 		}
 		for _, s := range t.page("?limit=100").Data {
 			t.remove(s.ID)
@@ -54,10 +55,10 @@ var limitCases = []Case{
 			t.Delete("/v1/streams/"+s.ID, WithKey(t.OtherLive))
 		}
 	}},
-	{"open subscriptions", `D26: "overloaded (503, with retry-after: a cap of this node, such as open subscriptions, is reached)"`, func(t *T) {
+	{"open subscriptions", `D26: 503 overloaded with retry-after when a cap of this node, such as open subscriptions, is reached`, func(t *T) {
 		n := t.Limits.Subscribers
 		if n == 0 || n > 50 {
-			t.Skip("no small number of subscriptions on this target")
+			t.Skip("this target has no small limit of subscriptions")
 		}
 		s := t.jsonStream()
 		var subs []*Subscription
@@ -71,39 +72,39 @@ var limitCases = []Case{
 			resp.Body.Close()
 			return false
 		}
-		for range n { // those of other cases may not be quite over
-			Eventually(t, Patience, "there is a place", take)
+		for range n { // subscriptions of earlier cases may still be closing
+			Eventually(t, Patience, "a subscription is accepted", take)
 		}
 		t.overloaded(s.ID)
 		subs[0].cancel()
-		Eventually(t, Patience, "a place is free again", take)
-		t.Publish(s.ID, `[1]`) // nobody else is hurt
+		Eventually(t, Patience, "a subscription is accepted after one was closed", take)
+		t.Publish(s.ID, `[1]`) // publishing does not count
 		subs[1].Batch(1)
 	}},
 	{"test key", `spec: "Exceeding the limit gives 429 rate_limited with retry-after in seconds"; D23: per key`, func(t *T) {
 		limit := int64(t.Limits.Test)
 		if limit == 0 || limit > 200 {
-			t.Skip("no small limit for test keys on this target")
+			t.Skip("this target has no small limit for test keys")
 		}
 		refused := t.exhaust(limit, func(int64) *Answer { return t.Get("/v1/streams?limit=1", WithKey(t.Test)) })
 		t.checkLimited(refused)
-		t.checkLimited(t.Get("/v1/streams/short", WithKey(t.Test))) // D19: the rate limit before the stream's id
+		t.checkLimited(t.Get("/v1/streams/short", WithKey(t.Test))) // D19: the rate limit comes before the stream's id
 		t.checkLimited(t.Get("/v1/nowhere", WithKey(t.Test)))
 		t.checkLimited(t.do("PUT", "/v1/streams", WithKey(t.Test)))
 		t.Get("/v1/streams?limit=1").Want(200)
-		t.Get("/v1/health", WithKey(t.Test)).Want(200) // needs no key, so the key's window does not matter
+		t.Get("/v1/health", WithKey(t.Test)).Want(200) // it needs no key, so the key's window does not apply
 	}},
-	{"no key", `D23: "per client IP: requests without a valid key (health, version and everything refused with 401 included)"; D19: "Where the anonymous window is used up, 429 comes before 401"`, func(t *T) {
+	{"no key", `D23: requests without a valid key count per client address, including health, version and every 401; D19: when that window is used up, 429 comes before 401`, func(t *T) {
 		limit := int64(t.Limits.Anonymous)
 		if limit == 0 || limit > 200 {
-			t.Skip("no small limit without a key on this target")
+			t.Skip("this target has no small limit for requests without a key")
 		}
 		before := t.Get("/v1/health", WithKey("")).window()
 		for range 5 {
 			t.do("OPTIONS", "/v1/streams", WithKey(""), WithHeader("Origin", "https://page.example"), WithHeader("Access-Control-Request-Method", "GET"))
 		}
 		if after := t.Get("/v1/health", WithKey("")).window(); after.reset == before.reset && after.remaining != before.remaining-1 {
-			t.Errorf("a preflight was counted: %d remained, then %d", before.remaining, after.remaining)
+			t.Errorf("preflights were counted: remaining went from %d to %d", before.remaining, after.remaining)
 		}
 		refused := t.exhaust(limit, func(i int64) *Answer {
 			o := [][]Option{{WithKey("")}, {WithKey(unknownKey)}, {WithKey("svc_live_x")}, {WithHeader("X-Forwarded-For", strconv.FormatInt(i, 10)+".2.3.4"), WithKey("")}}[i%4]
@@ -119,7 +120,7 @@ var limitCases = []Case{
 	}},
 }
 
-// overloaded wants a subscription refused because there are too many.
+// overloaded checks that a subscription is refused because too many are open.
 func (t *T) overloaded(id string) {
 	t.Helper()
 	resp, cancel := t.Open("/v1/streams/" + id)

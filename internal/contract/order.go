@@ -2,9 +2,10 @@ package contract
 
 import "fmt"
 
-// Requests with several faults are answered by the first check that finds one.
+// orderCases send requests with several faults. The response must be about the fault that is checked
+// first.
 var orderCases = []Case{
-	{"key first", `D19: "key present → matches the pattern → known → …": before anything about the stream or the body`, func(t *T) {
+	{"key first", `D19: the key is checked first: present, matching the pattern, known; only then the stream and the body`, func(t *T) {
 		bad := announced("text/plain", BodyLimit+1)
 		for _, path := range []string{"/v1/streams/short/publish", NextPath(NewID()), "/v1/streams/short/x"} {
 			t.Post(path, bad, WithKey("")).Refused(401, "missing_api_key")
@@ -12,7 +13,7 @@ var orderCases = []Case{
 			t.Post(path, bad, WithKey(unknownKey)).Refused(401, "invalid_api_key")
 		}
 	}},
-	{"stream before body", `D19: "stream id well formed (400) → stream exists (404) → same project (403) → scope (403) → content type (415)"`, func(t *T) {
+	{"stream before body", `D19: valid stream id (400), stream exists (404), same project (403), scope (403), content type (415)`, func(t *T) {
 		s := t.jsonStream()
 		bad := announced("text/plain", BodyLimit+1)
 		for _, tail := range []string{"/publish", "/x", "/1", "/9999"} {
@@ -32,7 +33,7 @@ var orderCases = []Case{
 			t.Post("/v1/streams/short/publish", bad, WithKey(k)).Refused(401, "key_revoked")
 		}
 	}},
-	{"type, size, sequence, body", `D19: "content type (415) → declared size (413) → sequence (409, 422, or 200 for a duplicate) → body (413, 400)"`, func(t *T) {
+	{"type, size, sequence, body", `D19: content type (415), declared size (413), sequence (409, 422, or 200 for a duplicate), body (413, 400)`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 5, `[]`)
 		tooLarge := func(ct string) Option { return announced(ct, BodyLimit+1) }
@@ -49,7 +50,7 @@ var orderCases = []Case{
 		t.Post(SeqPath(s.ID, 6), broken).Refused(400, "invalid_request_error")
 		t.Post(SeqPath(s.ID, 0), broken).Refused(409, "invalid_sequence")
 	}},
-	{"refusals need no body", `D19: "none of these needs the body"`, func(t *T) {
+	{"refusals need no body", `D19: none of these checks needs the body`, func(t *T) {
 		s := t.jsonStream()
 		silent := announced("application/json", 100)
 		for path, want := range map[string]string{
@@ -62,7 +63,7 @@ var orderCases = []Case{
 		t.Post(NextPath(s.ID), silent, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
 		t.Post(NextPath(s.ID), announced("text/plain", 100)).Refused(415, "unsupported_media_type")
 	}},
-	{"declared before read", `D19: "declared size (413) → sequence": without a declared size the sequence is first`, func(t *T) {
+	{"declared before read", `D19: a declared size is checked before the sequence, an undeclared one after it`, func(t *T) {
 		s := t.rawStream()
 		large := RawBody(make([]byte, BodyLimit+1))
 		t.Post("/v1/streams/"+s.ID+"/x", large).Refused(413, "payload_too_large")
@@ -74,7 +75,7 @@ var orderCases = []Case{
 		t.Post("/v1/streams", announced("application/json", 1<<30)).Refused(413, "payload_too_large")
 		t.Post("/v1/streams", announced("application/json", 1<<30), WithKey("")).Refused(401, "missing_api_key")
 	}},
-	{"routes after keys", `D19: "without one an unknown route is 401, with one 404 or 405"`, func(t *T) {
+	{"routes after keys", `D19: an unknown route gives 401 without a key, and 404 or 405 with one`, func(t *T) {
 		for _, path := range []string{"/v1/nowhere", "/v1/streams/", "/v1//streams", "/v1"} {
 			t.Get(path, WithKey("")).Refused(401, "missing_api_key")
 			t.Get(path, WithKey(unknownKey)).Refused(401, "invalid_api_key")
@@ -83,7 +84,7 @@ var orderCases = []Case{
 		t.do("PUT", "/v1/streams", WithKey("")).Refused(401, "missing_api_key")
 		t.do("PUT", "/v1/streams").Refused(405, "method_not_allowed")
 	}},
-	{"faults of lists", `D19: the key is checked before parameters`, func(t *T) {
+	{"list parameters", `D19: the key is checked before the parameters`, func(t *T) {
 		t.Get("/v1/streams?limit=0", WithKey("")).Refused(401, "missing_api_key")
 		t.Get(fmt.Sprintf("/v1/streams?limit=%d", 0)).Refused(400, "invalid_request_error")
 	}},

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Build builds the weir command of this module into dir and returns the path of the binary. With race it is built with the
-// race detector.
+// Build builds the weir command of this module in dir and returns the path of the binary. If race is
+// set, the binary has the race detector.
 func Build(dir string, race bool) (string, error) {
 	path := filepath.Join(dir, "weir")
 	args := []string{"build", "-o", path}
@@ -23,8 +23,9 @@ func Build(dir string, race bool) (string, error) {
 	return path, nil
 }
 
-// KeysOf returns a Target.NewKey that creates and revokes keys of project a with the operator's command (binary), for the
-// server whose data directory is data. It works only on the machine that the server runs on.
+// KeysOf returns a function for Target.NewKey. It creates and revokes keys of project a with the
+// operator's commands, by running binary on a server's data directory. The server must run on this
+// machine.
 func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
 	return func(t testing.TB, k Key) (string, func()) {
 		t.Helper()
@@ -45,7 +46,7 @@ func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
 			t.Fatalf("weir %s: %v", strings.Join(args, " "), err)
 		}
 		if err := json.Unmarshal(out, &made); err != nil {
-			t.Fatalf("weir key create: %v in %s", err, out)
+			t.Fatalf("weir key create: decode output: %v in %s", err, out)
 		}
 		if made.Secret == "" {
 			made.Secret = made.Key

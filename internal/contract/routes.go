@@ -7,7 +7,7 @@ import (
 )
 
 var routeCases = []Case{
-	{"no such route", `D26: "not_found (404, no such route)"; D30: "Trailing slashes are not routes"`, func(t *T) {
+	{"no such route", `D26: not_found (404) for an unknown route; D30: a path with a trailing slash is not a route`, func(t *T) {
 		s := t.jsonStream()
 		path := "/v1/streams/" + s.ID
 		for _, p := range []string{"/v1", "/v1/", "/v1/nowhere", "/v1/Streams", "/v1/health/", "/v1/version/x", "/v1/streams/", path + "/", path + "/cursor/", path + "/cursor/x",
@@ -20,20 +20,20 @@ var routeCases = []Case{
 		}
 		t.Delete(path+"/").Refused(404, "not_found")
 	}},
-	{"dots are no way up", `D30: a path means what it says: ".." is an id like any other, and a wrong one`, func(t *T) {
+	{"dot segments", `D30: a path is not cleaned: .. is an id like any other, and an invalid one`, func(t *T) {
 		t.Get("/v1/streams/..").Refused(400, "invalid_stream_id")
 		t.Get("/v1/streams/../cursor").Refused(400, "invalid_stream_id")
 		t.Post("/v1/streams/../publish", JSONBody(`{"events":[]}`)).Refused(400, "invalid_stream_id")
-		t.Get("/v1/streams/../health").Refused(405, "method_not_allowed") // as /v1/streams/{id}/{seq}
+		t.Get("/v1/streams/../health").Refused(405, "method_not_allowed") // matches /v1/streams/{id}/{seq}
 	}},
-	{"outside /v1", `spec: "Every path below begins with /v1": other versions and cases of it are no routes, and nothing redirects`, func(t *T) {
+	{"outside /v1", `spec: "Every path below begins with /v1": other versions and spellings of it are not routes, and nothing redirects`, func(t *T) {
 		for _, p := range []string{"/V1/streams", "/v2/streams", "/v1x", "/v1.0/streams"} {
 			if a := t.Get(p); a.Status != 404 {
-				t.Errorf("%s: %d", p, a.Status)
+				t.Errorf("%s: got %d, want 404", p, a.Status)
 			}
 		}
 	}},
-	{"method not allowed", `D26: "method_not_allowed (405, with allow)"`, func(t *T) {
+	{"method not allowed", `D26: method_not_allowed (405) with the allow field`, func(t *T) {
 		s := t.jsonStream()
 		path := "/v1/streams/" + s.ID
 		for _, r := range []struct {
@@ -62,13 +62,13 @@ var routeCases = []Case{
 					}
 				}
 				if slices.Contains(got, m) {
-					t.Errorf("%s %s: 405, and allow lists it: %v", m, r.path, got)
+					t.Errorf("%s %s: got 405, but allow lists the method: %v", m, r.path, got)
 				}
 			}
 		}
 		t.Stream(s.ID)
 	}},
-	{"HEAD", `D30: "HEAD works wherever GET does"`, func(t *T) {
+	{"HEAD", `D30: HEAD works wherever GET does`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		path := "/v1/streams/" + s.ID
@@ -80,7 +80,7 @@ var routeCases = []Case{
 		}
 		t.do(http.MethodHead, path, WithKey("")).Want(401)
 	}},
-	{"escapes in paths", `spec: ids and sequences are plain text: escapes spell the same path, and no way around a check`, func(t *T) {
+	{"escapes in paths", `spec: ids and sequences are plain text: an escape spells the same path and bypasses no check`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		t.Get("/v1/streams/%" + strings.ToLower(hexOf(s.ID[0])) + s.ID[1:]).Want(200)
@@ -89,7 +89,7 @@ var routeCases = []Case{
 		t.Get("/v1/streams/"+s.ID+"%00").Refused(400, "invalid_stream_id")
 		t.Get("/v1/streams/" + s.ID + "/batches/%31").Want(200)
 	}},
-	{"long paths", `spec: an id is 22 characters, however many come`, func(t *T) {
+	{"long paths", `spec: an id is 22 characters, however long the path is`, func(t *T) {
 		t.Get("/v1/streams/"+strings.Repeat("x", 4000)).Refused(400, "invalid_stream_id")
 		t.Get("/v1/"+strings.Repeat("x", 4000)).Refused(404, "not_found")
 	}},

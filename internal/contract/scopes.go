@@ -7,7 +7,7 @@ import (
 const forbidden = "project_forbidden"
 
 var scopeCases = []Case{
-	{"read", `D20: permission "read": get, list, cursor, batches, subscribe; "What a scope forbids: 403 project_forbidden"`, func(t *T) {
+	{"read", `D20: permission read covers get, list, cursor, batches and subscribe; anything outside the scope gives 403 project_forbidden`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		k, _ := t.newKey(Key{Kind: "live", Permissions: []string{"read"}})
@@ -23,7 +23,7 @@ var scopeCases = []Case{
 		t.Post("/v1/streams", JSONBody(`{"name":"x"}`), WithKey(k)).Refused(403, forbidden)
 		t.Delete(path, WithKey(k)).Refused(403, forbidden)
 	}},
-	{"publish", `D20: permission "publish"`, func(t *T) {
+	{"publish", `D20: permission publish covers both ways to publish`, func(t *T) {
 		s := t.jsonStream()
 		k, _ := t.newKey(Key{Kind: "live", Permissions: []string{"publish"}})
 		path := "/v1/streams/" + s.ID
@@ -37,7 +37,7 @@ var scopeCases = []Case{
 		t.Post("/v1/streams", JSONBody(`{"name":"x"}`), WithKey(k)).Refused(403, forbidden)
 		t.Delete(path, WithKey(k)).Refused(403, forbidden)
 	}},
-	{"manage", `D20: permission "manage (create, delete)"`, func(t *T) {
+	{"manage", `D20: permission manage covers create and delete`, func(t *T) {
 		k, _ := t.newKey(Key{Kind: "test", Permissions: []string{"manage"}})
 		s := t.CreateBody(`{"name":"managed"}`, WithKey(k))
 		t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), WithKey(k)).Refused(403, forbidden)
@@ -45,7 +45,7 @@ var scopeCases = []Case{
 		t.Get("/v1/streams", WithKey(k)).Refused(403, forbidden)
 		t.Delete("/v1/streams/"+s.ID, WithKey(k)).Want(204)
 	}},
-	{"confined to streams", `D20: "a list of stream ids that it is confined to"; "List needs read and shows only what the key may read"`, func(t *T) {
+	{"confined to streams", `D20: a key may be confined to a list of stream ids; the list of streams needs read and shows only those that the key may read`, func(t *T) {
 		in, second, out := t.jsonStream(), t.jsonStream(), t.jsonStream()
 		k, _ := t.newKey(Key{Kind: "live", Streams: []string{in.ID, second.ID}})
 		t.Publish(in.ID, `[1]`, WithKey(k))
@@ -66,10 +66,10 @@ var scopeCases = []Case{
 		}
 		t.Delete("/v1/streams/"+second.ID, WithKey(k)).Want(204)
 		if got := ids(t.page("", WithKey(k))); !slices.Equal(got, want[1:]) {
-			t.Errorf("after deleting one the list shows %v", got)
+			t.Errorf("after deleting a stream the list shows %v, want %v", got, want[1:])
 		}
 	}},
-	{"confined and creating", `D10: "A key confined to streams (D20) may create only an id on its list"`, func(t *T) {
+	{"confined and creating", `D10: a key confined to streams (D20) may create only ids on its list`, func(t *T) {
 		id := NewID()
 		k, _ := t.newKey(Key{Kind: "live", Permissions: []string{"manage"}, Streams: []string{id}})
 		t.Post("/v1/streams", JSONBody(`{"name":"x"}`), WithKey(k)).Refused(403, forbidden)
@@ -77,7 +77,7 @@ var scopeCases = []Case{
 		t.CreateBody(`{"name":"mine","id":"`+id+`"}`, WithKey(k))
 		t.Delete("/v1/streams/"+id, WithKey(k)).Want(204)
 	}},
-	{"confined subscriptions", `D20 holds for subscriptions`, func(t *T) {
+	{"confined subscriptions", `D20: the scope holds for subscriptions too`, func(t *T) {
 		in, out := t.jsonStream(), t.jsonStream()
 		k, _ := t.newKey(Key{Kind: "live", Permissions: []string{"read"}, Streams: []string{in.ID}})
 		t.Publish(in.ID, `[1]`)

@@ -6,21 +6,21 @@ import (
 )
 
 var sizeCases = []Case{
-	{"raw limit", `spec: "Maximum body 8 MiB"; D9: "8,388,608 bytes, inclusive, of the HTTP body, with or without Content-Length"`, func(t *T) {
+	{"raw limit", `spec: "Maximum body 8 MiB"; D9: 8,388,608 bytes of HTTP body, inclusive, with or without Content-Length`, func(t *T) {
 		s := t.rawStream()
 		full := Filler(BodyLimit)
 		t.Post(NextPath(s.ID), RawBody(full)).Want(202)
 		t.Post(NextPath(s.ID), RawBody(full), undeclared()).Want(202)
 		if a := t.Get(BatchPath(s.ID, 2)).Want(200); string(a.Body) != string(full) {
-			t.Errorf("8 MiB came back changed")
+			t.Errorf("a batch of 8 MiB was read with other bytes")
 		}
 		t.Post(NextPath(s.ID), RawBody(append(full, 0))).Refused(413, "payload_too_large")
 		t.Post(NextPath(s.ID), RawBody(append(full, 0)), undeclared()).Refused(413, "payload_too_large")
 		if got := t.Stream(s.ID); got.Cursor != 2 || got.BytesStored != 2*BodyLimit {
-			t.Errorf("cursor %d and %d bytes", got.Cursor, got.BytesStored)
+			t.Errorf("got cursor %d and %d bytes, want 2 and %d", got.Cursor, got.BytesStored, 2*BodyLimit)
 		}
 	}},
-	{"json limit", `D9 holds for the HTTP body of json streams`, func(t *T) {
+	{"json limit", `D9: the limit on json streams counts the HTTP body too`, func(t *T) {
 		s := t.jsonStream()
 		fill := func(n int) string { return `{"events":["` + strings.Repeat("x", n-len(`{"events":[""]}`)) + `"]}` }
 		t.Post(SeqPath(s.ID, 1), JSONBody(fill(BodyLimit))).Want(202)
@@ -30,11 +30,11 @@ var sizeCases = []Case{
 		sub := t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(1); seq <= 2; seq++ {
 			if got := sub.Batch(seq).Events; len(got) != BodyLimit-len(`{"events":}`) {
-				t.Errorf("batch %d came as %d bytes", seq, len(got))
+				t.Errorf("batch %d was delivered with %d bytes", seq, len(got))
 			}
 		}
 	}},
-	{"not read to the end", `D9: "A too-large body is refused without reading it to the end"`, func(t *T) {
+	{"not read to the end", `D9: a body that is too large is refused without reading it to the end`, func(t *T) {
 		s := t.rawStream()
 		for _, length := range []int64{BodyLimit + 1, 1 << 40} {
 			t.Post(NextPath(s.ID), announced("application/octet-stream", length)).Refused(413, "payload_too_large")
@@ -44,7 +44,7 @@ var sizeCases = []Case{
 			r.Body, r.Length = endless{}, -1
 		}).Refused(413, "payload_too_large")
 	}},
-	{"larger than the stream", `D9: "A batch larger than the stream's max_bytes also gets 413"`, func(t *T) {
+	{"larger than the stream", `D9: a batch larger than the stream's max_bytes gives 413 too`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
 		t.Post(NextPath(s.ID), RawBody(Filler(MiB+1))).Refused(413, "payload_too_large")
@@ -57,20 +57,20 @@ var sizeCases = []Case{
 		t.Publish(j.ID, events(MiB))
 		t.Post(NextPath(j.ID), JSONBody(`{"events":`+events(MiB+1)+`}`)).Refused(413, "payload_too_large")
 	}},
-	{"many small values", `D9: up to 8 MiB of any JSON values is a body like any other`, func(t *T) {
+	{"many small values", `D9: a body of up to 8 MiB may hold any number of JSON values`, func(t *T) {
 		t.heavy()
 		s := t.jsonStream()
 		n := (BodyLimit - len(`{"events":[]}`) + 1) / 2
 		began := time.Now()
 		k := t.Publish(s.ID, `[`+strings.Repeat("0,", n-1)+`0]`)
 		if k.Accepted != int64(n) {
-			t.Errorf("accepted %d of %d", k.Accepted, n)
+			t.Errorf("accepted %d of %d events", k.Accepted, n)
 		}
 		if took := time.Since(began); took > Patience {
-			t.Errorf("took %v", took)
+			t.Errorf("took %v, want at most %v", took, Patience)
 		}
 	}},
-	{"many keys", `D8: duplicate member names are found also among very many, in bounded time`, func(t *T) {
+	{"many keys", `D8: duplicate member names are found in bounded time, even among hundreds of thousands`, func(t *T) {
 		t.heavy()
 		s := t.jsonStream()
 		var b strings.Builder
@@ -85,14 +85,14 @@ var sizeCases = []Case{
 	}},
 }
 
-// heavy leaves a case to another run of the suite.
+// heavy skips a case that needs much CPU, unless this run of the suite is for such cases.
 func (t *T) heavy() {
 	if t.Light {
-		t.Skip("the same by every transport, and by this one left out")
+		t.Skip("needs much CPU and is the same on every transport; another transport runs it")
 	}
 }
 
-// endless is a body without an end.
+// endless is a body that never ends.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { clear(b); return len(b), nil }

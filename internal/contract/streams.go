@@ -14,10 +14,10 @@ var streamCases = []Case{
 			t.Errorf("got %+v", s)
 		}
 		if made := t.checkTime(s.CreatedAt); made.Before(before) {
-			t.Errorf("created_at is %s, before it was asked for", s.CreatedAt)
+			t.Errorf("created_at is %s, before the request", s.CreatedAt)
 		}
 		if got := t.Stream(s.ID); got != s {
-			t.Errorf("create said %+v, get says %+v", s, got)
+			t.Errorf("create returned %+v, get returns %+v", s, got)
 		}
 	}},
 	{"names are not unique", `spec: "Uniqueness is not required"`, func(t *T) {
@@ -35,10 +35,10 @@ var streamCases = []Case{
 		}
 		s.Cursor, s.BytesStored = got.Cursor, got.BytesStored
 		if got != s {
-			t.Errorf("writing changed more: %+v, was %+v", got, s)
+			t.Errorf("writing changed other fields: %+v, was %+v", got, s)
 		}
 	}},
-	{"raw bytes are counted", `D11: "for raw the body"`, func(t *T) {
+	{"raw bytes are counted", `D11: a raw batch counts with the bytes of its body`, func(t *T) {
 		s := t.rawStream()
 		t.Post(NextPath(s.ID), RawBody(make([]byte, 1000))).Want(202)
 		t.Post(NextPath(s.ID), RawBody(nil)).Want(202)
@@ -46,18 +46,18 @@ var streamCases = []Case{
 			t.Errorf("got %+v", got)
 		}
 	}},
-	{"a duplicate adds no bytes", `D11: bytes_stored "is exact after every acknowledged write"`, func(t *T) {
+	{"a duplicate adds no bytes", `D11: bytes_stored is exact after every acknowledged write`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[1]`)
 		t.Post(SeqPath(s.ID, 1), JSONBody(`{"events":[1,2,3]}`)).Want(200)
 		if got := t.Stream(s.ID).BytesStored; got != 3 {
-			t.Errorf("%d bytes, want 3", got)
+			t.Errorf("bytes_stored is %d, want 3", got)
 		}
 	}},
-	{"the cursor object", `spec: "GET /v1/streams/{id}/cursor"; D13: updated_at "is when the batch at the cursor was stored; on a stream without batches, created_at"`, func(t *T) {
+	{"the cursor object", `spec: "GET /v1/streams/{id}/cursor"; D13: updated_at is when the batch at the cursor was stored, and created_at on a stream without batches`, func(t *T) {
 		s := t.jsonStream()
 		if got := t.Cursor(s.ID); got.Cursor != 0 || got.UpdatedAt != s.CreatedAt {
-			t.Errorf("empty: got %+v, created at %s", got, s.CreatedAt)
+			t.Errorf("empty stream: got %+v, created at %s", got, s.CreatedAt)
 		}
 		t.PublishAt(s.ID, 1, `[]`)
 		t.PublishAt(s.ID, 3, `[]`)
@@ -66,14 +66,14 @@ var streamCases = []Case{
 			t.Errorf("got %+v, batch 3 was stored at %s", got, b.TS)
 		}
 	}},
-	{"times do not go back", `D14: ts "never decreases along the order of storing within a stream"`, func(t *T) {
+	{"times do not go back", `D14: ts never decreases in the order of storing within a stream`, func(t *T) {
 		s := t.jsonStream()
 		last := s.CreatedAt
 		for i := range int64(30) {
 			t.Publish(s.ID, `[]`)
 			ts := t.Batch(s.ID, i+1).TS
 			if ts < last {
-				t.Errorf("batch %d was stored at %s, after %s", i+1, ts, last)
+				t.Errorf("batch %d has ts %s, but the one before it has %s", i+1, ts, last)
 			}
 			last = ts
 		}
@@ -90,7 +90,7 @@ var streamCases = []Case{
 			t.eachOfStream(id, func(a *Answer) { a.Refused(400, "invalid_stream_id") })
 		}
 	}},
-	{"created once", `D10: "Ids are unique over all projects"; of many that create one id at once, one does`, func(t *T) {
+	{"created once", `D10: ids are unique over all projects: of many concurrent creates of one id, one succeeds`, func(t *T) {
 		id := NewID()
 		t.Cleanup(func() { t.remove(id) })
 		var made sync.Map
@@ -104,12 +104,12 @@ var streamCases = []Case{
 		n := 0
 		made.Range(func(any, any) bool { n++; return true })
 		if n != 1 {
-			t.Errorf("%d of 20 created it", n)
+			t.Errorf("%d of 20 creates succeeded, want one", n)
 		}
 	}},
 }
 
-// eachOfStream asks every endpoint of a stream.
+// eachOfStream sends a request to every endpoint of a stream and checks each response.
 func (t *T) eachOfStream(id string, check func(*Answer), options ...Option) {
 	t.Helper()
 	path := "/v1/streams/" + id
@@ -123,7 +123,7 @@ func (t *T) eachOfStream(id string, check func(*Answer), options ...Option) {
 	check(t.Delete(path, options...))
 }
 
-// together runs n at once, and waits for all. A case may fail in any of them.
+// together calls f n times at once and waits for all calls.
 func (t *T) together(n int, f func(i int)) {
 	t.Helper()
 	var all sync.WaitGroup
