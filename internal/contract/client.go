@@ -53,14 +53,15 @@ func JSONBody(text string) Option { return body("application/json", []byte(text)
 // RawBody sends b as application/octet-stream.
 func RawBody(b []byte) Option { return body("application/octet-stream", b) }
 
-// undeclared sends the body without Content-Length. It must come after the option that sets the body.
+// undeclared sends the body without Content-Length. It must come after the option that sets the
+// body.
 func undeclared() Option {
 	return func(r *Request) { r.Body, r.Length = io.MultiReader(r.Body), -1 }
 }
 
-// announced declares a body with Expect: 100-continue and never sends it, so that only a server that
-// does not need the body can answer. Without Expect, a server may read some of the body before it
-// answers, to keep the connection usable.
+// announced declares a body with Expect: 100-continue and never sends it, so that only a server
+// that does not need the body can answer. Without Expect, a server may read some of the body before
+// it answers, to keep the connection usable.
 func announced(contentType string, length int64) Option {
 	return func(r *Request) {
 		if contentType != "" {
@@ -89,8 +90,8 @@ type Answer struct {
 	Body    []byte
 }
 
-// do sends a request, with the live key unless an option changes it, and applies the checks that hold
-// for every response.
+// do sends a request, with the live key unless an option changes it, and applies the checks that
+// hold for every response.
 func (t *T) do(method, path string, options ...Option) *Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,11 +1,11 @@
 // Package contract is the black-box test suite of the HTTP interface. Given an address and keys, it
 // checks the specification sentence by sentence, and every decision that a client can observe. It
-// knows only the server's responses, so it runs against any server: any engine, any version of HTTP,
-// a process that a test started or a deployment.
+// knows only the server's responses, so it runs against any server: any engine, any version of
+// HTTP, a process that a test started or a deployment.
 //
-// Each case states what it checks: it quotes the specification, or it names a decision (D1 to D32) and
-// sums it up. Cases create their own streams and delete them. No case sleeps: each one waits for the
-// effect itself, up to a deadline.
+// Each case states what it checks: it quotes the specification, or it names a decision (D1 to D32)
+// and sums it up. Cases create their own streams and delete them. No case sleeps: each one waits
+// for the effect itself, up to a deadline.
 package contract
 
 import (
@@ -26,8 +26,8 @@ type Target struct {
 	OtherLive string // live key of another project, also with all permissions
 	Test      string // test key of Live's project
 
-	// NewKey creates a key of Live's project and returns a function that revokes it. If it is nil, the
-	// cases about scopes and revocation are skipped.
+	// NewKey creates a key of Live's project and returns a function that revokes it. If it is nil,
+	// the cases about scopes and revocation are skipped.
 	NewKey func(t testing.TB, k Key) (key string, revoke func())
 
 	Demo     bool          // the service runs the demo stream
@@ -70,8 +70,8 @@ type subject struct {
 	alone bool // its cases run one at a time, because they use up a limit that all share
 }
 
-// within are the subjects that each node decides by itself. They need most of the CPU, so a run with
-// requests spread over nodes leaves them to the slow run.
+// within are the subjects that each node decides by itself. They need most of the CPU, so a run
+// with requests spread over nodes leaves them to the slow run.
 var within = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
 // Run checks everything that a service must do while it stays below its limits.
@@ -159,8 +159,8 @@ type common struct {
 	requestIDs  sync.Map // all ids seen so far, to find one that is used twice
 }
 
-// T is a running case: a test that can send requests to its target. Its methods fail the test when a
-// response breaks a rule that holds for every response.
+// T is a running case: a test that can send requests to its target. Its methods fail the test when
+// a response breaks a rule that holds for every response.
 type T struct {
 	*testing.T
 	Target

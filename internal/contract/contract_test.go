@@ -25,8 +25,8 @@ var (
 	grace      = flag.Duration("contract.gap-grace", 2*time.Second, "--gap-grace of the server")
 )
 
-// TestDeployment runs the suite against a server that is already running. docs/conformance.md explains
-// how to use it.
+// TestDeployment runs the suite against a server that is already running. docs/conformance.md
+// explains how to use it.
 func TestDeployment(t *testing.T) {
 	if *deployment == "" {
 		t.Skip("no -contract.url")

@@ -14,8 +14,8 @@ const (
 
 const demoPath = "/v1/streams/" + DemoStream
 
-// demoCases share a window of 60 requests per minute. Each sends few requests, and the last one uses up
-// the window.
+// demoCases share a window of 60 requests per minute. Each sends few requests, and the last one
+// uses up the window.
 var demoCases = []Case{
 	{"readable without a key", `spec: "read-only access to the public demo stream" needs no key; D22: any valid key works too`, func(t *T) {
 		t.demo()
@@ -89,8 +89,8 @@ var demoCases = []Case{
 	}},
 }
 
-// demo skips the case if the target has no demo. If the demo's window is used up, it waits for the next
-// one.
+// demo skips the case if the target has no demo. If the demo's window is used up, it waits for the
+// next one.
 func (t *T) demo() {
 	t.Helper()
 	if !t.Demo {
@@ -99,8 +99,8 @@ func (t *T) demo() {
 	Eventually(t, 65*time.Second, "the demo can be read", func() bool { return t.Get(demoPath, WithKey("")).Status == 200 })
 }
 
-// exhaust sends requests until one is refused, and returns that response. A window must allow exactly
-// its limit. A new window may begin once while the requests run.
+// exhaust sends requests until one is refused, and returns that response. A window must allow
+// exactly its limit. A new window may begin once while the requests run.
 func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 	t.Helper()
 	var last window

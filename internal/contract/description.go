@@ -21,8 +21,8 @@ import (
 )
 
 // description is the service's description of its own interface, /openapi.json. The suite validates
-// every response against it, and every accepted request, so that it cannot differ from what the service
-// does.
+// every response against it, and every accepted request, so that it cannot differ from what the
+// service does.
 type description struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -59,8 +59,8 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 	return d
 }
 
-// large is the size from which bodies are not validated. Events may be any JSON, so validating large
-// ones takes long and finds nothing.
+// large is the size from which bodies are not validated. Events may be any JSON, so validating
+// large ones takes long and finds nothing.
 const large = 256 << 10
 
 // fault returns how a response differs from the description. The body of a subscription is nil: its
@@ -97,8 +97,9 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 	return d.bodyFault(described.Value.Content, resp.Header.Get("Content-Type"), body)
 }
 
-// requestFault returns how an accepted request differs from the description. It skips the parts that the
-// service ignores: the body of a duplicate, and the cursor of a request that is not a subscription.
+// requestFault returns how an accepted request differs from the description. It skips the parts
+// that the service ignores: the body of a duplicate, and the cursor of a request that is not a
+// subscription.
 func (d *description) requestFault(resp *http.Response, route *routers.Route, path map[string]string) error {
 	sent, op := resp.Request, route.Operation
 	subscription := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
@@ -174,8 +175,8 @@ func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []
 	return nil
 }
 
-// outside validates the response to a request that belongs to no operation: one with an unknown path or
-// method. Such a request must get an error.
+// outside validates the response to a request that belongs to no operation: one with an unknown
+// path or method. Such a request must get an error.
 func (d *description) outside(resp *http.Response, body []byte, why error) error {
 	if resp.StatusCode < 400 {
 		return fmt.Errorf("status %d for a request that is not in the description: %w", resp.StatusCode, why)
@@ -207,8 +208,8 @@ func noRoute(body []byte) bool { return bytes.Contains(body, []byte(`"code":"not
 // ofHTTP are the header fields that belong to HTTP itself, not to the interface.
 var ofHTTP = []string{"Alt-Svc", "Connection", "Content-Length", "Content-Type", "Date", "Trailer"}
 
-// headerFault returns how header fields differ from the description, including fields that it does not
-// mention.
+// headerFault returns how header fields differ from the description, including fields that it does
+// not mention.
 func (d *description) headerFault(got http.Header, described openapi3.Headers) error {
 	for name := range got {
 		if described[strings.ToLower(name)] == nil && !slices.Contains(ofHTTP, name) {
@@ -258,8 +259,8 @@ func (d *description) fits(s *openapi3.Schema, body []byte) error {
 	return schema.Validate(v)
 }
 
-// compile compiles a schema and keeps the result, because compiling takes longer than all validations
-// with it.
+// compile compiles a schema and keeps the result, because compiling takes longer than all
+// validations with it.
 func (d *description) compile(s *openapi3.Schema) (*jsonschema.Schema, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 
 const part = 300 << 10 // a stream of 1 MiB holds three of these
 
-// Overfull creates a stream of 1 MiB and publishes n batches of 300 KiB, of which the last three are kept.
+// Overfull creates a stream of 1 MiB and publishes n batches of 300 KiB, of which the last three
+// are kept.
 func (t *T) Overfull(n int) Stream {
 	t.Helper()
 	s := t.create(`"mode":"raw","max_bytes":1048576`)
@@ -18,8 +19,8 @@ func (t *T) Overfull(n int) Stream {
 	return s
 }
 
-// evicted checks that a batch is evicted. If requests are spread over nodes, it waits until every node
-// has seen the write that evicted the batch: more than ten requests in a row must fail.
+// evicted checks that a batch is evicted. If requests are spread over nodes, it waits until every
+// node has seen the write that evicted the batch: more than ten requests in a row must fail.
 func (t *T) evicted(id string, seq int64) *Answer {
 	t.Helper()
 	if t.Spread {

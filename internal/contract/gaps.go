@@ -33,8 +33,8 @@ var gapCases = []Case{
 		asked := time.Now()
 		t.PublishAt(s.ID, 4, `[4]`)
 		sub.Batch(4)
-		// The grace period starts when the batch is stored, which is after asked. Times on the server are
-		// whole milliseconds, so the period may end 2 ms early on this clock.
+		// The grace period starts when the batch is stored, which is after asked. Times on the
+		// server are whole milliseconds, so the period may end 2 ms early on this clock.
 		if waited := time.Since(asked); waited < t.GapGrace-2*time.Millisecond {
 			t.Errorf("batch 4 was delivered after %v, within the grace period of %v", waited, t.GapGrace)
 		}
@@ -55,8 +55,8 @@ var gapCases = []Case{
 		t.PublishAt(s.ID, 2, `[2]`)
 		Eventually(t, t.GapGrace+Patience, "sequence 1 is refused while others are published", func() bool {
 			t.Publish(s.ID, `[]`)
-			// A valid body would fill the gap. An invalid one is never stored, and the sequence is checked before
-			// the body.
+			// A valid body would fill the gap. An invalid one is never stored, and the sequence is
+			// checked before the body.
 			a := t.Post(SeqPath(s.ID, 1), JSONBody(`not JSON`))
 			return a.Status == 409
 		})

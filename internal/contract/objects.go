@@ -63,8 +63,8 @@ const (
 	reach     = 1024 // the most that a sequence may be ahead of the cursor
 )
 
-// create creates a stream with the given members of the JSON object and a name. The stream is deleted
-// when the test ends.
+// create creates a stream with the given members of the JSON object and a name. The stream is
+// deleted when the test ends.
 func (t *T) create(members string) Stream {
 	t.Helper()
 	if members != "" {
@@ -86,7 +86,8 @@ func (t *T) CreateBody(text string, options ...Option) Stream {
 func (t *T) jsonStream() Stream { t.Helper(); return t.create("") }
 func (t *T) rawStream() Stream  { t.Helper(); return t.create(`"mode":"raw"`) }
 
-// remove deletes a stream. It ignores errors, since the stream or the server may not exist any more.
+// remove deletes a stream. It ignores errors, since the stream or the server may not exist any
+// more.
 func (t *T) remove(id string) {
 	ctx, cancel := contextWithTimeout()
 	defer cancel()
@@ -113,8 +114,8 @@ func (t *T) checkStream(s Stream) {
 	}
 }
 
-// checkTime checks the format of a timestamp, and that it is not in the future. Clocks may differ by a
-// minute.
+// checkTime checks the format of a timestamp, and that it is not in the future. Clocks may differ
+// by a minute.
 func (t *T) checkTime(text string) time.Time {
 	t.Helper()
 	at, err := time.Parse("2006-01-02T15:04:05.000Z", text)

@@ -2,8 +2,8 @@ package contract
 
 import "fmt"
 
-// orderCases send requests with several faults. The response must be about the fault that is checked
-// first.
+// orderCases send requests with several faults. The response must be about the fault that is
+// checked first.
 var orderCases = []Case{
 	{"key first", `D19: the key is checked first: present, matching the pattern, known; only then the stream and the body`, func(t *T) {
 		bad := announced("text/plain", BodyLimit+1)

@@ -109,9 +109,9 @@ func (t *T) page(query string, options ...Option) Page {
 	return p
 }
 
-// walk reads page after page until it has seen all streams in mine, and returns those in the order of
-// the list. It calls between after each page. It skips other streams: cases that run at the same time
-// create and delete them in the same project.
+// walk reads page after page until it has seen all streams in mine, and returns those in the order
+// of the list. It calls between after each page. It skips other streams: cases that run at the same
+// time create and delete them in the same project.
 func (t *T) walk(query string, mine []string, between func(seen int)) []string {
 	t.Helper()
 	var got []string

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Build builds the weir command of this module in dir and returns the path of the binary. If race is
-// set, the binary has the race detector.
+// Build builds the weir command of this module in dir and returns the path of the binary. If race
+// is set, the binary has the race detector.
 func Build(dir string, race bool) (string, error) {
 	path := filepath.Join(dir, "weir")
 	args := []string{"build", "-o", path}

@@ -17,8 +17,8 @@ func (a *Answer) window() window {
 // unlimited is the limit in the header fields if requests are not limited (D23).
 const unlimited = 2147483647
 
-// countsExactly skips a case that needs exact counts. Nodes of a cluster do not have them: each counts
-// its own requests at once and those of the others a moment later.
+// countsExactly skips a case that needs exact counts. Nodes of a cluster do not have them: each
+// counts its own requests at once and those of the others a moment later.
 func (t *T) countsExactly() {
 	t.Helper()
 	if t.Spread {

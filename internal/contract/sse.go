@@ -23,7 +23,8 @@ type Event struct {
 }
 
 // Decoder reads a text/event-stream. It fails on input that the format forbids, and on input that
-// clients would drop silently: unknown fields, an event without data, an incomplete event at the end.
+// clients would drop silently: unknown fields, an event without data, an incomplete event at the
+// end.
 type Decoder struct {
 	r      *bufio.Reader
 	skipLF bool // the last line ended with CR, so an LF that follows belongs to it
@@ -38,8 +39,8 @@ func NewDecoder(r io.Reader) *Decoder {
 // maxLine is more than the longest line of a correct server: 8 MiB in base64 and a few fields.
 const maxLine = 16 << 20
 
-// Next returns the next block, or io.EOF if the stream ended between two blocks. A comment counts as a
-// block of its own, except inside another block, where it is skipped.
+// Next returns the next block, or io.EOF if the stream ended between two blocks. A comment counts
+// as a block of its own, except inside another block, where it is skipped.
 func (d *Decoder) Next() (Event, error) {
 	e := Event{Retry: -1}
 	begun := false

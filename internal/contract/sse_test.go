@@ -58,8 +58,8 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
-// A decoder returns an event as soon as its empty line has arrived, also when lines end with CR alone. It
-// must not wait for an LF that may never come.
+// A decoder returns an event as soon as its empty line has arrived, also when lines end with CR
+// alone. It must not wait for an LF that may never come.
 func TestDecoderDoesNotWait(t *testing.T) {
 	for _, end := range []string{"\n", "\r"} {
 		r, w := io.Pipe()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Subscription is an open text/event-stream. It checks everything it reads: the format, the order, and
-// that ids match the data.
+// Subscription is an open text/event-stream. It checks everything it reads: the format, the order,
+// and that ids match the data.
 type Subscription struct {
 	t      *T
 	events chan Event
@@ -25,7 +25,8 @@ func contextWithTimeout() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), Patience)
 }
 
-// Subscribe opens a subscription, with the live key unless an option changes it. The query may be empty.
+// Subscribe opens a subscription, with the live key unless an option changes it. The query may be
+// empty.
 func (t *T) Subscribe(id, query string, options ...Option) *Subscription {
 	t.Helper()
 	path := "/v1/streams/" + id
@@ -39,8 +40,8 @@ func (t *T) Subscribe(id, query string, options ...Option) *Subscription {
 	return t.follow(path, resp, cancel)
 }
 
-// Open sends a request for a subscription. It fails the test if the header fields do not arrive in time.
-// The body stays open until the caller calls cancel.
+// Open sends a request for a subscription. It fails the test if the header fields do not arrive in
+// time. The body stays open until the caller calls cancel.
 func (t *T) Open(path string, options ...Option) (*http.Response, context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -190,7 +191,8 @@ func (s *Subscription) gap(from, to int64) {
 	s.last = to
 }
 
-// end reads the next event, which must say that the stream was deleted, and then the end of the response.
+// end reads the next event, which must say that the stream was deleted, and then the end of the
+// response.
 func (s *Subscription) end() {
 	s.t.Helper()
 	e := s.Next()
@@ -204,11 +206,12 @@ func (s *Subscription) end() {
 	}
 }
 
-// Err returns why the subscription ended: io.EOF if the response was complete. Call it after Closed.
+// Err returns why the subscription ended: io.EOF if the response was complete. Call it after
+// Closed.
 func (s *Subscription) Err() error { return s.ended }
 
-// Closed reads to the end of the response. It fails the test if there is another event, or if the end
-// takes longer than within.
+// Closed reads to the end of the response. It fails the test if there is another event, or if the
+// end takes longer than within.
 func (s *Subscription) Closed(within time.Duration) {
 	s.t.Helper()
 	deadline := time.After(within)

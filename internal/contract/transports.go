@@ -34,8 +34,9 @@ var Transports = []Transport{
 		return &http.Client{
 			Transport: &http3.Transport{
 				TLSClientConfig: &tls.Config{RootCAs: trust}, DisableCompression: true,
-				// Unread responses use up the receive window of the connection that all requests share. With
-				// the default, cases that leave responses unread would block the others.
+				// Unread responses use up the receive window of the connection that all requests
+				// share. With the default, cases that leave responses unread would block the
+				// others.
 				QUICConfig: &quic.Config{MaxStreamReceiveWindow: 512 << 10, InitialConnectionReceiveWindow: 64 << 20, MaxConnectionReceiveWindow: 64 << 20},
 			},
 			CheckRedirect: noRedirect,
@@ -61,6 +62,6 @@ func client(trust *x509.CertPool, set func(*http.Protocols)) *http.Client {
 	}
 }
 
-// noRedirect returns a redirect to the caller instead of following it. Since no endpoint redirects, the
-// checks of every response then report it.
+// noRedirect returns a redirect to the caller instead of following it. Since no endpoint redirects,
+// the checks of every response then report it.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

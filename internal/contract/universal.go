@@ -141,7 +141,8 @@ func headers(h http.Header, now time.Time) (faults []string) {
 	return faults
 }
 
-// errorFaults returns what is wrong with an error: its object and the header fields that belong to it.
+// errorFaults returns what is wrong with an error: its object and the header fields that belong to
+// it.
 func (t *T) errorFaults(a *Answer) (found []string) {
 	bad := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	if got := a.Header.Get("Content-Type"); got != "application/json" {
@@ -197,8 +198,8 @@ func (a *Answer) publishes(method, path string) {
 	}
 }
 
-// Exactly decodes a JSON object into a struct. The object must have every field of the struct and no
-// other.
+// Exactly decodes a JSON object into a struct. The object must have every field of the struct and
+// no other.
 func Exactly(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -211,7 +212,8 @@ func Exactly(b []byte, v any) error {
 	return complete(b, reflect.TypeOf(v).Elem())
 }
 
-// complete checks that an object has every field of a struct type, and null only where it is a pointer.
+// complete checks that an object has every field of a struct type, and null only where it is a
+// pointer.
 func complete(b []byte, of reflect.Type) error {
 	var got map[string]json.RawMessage
 	if err := json.Unmarshal(b, &got); err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// wireCases check behaviour that depends on the version of HTTP: bodies that are not read, bodies in
-// pieces, many streams on one connection.
+// wireCases check behaviour that depends on the version of HTTP: bodies that are not read, bodies
+// in pieces, many streams on one connection.
 var wireCases = []Case{
 	{"refused before the body", `D19: the key is checked first, and no refusal of a key needs the body`, func(t *T) {
 		s := t.rawStream()

@@ -76,7 +76,8 @@ func find(file *ast.File, a absence) ast.Node {
 	return nil
 }
 
-// calls returns every use of pkg.name in a file, even if the file imports the package under another name.
+// calls returns every use of pkg.name in a file, even if the file imports the package under another
+// name.
 func calls(file *ast.File, pkg, name string) []ast.Node {
 	local := ""
 	for _, i := range file.Imports {

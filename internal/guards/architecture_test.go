@@ -11,16 +11,17 @@ import (
 
 const architectureFile = "ARCHITECTURE.md"
 
-// architecture is ARCHITECTURE.md as a machine reads it. The document is the only place where rooms and arrows are
-// written down: the guards have no table of their own, so the text that people read cannot differ from the rule.
+// architecture is ARCHITECTURE.md as a machine reads it. The document is the only place where rooms
+// and arrows are written down: the guards have no table of their own, so the text that people read
+// cannot differ from the rule.
 type architecture struct {
 	rooms  []string // directories, in the order of the document; "." is the root
 	arrows table
 	faults []string // why the document could not be read
 }
 
-// readArchitecture reads the two code blocks below the heading "Rooms". The first lists the rooms, one per line, with a
-// child indented two spaces below its parent. The second has the arrows.
+// readArchitecture reads the two code blocks below the heading "Rooms". The first lists the rooms,
+// one per line, with a child indented two spaces below its parent. The second has the arrows.
 func readArchitecture(tr *tree) architecture {
 	text, ok := tr.text[architectureFile]
 	if !ok {
@@ -36,7 +37,8 @@ func readArchitecture(tr *tree) architecture {
 	return a
 }
 
-// codeBlocks returns the contents of the fenced code blocks between a heading and the next heading of its level.
+// codeBlocks returns the contents of the fenced code blocks between a heading and the next heading
+// of its level.
 func codeBlocks(text, heading string) []string {
 	var blocks []string
 	below, inside := false, false
@@ -70,7 +72,8 @@ func parseRooms(block string) []string {
 	return rooms
 }
 
-// checkRooms compares the list of rooms and the arrows with the directories and imports of the tree.
+// checkRooms compares the list of rooms and the arrows with the directories and imports of the
+// tree.
 func checkRooms(tr *tree) []string {
 	a := readArchitecture(tr)
 	complaints := slices.Clone(a.faults)
@@ -134,8 +137,8 @@ func directories(tr *tree) (all, code map[string]bool) {
 	return all, code
 }
 
-// listed tells whether a directory is a listed room. A directory without code, such as internal, counts as listed when
-// something in it is.
+// listed tells whether a directory is a listed room. A directory without code, such as internal,
+// counts as listed when something in it is.
 func listed(rooms []string, dir string, code bool) bool {
 	return slices.Contains(rooms, dir) ||
 		!code && slices.ContainsFunc(rooms, func(r string) bool { return strings.HasPrefix(r, dir+"/") })

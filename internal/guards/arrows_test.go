@@ -8,22 +8,24 @@ import (
 	"testing"
 )
 
-// forTests are the rooms that exist for tests. They may import each other; otherwise only test files import them.
+// forTests are the rooms that exist for tests. They may import each other; otherwise only test
+// files import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract"}
 
-// testArrows are the imports that tests need beyond those of their room. The hub's tests run on every engine and repair
-// the journal, the tests of the JetStream engine start a NATS server, and the client's tests run against a service.
+// testArrows are the imports that tests need beyond those of their room. The hub's tests run on
+// every engine and repair the journal, the tests of the JetStream engine start a NATS server, and
+// the client's tests run against a service.
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
 	"client": {"api", "hub", "access"}, "client/http3": {"client", "weir"},
 }
 
-// table says which rooms each room imports, or may import. A room is a package: weir is the root, cmd is everything
-// below cmd/, and the others are named without internal/.
+// table says which rooms each room imports, or may import. A room is a package: weir is the root,
+// cmd is everything below cmd/, and the others are named without internal/.
 type table map[string][]string
 
-// parseArrows reads lines of the form "room, room → room, room" or "room → nothing". Any import without an arrow is
-// forbidden. A cycle is a complaint: arrows go down only.
+// parseArrows reads lines of the form "room, room → room, room" or "room → nothing". Any import
+// without an arrow is forbidden. A cycle is a complaint: arrows go down only.
 func parseArrows(text string) (table, []string) {
 	t := table{}
 	for line := range strings.Lines(text) {
@@ -76,7 +78,8 @@ func (t table) add(s source) {
 	}
 }
 
-// room turns an import path of this project into the name of a room. It returns false for any other path.
+// room turns an import path of this project into the name of a room. It returns false for any other
+// path.
 func room(importPath string) (string, bool) {
 	rest, ok := strings.CutPrefix(importPath, "weir/")
 	switch {
@@ -99,8 +102,8 @@ func roomOf(dir string) string {
 	return r
 }
 
-// checkArrows compares every import with the arrows of ARCHITECTURE.md. A test file may import more: its own room, every
-// room that its room reaches, and the rooms for tests.
+// checkArrows compares every import with the arrows of ARCHITECTURE.md. A test file may import
+// more: its own room, every room that its room reaches, and the rooms for tests.
 func checkArrows(tr *tree) []string {
 	a := readArchitecture(tr)
 	complaints := slices.Clone(a.faults)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// checkComments wants one package comment per package, directly above the package clause and in the form that go doc
-// expects. Test files need none, since go doc does not show it.
+// checkComments wants one package comment per package, directly above the package clause and in the
+// form that go doc expects. Test files need none, since go doc does not show it.
 func checkComments(tr *tree) []string {
 	type pkg struct{ name, first string }
 	packages := map[string]*pkg{}

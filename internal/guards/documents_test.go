@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// documents are the files that every copy of the project has, and the most lines each may have (0: no limit).
+// documents are the files that every copy of the project has, and the most lines each may have (0:
+// no limit).
 var documents = map[string]int{
 	"README.md": 60, "ARCHITECTURE.md": 149, "CONTRIBUTING.md": 0, "CHANGELOG.md": 0, "SECURITY.md": 0, "LICENSE": 0,
 	"docs/decisions.md": 0, "docs/operating.md": 0, "docs/cli.md": 0,
@@ -82,7 +83,8 @@ var (
 // wanted are the targets that people and scripts rely on.
 var wanted = []string{"build", "test", "bench", "lint", "run"}
 
-// checkMake wants a README that starts with exactly two commands, and documents that name only targets of the Makefile.
+// checkMake wants a README that starts with exactly two commands, and documents that name only
+// targets of the Makefile.
 func checkMake(tr *tree) []string {
 	var complaints []string
 	targets, help := names(target, tr.text["Makefile"]), names(shown, tr.text["Makefile"])
@@ -140,8 +142,8 @@ func TestMakePlanted(t *testing.T) {
 	})
 }
 
-// Running make without a target lists every target that has a help text, and make knows each target of the list. The test
-// only asks make what it would run (-n).
+// Running make without a target lists every target that has a help text, and make knows each target
+// of the list. The test only asks make what it would run (-n).
 func TestMakeHelp(t *testing.T) {
 	tr := project(t)
 	out, err := runMake("")
@@ -188,7 +190,8 @@ func TestCI(t *testing.T) {
 	}
 }
 
-// decisions is the number of decisions. They are never renumbered, since code refers to them by number.
+// decisions is the number of decisions. They are never renumbered, since code refers to them by
+// number.
 const decisions = 32
 
 var decision = regexp.MustCompile(`(?m)^### D(\d+) \S`)

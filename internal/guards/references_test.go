@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// elsewhere finds names of files that only an author's machine has. The brackets keep the pattern from matching itself.
+// elsewhere finds names of files that only an author's machine has. The brackets keep the pattern
+// from matching itself.
 var elsewhere = regexp.MustCompile(`\.\./[s]hared|/[w]ork/|/[r]oot/|/home/[a-z]+/|[D]ECISIONS\.md|[S]TYLE\.md|[R]ESEARCH\.md|[r]esearch/\w+\.md`)
 
 // checkElsewhere wants a project that stands alone: no file refers to a place outside it.

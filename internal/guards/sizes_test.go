@@ -17,8 +17,8 @@ const (
 	maxMethods  = 40  // of one type, over all files of its package
 )
 
-// exceptions name what may be larger than the limits, each with its reason. An exception that is not needed is a
-// complaint too, so that the lists stay true.
+// exceptions name what may be larger than the limits, each with its reason. An exception that is
+// not needed is a complaint too, so that the lists stay true.
 type exceptions struct {
 	files     map[string]string // by path
 	functions map[string]string // by "path: name", for a method "path: Type.name"

@@ -12,8 +12,9 @@ var sleepers = map[string]string{
 	"internal/hub/stats_test.go": "as hub_test.go",
 }
 
-// checkSleep wants tests that wait for an event, not for time to pass: a sleep is too short on a busy machine and too long
-// on any other. Inside synctest.Test the clock is fake, so a sleep costs nothing there.
+// checkSleep wants tests that wait for an event, not for time to pass: a sleep is too short on a
+// busy machine and too long on any other. Inside synctest.Test the clock is fake, so a sleep costs
+// nothing there.
 func checkSleep(tr *tree) []string {
 	var complaints []string
 	for _, s := range tr.goFiles {

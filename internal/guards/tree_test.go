@@ -32,7 +32,8 @@ type source struct {
 	ast  *ast.File
 }
 
-// skipped are files and directories that guards do not check: those that tools create and .gitignore names.
+// skipped are files and directories that guards do not check: those that tools create and
+// .gitignore names.
 var skipped = []string{".git", "bin", "weir-data", "node_modules", "bench/results", "clients/js/types"}
 
 // vendored are files that other projects wrote. Guards about style leave them alone.
@@ -135,8 +136,8 @@ type plant struct {
 	want    string // part of the only complaint; empty if there must be none
 }
 
-// catches runs a guard on each plant and wants exactly the complaint that belongs to it. A guard that cannot fail would
-// protect nothing.
+// catches runs a guard on each plant and wants exactly the complaint that belongs to it. A guard
+// that cannot fail would protect nothing.
 func catches(t *testing.T, guard func(*tree) []string, plants []plant) {
 	for _, p := range plants {
 		t.Run(p.name, func(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// unfinished finds sentences about work that is still to be done. Documents describe what exists, and such a sentence
-// stays long after the work is done. The spaces match line breaks too, since sentences run over lines.
+// unfinished finds sentences about work that is still to be done. Documents describe what exists,
+// and such a sentence stays long after the work is done. The spaces match line breaks too, since
+// sentences run over lines.
 var unfinished = regexp.MustCompile(`(?i:\bnot\s+yet\b)|(?i:\bdo(es)?\s+not\s+exist\s+yet\b)|\bNo\b[^.!?|]*?\byet\b`)
 
 // checkUnfinished wants documents without announcements. The changelog may have them.

@@ -13,11 +13,12 @@ import (
 	"weir/internal/contract"
 )
 
-// Bodies that are made to be dear to check are refused or stored like any other.
+// Bodies that are designed to be expensive to check are refused or stored like any other, and do
+// not disturb other clients.
 func TestBodyBombs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
-	p := peaceful(t, s)
+	p := newBystanders(t, s)
 	c := contract.NewT(t, s.target())
 	stream := c.CreateBody(`{"name":"bombs"}`).ID
 	names := func() string {
@@ -32,16 +33,16 @@ func TestBodyBombs(t *testing.T) {
 		body   string
 		status int
 	}{
-		"zeros":           {`{"events":[` + strings.Repeat("0,", (contract.BodyLimit-20)/2) + `0]}`, 202},
-		"bytes of zero":   {strings.Repeat("\x00", contract.BodyLimit), 400},
-		"nesting":         {`{"events":[` + strings.Repeat("[", contract.BodyLimit-20), 400},
-		"closed nesting":  {`{"events":[` + strings.Repeat("[", 3<<20) + strings.Repeat("]", 3<<20) + `]}`, 400},
-		"a long string":   {`{"events":["` + strings.Repeat("x", contract.BodyLimit-20) + `"]}`, 202},
-		"escapes":         {`{"events":["` + strings.Repeat(`\u0000`, (contract.BodyLimit-20)/6) + `"]}`, 202},
-		"a long number":   {`{"events":[` + strings.Repeat("9", contract.BodyLimit-20) + `]}`, 202},
-		"many names":      {names(), 202},
-		"a name for ever": {`{"` + strings.Repeat("n", contract.BodyLimit-2), 400},
-		"spaces":          {`{"events":` + strings.Repeat(" ", contract.BodyLimit-20) + `[]}`, 202},
+		"zeros":          {`{"events":[` + strings.Repeat("0,", (contract.BodyLimit-20)/2) + `0]}`, 202},
+		"bytes of zero":  {strings.Repeat("\x00", contract.BodyLimit), 400},
+		"nesting":        {`{"events":[` + strings.Repeat("[", contract.BodyLimit-20), 400},
+		"closed nesting": {`{"events":[` + strings.Repeat("[", 3<<20) + strings.Repeat("]", 3<<20) + `]}`, 400},
+		"a long string":  {`{"events":["` + strings.Repeat("x", contract.BodyLimit-20) + `"]}`, 202},
+		"escapes":        {`{"events":["` + strings.Repeat(`\u0000`, (contract.BodyLimit-20)/6) + `"]}`, 202},
+		"a long number":  {`{"events":[` + strings.Repeat("9", contract.BodyLimit-20) + `]}`, 202},
+		"many names":     {names(), 202},
+		"a long name":    {`{"` + strings.Repeat("n", contract.BodyLimit-2), 400},
+		"spaces":         {`{"events":` + strings.Repeat(" ", contract.BodyLimit-20) + `[]}`, 202},
 	}
 	client := contract.HTTP1()
 	t.Cleanup(client.CloseIdleConnections)
@@ -54,7 +55,7 @@ func TestBodyBombs(t *testing.T) {
 			}
 		})
 	}
-	for _, by := range contract.Transports { // bodies without end
+	for _, by := range contract.Transports { // bodies that never end
 		c := contract.NewT(t, s.over(t, by))
 		all.Go(func() {
 			resp, err := c.Try(p.ctx, "POST", contract.NextPath(stream), func(r *contract.Request) {
@@ -62,20 +63,22 @@ func TestBodyBombs(t *testing.T) {
 				r.Body, r.Length = unending{}, -1
 			})
 			if err != nil {
-				t.Logf("%s: a body without end ended with %v", by.Name, err) // a client that cannot send on may look no further
+				// A client whose sending fails may return that error instead of the response.
+				t.Logf("%s: an endless body failed with %v", by.Name, err)
 				return
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusRequestEntityTooLarge {
-				t.Errorf("%s: a body without end got %d", by.Name, resp.StatusCode)
+				t.Errorf("%s: an endless body got %d", by.Name, resp.StatusCode)
 			}
 		})
 	}
-	p.goOn(10)
+	p.progress(10)
 	all.Wait()
-	p.goOn(2)
+	p.progress(2)
 }
 
+// unending is a body that never ends.
 type unending struct{}
 
 func (unending) Read(b []byte) (int, error) {
@@ -83,16 +86,16 @@ func (unending) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Many large bodies at once wait for memory, and are refused when there is none for too long; another project's go on, and so
-// do small ones.
+// When many large bodies arrive at once, those that do not fit into memory wait, and are refused if
+// they wait too long. Small bodies and bodies of other projects still get memory.
 func TestManyBodies(t *testing.T) {
 	t.Parallel()
-	s := confined(t, "export GOMEMLIMIT=256MiB", "--demo=false", "--rate-live", "0") // 64 MiB for bodies, 32 for each project
-	p := peaceful(t, s)
+	s := confined(t, "export GOMEMLIMIT=256MiB", "--demo=false", "--rate-live", "0") // gives 64 MiB for bodies, of which a project may use 32 MiB
+	p := newBystanders(t, s)
 	c := contract.NewT(t, s.target())
 	stream := c.CreateBody(`{"name":"bodies","mode":"raw"}`).ID
 	const (
-		n      = 8 // of which four fit
+		n      = 8 // four of them fit into 32 MiB
 		cutOff = "no answer"
 	)
 	answers := make(chan string, n)
@@ -105,7 +108,7 @@ func TestManyBodies(t *testing.T) {
 				r.Body, r.Length = body, 8*contract.MiB
 			})
 			if err != nil {
-				answers <- cutOff // a client that is sending when the connection ends may not see the answer
+				answers <- cutOff // a client that is sending when the connection closes may miss the response
 				return
 			}
 			defer resp.Body.Close()
@@ -116,13 +119,13 @@ func TestManyBodies(t *testing.T) {
 		select {
 		case got := <-answers:
 			if got != cutOff && (!strings.HasPrefix(got, "503 5 ") || !strings.Contains(got, `"overloaded"`)) {
-				t.Errorf("a body beyond the memory got %s", contract.Shorten(got))
+				t.Errorf("a body that does not fit got %s", contract.Shorten(got))
 			}
 		case <-time.After(10*time.Second + lateness):
-			t.Fatal("bodies beyond the memory wait for ever")
+			t.Fatal("bodies that do not fit were not refused in time")
 		}
 	}
-	p.goOn(10)
+	p.progress(10)
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	other := contract.NewT(t, s.target())
@@ -136,13 +139,14 @@ func TestManyBodies(t *testing.T) {
 	close(finish)
 	for range 4 {
 		if got := <-answers; !strings.HasPrefix(got, "202 ") {
-			t.Errorf("a body within the memory got %s", contract.Shorten(got))
+			t.Errorf("a body that fits got %s", contract.Shorten(got))
 		}
 	}
-	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // all is given back
+	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // the memory was released
 }
 
-// late is a body that comes when it is told to, and until then just fast enough.
+// late is a body that arrives just fast enough not to be refused, until when is closed. Then the
+// rest arrives at once.
 type late struct {
 	when chan struct{}
 	io.Reader

@@ -10,17 +10,17 @@ import (
 	"weir/internal/contract"
 )
 
-// Somebody who opens as many connections as the system allows gets half of those that there are, and everybody together never
-// so many that the server lacks file handles: what is open goes on, the journal begins new files, and the operator's commands
-// work.
+// A client that opens as many connections as it can gets at most half of those that the server
+// accepts. All clients together never use up the server's file descriptors: open connections keep
+// working, the journal can create files, and the operator's commands work.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	s := confined(t, "ulimit -n 256", "--demo=false", "--rate-live", "0")
-	p := peaceful(t, s)
+	p := newBystanders(t, s)
 	get := fmt.Sprintf("GET /v1/streams/%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", p.stream, liveKey)
 	crowd := func(address string, n int) (in int) {
 		t.Helper()
-		from(t, address) // or skip
+		from(t, address) // skips the test if this machine does not have the address
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 		for range n {
 			c, err := d.Dial("tcp", s.host(false))
@@ -37,24 +37,24 @@ func TestTooManyConnections(t *testing.T) {
 		return in
 	}
 	if in := crowd("127.0.0.2", 200); in < 30 || in > 64 {
-		t.Errorf("one address had %d connections", in)
+		t.Errorf("one address got %d connections", in)
 	}
-	fresh := contract.NewT(t, s.target()) // another address still gets in
+	fresh := contract.NewT(t, s.target()) // the server still accepts another address
 	stream := fresh.CreateBody(`{"name":"fresh","mode":"raw"}`).ID
 	rest := 0
 	for i := range 4 {
 		rest += crowd(fmt.Sprintf("127.0.0.%d", 3+i), 50)
 	}
 	if rest < 10 || rest > 64 {
-		t.Errorf("the others had %d connections", rest)
+		t.Errorf("the other addresses got %d connections", rest)
 	}
-	for range 20 { // some segments
+	for range 20 { // enough for several segments of the journal
 		fresh.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202)
 	}
 	if out, err := exec.Command(program(t), "project", "ls", "--data", s.data).CombinedOutput(); err != nil {
 		t.Errorf("weir project ls: %v: %s", err, out)
 	}
-	p.goOn(10)
+	p.progress(10)
 	if !strings.Contains(s.logged(), "connections are refused") || strings.Contains(s.logged(), "too many open files") {
 		t.Errorf("the server's log:\n%s", s.logged())
 	}

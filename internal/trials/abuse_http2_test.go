@@ -13,17 +13,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frames is a client of HTTP/2 that sends whatever it is told to.
+// frames is an HTTP/2 client that can send any sequence of frames, valid or not.
 type frames struct {
 	*http2.Framer
 	conn net.Conn
-	out  bytes.Buffer // frames that are not sent yet
+	out  bytes.Buffer // frames written but not sent
 	enc  *hpack.Encoder
 	head bytes.Buffer
 }
 
-// speak opens a connection, in clear text for "" and over TLS for "h2".
-func (s *server) speak(t testing.TB, proto string, settings ...http2.Setting) *frames {
+// dialHTTP2 opens a connection, in clear text for proto "" and over TLS for "h2".
+func (s *server) dialHTTP2(t testing.TB, proto string, settings ...http2.Setting) *frames {
 	t.Helper()
 	f := &frames{conn: s.dial(t, proto)}
 	f.Framer = http2.NewFramer(&f.out, f.conn)
@@ -37,13 +37,13 @@ func (s *server) speak(t testing.TB, proto string, settings ...http2.Setting) *f
 	return f
 }
 
-// send sends what was written.
+// send sends the frames written so far.
 func (f *frames) send() error {
 	_, err := f.out.WriteTo(f.conn)
 	return err
 }
 
-// request writes a GET.
+// request writes a GET request with further header fields, given as names and values.
 func (f *frames) request(id uint32, path string, fields ...string) {
 	f.head.Reset()
 	fields = append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "x", "authorization", "Bearer " + liveKey}, fields...)
@@ -53,27 +53,28 @@ func (f *frames) request(id uint32, path string, fields ...string) {
 	f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.head.Bytes(), EndStream: true, EndHeaders: true})
 }
 
-var http2Ways = []string{"", "h2"}
+// http2Protocols are the protocols for dialHTTP2.
+var http2Protocols = []string{"", "h2"}
 
-// Floods of frames harm only the connection that they come on.
+// A flood of frames harms only the connection it arrives on.
 func TestHTTP2Floods(t *testing.T) {
 	if !*slow {
 		t.Skip("takes minutes on two cores: -trials.slow runs it")
 	}
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
-	p := peaceful(t, s)
+	p := newBystanders(t, s)
 	a := &attack{T: t, s: s, p: p}
 	a.rapidResets()
 	a.continuations()
 	a.frameFloods()
-	p.goOn(20)
+	p.progress(20)
 	a.Wait()
-	p.goOn(5)
+	p.progress(5)
 }
 
-// rapidResets sends requests that are reset at once, by the client itself (CVE-2023-44487) or by making the server do it
-// (CVE-2025-8671).
+// rapidResets sends requests and resets them at once, either itself (CVE-2023-44487) or by making
+// the server do it (CVE-2025-8671).
 func (a *attack) rapidResets() {
 	t, s, p := a.T, a.s, a.p
 	resets := map[string]func(f *frames, id uint32){
@@ -81,8 +82,8 @@ func (a *attack) rapidResets() {
 		"server": func(f *frames, id uint32) { f.WriteWindowUpdate(id, 0) },
 	}
 	for name, reset := range resets {
-		for _, proto := range http2Ways {
-			f := s.speak(t, proto)
+		for _, proto := range http2Protocols {
+			f := s.dialHTTP2(t, proto)
 			a.Go(func() { io.Copy(io.Discard, f.conn) })
 			a.Go(func() {
 				defer f.conn.Close()
@@ -94,18 +95,19 @@ func (a *attack) rapidResets() {
 						break
 					}
 				}
-				t.Logf("resets by the %s, over %q: %d", name, proto, n)
+				t.Logf("protocol %q: %d resets by the %s", proto, n, name)
 			})
 		}
 	}
 }
 
-// continuations sends a header that never ends (CVE-2023-45288), in large pieces, which ends the connection, or in empty ones.
+// continuations sends a header block that never ends (CVE-2023-45288). The server must close the
+// connection, except if the pieces are empty.
 func (a *attack) continuations() {
 	t, s := a.T, a.s
 	for _, size := range []int{0, 1000, 16000} {
-		for _, proto := range http2Ways {
-			f := s.speak(t, proto)
+		for _, proto := range http2Protocols {
+			f := s.dialHTTP2(t, proto)
 			f.request(1, "/v1/health")
 			f.head.Reset()
 			f.enc.WriteField(hpack.HeaderField{Name: "pad", Value: strings.Repeat("\x7f", size), Sensitive: true})
@@ -133,15 +135,16 @@ func (a *attack) continuations() {
 				select {
 				case <-ended:
 				case <-time.After(time.Minute):
-					t.Errorf("with pieces of %d bytes, over %q: the server takes a header without end", size, proto)
+					t.Errorf("protocol %q: the server accepts an endless header block in pieces of %d bytes", proto, size)
 				}
 			})
 		}
 	}
 }
 
-// frameFloods sends frames that ask for an answer each, and takes none, and frames that mean nothing. The server ends a
-// connection with too many answers in its queue; when it gets so far is a matter of time, and not looked at.
+// frameFloods sends frames that need a reply, without reading the replies, and frames without a
+// meaning. The server closes a connection when too many replies are queued. When that happens
+// depends on timing, so the test does not check it.
 func (a *attack) frameFloods() {
 	for _, write := range []func(f *frames){
 		func(f *frames) { f.WritePing(false, [8]byte{}) },
@@ -151,10 +154,10 @@ func (a *attack) frameFloods() {
 		func(f *frames) { f.WriteRawFrame(0x0b, 0, 1, []byte("unknown")) },
 		func(f *frames) { f.WriteData(1, false, nil) },
 	} {
-		f := a.s.speak(a.T, "")
+		f := a.s.dialHTTP2(a.T, "")
 		f.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		a.Go(func() {
-			f.conn.SetWriteDeadline(time.Now().Add(lateness)) // for a connection that the server does not read any more
+			f.conn.SetWriteDeadline(time.Now().Add(lateness)) // the server may stop reading the connection
 			var err error
 			for n := 0; err == nil && n < 60_000; n++ {
 				if write(f); n%1000 == 999 {
@@ -165,13 +168,13 @@ func (a *attack) frameFloods() {
 	}
 }
 
-// zeroWindows sends requests and subscribes, and opens no window: it gets header fields and nothing else, and its streams are
-// reset after a while.
+// zeroWindows sends requests and subscriptions with a flow-control window of zero. It gets header
+// fields but no data, and the server must reset its streams.
 func (a *attack) zeroWindows() {
 	t, s, p := a.T, a.s, a.p
-	for _, proto := range http2Ways {
+	for _, proto := range http2Protocols {
 		const n = 200
-		f := s.speak(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		f := s.dialHTTP2(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for i := range uint32(n) {
 			if i%2 == 0 {
 				f.request(2*i+1, "/v1/streams/"+p.stream)
@@ -184,13 +187,13 @@ func (a *attack) zeroWindows() {
 		}
 		a.Go(func() {
 			if got, err := f.resets(n); got < n {
-				t.Errorf("over %q: %d of %d streams were reset, then %v", proto, got, n, err)
+				t.Errorf("protocol %q: %d of %d streams were reset, then %v", proto, got, n, err)
 			}
 		})
 	}
 }
 
-// resets answers pings and counts streams that the server gives up, until there are n.
+// resets answers pings and counts the streams that the server resets, until there are n.
 func (f *frames) resets(n int) (int, error) {
 	f.conn.SetDeadline(time.Now().Add(30*time.Second + lateness))
 	for got := 0; ; {
@@ -210,7 +213,7 @@ func (f *frames) resets(n int) (int, error) {
 			}
 		case *http2.DataFrame:
 			if frame.Length > 0 {
-				return got, fmt.Errorf("%d bytes without a window", frame.Length)
+				return got, fmt.Errorf("received %d bytes with a window of zero", frame.Length)
 			}
 		}
 	}

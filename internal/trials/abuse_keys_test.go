@@ -12,7 +12,8 @@ import (
 	"weir/internal/contract"
 )
 
-// from makes a client of another address of this machine.
+// from creates a client that connects from another loopback address. It skips the test if this
+// machine does not have the address.
 func from(t *testing.T, address string) *http.Client {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -26,7 +27,7 @@ func from(t *testing.T, address string) *http.Client {
 	return c
 }
 
-// guess tries a key that does not exist.
+// guess sends a request with a random key and returns the status.
 func (s *server) guess(t *testing.T, c *http.Client, forwarded string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/v1/streams", nil)
@@ -47,7 +48,7 @@ func (s *server) guess(t *testing.T, c *http.Client, forwarded string) int {
 	return resp.StatusCode
 }
 
-// guesses tries keys, and counts the answers.
+// guesses tries n random keys and counts the responses by status.
 func (s *server) guesses(t *testing.T, c *http.Client, n int, forwarded func(int) string) map[int]int {
 	t.Helper()
 	got := map[int]int{}
@@ -67,30 +68,30 @@ func (s *server) guesses(t *testing.T, c *http.Client, n int, forwarded func(int
 	return got
 }
 
-// Whoever guesses keys is told nothing any more after the window of its address (D23), whatever address it says that it
-// forwards for, and whoever has a key goes on, also from the same address. Behind a proxy that is trusted, each client has
-// a window.
+// A client that guesses keys learns nothing more once the rate window of its address is used up
+// (D23), whatever it sends as X-Forwarded-For. Clients with a key are not affected, even at the
+// same address. Behind a trusted proxy, each client has its own window.
 func TestGuessedKeys(t *testing.T) {
 	t.Parallel()
 	const window, tries = 200, 600
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-anonymous", strconv.Itoa(window), "--trusted-proxies", "127.0.0.3")
-	p := peaceful(t, s) // from 127.0.0.1
+	p := newBystanders(t, s) // at 127.0.0.1
 	check := func(who string, got map[int]int, let int) {
 		t.Helper()
-		// A minute may have ended in between, which begins another window.
+		// A new window may begin while the test runs.
 		if got[401] < let || got[401] > 2*let || got[401]+got[429] != tries {
-			t.Errorf("%s: %v, want %d times 401 and then 429", who, got, let)
+			t.Errorf("%s: got %v, want %d times 401 and then 429", who, got, let)
 		}
 	}
 	check("an address", s.guesses(t, from(t, "127.0.0.1"), tries, func(int) string { return "" }), window)
 	liar := from(t, "127.0.0.2")
-	check("one that claims to be others", s.guesses(t, liar, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/250, i%250) }), window)
+	check("an address that forges X-Forwarded-For", s.guesses(t, liar, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/250, i%250) }), window)
 	proxy := from(t, "127.0.0.3")
-	check("a client of a proxy", s.guesses(t, proxy, tries, func(int) string { return "192.0.2.1" }), window)
-	check("a client of a proxy that claims to be others", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d, 192.0.2.2", i/250, i%250) }), window)
-	check("a subscriber with a /64", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("2001:db8::%x", i) }), window)
+	check("a client behind a proxy", s.guesses(t, proxy, tries, func(int) string { return "192.0.2.1" }), window)
+	check("a client behind a proxy that forges X-Forwarded-For", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("10.0.%d.%d, 192.0.2.2", i/250, i%250) }), window)
+	check("a client with an IPv6 /64", s.guesses(t, proxy, tries, func(i int) string { return fmt.Sprintf("2001:db8::%x", i) }), window)
 	if got := s.guess(t, proxy, "192.0.2.3"); got != http.StatusUnauthorized {
-		t.Errorf("another client of the proxy got %d", got)
+		t.Errorf("another client behind the proxy got %d", got)
 	}
-	p.goOn(5)
+	p.progress(5)
 }

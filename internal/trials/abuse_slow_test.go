@@ -17,34 +17,34 @@ import (
 	"weir/internal/contract"
 )
 
-// lateness is what a busy machine may add to a bound of time.
+// lateness is the delay that a busy machine may add to a timeout.
 const lateness = 25 * time.Second
 
-// All kinds of clients that are slow on purpose are given up, and nobody else notices.
+// The server disconnects clients that are slow on purpose, and other clients do not notice them.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--write-timeout", "2s")
-	p := peaceful(t, s)
+	p := newBystanders(t, s)
 	a := &attack{T: t, s: s, p: p}
 	a.slowHeaders()
 	a.halfHeaders()
 	a.slowBodies()
 	a.noBodies()
 	a.zeroWindows()
-	p.goOn(20)
+	p.progress(20)
 	a.Wait()
-	p.goOn(2)
+	p.progress(2)
 }
 
-// attack is under way until all its clients have been given up.
+// attack is a set of hostile clients. Wait returns when the server has disconnected them all.
 type attack struct {
 	*testing.T
 	sync.WaitGroup
 	s *server
-	p *peace
+	p *bystanders
 }
 
-// slowHeaders sends header fields a byte a second, or nothing.
+// slowHeaders sends header fields at one byte per second, or no byte at all.
 func (a *attack) slowHeaders() {
 	t, s, p, ctx := a.T, a.s, a.p, a.Context()
 	post := "POST " + contract.NextPath(p.stream) + " HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 200)
@@ -68,7 +68,7 @@ func (a *attack) slowHeaders() {
 	}
 }
 
-// halfHeaders opens as many streams of HTTP/3 as it may, and never sends a whole request.
+// halfHeaders opens as many HTTP/3 streams as the server allows and never completes a request.
 func (a *attack) halfHeaders() {
 	t, s := a.T, a.s
 	for range 10 {
@@ -82,12 +82,12 @@ func (a *attack) halfHeaders() {
 			if err != nil {
 				break // as many as the server allows
 			}
-			str.Write([]byte{1, 40, 0}) // 40 bytes of HEADERS, and one of them
+			str.Write([]byte{1, 40, 0}) // a HEADERS frame of 40 bytes, of which one arrives
 		}
 	}
 }
 
-// slowBodies sends bodies a byte a second, which are refused after 30 s.
+// slowBodies sends bodies at one byte per second. The server must refuse them after 30 s.
 func (a *attack) slowBodies() {
 	t, s, p := a.T, a.s, a.p
 	ctx, cancel := context.WithTimeout(a.Context(), 30*time.Second+2*lateness)
@@ -112,9 +112,10 @@ func (a *attack) slowBodies() {
 				r.Body, r.Length = body, 1000
 			})
 			if err != nil {
-				t.Logf("%s: a slow body ended with %v", by.Name, err) // some clients tell no more when they cannot send on
+				// A client whose sending fails may return that error instead of the response.
+				t.Logf("%s: a slow body failed with %v", by.Name, err)
 				if ctx.Err() != nil {
-					t.Errorf("%s: a slow body was waited for", by.Name)
+					t.Errorf("%s: the server kept waiting for a slow body", by.Name)
 				}
 				return
 			}
@@ -126,17 +127,18 @@ func (a *attack) slowBodies() {
 	}
 }
 
-// noBodies announces bodies with requests that are refused without them, and sends none: that is not waited for either.
+// noBodies sends requests that are refused without their body, declares a body and never sends it.
+// The server must not wait for the body.
 func (a *attack) noBodies() {
 	t, s, p := a.T, a.s, a.p
-	for _, odd := range []string{"", "Te: trailers\r\n"} { // the second goes another way in the server
+	for _, odd := range []string{"", "Te: trailers\r\n"} { // the second takes another code path in the server
 		for _, proto := range []string{"", "http/1.1"} {
 			for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
 				c := s.dial(t, proto)
 				fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s%s\r\n\r\n", contract.NextPath(p.stream), odd, length)
 				a.Go(func() {
 					if said := ending(t, c, 30*time.Second+lateness); !strings.HasPrefix(said, "HTTP/1.1 401 ") {
-						t.Errorf("a request without key and body, %q and %q, got %q", odd, length, contract.Shorten(said))
+						t.Errorf("a request without key and body (%q, %q) got %q", odd, length, contract.Shorten(said))
 					}
 				})
 			}

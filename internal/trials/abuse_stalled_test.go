@@ -19,15 +19,16 @@ import (
 	"weir/internal/contract"
 )
 
-// Many subscribers of every kind that read nothing, with windows and buffers as small as they can make them, and some that
-// vanished, are all cut off after the write timeout (D17), while others get every batch.
+// The server disconnects subscribers that stop reading after the write timeout (D17), while other
+// subscribers get every batch. The stalled ones use every transport, with the smallest windows and
+// buffers possible, and some vanish without closing their connection.
 func TestStalledReaders(t *testing.T) {
 	if !*slow {
 		t.Skip("takes minutes on two cores: -trials.slow runs it")
 	}
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0", "--write-timeout", "2s", "--metrics", "127.0.0.1:0")
-	p := peaceful(t, s)
+	p := newBystanders(t, s)
 	c := contract.NewT(t, s.target())
 	stream := c.CreateBody(`{"name":"stalled","mode":"raw"}`).ID
 	const each = 100
@@ -43,8 +44,8 @@ func TestStalledReaders(t *testing.T) {
 			fmt.Fprint(conn, get)
 		}
 	}
-	for _, proto := range http2Ways {
-		f := s.speak(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+	for _, proto := range http2Protocols {
+		f := s.dialHTTP2(t, proto, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
 		for i := range uint32(each) {
 			f.request(2*i+1, "/v1/streams/"+stream+"?cursor=0", "accept", "text/event-stream")
 		}
@@ -71,15 +72,15 @@ func TestStalledReaders(t *testing.T) {
 		stall(client())
 		vanish()
 	}
-	contract.Eventually(t, contract.Patience, "all have subscribed", func() bool { return s.metric(t, "weir_subscribers") == 5*each+5+len(contract.Transports) })
-	for range 30 { // more than all buffers together
+	contract.Eventually(t, contract.Patience, "all subscriptions are open", func() bool { return s.metric(t, "weir_subscribers") == 5*each+5+len(contract.Transports) })
+	for range 30 { // more than all buffers hold
 		c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(20<<10))).Want(202)
 	}
-	p.goOn(10)
-	contract.Eventually(t, time.Minute, "stalled subscribers are cut off", func() bool { return s.metric(t, "weir_subscribers") == len(contract.Transports) })
+	p.progress(10)
+	contract.Eventually(t, time.Minute, "stalled subscribers are disconnected", func() bool { return s.metric(t, "weir_subscribers") == len(contract.Transports) })
 }
 
-// metric is the value of a metric without labels.
+// metric returns the value of a metric without labels.
 func (s *server) metric(t testing.TB, name string) int {
 	t.Helper()
 	var at string
@@ -96,7 +97,7 @@ func (s *server) metric(t testing.TB, name string) int {
 	defer resp.Body.Close()
 	found := regexp.MustCompile(`(?m)^` + name + ` ([0-9.e+]+)$`).FindSubmatch(contract.ReadAll(resp))
 	if found == nil {
-		t.Fatalf("there is no metric %s", name)
+		t.Fatalf("metric %s not found", name)
 	}
 	value, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {

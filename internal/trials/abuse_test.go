@@ -21,26 +21,28 @@ import (
 	"weir/internal/contract"
 )
 
-// The tests of abuse attack a real server while well-behaved clients go on beside it: these must not see an error, lose a batch
-// or get one twice. How fast they are is for the benchmark to say.
+// The abuse tests attack a real server while well-behaved clients use it. Those clients must not
+// see an error, lose a batch or get one twice. Their speed is measured by the benchmark, not here.
 
-// peace is well-behaved clients: over each transport one that publishes and one that subscribes to all.
-type peace struct {
+// bystanders are well-behaved clients: for each transport a publisher and a subscriber, on one
+// stream.
+type bystanders struct {
 	t      *testing.T
 	ctx    context.Context
 	stream string
-	sent   []atomic.Int64 // by each publisher
-	seen   []atomic.Int64 // the last sequence, by each subscriber
+	sent   []atomic.Int64 // number of batches sent by each publisher
+	seen   []atomic.Int64 // last sequence seen by each subscriber
 	moved  chan struct{}
 	over   atomic.Bool
 	work   sync.WaitGroup
 }
 
-// peaceful starts well-behaved clients, and ends with the test by having all of them see everything.
-func peaceful(t *testing.T, s *server) *peace {
+// newBystanders starts well-behaved clients. At the end of the test it waits until every subscriber
+// has seen every batch.
+func newBystanders(t *testing.T, s *server) *bystanders {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	p := &peace{t: t, ctx: ctx, stream: contract.NewT(t, s.target()).CreateBody(`{"name":"peace"}`).ID, moved: make(chan struct{}, 1),
+	p := &bystanders{t: t, ctx: ctx, stream: contract.NewT(t, s.target()).CreateBody(`{"name":"peace"}`).ID, moved: make(chan struct{}, 1),
 		sent: make([]atomic.Int64, len(contract.Transports)), seen: make([]atomic.Int64, len(contract.Transports))}
 	var publishers sync.WaitGroup
 	for i, by := range contract.Transports {
@@ -59,16 +61,17 @@ func peaceful(t *testing.T, s *server) *peace {
 		for i := range p.sent {
 			total += p.sent[i].Load()
 		}
-		p.await("everything was seen", func() bool { return least(p.seen) >= total })
+		p.await("all subscribers see all batches", func() bool { return least(p.seen) >= total })
 		cancel()
 		p.work.Wait()
-		t.Logf("meanwhile %d batches were published, and each was seen by all", total)
+		t.Logf("bystanders published %d batches, and every subscriber saw all of them", total)
 	})
-	p.goOn(2)
+	p.progress(2)
 	return p
 }
 
-func (p *peace) publish(c *caller, i int) {
+// publish publishes until the test ends. Every publish must be stored.
+func (p *bystanders) publish(c *caller, i int) {
 	for !p.over.Load() && p.ctx.Err() == nil {
 		out, status, answer := c.ask(p.ctx, "POST", contract.NextPath(p.stream), `{"events":["a","b"]}`, nil)
 		if out != done || status != http.StatusAccepted {
@@ -81,8 +84,9 @@ func (p *peace) publish(c *caller, i int) {
 	}
 }
 
-// subscribe follows; sequences are the server's own, so that each is one more than the last.
-func (p *peace) subscribe(c *caller, i int) {
+// subscribe reads batches until the test ends. The server chooses the sequences, so each must be
+// one more than the last.
+func (p *bystanders) subscribe(c *caller, i int) {
 	fail := func(format string, a ...any) {
 		if p.ctx.Err() == nil {
 			p.t.Errorf("%s: after %d: %s", contract.Transports[i].Name, p.seen[i].Load(), fmt.Sprintf(format, a...))
@@ -122,7 +126,8 @@ func (p *peace) subscribe(c *caller, i int) {
 	}
 }
 
-func (p *peace) move() {
+// move wakes a caller of await.
+func (p *bystanders) move() {
 	select {
 	case p.moved <- struct{}{}:
 	default:
@@ -137,8 +142,8 @@ func least(counts []atomic.Int64) int64 {
 	return n
 }
 
-// await waits until something is so that clients bring about.
-func (p *peace) await(what string, so func() bool) {
+// await waits until so returns true. It checks again whenever a client makes progress.
+func (p *bystanders) await(what string, so func() bool) {
 	p.t.Helper()
 	for !so() {
 		if p.t.Failed() {
@@ -146,21 +151,22 @@ func (p *peace) await(what string, so func() bool) {
 		}
 		select {
 		case <-p.moved:
-		case <-time.After(time.Second): // to look whether somebody failed
+		case <-time.After(time.Second): // a client may have failed the test
 		case <-p.ctx.Done():
-			p.t.Fatalf("in vain: %s", what)
+			p.t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// goOn waits until every publisher has published n more batches, and every subscriber has got at least as many.
-func (p *peace) goOn(n int64) {
+// progress waits until every publisher has published n more batches and every subscriber has got at
+// least as many.
+func (p *bystanders) progress(n int64) {
 	p.t.Helper()
 	sent, seen := make([]int64, len(p.sent)), make([]int64, len(p.seen))
 	for i := range p.sent {
 		sent[i], seen[i] = p.sent[i].Load(), p.seen[i].Load()
 	}
-	p.await("well-behaved clients go on", func() bool {
+	p.await("well-behaved clients make progress", func() bool {
 		for i := range p.sent {
 			if p.sent[i].Load() < sent[i]+n || p.seen[i].Load() < seen[i]+n {
 				return false
@@ -170,7 +176,7 @@ func (p *peace) goOn(n int64) {
 	})
 }
 
-// confined starts a server after shell commands that confine it: ulimit, or variables.
+// confined starts a server after shell commands that limit it, such as ulimit or export.
 func confined(t *testing.T, commands string, flags ...string) *server {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "weir")
@@ -180,7 +186,8 @@ func confined(t *testing.T, commands string, flags ...string) *server {
 	}
 	data := t.TempDir()
 	s, err := start(script, data, flags...)
-	for errors.Is(err, syscall.ETXTBSY) { // a process that another test is starting has the script open still
+	// A process that another test forks at this moment may still have the script open for writing.
+	for errors.Is(err, syscall.ETXTBSY) {
 		s, err = start(script, data, flags...)
 	}
 	if err != nil {
@@ -195,6 +202,7 @@ func confined(t *testing.T, commands string, flags ...string) *server {
 	return s
 }
 
+// host returns the address of the server, without the scheme.
 func (s *server) host(secure bool) string {
 	if secure {
 		return strings.TrimPrefix(s.secure, "https://")
@@ -202,7 +210,8 @@ func (s *server) host(secure bool) string {
 	return strings.TrimPrefix(s.url, "http://")
 }
 
-// dial connects; over TLS with this protocol.
+// dial connects to the server, in clear text if proto is empty, and else over TLS with this
+// protocol.
 func (s *server) dial(t testing.TB, proto string) net.Conn {
 	t.Helper()
 	var c net.Conn
@@ -219,20 +228,20 @@ func (s *server) dial(t testing.TB, proto string) net.Conn {
 	return c
 }
 
-// ending waits until the server ends a connection, and returns what it said first.
+// ending waits until the server closes a connection and returns what it sent before.
 func ending(t testing.TB, c net.Conn, within time.Duration) string {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(within))
 	var said strings.Builder
 	if _, err := bufio.NewReader(c).WriteTo(&said); err != nil {
 		if e, ok := err.(net.Error); ok && e.Timeout() {
-			t.Errorf("the server keeps the connection, after %q", contract.Shorten(said.String()))
+			t.Errorf("the server did not close the connection within %v; it sent %q", within, contract.Shorten(said.String()))
 		}
 	}
 	return said.String()
 }
 
-// trickle sends a byte a second for as long as the connection takes them.
+// trickle sends one byte per second until the connection is closed.
 func trickle(ctx context.Context, c net.Conn, b string) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

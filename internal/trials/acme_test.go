@@ -24,22 +24,23 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// domain is a name that only the name server of these tests knows.
+// domain is a name that only the name server of this test resolves.
 const domain = "streams.weir.test"
 
-// A certificate comes from an authority, by its question on the TLS listener or on the one in clear text, is served over
-// HTTP/2 and HTTP/3, and is still there after a restart without the authority. The authority is pebble, on this machine.
+// The server gets a certificate from an ACME authority, with a challenge on the TLS listener or on
+// the cleartext one. It serves the certificate over HTTP/2 and HTTP/3, and still has it after a
+// restart without the authority. The authority is pebble, running on this machine.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	program := tool(t, "github.com/letsencrypt/pebble/v2/cmd/pebble")
 	for name, overTLS := range map[string]bool{"TLS": true, "HTTP": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plain, secure, nobody := freePort(t), freePort(t), freePort(t)
+			plain, secure, unused := freePort(t), freePort(t), freePort(t)
 			asked := secure
 			flags := []string{"--https", local(secure), "--http", "off"}
 			if !overTLS {
-				asked, flags[3] = nobody, local(plain)
+				asked, flags[3] = unused, local(plain)
 			}
 			p := startPebble(t, program, plain, asked)
 			flags = append(flags, "--demo=false", "--acme-domain", domain, "--acme-email", "ops@weir.test", "--acme-directory", p.directory, "--acme-root", p.trust)
@@ -54,20 +55,21 @@ func TestACME(t *testing.T) {
 				}
 				resp.Body.Close()
 				if resp.StatusCode != 200 || resp.Proto != proto {
-					t.Errorf("got %d by %s, want 200 by %s", resp.StatusCode, resp.Proto, proto)
+					t.Errorf("got %d over %s, want 200 over %s", resp.StatusCode, resp.Proto, proto)
 				}
 			}
 			s.stop(t)
 			p.kill()
 			s = serve(t, data, flags...)
 			if again := awaitCertificate(t, s, local(secure)); !again.Equal(served) {
-				t.Error("there is another certificate after the restart")
+				t.Error("the server has another certificate after the restart")
 			}
 		})
 	}
 }
 
-// namedClient trusts these authorities and finds every name at one address.
+// namedClient creates a client that trusts these authorities and resolves every name to one
+// address.
 func namedClient(t *testing.T, proto string, trust *x509.CertPool, at string) *http.Client {
 	if proto == "HTTP/3.0" {
 		tr := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}, Dial: func(ctx context.Context, _ string, c *tls.Config, q *quic.Config) (*quic.Conn, error) {
@@ -83,7 +85,7 @@ func namedClient(t *testing.T, proto string, trust *x509.CertPool, at string) *h
 	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
-// awaitCertificate waits until the server has one for its name.
+// awaitCertificate waits until the server has a certificate for its domain, and returns it.
 func awaitCertificate(t *testing.T, s *server, at string) *x509.Certificate {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -101,10 +103,11 @@ func awaitCertificate(t *testing.T, s *server, at string) *x509.Certificate {
 	}
 }
 
-// pebble is an authority for tests, with a name server that finds every name on this machine.
+// pebble is an ACME authority for tests, with a name server that resolves every name to this
+// machine.
 type pebble struct {
 	directory string
-	trust     string // file with the certificate of its own address
+	trust     string // file with the certificate of its own HTTPS address
 	admin     string
 	client    *http.Client
 	cmd       *exec.Cmd
@@ -116,7 +119,7 @@ func (p *pebble) kill() {
 	<-p.exited
 }
 
-// startPebble starts an authority that asks on these ports.
+// startPebble starts an authority that sends its challenges to these ports.
 func startPebble(t *testing.T, program string, httpPort, tlsPort int) *pebble {
 	t.Helper()
 	at, admin := local(freePort(t)), local(freePort(t))
@@ -149,14 +152,14 @@ func startPebble(t *testing.T, program string, httpPort, tlsPort int) *pebble {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-p.exited:
-			t.Fatalf("pebble is gone:\n%s", &log)
+			t.Fatalf("pebble exited:\n%s", &log)
 		case <-deadline:
-			t.Fatalf("pebble does not answer: %v", err)
+			t.Fatalf("pebble did not answer within a minute: %v", err)
 		}
 	}
 }
 
-// roots are what its certificates are trusted by.
+// roots returns the root that verifies the certificates it issues.
 func (p *pebble) roots(t *testing.T) *x509.CertPool {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -167,12 +170,12 @@ func (p *pebble) roots(t *testing.T) *x509.CertPool {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || !pool.AppendCertsFromPEM(text) {
-		t.Fatalf("no root: %s, %v", text, err)
+		t.Fatalf("get the root certificate: %v in %s", err, text)
 	}
 	return pool
 }
 
-// selfSigned makes a certificate for 127.0.0.1 that is its own authority.
+// selfSigned creates a self-signed certificate for 127.0.0.1.
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -194,7 +197,8 @@ func selfSigned(t *testing.T) (cert, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// nameServer says of every name that it is 127.0.0.1. It is asked over TCP, where a length goes before each message.
+// nameServer starts a DNS server that resolves every name to 127.0.0.1. It works over TCP, where
+// each message begins with its length.
 func nameServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -230,7 +234,8 @@ func nameServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// resolved answers one question: with an address when it asks for one of version 4, and with nothing otherwise.
+// resolved answers a DNS query: a question for an IPv4 address with 127.0.0.1, any other with no
+// records.
 func resolved(query []byte) []byte {
 	const header = 12
 	end := bytes.IndexByte(query[min(len(query), header):], 0)

@@ -17,7 +17,7 @@ import (
 	"weir/internal/contract"
 )
 
-// weir runs the program as an operator does.
+// weir runs a weir command and returns its output.
 func weir(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(program(t), args...)
@@ -26,15 +26,16 @@ func weir(t testing.TB, args ...string) (string, error) {
 	return string(out), err
 }
 
-// books are what publishers were told, by stream and sequence.
+// books record the acknowledged batches.
 type books struct {
 	mu     sync.Mutex
-	stored map[string]map[int64]string
+	stored map[string]map[int64]string // events, by stream and sequence
 	count  int
 	wanted int
-	enough chan struct{} // closed when there are as many as wanted
+	enough chan struct{} // closed when count reaches wanted
 }
 
+// enter records an acknowledged batch.
 func (b *books) enter(id string, seq int64, events string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +48,7 @@ func (b *books) enter(id string, seq int64, events string) {
 	}
 }
 
-// more is closed when n more batches are entered.
+// more returns a channel that is closed when n more batches are recorded.
 func (b *books) more(n int) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +56,7 @@ func (b *books) more(n int) <-chan struct{} {
 	return b.enough
 }
 
-// copy is the books as they are now.
+// copy returns a copy of the records.
 func (b *books) copy() map[string]map[int64]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +70,9 @@ func (b *books) copy() map[string]map[int64]string {
 	return all
 }
 
-// Backups are taken from the real server while it is published to at full speed. Each of them restores to a server in which
-// every batch that was acknowledged before the backup began is there byte for byte, and which a check finds whole.
+// Backups are taken from a running server while clients publish at full speed. Each backup restores
+// to a server that has every batch acknowledged before the backup began, byte for byte, and weir
+// check finds no fault in it.
 func TestBackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
@@ -104,9 +106,9 @@ func TestBackupUnderLoad(t *testing.T) {
 	var before []map[string]map[int64]string
 	for i := range 4 {
 		select {
-		case <-b.more(300): // so that there is something new
+		case <-b.more(300): // each backup has new batches
 		case <-time.After(time.Minute):
-			t.Fatal("nothing was published for a minute")
+			t.Fatal("fewer than 300 batches were published within a minute")
 		}
 		before = append(before, b.copy())
 		if out, err := weir(t, "backup", filepath.Join(dir, fmt.Sprint(i)), "--data", s.data, "--rate", fmt.Sprint(i%2*64)); err != nil {
@@ -116,12 +118,13 @@ func TestBackupUnderLoad(t *testing.T) {
 	stop()
 	load.Wait()
 	for i, known := range before {
-		holdRestored(t, filepath.Join(dir, fmt.Sprint(i)), known)
+		checkRestored(t, filepath.Join(dir, fmt.Sprint(i)), known)
 	}
 }
 
-// holdRestored restores a backup and holds the server that comes of it against what publishers had been told.
-func holdRestored(t *testing.T, file string, known map[string]map[int64]string) {
+// checkRestored restores a backup, starts a server on it, and compares its batches with the
+// acknowledged ones.
+func checkRestored(t *testing.T, file string, known map[string]map[int64]string) {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "data")
 	if out, err := weir(t, "restore", file, "--data", data); err != nil {
@@ -141,19 +144,20 @@ func holdRestored(t *testing.T, file string, known map[string]map[int64]string) 
 		}
 		for seq, events := range batches {
 			if there[seq] != events {
-				t.Fatalf("batch %d of %s was acknowledged before the backup as %s, and is %s", seq, id, contract.Shorten(events), contract.Shorten(there[seq]))
+				t.Fatalf("batch %d of %s: acknowledged %s before the backup, restored %s", seq, id, contract.Shorten(events), contract.Shorten(there[seq]))
 			}
 		}
 		more += len(there) - len(batches)
 	}
-	t.Logf("%s: all that was acknowledged is there, and %d more", filepath.Base(file), more)
+	t.Logf("backup %s has all acknowledged batches and %d more", filepath.Base(file), more)
 	s.stop(t)
 	if out, err := weir(t, "check", "--data", data); err != nil {
 		t.Errorf("weir check after serving: %v: %s", err, out)
 	}
 }
 
-// A client that is killed in the middle of a backup leaves the server as it was: the next backup is whole.
+// A client that is killed in the middle of a backup does not disturb the server: the next backup
+// succeeds.
 func TestBackupClientKilled(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false")
@@ -175,13 +179,13 @@ func TestBackupClientKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := weir(t, "backup", "-", "--data", s.data); err == nil || !strings.Contains(text, "a backup is being taken already") {
-		t.Errorf("two at once: %v: %.100s", err, text)
+		t.Errorf("two backups at once: %v: %.100s", err, text)
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
 	c.Post(contract.NextPath(stream), contract.RawBody([]byte("after"))).Want(202)
 	file := filepath.Join(t.TempDir(), "b")
-	for start := time.Now(); ; { // until the server noticed
+	for start := time.Now(); ; { // until the server has noticed that the client is gone
 		text, err := weir(t, "backup", file, "--data", s.data, "--json")
 		var r struct{ Via string }
 		if err == nil && json.Unmarshal([]byte(text), &r) == nil && r.Via == "server" {
@@ -192,6 +196,6 @@ func TestBackupClientKilled(t *testing.T) {
 		}
 	}
 	if !strings.Contains(s.logged(), "backup failed") {
-		t.Errorf("the log does not tell of the first one:\n%s", s.logged())
+		t.Errorf("the log does not report that the first backup failed:\n%s", s.logged())
 	}
 }

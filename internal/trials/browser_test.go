@@ -22,7 +22,8 @@ import (
 	"weir/internal/contract"
 )
 
-// page subscribes with fetch, and reports what comes, block by block, to where it came from.
+// page subscribes with fetch and reports each block of the stream to the server that the page came
+// from.
 const page = `<!doctype html><script>
 const report = text => fetch('/report', {method: 'POST', body: text});
 (async () => {
@@ -43,8 +44,9 @@ const report = text => fetch('/report', {method: 'POST', body: text});
 })();
 </script>`
 
-// A real browser follows a stream over HTTP/3: batches come to its fetch while the answer goes on, and the server's goodbye is
-// the end of it. It reaches the server through a port on which nothing but UDP passes, so that it can be nothing else.
+// A real browser follows a stream over HTTP/3. Its fetch gets batches while the response is open,
+// and a stopping server ends the response cleanly. The browser reaches the server through a relay
+// that passes only UDP, so the connection must be HTTP/3.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
@@ -77,10 +79,10 @@ func TestBrowser(t *testing.T) {
 				t.Fatalf("the browser got %q, want %s\n%s", got, want, log)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("the browser reports nothing; want %s\n%s", want, log)
+			t.Fatalf("no report from the browser within a minute; want %s\n%s", want, log)
 		}
 	}
-	next("status 200 req_") // and header fields that CORS exposes
+	next("status 200 req_") // CORS lets the page read x-request-id
 	next("retry: 1000")
 	next(`"events":["before"]`)
 	c.Publish(stream, `["while it listens"]`)
@@ -89,10 +91,10 @@ func TestBrowser(t *testing.T) {
 	s.stop(t)
 	next("retry: ")
 	next("done")
-	t.Logf("with a browser, the server stopped in %v", time.Since(began))
+	t.Logf("the server stopped in %v with a browser connected", time.Since(began))
 }
 
-// chromium finds the browser.
+// chromium returns the path of the browser. It skips the test if there is none.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -100,11 +102,12 @@ func chromium(t *testing.T) string {
 			return path
 		}
 	}
-	t.Skip("there is no Chromium on this machine: tools/browser installs it where it may")
+	t.Skip("Chromium is not installed; tools/browser installs it if it can")
 	return ""
 }
 
-// open shows a page to nobody. HTTP/3 is all that the browser speaks to the relay, and it takes the certificate with this pin.
+// open opens a page in a headless browser. The browser uses only HTTP/3 to reach the relay, and
+// accepts the certificate with this pin.
 func open(t *testing.T, browser, relay, pin, url string) fmt.Stringer {
 	t.Helper()
 	cmd := exec.Command(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -120,7 +123,7 @@ func open(t *testing.T, browser, relay, pin, url string) fmt.Stringer {
 	exited := make(chan struct{})
 	go func() { cmd.Wait(); close(exited) }()
 	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM) // so that it ends its own processes
+		cmd.Process.Signal(syscall.SIGTERM) // lets the browser stop its child processes
 		select {
 		case <-exited:
 		case <-time.After(20 * time.Second):
@@ -131,7 +134,7 @@ func open(t *testing.T, browser, relay, pin, url string) fmt.Stringer {
 	return log
 }
 
-// safeBuffer may be read while a process writes into it.
+// safeBuffer is a buffer that can be read while a process writes to it.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -149,7 +152,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// pin is the hash of the key in the server's certificate.
+// pin returns the hash of the public key in the server's certificate.
 func pin(t *testing.T, url string) string {
 	t.Helper()
 	c, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true})
@@ -161,7 +164,7 @@ func pin(t *testing.T, url string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// relayUDP passes packets of one client on to an address and back, and returns where.
+// relayUDP forwards packets between one client and an address. It returns the address of the relay.
 func relayUDP(t *testing.T, to string) string {
 	t.Helper()
 	front, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -16,15 +16,16 @@ import (
 	"weir/internal/contract"
 )
 
-var kills = flag.Int("trials.kills", 0, "how many nodes TestChaos kills under load, beside other faults; 0: the short run")
+var kills = flag.Int("trials.kills", 0, "number of nodes that TestChaos kills under load, besides other faults; 0 for the short run")
 
-// Three nodes under load lose a node to kill -9, have one stop in the middle of everything, are restarted one after the other,
-// and are all killed at once. Writers that know nothing of an outcome repeat it on another node; subscribers come back to any. In
-// the end every node has what was acknowledged, once and in order, every subscriber saw exactly that, and what anybody was told
-// on the way is what one copy would have told (D3, D4, D5, D25).
+// Three nodes under load: one is killed, one is frozen, all are restarted one after the other, and
+// all are killed at once. Writers without an answer retry on another node, and subscribers
+// reconnect to any node. At the end every node has the acknowledged batches, once and in order, and
+// every subscriber saw exactly those. All responses in between are consistent with a single copy of
+// the stream (D3, D4, D5, D25).
 func TestChaos(t *testing.T) {
 	if *race {
-		t.Log("the servers run under the race detector: their pauses are no measure")
+		t.Log("the servers run under the race detector, so the measured pauses are too long")
 	}
 	r, _ := seeded(t)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
@@ -56,37 +57,37 @@ func TestChaos(t *testing.T) {
 	k.verify()
 }
 
-// chaos is the load on a cluster, and what its clients know.
+// chaos is the load on a cluster and the responses that its clients got.
 type chaos struct {
 	t                    *testing.T
 	c                    *cluster
 	client               *http.Client
 	r                    *rand.Rand
-	rest                 time.Duration // of a writer between two batches: the short run shares its machine with others
-	quit                 chan struct{} // closed when writers begin nothing more
-	over                 chan struct{} // closed when they are done
+	rest                 time.Duration // pause of a writer between two batches; the short run shares its machine with other tests
+	quit                 chan struct{} // closed to stop the writers
+	over                 chan struct{} // closed when all writers have stopped
 	writers, subscribers sync.WaitGroup
 
 	streams []*track
-	pauses  map[string]time.Duration // by what was done to nodes: the longest time without an acknowledgement on a stream
+	pauses  map[string]time.Duration // longest time without an acknowledgement on any stream, by kind of fault
 }
 
-// track is what clients know of a stream.
+// track records the responses about one stream.
 type track struct {
 	id    string
-	keyed bool
-	stays bool // writers know node home alone, and there is a subscriber for every node that knows no other
+	keyed bool // the server chooses sequences, and publishes have idempotency keys
+	stays bool // writers use node home only, and subscriber i uses node i only
 	home  int
 
 	mu    sync.Mutex
 	next  int64
-	acked map[int64]string // what was published, by its sequence
+	acked map[int64]string // acknowledged bodies, by sequence
 	last  time.Time        // of the last acknowledgement
-	worst time.Duration    // between two of them
-	seen  [][]sighting     // by each subscriber
+	worst time.Duration    // longest time between two acknowledgements
+	seen  [][]sighting     // batches seen by each subscriber
 }
 
-// begin makes streams, with writers and a subscriber each.
+// begin creates streams, each with writers and a subscriber.
 func (k *chaos) begin(streams, writers int) {
 	k.t.Helper()
 	for i := range streams {
@@ -94,7 +95,7 @@ func (k *chaos) begin(streams, writers int) {
 	}
 }
 
-// add makes a stream, with writers and as many subscribers as it has room for.
+// add creates a stream with writers, and a subscriber for each element of s.seen.
 func (k *chaos) add(s *track, writers int) *track {
 	k.t.Helper()
 	s.id, s.next, s.acked, s.last = contract.NewID(), 1, map[int64]string{}, time.Now()
@@ -113,15 +114,16 @@ func (k *chaos) add(s *track, writers int) *track {
 	return s
 }
 
-// on is a caller of a node.
+// on returns a caller for a node.
 func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, k.client} }
 
 var chaosClient = contract.HTTP1()
 
-// answered is how long a client waits for an answer before it tries elsewhere: longer than a node waits for NATS.
+// answered is how long a client waits for a response before it tries another node. It is longer
+// than a node waits for NATS.
 const answered = 15 * time.Second
 
-// write publishes until the end, each batch until it is acknowledged.
+// write publishes batches until quit is closed. It repeats each one until it is acknowledged.
 func (k *chaos) write(s *track, r *rand.Rand) {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
@@ -158,13 +160,13 @@ func (k *chaos) publish(s *track, n int64, body string, r *rand.Rand) {
 			continue
 		}
 		if out == refused || !s.keyed && ack.Seq != n {
-			k.t.Errorf("publish %d to %s: %d, acknowledged as %d", n, s.id, status, ack.Seq)
+			k.t.Errorf("publish %d to %s: status %d, sequence %d", n, s.id, status, ack.Seq)
 			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if other, twice := s.acked[ack.Seq]; twice {
-			k.t.Errorf("%d of %s was acknowledged for %s and for %s", ack.Seq, s.id, other, body)
+			k.t.Errorf("sequence %d of %s was acknowledged for two batches: %s and %s", ack.Seq, s.id, other, body)
 		}
 		s.acked[ack.Seq] = body
 		s.worst = max(s.worst, time.Since(s.last))
@@ -173,14 +175,15 @@ func (k *chaos) publish(s *track, n int64, body string, r *rand.Rand) {
 	}
 }
 
-// breathe is what a client does before it tries again.
+// breathe waits for a moment before a retry.
 func (k *chaos) breathe() {
 	t := time.NewTimer(20 * time.Millisecond)
 	defer t.Stop()
 	<-t.C
 }
 
-// subscribe follows a stream over all faults, on one node after the other, until it has everything.
+// subscribe reads a stream through all faults, on one node after the other, until it has every
+// batch.
 func (k *chaos) subscribe(s *track, i int, r *rand.Rand) {
 	last := int64(-1)
 	for node := r.IntN(3); !k.complete(s, i); node++ {
@@ -192,7 +195,7 @@ func (k *chaos) subscribe(s *track, i int, r *rand.Rand) {
 			select {
 			case <-k.over:
 				if k.complete(s, i) {
-					cancel() // nothing more comes
+					cancel() // there are no more batches
 				}
 			case <-ctx.Done():
 			}
@@ -206,14 +209,14 @@ func (k *chaos) subscribe(s *track, i int, r *rand.Rand) {
 		})
 		cancel()
 		if err != nil {
-			k.t.Errorf("a subscriber of %s: %v", s.id, err)
+			k.t.Errorf("subscriber of %s: %v", s.id, err)
 			return
 		}
 		k.breathe()
 	}
 }
 
-// complete tells whether a subscriber has everything that there will be.
+// complete reports whether the writers have stopped and a subscriber has every acknowledged batch.
 func (k *chaos) complete(s *track, i int) bool {
 	select {
 	case <-k.over:
@@ -225,23 +228,24 @@ func (k *chaos) complete(s *track, i int) bool {
 	return len(s.seen[i]) >= len(s.acked)
 }
 
-// flows waits until every stream takes batches again.
+// flows waits until every stream accepts batches.
 func (k *chaos) flows() {
 	k.t.Helper()
 	k.flow(k.t, k.streams...)
 }
 
-// flow waits until some streams take batches again.
+// flow waits until each of these streams has accepted ten more batches.
 func (k *chaos) flow(t *testing.T, streams ...*track) {
 	t.Helper()
 	for _, s := range streams {
 		count := func() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.acked) }
 		before := count()
-		contract.Eventually(t, time.Minute, "stream "+s.id+" takes batches", func() bool { return count() >= before+10 })
+		contract.Eventually(t, time.Minute, "stream "+s.id+" accepts batches", func() bool { return count() >= before+10 })
 	}
 }
 
-// during waits until everything flows, does something, and remembers how long a stream stood still because of it.
+// during waits until every stream accepts batches, calls do, and records the longest time that a
+// stream accepted none because of it.
 func (k *chaos) during(what string, do func()) {
 	k.t.Helper()
 	k.flows()
@@ -271,10 +275,10 @@ func (k *chaos) killOne(node int) {
 	k.c.node(node).kill()
 	at := time.Now()
 	k.flows()
-	k.t.Logf("node %d was killed: all streams go on after %v", node, time.Since(at).Round(time.Millisecond))
+	k.t.Logf("killed node %d: all streams accept batches after %v", node, time.Since(at).Round(time.Millisecond))
 }
 
-// freeze stops a node for a while: it knows nothing of the time that passed.
+// freeze suspends a node with SIGSTOP for some time. The node does not notice that time has passed.
 func (k *chaos) freeze(node int, last time.Duration) {
 	k.t.Helper()
 	k.during("freeze", func() { k.freezeOne(node, last) })
@@ -288,10 +292,10 @@ func (k *chaos) freezeOne(node int, last time.Duration) {
 	p.Signal(syscall.SIGCONT)
 	at := time.Now()
 	k.flows()
-	k.t.Logf("node %d stood still for %v: all streams go on after %v", node, last, time.Since(at).Round(time.Millisecond))
+	k.t.Logf("froze node %d for %v: all streams accept batches after %v", node, last, time.Since(at).Round(time.Millisecond))
 }
 
-// restart stops one node after the other, as an upgrade does.
+// restart restarts one node after the other, as an upgrade does.
 func (k *chaos) restart() {
 	k.t.Helper()
 	for i := range k.c.nodes {
@@ -313,12 +317,12 @@ func (k *chaos) killAll() {
 	all.Wait()
 	now := time.Now()
 	k.c.start(0, 1, 2)
-	k.t.Logf("all were killed: they are back after %v", time.Since(now).Round(time.Millisecond))
+	k.t.Logf("killed all nodes: they are ready after %v", time.Since(now).Round(time.Millisecond))
 	k.flows()
-	k.t.Logf("and all streams go on after %v", time.Since(now).Round(time.Millisecond))
+	k.t.Logf("all streams accept batches after %v", time.Since(now).Round(time.Millisecond))
 }
 
-// settle lets everybody finish.
+// settle stops the writers and waits until every subscriber has every batch.
 func (k *chaos) settle() {
 	k.t.Helper()
 	k.flows()
@@ -337,7 +341,7 @@ func (k *chaos) settle() {
 	}
 }
 
-// verify compares every node and every subscriber with what was acknowledged.
+// verify compares the batches of every node and every subscriber with the acknowledged ones.
 func (k *chaos) verify() {
 	k.t.Helper()
 	batches := 0
@@ -348,24 +352,24 @@ func (k *chaos) verify() {
 			k.same(fmt.Sprint("node ", node), s, log)
 		}
 		for _, seen := range s.seen {
-			k.same("a subscriber", s, seen)
+			k.same("subscriber", s, seen)
 		}
 	}
-	k.t.Logf("%d batches acknowledged on %d streams; the longest time without an acknowledgement on a stream: %v", batches, len(k.streams), k.pauses)
+	k.t.Logf("%d batches acknowledged on %d streams; longest times without an acknowledgement: %v", batches, len(k.streams), k.pauses)
 }
 
-// same compares a log with what was acknowledged.
+// same compares a log with the acknowledged batches.
 func (k *chaos) same(who string, s *track, log []sighting) {
 	k.t.Helper()
 	if !slices.IsSortedFunc(log, func(a, b sighting) int { return int(a.seq - b.seq) }) {
-		k.t.Errorf("%s has %s out of order", who, s.id)
+		k.t.Errorf("%s has the batches of %s out of order", who, s.id)
 	}
 	if len(log) != len(s.acked) {
 		k.t.Errorf("%s has %d batches of %s, %d were acknowledged", who, len(log), s.id, len(s.acked))
 	}
 	for _, b := range log {
 		if want, ok := s.acked[b.seq]; !ok || strings.TrimSpace(want) != b.events {
-			k.t.Errorf("%s has as %d of %s %s, acknowledged was %s", who, b.seq, s.id, contract.Shorten(b.events), contract.Shorten(want))
+			k.t.Errorf("%s has batch %d of %s as %s, acknowledged was %s", who, b.seq, s.id, contract.Shorten(b.events), contract.Shorten(want))
 		}
 	}
 }

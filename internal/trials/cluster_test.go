@@ -13,23 +13,24 @@ import (
 	"weir/internal/contract"
 )
 
-// cluster is nodes of one store, each a real process with a NATS server inside.
+// cluster is a set of nodes with one store. Each is a real process with an embedded NATS server.
 type cluster struct {
 	t        testing.TB
-	commands [][]string                // how each is started: its data directory, and flags
-	inside   func(node int, do func()) // does something where a node lives; nil: that is here
+	commands [][]string                // for each node its data directory and flags
+	inside   func(node int, do func()) // calls do in the network namespace of a node; nil if nodes have none
 
 	mu    sync.Mutex
 	nodes []*server
 }
 
-// clusterBase is what links of every node begin with.
+// clusterBase is the --base-url of every node.
 const clusterBase = "http://cluster.test"
 
-// newCluster is three nodes as docs/cluster.md has them started, with further flags. What is left of them is stopped in the end.
+// newCluster prepares three nodes with the commands of docs/cluster.md and further flags. Nodes
+// that run at the end of the test are stopped.
 func newCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, commands: paper(t)}
+	c := &cluster{t: t, commands: documentedCommands(t)}
 	c.nodes = make([]*server, len(c.commands))
 	for i := range c.commands {
 		c.commands[i] = append(c.commands[i], flags...)
@@ -44,7 +45,7 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 		all.Wait()
 		for _, s := range c.nodes {
 			if s != nil && (strings.Contains(s.logged(), "DATA RACE") || strings.Contains(s.logged(), "panic:")) {
-				t.Errorf("a node's log:\n%s", s.logged())
+				t.Errorf("data race or panic in a node's log:\n%s", s.logged())
 			}
 			if s != nil && t.Failed() {
 				for line := range strings.Lines(s.logged()) {
@@ -58,7 +59,7 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 	return c
 }
 
-// start starts nodes, at once: one alone waits for others.
+// start starts nodes at the same time, because a single node waits for the others.
 func (c *cluster) start(nodes ...int) {
 	c.t.Helper()
 	program(c.t)
@@ -88,14 +89,14 @@ func (c *cluster) start(nodes ...int) {
 	}
 }
 
-// node is one of them.
+// node returns a node by its index, modulo the number of nodes.
 func (c *cluster) node(i int) *server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[i%len(c.nodes)]
 }
 
-// spread is a transport that sends requests to one node after the other.
+// spread is a transport that sends each request to the next node.
 type spread struct {
 	c    *cluster
 	next atomic.Uint64
@@ -118,7 +119,7 @@ func (s *spread) CloseIdleConnections() {
 	}
 }
 
-// newKey makes a key, and waits until every node knows it: as soon as a second allows. Revoking does the same.
+// newKey creates a key and waits until every node knows it. Revoking waits in the same way.
 func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	t.Helper()
 	made, revoke := c.node(0).newKey(t, k)
@@ -130,11 +131,11 @@ func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	}
 }
 
-// agree waits until every node answers a key as it should.
+// agree waits until every node's response to a key has a status that so accepts.
 func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 	t.Helper()
 	for i := range c.nodes {
-		contract.Eventually(t, contract.Patience, fmt.Sprintf("node %d hears of a key", i), func() bool {
+		contract.Eventually(t, contract.Patience, fmt.Sprintf("node %d knows of the change to a key", i), func() bool {
 			req, err := http.NewRequest("GET", c.node(i).url+"/v1/nowhere", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -151,8 +152,9 @@ func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 	}
 }
 
-// The suite on three nodes that are started as docs/cluster.md says, with the requests spread over them: it must not matter which
-// of them is asked. With -trials.slow also on each of them alone.
+// Runs the suite on three nodes, started with the commands of docs/cluster.md, with requests spread
+// over them: every node must give the same responses. With -trials.slow it also runs on each node
+// alone.
 func TestContractCluster(t *testing.T) {
 	c := newCluster(t, "--gap-grace", "2s", "--rate-anonymous", "0", "--rate-demo", "0", "--base-url", clusterBase)
 	c.start(0, 1, 2)
@@ -168,12 +170,12 @@ func TestContractCluster(t *testing.T) {
 	for i := range c.nodes {
 		t.Run(fmt.Sprint("node ", i), func(t *testing.T) {
 			if !*slow {
-				t.Skip("takes a while: -trials.slow")
+				t.Skip("takes long; -trials.slow runs it")
 			}
 			target := c.node(i).target()
 			target.Light, target.DocBase = true, clusterBase
 			contract.Run(t, target)
 		})
 	}
-	t.Run("a node leaves", func(t *testing.T) { leaves(t, c, 2) })
+	t.Run("a node leaves", func(t *testing.T) { nodeLeaves(t, c, 2) })
 }

@@ -8,9 +8,10 @@ import (
 	"weir/internal/contract"
 )
 
-var slow = flag.Bool("trials.slow", false, "also run what takes longer than a minute")
+var slow = flag.Bool("trials.slow", false, "run tests and cases that take longer than a minute")
 
-// The suite, against the real server, by every way. Each has a server of its own: the demo's window is used up in the end.
+// Runs the suite on one server for each transport. They cannot share a server, because each run
+// uses up the demo's rate window.
 func TestContract(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {
@@ -22,7 +23,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// What happens at the limits, with limits that are soon reached.
+// Runs the limit cases, on servers with small limits.
 func TestLimits(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {

@@ -14,11 +14,12 @@ import (
 	"weir/internal/contract"
 )
 
-var cycles = flag.Int("trials.cycles", 20, "how often the crash tests kill the server")
+var cycles = flag.Int("trials.cycles", 20, "number of times that TestCrash and TestPowerCut kill the server")
 
-// The real server is killed under load, again and again, on the same data: whatever it acknowledged is there byte for byte,
-// cursors do not go down, idempotency keys are remembered, deleted streams stay deleted, and nobody had been shown
-// anything that is not there afterwards (D5, D4, D25, D31).
+// The server is killed under load again and again, on the same data. After each restart every
+// acknowledged batch is stored byte for byte, cursors have not gone down, idempotency keys are
+// remembered, deleted streams stay deleted, and every batch that a subscriber saw before the crash
+// is stored (D5, D4, D25, D31).
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
@@ -34,12 +35,12 @@ func TestCrash(t *testing.T) {
 	}
 	c.start(data)
 	c.verify()
-	c.verify() // also what the retries of the first one settled
+	c.verify() // also checks the retries of the first call
 	c.server.stop(t)
 	t.Log(c.summary())
 }
 
-// crash drives a server through its deaths.
+// crash starts a server again and again, puts load on it and kills it.
 type crash struct {
 	t      testing.TB
 	r      *rand.Rand
@@ -49,6 +50,7 @@ type crash struct {
 	starts int
 }
 
+// start starts the server and connects to it, with HTTP/1.1 and HTTP/2 in turn.
 func (c *crash) start(data string) {
 	c.t.Helper()
 	s, err := start(program(c.t), data, "--gap-grace", "200ms", "--rate-live", "0", "--demo=false")
@@ -67,7 +69,7 @@ func (c *crash) start(data string) {
 	c.caller = &caller{s.url, client()}
 }
 
-// fail keeps the data of a failed run and tells where.
+// fail copies the data of a failed run to a directory that outlives the test.
 func (c *crash) fail(data string, cycle int) {
 	c.server.kill()
 	kept, err := os.MkdirTemp("", "weir-crash-")
@@ -88,10 +90,10 @@ func (c *crash) summary() string {
 			keys += len(a.batches)
 		}
 	}
-	return fmt.Sprintf("%d starts: %d batches are stored, %d keys remembered, %d streams deleted", c.starts, stored, keys, deleted)
+	return fmt.Sprintf("%d starts: %d batches stored, %d keys remembered, %d streams deleted", c.starts, stored, keys, deleted)
 }
 
-// load runs publishers, subscribers, creators and deleters until the server is dead.
+// load runs publishers, subscribers, creators and deleters until the server is killed.
 func (c *crash) load(last time.Duration, kill func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -127,7 +129,7 @@ func (c *crash) load(last time.Duration, kill func()) {
 	work.Wait()
 }
 
-// creator creates a stream and goes on to publish to it.
+// creator creates a stream and then publishes to it.
 func (c *crash) creator(ctx context.Context, a *account, r *rand.Rand) {
 	out, status, b := c.caller.ask(ctx, "POST", "/v1/streams", `{"name":"crash","id":"`+a.id+`"}`, nil)
 	c.ledger.mu.Lock()
@@ -141,7 +143,7 @@ func (c *crash) creator(ctx context.Context, a *account, r *rand.Rand) {
 	}
 }
 
-// deleter deletes a stream while others use it.
+// deleter deletes a stream while other clients use it.
 func (c *crash) deleter(ctx context.Context, r *rand.Rand, a *account) {
 	select {
 	case <-time.After(time.Duration(r.IntN(200)) * time.Millisecond):
@@ -162,7 +164,7 @@ func (c *crash) deleter(ctx context.Context, r *rand.Rand, a *account) {
 	}
 }
 
-// publisher publishes until the server is dead.
+// publisher publishes until the server is killed or the stream is deleted.
 func (c *crash) publisher(ctx context.Context, r *rand.Rand, a *account) {
 	for ctx.Err() == nil {
 		c.ledger.mu.Lock()
@@ -170,7 +172,7 @@ func (c *crash) publisher(ctx context.Context, r *rand.Rand, a *account) {
 		a.next++
 		c.ledger.mu.Unlock()
 		if !a.keyed && r.IntN(50) == 0 {
-			continue // a sequence that nobody uses
+			continue // leaves a gap
 		}
 		if out, status := c.publish(ctx, a, n, text(r, fmt.Sprint(n))); out == unknown || status == 404 {
 			return
@@ -178,6 +180,7 @@ func (c *crash) publisher(ctx context.Context, r *rand.Rand, a *account) {
 	}
 }
 
+// publish sends a batch and enters the outcome in the ledger.
 func (c *crash) publish(ctx context.Context, a *account, n int64, body string) (outcome, int) {
 	c.ledger.attempt(a, n, body)
 	path, key := contract.SeqPath(a.id, n), ""
@@ -186,7 +189,7 @@ func (c *crash) publish(ctx context.Context, a *account, n int64, body string) (
 	}
 	out, status, k := c.caller.publish(ctx, path, key, body)
 	if out == refused && status == 422 {
-		return out, status // too far ahead of those that are on their way
+		return out, status // too far ahead of batches that are in flight
 	}
 	if err := c.ledger.answer(a, n, body, out, status, k); err != nil {
 		c.t.Error(err)
@@ -194,7 +197,7 @@ func (c *crash) publish(ctx context.Context, a *account, n int64, body string) (
 	return out, status
 }
 
-// subscriber watches until the server is dead.
+// subscriber reads a stream, over several connections, until the server is killed.
 func (c *crash) subscriber(ctx context.Context, r *rand.Rand, a *account) {
 	last := int64(-1)
 	for i := 0; ctx.Err() == nil && i < 20; i++ {
@@ -206,13 +209,13 @@ func (c *crash) subscriber(ctx context.Context, r *rand.Rand, a *account) {
 			return left > 0
 		})
 		if err != nil {
-			c.t.Errorf("a subscriber of %s: %v", a.id, err)
+			c.t.Errorf("subscriber of %s: %v", a.id, err)
 			return
 		}
 	}
 }
 
-// verify holds a server that has just been started against the ledger.
+// verify compares a server that has just been started with the ledger.
 func (c *crash) verify() {
 	c.t.Helper()
 	for _, a := range c.ledger.all() {
@@ -224,21 +227,21 @@ func (c *crash) verify() {
 	}
 }
 
-// exists tells whether a stream is there, and whether it may be, or may be not.
+// exists reports whether a stream exists, and fails the test if that contradicts the ledger.
 func (c *crash) exists(a *account) bool {
 	out, status, b := c.caller.ask(context.Background(), "GET", "/v1/streams/"+a.id, "", nil)
 	switch {
 	case out == done && a.gone:
-		c.t.Errorf("stream %s was deleted, and is back", a.id)
+		c.t.Errorf("stream %s was missing after an earlier restart, but exists", a.id)
 	case out == done && a.deleted == done:
-		c.t.Errorf("stream %s was deleted, and is there", a.id)
+		c.t.Errorf("stream %s was deleted, but exists", a.id)
 	case out == refused && status == 404 && a.deleted == refused && (a.created == done || len(a.log) > 0):
 		c.t.Errorf("stream %s is lost", a.id)
 	case out != done && status != 404:
 		c.t.Errorf("stream %s: %d %s", a.id, status, b)
 	}
 	if out == done {
-		a.created, a.deleted = done, refused // an unknown outcome is known now
+		a.created, a.deleted = done, refused // settles unknown outcomes
 		var s contract.Stream
 		if err := json.Unmarshal(b, &s); err != nil || s.Mode != "json" || s.Name != "crash" {
 			c.t.Errorf("stream %s is %s", a.id, b)
@@ -249,10 +252,10 @@ func (c *crash) exists(a *account) bool {
 	return false
 }
 
-// retry repeats publishes, as a client does that lost its answer: those that were acknowledged are duplicates, and those
-// of which nothing is known are settled.
+// retry repeats publishes, as a client without a response does. Acknowledged publishes must be
+// duplicates; publishes with an unknown outcome get one.
 func (c *crash) retry(a *account) {
-	known := 30 // of those that were acknowledged, some
+	known := 30 // the number of acknowledged publishes to repeat
 	var again []int64
 	for n, p := range a.batches {
 		if p.seq < 0 && !a.closed[n] {
@@ -270,16 +273,16 @@ func (c *crash) retry(a *account) {
 		out, status := c.publish(context.Background(), a, n, body)
 		switch {
 		case out == unknown:
-			c.t.Errorf("%s: publish %d again: %d", a.id, n, status)
+			c.t.Errorf("%s: repeating publish %d got %d", a.id, n, status)
 		case acknowledged && status != 200:
-			c.t.Errorf("%s: publish %d was acknowledged, and again got %d", a.id, n, status)
+			c.t.Errorf("%s: publish %d was acknowledged, but repeating it got %d", a.id, n, status)
 		case !a.keyed && there && status != 200:
-			c.t.Errorf("%s: batch %d is there, and publishing it again got %d", a.id, n, status)
+			c.t.Errorf("%s: batch %d is stored, but publishing it again got %d", a.id, n, status)
 		case !a.keyed && !there && status == 200:
-			c.t.Errorf("%s: batch %d was not there, and publishing it is a duplicate", a.id, n)
+			c.t.Errorf("%s: batch %d was not stored, but publishing it is a duplicate", a.id, n)
 		case a.keyed && status == 200 && !acknowledged:
 			if s, ok := a.log[p.seq]; !ok || s.events == body {
-				c.t.Errorf("%s: key %d is remembered for %d, which holds %+v", a.id, n, p.seq, short(s))
+				c.t.Errorf("%s: key %d is a duplicate of batch %d, which holds %+v", a.id, n, p.seq, short(s))
 			}
 		}
 	}

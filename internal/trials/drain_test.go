@@ -24,14 +24,14 @@ import (
 	"weir/internal/contract"
 )
 
-var crowd = flag.Int("trials.crowd", 20, "how many subscribers of each transport are there when the server restarts")
+var crowd = flag.Int("trials.crowd", 20, "number of subscribers per transport when the server restarts")
 
-// drainGrace is the --shutdown-grace of the servers that are stopped here.
+// drainGrace is the --shutdown-grace of the server in TestRestartUnderLoad.
 const drainGrace = 30 * time.Second
 
-// A server with many subscribers of every kind is stopped and started again while all publish as fast as they can: it exits
-// with 0 in time, every subscriber is told when to come back (D16) and comes back by itself, and nothing is lost or comes
-// twice (D4, D5).
+// A server with many subscribers on every transport is stopped and started again while clients
+// publish at full speed. It exits with 0 in time. Every subscriber gets a retry time (D16) and
+// reconnects, and no batch is lost or delivered twice (D4, D5).
 func TestRestartUnderLoad(t *testing.T) {
 	data := t.TempDir()
 	flags := []string{"--rate-live", "0", "--demo=false", "--shutdown-grace", drainGrace.String()}
@@ -52,7 +52,7 @@ func TestRestartUnderLoad(t *testing.T) {
 		}
 		var client *http.Client
 		for n := range *crowd {
-			if n%50 == 0 { // the streams of a connection are bounded
+			if n%50 == 0 { // the number of streams per connection is limited
 				client = by.Client(s.trust(t))
 				t.Cleanup(client.CloseIdleConnections)
 			}
@@ -87,9 +87,9 @@ func TestRestartUnderLoad(t *testing.T) {
 	began := time.Now()
 	s.stop(t)
 	took := time.Since(began)
-	t.Logf("%d subscribers of each of %d transports: stopped in %v", *crowd, len(contract.Transports), took)
+	t.Logf("stopped in %v with %d subscribers on each of %d transports", took, *crowd, len(contract.Transports))
 	if took > drainGrace {
-		t.Errorf("stopped in %v, the grace is %v", took, drainGrace)
+		t.Errorf("stopped in %v, longer than the grace period of %v", took, drainGrace)
 	}
 	if strings.Contains(s.logged(), "cut off") {
 		t.Errorf("requests were cut off:\n%s", s.logged())
@@ -98,21 +98,21 @@ func TestRestartUnderLoad(t *testing.T) {
 	began = time.Now()
 	s = serve(t, data, again...)
 	audience.reach(ctx, t, before+50)
-	t.Logf("all have resumed, and got more, %v after the start", time.Since(began))
+	t.Logf("all subscribers resumed and got new batches within %v of the start", time.Since(began))
 	over.Store(true)
 	writers.Wait()
 	var last struct{ Cursor int64 }
 	if _, _, b := (&caller{s.url, contract.HTTP1()}).ask(ctx, "GET", "/v1/streams/"+stream+"/cursor", "", nil); json.Unmarshal(b, &last) != nil {
-		t.Fatalf("no cursor: %s", b)
+		t.Fatalf("get the cursor: %s", b)
 	}
 	audience.reach(ctx, t, last.Cursor)
 	cancel()
 	readers.Wait()
 	audience.check(t)
-	t.Logf("%d batches, each seen by all", last.Cursor)
+	t.Logf("every subscriber saw all %d batches", last.Cursor)
 }
 
-// pause is for clients that were refused a connection.
+// pause waits for a moment before a client reconnects or publishes again.
 func pause(ctx context.Context) {
 	select {
 	case <-time.After(50 * time.Millisecond):
@@ -120,31 +120,33 @@ func pause(ctx context.Context) {
 	}
 }
 
-// audience is all subscribers, and how far the slowest got.
+// audience is all subscribers of a test.
 type audience struct {
 	members []*member
-	moved   chan struct{}
+	moved   chan struct{} // receives when a subscriber gets a batch
 }
 
 func newAudience() *audience { return &audience{moved: make(chan struct{}, 1)} }
 
+// slowest returns the last sequence of the subscriber that is furthest behind.
 func (a *audience) slowest() int64 {
 	return slices.MinFunc(a.members, func(x, y *member) int { return int(x.last.Load() - y.last.Load()) }).last.Load()
 }
 
-// reach waits until all have seen this sequence.
+// reach waits until every subscriber has seen this sequence.
 func (a *audience) reach(ctx context.Context, t testing.TB, seq int64) {
 	t.Helper()
 	for a.slowest() < seq {
 		select {
 		case <-a.moved:
 		case <-ctx.Done():
-			t.Fatalf("the slowest subscriber has seen %d, and should have seen %d", a.slowest(), seq)
+			t.Fatalf("the slowest subscriber is at %d, want %d", a.slowest(), seq)
 		}
 	}
 }
 
-// check wants every subscriber to have been told when to come back, and not all the same.
+// check checks that every subscriber got a retry time, and that the times are spread out, so that
+// the subscribers do not all reconnect at once.
 func (a *audience) check(t testing.TB) {
 	t.Helper()
 	told, times := map[string]int{}, map[int]bool{}
@@ -156,35 +158,37 @@ func (a *audience) check(t testing.TB) {
 	}
 	for _, by := range contract.Transports {
 		if told[by.Name] != *crowd {
-			t.Errorf("%s: %d of %d subscribers were told when to come back", by.Name, told[by.Name], *crowd)
+			t.Errorf("%s: %d of %d subscribers got a retry time", by.Name, told[by.Name], *crowd)
 		}
 	}
 	if len(times) < len(a.members)/4 {
-		t.Errorf("%d subscribers come back at %d different times", len(a.members), len(times))
+		t.Errorf("%d subscribers got only %d different retry times", len(a.members), len(times))
 	}
 }
 
-// member is one subscriber, which resumes by itself.
+// member is one subscriber. It reconnects and resumes when a response ends.
 type member struct {
 	name     string
 	url      string
 	client   *http.Client
 	audience *audience
-	last     atomic.Int64 // sequence
-	retry    atomic.Int64 // what it was told at the end
+	last     atomic.Int64 // last sequence seen
+	retry    atomic.Int64 // last retry time from a stopping server, in milliseconds
 }
 
+// follow subscribes again and again until the context ends.
 func (m *member) follow(ctx context.Context, stream string) error {
 	for ctx.Err() == nil {
 		if err := m.once(ctx, stream); err != nil {
 			return err
 		}
-		pause(ctx) // not as long as it was told, so that the test is short
+		pause(ctx) // shorter than the retry time, to keep the test short
 	}
 	return nil
 }
 
-// once subscribes and reads to the end. Sequences are the server's own, so that each is one more than the last.
+// once subscribes and reads to the end of the response. The server chooses the sequences, so each
+// must be one more than the last.
 func (m *member) once(ctx context.Context, stream string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", m.url+"/v1/streams/"+stream+"?cursor=0", nil)
 	if err != nil {
@@ -196,11 +200,11 @@ func (m *member) once(ctx context.Context, stream string) error {
 	}
 	resp, err := m.client.Do(req)
 	if err != nil {
-		return nil // nobody is there, or no longer
+		return nil // the server is down
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil // it stops
+		return nil // the server is stopping
 	}
 	d := contract.NewDecoder(resp.Body)
 	greeted, told := false, false
@@ -210,7 +214,7 @@ func (m *member) once(ctx context.Context, stream string) error {
 		case err == io.EOF && told || ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("after batch %d the answer ended with %w", m.last.Load(), err)
+			return fmt.Errorf("after batch %d the response ended with %w", m.last.Load(), err)
 		case e.Retry >= 0 && !greeted:
 			greeted = true
 		case e.Retry >= 0:
@@ -218,7 +222,7 @@ func (m *member) once(ctx context.Context, stream string) error {
 			m.retry.Store(int64(e.Retry))
 		case e.Name == "batch":
 			if e.ID != strconv.FormatInt(m.last.Load()+1, 10) {
-				return fmt.Errorf("batch %s came after %d", e.ID, m.last.Load())
+				return fmt.Errorf("got batch %s after %d", e.ID, m.last.Load())
 			}
 			m.last.Add(1)
 			select {
@@ -231,8 +235,9 @@ func (m *member) once(ctx context.Context, stream string) error {
 	}
 }
 
-// Subscribers that take nothing, and one that vanished, do not keep the server from stopping in time (D17).
-func TestStopWithoutThem(t *testing.T) {
+// Subscribers that do not read, and one that vanished, do not keep the server from stopping in time
+// (D17).
+func TestStopWithStalledSubscribers(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {
 			t.Parallel()
@@ -244,7 +249,7 @@ func TestStopWithoutThem(t *testing.T) {
 			}
 			c := contract.NewT(t, target)
 			stream := contract.NewT(t, s.target()).CreateBody(`{"name":"stalled","mode":"raw"}`).ID
-			resp, cancel := c.Open("/v1/streams/" + stream) // and is never read
+			resp, cancel := c.Open("/v1/streams/" + stream) // the test never reads it
 			defer cancel()
 			defer resp.Body.Close()
 			if gone != nil {
@@ -264,7 +269,8 @@ func TestStopWithoutThem(t *testing.T) {
 	}
 }
 
-// vanishing makes a client for HTTP/3 whose packets stop in both directions, without a word, when it is told to vanish.
+// vanishing creates an HTTP/3 client. After a call of vanish all its packets are dropped, in both
+// directions, as if its machine had lost power.
 func vanishing(t testing.TB, trust *x509.CertPool) (client func() *http.Client, vanish func()) {
 	t.Helper()
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -285,6 +291,7 @@ func vanishing(t testing.TB, trust *x509.CertPool) (client func() *http.Client, 
 	return func() *http.Client { return &http.Client{Transport: h3} }, func() { hole.gone.Store(true) }
 }
 
+// blackHole is a socket that drops all packets once gone is set.
 type blackHole struct {
 	net.PacketConn
 	gone atomic.Bool

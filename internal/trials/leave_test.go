@@ -12,9 +12,10 @@ import (
 	"weir/internal/contract"
 )
 
-// leaves stops a node that has subscribers while all publish: each is told when to come back (D16), goes on at another node, and
-// misses nothing and gets nothing twice; publishes go on.
-func leaves(t *testing.T, c *cluster, node int) {
+// nodeLeaves stops a node that has subscribers while clients publish. Each subscriber gets a retry
+// time (D16) and continues on another node without missing a batch or getting one twice. Publishing
+// continues.
+func nodeLeaves(t *testing.T, c *cluster, node int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	client := contract.HTTP1()
@@ -69,14 +70,14 @@ func leaves(t *testing.T, c *cluster, node int) {
 	audience.reach(ctx, t, published)
 	for _, m := range audience.members {
 		if r := m.retry.Load(); r < 500 || r > 5000 {
-			t.Errorf("%s was told to come back after %d ms", m.name, r)
+			t.Errorf("%s got a retry time of %d ms, want 500 to 5000", m.name, r)
 		}
 	}
 	cancel()
 	readers.Wait()
-	t.Logf("%d batches, each seen by all; the longest publish took %v", published, longest.Round(time.Millisecond))
+	t.Logf("every subscriber saw all %d batches; the longest publish took %v", published, longest.Round(time.Millisecond))
 	if resp, err := http.Get(c.node(node).url + "/v1/health"); err == nil {
 		resp.Body.Close()
-		t.Errorf("who has stopped answers with %d", resp.StatusCode)
+		t.Errorf("the stopped node answers with %d", resp.StatusCode)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"weir/internal/contract"
 )
 
-// outcome is what a client knows of a request. There are three: whoever got no answer, or a 5xx, knows nothing, and what
-// it asked for may have happened or not, whole.
+// outcome is what a client knows about a request. Without a response, or with a 5xx, the outcome is
+// unknown: the request may have taken effect or not, but never in part.
 type outcome int
 
 const (
@@ -27,13 +27,14 @@ const (
 	refused
 )
 
-// caller sends requests and sorts their outcomes. It asserts nothing: servers are killed under it.
+// caller sends requests and returns their outcomes. It fails no test, since its server may be
+// killed at any time.
 type caller struct {
 	url    string
 	client *http.Client
 }
 
-// ask sends a request. A refusal comes with its status.
+// ask sends a request and returns its outcome, the status (0 without a response) and the body.
 func (c *caller) ask(ctx context.Context, method, path, body string, h http.Header) (outcome, int, []byte) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
 	if err != nil {
@@ -50,7 +51,8 @@ func (c *caller) ask(ctx context.Context, method, path, body string, h http.Head
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	switch {
-	case err != nil || resp.StatusCode >= 500 || ctx.Err() != nil: // who gives up in the middle of a body can still get a 400 for it
+	// A client that gives up while it sends the body may still get a 400 for the incomplete body.
+	case err != nil || resp.StatusCode >= 500 || ctx.Err() != nil:
 		return unknown, resp.StatusCode, b
 	case resp.StatusCode >= 400:
 		return refused, resp.StatusCode, b
@@ -58,7 +60,7 @@ func (c *caller) ask(ctx context.Context, method, path, body string, h http.Head
 	return done, resp.StatusCode, b
 }
 
-// publish sends events under a sequence, or the server's with an idempotency key.
+// publish publishes events to a path, with an idempotency key unless it is empty.
 func (c *caller) publish(ctx context.Context, path, key, events string) (outcome, int, contract.Ack) {
 	h := http.Header{}
 	if key != "" {
@@ -68,21 +70,22 @@ func (c *caller) publish(ctx context.Context, path, key, events string) (outcome
 	var k contract.Ack
 	if out == done {
 		if err := json.Unmarshal(b, &k); err != nil {
-			out = unknown // cut off in the middle
+			out = unknown // the response is incomplete
 		}
 	}
 	return out, status, k
 }
 
-// sighting is a batch as a subscriber saw it.
+// sighting is a batch that a subscriber got.
 type sighting struct {
 	seq    int64
 	ts     string
 	events string
 }
 
-// follow subscribes above last (from the oldest for -1) and hands over every batch until it is told to stop, the
-// response ends or the context does. What is wrong with the stream itself is an error; that it ended is none.
+// follow subscribes above the sequence last, or from the oldest batch if last is -1. It calls saw
+// for every batch until saw returns false, the response ends or the context ends. It returns an
+// error if the events are wrong, but not if the connection breaks.
 func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sighting) (more bool)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,7 +125,7 @@ func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sig
 			return fmt.Errorf("the event with id %s holds %s: %v", e.ID, contract.Shorten(e.Data), err)
 		}
 		if b.Seq <= last {
-			return fmt.Errorf("batch %d came after %d", b.Seq, last)
+			return fmt.Errorf("got batch %d after %d", b.Seq, last)
 		}
 		last = b.Seq
 		if !saw(sighting{b.Seq, b.TS, string(b.Events)}) {
@@ -131,9 +134,10 @@ func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sig
 	}
 }
 
-var errCut = errors.New("the connection is gone")
+var errCut = errors.New("the connection broke")
 
-// quiet tells a connection that broke from a response that ended, where the decoder would complain about half an event.
+// quiet replaces the errors of a broken connection with errCut. Without it the decoder would report
+// an incomplete event as a fault of the server.
 type quiet struct{ r io.Reader }
 
 func (q *quiet) Read(b []byte) (int, error) {
@@ -144,7 +148,7 @@ func (q *quiet) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readAllOf reads a stream from its oldest batch to its cursor.
+// readAllOf reads a stream from its oldest batch to its cursor, and checks bytes_stored.
 func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -155,7 +159,7 @@ func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int6
 		t.Fatalf("stream %s: %d %s", id, status, b)
 	}
 	if s.Cursor == 0 {
-		return nil, 0 // these tests publish from 1 on
+		return nil, 0 // the trials publish from sequence 1 on
 	}
 	size := 0
 	err := c.follow(ctx, id, -1, func(seen sighting) bool {
@@ -164,26 +168,26 @@ func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int6
 		return seen.seq < s.Cursor
 	})
 	if err != nil || len(log) == 0 || log[len(log)-1].seq != s.Cursor {
-		t.Fatalf("stream %s has cursor %d and was read as %d batches: %v", id, s.Cursor, len(log), err)
+		t.Fatalf("stream %s with cursor %d: read %d batches: %v", id, s.Cursor, len(log), err)
 	}
 	if int64(size) != s.BytesStored {
-		t.Errorf("stream %s says that it holds %d bytes, and holds %d", id, s.BytesStored, size)
+		t.Errorf("stream %s has bytes_stored %d, but holds %d bytes", id, s.BytesStored, size)
 	}
 	return log, s.Cursor
 }
 
-// text makes events that no other publish has.
+// text returns a JSON array of events that no other publish has.
 func text(r *rand.Rand, name string) string {
 	return fmt.Sprintf(`["%s-%x",%q]`, name, r.Uint64(), bytes.Repeat([]byte("x"), r.IntN(1500)))
 }
 
-// seeded makes the random choices of a test, which prints how to make them again.
+// seeded returns the random source of a test and logs its seed, so that a failure can be repeated.
 func seeded(t testing.TB) (*rand.Rand, uint64) {
 	t.Helper()
 	s := *seed
 	if s == 0 {
 		s = rand.Uint64()
 	}
-	t.Logf("repeat these choices with -trials.seed=%d", s)
+	t.Logf("repeat the same random choices with -trials.seed=%d", s)
 	return rand.New(rand.NewPCG(s, 1)), s
 }

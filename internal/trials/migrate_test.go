@@ -13,8 +13,9 @@ import (
 	"weir/internal/contract"
 )
 
-// What a server with the journal kept is on the cluster afterwards, as it was: batches under their sequences and times, closed
-// gaps, idempotency keys, keys that were revoked. A cluster in use is refused, and the old directory is as it was.
+// weir migrate moves the data of a journal to a cluster without changing it: batches with their
+// sequences and times, closed gaps, idempotency keys, revoked keys. It refuses a cluster that is in
+// use.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -39,7 +40,7 @@ func TestMigrate(t *testing.T) {
 	}
 	create(from, id)
 	for n := range int64(300) {
-		if n != 7 { // a gap, which is closed
+		if n != 7 { // leaves a gap, which closes after 50 ms
 			publish(from, contract.SeqPath(id, n+1), "", fmt.Sprintf(`["%d"]`, n+1))
 		}
 	}
@@ -61,23 +62,23 @@ func TestMigrate(t *testing.T) {
 	}
 	after, at := to.readAllOf(t, id)
 	if at != cursor || !slices.Equal(before, after) {
-		t.Errorf("%d batches up to %d were moved, there are %d up to %d", len(before), cursor, len(after), at)
+		t.Errorf("the journal had %d batches up to %d, the cluster has %d up to %d, or they differ", len(before), cursor, len(after), at)
 	}
 	if again := publish(to, contract.NextPath(id), "the-key", `["another"]`); !again.Duplicate || again.Seq != keyed.Seq {
-		t.Errorf("an idempotency key is %+v, and was %+v", again, keyed)
+		t.Errorf("repeating an idempotency key got %+v, the first acknowledgement was %+v", again, keyed)
 	}
 	if out, status, _ := to.publish(ctx, contract.SeqPath(id, 8), "", `[]`); out != refused || status != 409 {
-		t.Errorf("a gap that was closed takes a batch: %d", status)
+		t.Errorf("publishing into a closed gap got %d, want 409", status)
 	}
 	if next := publish(to, contract.NextPath(id), "", `["next"]`); next.Seq != keyed.Seq+1 {
-		t.Errorf("the next one is %d", next.Seq)
+		t.Errorf("the next sequence is %d, want %d", next.Seq, keyed.Seq+1)
 	}
 	var refusal struct{ Error struct{ Code string } }
 	_, status, b := to.ask(ctx, "GET", "/v1/streams", "", http.Header{"Authorization": {"Bearer " + revoked}})
 	if json.Unmarshal(b, &refusal) != nil || refusal.Error.Code != "key_revoked" {
-		t.Errorf("a revoked key: %d %s", status, b)
+		t.Errorf("a revoked key got %d %s", status, b)
 	}
 	if out, err := move(); err == nil || !strings.Contains(out, "is in use") {
-		t.Errorf("into a cluster in use: %v: %s", err, out)
+		t.Errorf("weir migrate to a cluster in use: %v: %s", err, out)
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"weir/internal/natstest"
 )
 
-// The suite on the distributed engine, with one NATS server inside the process, and with one that runs elsewhere.
-// TestContractCluster does the same with three.
+// Runs the suite on the JetStream engine, with one embedded NATS server and with an external one.
+// TestContractCluster does the same with three nodes.
 func TestContractNATS(t *testing.T) {
 	for name, flags := range map[string]func(t *testing.T) []string{
-		"inside":    func(*testing.T) []string { return []string{"--cluster-listen", "127.0.0.1:0"} },
-		"elsewhere": natsElsewhere,
+		"embedded": func(*testing.T) []string { return []string{"--cluster-listen", "127.0.0.1:0"} },
+		"external": externalNATS,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !*slow {
-				t.Skip("takes a while: -trials.slow")
+				t.Skip("takes long; -trials.slow runs it")
 			}
 			t.Parallel()
 			all := append([]string{"--gap-grace", "2s", "--rate-anonymous", "0", "--engine", "nats"}, flags(t)...)
@@ -27,8 +27,8 @@ func TestContractNATS(t *testing.T) {
 	}
 }
 
-// natsElsewhere runs a NATS server, and returns the flags that use it.
-func natsElsewhere(t *testing.T) []string {
+// externalNATS starts a NATS server and returns the flags that use it.
+func externalNATS(t *testing.T) []string {
 	s := natstest.Start(t, true)
 	return []string{"--nats-url", s.URL, "--nats-replicas", "1", "--nats-creds", s.Creds, "--nats-system-creds", s.SystemCreds}
 }

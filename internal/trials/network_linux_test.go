@@ -17,23 +17,26 @@ import (
 	"weir/internal/contract"
 )
 
-// network is machines that can be cut apart: each is a network namespace with an address of its own, and they are joined by a
-// bridge in one more. This machine's own network has no part in it, and all of it is gone with the processes that use it.
+// network is a set of simulated machines that can be cut off from each other. Each machine is a
+// network namespace with its own address, and a bridge in another namespace joins them. The network
+// of the real machine is not involved, and the kernel removes everything when the processes that
+// use it exit.
 //
-// Who is cut off sends to a hardware address that nobody has: packets vanish without a word, as on a real network, in each
-// direction by itself.
+// To cut a link, the sender gets a hardware address that no machine has. Its packets are then
+// dropped silently, as on a broken network, and each direction can be cut on its own.
 type network struct {
 	t        testing.TB
-	spaces   []*os.File     // of each machine
-	lives    map[string]int // on which machine's loopback a node has an address
+	spaces   []*os.File     // namespace of each machine
+	lives    map[string]int // machine whose loopback has an address of a node
 	operator map[int]string // --metrics of each node
 }
 
-// newNetwork makes machines, or skips the test where that is not allowed.
+// newNetwork creates machines. It skips the test if that needs permissions or tools that are
+// missing.
 func newNetwork(t testing.TB, machines int) *network {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("network namespaces need the command ip (iproute2), and there is none")
+		t.Skip("needs the command ip (iproute2)")
 	}
 	n := &network{t: t, lives: map[string]int{}, operator: map[int]string{}}
 	bridge := n.space()
@@ -46,43 +49,47 @@ func newNetwork(t testing.TB, machines int) *network {
 		err = errors.Join(err, ip(s, "link set lo up", "link set wire address "+hardware(i), "addr add "+machine(i)+"/24 dev wire", "link set wire up"))
 	}
 	if err != nil {
-		t.Skipf("this kernel has no bridges or veth pairs for us: %v", err)
+		t.Skipf("cannot create bridges and veth pairs: %v", err)
 	}
 	n.heal()
 	return n
 }
 
-// machine is the address of one of them, and hardware that of its interface.
-func machine(i int) string  { return fmt.Sprint("10.0.0.", i+1) }
+// machine returns the IP address of a machine.
+func machine(i int) string { return fmt.Sprint("10.0.0.", i+1) }
+
+// hardware returns the hardware address of a machine.
 func hardware(i int) string { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-const nobody = "02:00:00:00:00:ff"
+// unusedAddress is a hardware address that no machine has.
+const unusedAddress = "02:00:00:00:00:ff"
 
-// space makes a namespace, which lives as long as somebody has it open or is in it.
+// space creates a namespace. It exists as long as a process has it open or runs in it.
 func (n *network) space() *os.File {
 	n.t.Helper()
 	var made *os.File
-	err := elsewhere(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
-		made, err = os.Open(here)
+	err := switchNamespace(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
+		made, err = os.Open(currentNamespace)
 		return err
 	})
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		n.t.Skipf("network namespaces need root, and a kernel that has them: %v", err)
+		n.t.Skipf("network namespaces need root and kernel support: %v", err)
 	}
 	if err != nil {
-		n.t.Fatalf("make a network namespace: %v", err)
+		n.t.Fatalf("create a network namespace: %v", err)
 	}
 	n.t.Cleanup(func() { made.Close() })
 	return made
 }
 
-const here = "/proc/thread-self/ns/net"
+// currentNamespace is the file of the network namespace that the calling thread is in.
+const currentNamespace = "/proc/thread-self/ns/net"
 
-// elsewhere lets the thread go to another namespace, does something there, and comes back. Sockets and processes that are made
-// there stay there.
-func elsewhere(leave, do func() error) error {
+// switchNamespace calls leave, which moves the current thread to another namespace, then do, and
+// moves the thread back. Sockets and processes created by do stay in the other namespace.
+func switchNamespace(leave, do func() error) error {
 	runtime.LockOSThread()
-	home, err := os.Open(here)
+	home, err := os.Open(currentNamespace)
 	if err != nil {
 		runtime.UnlockOSThread()
 		return err
@@ -94,18 +101,19 @@ func elsewhere(leave, do func() error) error {
 	}
 	defer func() {
 		if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-			panic(fmt.Sprint("a thread is lost in a network namespace: ", err))
+			panic(fmt.Sprint("cannot move a thread back to its network namespace: ", err)) // it must not be used for anything else
 		}
 		runtime.UnlockOSThread()
 	}()
 	return do()
 }
 
+// in calls do in a namespace.
 func in(space *os.File, do func() error) error {
-	return elsewhere(func() error { return unix.Setns(int(space.Fd()), unix.CLONE_NEWNET) }, do)
+	return switchNamespace(func() error { return unix.Setns(int(space.Fd()), unix.CLONE_NEWNET) }, do)
 }
 
-// ip has the command of that name carry out lines in a namespace.
+// ip runs lines of the ip command in a namespace.
 func ip(space *os.File, lines ...string) error {
 	c := exec.Command("ip", "-batch", "-")
 	c.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
@@ -117,14 +125,14 @@ func ip(space *os.File, lines ...string) error {
 	})
 }
 
-// way is from one machine to another, in this direction alone.
-type way struct{ from, to int }
+// link is the connection from one machine to another, in this direction only.
+type link struct{ from, to int }
 
-// cut lets nothing pass on these ways, and everything on all others.
-func (n *network) cut(ways ...way) {
+// cut cuts these links and restores all others.
+func (n *network) cut(links ...link) {
 	n.t.Helper()
-	lost := map[way]bool{}
-	for _, w := range ways {
+	lost := map[link]bool{}
+	for _, w := range links {
 		lost[w] = true
 	}
 	for from := range n.spaces {
@@ -134,8 +142,8 @@ func (n *network) cut(ways ...way) {
 				continue
 			}
 			at := hardware(to)
-			if lost[way{from, to}] {
-				at = nobody
+			if lost[link{from, to}] {
+				at = unusedAddress
 			}
 			lines = append(lines, fmt.Sprintf("neigh replace %s lladdr %s dev wire nud permanent", machine(to), at))
 		}
@@ -145,11 +153,12 @@ func (n *network) cut(ways ...way) {
 	}
 }
 
+// heal restores all links.
 func (n *network) heal() { n.t.Helper(); n.cut() }
 
-// house lets the nodes of a cluster live on these machines: they hear each other there, and are spoken to on the loopback of their
-// machine, which nothing cuts.
-func (n *network) house(c *cluster) {
+// place makes the nodes of a cluster run on these machines. Nodes reach each other over the
+// network, and clients reach each node on the loopback of its machine, which is never cut.
+func (n *network) place(c *cluster) {
 	n.t.Helper()
 	var moved []string
 	for i, command := range c.commands {
@@ -179,16 +188,16 @@ func (n *network) house(c *cluster) {
 			n.t.Errorf("enter a network namespace: %v", err)
 		}
 	}
-	c.t.Cleanup(n.heal) // before the nodes are stopped
+	c.t.Cleanup(n.heal) // runs before the nodes are stopped
 }
 
-// client reaches every node on the loopback of its machine.
+// client returns a client that reaches every node on the loopback of its machine.
 func (n *network) client() *http.Client {
 	c := contract.HTTP1()
 	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		node, ok := n.lives[address]
 		if !ok {
-			return nil, fmt.Errorf("nobody lives at %s", address)
+			return nil, fmt.Errorf("no node has the address %s", address)
 		}
 		err = in(n.spaces[node], func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)

@@ -11,18 +11,19 @@ import (
 	"weir/internal/contract"
 )
 
-var cuts = flag.Int("trials.cuts", 0, "how often TestPartition cuts the network; 0: the short run")
+var cuts = flag.Int("trials.cuts", 0, "number of times that TestPartition cuts the network; 0 for the short run")
 
-// Three nodes under load, each on a machine of its own, are cut apart with clients on all sides. Two that hear each other go on. One
-// that hears nobody acknowledges nothing, says so, and tells no cursor; its subscribers lose nothing. When all is well again, every
-// node has what was acknowledged anywhere, once and in order, every subscriber saw exactly that, and what anybody was told on the
-// way is what one copy would have told (D3, D4, D5, D25).
+// Three nodes under load, each on its own machine, are partitioned, with clients on all sides. Two
+// nodes that reach each other continue. A node that is alone acknowledges nothing, reports that it
+// is not ready, and returns no cursor; its subscribers lose no batch. After the partition every
+// node has the acknowledged batches, once and in order, and every subscriber saw exactly those. All
+// responses in between are consistent with a single copy of the stream (D3, D4, D5, D25).
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
 	n := newNetwork(t, 3)
 	c := newCluster(t, "--gap-grace", "5m", "--rate-live", "0", "--demo=false")
-	n.house(c)
+	n.place(c)
 	c.start(0, 1, 2)
 	p := &partition{n: n, chaos: &chaos{t: t, c: c, r: r, client: n.client(), quit: make(chan struct{}), over: make(chan struct{}), pauses: map[string]time.Duration{}}}
 	if *cuts == 0 {
@@ -46,16 +47,16 @@ func TestPartition(t *testing.T) {
 type partition struct {
 	*chaos
 	n     *network
-	homes []*track // by node: a stream whose writers know it alone
+	homes []*track // for each node a stream whose writers use only that node
 }
 
-// both is the two ways between two nodes.
-func both(a, b int) []way { return []way{{a, b}, {b, a}} }
+// both returns the links between two nodes, in both directions.
+func both(a, b int) []link { return []link{{a, b}, {b, a}} }
 
-// around is all ways to and from a node.
-func around(a int) []way { return append(both(a, (a+1)%3), both(a, (a+2)%3)...) }
+// around returns all links to and from a node.
+func around(a int) []link { return append(both(a, (a+1)%3), both(a, (a+2)%3)...) }
 
-// alone cuts one node off, and holds both sides to what they should do.
+// alone cuts one node off and checks what both sides do.
 func (p *partition) alone(node int) {
 	p.t.Helper()
 	p.flows()
@@ -66,7 +67,7 @@ func (p *partition) alone(node int) {
 	p.n.cut(around(node)...)
 	p.t.Run("apart", func(t *testing.T) {
 		for what, holds := range map[string]func(t *testing.T, there, here *contract.T){
-			"the others go on": func(t *testing.T, _, _ *contract.T) {
+			"the others continue": func(t *testing.T, _, _ *contract.T) {
 				p.flow(t, p.homes[left], p.homes[right])
 				t.Logf("after %v", time.Since(since).Round(time.Millisecond))
 				p.ready(t, left, 200)
@@ -80,8 +81,8 @@ func (p *partition) alone(node int) {
 				there.Post(contract.NextPath(stream), contract.JSONBody(`{"events":["first"]}`), contract.Idempotent("k")).Refused(503, "storage_unavailable")
 				here.Post(contract.NextPath(stream), contract.JSONBody(`{"events":["second"]}`), contract.Idempotent("k")).Want(202)
 			},
-			"it says nothing that it is not sure of": func(_ *testing.T, there, _ *contract.T) {
-				there.Get(contract.BatchPath(own, 1)).Want(200) // it has that for long
+			"it returns no cursor": func(_ *testing.T, there, _ *contract.T) {
+				there.Get(contract.BatchPath(own, 1)).Want(200) // a stored batch never changes, so the node may return it
 				there.Get("/v1/streams/"+own+"/cursor").Refused(503, "storage_unavailable")
 			},
 		} {
@@ -96,25 +97,27 @@ func (p *partition) alone(node int) {
 	if p.t.Failed() {
 		p.t.FailNow()
 	}
-	p.t.Logf("node %d was cut off for %v", node, time.Since(since).Round(time.Millisecond))
+	p.t.Logf("cut off node %d for %v", node, time.Since(since).Round(time.Millisecond))
 	since = time.Now()
 	p.n.heal()
 	p.flows()
-	p.t.Logf("all streams go on %v later", time.Since(since).Round(time.Millisecond))
+	p.t.Logf("all streams accept batches after %v", time.Since(since).Round(time.Millisecond))
 	p.ready(p.t, node, 200)
 	k := there.Ack(there.Post(contract.NextPath(stream), contract.JSONBody(`{"events":["third"]}`), contract.Idempotent("k")).Want(200), stream)
 	if k != (contract.Ack{StreamID: stream, Seq: 1, Accepted: 1, Cursor: 1, Duplicate: true}) {
-		p.t.Errorf("what another node stored is answered with %+v", k)
+		p.t.Errorf("repeating a publish that another node stored got %+v", k)
 	}
 }
 
+// target returns a node as a target that may be cut off from its store.
 func (p *partition) target(node int) contract.Target {
 	target := p.c.node(node).target()
 	target.Client, target.Apart = func() *http.Client { return p.client }, true
 	return target
 }
 
-// ready waits until a node says of itself what it should, to its operator and to everybody.
+// ready waits until a node returns this status for its readiness, on the operator's address, and
+// for its health, on the public one.
 func (p *partition) ready(t *testing.T, node, status int) {
 	t.Helper()
 	for _, url := range []string{"http://" + p.n.operator[node] + "/readyz", p.c.node(node).url + "/v1/health"} {
@@ -130,29 +133,29 @@ func (p *partition) ready(t *testing.T, node, status int) {
 	}
 }
 
-// some cuts the network in a way that is chosen by lot, for a while.
+// some cuts a random set of links for some time.
 func (p *partition) some(node int, last time.Duration) {
 	p.t.Helper()
 	left, right := (node+1)%3, (node+2)%3
 	kinds := []struct {
-		what string
-		ways []way
+		what  string
+		links []link
 	}{
-		{"is cut off", around(node)},
-		{"hears nobody", []way{{left, node}, {right, node}}},
-		{"is heard by nobody", []way{{node, left}, {node, right}}},
-		{"lost one of the others", both(node, left)},
-		{"does not hear one of the others", []way{{left, node}}},
-		{"and all others are alone", append(around(node), both(left, right)...)},
+		{"was cut off", around(node)},
+		{"could not receive", []link{{left, node}, {right, node}}},
+		{"could not send", []link{{node, left}, {node, right}}},
+		{"was cut off from one node", both(node, left)},
+		{"could not receive from one node", []link{{left, node}}},
+		{"and both other nodes were alone", append(around(node), both(left, right)...)},
 	}
 	kind := kinds[p.r.IntN(len(kinds))]
 	p.during(kind.what, func() {
-		p.n.cut(kind.ways...)
+		p.n.cut(kind.links...)
 		over := time.NewTimer(last)
 		<-over.C
 		p.n.heal()
 		since := time.Now()
 		p.flows()
-		p.t.Logf("node %d %s for %v: all streams go on after %v", node, kind.what, last, time.Since(since).Round(time.Millisecond))
+		p.t.Logf("node %d %s for %v: all streams accept batches after %v", node, kind.what, last, time.Since(since).Round(time.Millisecond))
 	})
 }

@@ -12,12 +12,13 @@ import (
 	"unsafe"
 )
 
-// As TestCrash, with the power cut instead of the process killed: the data lies on a file system of its own, which is
-// shut down as it is, without writing back what was not synced. An acknowledgement that was sent before the sync is
-// found by this test and by no kill -9.
+// TestPowerCut is TestCrash with a power cut instead of kill -9. The data is on a separate file
+// system, which is shut down without writing back data that was not synced. This finds
+// acknowledgements that were sent before the sync; a kill -9 cannot, since the kernel still writes
+// the data.
 func TestPowerCut(t *testing.T) {
 	if testing.Short() {
-		t.Skip("not with -short")
+		t.Skip("skipped with -short")
 	}
 	t.Parallel()
 	r, _ := seeded(t)
@@ -31,7 +32,7 @@ func TestPowerCut(t *testing.T) {
 		c.load(time.Duration(20+r.IntN(400))*time.Millisecond, func() { c.cut(d, stopped) })
 		c.ledger.cut = false
 		if t.Failed() {
-			t.Fatalf("failed in cycle %d; the disk is %s\n%s", cycle, d.keep(), c.server.logged())
+			t.Fatalf("failed in cycle %d; the disk image is %s\n%s", cycle, d.keep(), c.server.logged())
 		}
 		d.unmount()
 	}
@@ -44,7 +45,8 @@ func TestPowerCut(t *testing.T) {
 	t.Log(c.summary())
 }
 
-// cut cuts the power, with every thread of the server stopped before or at full speed.
+// cut cuts the power while the server runs at full speed or, if stopped, with all its threads
+// suspended.
 func (c *crash) cut(d *blockDevice, stopped bool) {
 	if stopped {
 		c.server.cmd.Process.Signal(syscall.SIGSTOP)
@@ -74,10 +76,10 @@ func (c *crash) waitStopped() {
 		}
 		<-tick.C
 	}
-	c.t.Errorf("the server did not stop")
+	c.t.Errorf("SIGSTOP did not suspend the server")
 }
 
-// blockDevice is a file with an ext4 in it.
+// blockDevice is a file that holds an ext4 file system.
 type blockDevice struct {
 	t       testing.TB
 	image   string
@@ -85,10 +87,11 @@ type blockDevice struct {
 	mounted bool
 }
 
+// newBlockDevice creates a file system in a file. It skips the test if that is not possible.
 func newBlockDevice(t *testing.T) *blockDevice {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("cutting the power of a file system needs root")
+		t.Skip("shutting down a file system needs root")
 	}
 	dir := t.TempDir()
 	d := &blockDevice{t: t, image: filepath.Join(dir, "disk.img"), at: filepath.Join(dir, "mnt")}
@@ -97,7 +100,7 @@ func newBlockDevice(t *testing.T) *blockDevice {
 	}
 	for _, command := range [][]string{{"truncate", "-s", "2G", d.image}, {"mkfs.ext4", "-q", "-F", d.image}, {"mount", "-o", "loop", d.image, d.at}, {"umount", d.at}} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("no file system in a file on this machine: %v: %v %s", command, err, out)
+			t.Skipf("cannot create a file system in a file: %v: %v %s", command, err, out)
 		}
 	}
 	t.Cleanup(func() {
@@ -126,7 +129,8 @@ func (d *blockDevice) unmount() {
 	d.mounted = false
 }
 
-// shutdown takes the file system away as a power cut does: nothing is written from here on, not even its own journal.
+// shutdown stops the file system as a power cut does: from here on it writes nothing, not even its
+// own journal.
 func (d *blockDevice) shutdown() {
 	const (
 		extShutdown   = 0x8004587d // EXT4_IOC_SHUTDOWN
@@ -146,11 +150,11 @@ func (d *blockDevice) shutdown() {
 	}
 }
 
-// keep puts the image where it survives the test.
+// keep copies the image to a file that outlives the test and returns its path.
 func (d *blockDevice) keep() string {
 	kept := filepath.Join(os.TempDir(), fmt.Sprintf("weir-power-%d.img", os.Getpid()))
 	if out, err := exec.Command("cp", "--sparse=always", d.image, kept).CombinedOutput(); err != nil {
-		return fmt.Sprintf("lost: %v %s", err, out)
+		return fmt.Sprintf("lost, because it could not be copied: %v %s", err, out)
 	}
 	return kept
 }

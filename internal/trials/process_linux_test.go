@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// tie lets a server die with the test, also when the test is killed or runs out of time.
+// tie makes the kernel kill a process when the test exits, even if the test is killed or times out.
 func tie(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

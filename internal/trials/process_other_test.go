@@ -4,5 +4,5 @@ package trials
 
 import "os/exec"
 
-// tie would let a server die with the test; only Linux can.
+// tie does nothing: only Linux can kill a process when the test exits.
 func tie(*exec.Cmd) {}

@@ -20,7 +20,7 @@ import (
 	"weir/internal/contract"
 )
 
-// The keys of every server that these tests start.
+// The keys of every server that the trials start.
 const (
 	liveKey  = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
 	otherKey = "svc_live_b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1"
@@ -36,7 +36,7 @@ var binary struct {
 	err  error
 }
 
-// program builds the real server, once.
+// program returns the path of the weir binary. The first call builds it.
 func program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
@@ -55,12 +55,12 @@ func program(t testing.TB) string {
 }
 
 func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command waits a second when it exits
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
 	if !set {
-		flag.Set("test.parallel", "4") // cases wait more than they work
+		flag.Set("test.parallel", "4") // more than there may be cores, since cases mostly wait
 	}
 	code := m.Run()
 	if binary.dir != "" {
@@ -69,20 +69,22 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is a running weir serve.
+// server is a process that runs weir serve.
 type server struct {
-	url    string // in clear text
-	secure string // over TLS
+	url    string // base URL in clear text
+	secure string // base URL over TLS
 	data   string
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it is gone; then err says how
-	err    error
+	exited chan struct{} // closed when the process has exited
+	err    error         // how it exited; set before exited is closed
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// serve starts a server on a data directory and waits until it is ready. It is stopped in the end, unless it is gone.
+// serve starts a server on a data directory and waits until it is ready. The server is stopped at
+// the end of the test, unless it has exited before. A data race or a panic in its log fails the
+// test.
 func serve(t testing.TB, data string, flags ...string) *server {
 	t.Helper()
 	s, err := start(program(t), data, flags...)
@@ -92,12 +94,13 @@ func serve(t testing.TB, data string, flags ...string) *server {
 	t.Cleanup(func() {
 		s.stop(t)
 		if text := s.logged(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
-			t.Errorf("the server's log:\n%s", text)
+			t.Errorf("data race or panic in the server's log:\n%s", text)
 		}
 	})
 	return s
 }
 
+// start starts a server and waits until it is ready.
 func start(binary, data string, flags ...string) (*server, error) {
 	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "off", "--log-format", "json",
 		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
@@ -139,19 +142,20 @@ func start(binary, data string, flags ...string) (*server, error) {
 	}
 }
 
+// logged returns the log so far.
 func (s *server) logged() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.String()
 }
 
-// kill is kill -9.
+// kill kills the server with SIGKILL and waits until it has exited.
 func (s *server) kill() {
 	s.cmd.Process.Kill()
 	<-s.exited
 }
 
-// stop asks it to stop, and wants it to exit with 0.
+// stop sends SIGTERM and waits until the server has exited, which it must do with 0.
 func (s *server) stop(t testing.TB) {
 	t.Helper()
 	select {
@@ -177,11 +181,12 @@ func (s *server) newKey(t testing.TB, k contract.Key) (string, func()) {
 	return contract.KeysOf(program(t), s.data)(t, k)
 }
 
+// target returns the server as a target of the suite, over HTTP/1.1.
 func (s *server) target() contract.Target {
 	return contract.Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
 }
 
-// over is the same service, by another way.
+// over returns the server as a target of the suite, over this transport.
 func (s *server) over(t testing.TB, by contract.Transport) contract.Target {
 	t.Helper()
 	target := s.target()
@@ -193,7 +198,7 @@ func (s *server) over(t testing.TB, by contract.Transport) contract.Target {
 	return target
 }
 
-// trust is the server's own authority.
+// trust returns the server's local certificate authority.
 func (s *server) trust(t testing.TB) *x509.CertPool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))

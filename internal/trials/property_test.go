@@ -14,10 +14,11 @@ import (
 	"weir/internal/contract"
 )
 
-var seed = flag.Uint64("trials.seed", 0, "seed of random choices; 0: another one each time")
+var seed = flag.Uint64("trials.seed", 0, "seed of the random choices; 0 for a different one in each run")
 
-// Publishers keep 200 batches in flight in random order, send some twice, give up waiting and try again; subscribers leave
-// and come back at any moment. Every subscriber sees exactly the stored batches, once, in order (D3, D4, D25).
+// Publishers keep 200 batches in flight in random order, send some twice, time out and retry.
+// Subscribers disconnect and reconnect at any moment. Every subscriber sees exactly the stored
+// batches, once and in order (D3, D4, D25).
 func TestProperty(t *testing.T) {
 	t.Parallel()
 	for _, by := range []contract.Transport{contract.Transports[0], contract.Transports[1], contract.Transports[4]} {
@@ -40,23 +41,23 @@ const (
 	subscribers = 5
 )
 
-// history is one stream and what its clients know of it.
+// history is one stream and what its clients know about it.
 type history struct {
 	t     testing.TB
 	c     *caller
 	id    string
-	keyed bool // sequences are the server's, publishes have idempotency keys
+	keyed bool // the server chooses sequences, and publishes have idempotency keys
 	mu    sync.Mutex
-	sent  map[int64]*publishes // by number: the sequence, or that of the key
-	over  atomic.Int64         // the sequence that ends it; 0: not known
+	sent  map[int64]*publishes // by sequence, or by the number in the key
+	over  atomic.Int64         // last sequence of the stream; 0 while publishers run
 }
 
 // publishes are the attempts to store one batch.
 type publishes struct {
-	bodies  []string // any of them may be the one that was stored
-	winner  string   // the one that was acknowledged as stored
-	seq     int64    // where, once acknowledged; -1
-	refused bool     // the last word was no
+	bodies  []string // one per attempt; any of them may be stored
+	winner  string   // the body that was acknowledged and is not a duplicate
+	seq     int64    // sequence of the acknowledgement; -1 before
+	refused bool     // an attempt was refused
 }
 
 func newHistory(t testing.TB, c *caller, keyed bool) *history {
@@ -68,6 +69,7 @@ func newHistory(t testing.TB, c *caller, keyed bool) *history {
 	return &history{t: t, c: c, id: id, keyed: keyed, sent: map[int64]*publishes{}}
 }
 
+// run runs publishers and subscribers, and compares what they saw with the stored batches.
 func (h *history) run(r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -102,12 +104,13 @@ func (h *history) run(r *rand.Rand) {
 	h.check(log)
 	for i, s := range seen {
 		if !slices.Equal(s, log) {
-			h.t.Errorf("subscriber %d saw %d batches of %d, or others: %s", i, len(s), len(log), difference(s, log))
+			h.t.Errorf("subscriber %d saw %d batches, want %d: %s", i, len(s), len(log), difference(s, log))
 		}
 	}
 }
 
-// settle publishes until the answer is known, sometimes twice at once, sometimes giving up before it comes.
+// settle publishes a batch until the outcome is known. Sometimes it sends the batch twice at once,
+// and sometimes it gives up before the response arrives.
 func (h *history) settle(ctx context.Context, r *rand.Rand, n int64) {
 	attempts := 1
 	if r.IntN(10) == 0 {
@@ -124,7 +127,7 @@ func (h *history) settle(ctx context.Context, r *rand.Rand, n int64) {
 	all.Wait()
 }
 
-// attempt publishes once, and tells whether the outcome is known.
+// attempt publishes once and reports whether the outcome is known.
 func (h *history) attempt(ctx context.Context, r *rand.Rand, n int64, impatient bool) bool {
 	if impatient {
 		var cancel context.CancelFunc
@@ -157,7 +160,7 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, n int64, impatient 
 		p.refused = true
 		return true
 	case p.seq >= 0 && p.seq != k.Seq || !h.keyed && k.Seq != n:
-		h.t.Errorf("batch %d was acknowledged as %d and %d", n, p.seq, k.Seq)
+		h.t.Errorf("batch %d was acknowledged with sequences %d and %d", n, p.seq, k.Seq)
 	case p.winner != "" && !k.Duplicate:
 		h.t.Errorf("batch %d was stored twice", n)
 	}
@@ -168,7 +171,7 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, n int64, impatient 
 	return true
 }
 
-// subscribe reads to the end, over as many connections as it pleases.
+// subscribe reads the whole stream, over a random number of connections.
 func (h *history) subscribe(ctx context.Context, r *rand.Rand) []sighting {
 	var seen []sighting
 	last := int64(-1)
@@ -183,43 +186,43 @@ func (h *history) subscribe(ctx context.Context, r *rand.Rand) []sighting {
 		})
 		cancel()
 		if err != nil {
-			h.t.Errorf("a subscriber: %v", err)
+			h.t.Errorf("subscriber: %v", err)
 			return seen
 		}
 	}
 	return seen
 }
 
-// check holds what is stored against what was answered.
+// check compares the stored batches with the responses.
 func (h *history) check(log []sighting) {
 	stored := map[int64]string{}
-	for _, s := range log[:len(log)-1] { // without the end
+	for _, s := range log[:len(log)-1] { // without the batch that ends the stream
 		stored[s.seq] = s.events
 	}
 	acknowledged := 0
 	for n, p := range h.sent {
 		if p.seq < 0 {
 			if _, there := stored[n]; there && !h.keyed {
-				h.t.Errorf("batch %d was refused and is stored", n)
+				h.t.Errorf("batch %d was refused, but is stored", n)
 			}
 			continue
 		}
 		acknowledged++
 		if got, there := stored[p.seq]; !there || p.winner != "" && got != p.winner || !slices.Contains(p.bodies, got) {
-			h.t.Errorf("batch %d was acknowledged as %d, which holds %q", n, p.seq, contract.Shorten(got))
+			h.t.Errorf("batch %d was acknowledged with sequence %d, which holds %q", n, p.seq, contract.Shorten(got))
 		}
 	}
 	if acknowledged != len(stored) {
-		h.t.Errorf("%d batches were acknowledged and %d are stored", acknowledged, len(stored))
+		h.t.Errorf("%d batches were acknowledged, but %d are stored", acknowledged, len(stored))
 	}
 }
 
-// difference says where two logs part.
+// difference describes the first difference between two logs.
 func difference(got, want []sighting) string {
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			return fmt.Sprintf("at %d got %d, want %d", i, got[i].seq, want[i].seq)
+			return fmt.Sprintf("at index %d got sequence %d, want %d, or other bytes", i, got[i].seq, want[i].seq)
 		}
 	}
-	return fmt.Sprintf("%d of %d", len(got), len(want))
+	return fmt.Sprintf("the first %d are equal", min(len(got), len(want)))
 }

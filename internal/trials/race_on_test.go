@@ -2,5 +2,5 @@
 
 package trials
 
-// raceEnabled is so for tests under the race detector. Then the server is built with it too; -trials.race wants it in any case.
+// raceEnabled is true if the tests run under the race detector. It is the default of -trials.race.
 const raceEnabled = true

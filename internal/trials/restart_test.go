@@ -9,15 +9,15 @@ import (
 	"weir/internal/contract"
 )
 
-// A gap that was open at a crash gets a fresh grace period, counted from the moment the server serves, however long it
-// was down: a publisher's retry still finds it open (D4).
+// A gap that was open at a crash gets a new grace period, which starts when the server is ready
+// again. However long the server was down, a publisher that retries can still fill the gap (D4).
 func TestOpenGapAfterCrash(t *testing.T) {
 	for grace := 2 * time.Second; !openAfterCrash(t, grace); grace *= 2 {
-		t.Logf("this machine is too busy for a retry within %v", grace)
+		t.Logf("the machine is too busy to retry within %v", grace)
 	}
 }
 
-// openAfterCrash tells whether the retry came within the grace period.
+// openAfterCrash reports whether the machine was fast enough to retry within the grace period.
 func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	data := t.TempDir()
 	s := serve(t, data, "--gap-grace", grace.String())
@@ -27,7 +27,7 @@ func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	c.PublishAt(stream, 4, `[4]`)
 	stored := time.Now()
 	s.kill()
-	<-time.After(time.Until(stored.Add(grace))) // down for longer than a grace period
+	<-time.After(time.Until(stored.Add(grace))) // stay down until the first grace period would have ended
 	started := time.Now()
 	s = serve(t, data, "--gap-grace", grace.String())
 	c = contract.NewT(t, s.target())
@@ -39,15 +39,16 @@ func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	}
 	retry.Want(202)
 	sub.Batch(2)
-	sub.Batch(4) // 3 is given up
+	sub.Batch(4) // the gap at 3 is closed
 	if open := time.Since(started); open < grace {
-		t.Errorf("the gap was closed %v after the server was started, within the grace of %v", open, grace)
+		t.Errorf("the gap was closed %v after the start, within the grace period of %v", open, grace)
 	}
 	c.Post(contract.SeqPath(stream, 3), contract.JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 	return true
 }
 
-// A restart never opens a closed gap again, and keys, deletions and what was evicted stay as they were (D4, D25, D31).
+// A restart never reopens a closed gap. Keys, deleted streams and evicted batches stay as they were
+// (D4, D25, D31).
 func TestRestart(t *testing.T) {
 	for name, down := range map[string]func(testing.TB, *server){
 		"kill -9": func(_ testing.TB, s *server) { s.kill() },
@@ -75,20 +76,20 @@ func TestRestart(t *testing.T) {
 			s = serve(t, data, "--gap-grace", "300ms")
 			c = contract.NewT(t, s.target())
 			if after := c.Stream(stream); after != before {
-				t.Errorf("was %+v, is %+v", before, after)
+				t.Errorf("stream before the restart %+v, after it %+v", before, after)
 			}
 			if after := c.Stream(full.ID); after != fullBefore {
-				t.Errorf("was %+v, is %+v", fullBefore, after)
+				t.Errorf("full stream before the restart %+v, after it %+v", fullBefore, after)
 			}
 			if after := c.Cursor(stream); after != cursor {
-				t.Errorf("was %+v, is %+v", cursor, after)
+				t.Errorf("cursor before the restart %+v, after it %+v", cursor, after)
 			}
 			c.Post(contract.SeqPath(stream, 2), contract.JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 			c.Post(contract.SeqPath(full.ID, 2), contract.RawBody(nil)).Refused(409, "invalid_sequence")
 			c.Get(contract.BatchPath(full.ID, 1)).Refused(404, "stream_not_found")
 			k := c.Ack(c.Post(contract.NextPath(stream), contract.JSONBody(`{"events":[]}`), contract.Idempotent("k")).Want(200), stream)
 			if k != (contract.Ack{StreamID: stream, Seq: 1, Accepted: 1, Cursor: 3, Duplicate: true}) {
-				t.Errorf("the key is answered with %+v", k)
+				t.Errorf("repeating the idempotency key got %+v", k)
 			}
 			c.Get("/v1/streams/"+gone).Refused(404, "stream_not_found")
 			c.Get("/v1/streams", contract.WithKey(revoked)).Refused(401, "key_revoked")
@@ -100,7 +101,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// SIGTERM: subscribers are told when to come back, spread out, and their responses end; what is in flight is finished (D16).
+// After SIGTERM each subscriber gets a random retry time and its response ends. Requests in flight
+// are completed (D16).
 func TestShutdown(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := contract.NewT(t, s.target())
@@ -115,7 +117,7 @@ func TestShutdown(t *testing.T) {
 	go func() {
 		resp, err := c.Try(t.Context(), "POST", contract.NextPath(stream), func(r *contract.Request) {
 			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Expect", "100-continue") // so that it is in flight when the first of the body is taken
+			r.Header.Set("Expect", "100-continue") // the request is in flight once the server reads the body
 			r.Body, r.Length = body, -1
 		})
 		if err != nil {
@@ -134,11 +136,11 @@ func TestShutdown(t *testing.T) {
 	}()
 	for _, sub := range subs {
 		if e := sub.Next(); e.Retry < 500 || e.Retry > 5000 || e.HasData {
-			t.Errorf("the server says goodbye with %+v, want retry: 500 to 5000", e)
+			t.Errorf("the last event is %+v, want retry: 500 to 5000", e)
 		}
 		sub.Closed(contract.Patience)
 		if !errors.Is(sub.Err(), io.EOF) {
-			t.Errorf("the response was cut off: %v", sub.Err())
+			t.Errorf("the response is incomplete: %v", sub.Err())
 		}
 	}
 	finish.Write([]byte(`[2]}`))

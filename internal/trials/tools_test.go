@@ -12,19 +12,20 @@ import (
 	"testing"
 )
 
-// tool builds a program of the module tools; where that module cannot be had, the test is skipped.
+// tool builds a program of the tools module. It skips the test if that fails, for
+// example without a network.
 func tool(t *testing.T, path string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), filepath.Base(path))
 	build := exec.Command("go", "build", "-o", binary, path)
 	build.Dir = "../../tools"
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Skipf("%s cannot be built here: %v\n%s", path, err, out)
+		t.Skipf("cannot build %s: %v\n%s", path, err, out)
 	}
 	return binary
 }
 
-// HTTP/2 as h2spec has it: its generic section and that of HPACK, in clear text and over TLS.
+// Runs the generic and HPACK sections of h2spec, in clear text and over TLS.
 func TestHTTP2Conformance(t *testing.T) {
 	t.Parallel()
 	h2spec := tool(t, "github.com/summerwind/h2spec/cmd/h2spec")
@@ -44,7 +45,8 @@ func TestHTTP2Conformance(t *testing.T) {
 	}
 }
 
-// freePort finds a number that is free for TCP and UDP, for programs that cannot choose one themselves.
+// freePort returns a port that is free for TCP and UDP, for programs that cannot choose one
+// themselves.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 20 {
@@ -64,7 +66,7 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// writeFile writes a file for a program, and returns its path.
+// writeFile writes a temporary file and returns its path.
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

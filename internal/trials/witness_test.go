@@ -14,7 +14,8 @@ import (
 	"weir/internal/contract"
 )
 
-// witness is what clients did with one stream and were told, with the times: it must be what a single copy would have told.
+// witness records the operations of clients on one stream with their times. The record must be
+// linearizable: a single copy of the stream could have given the same responses.
 type witness struct {
 	k     *chaos
 	id    string
@@ -28,22 +29,23 @@ type witness struct {
 	newest int64
 }
 
-// asked and told are one operation. A publish takes the next sequence; a cursor is where the stream is; a read tells whether
-// there is a batch.
-type asked struct {
+// request and response are one operation. A publish gets the next sequence, a cursor request the
+// highest one, and a read whether a batch exists.
+type request struct {
 	what string
 	seq  int64
 }
 
-type told struct {
+type response struct {
 	seq   int64
 	found bool
 }
 
-// pace is how often each client does something: a history of thousands of operations is looked at in no time, and tells enough.
+// pace is the time between two operations of a client. The resulting history of thousands of
+// operations is long enough to find faults and short enough to check quickly.
 const pace = 15 * time.Millisecond
 
-// newWitness begins to use a stream.
+// newWitness creates a stream and starts clients that use it.
 func newWitness(k *chaos, clients int) *witness {
 	h := &witness{k: k, id: contract.NewID(), begun: time.Now(), quit: make(chan struct{}), values: map[int64]string{}}
 	if out, status, b := k.on(0).ask(context.Background(), "POST", "/v1/streams", `{"name":"history","id":"`+h.id+`"}`, nil); out != done {
@@ -74,10 +76,11 @@ func newWitness(k *chaos, clients int) *witness {
 	return h
 }
 
-// since is the time of the history.
+// since returns the time since the start of the history.
 func (h *witness) since() int64 { return int64(time.Since(h.begun)) }
 
-func (h *witness) add(client int, call int64, a asked, o told) {
+// add records an operation that ends at this moment.
+func (h *witness) add(client int, call int64, a request, o response) {
 	end := h.since()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +88,8 @@ func (h *witness) add(client int, call int64, a asked, o told) {
 	h.newest = max(h.newest, o.seq)
 }
 
-// publish goes on until it is acknowledged: its key sees to it that it happens once.
+// publish repeats a batch until it is acknowledged. Its idempotency key ensures that it is stored
+// once.
 func (h *witness) publish(client, n, node int) {
 	call := h.since()
 	body := fmt.Sprintf(`["%d of %d"]`, n, client)
@@ -98,10 +102,10 @@ func (h *witness) publish(client, n, node int) {
 			h.k.t.Errorf("publish: %d", status)
 			return
 		case done:
-			h.add(client, call, asked{what: "publish"}, told{seq: ack.Seq})
+			h.add(client, call, request{what: "publish"}, response{seq: ack.Seq})
 			h.mu.Lock()
 			if other, twice := h.values[ack.Seq]; twice {
-				h.k.t.Errorf("%d was acknowledged for %s and for %s", ack.Seq, other, body)
+				h.k.t.Errorf("sequence %d was acknowledged for two batches: %s and %s", ack.Seq, other, body)
 			}
 			h.values[ack.Seq] = body
 			h.mu.Unlock()
@@ -111,25 +115,26 @@ func (h *witness) publish(client, n, node int) {
 	}
 }
 
-// get reads, and tells nothing when there is no answer: a read that nobody heard of changes nothing.
+// get sends a GET request. The callers ignore an unknown outcome, since a read changes nothing.
 func (h *witness) get(node int, path string) (outcome, int, []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), answered)
 	defer cancel()
 	return h.k.on(node).ask(ctx, "GET", "/v1/streams/"+h.id+path, "", http.Header{})
 }
 
+// cursor reads the cursor.
 func (h *witness) cursor(client, node int) {
 	call := h.since()
 	out, status, b := h.get(node, "/cursor")
 	var c struct{ Cursor int64 }
 	if out == done && json.Unmarshal(b, &c) == nil {
-		h.add(client, call, asked{what: "cursor"}, told{seq: c.Cursor})
+		h.add(client, call, request{what: "cursor"}, response{seq: c.Cursor})
 	} else if out == refused {
 		h.k.t.Errorf("cursor: %d %s", status, b)
 	}
 }
 
-// read asks for a batch that is there, or for the next one or two that may be there just now.
+// read reads a recent batch, or one of the next two, which may exist by now.
 func (h *witness) read(client int, r *rand.Rand) {
 	h.mu.Lock()
 	seq := max(1, h.newest+2-int64(r.IntN(4)))
@@ -142,19 +147,19 @@ func (h *witness) read(client int, r *rand.Rand) {
 		if err := json.Unmarshal(b, &got); err != nil {
 			h.k.t.Error(err)
 		}
-		h.add(client, call, asked{"read", seq}, told{found: true})
+		h.add(client, call, request{"read", seq}, response{found: true})
 	case out == refused && status == 404:
-		h.add(client, call, asked{"read", seq}, told{})
+		h.add(client, call, request{"read", seq}, response{})
 	case out == refused:
 		h.k.t.Errorf("read: %d %s", status, b)
 	}
 }
 
-// single is one copy of the stream: all that matters of it is how many batches it has.
+// single is the model of a single copy of the stream. Its state is the number of batches.
 var single = porcupine.Model{
 	Init: func() any { return int64(0) },
 	Step: func(state, input, output any) (bool, any) {
-		n, a, o := state.(int64), input.(asked), output.(told)
+		n, a, o := state.(int64), input.(request), output.(response)
 		switch a.what {
 		case "publish":
 			return o.seq == n+1, n + 1
@@ -164,12 +169,13 @@ var single = porcupine.Model{
 		return o.found == (a.seq <= n), n
 	},
 	DescribeOperation: func(input, output any) string {
-		a, o := input.(asked), output.(told)
+		a, o := input.(request), output.(response)
 		return fmt.Sprintf("%s %d: %d %v", a.what, a.seq, o.seq, o.found)
 	},
 }
 
-// check ends the history and holds it to the model. That nobody can tell counts as a failure.
+// check stops the clients and checks the history against the model. A check that times out counts
+// as a failure.
 func (h *witness) check() {
 	h.k.t.Helper()
 	close(h.quit)
@@ -184,7 +190,7 @@ func (h *witness) check() {
 	log, _ := h.k.on(0).readAllOf(h.k.t, h.id)
 	for _, b := range log {
 		if h.values[b.seq] != b.events {
-			h.k.t.Errorf("%d holds %s, acknowledged was %s", b.seq, b.events, h.values[b.seq])
+			h.k.t.Errorf("batch %d holds %s, acknowledged was %s", b.seq, b.events, h.values[b.seq])
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// paper is what docs/cluster.md tells to type for three nodes, as it stands there but for the ports, which must be free: of each
-// node the data directory, and the flags behind it.
-func paper(t testing.TB) [][]string {
+// documentedCommands returns the commands of docs/cluster.md that start three nodes: for each node
+// its data directory and the flags after it. Only the ports are replaced, by free ones.
+func documentedCommands(t testing.TB) [][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/cluster.md")
 	if err != nil {
@@ -24,7 +24,7 @@ func paper(t testing.TB) [][]string {
 	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), 2)
 	if len(blocks) < 2 || !strings.HasPrefix(blocks[1][1], "weir serve --data node1") {
-		t.Fatalf("docs/cluster.md does not begin with a secret and three commands: %q", blocks)
+		t.Fatalf("docs/cluster.md does not begin with a block that creates the secret and a block of three commands: %q", blocks)
 	}
 	dir := t.TempDir()
 	secret := exec.Command("sh", "-c", blocks[0][1])
@@ -45,8 +45,9 @@ func paper(t testing.TB) [][]string {
 	return commands
 }
 
-// freePorts gives each address another port, the same for the same. It is none of those that the system gives away by itself: a node
-// that is started again must find its own free.
+// freePorts returns a function that replaces the port of an address by a free one, always the same
+// for the same address. The ports are outside the range from which the system chooses: otherwise
+// another program could get the port of a node while the node restarts.
 func freePorts(t testing.TB) func(string) string {
 	ports := map[string]string{}
 	return func(address string) string {
