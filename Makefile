@@ -1,25 +1,25 @@
-# Every target with a "## text" after it is shown by `make`.
+# Running make without a target lists every target that has a "## text".
 
-# A workspace around the clone would refuse -modfile below.
+# Go refuses -modfile inside a workspace, and the clone may be in one.
 export GOWORK := off
 
-# staticcheck comes from a module of its own, so that it is no dependency of the product.
+# staticcheck comes from a separate module, so that the product does not depend on it.
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
 .PHONY: help build test browser clients chaos bench lint fmt run screenshots
 
-help: ## show this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What /v1/version says. Without git it is what the Go toolchain knows.
+# The values for /v1/version. Without git, the server uses those that the Go toolchain recorded.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -X weir/internal/build.commit=$(COMMIT) -X weir/internal/build.built=$(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 
 build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
-test: browser lint ## check format, vet, staticcheck, then all tests, those of Go under the race detector
+test: browser lint ## run lint, then all tests; Go tests run under the race detector
 	@tools/test
 
 browser:
@@ -28,21 +28,21 @@ browser:
 clients: browser
 	@tools/clients
 
-screenshots: browser ## the manual's pictures of the dashboard anew; every page, light and dark, wide and narrow, to bin/screenshots
+screenshots: browser ## take the manual's screenshots again; writes all pages in all variants to bin/screenshots
 	@mkdir -p docs/images
 	PICTURES=$(CURDIR)/docs/images go test -count=1 -run '^TestBrowser$$' -v ./internal/dashboard
 
-# A failure prints the seed: make chaos ARGS="-contract.seed=N" makes the same choices.
-chaos: ## three nodes, 25 kills under load, 15 cuts of the network and other faults: about 20 minutes
-	go test -count=1 -timeout 60m -run '^Test(Chaos|Partition)$$' -v ./internal/contract -contract.kills 25 -contract.cuts 15 $(ARGS)
+# A failure prints the seed. make chaos ARGS="-trials.seed=N" repeats the same random choices.
+chaos: ## kill nodes of a cluster 25 times under load, cut its network 15 times, and more; about 20 minutes
+	go test -count=1 -timeout 60m -run '^Test(Chaos|Partition)$$' -v ./internal/trials -trials.kills 25 -trials.cuts 15 $(ARGS)
 
-bench: ## measure beside the limits of this machine and beside peers; ARGS="-h" lists flags
+bench: ## measure Weir, the limits of this machine and other servers; ARGS="-h" lists flags
 	cd bench && go run . $(ARGS)
 
-lint: ## check format, vet, staticcheck, and the description of the interface
+lint: ## run gofmt, go vet and staticcheck, and lint the OpenAPI description
 	@echo '== gofmt -l .'
 	@files=$$(gofmt -l .) || exit 1; if [ -n "$$files" ]; then \
-		echo 'not formatted, run `make fmt`:'; echo "$$files"; exit 1; fi
+		echo 'these files are not formatted; run `make fmt`:'; echo "$$files"; exit 1; fi
 	@echo '== go vet ./...'
 	@go vet ./...
 	@echo '== go vet ./... (bench)'
@@ -54,5 +54,5 @@ lint: ## check format, vet, staticcheck, and the description of the interface
 fmt: ## format all Go files
 	gofmt -w .
 
-run: ## build and run the service, with its data in ./weir-data; ARGS="--help" lists flags
+run: ## build and run the server, with its data in ./weir-data; ARGS="--help" lists flags
 	@go run -ldflags '$(LDFLAGS)' ./cmd/weir serve $(ARGS)

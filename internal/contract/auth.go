@@ -8,15 +8,15 @@ import (
 const unknownKey = "svc_live_00112233445566778899aabbccddeeff"
 
 var authCases = []Case{
-	{"no key", `spec: "No key sent: 401 authentication_error missing_api_key"; D19: "No Authorization header, or one that is empty"`, func(t *T) {
+	{"no key", `spec: "No key sent: 401 authentication_error missing_api_key"; D19: an empty Authorization header counts as none`, func(t *T) {
 		s := t.jsonStream()
-		for _, o := range []option{key(""), header("Authorization", ""), header("Authorization", "  ")} {
-			t.eachOfStream(s.ID, func(a *Answer) { a.refused(401, "missing_api_key") }, o)
-			t.get("/v1/streams", o).refused(401, "missing_api_key")
-			t.post("/v1/streams", jsonBody(`{"name":"x"}`), o).refused(401, "missing_api_key")
+		for _, o := range []Option{WithKey(""), WithHeader("Authorization", ""), WithHeader("Authorization", "  ")} {
+			t.eachOfStream(s.ID, func(a *Answer) { a.Refused(401, "missing_api_key") }, o)
+			t.Get("/v1/streams", o).Refused(401, "missing_api_key")
+			t.Post("/v1/streams", JSONBody(`{"name":"x"}`), o).Refused(401, "missing_api_key")
 		}
 	}},
-	{"malformed keys", `spec: "A value that does not match the pattern is rejected with invalid_api_key"; D19: "any other scheme or value that does not match, also two Authorization headers"`, func(t *T) {
+	{"malformed keys", `spec: "A value that does not match the pattern is rejected with invalid_api_key"; D19: so is any other scheme, and a second Authorization header`, func(t *T) {
 		hex := t.Live[len("svc_live_"):]
 		for _, v := range []string{
 			"Bearer svc_live_" + hex[1:], "Bearer svc_live_" + hex + "0", "Bearer svc_live_" + strings.ToUpper("abcdef"+hex[6:]), "Bearer svc_prod_" + hex,
@@ -24,104 +24,104 @@ var authCases = []Case{
 			"Bearer\t" + t.Live, "Basic dXNlcjpwYXNz", "Basic " + t.Live, t.Live, "Token " + t.Live, "Bearer " + t.Live + " x", "Bearer " + t.Live + "," + t.Live,
 			"Bearer svc_live_" + strings.Repeat("０", 32), "Bearer " + t.Live + "\u00a0", "Bearer \"" + t.Live + "\"", "Bearer=" + t.Live,
 		} {
-			t.get("/v1/streams", header("Authorization", v)).refused(401, "invalid_api_key")
+			t.Get("/v1/streams", WithHeader("Authorization", v)).Refused(401, "invalid_api_key")
 		}
-		t.get("/v1/streams", header("Authorization", "Bearer "+t.Live, "Bearer "+t.Live)).refused(401, "invalid_api_key")
-		t.get("/v1/streams", header("Authorization", "Bearer "+t.Live, "")).refused(401, "invalid_api_key")
+		t.Get("/v1/streams", WithHeader("Authorization", "Bearer "+t.Live, "Bearer "+t.Live)).Refused(401, "invalid_api_key")
+		t.Get("/v1/streams", WithHeader("Authorization", "Bearer "+t.Live, "")).Refused(401, "invalid_api_key")
 	}},
 	{"unknown keys", `spec: "Key malformed or unknown: 401 authentication_error invalid_api_key"`, func(t *T) {
 		s := t.jsonStream()
 		for _, k := range []string{unknownKey, "svc_test_" + t.Live[len("svc_live_"):], "svc_live_" + t.Test[len("svc_test_"):]} {
-			t.eachOfStream(s.ID, func(a *Answer) { a.refused(401, "invalid_api_key") }, key(k))
+			t.eachOfStream(s.ID, func(a *Answer) { a.Refused(401, "invalid_api_key") }, WithKey(k))
 		}
 	}},
-	{"scheme", `D19: "The scheme's case does not matter"`, func(t *T) {
+	{"the scheme in any case", `D19: the case of the scheme does not matter`, func(t *T) {
 		for _, scheme := range []string{"bearer ", "BEARER ", "bEaReR "} {
-			t.get("/v1/streams?limit=1", header("Authorization", scheme+t.Live)).want(200)
+			t.Get("/v1/streams?limit=1", WithHeader("Authorization", scheme+t.Live)).Want(200)
 		}
 	}},
-	{"only the header", `spec: "Every request is authenticated by the header Authorization"; D29: "No cookie is ever honoured"`, func(t *T) {
-		t.get("/v1/streams?api_key="+t.Live+"&access_token="+t.Live+"&key="+t.Live, key("")).refused(401, "missing_api_key")
-		t.get("/v1/streams", key(""), header("Cookie", "key="+t.Live+"; session="+t.Live)).refused(401, "missing_api_key")
-		t.get("/v1/streams", key(""), header("X-Api-Key", t.Live), header("Proxy-Authorization", "Bearer "+t.Live)).refused(401, "missing_api_key")
+	{"only the Authorization header", `spec: "Every request is authenticated by the header Authorization"; D29: cookies are never honoured`, func(t *T) {
+		t.Get("/v1/streams?api_key="+t.Live+"&access_token="+t.Live+"&key="+t.Live, WithKey("")).Refused(401, "missing_api_key")
+		t.Get("/v1/streams", WithKey(""), WithHeader("Cookie", "key="+t.Live+"; session="+t.Live)).Refused(401, "missing_api_key")
+		t.Get("/v1/streams", WithKey(""), WithHeader("X-Api-Key", t.Live), WithHeader("Proxy-Authorization", "Bearer "+t.Live)).Refused(401, "missing_api_key")
 	}},
-	{"public", `spec: "Public, needing no key: GET /v1/health, GET /v1/version"`, func(t *T) {
+	{"public endpoints", `spec: "Public, needing no key: GET /v1/health, GET /v1/version"`, func(t *T) {
 		for _, path := range []string{"/v1/health", "/v1/version"} {
-			for _, o := range []option{key(""), key(t.Live), key(unknownKey), header("Authorization", "nonsense"), header("Authorization", "a", "b")} {
-				t.get(path, o).want(200)
+			for _, o := range []Option{WithKey(""), WithKey(t.Live), WithKey(unknownKey), WithHeader("Authorization", "nonsense"), WithHeader("Authorization", "a", "b")} {
+				t.Get(path, o).Want(200)
 			}
 		}
 	}},
 	{"another project", `spec: "Using it against a stream of another project gives 403 project_forbidden. This differs from 404"`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `["secret"]`)
+		t.Publish(s.ID, `["secret"]`)
 		t.eachOfStream(s.ID, func(a *Answer) {
-			a.refused(403, "project_forbidden")
+			a.Refused(403, "project_forbidden")
 			if strings.Contains(string(a.Body), "secret") {
-				t.Errorf("%s: shows what it refuses", a.request)
+				t.Errorf("%s: the error shows the batch", a.request)
 			}
-		}, key(t.OtherLive))
-		t.eachOfStream(newID(), func(a *Answer) { a.refused(404, "stream_not_found") }, key(t.OtherLive))
-		if got := t.stream(s.ID).Cursor; got != 1 {
-			t.Errorf("cursor %d", got)
+		}, WithKey(t.OtherLive))
+		t.eachOfStream(NewID(), func(a *Answer) { a.Refused(404, "stream_not_found") }, WithKey(t.OtherLive))
+		if got := t.Stream(s.ID).Cursor; got != 1 {
+			t.Errorf("cursor is %d, want 1", got)
 		}
 	}},
-	{"test keys", `D20: "A plain live or test key has all three on its whole project"`, func(t *T) {
-		s := t.createBody(`{"name":"by a test key"}`, key(t.Test))
-		t.publish(s.ID, `[1]`, key(t.Test))
-		t.get("/v1/streams/"+s.ID, key(t.Test)).want(200)
-		t.subscribe(s.ID, "cursor=0", key(t.Test)).batch(1)
-		t.get("/v1/streams/"+s.ID, key(t.Live)).want(200) // the project is the same
-		t.delete("/v1/streams/"+s.ID, key(t.Test)).want(204)
+	{"test keys", `D20: a live or test key without a scope has all three permissions on its whole project`, func(t *T) {
+		s := t.CreateBody(`{"name":"by a test key"}`, WithKey(t.Test))
+		t.Publish(s.ID, `[1]`, WithKey(t.Test))
+		t.Get("/v1/streams/"+s.ID, WithKey(t.Test)).Want(200)
+		t.Subscribe(s.ID, "cursor=0", WithKey(t.Test)).Batch(1)
+		t.Get("/v1/streams/"+s.ID, WithKey(t.Live)).Want(200) // same project
+		t.Delete("/v1/streams/"+s.ID, WithKey(t.Test)).Want(204)
 	}},
-	{"refusals hide keys", `spec: error.message is "Human-readable text"; no key appears in it`, func(t *T) {
+	{"errors do not repeat the key", `spec: error.message is "Human-readable text"; no key appears in it`, func(t *T) {
 		for _, k := range []string{unknownKey, "svc_live_malformed_secret"} {
-			if a := t.get("/v1/streams", key(k)); strings.Contains(string(a.Body), k) {
-				t.Errorf("the refusal repeats the key")
+			if a := t.Get("/v1/streams", WithKey(k)); strings.Contains(string(a.Body), k) {
+				t.Errorf("the error repeats the key")
 			}
 		}
 	}},
-	{"revoked", `spec: "A revoked key gets 401 key_revoked on its next use"`, func(t *T) {
+	{"revoked key", `spec: "A revoked key gets 401 key_revoked on its next use"`, func(t *T) {
 		k, revoke := t.newKey(Key{Kind: "live"})
 		s := t.jsonStream()
-		t.publish(s.ID, `[]`, key(k))
+		t.Publish(s.ID, `[]`, WithKey(k))
 		revoke()
-		t.eachOfStream(s.ID, func(a *Answer) { a.refused(401, "key_revoked") }, key(k))
-		t.get("/v1/streams", key(k)).refused(401, "key_revoked")
-		t.get("/v1/health", key(k)).want(200)
+		t.eachOfStream(s.ID, func(a *Answer) { a.Refused(401, "key_revoked") }, WithKey(k))
+		t.Get("/v1/streams", WithKey(k)).Refused(401, "key_revoked")
+		t.Get("/v1/health", WithKey(k)).Want(200)
 	}},
-	{"revoked while subscribed", `D18: "when its key is revoked, the connection ends within 2 s"`, func(t *T) {
+	{"revoked while subscribed", `D18: a subscription ends within 2 s of the revocation of its key`, func(t *T) {
 		k, revoke := t.newKey(Key{Kind: "live", Permissions: []string{"read"}})
 		s := t.jsonStream()
-		idle, busy, other := t.subscribe(s.ID, "", key(k)), t.subscribe(s.ID, "cursor=0", key(k)), t.subscribe(s.ID, "")
-		t.publish(s.ID, `[1]`)
-		idle.batch(1)
-		busy.batch(1)
+		idle, busy, other := t.Subscribe(s.ID, "", WithKey(k)), t.Subscribe(s.ID, "cursor=0", WithKey(k)), t.Subscribe(s.ID, "")
+		t.Publish(s.ID, `[1]`)
+		idle.Batch(1)
+		busy.Batch(1)
 		revoke()
-		idle.closed(2*time.Second + slack)
-		busy.closed(2*time.Second + slack)
-		other.batch(1)
-		t.publish(s.ID, `[2]`)
-		other.batch(2)
+		idle.Closed(2*time.Second + slack)
+		busy.Closed(2*time.Second + slack)
+		other.Batch(1)
+		t.Publish(s.ID, `[2]`)
+		other.Batch(2)
 	}},
-	{"rotation", `spec: "issue a new key, deploy it, revoke the old one": keys of a project do not depend on each other`, func(t *T) {
+	{"key rotation", `spec: "issue a new key, deploy it, revoke the old one": the keys of a project are independent of each other`, func(t *T) {
 		old, revoke := t.newKey(Key{Kind: "live"})
-		s := t.createBody(`{"name":"rotated"}`, key(old))
+		s := t.CreateBody(`{"name":"rotated"}`, WithKey(old))
 		fresh, _ := t.newKey(Key{Kind: "live"})
 		revoke()
-		t.publish(s.ID, `[1]`, key(fresh))
-		t.subscribe(s.ID, "cursor=0", key(fresh)).batch(1)
+		t.Publish(s.ID, `[1]`, WithKey(fresh))
+		t.Subscribe(s.ID, "cursor=0", WithKey(fresh)).Batch(1)
 	}},
 }
 
-// slack is what a busy machine may add to a promise of seconds.
+// slack is the delay that a busy machine may add to a promised time.
 const slack = 3 * time.Second
 
-// newKey makes a key, or skips the case where that is not possible.
+// newKey creates a key. It skips the case if the target cannot create keys.
 func (t *T) newKey(k Key) (string, func()) {
 	t.Helper()
 	if t.NewKey == nil {
-		t.Skip("keys can not be made on this target")
+		t.Skip("this target cannot create keys")
 	}
 	return t.NewKey(t.T, k)
 }

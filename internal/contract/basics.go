@@ -12,7 +12,7 @@ var basicCases = []Case{
 			Uptime int64  `json:"uptime_s"`
 		}
 		for _, k := range []string{"", t.Live, "svc_live_nonsense"} {
-			t.get("/v1/health", key(k)).want(200).into(&h)
+			t.Get("/v1/health", WithKey(k)).Want(200).into(&h)
 			if h.Status != "ok" || h.Uptime < 0 {
 				t.Errorf("got %+v", h)
 			}
@@ -24,67 +24,67 @@ var basicCases = []Case{
 			Commit  string `json:"commit"`
 			Built   string `json:"built"`
 		}
-		t.get("/v1/version", key("")).want(200).into(&v)
+		t.Get("/v1/version", WithKey("")).Want(200).into(&v)
 		t.checkTime(v.Built)
 		if v.Version == "" || v.Commit == "" {
 			t.Errorf("got %+v", v)
 		}
 	}},
-	{"content type of answers", `spec: "requests and responses are JSON (application/json)"`, func(t *T) {
+	{"content type of responses", `spec: "requests and responses are JSON (application/json)"`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[1]`)
-		for _, path := range []string{"/v1/health", "/v1/version", "/v1/streams", "/v1/streams/" + s.ID, "/v1/streams/" + s.ID + "/cursor", batchPath(s.ID, 1), "/v1/nowhere"} {
-			if got := t.get(path).Header.Get("Content-Type"); got != "application/json" {
-				t.Errorf("%s is %q", path, got)
+		t.Publish(s.ID, `[1]`)
+		for _, path := range []string{"/v1/health", "/v1/version", "/v1/streams", "/v1/streams/" + s.ID, "/v1/streams/" + s.ID + "/cursor", BatchPath(s.ID, 1), "/v1/nowhere"} {
+			if got := t.Get(path).Header.Get("Content-Type"); got != "application/json" {
+				t.Errorf("%s: content type is %q", path, got)
 			}
 		}
-		if got := t.post(nextPath(s.ID), jsonBody(`{"events":[]}`)).want(202).Header.Get("Content-Type"); got != "application/json" {
-			t.Errorf("an acknowledgement is %q", got)
+		if got := t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`)).Want(202).Header.Get("Content-Type"); got != "application/json" {
+			t.Errorf("acknowledgement: content type is %q", got)
 		}
 	}},
 	{"unknown query parameters", `spec: "Unknown query parameters are ignored on every endpoint and are never rejected"`, func(t *T) {
 		const junk = "?nonsense=1&limits=x&since=%00&a[]=b&&=&%zz"
 		var s Stream
-		t.post("/v1/streams"+junk, jsonBody(`{"name":"unknown parameters"}`)).want(201).into(&s)
+		t.Post("/v1/streams"+junk, JSONBody(`{"name":"unknown parameters"}`)).Want(201).into(&s)
 		t.Cleanup(func() { t.remove(s.ID) })
-		t.post(nextPath(s.ID)+junk, jsonBody(`{"events":[1]}`)).want(202)
-		t.post(seqPath(s.ID, 2)+junk, jsonBody(`{"events":[1]}`)).want(202)
-		for _, path := range []string{"/v1/health", "/v1/version", "/v1/streams", "/v1/streams/" + s.ID, "/v1/streams/" + s.ID + "/cursor", batchPath(s.ID, 1)} {
-			t.get(path + junk).want(200)
+		t.Post(NextPath(s.ID)+junk, JSONBody(`{"events":[1]}`)).Want(202)
+		t.Post(SeqPath(s.ID, 2)+junk, JSONBody(`{"events":[1]}`)).Want(202)
+		for _, path := range []string{"/v1/health", "/v1/version", "/v1/streams", "/v1/streams/" + s.ID, "/v1/streams/" + s.ID + "/cursor", BatchPath(s.ID, 1)} {
+			t.Get(path + junk).Want(200)
 		}
-		t.get("/v1/streams/" + s.ID + "?cursor=nonsense&limit=0").want(200)
-		t.get("/v1/streams/" + s.ID + "/cursor?cursor=nonsense").want(200)
-		t.subscribe(s.ID, "cursor=0&"+junk[1:]+"&limit=x").batch(1)
-		t.delete("/v1/streams/" + s.ID + junk).want(204)
+		t.Get("/v1/streams/" + s.ID + "?cursor=nonsense&limit=0").Want(200)
+		t.Get("/v1/streams/" + s.ID + "/cursor?cursor=nonsense").Want(200)
+		t.Subscribe(s.ID, "cursor=0&"+junk[1:]+"&limit=x").Batch(1)
+		t.Delete("/v1/streams/" + s.ID + junk).Want(204)
 	}},
-	{"many query parameters", `spec: "Unknown query parameters are ignored on every endpoint", however many`, func(t *T) {
+	{"many query parameters", `spec: "Unknown query parameters are ignored on every endpoint", even 800 of them`, func(t *T) {
 		var b strings.Builder
 		for i := range 800 {
 			fmt.Fprintf(&b, "&p%d=x", i)
 		}
-		t.get("/v1/streams?limit=1" + b.String()).want(200)
+		t.Get("/v1/streams?limit=1" + b.String()).Want(200)
 	}},
-	{"request ids", `D30: "req_ and 16 base62 characters, always the server's own"`, func(t *T) {
+	{"request ids", `D30: a request id is req_ and 16 base62 characters, and always made by the server`, func(t *T) {
 		const theirs = "req_0123456789abcdef"
-		a := t.get("/v1/health", header("X-Request-Id", theirs), header("X-Ratelimit-Limit", "7"), header("Server", "mine"))
+		a := t.Get("/v1/health", WithHeader("X-Request-Id", theirs), WithHeader("X-Ratelimit-Limit", "7"), WithHeader("Server", "mine"))
 		if a.Header.Get("X-Request-Id") == theirs {
-			t.Errorf("took the client's x-request-id")
+			t.Errorf("the response has the client's x-request-id")
 		}
 	}},
-	{"conditional and partial requests", `spec: "cache-control: no-store": nothing is answered by 304 or 206`, func(t *T) {
+	{"conditional and partial requests", `spec: "cache-control: no-store": no request gets 304 or 206`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `["whole"]`)
-		for _, o := range []option{header("Range", "bytes=0-1"), header("If-None-Match", "*"), header("If-Modified-Since", "Fri, 31 Dec 2100 00:00:00 GMT")} {
-			t.get(batchPath(s.ID, 1), o).want(200)
-			t.get("/v1/streams/"+s.ID, o).want(200)
+		t.Publish(s.ID, `["whole"]`)
+		for _, o := range []Option{WithHeader("Range", "bytes=0-1"), WithHeader("If-None-Match", "*"), WithHeader("If-Modified-Since", "Fri, 31 Dec 2100 00:00:00 GMT")} {
+			t.Get(BatchPath(s.ID, 1), o).Want(200)
+			t.Get("/v1/streams/"+s.ID, o).Want(200)
 		}
 	}},
-	{"methods are not overridden", `spec: an endpoint is a method and a path; no other field of the request names one`, func(t *T) {
+	{"method override headers", `spec: an endpoint is a method and a path; no other part of the request changes either`, func(t *T) {
 		s := t.jsonStream()
 		for _, name := range []string{"X-Http-Method-Override", "X-Method-Override", "X-Http-Method"} {
-			t.get("/v1/streams/"+s.ID, header(name, "DELETE")).want(200)
+			t.Get("/v1/streams/"+s.ID, WithHeader(name, "DELETE")).Want(200)
 		}
-		t.get("/v1/streams/"+s.ID+"?_method=DELETE", header("X-Original-Url", "/v1/nowhere"), header("X-Rewrite-Url", "/v1/nowhere")).want(200)
-		t.stream(s.ID)
+		t.Get("/v1/streams/"+s.ID+"?_method=DELETE", WithHeader("X-Original-Url", "/v1/nowhere"), WithHeader("X-Rewrite-Url", "/v1/nowhere")).Want(200)
+		t.Stream(s.ID)
 	}},
 }

@@ -8,44 +8,44 @@ import (
 func itoa(n int) string { return strconv.Itoa(n) }
 
 var batchCases = []Case{
-	{"a batch", `spec: "json streams: 200 with the batch object": seq, ts, events`, func(t *T) {
+	{"batch object", `spec: "json streams: 200 with the batch object": seq, ts, events`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[{"a":1}]`)
-		b := t.batch(s.ID, 1)
+		t.Publish(s.ID, `[{"a":1}]`)
+		b := t.Batch(s.ID, 1)
 		t.same(b.Events, []byte(`[{"a":1}]`))
 		if b.TS < s.CreatedAt {
 			t.Errorf("stored at %s, before the stream was created at %s", b.TS, s.CreatedAt)
 		}
-		if again := t.batch(s.ID, 1); again.TS != b.TS {
-			t.Errorf("ts was %s and is %s", b.TS, again.TS)
+		if again := t.Batch(s.ID, 1); again.TS != b.TS {
+			t.Errorf("ts changed from %s to %s", b.TS, again.TS)
 		}
 	}},
-	{"unknown", `spec: "404 when the sequence was evicted or never existed"; D12: "a message that says which"`, func(t *T) {
+	{"unknown sequence", `spec: "404 when the sequence was evicted or never existed"; D12: the message says which`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 1, `[]`)
+		t.PublishAt(s.ID, 1, `[]`)
 		for _, seq := range []int64{0, 2, 1000, 1<<53 - 1} {
-			a := t.get(batchPath(s.ID, seq)).refused(404, "stream_not_found")
+			a := t.Get(BatchPath(s.ID, seq)).Refused(404, "stream_not_found")
 			if strings.Contains(a.message(), "evicted") {
-				t.Errorf("batch %d never was, and the message says %q", seq, a.message())
+				t.Errorf("batch %d never existed, but the message is %q", seq, a.message())
 			}
 		}
 	}},
-	{"not numbers", `D30: "a GET of a batch whose sequence is no number is 404 stream_not_found"`, func(t *T) {
+	{"sequences that are not numbers", `D30: getting a batch whose sequence is not a number gives 404 stream_not_found`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[]`)
+		t.Publish(s.ID, `[]`)
 		for _, seq := range []string{"x", "-1", "01", "+1", "1.0", "1e0", "head", "%00", "9007199254740992", "99999999999999999999", "1%20"} {
-			t.get("/v1/streams/"+s.ID+"/batches/"+seq).refused(404, "stream_not_found")
+			t.Get("/v1/streams/"+s.ID+"/batches/"+seq).Refused(404, "stream_not_found")
 		}
 	}},
-	{"of another stream", `spec: batches belong to their stream`, func(t *T) {
+	{"batch of another stream", `spec: batches belong to their stream`, func(t *T) {
 		a, b := t.jsonStream(), t.jsonStream()
-		t.publish(a.ID, `["a"]`)
-		t.get(batchPath(b.ID, 1)).refused(404, "stream_not_found")
+		t.Publish(a.ID, `["a"]`)
+		t.Get(BatchPath(b.ID, 1)).Refused(404, "stream_not_found")
 	}},
 	{"published with octet-stream", `spec: "raw-mode batch replay uses application/octet-stream"`, func(t *T) {
 		s := t.rawStream()
-		t.post(nextPath(s.ID), rawBody([]byte("bytes"))).want(202)
-		a := t.get(batchPath(s.ID, 1)).want(200)
+		t.Post(NextPath(s.ID), RawBody([]byte("bytes"))).Want(202)
+		a := t.Get(BatchPath(s.ID, 1)).Want(200)
 		if got := a.Header.Get("Content-Type"); got != "application/octet-stream" || string(a.Body) != "bytes" {
 			t.Errorf("got %q as %s", a.Body, got)
 		}

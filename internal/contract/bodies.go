@@ -6,29 +6,29 @@ import (
 )
 
 var bodyCases = []Case{
-	{"events come back", `D8: "Events come back byte for byte as JSON values: no number is rounded, no key is reordered, no string is re-escaped"`, func(t *T) {
+	{"events are returned unchanged", `D8: events are returned byte for byte as JSON values: no number is rounded, no member reordered, no string re-escaped`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "cursor=0")
+		sub := t.Subscribe(s.ID, "cursor=0")
 		for i, events := range exactEvents {
-			seq := t.publish(s.ID, events).Seq
+			seq := t.Publish(s.ID, events).Seq
 			if seq != int64(i+1) {
-				t.Fatalf("%s got sequence %d", shorten(events), seq)
+				t.Fatalf("%s got sequence %d", Shorten(events), seq)
 			}
-			t.same(t.batch(s.ID, seq).Events, []byte(events))
-			t.same(sub.batch(seq).Events, []byte(events))
+			t.same(t.Batch(s.ID, seq).Events, []byte(events))
+			t.same(sub.Batch(seq).Events, []byte(events))
 		}
 	}},
-	{"bad bodies", `D8: "400 invalid_request_error"`, func(t *T) {
+	{"bad bodies", `D8: 400 invalid_request_error`, func(t *T) {
 		s := t.jsonStream()
 		for _, text := range badBodies() {
-			t.post(nextPath(s.ID), jsonBody(text)).refused(400, "invalid_request_error")
-			t.post(seqPath(s.ID, 1), jsonBody(text)).refused(400, "invalid_request_error")
+			t.Post(NextPath(s.ID), JSONBody(text)).Refused(400, "invalid_request_error")
+			t.Post(SeqPath(s.ID, 1), JSONBody(text)).Refused(400, "invalid_request_error")
 		}
-		if got := t.stream(s.ID); got.Cursor != 0 || got.BytesStored != 0 {
-			t.Errorf("something was stored: %+v", got)
+		if got := t.Stream(s.ID); got.Cursor != 0 || got.BytesStored != 0 {
+			t.Errorf("a refused body was stored: %+v", got)
 		}
 	}},
-	{"other members", `D8: "One JSON object with an array events of any JSON values; other members are ignored"`, func(t *T) {
+	{"other members", `D8: a body is one JSON object with an array events of any JSON values; other members are ignored`, func(t *T) {
 		s := t.jsonStream()
 		for i, text := range []string{
 			`{"seq":9,"events":[1],"ts":"x","Events":{},"nested":{"events":null}}`,
@@ -36,75 +36,75 @@ var bodyCases = []Case{
 			`{"\u0065vents":[1]}`,
 			`{"a":[{"b":{}}],"events":[1]}`,
 		} {
-			a := t.post(nextPath(s.ID), jsonBody(text)).want(202)
-			if k := t.ack(a, s.ID); k.Seq != int64(i+1) || k.Accepted != 1 {
+			a := t.Post(NextPath(s.ID), JSONBody(text)).Want(202)
+			if k := t.Ack(a, s.ID); k.Seq != int64(i+1) || k.Accepted != 1 {
 				t.Errorf("%s: got %+v", text, k)
 			}
-			t.same(t.batch(s.ID, int64(i+1)).Events, []byte(`[1]`))
+			t.same(t.Batch(s.ID, int64(i+1)).Events, []byte(`[1]`))
 		}
 	}},
-	{"nesting", `D8: "nesting deeper than 1,000 (the outer object counted)"`, func(t *T) {
+	{"nesting", `D8: values nest at most 1,000 levels deep, counting the outer object`, func(t *T) {
 		s := t.jsonStream()
-		deep := func(depth int) string { // the object and the array of events are two
+		deep := func(depth int) string { // the outer object is one level
 			return strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1)
 		}
-		t.publish(s.ID, deep(1000))
-		t.same(t.batch(s.ID, 1).Events, []byte(deep(1000)))
+		t.Publish(s.ID, deep(1000))
+		t.same(t.Batch(s.ID, 1).Events, []byte(deep(1000)))
 		for _, depth := range []int{1001, 100_000, 4_000_000} {
-			t.post(nextPath(s.ID), jsonBody(`{"events":`+deep(depth)+`}`)).refused(400, "invalid_request_error")
+			t.Post(NextPath(s.ID), JSONBody(`{"events":`+deep(depth)+`}`)).Refused(400, "invalid_request_error")
 		}
 		objects := strings.Repeat(`{"a":`, 999) + "1" + strings.Repeat("}", 999)
-		t.post(nextPath(s.ID), jsonBody(`{"events":[`+objects+`]}`)).refused(400, "invalid_request_error")
-		t.post(nextPath(s.ID), jsonBody(`{"events":[],"x":`+deep(1001)+`}`)).refused(400, "invalid_request_error")
+		t.Post(NextPath(s.ID), JSONBody(`{"events":[`+objects+`]}`)).Refused(400, "invalid_request_error")
+		t.Post(NextPath(s.ID), JSONBody(`{"events":[],"x":`+deep(1001)+`}`)).Refused(400, "invalid_request_error")
 	}},
 	{"content types", `spec: "415 unsupported_media_type: Content type not accepted"; D7`, func(t *T) {
 		j, r := t.jsonStream(), t.rawStream()
 		text := []byte(`{"events":[]}`)
 		for _, ct := range []string{"", "text/plain", "text/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp", "application/json, text/plain", "json", "*/*", "application/json;charset=utf-16"} {
-			t.post(nextPath(j.ID), body(ct, text)).refused(415, "unsupported_media_type")
-			t.post(seqPath(r.ID, 1), body(ct, text)).refused(415, "unsupported_media_type")
+			t.Post(NextPath(j.ID), body(ct, text)).Refused(415, "unsupported_media_type")
+			t.Post(SeqPath(r.ID, 1), body(ct, text)).Refused(415, "unsupported_media_type")
 		}
-		t.post(nextPath(j.ID), rawBody(text)).refused(415, "unsupported_media_type")
-		t.post(nextPath(r.ID), jsonBody(string(text))).refused(415, "unsupported_media_type")
-		t.post(nextPath(j.ID), jsonBody(string(text)), header("Content-Type", "application/json", "application/json")).refused(415, "unsupported_media_type")
+		t.Post(NextPath(j.ID), RawBody(text)).Refused(415, "unsupported_media_type")
+		t.Post(NextPath(r.ID), JSONBody(string(text))).Refused(415, "unsupported_media_type")
+		t.Post(NextPath(j.ID), JSONBody(string(text)), WithHeader("Content-Type", "application/json", "application/json")).Refused(415, "unsupported_media_type")
 		for _, ct := range []string{"application/json; charset=utf-8", "APPLICATION/JSON", "application/json;charset=UTF-8", "application/json ; x=y"} {
-			t.post(nextPath(j.ID), body(ct, text)).want(202)
+			t.Post(NextPath(j.ID), body(ct, text)).Want(202)
 		}
 		for _, ct := range []string{"application/octet-stream; a=b", "Application/Octet-Stream"} {
-			t.post(nextPath(r.ID), body(ct, text)).want(202)
+			t.Post(NextPath(r.ID), body(ct, text)).Want(202)
 		}
 	}},
-	{"encodings", `D7: "any Content-Encoding other than identity: 415"`, func(t *T) {
+	{"content encodings", `D7: any Content-Encoding other than identity gives 415`, func(t *T) {
 		j, r := t.jsonStream(), t.rawStream()
 		for _, e := range []string{"gzip", "br", "zstd", "deflate", "gzip, identity", "x"} {
-			t.post(nextPath(j.ID), jsonBody(`{"events":[]}`), header("Content-Encoding", e)).refused(415, "unsupported_media_type")
-			t.post(nextPath(r.ID), rawBody(nil), header("Content-Encoding", e)).refused(415, "unsupported_media_type")
+			t.Post(NextPath(j.ID), JSONBody(`{"events":[]}`), WithHeader("Content-Encoding", e)).Refused(415, "unsupported_media_type")
+			t.Post(NextPath(r.ID), RawBody(nil), WithHeader("Content-Encoding", e)).Refused(415, "unsupported_media_type")
 		}
-		t.post(nextPath(j.ID), jsonBody(`{"events":[]}`), header("Content-Encoding", "identity")).want(202)
+		t.Post(NextPath(j.ID), JSONBody(`{"events":[]}`), WithHeader("Content-Encoding", "identity")).Want(202)
 	}},
-	{"raw bytes", `spec: "raw streams: 200 with the stored bytes and their original content type"; D7: "parameters included"`, func(t *T) {
+	{"raw bytes", `spec: "raw streams: 200 with the stored bytes and their original content type"; D7: parameters included`, func(t *T) {
 		s := t.rawStream()
 		all := make([]byte, 256)
 		for i := range all {
 			all[i] = byte(i)
 		}
-		sub := t.subscribe(s.ID, "cursor=0")
-		for i, b := range [][]byte{all, nil, []byte("\n\nevent: end\ndata: x\n\n"), filler(100_000), []byte(`{"events":[]}`), []byte("data: \r\rid: 9\r\r")} {
+		sub := t.Subscribe(s.ID, "cursor=0")
+		for i, b := range [][]byte{all, nil, []byte("\n\nevent: end\ndata: x\n\n"), Filler(100_000), []byte(`{"events":[]}`), []byte("data: \r\rid: 9\r\r")} {
 			seq := int64(i + 1)
 			ct := fmt.Sprintf(`application/octet-stream; part="%d, of many"`, seq)
-			t.post(seqPath(s.ID, seq), body(ct, b)).want(202)
-			a := t.get(batchPath(s.ID, seq)).want(200)
+			t.Post(SeqPath(s.ID, seq), body(ct, b)).Want(202)
+			a := t.Get(BatchPath(s.ID, seq)).Want(200)
 			if got := a.Header.Get("Content-Type"); got != ct || string(a.Body) != string(b) {
-				t.Errorf("%d bytes of %s came back as %d bytes of %s", len(b), ct, len(a.Body), got)
+				t.Errorf("stored %d bytes of %s, read %d bytes of %s", len(b), ct, len(a.Body), got)
 			}
 			if got := sub.raw(seq); string(got.Data) != string(b) || got.ContentType != ct {
-				t.Errorf("subscribers got %d bytes of %s as %d bytes of %s", len(b), ct, len(got.Data), got.ContentType)
+				t.Errorf("stored %d bytes of %s, subscribers got %d bytes of %s", len(b), ct, len(got.Data), got.ContentType)
 			}
 		}
 	}},
 }
 
-// exactEvents are arrays that a careless server changes.
+// exactEvents are arrays that a server would change if it decoded and encoded them again.
 var exactEvents = []string{
 	`[]`, `[ ]`, `[null,true,false,0,-0,0.0,1E+2,1e-2,1e999999,-1.50]`,
 	`[123456789012345678901234567890,0.1000000000000000055511151231257827,9007199254740993]`,
@@ -116,6 +116,7 @@ var exactEvents = []string{
 	`[[[[]]],[{}]]`, `["\uFFFF","\uD7FF\uE000"]`,
 }
 
+// badBodies returns bodies that are not valid for a publish.
 func badBodies() []string {
 	list := []string{
 		``, ` `, `null`, `[]`, `{}`, `"x"`, `1`, `{`, `{"events"`, `{"events":`, `{"events":[`, `{"events":[1`, `{"events":[1]`,

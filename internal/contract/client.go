@@ -12,61 +12,67 @@ import (
 	"time"
 )
 
-// request is on its way; options change it.
-type request struct {
-	header http.Header
-	body   io.Reader
-	length int64 // -1: not declared
+// Request is a request that is about to be sent.
+type Request struct {
+	Header http.Header
+	Body   io.Reader
+	Length int64 // Content-Length; -1 to send none
 }
 
-type option func(*request)
+// Option changes a request before it is sent.
+type Option func(*Request)
 
-// key sends another key than the live one; the empty one sends no Authorization at all.
-func key(k string) option {
-	return func(r *request) {
-		r.header.Del("Authorization")
+// WithKey sends k instead of the live key. An empty k sends no Authorization header.
+func WithKey(k string) Option {
+	return func(r *Request) {
+		r.Header.Del("Authorization")
 		if k != "" {
-			r.header.Set("Authorization", "Bearer "+k)
+			r.Header.Set("Authorization", "Bearer "+k)
 		}
 	}
 }
 
-// header sends a header field once for each value, and not at all for none.
-func header(name string, values ...string) option {
-	return func(r *request) { r.header[http.CanonicalHeaderKey(name)] = values }
+// WithHeader sends a header field once per value. Without values it removes the field.
+func WithHeader(name string, values ...string) Option {
+	return func(r *Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
 }
 
-func body(contentType string, b []byte) option {
-	return func(r *request) {
+// body sends b. An empty content type sends no Content-Type header.
+func body(contentType string, b []byte) Option {
+	return func(r *Request) {
 		if contentType != "" {
-			r.header.Set("Content-Type", contentType)
+			r.Header.Set("Content-Type", contentType)
 		}
-		r.body, r.length = bytes.NewReader(b), int64(len(b))
+		r.Body, r.Length = bytes.NewReader(b), int64(len(b))
 	}
 }
 
-func jsonBody(text string) option { return body("application/json", []byte(text)) }
-func rawBody(b []byte) option     { return body("application/octet-stream", b) }
+// JSONBody sends text as application/json.
+func JSONBody(text string) Option { return body("application/json", []byte(text)) }
 
-// undeclared sends the body without Content-Length. It follows the option that sets the body.
-func undeclared() option {
-	return func(r *request) { r.body, r.length = io.MultiReader(r.body), -1 }
+// RawBody sends b as application/octet-stream.
+func RawBody(b []byte) Option { return body("application/octet-stream", b) }
+
+// undeclared sends the body without Content-Length. It must come after the option that sets the
+// body.
+func undeclared() Option {
+	return func(r *Request) { r.Body, r.Length = io.MultiReader(r.Body), -1 }
 }
 
-// announced declares a length and asks whether it may send that much (Expect: 100-continue), which it then never does:
-// only a server that needs no body can answer. Without the question a server may take some of the body before it
-// answers, to keep the connection.
-func announced(contentType string, length int64) option {
-	return func(r *request) {
+// announced declares a body with Expect: 100-continue and never sends it, so that only a server
+// that does not need the body can answer. Without Expect, a server may read some of the body before
+// it answers, to keep the connection usable.
+func announced(contentType string, length int64) Option {
+	return func(r *Request) {
 		if contentType != "" {
-			r.header.Set("Content-Type", contentType)
+			r.Header.Set("Content-Type", contentType)
 		}
-		r.header.Set("Expect", "100-continue")
-		r.body, r.length = &silent{over: make(chan struct{})}, length
+		r.Header.Set("Expect", "100-continue")
+		r.Body, r.Length = &silent{over: make(chan struct{})}, length
 	}
 }
 
-// silent is a body that never comes: reading it blocks until the request is over.
+// silent is a body that never arrives: reading it blocks until the request ends.
 type silent struct {
 	over chan struct{}
 	once sync.Once
@@ -75,130 +81,139 @@ type silent struct {
 func (s *silent) Read([]byte) (int, error) { <-s.over; return 0, io.ErrUnexpectedEOF }
 func (s *silent) Close() error             { s.once.Do(func() { close(s.over) }); return nil }
 
-// Answer is a response that was read to its end.
+// Answer is a response with its complete body.
 type Answer struct {
 	t       *T
-	request string // for messages
+	request string // method and path, for messages
 	Status  int
 	Header  http.Header
 	Body    []byte
 }
 
-// do sends a request with the live key unless an option says otherwise, and checks what holds for every answer.
-func (t *T) do(method, path string, options ...option) *Answer {
+// do sends a request, with the live key unless an option changes it, and applies the checks that
+// hold for every response.
+func (t *T) do(method, path string, options ...Option) *Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	resp := t.send(ctx, method, path, options...)
+	resp := t.Send(ctx, method, path, options...)
 	defer resp.Body.Close()
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && method != http.MethodHead {
-		t.Fatalf("%s %s: became a subscription", method, path)
+		t.Fatalf("%s %s: opened a subscription", method, path)
 	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("%s %s: read the answer: %v", method, path, err)
+		t.Fatalf("%s %s: read the response: %v", method, path, err)
 	}
-	a := &Answer{t, fmt.Sprintf("%s %s", method, shorten(path)), resp.StatusCode, resp.Header, b}
+	a := &Answer{t, fmt.Sprintf("%s %s", method, Shorten(path)), resp.StatusCode, resp.Header, b}
 	a.universal(strings.HasPrefix(path, "/v1"))
 	a.publishes(method, path)
 	if strings.HasPrefix(path, "/v1/") {
 		if err := t.description.fault(resp, append([]byte{}, b...)); err != nil {
-			t.Errorf("%s: %d is not as /openapi.json describes it: %v", a.request, a.Status, err)
+			t.Errorf("%s: response %d does not match /openapi.json: %v", a.request, a.Status, err)
 		}
 	}
 	return a
 }
 
-// send sends a request; the answer's body is still to be read.
-func (t *T) send(ctx context.Context, method, path string, options ...option) *http.Response {
+// Send sends a request and fails the test if there is no response. The caller reads and closes the
+// body.
+func (t *T) Send(ctx context.Context, method, path string, options ...Option) *http.Response {
 	t.Helper()
-	resp, err := t.try(ctx, method, path, options...)
+	resp, err := t.Try(ctx, method, path, options...)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, shorten(path), err)
+		t.Fatalf("%s %s: %v", method, Shorten(path), err)
 	}
 	return resp
 }
 
-func (t *T) try(ctx context.Context, method, path string, options ...option) (*http.Response, error) {
-	r := request{header: http.Header{}}
-	key(t.Live)(&r)
+// Try sends a request and checks nothing.
+func (t *T) Try(ctx context.Context, method, path string, options ...Option) (*http.Response, error) {
+	r := Request{Header: http.Header{}}
+	WithKey(t.Live)(&r)
 	for _, o := range options {
 		o(&r)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, t.BaseURL+path, r.body)
+	req, err := http.NewRequestWithContext(ctx, method, t.BaseURL+path, r.Body)
 	if err != nil {
 		return nil, err
 	}
-	req.Header = r.header
-	if r.body != nil {
-		req.ContentLength = r.length
+	req.Header = r.Header
+	if r.Body != nil {
+		req.ContentLength = r.Length
 	}
 	return t.client.Do(req)
 }
 
-func shorten(s string) string {
+// Shorten cuts a text to a length that fits into a message.
+func Shorten(s string) string {
 	if len(s) > 120 {
 		return s[:120] + "…"
 	}
 	return s
 }
 
-// want checks the status.
-func (a *Answer) want(status int) *Answer {
+// Want fails the test if the status is different.
+func (a *Answer) Want(status int) *Answer {
 	a.t.Helper()
 	if a.Status != status {
-		a.t.Fatalf("%s: got %d %s, want %d", a.request, a.Status, shorten(string(a.Body)), status)
+		a.t.Fatalf("%s: got %d %s, want %d", a.request, a.Status, Shorten(string(a.Body)), status)
 	}
 	return a
 }
 
-// refused checks status and code of an error.
-func (a *Answer) refused(status int, code string) *Answer {
+// Refused fails the test if the response is not an error with this status and code.
+func (a *Answer) Refused(status int, code string) *Answer {
 	a.t.Helper()
-	a.want(status)
+	a.Want(status)
 	if got := a.code(); got != code {
 		a.t.Fatalf("%s: got %d %s, want code %s", a.request, a.Status, got, code)
 	}
 	return a
 }
 
-// code is the error's code; empty when this is no error.
+// code returns the code of an error, or "" if the response is not an error.
 func (a *Answer) code() string {
 	var e envelope
 	json.Unmarshal(a.Body, &e)
 	return e.Error.Code
 }
 
+// message returns the message of an error, or "" if the response is not an error.
 func (a *Answer) message() string {
 	var e envelope
 	json.Unmarshal(a.Body, &e)
 	return e.Error.Message
 }
 
-// into reads the body as a JSON object with exactly the fields of v.
+// into decodes the body, a JSON object with exactly the fields of v.
 func (a *Answer) into(v any) {
 	a.t.Helper()
-	if err := exactly(a.Body, v); err != nil {
-		a.t.Fatalf("%s: %v in %s", a.request, err, shorten(string(a.Body)))
+	if err := Exactly(a.Body, v); err != nil {
+		a.t.Fatalf("%s: %v in %s", a.request, err, Shorten(string(a.Body)))
 	}
 }
 
-func (t *T) get(path string, options ...option) *Answer {
+// Get sends a GET request.
+func (t *T) Get(path string, options ...Option) *Answer {
 	t.Helper()
 	return t.do(http.MethodGet, path, options...)
 }
 
-func (t *T) post(path string, options ...option) *Answer {
+// Post sends a POST request.
+func (t *T) Post(path string, options ...Option) *Answer {
 	t.Helper()
 	return t.do(http.MethodPost, path, options...)
 }
 
-func (t *T) delete(path string, options ...option) *Answer {
+// Delete sends a DELETE request.
+func (t *T) Delete(path string, options ...Option) *Answer {
 	t.Helper()
 	return t.do(http.MethodDelete, path, options...)
 }
 
-func readAll(resp *http.Response) []byte {
+// ReadAll reads up to 1 MiB of a response's body, for messages. It ignores errors.
+func ReadAll(resp *http.Response) []byte {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	return b
 }

@@ -1,9 +1,11 @@
-// Package contract is the black-box suite of the HTTP interface: given an address and keys it checks the specification
-// sentence by sentence, and every decision that can be seen from outside. It knows nothing of the server but its
-// answers, so it runs on any engine, over any version of HTTP, against a test's own process or a deployment.
+// Package contract is the black-box test suite of the HTTP interface. Given an address and keys, it
+// checks the specification sentence by sentence, and every decision that a client can observe. It
+// knows only the server's responses, so it runs against any server: any engine, any version of
+// HTTP, a process that a test started or a deployment.
 //
-// A case quotes what it checks: a sentence of the specification, or a decision (D1 to D32). Cases make their own
-// streams and delete them. None waits for a time to pass: what takes time is waited for itself, up to a deadline.
+// Each case states what it checks: it quotes the specification, or it names a decision (D1 to D32)
+// and sums it up. Cases create their own streams and delete them. No case sleeps: each one waits
+// for the effect itself, up to a deadline.
 package contract
 
 import (
@@ -15,61 +17,64 @@ import (
 	"time"
 )
 
-// Target is the service that is held to its contract.
+// Target is the service that the suite checks.
 type Target struct {
-	BaseURL string              // {base_url}: no slash at the end
-	Client  func() *http.Client // makes a client for the protocol to test; nil: HTTP/1.1
+	BaseURL string              // {base_url} of the specification, without a slash at the end
+	Client  func() *http.Client // creates a client for the protocol to test; nil for HTTP/1.1
 
-	Live      string // key with every permission on its whole project
-	OtherLive string // the same, of another project
+	Live      string // live key with all permissions on its whole project
+	OtherLive string // live key of another project, also with all permissions
 	Test      string // test key of Live's project
 
-	// NewKey makes a key of Live's project, and tells how to revoke it. Nil: cases about scopes and revoking are skipped.
+	// NewKey creates a key of Live's project and returns a function that revokes it. If it is nil,
+	// the cases about scopes and revocation are skipped.
 	NewKey func(t testing.TB, k Key) (key string, revoke func())
 
-	Demo     bool          // the demo stream is switched on
-	GapGrace time.Duration // of the service; 0: 2 s
-	DocBase  string        // what doc_url begins with; empty: BaseURL
-	Slow     bool          // also what takes longer than a minute
-	Light    bool          // without what takes much computing and is the same by every transport
-	Spread   bool          // requests go to several nodes, which count them together a moment later
-	Apart    bool          // it may be cut off from its store: 503 is an answer like others
+	Demo     bool          // the service runs the demo stream
+	GapGrace time.Duration // --gap-grace of the service; 0 for the default of 2 s
+	DocBase  string        // prefix of doc_url; empty for BaseURL
+	Slow     bool          // run cases that take longer than a minute
+	Light    bool          // skip cases that need much CPU and do not depend on the transport
+	Spread   bool          // requests go to several nodes, whose counters agree a moment later
+	Apart    bool          // the node may be cut off from its store, so 503 is not a failure
 	Limits   Limits        // for RunLimits
 }
 
-// Key is what a new key may do.
+// Key describes a key to create.
 type Key struct {
 	Kind        string   // live or test
-	Permissions []string // out of read, publish and manage; none: all
-	Streams     []string // ids; none: the whole project
+	Permissions []string // of read, publish and manage; empty for all
+	Streams     []string // ids that the key is confined to; empty for the whole project
 }
 
-// Limits are settings of the service. Reaching a limit takes as many requests as it allows: RunLimits wants small ones.
+// Limits are the limits that the service runs with. RunLimits reaches each of them by sending that
+// many requests, so they must be small.
 type Limits struct {
-	Live, Test, Demo, Anonymous int // requests a minute
+	Live, Test, Demo, Anonymous int // requests per minute
 	StreamsPerProject           int
 	Subscribers                 int
 	Heartbeat                   time.Duration
 }
 
-// Case is one thing that the contract says.
+// Case checks one statement of the contract.
 type Case struct {
 	Name string
-	Says string
+	Says string // the statement; a failing case logs it
 	Run  func(t *T)
 }
 
+// subject is a group of cases.
 type subject struct {
 	name  string
 	cases []Case
-	alone bool // uses up what all share
+	alone bool // its cases run one at a time, because they use up a limit that all share
 }
 
-// within are the subjects that a node settles by itself, and that take most of the computing. Where requests are spread over nodes
-// they are left to the slow run.
+// within are the subjects that each node decides by itself. They need most of the CPU, so a run
+// with requests spread over nodes leaves them to the slow run.
 var within = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
-// Run checks everything that a service must do with room to spare in its limits.
+// Run checks everything that a service must do while it stays below its limits.
 func Run(t *testing.T, target Target) {
 	run(t, target, []subject{
 		{"basics", basicCases, false},
@@ -99,17 +104,17 @@ func Run(t *testing.T, target Target) {
 	})
 }
 
-// RunLimits checks what happens at the limits, on a service that runs with those of target.Limits.
+// RunLimits checks what a service does at its limits. The service must run with target.Limits.
 func RunLimits(t *testing.T, target Target) {
 	run(t, target, []subject{{"limits", limitCases, true}})
 }
 
 func run(t *testing.T, target Target, subjects []subject) {
-	whole := newT(t, target)
+	whole := NewT(t, target)
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			if target.Spread && !target.Slow && slices.Contains(within, s.name) {
-				t.Skip("each node does it by itself: -contract.slow")
+				t.Skip("each node decides this by itself; Target.Slow runs it")
 			}
 			for _, c := range s.cases {
 				t.Run(c.Name, func(t *testing.T) {
@@ -128,8 +133,9 @@ func run(t *testing.T, target Target, subjects []subject) {
 	}
 }
 
-// newT fills in what a target leaves out.
-func newT(t *testing.T, target Target) *T {
+// NewT returns a T for requests to a target. It fills in the defaults of the target and loads the
+// description of its interface.
+func NewT(t *testing.T, target Target) *T {
 	target.BaseURL = strings.TrimSuffix(target.BaseURL, "/")
 	if target.DocBase == "" {
 		target.DocBase = target.BaseURL
@@ -146,25 +152,27 @@ func newT(t *testing.T, target Target) *T {
 	return &T{T: t, Target: target, common: shared}
 }
 
-// common is what the cases of a run share.
+// common is shared by all cases of a run.
 type common struct {
 	client      *http.Client
 	description *description
-	requestIDs  sync.Map // all that were seen: none comes twice
+	requestIDs  sync.Map // all ids seen so far, to find one that is used twice
 }
 
-// T is a case at work.
+// T is a running case: a test that can send requests to its target. Its methods fail the test when
+// a response breaks a rule that holds for every response.
 type T struct {
 	*testing.T
 	Target
 	*common
 }
 
-// patience is how long an effect that the contract promises at once may take on a busy machine.
-const patience = 20 * time.Second
+// Patience is how long a case waits for an effect that the contract promises at once. It is long
+// because the machine may be busy.
+const Patience = 20 * time.Second
 
-// eventually waits until something is so.
-func (t *T) eventually(within time.Duration, what string, so func() bool) {
+// Eventually calls so until it returns true, and fails the test if that takes longer than within.
+func Eventually(t testing.TB, within time.Duration, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(within)
 	tick := time.NewTicker(20 * time.Millisecond)

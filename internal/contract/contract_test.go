@@ -11,47 +11,22 @@ import (
 )
 
 var (
-	slow = flag.Bool("contract.slow", false, "also run what takes longer than a minute")
+	slow = flag.Bool("contract.slow", false, "run cases that take longer than a minute")
 
-	deployment = flag.String("contract.url", "", "address of a deployment to check (TestDeployment)")
-	live       = flag.String("contract.live", "", "its live key")
-	otherLive  = flag.String("contract.other", "", "its live key of another project")
-	test       = flag.String("contract.test", "", "its test key of the live key's project")
-	data       = flag.String("contract.data", "", "its data directory, where it runs on this machine: to make and revoke keys")
-	by         = flag.String("contract.by", "HTTP1", "how to speak to it: HTTP1 or H2C in clear text; HTTP1TLS, HTTP2 or HTTP3")
-	ca         = flag.String("contract.ca", "", "file with the authorities to trust, when not those of the system")
-	demo       = flag.Bool("contract.demo", true, "it has the demo")
-	doc        = flag.String("contract.doc", "", "what its doc_url begins with, when not its address")
-	grace      = flag.Duration("contract.gap-grace", 2*time.Second, "its --gap-grace")
+	deployment = flag.String("contract.url", "", "base URL of the server to check")
+	live       = flag.String("contract.live", "", "live key of the server")
+	otherLive  = flag.String("contract.other", "", "live key of another project")
+	test       = flag.String("contract.test", "", "test key of the live key's project")
+	data       = flag.String("contract.data", "", "data directory of a server on this machine, to create and revoke keys")
+	by         = flag.String("contract.by", "HTTP1", "transport: HTTP1 or H2C in clear text; HTTP1TLS, HTTP2 or HTTP3 over TLS")
+	ca         = flag.String("contract.ca", "", "file of certificate authorities to trust instead of the system's")
+	demo       = flag.Bool("contract.demo", true, "whether the server runs the demo stream")
+	doc        = flag.String("contract.doc", "", "prefix of doc_url, if it is not the base URL")
+	grace      = flag.Duration("contract.gap-grace", 2*time.Second, "--gap-grace of the server")
 )
 
-// The suite, against the real server, by every way. Each has a server of its own: the demo's window is used up in the end.
-func TestContract(t *testing.T) {
-	for _, by := range Transports {
-		t.Run(by.Name, func(t *testing.T) {
-			t.Parallel()
-			target := serve(t, t.TempDir(), "--gap-grace", "2s", "--rate-anonymous", "0").over(t, by)
-			target.Slow, target.Light = *slow, by.Name != "HTTP1"
-			Run(t, target)
-		})
-	}
-}
-
-// What happens at the limits, with limits that are soon reached.
-func TestLimits(t *testing.T) {
-	for _, by := range Transports {
-		t.Run(by.Name, func(t *testing.T) {
-			t.Parallel()
-			target := serve(t, t.TempDir(), "--rate-test", "30", "--rate-anonymous", "40", "--streams-per-project", "5",
-				"--max-subscribers", "4", "--heartbeat", "150ms", "--demo=false").over(t, by)
-			target.Demo = false
-			target.Limits = Limits{Test: 30, Anonymous: 40, StreamsPerProject: 5, Subscribers: 4, Heartbeat: 150 * time.Millisecond}
-			RunLimits(t, target)
-		})
-	}
-}
-
-// TestDeployment checks a server that runs somewhere; docs/conformance.md says how.
+// TestDeployment runs the suite against a server that is already running. docs/conformance.md
+// explains how to use it.
 func TestDeployment(t *testing.T) {
 	if *deployment == "" {
 		t.Skip("no -contract.url")
@@ -59,19 +34,23 @@ func TestDeployment(t *testing.T) {
 	target := Target{BaseURL: *deployment, Live: *live, OtherLive: *otherLive, Test: *test, Demo: *demo, GapGrace: *grace, DocBase: *doc, Slow: *slow}
 	way := slices.IndexFunc(Transports, func(w Transport) bool { return w.Name == *by })
 	if way < 0 {
-		t.Fatalf("-contract.by %s: no such way", *by)
+		t.Fatalf("-contract.by %s: unknown transport", *by)
 	}
 	var trust *x509.CertPool
 	if *ca != "" {
 		text, err := os.ReadFile(*ca)
 		trust = x509.NewCertPool()
 		if err != nil || !trust.AppendCertsFromPEM(text) {
-			t.Fatalf("-contract.ca %s holds no certificate: %v", *ca, err)
+			t.Fatalf("-contract.ca %s: no certificate found: %v", *ca, err)
 		}
 	}
 	target.Client = func() *http.Client { return Transports[way].Client(trust) }
 	if *data != "" {
-		target.NewKey = (&server{data: *data}).newKey
+		binary, err := Build(t.TempDir(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.NewKey = KeysOf(binary, *data)
 	}
 	Run(t, target)
 }

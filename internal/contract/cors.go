@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// list splits a header field with a list of names.
+// list returns the names in a comma-separated header field, in lower case.
 func list(h http.Header, name string) []string {
 	return strings.FieldsFunc(strings.ToLower(strings.Join(h.Values(name), ",")), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 var corsCases = []Case{
-	{"preflight", `D29: "preflight without a key, authorization, content-type, idempotency-key and last-event-id allowed"`, func(t *T) {
+	{"preflight", `D29: a preflight needs no key and allows authorization, content-type, idempotency-key and last-event-id`, func(t *T) {
 		s := t.jsonStream()
 		for path, methods := range map[string][]string{
 			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "DELETE"},
-			nextPath(s.ID): {"POST"}, seqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, batchPath(s.ID, 1): {"GET"},
+			NextPath(s.ID): {"POST"}, SeqPath(s.ID, 1): {"POST"}, "/v1/streams/" + s.ID + "/cursor": {"GET"}, BatchPath(s.ID, 1): {"GET"},
 		} {
 			for _, m := range methods {
-				a := t.do(http.MethodOptions, path, key(""), header("Origin", "https://page.example"), header("Access-Control-Request-Method", m),
-					header("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id"))
+				a := t.do(http.MethodOptions, path, WithKey(""), WithHeader("Origin", "https://page.example"), WithHeader("Access-Control-Request-Method", m),
+					WithHeader("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id"))
 				if a.Status != 204 && a.Status != 200 {
-					t.Errorf("%s: preflight got %d", path, a.Status)
+					t.Errorf("%s: preflight has status %d", path, a.Status)
 				}
 				if o := a.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
 					t.Errorf("%s: allow-origin is %q", path, o)
@@ -39,12 +39,12 @@ var corsCases = []Case{
 			}
 		}
 	}},
-	{"exposed", `D29: "x-request-id, the rate-limit headers, retry-after and x-svc-cursor exposed"`, func(t *T) {
+	{"exposed header fields", `D29: scripts can read x-request-id, the rate-limit fields, retry-after and x-svc-cursor`, func(t *T) {
 		s := t.jsonStream()
-		from := header("Origin", "https://page.example")
+		from := WithHeader("Origin", "https://page.example")
 		for _, a := range []*Answer{
-			t.get("/v1/health", from), t.get("/v1/streams", from), t.get("/v1/streams", from, key("")), t.get("/v1/nowhere", from),
-			t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), from), t.do("PUT", "/v1/streams", from), t.post(nextPath(s.ID), jsonBody(`x`), from),
+			t.Get("/v1/health", from), t.Get("/v1/streams", from), t.Get("/v1/streams", from, WithKey("")), t.Get("/v1/nowhere", from),
+			t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), from), t.do("PUT", "/v1/streams", from), t.Post(NextPath(s.ID), JSONBody(`x`), from),
 		} {
 			if o := a.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
 				t.Errorf("%s: allow-origin is %q", a.request, o)
@@ -60,11 +60,11 @@ var corsCases = []Case{
 			}
 		}
 	}},
-	{"subscriptions", `D29: "/v1 answers CORS", so browsers can subscribe`, func(t *T) {
+	{"subscriptions", `D29: /v1 answers CORS requests, so browsers can subscribe`, func(t *T) {
 		s := t.jsonStream()
 		ctx, cancel := contextWithTimeout()
 		defer cancel()
-		resp := t.send(ctx, "GET", "/v1/streams/"+s.ID, header("Accept", "text/event-stream"), header("Origin", "https://page.example"))
+		resp := t.Send(ctx, "GET", "/v1/streams/"+s.ID, WithHeader("Accept", "text/event-stream"), WithHeader("Origin", "https://page.example"))
 		defer resp.Body.Close()
 		if o := resp.Header.Get("Access-Control-Allow-Origin"); o != "*" && o != "https://page.example" {
 			t.Errorf("allow-origin is %q", o)

@@ -7,12 +7,12 @@ import (
 )
 
 var createCases = []Case{
-	{"all fields", `spec: POST /v1/streams: "201: stream object" with what was asked for`, func(t *T) {
-		id := newID()
-		s := t.createBody(`{"name":"all","retention_seconds":60,"max_bytes":1048576,"mode":"raw","id":"` + id + `"}`)
-		want := Stream{id, "all", s.CreatedAt, 60, mib, 0, 0, "raw"}
-		if s != want || t.stream(id) != want {
-			t.Errorf("got %+v and %+v, want %+v", s, t.stream(id), want)
+	{"all fields", `spec: POST /v1/streams: "201: stream object" with the fields of the request`, func(t *T) {
+		id := NewID()
+		s := t.CreateBody(`{"name":"all","retention_seconds":60,"max_bytes":1048576,"mode":"raw","id":"` + id + `"}`)
+		want := Stream{id, "all", s.CreatedAt, 60, MiB, 0, 0, "raw"}
+		if s != want || t.Stream(id) != want {
+			t.Errorf("got %+v and %+v, want %+v", s, t.Stream(id), want)
 		}
 	}},
 	{"bounds", `spec: "retention_seconds 60 to 2592000", "max_bytes 1 MiB to 4 GiB", inclusive`, func(t *T) {
@@ -21,74 +21,75 @@ var createCases = []Case{
 		}
 		t.create(`"retention_seconds":60,"max_bytes":1048576`)
 	}},
-	{"names", `spec: name "1 to 128 characters"; D10: "counted in Unicode code points"`, func(t *T) {
+	{"names", `spec: name "1 to 128 characters"; D10: counted in Unicode code points`, func(t *T) {
 		for _, name := range []string{"a", strings.Repeat("é", 128), strings.Repeat("😀", 128), strings.Repeat("e\u0301", 64),
 			"new\nline", "nul \x00", "\u202eback", "<script>alert(1)</script>", "../../etc/passwd", `"quoted" \back`, " ", "\u2028"} {
 			text, err := json.Marshal(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := t.createBody(`{"name":` + string(text) + `}`); s.Name != name || t.stream(s.ID).Name != name {
-				t.Errorf("%q became %q", name, s.Name)
+			if s := t.CreateBody(`{"name":` + string(text) + `}`); s.Name != name || t.Stream(s.ID).Name != name {
+				t.Errorf("name %q was stored as %q", name, s.Name)
 			}
 		}
 	}},
-	{"bad bodies", `spec: "400 invalid_request_error (bad body)"; D10: "Every other fault of the body"`, func(t *T) {
+	{"bad bodies", `spec: "400 invalid_request_error (bad body)"; D10: this covers every fault without a code of its own`, func(t *T) {
 		for _, text := range badCreates() {
-			t.post("/v1/streams", jsonBody(text)).refused(400, "invalid_request_error")
+			t.Post("/v1/streams", JSONBody(text)).Refused(400, "invalid_request_error")
 		}
 	}},
 	{"retention out of range", `spec: "422 retention_out_of_range: retention_seconds outside 60 to 2592000"`, func(t *T) {
 		for _, v := range []string{"59", "0", "-1", "2592001", "9223372036854775808", "1" + strings.Repeat("0", 30)} {
-			t.post("/v1/streams", jsonBody(`{"name":"x","retention_seconds":`+v+`}`)).refused(422, "retention_out_of_range")
+			t.Post("/v1/streams", JSONBody(`{"name":"x","retention_seconds":`+v+`}`)).Refused(422, "retention_out_of_range")
 		}
 	}},
-	{"unknown members", `D10: "Unknown members are ignored"; none sets what is not to be set`, func(t *T) {
-		s := t.createBody(`{"name":"extra","cursor":9,"bytes_stored":9,"created_at":"2001-01-01T00:00:00.000Z","project":"x","Mode":"raw","__proto__":{"a":[1]}}`)
+	{"unknown members", `D10: unknown members are ignored; none of them sets a field that the server owns`, func(t *T) {
+		s := t.CreateBody(`{"name":"extra","cursor":9,"bytes_stored":9,"created_at":"2001-01-01T00:00:00.000Z","project":"x","Mode":"raw","__proto__":{"a":[1]}}`)
 		if s.Cursor != 0 || s.BytesStored != 0 || s.Mode != "json" || strings.HasPrefix(s.CreatedAt, "2001") {
 			t.Errorf("got %+v", s)
 		}
 	}},
-	{"content types", `D10: "The body is application/json (else 415)"`, func(t *T) {
+	{"content types", `D10: a body that is not application/json gives 415`, func(t *T) {
 		good := []byte(`{"name":"typed"}`)
 		for _, ct := range []string{"", "text/plain", "application/octet-stream", "text/json", "application/jsonp", "application/x-www-form-urlencoded", "application/json, text/plain"} {
-			t.post("/v1/streams", body(ct, good)).refused(415, "unsupported_media_type")
+			t.Post("/v1/streams", body(ct, good)).Refused(415, "unsupported_media_type")
 		}
-		t.post("/v1/streams", body("application/json", good), header("Content-Encoding", "gzip")).refused(415, "unsupported_media_type")
+		t.Post("/v1/streams", body("application/json", good), WithHeader("Content-Encoding", "gzip")).Refused(415, "unsupported_media_type")
 		for _, ct := range []string{"application/json; charset=utf-8", "APPLICATION/JSON", `application/json;charset="utf-8"`} {
 			var s Stream
-			t.post("/v1/streams", body(ct, good)).want(201).into(&s)
+			t.Post("/v1/streams", body(ct, good)).Want(201).into(&s)
 			t.remove(s.ID)
 		}
 	}},
-	{"size", `D10: "of at most 64 KiB (else 413)"`, func(t *T) {
+	{"size", `D10: a body over 64 KiB gives 413`, func(t *T) {
 		fill := func(n int) string {
 			return `{"name":"x","pad":"` + strings.Repeat("y", n-len(`{"name":"x","pad":""}`)) + `"}`
 		}
-		t.createBody(fill(64 << 10))
-		t.post("/v1/streams", jsonBody(fill(64<<10+1))).refused(413, "payload_too_large")
-		t.post("/v1/streams", jsonBody(fill(64<<10+1)), undeclared()).refused(413, "payload_too_large")
-		t.post("/v1/streams", announced("application/json", 10*mib)).refused(413, "payload_too_large")
+		t.CreateBody(fill(64 << 10))
+		t.Post("/v1/streams", JSONBody(fill(64<<10+1))).Refused(413, "payload_too_large")
+		t.Post("/v1/streams", JSONBody(fill(64<<10+1)), undeclared()).Refused(413, "payload_too_large")
+		t.Post("/v1/streams", announced("application/json", 10*MiB)).Refused(413, "payload_too_large")
 	}},
-	{"taken ids", `spec: "409 stream_name_taken (a supplied id already exists)"; D10: "anywhere"`, func(t *T) {
+	{"taken ids", `spec: "409 stream_name_taken (a supplied id already exists)"; D10: in any project`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `["kept"]`)
+		t.Publish(s.ID, `["kept"]`)
 		for _, k := range []string{t.Live, t.OtherLive} {
-			t.post("/v1/streams", jsonBody(`{"name":"again","id":"`+s.ID+`"}`), key(k)).refused(409, "stream_name_taken")
+			t.Post("/v1/streams", JSONBody(`{"name":"again","id":"`+s.ID+`"}`), WithKey(k)).Refused(409, "stream_name_taken")
 		}
-		if got := t.stream(s.ID); got.Name != s.Name || got.Cursor != 1 {
-			t.Errorf("the refused create changed it: %+v", got)
+		if got := t.Stream(s.ID); got.Name != s.Name || got.Cursor != 1 {
+			t.Errorf("the refused create changed the stream: %+v", got)
 		}
 	}},
-	{"order of refusals", `D10: "Order: 400, 422, 409"`, func(t *T) {
+	{"order of refusals", `D10: a request with several faults gets 400 before 422 before 409`, func(t *T) {
 		s := t.jsonStream()
-		t.post("/v1/streams", jsonBody(`{"name":"","retention_seconds":1,"id":"`+s.ID+`"}`)).refused(400, "invalid_request_error")
-		t.post("/v1/streams", jsonBody(`{"retention_seconds":1,"id":"`+s.ID+`"}`)).refused(400, "invalid_request_error")
-		t.post("/v1/streams", jsonBody(`{"name":"x","retention_seconds":1,"mode":"xml"}`)).refused(400, "invalid_request_error")
-		t.post("/v1/streams", jsonBody(`{"name":"x","retention_seconds":1,"id":"`+s.ID+`"}`)).refused(422, "retention_out_of_range")
+		t.Post("/v1/streams", JSONBody(`{"name":"","retention_seconds":1,"id":"`+s.ID+`"}`)).Refused(400, "invalid_request_error")
+		t.Post("/v1/streams", JSONBody(`{"retention_seconds":1,"id":"`+s.ID+`"}`)).Refused(400, "invalid_request_error")
+		t.Post("/v1/streams", JSONBody(`{"name":"x","retention_seconds":1,"mode":"xml"}`)).Refused(400, "invalid_request_error")
+		t.Post("/v1/streams", JSONBody(`{"name":"x","retention_seconds":1,"id":"`+s.ID+`"}`)).Refused(422, "retention_out_of_range")
 	}},
 }
 
+// badCreates returns bodies that are not valid for a new stream.
 func badCreates() []string {
 	name129 := fmt.Sprintf(`{"name":%q}`, strings.Repeat("x", 129))
 	list := []string{

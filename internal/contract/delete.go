@@ -8,50 +8,50 @@ import (
 )
 
 var deleteCases = []Case{
-	{"delete", `spec: "Deletes the stream and all its batches. 204 with no body"; D31: "Deleting what does not exist: 404"`, func(t *T) {
+	{"delete", `spec: "Deletes the stream and all its batches. 204 with no body"; D31: deleting a stream that does not exist gives 404`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[1]`)
-		t.delete("/v1/streams/" + s.ID).want(204)
-		t.eachOfStream(s.ID, func(a *Answer) { a.refused(404, "stream_not_found") })
+		t.Publish(s.ID, `[1]`)
+		t.Delete("/v1/streams/" + s.ID).Want(204)
+		t.eachOfStream(s.ID, func(a *Answer) { a.Refused(404, "stream_not_found") })
 	}},
-	{"subscribers get end", `spec: "When the stream is deleted, every open subscriber receives an SSE event named end"; D16: "then the response ends"`, func(t *T) {
+	{"subscribers get end", `spec: "When the stream is deleted, every open subscriber receives an SSE event named end"; D16: then the response ends`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[1]`)
-		head, oldest, far := t.subscribe(s.ID, ""), t.subscribe(s.ID, "cursor=0"), t.subscribe(s.ID, "cursor=900")
-		oldest.batch(1)
-		t.publishAt(s.ID, 3, `[3]`) // an open gap holds nobody back
-		t.delete("/v1/streams/" + s.ID).want(204)
+		t.Publish(s.ID, `[1]`)
+		head, oldest, far := t.Subscribe(s.ID, ""), t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=900")
+		oldest.Batch(1)
+		t.PublishAt(s.ID, 3, `[3]`) // the open gap must not delay the end
+		t.Delete("/v1/streams/" + s.ID).Want(204)
 		head.end()
 		oldest.end()
 		far.end()
 	}},
-	{"an id again", `D10: "The id of a deleted stream may be used again and starts empty"`, func(t *T) {
+	{"an id is used again", `D10: the id of a deleted stream may be used again, and the new stream starts empty`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `["old"]`, header("Idempotency-Key", "k"))
-		t.publishAt(s.ID, 500, `["old"]`)
-		t.delete("/v1/streams/" + s.ID).want(204)
-		again := t.createBody(`{"name":"again","id":"` + s.ID + `"}`)
+		t.Publish(s.ID, `["old"]`, WithHeader("Idempotency-Key", "k"))
+		t.PublishAt(s.ID, 500, `["old"]`)
+		t.Delete("/v1/streams/" + s.ID).Want(204)
+		again := t.CreateBody(`{"name":"again","id":"` + s.ID + `"}`)
 		if again.Cursor != 0 || again.BytesStored != 0 {
-			t.Errorf("starts as %+v", again)
+			t.Errorf("the new stream is not empty: %+v", again)
 		}
-		t.get(batchPath(s.ID, 1)).refused(404, "stream_not_found")
-		if k := t.publish(s.ID, `["new"]`, header("Idempotency-Key", "k")); k.Seq != 1 || k.Duplicate {
-			t.Errorf("got %+v, want sequence 1, stored", k)
+		t.Get(BatchPath(s.ID, 1)).Refused(404, "stream_not_found")
+		if k := t.Publish(s.ID, `["new"]`, WithHeader("Idempotency-Key", "k")); k.Seq != 1 || k.Duplicate {
+			t.Errorf("got %+v, want sequence 1 and no duplicate", k)
 		}
-		if got := string(t.batch(s.ID, 1).Events); got != `["new"]` {
+		if got := string(t.Batch(s.ID, 1).Events); got != `["new"]` {
 			t.Errorf("batch 1 holds %s", got)
 		}
-		t.subscribe(s.ID, "cursor=0").batch(1)
+		t.Subscribe(s.ID, "cursor=0").Batch(1)
 	}},
-	{"a publish in flight", `D31: "requests in flight to the stream get 404"`, func(t *T) {
+	{"a publish in flight", `D31: a request in flight to a deleted stream gets 404`, func(t *T) {
 		s := t.jsonStream()
 		r, w := io.Pipe()
 		status := make(chan int, 1)
 		go func() {
-			resp, err := t.try(context.Background(), http.MethodPost, nextPath(s.ID), func(q *request) {
-				q.header.Set("Content-Type", "application/json")
-				q.header.Set("Expect", "100-continue")
-				q.body, q.length = r, -1
+			resp, err := t.Try(context.Background(), http.MethodPost, NextPath(s.ID), func(q *Request) {
+				q.Header.Set("Content-Type", "application/json")
+				q.Header.Set("Expect", "100-continue")
+				q.Body, q.Length = r, -1
 			})
 			if err != nil {
 				t.Errorf("publish: %v", err)
@@ -61,18 +61,18 @@ var deleteCases = []Case{
 			resp.Body.Close()
 			status <- resp.StatusCode
 		}()
-		w.Write(bytes.Repeat([]byte(" "), 4096)) // is taken when the server asked for it: the request is on its way
-		t.delete("/v1/streams/" + s.ID).want(204)
+		w.Write(bytes.Repeat([]byte(" "), 4096)) // returns once the server reads the body, so the request is in flight
+		t.Delete("/v1/streams/" + s.ID).Want(204)
 		w.Write([]byte(`{"events":[1]}`))
 		w.Close()
 		if got := <-status; got != 404 {
 			t.Errorf("got %d, want 404", got)
 		}
 	}},
-	{"deleted once", `D31: "Deleting is final at once": of many that delete at once, one does`, func(t *T) {
+	{"deleted once", `D31: deleting is final at once: of many concurrent deletes, one succeeds`, func(t *T) {
 		s := t.jsonStream()
 		gone := make(chan int, 10)
-		t.together(10, func(int) { gone <- t.delete("/v1/streams/" + s.ID).Status })
+		t.together(10, func(int) { gone <- t.Delete("/v1/streams/" + s.ID).Status })
 		close(gone)
 		n := map[int]int{}
 		for status := range gone {
@@ -82,9 +82,9 @@ var deleteCases = []Case{
 			t.Errorf("got %v, want one 204 and nine 404", n)
 		}
 	}},
-	{"another key may not", `spec: "Using it against a stream of another project gives 403 project_forbidden"`, func(t *T) {
+	{"key of another project", `spec: "Using it against a stream of another project gives 403 project_forbidden"`, func(t *T) {
 		s := t.jsonStream()
-		t.delete("/v1/streams/"+s.ID, key(t.OtherLive)).refused(403, "project_forbidden")
-		t.stream(s.ID)
+		t.Delete("/v1/streams/"+s.ID, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
+		t.Stream(s.ID)
 	}},
 }

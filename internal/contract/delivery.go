@@ -6,76 +6,76 @@ import (
 )
 
 var deliveryCases = []Case{
-	{"several subscribers", `D4: "Every subscriber gets every batch exactly once, in increasing sequence"`, func(t *T) {
+	{"several subscribers", `D4: every subscriber gets every batch exactly once, in increasing sequence`, func(t *T) {
 		s := t.jsonStream()
 		var subs []*Subscription
 		for i := range 8 {
-			subs = append(subs, t.subscribe(s.ID, []string{"", "cursor=0", "cursor=head", "cursor=0"}[i%4]))
+			subs = append(subs, t.Subscribe(s.ID, []string{"", "cursor=0", "cursor=head", "cursor=0"}[i%4]))
 		}
 		for seq := int64(1); seq <= 30; seq++ {
-			t.publish(s.ID, fmt.Sprintf(`[%d]`, seq))
+			t.Publish(s.ID, fmt.Sprintf(`[%d]`, seq))
 		}
 		for _, sub := range subs {
 			for seq := int64(1); seq <= 30; seq++ {
-				t.same(sub.batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
+				t.same(sub.Batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
 			}
 		}
 	}},
-	{"from history to live", `D4: nothing is lost and nothing comes twice where what is stored meets what is being published`, func(t *T) {
+	{"from history to live", `D4: no batch is lost or sent twice where a subscriber passes from stored batches to live ones`, func(t *T) {
 		s := t.jsonStream()
 		const n = 150
 		var publisher sync.WaitGroup
 		publisher.Go(func() {
 			for seq := int64(1); seq <= n; seq++ {
-				t.publishAt(s.ID, seq, `[]`)
+				t.PublishAt(s.ID, seq, `[]`)
 			}
 		})
 		var subs []*Subscription
-		for range 10 { // each at another moment of it
-			sub := t.subscribe(s.ID, "cursor=0")
-			sub.batch(1)
+		for range 10 { // each subscribes at a different moment of the publishing
+			sub := t.Subscribe(s.ID, "cursor=0")
+			sub.Batch(1)
 			subs = append(subs, sub)
 		}
 		for _, sub := range subs {
 			for seq := int64(2); seq <= n; seq++ {
-				sub.batch(seq)
+				sub.Batch(seq)
 			}
 		}
 		publisher.Wait()
 	}},
-	{"resume", `D4: "over any reconnects that resume from the last id seen"`, func(t *T) {
+	{"resume", `D4: this holds over any number of reconnects that resume from the last id seen`, func(t *T) {
 		s := t.jsonStream()
 		for range 40 {
-			t.publish(s.ID, `[]`)
+			t.Publish(s.ID, `[]`)
 		}
 		last := int64(0)
 		for step := int64(1); last < 40; step++ {
-			var o []option
+			var o []Option
 			if last > 0 {
-				o = append(o, header("Last-Event-ID", itoa(int(last))))
+				o = append(o, WithHeader("Last-Event-ID", itoa(int(last))))
 			}
-			sub := t.subscribe(s.ID, "cursor=0", o...)
+			sub := t.Subscribe(s.ID, "cursor=0", o...)
 			for i := int64(0); i < step && last < 40; i++ {
 				last++
-				sub.batch(last)
+				sub.Batch(last)
 			}
 			sub.cancel()
 		}
 	}},
-	{"a backlog larger than memory of recent batches", `D17: subscribers "read from the store at their own pace"`, func(t *T) {
+	{"a backlog larger than the cache", `D17: subscribers read from the store at their own pace`, func(t *T) {
 		t.heavy()
 		s := t.rawStream()
 		const n = 24
 		for i := range n {
-			t.post(nextPath(s.ID), rawBody([]byte(fmt.Sprintf("%0262144d", i)))).want(202)
+			t.Post(NextPath(s.ID), RawBody([]byte(fmt.Sprintf("%0262144d", i)))).Want(202)
 		}
-		slow, fast := t.subscribe(s.ID, "cursor=0"), t.subscribe(s.ID, "cursor=0")
+		slow, fast := t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(1); seq <= n; seq++ {
 			if got := fast.raw(seq); string(got.Data) != fmt.Sprintf("%0262144d", seq-1) {
-				t.Fatalf("batch %d came back changed", seq)
+				t.Fatalf("batch %d was delivered with other bytes", seq)
 			}
 		}
-		t.post(nextPath(s.ID), rawBody([]byte("live"))).want(202)
+		t.Post(NextPath(s.ID), RawBody([]byte("live"))).Want(202)
 		fast.raw(n + 1)
 		for seq := int64(1); seq <= n+1; seq++ {
 			slow.raw(seq)
@@ -83,32 +83,32 @@ var deliveryCases = []Case{
 	}},
 	{"streams do not mix", `spec: a subscription is to one stream`, func(t *T) {
 		a, b := t.jsonStream(), t.jsonStream()
-		subA, subB := t.subscribe(a.ID, ""), t.subscribe(b.ID, "")
+		subA, subB := t.Subscribe(a.ID, ""), t.Subscribe(b.ID, "")
 		for seq := int64(1); seq <= 10; seq++ {
-			t.publish(a.ID, `["a"]`)
-			t.publish(b.ID, `["b"]`)
+			t.Publish(a.ID, `["a"]`)
+			t.Publish(b.ID, `["b"]`)
 		}
 		for seq := int64(1); seq <= 10; seq++ {
-			t.same(subA.batch(seq).Events, []byte(`["a"]`))
-			t.same(subB.batch(seq).Events, []byte(`["b"]`))
+			t.same(subA.Batch(seq).Events, []byte(`["a"]`))
+			t.same(subB.Batch(seq).Events, []byte(`["b"]`))
 		}
 	}},
-	{"what is seen can be read", `D5: nobody is shown what is not stored`, func(t *T) {
+	{"delivered batches can be read", `D5: no subscriber gets a batch that is not stored`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "")
+		sub := t.Subscribe(s.ID, "")
 		var publisher sync.WaitGroup
 		publisher.Go(func() {
 			for range 40 {
-				t.publish(s.ID, `["x"]`)
+				t.Publish(s.ID, `["x"]`)
 			}
 		})
 		for seq := int64(1); seq <= 40; seq++ {
-			got := sub.batch(seq)
-			if b := t.batch(s.ID, seq); b.TS != got.TS {
-				t.Errorf("batch %d was delivered with ts %s and read with %s", seq, got.TS, b.TS)
+			got := sub.Batch(seq)
+			if b := t.Batch(s.ID, seq); b.TS != got.TS {
+				t.Errorf("batch %d was delivered with ts %s, but read with ts %s", seq, got.TS, b.TS)
 			}
-			if c := t.cursor(s.ID).Cursor; c < seq {
-				t.Errorf("batch %d was delivered and the cursor is %d", seq, c)
+			if c := t.Cursor(s.ID).Cursor; c < seq {
+				t.Errorf("batch %d was delivered, but the cursor is %d", seq, c)
 			}
 		}
 		publisher.Wait()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The demo, as documented (D22).
+// The demo stream and its public key (D22).
 const (
 	DemoStream = "demo000000000000000000"
 	DemoKey    = "svc_test_0123456789abcdef0123456789abcdef"
@@ -14,27 +14,28 @@ const (
 
 const demoPath = "/v1/streams/" + DemoStream
 
-// These share a window of 60 requests a minute: each asks little, and the last one uses it up.
+// demoCases share a window of 60 requests per minute. Each sends few requests, and the last one
+// uses up the window.
 var demoCases = []Case{
-	{"read by anybody", `spec: "read-only access to the public demo stream" needs no key; D22: "works with anybody's"`, func(t *T) {
+	{"readable without a key", `spec: "read-only access to the public demo stream" needs no key; D22: any valid key works too`, func(t *T) {
 		t.demo()
 		for _, k := range []string{"", DemoKey, t.Live, t.OtherLive} {
 			var s Stream
-			t.get(demoPath, key(k)).want(200).into(&s)
+			t.Get(demoPath, WithKey(k)).Want(200).into(&s)
 			t.checkStream(s)
-			t.get(demoPath+"/cursor", key(k)).want(200)
+			t.Get(demoPath+"/cursor", WithKey(k)).Want(200)
 			if s.Cursor > 0 {
-				t.get(batchPath(DemoStream, s.Cursor), key(k)).want(200)
+				t.Get(BatchPath(DemoStream, s.Cursor), WithKey(k)).Want(200)
 			}
 		}
-		t.do(http.MethodHead, demoPath, key("")).want(200)
+		t.do(http.MethodHead, demoPath, WithKey("")).Want(200)
 	}},
-	{"fed every second", `D22: "fed a small live event every second"`, func(t *T) {
+	{"fed every second", `D22: the demo stream gets a small event every second`, func(t *T) {
 		t.demo()
-		sub := t.subscribe(DemoStream, "", key(""))
+		sub := t.Subscribe(DemoStream, "", WithKey(""))
 		var first int64
 		for i := range int64(3) {
-			e := sub.next()
+			e := sub.Next()
 			seq, err := strconv.ParseInt(e.ID, 10, 64)
 			if err != nil || e.Name != "batch" {
 				t.Fatalf("got %+v", e)
@@ -45,59 +46,61 @@ var demoCases = []Case{
 				t.Errorf("got batch %d after %d", seq, first+i-1)
 			}
 		}
-		t.subscribe(DemoStream, "", key(DemoKey)).next()
+		t.Subscribe(DemoStream, "", WithKey(DemoKey)).Next()
 	}},
-	{"read only", `spec: the demo key "can only read the demo stream and cannot publish"; D22: "cannot be deleted or published to over the API by any key"`, func(t *T) {
+	{"read only", `spec: the demo key "can only read the demo stream and cannot publish"; D22: no key can delete the demo stream or publish to it over the API`, func(t *T) {
 		t.demo()
 		for _, k := range []string{DemoKey, t.Live} {
-			t.post(nextPath(DemoStream), jsonBody(`{"events":[]}`), key(k)).refused(403, forbidden)
-			t.post(seqPath(DemoStream, 1<<40), jsonBody(`{"events":[]}`), key(k)).refused(403, forbidden)
-			t.delete(demoPath, key(k)).refused(403, forbidden)
+			t.Post(NextPath(DemoStream), JSONBody(`{"events":[]}`), WithKey(k)).Refused(403, forbidden)
+			t.Post(SeqPath(DemoStream, 1<<40), JSONBody(`{"events":[]}`), WithKey(k)).Refused(403, forbidden)
+			t.Delete(demoPath, WithKey(k)).Refused(403, forbidden)
 		}
-		t.post(nextPath(DemoStream), jsonBody(`{"events":[]}`), key("")).refused(401, "missing_api_key")
-		t.delete(demoPath, key("")).refused(401, "missing_api_key")
-		t.post("/v1/streams", jsonBody(`{"name":"x"}`), key(DemoKey)).refused(403, forbidden)
-		t.post("/v1/streams", jsonBody(`{"name":"x","id":"`+DemoStream+`"}`)).refused(409, "stream_name_taken")
+		t.Post(NextPath(DemoStream), JSONBody(`{"events":[]}`), WithKey("")).Refused(401, "missing_api_key")
+		t.Delete(demoPath, WithKey("")).Refused(401, "missing_api_key")
+		t.Post("/v1/streams", JSONBody(`{"name":"x"}`), WithKey(DemoKey)).Refused(403, forbidden)
+		t.Post("/v1/streams", JSONBody(`{"name":"x","id":"`+DemoStream+`"}`)).Refused(409, "stream_name_taken")
 	}},
-	{"nothing else", `spec: the demo key "can only read the demo stream"; D22: "list shows the demo stream"`, func(t *T) {
+	{"nothing else", `spec: the demo key "can only read the demo stream"; D22: its list shows the demo stream`, func(t *T) {
 		t.demo()
 		s := t.jsonStream()
-		t.get("/v1/streams/"+s.ID, key(DemoKey)).refused(403, forbidden)
-		t.get("/v1/streams/"+newID(), key(DemoKey)).refused(404, "stream_not_found")
-		if got := ids(t.page("", key(DemoKey))); len(got) != 1 || got[0] != DemoStream {
-			t.Errorf("the demo key's list shows %v", got)
+		t.Get("/v1/streams/"+s.ID, WithKey(DemoKey)).Refused(403, forbidden)
+		t.Get("/v1/streams/"+NewID(), WithKey(DemoKey)).Refused(404, "stream_not_found")
+		if got := ids(t.page("", WithKey(DemoKey))); len(got) != 1 || got[0] != DemoStream {
+			t.Errorf("the list for the demo key shows %v", got)
 		}
-		t.get("/v1/streams", key("")).refused(401, "missing_api_key")
-		t.get(demoPath, key("svc_test_0")).refused(401, "invalid_api_key")
-		t.get(demoPath, key(unknownKey)).refused(401, "invalid_api_key")
+		t.Get("/v1/streams", WithKey("")).Refused(401, "missing_api_key")
+		t.Get(demoPath, WithKey("svc_test_0")).Refused(401, "invalid_api_key")
+		t.Get(demoPath, WithKey(unknownKey)).Refused(401, "invalid_api_key")
 	}},
-	{"rate", `spec: the demo key "is limited to 60 requests per minute per IP"; D22: "Both share"; D23: X-Forwarded-For counts "only when the peer is listed"`, func(t *T) {
+	{"rate limit", `spec: the demo key "is limited to 60 requests per minute per IP"; D22: requests without a key share this window; D23: X-Forwarded-For counts only when it comes from a trusted proxy`, func(t *T) {
 		t.demo()
-		limit := t.get(demoPath, key("")).window().limit
+		limit := t.Get(demoPath, WithKey("")).window().limit
 		if limit == unlimited || limit > 1000 {
 			t.Skipf("the demo's limit is %d on this target", limit)
 		}
 		refused := t.exhaust(limit, func(i int64) *Answer {
-			return t.get(demoPath, key([]string{"", DemoKey}[i%2]), header("X-Forwarded-For", "192.0.2."+strconv.FormatInt(i%250, 10)))
+			return t.Get(demoPath, WithKey([]string{"", DemoKey}[i%2]), WithHeader("X-Forwarded-For", "192.0.2."+strconv.FormatInt(i%250, 10)))
 		})
 		t.checkLimited(refused)
-		t.get(demoPath, key("")).refused(429, "rate_limited")
-		t.get(demoPath, key(DemoKey)).refused(429, "rate_limited")
-		t.get(demoPath).want(200) // a key of one's own counts for itself
-		t.get("/v1/health", key("")).want(200)
+		t.Get(demoPath, WithKey("")).Refused(429, "rate_limited")
+		t.Get(demoPath, WithKey(DemoKey)).Refused(429, "rate_limited")
+		t.Get(demoPath).Want(200) // the live key has its own window
+		t.Get("/v1/health", WithKey("")).Want(200)
 	}},
 }
 
-// demo skips the case where there is no demo, and waits for a new window where others used it up.
+// demo skips the case if the target has no demo. If the demo's window is used up, it waits for the
+// next one.
 func (t *T) demo() {
 	t.Helper()
 	if !t.Demo {
-		t.Skip("the demo is switched off on this target")
+		t.Skip("this target has no demo")
 	}
-	t.eventually(65*time.Second, "the demo can be read", func() bool { return t.get(demoPath, key("")).Status == 200 })
+	Eventually(t, 65*time.Second, "the demo can be read", func() bool { return t.Get(demoPath, WithKey("")).Status == 200 })
 }
 
-// exhaust asks until it is refused. A window allows exactly its limit, and a new one may begin in between, once.
+// exhaust sends requests until one is refused, and returns that response. A window must allow
+// exactly its limit. A new window may begin once while the requests run.
 func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 	t.Helper()
 	var last window
@@ -105,10 +108,10 @@ func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 		a := ask(i)
 		w := a.window()
 		if w.limit != limit {
-			t.Fatalf("the limit was %d, now it is %d", limit, w.limit)
+			t.Fatalf("the limit changed from %d to %d", limit, w.limit)
 		}
 		if w.reset == last.reset && w.remaining != max(last.remaining-1, 0) {
-			t.Errorf("%d remained, then %d", last.remaining, w.remaining)
+			t.Errorf("remaining went from %d to %d", last.remaining, w.remaining)
 		}
 		spent := w.reset == last.reset && last.remaining == 0
 		if a.Status == 429 {
@@ -122,20 +125,20 @@ func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 		}
 		last = w
 	}
-	t.Fatalf("%d requests were allowed by a limit of %d", 2*limit+2, limit)
+	t.Fatalf("a limit of %d allowed %d requests", limit, 2*limit+2)
 	return nil
 }
 
-// checkLimited checks a 429.
+// checkLimited checks a response with status 429.
 func (t *T) checkLimited(a *Answer) {
 	t.Helper()
-	a.refused(429, "rate_limited")
+	a.Refused(429, "rate_limited")
 	wait, err := strconv.ParseInt(a.Header.Get("Retry-After"), 10, 64)
 	w := a.window()
 	if err != nil || wait < 1 || wait > 60 || w.remaining != 0 {
 		t.Errorf("retry-after is %q with %d remaining", a.Header.Get("Retry-After"), w.remaining)
 	}
 	if until := w.reset - time.Now().Unix(); wait < until-2 || wait > until+2 {
-		t.Errorf("retry-after is %d and the window resets in %d s", wait, until)
+		t.Errorf("retry-after is %d s, but the window resets in %d s", wait, until)
 	}
 }

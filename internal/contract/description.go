@@ -20,8 +20,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// description is the service's own account of its interface: /openapi.json. Every answer is held to it, and every request
-// that was not refused, so that it cannot say anything else than what the service does.
+// description is the service's description of its own interface, /openapi.json. The suite validates
+// every response against it, and every accepted request, so that it cannot differ from what the
+// service does.
 type description struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -30,17 +31,17 @@ type description struct {
 	compiled map[*openapi3.Schema]*jsonschema.Schema
 }
 
-// describe asks a service for its description.
+// describe loads the description of a service.
 func describe(t testing.TB, client *http.Client, base string) *description {
 	t.Helper()
 	resp, err := client.Get(base + "/openapi.json")
 	if err != nil {
-		t.Fatalf("ask for the description of the interface: %v", err)
+		t.Fatalf("get /openapi.json: %v", err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
-		t.Fatalf("/openapi.json: %s of type %s (%v)", resp.Status, resp.Header.Get("Content-Type"), err)
+		t.Fatalf("get /openapi.json: got %s of type %s (%v)", resp.Status, resp.Header.Get("Content-Type"), err)
 	}
 	d := &description{compiled: map[*openapi3.Schema]*jsonschema.Schema{}}
 	if d.doc, err = openapi3.NewLoader().LoadFromData(text); err == nil {
@@ -50,7 +51,7 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 		t.Fatalf("/openapi.json: %v", err)
 	}
 	if !strings.HasPrefix(d.doc.OpenAPI, "3.1.") {
-		t.Errorf("/openapi.json is of version %s, want 3.1", d.doc.OpenAPI)
+		t.Errorf("/openapi.json has version %s, want 3.1", d.doc.OpenAPI)
 	}
 	if d.router, err = gorillamux.NewRouter(d.doc); err != nil {
 		t.Fatalf("/openapi.json: %v", err)
@@ -58,24 +59,26 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 	return d
 }
 
-// large is where a body is not looked into any more: events may be anything, and comparing them takes long.
+// large is the size from which bodies are not validated. Events may be any JSON, so validating
+// large ones takes long and finds nothing.
 const large = 256 << 10
 
-// fault compares an answer with the description. Of a subscription there is no body: its events are compared one by one.
+// fault returns how a response differs from the description. The body of a subscription is nil: its
+// events are validated one by one.
 func (d *description) fault(resp *http.Response, body []byte) error {
 	req := resp.Request.Clone(context.Background())
 	head := req.Method == http.MethodHead
 	if head {
 		req.Method = http.MethodGet
 	}
-	req.URL.RawPath = "" // the router compares parts as they are spelled
+	req.URL.RawPath = "" // the router would not decode escapes in it
 	route, params, err := d.router.FindRoute(req)
 	if err != nil {
 		return d.outside(resp, body, err)
 	}
 	if resp.StatusCode < 300 {
 		if err := d.requestFault(resp, route, params); err != nil {
-			return fmt.Errorf("the request was taken, and is not as described: %w", err)
+			return fmt.Errorf("the service accepted a request that does not match the description: %w", err)
 		}
 	}
 	if resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusNotFound && noRoute(body) {
@@ -83,7 +86,7 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 	}
 	described := route.Operation.Responses.Status(resp.StatusCode)
 	if described == nil {
-		return errors.New("no such status is described")
+		return errors.New("the description has no such status")
 	}
 	if err := d.headerFault(resp.Header, described.Value.Headers); err != nil {
 		return err
@@ -94,8 +97,9 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 	return d.bodyFault(described.Value.Content, resp.Header.Get("Content-Type"), body)
 }
 
-// requestFault compares a request that was taken. What the service does not look at is not compared: the body of a duplicate,
-// and the cursor of a request that is no subscription.
+// requestFault returns how an accepted request differs from the description. It skips the parts
+// that the service ignores: the body of a duplicate, and the cursor of a request that is not a
+// subscription.
 func (d *description) requestFault(resp *http.Response, route *routers.Route, path map[string]string) error {
 	sent, op := resp.Request, route.Operation
 	subscription := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
@@ -116,7 +120,7 @@ func (d *description) requestFault(resp *http.Response, route *routers.Route, pa
 			return err
 		}
 	}
-	empty := sent.ContentLength == 0 // which a raw batch may be
+	empty := sent.ContentLength == 0 // a raw batch may be empty
 	if op.RequestBody == nil || sent.GetBody == nil || empty || sent.ContentLength > large || resp.StatusCode == http.StatusOK {
 		return nil
 	}
@@ -131,14 +135,15 @@ func (d *description) requestFault(resp *http.Response, route *routers.Route, pa
 	return d.bodyFault(op.RequestBody.Value.Content, sent.Header.Get("Content-Type"), body)
 }
 
-// bodyFault compares a body with what is described for its type. Of raw batches the type is all there is to compare.
+// bodyFault returns how a body differs from the description of its content type. For raw batches it
+// checks the type only.
 func (d *description) bodyFault(described openapi3.Content, contentType string, body []byte) error {
 	if len(described) == 0 && len(body) == 0 {
 		return nil
 	}
 	media := described.Get(contentType)
 	if media == nil {
-		return fmt.Errorf("a body of type %q is not described", contentType)
+		return fmt.Errorf("the description has no body of type %q", contentType)
 	}
 	if media.Schema == nil || !strings.HasPrefix(contentType, "application/json") {
 		return nil
@@ -146,7 +151,7 @@ func (d *description) bodyFault(described openapi3.Content, contentType string, 
 	return d.fits(media.Schema.Value, body)
 }
 
-// valueFault compares the values of a parameter or a header field.
+// valueFault returns how the values of a parameter or a header field differ from the description.
 func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []string, required bool) error {
 	if required && len(values) == 0 {
 		return fmt.Errorf("%s is missing", name)
@@ -156,7 +161,7 @@ func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []
 		if ref.Value.Type.Is("integer") {
 			v = json.Number(text)
 			if _, err := strconv.ParseInt(text, 10, 64); err != nil {
-				return fmt.Errorf("%s is no integer: %w", name, err)
+				return fmt.Errorf("%s is not an integer: %w", name, err)
 			}
 		}
 		schema, err := d.compile(ref.Value)
@@ -170,10 +175,11 @@ func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []
 	return nil
 }
 
-// outside is for what belongs to no operation: a path or a method that there is not, which is refused like everything else.
+// outside validates the response to a request that belongs to no operation: one with an unknown
+// path or method. Such a request must get an error.
 func (d *description) outside(resp *http.Response, body []byte, why error) error {
 	if resp.StatusCode < 400 {
-		return fmt.Errorf("%d to what is not described: %w", resp.StatusCode, why)
+		return fmt.Errorf("status %d for a request that is not in the description: %w", resp.StatusCode, why)
 	}
 	if resp.Request.Method == http.MethodHead {
 		return nil
@@ -184,12 +190,12 @@ func (d *description) outside(resp *http.Response, body []byte, why error) error
 		name = "NoMethod"
 	case resp.StatusCode == http.StatusNotFound && noRoute(body):
 		name = "NoRoute"
-	default: // refused before it was looked at where it leads
+	default: // refused before the server looked for a route
 		return d.fits(d.doc.Components.Schemas["Error"].Value, body)
 	}
 	r := d.doc.Components.Responses[name]
 	if r == nil {
-		return fmt.Errorf("there is no response %s", name)
+		return fmt.Errorf("the description has no response %s", name)
 	}
 	if err := d.headerFault(resp.Header, r.Value.Headers); err != nil {
 		return err
@@ -199,14 +205,15 @@ func (d *description) outside(resp *http.Response, body []byte, why error) error
 
 func noRoute(body []byte) bool { return bytes.Contains(body, []byte(`"code":"not_found"`)) }
 
-// ofHTTP are the header fields that belong to HTTP itself, and not to the interface.
+// ofHTTP are the header fields that belong to HTTP itself, not to the interface.
 var ofHTTP = []string{"Alt-Svc", "Connection", "Content-Length", "Content-Type", "Date", "Trailer"}
 
-// headerFault compares header fields, and finds those that the description does not know.
+// headerFault returns how header fields differ from the description, including fields that it does
+// not mention.
 func (d *description) headerFault(got http.Header, described openapi3.Headers) error {
 	for name := range got {
 		if described[strings.ToLower(name)] == nil && !slices.Contains(ofHTTP, name) {
-			return fmt.Errorf("the header field %s is not described", strings.ToLower(name))
+			return fmt.Errorf("the description has no header field %s", strings.ToLower(name))
 		}
 	}
 	for name, h := range described {
@@ -217,16 +224,16 @@ func (d *description) headerFault(got http.Header, described openapi3.Headers) e
 	return nil
 }
 
-// event compares the data of a subscription's event with its schema.
+// event validates the data of a subscription's event against its schema.
 func (d *description) event(e Event) error {
 	content := d.doc.Paths.Find("/v1/streams/{id}").Get.Responses.Status(200).Value.Content["text/event-stream"]
 	if content == nil {
-		return errors.New("no subscription is described")
+		return errors.New("the description has no subscription")
 	}
 	known, _ := content.Extensions["x-events"].(map[string]any)
 	ref, ok := known[e.Name].(map[string]any)
 	if !ok {
-		return fmt.Errorf("no event %q is described", e.Name)
+		return fmt.Errorf("the description has no event %q", e.Name)
 	}
 	if len(e.Data) > large {
 		return nil
@@ -234,11 +241,12 @@ func (d *description) event(e Event) error {
 	name, _ := ref["$ref"].(string)
 	schema := d.doc.Components.Schemas[strings.TrimPrefix(name, "#/components/schemas/")]
 	if schema == nil {
-		return fmt.Errorf("the event %q leads to %q", e.Name, name)
+		return fmt.Errorf("the event %q refers to %q, which is not a schema", e.Name, name)
 	}
 	return d.fits(schema.Value, []byte(e.Data))
 }
 
+// fits validates a JSON body against a schema.
 func (d *description) fits(s *openapi3.Schema, body []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
@@ -251,14 +259,15 @@ func (d *description) fits(s *openapi3.Schema, body []byte) error {
 	return schema.Validate(v)
 }
 
-// compile makes a schema ready, once: it takes longer than all comparisons with it.
+// compile compiles a schema and keeps the result, because compiling takes longer than all
+// validations with it.
 func (d *description) compile(s *openapi3.Schema) (*jsonschema.Schema, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if ready := d.compiled[s]; ready != nil {
 		return ready, nil
 	}
-	text, err := json.Marshal(map[string]any{"schema": s, "components": d.doc.Components}) // which references lead to
+	text, err := json.Marshal(map[string]any{"schema": s, "components": d.doc.Components}) // references point into components
 	if err != nil {
 		return nil, err
 	}

@@ -6,35 +6,36 @@ import (
 	"strings"
 )
 
-// That every error has its envelope, type, status and doc_url is checked on every answer of every case (universal.go).
+// errorCases check pages and header fields. The checks that hold for every error (envelope, type,
+// status, doc_url) run on every response of every case; see universal.go.
 var errorCases = []Case{
-	{"explained", `D26: "doc_url is {base_url}/docs/errors#<code>, and that page is served by the same server with an anchor for every code"`, func(t *T) {
-		a := t.get("/docs/errors", key("")).want(200)
+	{"explained on a page", `D26: doc_url is {base_url}/docs/errors#<code>, a page of the same server with an anchor for every code`, func(t *T) {
+		a := t.Get("/docs/errors", WithKey("")).Want(200)
 		if got := a.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/html") {
 			t.Errorf("content type %q", got)
 		}
 		for _, code := range slices.Sorted(maps.Keys(faults)) {
 			if !strings.Contains(string(a.Body), `id="`+code+`"`) {
-				t.Errorf("there is no anchor for %s", code)
+				t.Errorf("/docs/errors has no anchor for %s", code)
 			}
 		}
 	}},
-	{"nosniff everywhere", `D30: "x-content-type-options: nosniff is on every response"`, func(t *T) {
+	{"nosniff everywhere", `D30: x-content-type-options: nosniff is on every response`, func(t *T) {
 		for _, path := range []string{"/docs/errors", "/v1/health", "/v1/nowhere", "/nowhere"} {
-			if got := t.get(path, key("")).Header.Get("X-Content-Type-Options"); got != "nosniff" {
+			if got := t.Get(path, WithKey("")).Header.Get("X-Content-Type-Options"); got != "nosniff" {
 				t.Errorf("%s: x-content-type-options is %q", path, got)
 			}
 		}
 	}},
-	{"messages", `spec: error.message "Human-readable text": nothing of the server's inside, nothing of the client's as markup`, func(t *T) {
+	{"messages", `spec: error.message "Human-readable text": it shows no internals of the server and repeats no markup of the client`, func(t *T) {
 		s := t.jsonStream()
 		for _, a := range []*Answer{
-			t.get("/v1/streams/%3Cscript%3E"), t.get("/v1/streams?cursor=%3Cscript%3E"), t.get("/v1/%3Cscript%3E"),
-			t.post(nextPath(s.ID), jsonBody(`{"events":<script>}`)), t.post("/v1/streams", jsonBody(`{"name":1}`)),
+			t.Get("/v1/streams/%3Cscript%3E"), t.Get("/v1/streams?cursor=%3Cscript%3E"), t.Get("/v1/%3Cscript%3E"),
+			t.Post(NextPath(s.ID), JSONBody(`{"events":<script>}`)), t.Post("/v1/streams", JSONBody(`{"name":1}`)),
 		} {
 			for _, word := range []string{"<script", ".go:", "goroutine", "panic", "0xc0"} {
 				if strings.Contains(a.message(), word) {
-					t.Errorf("%s: %s", a.request, a.message())
+					t.Errorf("%s: the message contains %q: %s", a.request, word, a.message())
 				}
 			}
 		}

@@ -7,92 +7,94 @@ import (
 )
 
 var gapCases = []Case{
-	{"filled", `D4: "A missing sequence below the cursor is an open gap and can still be filled"; "at an open gap delivery waits"`, func(t *T) {
+	{"filled", `D4: a missing sequence below the cursor is an open gap: it can be filled, and delivery waits for it`, func(t *T) {
 		s := t.jsonStream()
-		oldest, head := t.subscribe(s.ID, "cursor=0"), t.subscribe(s.ID, "")
-		t.publishAt(s.ID, 1, `[1]`)
-		t.publishAt(s.ID, 4, `[4]`)
-		t.publishAt(s.ID, 3, `[3]`)
-		t.publishAt(s.ID, 2, `[2]`)
+		oldest, head := t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "")
+		t.PublishAt(s.ID, 1, `[1]`)
+		t.PublishAt(s.ID, 4, `[4]`)
+		t.PublishAt(s.ID, 3, `[3]`)
+		t.PublishAt(s.ID, 2, `[2]`)
 		for seq := int64(1); seq <= 4; seq++ {
-			oldest.batch(seq)
-			head.batch(seq)
+			oldest.Batch(seq)
+			head.Batch(seq)
 		}
 	}},
-	{"read above a gap", `D4: "A single batch can be fetched as soon as it is acknowledged, even above an open gap"`, func(t *T) {
+	{"read above a gap", `D4: a batch can be read as soon as it is acknowledged, even above an open gap`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 7, `["seven"]`)
-		t.same(t.batch(s.ID, 7).Events, []byte(`["seven"]`))
-		t.get(batchPath(s.ID, 6)).refused(404, "stream_not_found")
+		t.PublishAt(s.ID, 7, `["seven"]`)
+		t.same(t.Batch(s.ID, 7).Events, []byte(`["seven"]`))
+		t.Get(BatchPath(s.ID, 6)).Refused(404, "stream_not_found")
 	}},
-	{"closed", `D4: until gap_grace "after the first batch above it was stored; then it is closed for good"; D3: "409 invalid_sequence"; D16: "A closed gap is no loss and sends nothing"`, func(t *T) {
+	{"closed", `D4: a gap closes for good when the grace period after the first batch above it ends; D3: publishing into it then gives 409 invalid_sequence; D16: a closed gap is no loss and sends no event`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "cursor=0")
-		t.publishAt(s.ID, 1, `[1]`)
-		sub.batch(1)
+		sub := t.Subscribe(s.ID, "cursor=0")
+		t.PublishAt(s.ID, 1, `[1]`)
+		sub.Batch(1)
 		asked := time.Now()
-		t.publishAt(s.ID, 4, `[4]`)
-		sub.batch(4)
-		// The batch was stored after it was asked for, and times are of whole milliseconds.
+		t.PublishAt(s.ID, 4, `[4]`)
+		sub.Batch(4)
+		// The grace period starts when the batch is stored, which is after asked. Times on the
+		// server are whole milliseconds, so the period may end 2 ms early on this clock.
 		if waited := time.Since(asked); waited < t.GapGrace-2*time.Millisecond {
-			t.Errorf("batch 4 was delivered %v after it was sent, within the grace of %v", waited, t.GapGrace)
+			t.Errorf("batch 4 was delivered after %v, within the grace period of %v", waited, t.GapGrace)
 		}
 		for _, seq := range []int64{2, 3} {
-			t.post(seqPath(s.ID, seq), jsonBody(`{"events":[]}`)).refused(409, "invalid_sequence")
-			t.get(batchPath(s.ID, seq)).refused(404, "stream_not_found")
+			t.Post(SeqPath(s.ID, seq), JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
+			t.Get(BatchPath(s.ID, seq)).Refused(404, "stream_not_found")
 		}
-		t.post(seqPath(s.ID, 1), jsonBody(`{"events":[]}`)).want(200)
-		t.publish(s.ID, `[5]`)
-		sub.batch(5)
-		late := t.subscribe(s.ID, "cursor=0")
-		late.batch(1)
-		late.batch(4)
-		late.batch(5)
+		t.Post(SeqPath(s.ID, 1), JSONBody(`{"events":[]}`)).Want(200)
+		t.Publish(s.ID, `[5]`)
+		sub.Batch(5)
+		late := t.Subscribe(s.ID, "cursor=0")
+		late.Batch(1)
+		late.Batch(4)
+		late.Batch(5)
 	}},
-	{"no longer open than promised", `D4: the grace counts from "the first batch above it": later ones do not prolong it`, func(t *T) {
+	{"no longer open than promised", `D4: the grace period starts with the first batch above the gap; later batches do not extend it`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 2, `[2]`)
-		t.eventually(t.GapGrace+patience, "sequence 1 is refused while others are published", func() bool {
-			t.publish(s.ID, `[]`)
-			// A duplicate's or a stored answer would fill it, so ask what needs no body and cannot be stored.
-			a := t.post(seqPath(s.ID, 1), jsonBody(`not JSON`))
+		t.PublishAt(s.ID, 2, `[2]`)
+		Eventually(t, t.GapGrace+Patience, "sequence 1 is refused while others are published", func() bool {
+			t.Publish(s.ID, `[]`)
+			// A valid body would fill the gap. An invalid one is never stored, and the sequence is
+			// checked before the body.
+			a := t.Post(SeqPath(s.ID, 1), JSONBody(`not JSON`))
 			return a.Status == 409
 		})
 	}},
-	{"contiguous publishers never wait", `D4: "Publishers of contiguous sequences never wait for any of this"`, func(t *T) {
+	{"contiguous publishers never wait", `D4: publishers of contiguous sequences never wait for a grace period`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "")
+		sub := t.Subscribe(s.ID, "")
 		for seq := int64(1); seq <= 20; seq++ {
-			t.publishAt(s.ID, seq, `[]`)
-			sub.batch(seq)
+			t.PublishAt(s.ID, seq, `[]`)
+			sub.Batch(seq)
 		}
 	}},
-	{"any order within reach", `D4: "Publishers keep many batches in flight, so 5 may arrive before 4"; "every batch exactly once, in increasing sequence"`, func(t *T) {
+	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing sequence`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "cursor=0")
+		sub := t.Subscribe(s.ID, "cursor=0")
 		const n = 60
 		order := rand.Perm(n)
-		t.together(n, func(i int) { t.publishAt(s.ID, int64(order[i]+1), fmt.Sprintf(`[%d]`, order[i]+1)) })
+		t.together(n, func(i int) { t.PublishAt(s.ID, int64(order[i]+1), fmt.Sprintf(`[%d]`, order[i]+1)) })
 		for seq := int64(1); seq <= n; seq++ {
-			t.same(sub.batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
+			t.same(sub.Batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
 		}
 	}},
-	{"a server's sequence above a gap", `D2: "always cursor + 1", also with gaps below`, func(t *T) {
+	{"a server's sequence above a gap", `D2: the server chooses cursor + 1, also with gaps below`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 3, `[]`)
-		if k := t.publish(s.ID, `[]`); k.Seq != 4 {
+		t.PublishAt(s.ID, 3, `[]`)
+		if k := t.Publish(s.ID, `[]`); k.Seq != 4 {
 			t.Errorf("got %+v", k)
 		}
-		t.publishAt(s.ID, 2, `[]`)
-		t.publishAt(s.ID, 1, `[]`)
+		t.PublishAt(s.ID, 2, `[]`)
+		t.PublishAt(s.ID, 1, `[]`)
 	}},
-	{"zero is not waited for", `D4: "Sequence 0 is never waited for"`, func(t *T) {
+	{"zero is not waited for", `D4: delivery never waits for sequence 0`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "cursor=0")
+		sub := t.Subscribe(s.ID, "cursor=0")
 		asked := time.Now()
-		t.publishAt(s.ID, 1, `[1]`)
-		sub.batch(1)
-		if took := time.Since(asked); took > t.GapGrace+patience/2 {
+		t.PublishAt(s.ID, 1, `[1]`)
+		sub.Batch(1)
+		if took := time.Since(asked); took > t.GapGrace+Patience/2 {
 			t.Errorf("batch 1 took %v", took)
 		}
 	}},

@@ -6,108 +6,109 @@ import (
 	"sync"
 )
 
-func idempotent(k ...string) option { return header("Idempotency-Key", k...) }
+// Idempotent sends an Idempotency-Key header for each key.
+func Idempotent(k ...string) Option { return WithHeader("Idempotency-Key", k...) }
 
 var idempotencyCases = []Case{
-	{"repeated", `spec: "Not idempotent unless the request carries an Idempotency-Key header"; D25: "returns 200 with the first acknowledgement and duplicate: true; the body is not compared"`, func(t *T) {
+	{"repeated", `spec: "Not idempotent unless the request carries an Idempotency-Key header"; D25: a repeated key gives 200 with the first acknowledgement and duplicate: true; the body is not compared`, func(t *T) {
 		s := t.jsonStream()
-		if k := t.publish(s.ID, `["a","b"]`, idempotent("k1")); k != (Ack{s.ID, 1, 2, 1, false}) {
+		if k := t.Publish(s.ID, `["a","b"]`, Idempotent("k1")); k != (Ack{s.ID, 1, 2, 1, false}) {
 			t.Errorf("got %+v", k)
 		}
-		t.publish(s.ID, `[]`)
+		t.Publish(s.ID, `[]`)
 		for _, text := range []string{`{"events":["a","b"]}`, `{"events":[1,2,3]}`, `not JSON`} {
-			if k := t.ack(t.post(nextPath(s.ID), jsonBody(text), idempotent("k1")).want(200), s.ID); k != (Ack{s.ID, 1, 2, 2, true}) {
+			if k := t.Ack(t.Post(NextPath(s.ID), JSONBody(text), Idempotent("k1")).Want(200), s.ID); k != (Ack{s.ID, 1, 2, 2, true}) {
 				t.Errorf("%s: got %+v", text, k)
 			}
 		}
-		t.same(t.batch(s.ID, 1).Events, []byte(`["a","b"]`))
-		if c := t.cursor(s.ID).Cursor; c != 2 {
+		t.same(t.Batch(s.ID, 1).Events, []byte(`["a","b"]`))
+		if c := t.Cursor(s.ID).Cursor; c != 2 {
 			t.Errorf("cursor %d, want 2", c)
 		}
 	}},
-	{"before the body", `D19: "a repeated one is answered before the body is read"`, func(t *T) {
+	{"before the body", `D19: a repeated key is answered before the body is read`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[]`, idempotent("k"))
-		t.post(nextPath(s.ID), announced("application/json", 1000), idempotent("k")).want(200)
+		t.Publish(s.ID, `[]`, Idempotent("k"))
+		t.Post(NextPath(s.ID), announced("application/json", 1000), Idempotent("k")).Want(200)
 	}},
 	{"without a key", `spec: "Not idempotent unless the request carries an Idempotency-Key header"`, func(t *T) {
 		s := t.jsonStream()
-		if a, b := t.publish(s.ID, `["same"]`), t.publish(s.ID, `["same"]`); a.Seq != 1 || b.Seq != 2 {
+		if a, b := t.Publish(s.ID, `["same"]`), t.Publish(s.ID, `["same"]`); a.Seq != 1 || b.Seq != 2 {
 			t.Errorf("got %d and %d", a.Seq, b.Seq)
 		}
 	}},
-	{"another key, another stream", `D25: "Within one stream, the same key"`, func(t *T) {
+	{"another key, another stream", `D25: keys are compared exactly, within one stream`, func(t *T) {
 		a, b := t.jsonStream(), t.jsonStream()
-		t.publish(a.ID, `[]`, idempotent("k"))
-		t.publish(a.ID, `[]`, idempotent("K"))
-		t.publish(b.ID, `[]`, idempotent("k"))
+		t.Publish(a.ID, `[]`, Idempotent("k"))
+		t.Publish(a.ID, `[]`, Idempotent("K"))
+		t.Publish(b.ID, `[]`, Idempotent("k"))
 	}},
-	{"two at once", `D25: "Two at once: one is stored, the other gets its acknowledgement"`, func(t *T) {
+	{"two at once", `D25: of two concurrent requests with one key, one is stored and the other gets its acknowledgement`, func(t *T) {
 		s := t.jsonStream()
 		var mu sync.Mutex
 		stored := 0
 		t.together(20, func(i int) {
-			a := t.post(nextPath(s.ID), jsonBody(fmt.Sprintf(`{"events":[%d]}`, i)), idempotent("once"))
+			a := t.Post(NextPath(s.ID), JSONBody(fmt.Sprintf(`{"events":[%d]}`, i)), Idempotent("once"))
 			mu.Lock()
 			defer mu.Unlock()
-			if k := t.ack(a, s.ID); k.Seq != 1 || k.Accepted != 1 || k.Cursor != 1 {
+			if k := t.Ack(a, s.ID); k.Seq != 1 || k.Accepted != 1 || k.Cursor != 1 {
 				t.Errorf("got %+v", k)
 			}
 			if a.Status == 202 {
 				stored++
 			}
 		})
-		if c := t.cursor(s.ID).Cursor; stored != 1 || c != 1 {
-			t.Errorf("%d were stored and the cursor is %d", stored, c)
+		if c := t.Cursor(s.ID).Cursor; stored != 1 || c != 1 {
+			t.Errorf("%d requests were stored and the cursor is %d, want 1 and 1", stored, c)
 		}
 	}},
-	{"keys", `D25: "1 to 255 visible ASCII characters, else 400"`, func(t *T) {
+	{"keys", `D25: a key has 1 to 255 visible ASCII characters; any other gives 400`, func(t *T) {
 		s := t.jsonStream()
 		good := []string{"!", "~", strings.Repeat("k", 255), `"quoted"`, "a,b;c=d", "00000000-0000-0000-0000-000000000000"}
 		for i, k := range good {
-			if got := t.publish(s.ID, `[]`, idempotent(k)); got.Seq != int64(i+1) {
+			if got := t.Publish(s.ID, `[]`, Idempotent(k)); got.Seq != int64(i+1) {
 				t.Errorf("key %q: got %+v", k, got)
 			}
 		}
 		for _, k := range []string{"", strings.Repeat("k", 256), "two words", "é", "\u2028", "tab\there"} {
-			t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), idempotent(k)).refused(400, "invalid_request_error")
+			t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), Idempotent(k)).Refused(400, "invalid_request_error")
 		}
-		t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), idempotent("one", "two")).refused(400, "invalid_request_error")
-		if c := t.cursor(s.ID).Cursor; c != int64(len(good)) {
-			t.Errorf("cursor %d", c)
+		t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), Idempotent("one", "two")).Refused(400, "invalid_request_error")
+		if c := t.Cursor(s.ID).Cursor; c != int64(len(good)) {
+			t.Errorf("cursor is %d, want %d", c, len(good))
 		}
 	}},
-	{"before size and body", `D19: "The Idempotency-Key is checked with the content type (400)", so before declared size and body`, func(t *T) {
+	{"before size and body", `D19: the Idempotency-Key is checked with the content type, so before the declared size and the body`, func(t *T) {
 		s := t.jsonStream()
-		t.post(nextPath(s.ID), announced("application/json", bodyLimit+1), idempotent("two words")).refused(400, "invalid_request_error")
+		t.Post(NextPath(s.ID), announced("application/json", BodyLimit+1), Idempotent("two words")).Refused(400, "invalid_request_error")
 	}},
-	{"on a sequenced publish", `D25: "The sequenced publish ignores the header"`, func(t *T) {
+	{"on a sequenced publish", `D25: a sequenced publish ignores the header`, func(t *T) {
 		s := t.jsonStream()
 		for seq := int64(1); seq <= 2; seq++ {
-			t.post(seqPath(s.ID, seq), jsonBody(`{"events":[]}`), idempotent("k")).want(202)
+			t.Post(SeqPath(s.ID, seq), JSONBody(`{"events":[]}`), Idempotent("k")).Want(202)
 		}
-		t.post(seqPath(s.ID, 3), jsonBody(`{"events":[]}`), idempotent("not a key")).want(202)
-		if k := t.publish(s.ID, `[]`, idempotent("k")); k.Seq != 4 {
-			t.Errorf("the key of a sequenced publish was remembered: %+v", k)
+		t.Post(SeqPath(s.ID, 3), JSONBody(`{"events":[]}`), Idempotent("not a key")).Want(202)
+		if k := t.Publish(s.ID, `[]`, Idempotent("k")); k.Seq != 4 {
+			t.Errorf("the server remembered the key of a sequenced publish: %+v", k)
 		}
 	}},
-	{"raw", `D25 holds for raw streams too`, func(t *T) {
+	{"raw", `D25: it works on raw streams too`, func(t *T) {
 		s := t.rawStream()
-		t.post(nextPath(s.ID), rawBody([]byte("one")), idempotent("k")).want(202)
-		if k := t.ack(t.post(nextPath(s.ID), rawBody([]byte("two")), idempotent("k")).want(200), s.ID); k.Seq != 1 || k.Accepted != 1 {
+		t.Post(NextPath(s.ID), RawBody([]byte("one")), Idempotent("k")).Want(202)
+		if k := t.Ack(t.Post(NextPath(s.ID), RawBody([]byte("two")), Idempotent("k")).Want(200), s.ID); k.Seq != 1 || k.Accepted != 1 {
 			t.Errorf("got %+v", k)
 		}
 	}},
-	{"refused with a key", `D25: the key belongs to a batch that is kept: a refused publish leaves it free`, func(t *T) {
+	{"refused with a key", `D25: a key belongs to a kept batch: a refused publish leaves it free`, func(t *T) {
 		s := t.jsonStream()
-		t.post(nextPath(s.ID), jsonBody(`broken`), idempotent("k")).refused(400, "invalid_request_error")
-		t.publish(s.ID, `[]`, idempotent("k"))
+		t.Post(NextPath(s.ID), JSONBody(`broken`), Idempotent("k")).Refused(400, "invalid_request_error")
+		t.Publish(s.ID, `[]`, Idempotent("k"))
 	}},
-	{"evicted", `D25: "the same key while its batch is kept"`, func(t *T) {
+	{"evicted", `D25: a key is remembered while its batch is kept`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
-		t.post(nextPath(s.ID), rawBody([]byte("small")), idempotent("k")).want(202)
-		t.post(nextPath(s.ID), rawBody(filler(mib))).want(202)
-		if k := t.ack(t.post(nextPath(s.ID), rawBody([]byte("again")), idempotent("k")).want(202), s.ID); k.Seq != 3 {
+		t.Post(NextPath(s.ID), RawBody([]byte("small")), Idempotent("k")).Want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
+		if k := t.Ack(t.Post(NextPath(s.ID), RawBody([]byte("again")), Idempotent("k")).Want(202), s.ID); k.Seq != 3 {
 			t.Errorf("got %+v", k)
 		}
 	}},

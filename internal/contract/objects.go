@@ -27,7 +27,7 @@ type Batch struct {
 	Events json.RawMessage `json:"events"`
 }
 
-// RawBatch is how subscribers of raw streams get a batch (D16).
+// RawBatch is the batch object that subscribers of raw streams get (D16).
 type RawBatch struct {
 	Seq         int64  `json:"seq"`
 	TS          string `json:"ts"`
@@ -58,24 +58,26 @@ type Page struct {
 }
 
 const (
-	mib       = 1 << 20
-	bodyLimit = 8 * mib
-	reach     = 1024 // how far ahead of the cursor a sequence may be
+	MiB       = 1 << 20
+	BodyLimit = 8 * MiB
+	reach     = 1024 // the most that a sequence may be ahead of the cursor
 )
 
-// create makes a stream from the members of a JSON object (beside its name) and deletes it in the end.
+// create creates a stream with the given members of the JSON object and a name. The stream is
+// deleted when the test ends.
 func (t *T) create(members string) Stream {
 	t.Helper()
 	if members != "" {
 		members = "," + members
 	}
-	return t.createBody(fmt.Sprintf(`{"name":%q%s}`, shorten(t.Name()), members))
+	return t.CreateBody(fmt.Sprintf(`{"name":%q%s}`, Shorten(t.Name()), members))
 }
 
-func (t *T) createBody(text string, options ...option) Stream {
+// CreateBody creates a stream from a JSON object. The stream is deleted when the test ends.
+func (t *T) CreateBody(text string, options ...Option) Stream {
 	t.Helper()
 	var s Stream
-	t.post("/v1/streams", append([]option{jsonBody(text)}, options...)...).want(201).into(&s)
+	t.Post("/v1/streams", append([]Option{JSONBody(text)}, options...)...).Want(201).into(&s)
 	t.checkStream(s)
 	t.Cleanup(func() { t.remove(s.ID) })
 	return s
@@ -84,16 +86,17 @@ func (t *T) createBody(text string, options ...option) Stream {
 func (t *T) jsonStream() Stream { t.Helper(); return t.create("") }
 func (t *T) rawStream() Stream  { t.Helper(); return t.create(`"mode":"raw"`) }
 
-// remove deletes a stream, if stream and server are still there.
+// remove deletes a stream. It ignores errors, since the stream or the server may not exist any
+// more.
 func (t *T) remove(id string) {
 	ctx, cancel := contextWithTimeout()
 	defer cancel()
-	if resp, err := t.try(ctx, "DELETE", "/v1/streams/"+id); err == nil {
+	if resp, err := t.Try(ctx, "DELETE", "/v1/streams/"+id); err == nil {
 		resp.Body.Close()
 	}
 }
 
-// checkStream checks the shapes of a stream object's fields.
+// checkStream checks the format and range of a stream object's fields.
 func (t *T) checkStream(s Stream) {
 	t.Helper()
 	if !streamID.MatchString(s.ID) {
@@ -103,15 +106,16 @@ func (t *T) checkStream(s Stream) {
 	if s.Mode != "json" && s.Mode != "raw" {
 		t.Errorf("mode is %q", s.Mode)
 	}
-	if s.RetentionSeconds < 60 || s.RetentionSeconds > 2592000 || s.MaxBytes < mib || s.MaxBytes > 4096*mib {
-		t.Errorf("out of range: %+v", s)
+	if s.RetentionSeconds < 60 || s.RetentionSeconds > 2592000 || s.MaxBytes < MiB || s.MaxBytes > 4096*MiB {
+		t.Errorf("retention_seconds or max_bytes is out of range: %+v", s)
 	}
 	if s.Cursor < 0 || s.BytesStored < 0 {
-		t.Errorf("below zero: %+v", s)
+		t.Errorf("cursor or bytes_stored is negative: %+v", s)
 	}
 }
 
-// checkTime checks the shape of a timestamp and that it is about now, or before.
+// checkTime checks the format of a timestamp, and that it is not in the future. Clocks may differ
+// by a minute.
 func (t *T) checkTime(text string) time.Time {
 	t.Helper()
 	at, err := time.Parse("2006-01-02T15:04:05.000Z", text)
@@ -119,59 +123,68 @@ func (t *T) checkTime(text string) time.Time {
 		t.Errorf("timestamp %q is not RFC 3339 in UTC with milliseconds", text)
 	}
 	if time.Until(at) > time.Minute {
-		t.Errorf("timestamp %s lies in the future", text)
+		t.Errorf("timestamp %s is in the future", text)
 	}
 	return at
 }
 
-func (t *T) stream(id string) Stream {
+// Stream gets and checks a stream object.
+func (t *T) Stream(id string) Stream {
 	t.Helper()
 	var s Stream
-	t.get("/v1/streams/" + id).want(200).into(&s)
+	t.Get("/v1/streams/" + id).Want(200).into(&s)
 	t.checkStream(s)
 	return s
 }
 
-func (t *T) cursor(id string) Cursor {
+// Cursor gets and checks a cursor object.
+func (t *T) Cursor(id string) Cursor {
 	t.Helper()
 	var c Cursor
-	t.get("/v1/streams/" + id + "/cursor").want(200).into(&c)
+	t.Get("/v1/streams/" + id + "/cursor").Want(200).into(&c)
 	t.checkTime(c.UpdatedAt)
 	return c
 }
 
-func (t *T) batch(id string, seq int64) Batch {
+// Batch gets and checks a batch object of a json stream.
+func (t *T) Batch(id string, seq int64) Batch {
 	t.Helper()
 	var b Batch
-	t.get(batchPath(id, seq)).want(200).into(&b)
+	t.Get(BatchPath(id, seq)).Want(200).into(&b)
 	t.checkTime(b.TS)
 	if b.Seq != seq {
-		t.Errorf("batch %d says that it is %d", seq, b.Seq)
+		t.Errorf("batch %d has seq %d", seq, b.Seq)
 	}
 	return b
 }
 
-func batchPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/batches/%d", id, seq) }
-func seqPath(id string, seq int64) string   { return fmt.Sprintf("/v1/streams/%s/%d", id, seq) }
-func nextPath(id string) string             { return "/v1/streams/" + id + "/publish" }
+// BatchPath is the path to read a batch.
+func BatchPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/batches/%d", id, seq) }
 
-// publish sends events, as a JSON array, under a sequence of the server's and wants them stored.
-func (t *T) publish(id, events string, options ...option) Ack {
+// SeqPath is the path to publish under a sequence.
+func SeqPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/%d", id, seq) }
+
+// NextPath is the path to publish under the next sequence.
+func NextPath(id string) string { return "/v1/streams/" + id + "/publish" }
+
+// Publish publishes a JSON array of events under the next sequence. They must be stored.
+func (t *T) Publish(id, events string, options ...Option) Ack {
 	t.Helper()
-	return t.ack(t.post(nextPath(id), append([]option{jsonBody(`{"events":` + events + `}`)}, options...)...).want(202), id)
+	return t.Ack(t.Post(NextPath(id), append([]Option{JSONBody(`{"events":` + events + `}`)}, options...)...).Want(202), id)
 }
 
-// publishAt sends events under a sequence of ours and wants them stored.
-func (t *T) publishAt(id string, seq int64, events string) Ack {
+// PublishAt publishes a JSON array of events under a sequence. They must be stored.
+func (t *T) PublishAt(id string, seq int64, events string) Ack {
 	t.Helper()
-	k := t.ack(t.post(seqPath(id, seq), jsonBody(`{"events":`+events+`}`)).want(202), id)
+	k := t.Ack(t.Post(SeqPath(id, seq), JSONBody(`{"events":`+events+`}`)).Want(202), id)
 	if k.Seq != seq {
 		t.Errorf("published under %d, acknowledged as %d", seq, k.Seq)
 	}
 	return k
 }
 
-func (t *T) ack(a *Answer, id string) Ack {
+// Ack decodes and checks an acknowledgement.
+func (t *T) Ack(a *Answer, id string) Ack {
 	t.Helper()
 	var k Ack
 	a.into(&k)
@@ -181,7 +194,7 @@ func (t *T) ack(a *Answer, id string) Ack {
 	return k
 }
 
-// same compares JSON values byte for byte, but for white space between tokens (D8).
+// same compares JSON values byte for byte, except for white space between tokens (D8).
 func (t *T) same(got, want []byte) {
 	t.Helper()
 	var g, w bytes.Buffer
@@ -192,14 +205,14 @@ func (t *T) same(got, want []byte) {
 		t.Fatalf("not JSON: %v", err)
 	}
 	if !bytes.Equal(g.Bytes(), w.Bytes()) {
-		t.Errorf("events came back changed:\n got %s\nwant %s", shorten(g.String()), shorten(w.String()))
+		t.Errorf("the server changed the events:\n got %s\nwant %s", Shorten(g.String()), Shorten(w.String()))
 	}
 }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// newID makes a stream id that nobody uses.
-func newID() string {
+// NewID returns a random stream id.
+func NewID() string {
 	b := make([]byte, 22)
 	rand.Read(b)
 	for i := range b {
@@ -208,8 +221,8 @@ func newID() string {
 	return string(b)
 }
 
-// filler is n bytes that do not repeat soon.
-func filler(n int) []byte {
+// Filler returns n random bytes, which do not compress.
+func Filler(n int) []byte {
 	b := make([]byte, n)
 	rand.Read(b)
 	return b

@@ -2,89 +2,90 @@ package contract
 
 import "fmt"
 
-// Requests with several faults are answered by the first check that finds one.
+// orderCases send requests with several faults. The response must be about the fault that is
+// checked first.
 var orderCases = []Case{
-	{"key first", `D19: "key present → matches the pattern → known → …": before anything about the stream or the body`, func(t *T) {
-		bad := announced("text/plain", bodyLimit+1)
-		for _, path := range []string{"/v1/streams/short/publish", nextPath(newID()), "/v1/streams/short/x"} {
-			t.post(path, bad, key("")).refused(401, "missing_api_key")
-			t.post(path, bad, key("svc_live_x")).refused(401, "invalid_api_key")
-			t.post(path, bad, key(unknownKey)).refused(401, "invalid_api_key")
+	{"key first", `D19: the key is checked first: present, matching the pattern, known; only then the stream and the body`, func(t *T) {
+		bad := announced("text/plain", BodyLimit+1)
+		for _, path := range []string{"/v1/streams/short/publish", NextPath(NewID()), "/v1/streams/short/x"} {
+			t.Post(path, bad, WithKey("")).Refused(401, "missing_api_key")
+			t.Post(path, bad, WithKey("svc_live_x")).Refused(401, "invalid_api_key")
+			t.Post(path, bad, WithKey(unknownKey)).Refused(401, "invalid_api_key")
 		}
 	}},
-	{"stream before body", `D19: "stream id well formed (400) → stream exists (404) → same project (403) → scope (403) → content type (415)"`, func(t *T) {
+	{"stream before body", `D19: valid stream id (400), stream exists (404), same project (403), scope (403), content type (415)`, func(t *T) {
 		s := t.jsonStream()
-		bad := announced("text/plain", bodyLimit+1)
+		bad := announced("text/plain", BodyLimit+1)
 		for _, tail := range []string{"/publish", "/x", "/1", "/9999"} {
-			t.post("/v1/streams/short"+tail, bad).refused(400, "invalid_stream_id")
-			t.post("/v1/streams/"+newID()+tail, bad).refused(404, "stream_not_found")
-			t.post("/v1/streams/"+s.ID+tail, bad, key(t.OtherLive)).refused(403, "project_forbidden")
+			t.Post("/v1/streams/short"+tail, bad).Refused(400, "invalid_stream_id")
+			t.Post("/v1/streams/"+NewID()+tail, bad).Refused(404, "stream_not_found")
+			t.Post("/v1/streams/"+s.ID+tail, bad, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
 		}
-		sse := header("Accept", "text/event-stream")
-		t.get("/v1/streams/short?cursor=x", sse).refused(400, "invalid_stream_id")
-		t.get("/v1/streams/"+newID()+"?cursor=x", sse).refused(404, "stream_not_found")
-		t.get("/v1/streams/"+s.ID+"?cursor=x", sse, key(t.OtherLive)).refused(403, "project_forbidden")
-		t.get("/v1/streams/"+s.ID+"/batches/x", key(t.OtherLive)).refused(403, "project_forbidden")
+		sse := WithHeader("Accept", "text/event-stream")
+		t.Get("/v1/streams/short?cursor=x", sse).Refused(400, "invalid_stream_id")
+		t.Get("/v1/streams/"+NewID()+"?cursor=x", sse).Refused(404, "stream_not_found")
+		t.Get("/v1/streams/"+s.ID+"?cursor=x", sse, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
+		t.Get("/v1/streams/"+s.ID+"/batches/x", WithKey(t.OtherLive)).Refused(403, "project_forbidden")
 		if t.NewKey != nil {
 			k, revoke := t.newKey(Key{Kind: "live", Permissions: []string{"read"}})
-			t.post(nextPath(s.ID), bad, key(k)).refused(403, "project_forbidden")
+			t.Post(NextPath(s.ID), bad, WithKey(k)).Refused(403, "project_forbidden")
 			revoke()
-			t.post("/v1/streams/short/publish", bad, key(k)).refused(401, "key_revoked")
+			t.Post("/v1/streams/short/publish", bad, WithKey(k)).Refused(401, "key_revoked")
 		}
 	}},
-	{"type, size, sequence, body", `D19: "content type (415) → declared size (413) → sequence (409, 422, or 200 for a duplicate) → body (413, 400)"`, func(t *T) {
+	{"type, size, sequence, body", `D19: content type (415), declared size (413), sequence (409, 422, or 200 for a duplicate), body (413, 400)`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 5, `[]`)
-		tooLarge := func(ct string) option { return announced(ct, bodyLimit+1) }
+		t.PublishAt(s.ID, 5, `[]`)
+		tooLarge := func(ct string) Option { return announced(ct, BodyLimit+1) }
 		for _, seq := range []string{"5", "x", "9999", "6", "publish"} {
 			path := "/v1/streams/" + s.ID + "/" + seq
-			t.post(path, tooLarge("text/plain")).refused(415, "unsupported_media_type")
-			t.post(path, tooLarge("application/json")).refused(413, "payload_too_large")
-			t.post(path, body("text/plain", []byte(`broken`))).refused(415, "unsupported_media_type")
+			t.Post(path, tooLarge("text/plain")).Refused(415, "unsupported_media_type")
+			t.Post(path, tooLarge("application/json")).Refused(413, "payload_too_large")
+			t.Post(path, body("text/plain", []byte(`broken`))).Refused(415, "unsupported_media_type")
 		}
-		broken := jsonBody(`broken`)
-		t.post(seqPath(s.ID, 5), broken).want(200)
-		t.post("/v1/streams/"+s.ID+"/x", broken).refused(409, "invalid_sequence")
-		t.post(seqPath(s.ID, 9999), broken).refused(422, "sequence_too_far_ahead")
-		t.post(seqPath(s.ID, 6), broken).refused(400, "invalid_request_error")
-		t.post(seqPath(s.ID, 0), broken).refused(409, "invalid_sequence")
+		broken := JSONBody(`broken`)
+		t.Post(SeqPath(s.ID, 5), broken).Want(200)
+		t.Post("/v1/streams/"+s.ID+"/x", broken).Refused(409, "invalid_sequence")
+		t.Post(SeqPath(s.ID, 9999), broken).Refused(422, "sequence_too_far_ahead")
+		t.Post(SeqPath(s.ID, 6), broken).Refused(400, "invalid_request_error")
+		t.Post(SeqPath(s.ID, 0), broken).Refused(409, "invalid_sequence")
 	}},
-	{"refusals need no body", `D19: "none of these needs the body"`, func(t *T) {
+	{"refusals need no body", `D19: none of these checks needs the body`, func(t *T) {
 		s := t.jsonStream()
 		silent := announced("application/json", 100)
 		for path, want := range map[string]string{
-			"/v1/streams/short/publish": "invalid_stream_id", nextPath(newID()): "stream_not_found",
-			"/v1/streams/" + s.ID + "/x": "invalid_sequence", seqPath(s.ID, 5000): "sequence_too_far_ahead",
+			"/v1/streams/short/publish": "invalid_stream_id", NextPath(NewID()): "stream_not_found",
+			"/v1/streams/" + s.ID + "/x": "invalid_sequence", SeqPath(s.ID, 5000): "sequence_too_far_ahead",
 		} {
-			t.post(path, silent).refused(faults[want].status, want)
+			t.Post(path, silent).Refused(faults[want].status, want)
 		}
-		t.post(nextPath(s.ID), silent, key("")).refused(401, "missing_api_key")
-		t.post(nextPath(s.ID), silent, key(t.OtherLive)).refused(403, "project_forbidden")
-		t.post(nextPath(s.ID), announced("text/plain", 100)).refused(415, "unsupported_media_type")
+		t.Post(NextPath(s.ID), silent, WithKey("")).Refused(401, "missing_api_key")
+		t.Post(NextPath(s.ID), silent, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
+		t.Post(NextPath(s.ID), announced("text/plain", 100)).Refused(415, "unsupported_media_type")
 	}},
-	{"declared before read", `D19: "declared size (413) → sequence": without a declared size the sequence is first`, func(t *T) {
+	{"declared before read", `D19: a declared size is checked before the sequence, an undeclared one after it`, func(t *T) {
 		s := t.rawStream()
-		large := rawBody(make([]byte, bodyLimit+1))
-		t.post("/v1/streams/"+s.ID+"/x", large).refused(413, "payload_too_large")
-		t.post("/v1/streams/"+s.ID+"/x", large, undeclared()).refused(409, "invalid_sequence")
-		t.post(seqPath(s.ID, 5000), large, undeclared()).refused(422, "sequence_too_far_ahead")
+		large := RawBody(make([]byte, BodyLimit+1))
+		t.Post("/v1/streams/"+s.ID+"/x", large).Refused(413, "payload_too_large")
+		t.Post("/v1/streams/"+s.ID+"/x", large, undeclared()).Refused(409, "invalid_sequence")
+		t.Post(SeqPath(s.ID, 5000), large, undeclared()).Refused(422, "sequence_too_far_ahead")
 	}},
 	{"create", `D19, D10: content type (415), declared size (413), then the body`, func(t *T) {
-		t.post("/v1/streams", announced("text/plain", 1<<30)).refused(415, "unsupported_media_type")
-		t.post("/v1/streams", announced("application/json", 1<<30)).refused(413, "payload_too_large")
-		t.post("/v1/streams", announced("application/json", 1<<30), key("")).refused(401, "missing_api_key")
+		t.Post("/v1/streams", announced("text/plain", 1<<30)).Refused(415, "unsupported_media_type")
+		t.Post("/v1/streams", announced("application/json", 1<<30)).Refused(413, "payload_too_large")
+		t.Post("/v1/streams", announced("application/json", 1<<30), WithKey("")).Refused(401, "missing_api_key")
 	}},
-	{"routes after keys", `D19: "without one an unknown route is 401, with one 404 or 405"`, func(t *T) {
+	{"routes after keys", `D19: an unknown route gives 401 without a key, and 404 or 405 with one`, func(t *T) {
 		for _, path := range []string{"/v1/nowhere", "/v1/streams/", "/v1//streams", "/v1"} {
-			t.get(path, key("")).refused(401, "missing_api_key")
-			t.get(path, key(unknownKey)).refused(401, "invalid_api_key")
-			t.get(path).refused(404, "not_found")
+			t.Get(path, WithKey("")).Refused(401, "missing_api_key")
+			t.Get(path, WithKey(unknownKey)).Refused(401, "invalid_api_key")
+			t.Get(path).Refused(404, "not_found")
 		}
-		t.do("PUT", "/v1/streams", key("")).refused(401, "missing_api_key")
-		t.do("PUT", "/v1/streams").refused(405, "method_not_allowed")
+		t.do("PUT", "/v1/streams", WithKey("")).Refused(401, "missing_api_key")
+		t.do("PUT", "/v1/streams").Refused(405, "method_not_allowed")
 	}},
-	{"faults of lists", `D19: the key is checked before parameters`, func(t *T) {
-		t.get("/v1/streams?limit=0", key("")).refused(401, "missing_api_key")
-		t.get(fmt.Sprintf("/v1/streams?limit=%d", 0)).refused(400, "invalid_request_error")
+	{"list parameters", `D19: the key is checked before the parameters`, func(t *T) {
+		t.Get("/v1/streams?limit=0", WithKey("")).Refused(401, "missing_api_key")
+		t.Get(fmt.Sprintf("/v1/streams?limit=%d", 0)).Refused(400, "invalid_request_error")
 	}},
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// window reads the rate-limit header fields.
+// window is the rate-limit header fields of a response.
 type window struct{ limit, remaining, reset int64 }
 
 func (a *Answer) window() window {
@@ -14,25 +14,26 @@ func (a *Answer) window() window {
 	return window{n("X-Ratelimit-Limit"), n("X-Ratelimit-Remaining"), n("X-Ratelimit-Reset")}
 }
 
-// unlimited is what the header fields say where there is no limit (D23).
+// unlimited is the limit in the header fields if requests are not limited (D23).
 const unlimited = 2147483647
 
-// countsExactly skips what only one node can do.
+// countsExactly skips a case that needs exact counts. Nodes of a cluster do not have them: each
+// counts its own requests at once and those of the others a moment later.
 func (t *T) countsExactly() {
 	t.Helper()
 	if t.Spread {
-		t.Skip("requests are spread over nodes, which count them together a moment later")
+		t.Skip("requests are spread over nodes, whose counters agree a moment later")
 	}
 }
 
 var rateCases = []Case{
 	{"test keys have lower limits", `spec: "Test keys: lower rate limits than live keys"`, func(t *T) {
-		live, test := t.get("/v1/streams?limit=1").window(), t.get("/v1/streams?limit=1", key(t.Test)).window()
+		live, test := t.Get("/v1/streams?limit=1").window(), t.Get("/v1/streams?limit=1", WithKey(t.Test)).window()
 		if test.limit >= live.limit {
-			t.Errorf("a test key may %d, a live key %d", test.limit, live.limit)
+			t.Errorf("the limit of a test key is %d, of a live key %d", test.limit, live.limit)
 		}
 	}},
-	{"counted per key", `D23: "fixed windows of 60 s, per key"; "A subscription counts once"`, func(t *T) {
+	{"counted per key", `D23: windows are fixed, last 60 s and count per key; a subscription counts once`, func(t *T) {
 		t.countsExactly()
 		k, _ := t.newKey(Key{Kind: "test"})
 		s := t.jsonStream()
@@ -40,45 +41,45 @@ var rateCases = []Case{
 		step := func(what string, w window) {
 			t.Helper()
 			if w.limit == unlimited {
-				t.Skip("test keys are not limited on this target")
+				t.Skip("this target does not limit test keys")
 			}
 			if last.reset == w.reset && w.remaining != last.remaining-1 {
-				t.Errorf("%s: %d remained, then %d", what, last.remaining, w.remaining)
+				t.Errorf("%s: remaining went from %d to %d", what, last.remaining, w.remaining)
 			}
 			if last.reset != w.reset && w.remaining != w.limit-1 {
-				t.Errorf("%s: the first of a window leaves %d of %d", what, w.remaining, w.limit)
+				t.Errorf("%s: the first request of a window leaves %d of %d", what, w.remaining, w.limit)
 			}
 			last = w
 		}
-		step("get", t.get("/v1/streams/"+s.ID, key(k)).window())
-		step("publish", t.post(nextPath(s.ID), jsonBody(`{"events":[]}`), key(k)).window())
-		step("subscribe", t.get("/v1/streams/"+s.ID+"?cursor=x", header("Accept", "text/event-stream"), key(k)).window())
-		step("not found", t.get("/v1/nowhere", key(k)).window())
-		step("not allowed", t.do("PUT", "/v1/streams", key(k)).window())
-		t.subscribe(s.ID, "cursor=0", key(k)).batch(1)
+		step("get", t.Get("/v1/streams/"+s.ID, WithKey(k)).window())
+		step("publish", t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), WithKey(k)).window())
+		step("subscribe", t.Get("/v1/streams/"+s.ID+"?cursor=x", WithHeader("Accept", "text/event-stream"), WithKey(k)).window())
+		step("not found", t.Get("/v1/nowhere", WithKey(k)).window())
+		step("not allowed", t.do("PUT", "/v1/streams", WithKey(k)).window())
+		t.Subscribe(s.ID, "cursor=0", WithKey(k)).Batch(1)
 		last.remaining--
-		step("after a subscription", t.get("/v1/streams/"+s.ID, key(k)).window())
+		step("after a subscription", t.Get("/v1/streams/"+s.ID, WithKey(k)).window())
 	}},
-	{"exact at once", `D23: a window counts every request, also many at once`, func(t *T) {
+	{"exact under concurrency", `D23: a window counts every request, also concurrent ones`, func(t *T) {
 		t.countsExactly()
 		k, _ := t.newKey(Key{Kind: "test"})
 		var mu sync.Mutex
 		seen := map[window]bool{}
 		t.together(30, func(int) {
-			w := t.get("/v1/streams?limit=1", key(k)).window()
+			w := t.Get("/v1/streams?limit=1", WithKey(k)).window()
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[w] && w.limit != unlimited {
-				t.Errorf("two requests left %d of %d", w.remaining, w.limit)
+				t.Errorf("two requests have %d of %d remaining", w.remaining, w.limit)
 			}
 			seen[w] = true
 		})
 	}},
 	{"reset", `spec: x-ratelimit-reset "Unix time at which the window resets"; D23: windows of 60 s`, func(t *T) {
 		before := time.Now().Unix()
-		reset := t.get("/v1/streams?limit=1").window().reset
+		reset := t.Get("/v1/streams?limit=1").window().reset
 		if now := time.Now().Unix(); reset < before || reset > now+60 {
-			t.Errorf("the window resets at %d, it is %d to %d", reset, before, now)
+			t.Errorf("the window resets at %d, but the time is %d to %d", reset, before, now)
 		}
 	}},
 }

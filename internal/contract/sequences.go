@@ -5,67 +5,67 @@ import (
 )
 
 var sequenceCases = []Case{
-	{"reach", `spec: seq "at most 1024 ahead of the stream cursor", else 422 sequence_too_far_ahead; D3: "c < seq <= c + 1024: 202"`, func(t *T) {
+	{"reach", `spec: seq "at most 1024 ahead of the stream cursor", else 422 sequence_too_far_ahead; D3: cursor + 1024 itself is accepted`, func(t *T) {
 		s := t.jsonStream()
 		for _, far := range []int64{reach + 1, reach + 2, 1 << 40, 1<<53 - 1} {
-			t.post(seqPath(s.ID, far), jsonBody(`{"events":[]}`)).refused(422, "sequence_too_far_ahead")
+			t.Post(SeqPath(s.ID, far), JSONBody(`{"events":[]}`)).Refused(422, "sequence_too_far_ahead")
 		}
-		if k := t.publishAt(s.ID, reach, `[]`); k.Cursor != reach {
+		if k := t.PublishAt(s.ID, reach, `[]`); k.Cursor != reach {
 			t.Errorf("got %+v", k)
 		}
-		t.post(seqPath(s.ID, 2*reach+1), jsonBody(`{"events":[]}`)).refused(422, "sequence_too_far_ahead")
-		t.publishAt(s.ID, 2*reach, `[]`)
+		t.Post(SeqPath(s.ID, 2*reach+1), JSONBody(`{"events":[]}`)).Refused(422, "sequence_too_far_ahead")
+		t.PublishAt(s.ID, 2*reach, `[]`)
 	}},
-	{"zero first", `D3: "0, and nothing was ever stored: 202, stored (the cursor stays 0)"`, func(t *T) {
+	{"zero first", `D3: sequence 0 is stored if the stream is empty, and the cursor stays 0`, func(t *T) {
 		s := t.jsonStream()
-		if k := t.publishAt(s.ID, 0, `["zero"]`); k != (Ack{s.ID, 0, 1, 0, false}) {
+		if k := t.PublishAt(s.ID, 0, `["zero"]`); k != (Ack{s.ID, 0, 1, 0, false}) {
 			t.Errorf("got %+v", k)
 		}
-		if k := t.ack(t.post(seqPath(s.ID, 0), jsonBody(`{"events":[]}`)).want(200), s.ID); k != (Ack{s.ID, 0, 1, 0, true}) {
+		if k := t.Ack(t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Want(200), s.ID); k != (Ack{s.ID, 0, 1, 0, true}) {
 			t.Errorf("repeated: got %+v", k)
 		}
-		t.same(t.batch(s.ID, 0).Events, []byte(`["zero"]`))
-		if c := t.cursor(s.ID); c.Cursor != 0 || c.UpdatedAt != t.batch(s.ID, 0).TS {
-			t.Errorf("cursor object %+v", c)
+		t.same(t.Batch(s.ID, 0).Events, []byte(`["zero"]`))
+		if c := t.Cursor(s.ID); c.Cursor != 0 || c.UpdatedAt != t.Batch(s.ID, 0).TS {
+			t.Errorf("got cursor object %+v", c)
 		}
-		if k := t.publish(s.ID, `[]`); k.Seq != 1 {
-			t.Errorf("after 0 the server chose %d", k.Seq)
+		if k := t.Publish(s.ID, `[]`); k.Seq != 1 {
+			t.Errorf("after sequence 0 the server chose %d, want 1", k.Seq)
 		}
-		t.post(seqPath(s.ID, 0), jsonBody(`{"events":[]}`)).want(200)
+		t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Want(200)
 	}},
-	{"zero too late", `D4: "Sequence 0 is never waited for: once another sequence is stored, a missing 0 is closed"`, func(t *T) {
+	{"zero too late", `D4: delivery never waits for sequence 0: it is closed once another sequence is stored`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 1, `[]`)
-		t.post(seqPath(s.ID, 0), jsonBody(`{"events":[]}`)).refused(409, "invalid_sequence")
+		t.PublishAt(s.ID, 1, `[]`)
+		t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 	}},
-	{"not numbers", `D1: "no sign, no leading zeros, no exponent"; D3: "not a D1 number: 409 invalid_sequence"`, func(t *T) {
+	{"sequences that are not numbers", `D1: a sequence has no sign, no leading zeros and no exponent; D3: anything else gives 409 invalid_sequence`, func(t *T) {
 		s := t.jsonStream()
 		for _, seq := range []string{"-1", "+1", "01", "00", "1.0", "1e3", "0x1", "%D9%A1", "1%20", "%201", "1_0", "one", "%00", "1%2F2", "-0", ".", "..."} {
-			t.post("/v1/streams/"+s.ID+"/"+seq, jsonBody(`{"events":[]}`)).refused(409, "invalid_sequence")
+			t.Post("/v1/streams/"+s.ID+"/"+seq, JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 		}
 		for _, seq := range []string{"9007199254740992", "9223372036854775808", "18446744073709551617", strings.Repeat("9", 1000)} {
-			t.post("/v1/streams/"+s.ID+"/"+seq, jsonBody(`{"events":[]}`)).refused(409, "invalid_sequence")
+			t.Post("/v1/streams/"+s.ID+"/"+seq, JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 		}
-		if c := t.cursor(s.ID).Cursor; c != 0 {
+		if c := t.Cursor(s.ID).Cursor; c != 0 {
 			t.Errorf("the cursor is %d", c)
 		}
 	}},
-	{"the cursor is the highest", `D1: "The cursor of a stream is the highest sequence ever stored in it"; D3: filling a gap "does not move" it`, func(t *T) {
+	{"the cursor is the highest", `D1: the cursor of a stream is the highest sequence ever stored in it; D3: filling a gap does not move it`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 3, `[3]`)
-		if k := t.publishAt(s.ID, 1, `[1]`); k.Cursor != 3 {
-			t.Errorf("filling 1 says cursor %d", k.Cursor)
+		t.PublishAt(s.ID, 3, `[3]`)
+		if k := t.PublishAt(s.ID, 1, `[1]`); k.Cursor != 3 {
+			t.Errorf("filling 1 gives cursor %d, want 3", k.Cursor)
 		}
-		if k := t.publishAt(s.ID, 2, `[2]`); k.Cursor != 3 || t.cursor(s.ID).Cursor != 3 {
-			t.Errorf("filling 2 says cursor %d", k.Cursor)
+		if k := t.PublishAt(s.ID, 2, `[2]`); k.Cursor != 3 || t.Cursor(s.ID).Cursor != 3 {
+			t.Errorf("filling 2 gives cursor %d, want 3", k.Cursor)
 		}
 	}},
-	{"far along", `D1: "an integer from 0 to 2^53-1": sequences are not confined to small numbers`, func(t *T) {
+	{"high sequences", `D1: a sequence is an integer from 0 to 2^53-1`, func(t *T) {
 		s := t.jsonStream()
 		for seq := int64(reach); seq <= 8*reach; seq += reach {
-			t.publishAt(s.ID, seq, `[]`)
+			t.PublishAt(s.ID, seq, `[]`)
 		}
-		if k := t.publish(s.ID, `[]`); k.Seq != 8*reach+1 {
+		if k := t.Publish(s.ID, `[]`); k.Seq != 8*reach+1 {
 			t.Errorf("got %+v", k)
 		}
 	}},

@@ -6,71 +6,71 @@ import (
 )
 
 var sizeCases = []Case{
-	{"raw limit", `spec: "Maximum body 8 MiB"; D9: "8,388,608 bytes, inclusive, of the HTTP body, with or without Content-Length"`, func(t *T) {
+	{"raw limit", `spec: "Maximum body 8 MiB"; D9: 8,388,608 bytes of HTTP body, inclusive, with or without Content-Length`, func(t *T) {
 		s := t.rawStream()
-		full := filler(bodyLimit)
-		t.post(nextPath(s.ID), rawBody(full)).want(202)
-		t.post(nextPath(s.ID), rawBody(full), undeclared()).want(202)
-		if a := t.get(batchPath(s.ID, 2)).want(200); string(a.Body) != string(full) {
-			t.Errorf("8 MiB came back changed")
+		full := Filler(BodyLimit)
+		t.Post(NextPath(s.ID), RawBody(full)).Want(202)
+		t.Post(NextPath(s.ID), RawBody(full), undeclared()).Want(202)
+		if a := t.Get(BatchPath(s.ID, 2)).Want(200); string(a.Body) != string(full) {
+			t.Errorf("a batch of 8 MiB was read with other bytes")
 		}
-		t.post(nextPath(s.ID), rawBody(append(full, 0))).refused(413, "payload_too_large")
-		t.post(nextPath(s.ID), rawBody(append(full, 0)), undeclared()).refused(413, "payload_too_large")
-		if got := t.stream(s.ID); got.Cursor != 2 || got.BytesStored != 2*bodyLimit {
-			t.Errorf("cursor %d and %d bytes", got.Cursor, got.BytesStored)
+		t.Post(NextPath(s.ID), RawBody(append(full, 0))).Refused(413, "payload_too_large")
+		t.Post(NextPath(s.ID), RawBody(append(full, 0)), undeclared()).Refused(413, "payload_too_large")
+		if got := t.Stream(s.ID); got.Cursor != 2 || got.BytesStored != 2*BodyLimit {
+			t.Errorf("got cursor %d and %d bytes, want 2 and %d", got.Cursor, got.BytesStored, 2*BodyLimit)
 		}
 	}},
-	{"json limit", `D9 holds for the HTTP body of json streams`, func(t *T) {
+	{"json limit", `D9: the limit on json streams counts the HTTP body too`, func(t *T) {
 		s := t.jsonStream()
 		fill := func(n int) string { return `{"events":["` + strings.Repeat("x", n-len(`{"events":[""]}`)) + `"]}` }
-		t.post(seqPath(s.ID, 1), jsonBody(fill(bodyLimit))).want(202)
-		t.post(seqPath(s.ID, 2), jsonBody(fill(bodyLimit)), undeclared()).want(202)
-		t.post(seqPath(s.ID, 3), jsonBody(fill(bodyLimit+1))).refused(413, "payload_too_large")
-		t.post(seqPath(s.ID, 3), jsonBody(fill(bodyLimit+1)), undeclared()).refused(413, "payload_too_large")
-		sub := t.subscribe(s.ID, "cursor=0")
+		t.Post(SeqPath(s.ID, 1), JSONBody(fill(BodyLimit))).Want(202)
+		t.Post(SeqPath(s.ID, 2), JSONBody(fill(BodyLimit)), undeclared()).Want(202)
+		t.Post(SeqPath(s.ID, 3), JSONBody(fill(BodyLimit+1))).Refused(413, "payload_too_large")
+		t.Post(SeqPath(s.ID, 3), JSONBody(fill(BodyLimit+1)), undeclared()).Refused(413, "payload_too_large")
+		sub := t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(1); seq <= 2; seq++ {
-			if got := sub.batch(seq).Events; len(got) != bodyLimit-len(`{"events":}`) {
-				t.Errorf("batch %d came as %d bytes", seq, len(got))
+			if got := sub.Batch(seq).Events; len(got) != BodyLimit-len(`{"events":}`) {
+				t.Errorf("batch %d was delivered with %d bytes", seq, len(got))
 			}
 		}
 	}},
-	{"not read to the end", `D9: "A too-large body is refused without reading it to the end"`, func(t *T) {
+	{"not read to the end", `D9: a body that is too large is refused without reading it to the end`, func(t *T) {
 		s := t.rawStream()
-		for _, length := range []int64{bodyLimit + 1, 1 << 40} {
-			t.post(nextPath(s.ID), announced("application/octet-stream", length)).refused(413, "payload_too_large")
+		for _, length := range []int64{BodyLimit + 1, 1 << 40} {
+			t.Post(NextPath(s.ID), announced("application/octet-stream", length)).Refused(413, "payload_too_large")
 		}
-		t.post(nextPath(s.ID), func(r *request) {
-			r.header.Set("Content-Type", "application/octet-stream")
-			r.body, r.length = endless{}, -1
-		}).refused(413, "payload_too_large")
+		t.Post(NextPath(s.ID), func(r *Request) {
+			r.Header.Set("Content-Type", "application/octet-stream")
+			r.Body, r.Length = endless{}, -1
+		}).Refused(413, "payload_too_large")
 	}},
-	{"larger than the stream", `D9: "A batch larger than the stream's max_bytes also gets 413"`, func(t *T) {
+	{"larger than the stream", `D9: a batch larger than the stream's max_bytes gives 413 too`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
-		t.post(nextPath(s.ID), rawBody(filler(mib))).want(202)
-		t.post(nextPath(s.ID), rawBody(filler(mib+1))).refused(413, "payload_too_large")
-		t.post(nextPath(s.ID), rawBody(filler(mib+1)), undeclared()).refused(413, "payload_too_large")
-		if got := t.stream(s.ID); got.Cursor != 1 || got.BytesStored != mib {
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB+1))).Refused(413, "payload_too_large")
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB+1)), undeclared()).Refused(413, "payload_too_large")
+		if got := t.Stream(s.ID); got.Cursor != 1 || got.BytesStored != MiB {
 			t.Errorf("the refused batch changed the stream: %+v", got)
 		}
 		j := t.create(`"max_bytes":1048576`)
 		events := func(n int) string { return `["` + strings.Repeat("x", n-4) + `"]` }
-		t.publish(j.ID, events(mib))
-		t.post(nextPath(j.ID), jsonBody(`{"events":`+events(mib+1)+`}`)).refused(413, "payload_too_large")
+		t.Publish(j.ID, events(MiB))
+		t.Post(NextPath(j.ID), JSONBody(`{"events":`+events(MiB+1)+`}`)).Refused(413, "payload_too_large")
 	}},
-	{"many small values", `D9: up to 8 MiB of any JSON values is a body like any other`, func(t *T) {
+	{"many small values", `D9: a body of up to 8 MiB may hold any number of JSON values`, func(t *T) {
 		t.heavy()
 		s := t.jsonStream()
-		n := (bodyLimit - len(`{"events":[]}`) + 1) / 2
+		n := (BodyLimit - len(`{"events":[]}`) + 1) / 2
 		began := time.Now()
-		k := t.publish(s.ID, `[`+strings.Repeat("0,", n-1)+`0]`)
+		k := t.Publish(s.ID, `[`+strings.Repeat("0,", n-1)+`0]`)
 		if k.Accepted != int64(n) {
-			t.Errorf("accepted %d of %d", k.Accepted, n)
+			t.Errorf("accepted %d of %d events", k.Accepted, n)
 		}
-		if took := time.Since(began); took > patience {
-			t.Errorf("took %v", took)
+		if took := time.Since(began); took > Patience {
+			t.Errorf("took %v, want at most %v", took, Patience)
 		}
 	}},
-	{"many keys", `D8: duplicate member names are found also among very many, in bounded time`, func(t *T) {
+	{"many keys", `D8: duplicate member names are found in bounded time, even among hundreds of thousands`, func(t *T) {
 		t.heavy()
 		s := t.jsonStream()
 		var b strings.Builder
@@ -80,19 +80,19 @@ var sizeCases = []Case{
 			b.WriteString(itoa(i))
 			b.WriteString(`":0,`)
 		}
-		t.publish(s.ID, `[{`+b.String()+`"last":1}]`)
-		t.post(nextPath(s.ID), jsonBody(`{"events":[{`+b.String()+`"k0":1}]}`)).refused(400, "invalid_request_error")
+		t.Publish(s.ID, `[{`+b.String()+`"last":1}]`)
+		t.Post(NextPath(s.ID), JSONBody(`{"events":[{`+b.String()+`"k0":1}]}`)).Refused(400, "invalid_request_error")
 	}},
 }
 
-// heavy leaves a case to another run of the suite.
+// heavy skips a case that needs much CPU, unless this run of the suite is for such cases.
 func (t *T) heavy() {
 	if t.Light {
-		t.Skip("the same by every transport, and by this one left out")
+		t.Skip("needs much CPU and is the same on every transport; another transport runs it")
 	}
 }
 
-// endless is a body without an end.
+// endless is a body that never ends.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { clear(b); return len(b), nil }

@@ -11,36 +11,36 @@ import (
 	"unicode/utf8"
 )
 
-// Event is one block of a text/event-stream: what stands between two empty lines.
+// Event is one block of a text/event-stream: the lines between two empty lines.
 type Event struct {
 	ID      string
 	HasID   bool
-	Name    string // of the event; empty for a block without one
+	Name    string // value of the event field; empty if the block has none
 	Data    string
 	HasData bool
-	Retry   int // milliseconds; -1: none
+	Retry   int // milliseconds; -1 if the block has no retry field
 	Comment bool
 }
 
-// Decoder reads a text/event-stream and fails on everything that the format does not allow, and on everything that it
-// allows but that a client would drop without a word: fields that nobody knows, an event without data, half an event
-// at the end.
+// Decoder reads a text/event-stream. It fails on input that the format forbids, and on input that
+// clients would drop silently: unknown fields, an event without data, an incomplete event at the
+// end.
 type Decoder struct {
 	r      *bufio.Reader
-	skipLF bool // the last line ended with CR: an LF belongs to it
-	first  bool
+	skipLF bool // the last line ended with CR, so an LF that follows belongs to it
+	first  bool // the next line is the first, which may begin with a byte order mark
 }
 
-// NewDecoder makes a decoder.
+// NewDecoder returns a decoder for r.
 func NewDecoder(r io.Reader) *Decoder {
 	return &Decoder{r: bufio.NewReaderSize(r, 64<<10), first: true}
 }
 
-// maxLine is beyond what 8 MiB in base64 with the fields around them take.
+// maxLine is more than the longest line of a correct server: 8 MiB in base64 and a few fields.
 const maxLine = 16 << 20
 
-// Next returns the next block. io.EOF: the stream ended between two blocks. Comments are blocks of their own, also when
-// they stand inside another.
+// Next returns the next block, or io.EOF if the stream ended between two blocks. A comment counts
+// as a block of its own, except inside another block, where it is skipped.
 func (d *Decoder) Next() (Event, error) {
 	e := Event{Retry: -1}
 	begun := false
@@ -48,14 +48,14 @@ func (d *Decoder) Next() (Event, error) {
 	for {
 		line, err := d.line()
 		if err == io.EOF && (begun || line != "") {
-			return e, fmt.Errorf("the stream ended inside an event, after %q", shorten(line))
+			return e, fmt.Errorf("the stream ended inside an event, after %q", Shorten(line))
 		}
 		if err != nil {
 			return e, err
 		}
 		if line == "" {
 			if !begun {
-				continue // an empty line after a comment, or one too many: allowed
+				continue // the format allows empty lines between blocks
 			}
 			e.Data, e.HasData = strings.Join(data, "\n"), data != nil
 			return e, e.check()
@@ -79,7 +79,7 @@ func (d *Decoder) Next() (Event, error) {
 	}
 }
 
-// set takes a field that is not data.
+// set stores a field other than data.
 func (e *Event) set(name, value string) error {
 	switch name {
 	case "event":
@@ -99,22 +99,22 @@ func (e *Event) set(name, value string) error {
 		}
 		e.Retry = ms
 	default:
-		return fmt.Errorf("no client knows the field %q", shorten(name))
+		return fmt.Errorf("unknown field %q", Shorten(name))
 	}
 	return nil
 }
 
-// check refuses a block that a client would not show.
+// check fails on a block that clients would drop.
 func (e *Event) check() error {
 	if (e.Name != "" || e.HasID) && !e.HasData {
-		return fmt.Errorf("event %q with id %q has no data: it is never shown", e.Name, e.ID)
+		return fmt.Errorf("event %q with id %q has no data, so clients drop it", e.Name, e.ID)
 	}
 	return nil
 }
 
 var errNotUTF8 = errors.New("the stream is not UTF-8")
 
-// line reads up to a CR, an LF or both. With io.EOF comes what was left without an end.
+// line reads a line that ends with CR, LF or both. With io.EOF it returns the incomplete rest.
 func (d *Decoder) line() (string, error) {
 	var b []byte
 	for {
@@ -134,7 +134,7 @@ func (d *Decoder) line() (string, error) {
 			b = append(b, chunk...)
 			d.r.Discard(len(chunk))
 			if len(b) > maxLine {
-				return "", errors.New("a line does not end")
+				return "", errors.New("line too long")
 			}
 			continue
 		}

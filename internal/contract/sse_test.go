@@ -13,12 +13,12 @@ func TestDecoder(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       []Event
-		fault      string // part of the error; empty: it ends well
+		fault      string // part of the error; empty if the stream is correct
 	}{
 		{"nothing", "", nil, ""},
 		{"a batch", "id: 7\nevent: batch\ndata: {}\n\n", []Event{batch}, ""},
 		{"carriage returns", "id: 7\revent: batch\rdata: {}\r\r", []Event{batch}, ""},
-		{"both", "id: 7\r\nevent: batch\r\ndata: {}\r\n\r\n", []Event{batch}, ""},
+		{"carriage returns and line feeds", "id: 7\r\nevent: batch\r\ndata: {}\r\n\r\n", []Event{batch}, ""},
 		{"no space after the colon", "id:7\nevent:batch\ndata:{}\n\n", []Event{batch}, ""},
 		{"a byte order mark", "\ufeffid: 7\nevent: batch\ndata: {}\n\n", []Event{batch}, ""},
 		{"lines of data", "data: a\ndata\ndata:  b\n\n", []Event{{Data: "a\n\n b", HasData: true, Retry: -1}}, ""},
@@ -26,13 +26,13 @@ func TestDecoder(t *testing.T) {
 		{"a comment", ": still here\n\n", []Event{{Comment: true, Retry: -1}}, ""},
 		{"a comment inside", "id: 7\n:\nevent: batch\ndata: {}\n\n", []Event{batch}, ""},
 		{"two blocks", "retry: 5\n\nid: 7\nevent: batch\ndata: {}\n\n", []Event{{Retry: 5}, batch}, ""},
-		{"cut in an event", "id: 7\nevent: batch\ndata: {}\n", nil, "inside an event"},
-		{"cut in a line", "retry: 5\n\nid: 7", []Event{{Retry: 5}}, "inside an event"},
-		{"no data", "id: 7\nevent: batch\n\n", nil, "never shown"},
+		{"cut inside an event", "id: 7\nevent: batch\ndata: {}\n", nil, "inside an event"},
+		{"cut inside a line", "retry: 5\n\nid: 7", []Event{{Retry: 5}}, "inside an event"},
+		{"no data", "id: 7\nevent: batch\n\n", nil, "has no data"},
 		{"not UTF-8", "data: \xff\n\n", nil, "not UTF-8"},
-		{"a retry that is no number", "retry: 1s\n\n", nil, "retry"},
+		{"a retry that is not a number", "retry: 1s\n\n", nil, "retry"},
 		{"an id with a NUL", "id: 7\x00\ndata: {}\n\n", nil, "id"},
-		{"an unknown field", "seq: 7\ndata: {}\n\n", nil, "no client knows"},
+		{"an unknown field", "seq: 7\ndata: {}\n\n", nil, "unknown field"},
 		{"two names", "event: a\nevent: b\ndata: {}\n\n", nil, "event"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,7 +58,8 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
-// A decoder shows an event when its empty line is there, also when the line ended with a CR alone.
+// A decoder returns an event as soon as its empty line has arrived, also when lines end with CR
+// alone. It must not wait for an LF that may never come.
 func TestDecoderDoesNotWait(t *testing.T) {
 	for _, end := range []string{"\n", "\r"} {
 		r, w := io.Pipe()

@@ -5,122 +5,122 @@ import (
 )
 
 var subscribeCases = []Case{
-	{"what is sent", `D16: "First, at once, the header fields and retry: 1000. Then per batch" id, event: batch and the batch object as data`, func(t *T) {
+	{"events of a subscription", `D16: first, at once, the header fields and retry: 1000; then for each batch its id, event: batch and the batch object as data`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "cursor=0")
-		t.publish(s.ID, `[{"n":1}]`)
-		t.publish(s.ID, `[]`)
+		sub := t.Subscribe(s.ID, "cursor=0")
+		t.Publish(s.ID, `[{"n":1}]`)
+		t.Publish(s.ID, `[]`)
 		for seq := int64(1); seq <= 2; seq++ {
-			got, want := sub.batch(seq), t.batch(s.ID, seq)
+			got, want := sub.Batch(seq), t.Batch(s.ID, seq)
 			t.same(got.Events, want.Events)
 			if got.TS != want.TS {
-				t.Errorf("ts is %s, and %s in the batch object", got.TS, want.TS)
+				t.Errorf("ts is %s, but %s in the batch object", got.TS, want.TS)
 			}
 		}
 	}},
-	{"head", `D15: "cursor=head (and no cursor): as cursor=N with N the cursor at that moment"`, func(t *T) {
+	{"head", `D15: cursor=head, like no cursor, starts above the cursor of that moment`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 0, `["zero"]`)
-		empty := t.subscribe(s.ID, "cursor=head") // a stored 0 is behind it
-		t.publish(s.ID, `["before"]`)
-		subs := []*Subscription{t.subscribe(s.ID, ""), t.subscribe(s.ID, "cursor=head"), t.subscribe(s.ID, "cursor=1")}
-		t.publish(s.ID, `["after"]`)
-		empty.batch(1)
-		empty.batch(2)
+		t.PublishAt(s.ID, 0, `["zero"]`)
+		empty := t.Subscribe(s.ID, "cursor=head") // starts above the stored sequence 0
+		t.Publish(s.ID, `["before"]`)
+		subs := []*Subscription{t.Subscribe(s.ID, ""), t.Subscribe(s.ID, "cursor=head"), t.Subscribe(s.ID, "cursor=1")}
+		t.Publish(s.ID, `["after"]`)
+		empty.Batch(1)
+		empty.Batch(2)
 		for _, sub := range subs {
-			sub.batch(2)
+			sub.Batch(2)
 		}
 	}},
-	{"head above a gap", `D15: "as cursor=N": what fills a gap below the cursor later is behind the head`, func(t *T) {
+	{"head above a gap", `D15: a batch that fills a gap below the starting cursor later is not delivered`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 3, `[]`)
-		sub := t.subscribe(s.ID, "")
-		t.publishAt(s.ID, 2, `[]`)
-		t.publishAt(s.ID, 4, `[]`)
-		sub.batch(4)
+		t.PublishAt(s.ID, 3, `[]`)
+		sub := t.Subscribe(s.ID, "")
+		t.PublishAt(s.ID, 2, `[]`)
+		t.PublishAt(s.ID, 4, `[]`)
+		sub.Batch(4)
 	}},
-	{"zero", `D15: "cursor=0: from the oldest batch kept, sequence 0 included"`, func(t *T) {
+	{"zero", `D15: cursor=0 starts with the oldest batch kept, sequence 0 included`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 0, `["zero"]`)
-		t.publishAt(s.ID, 1, `["one"]`)
-		sub := t.subscribe(s.ID, "cursor=0")
-		sub.batch(0)
-		sub.batch(1)
+		t.PublishAt(s.ID, 0, `["zero"]`)
+		t.PublishAt(s.ID, 1, `["one"]`)
+		sub := t.Subscribe(s.ID, "cursor=0")
+		sub.Batch(0)
+		sub.Batch(1)
 		empty := t.jsonStream()
-		early := t.subscribe(empty.ID, "cursor=0")
-		t.publishAt(empty.ID, 0, `["zero"]`)
-		early.batch(0)
+		early := t.Subscribe(empty.ID, "cursor=0")
+		t.PublishAt(empty.ID, 0, `["zero"]`)
+		early.Batch(0)
 	}},
-	{"a number", `D15: "cursor=N: every batch with a sequence above N"`, func(t *T) {
+	{"a number", `D15: cursor=N gives every batch with a sequence above N`, func(t *T) {
 		s := t.jsonStream()
 		for range 5 {
-			t.publish(s.ID, `[]`)
+			t.Publish(s.ID, `[]`)
 		}
 		for n := int64(1); n <= 5; n++ {
-			sub := t.subscribe(s.ID, "cursor="+itoa(int(n)))
+			sub := t.Subscribe(s.ID, "cursor="+itoa(int(n)))
 			for seq := n + 1; seq <= 5; seq++ {
-				sub.batch(seq)
+				sub.Batch(seq)
 			}
 		}
 	}},
-	{"the future", `D15: "N may lie in the future"`, func(t *T) {
+	{"the future", `D15: N may be above the cursor`, func(t *T) {
 		s := t.jsonStream()
-		sub := t.subscribe(s.ID, "cursor=3")
+		sub := t.Subscribe(s.ID, "cursor=3")
 		for seq := int64(1); seq <= 5; seq++ {
-			t.publishAt(s.ID, seq, `[]`)
+			t.PublishAt(s.ID, seq, `[]`)
 		}
-		sub.batch(4)
-		sub.batch(5)
-		t.subscribe(s.ID, "cursor=9007199254740991")
+		sub.Batch(4)
+		sub.Batch(5)
+		t.Subscribe(s.ID, "cursor=9007199254740991")
 	}},
-	{"Last-Event-ID", `D15: "A Last-Event-ID header takes precedence over the parameter and means strictly above it"`, func(t *T) {
+	{"Last-Event-ID", `D15: a Last-Event-ID header takes precedence over the parameter and means strictly above it`, func(t *T) {
 		s := t.jsonStream()
-		t.publishAt(s.ID, 0, `["zero"]`)
+		t.PublishAt(s.ID, 0, `["zero"]`)
 		for range 3 {
-			t.publish(s.ID, `[]`)
+			t.Publish(s.ID, `[]`)
 		}
 		for _, query := range []string{"", "cursor=0", "cursor=head", "cursor=1"} {
-			t.subscribe(s.ID, query, header("Last-Event-ID", "2")).batch(3)
+			t.Subscribe(s.ID, query, WithHeader("Last-Event-ID", "2")).Batch(3)
 		}
-		sub := t.subscribe(s.ID, "", header("Last-Event-ID", "0"))
-		sub.batch(1) // strictly above: unlike cursor=0
-		sub.batch(2)
+		sub := t.Subscribe(s.ID, "", WithHeader("Last-Event-ID", "0"))
+		sub.Batch(1) // strictly above 0, unlike cursor=0
+		sub.Batch(2)
 	}},
-	{"bad starts", `D15: "Anything else: 400 invalid_request_error"`, func(t *T) {
+	{"bad starts", `D15: any other value gives 400 invalid_request_error`, func(t *T) {
 		s := t.jsonStream()
-		sse := header("Accept", "text/event-stream")
+		sse := WithHeader("Accept", "text/event-stream")
 		for _, v := range []string{"abc", "-1", "HEAD", "1.0", "01", "1e1", "%2B1", "9007199254740992", "18446744073709551616", "%00", "tail", "1%20"} {
-			t.get("/v1/streams/"+s.ID+"?cursor="+v, sse).refused(400, "invalid_request_error")
+			t.Get("/v1/streams/"+s.ID+"?cursor="+v, sse).Refused(400, "invalid_request_error")
 		}
 		for _, v := range []string{"abc", "-1", "head", "1.0", "01", "9007199254740992", "1 2"} {
-			t.get("/v1/streams/"+s.ID, sse, header("Last-Event-ID", v)).refused(400, "invalid_request_error")
+			t.Get("/v1/streams/"+s.ID, sse, WithHeader("Last-Event-ID", v)).Refused(400, "invalid_request_error")
 		}
 	}},
-	{"accept", `D28: "a request is a subscription when its Accept lists text/event-stream with a quality above 0"`, func(t *T) {
+	{"accept", `D28: a request is a subscription when its Accept lists text/event-stream with a quality above 0`, func(t *T) {
 		s := t.jsonStream()
-		t.publish(s.ID, `[]`)
+		t.Publish(s.ID, `[]`)
 		for _, values := range [][]string{{"text/event-stream"}, {"text/event-stream;q=0.1, application/json"}, {"application/json", "text/event-stream"},
 			{"TEXT/Event-Stream"}, {"application/json,text/event-stream ; q=0.001"}, {"text/event-stream;charset=utf-8"}} {
-			t.subscribe(s.ID, "cursor=0", header("Accept", values...)).batch(1)
+			t.Subscribe(s.ID, "cursor=0", WithHeader("Accept", values...)).Batch(1)
 		}
 		for _, values := range [][]string{nil, {"*/*"}, {"application/json"}, {"text/*"}, {"text/event-stream;q=0"}, {"text/event-stream;q=0.000, */*"}, {"text/html"}, {"text/event-streams"}, {"x-text/event-stream"}} {
 			var got Stream
-			t.get("/v1/streams/"+s.ID, header("Accept", values...)).want(200).into(&got)
+			t.Get("/v1/streams/"+s.ID, WithHeader("Accept", values...)).Want(200).into(&got)
 		}
 	}},
-	{"HEAD never subscribes", `D30: "HEAD works wherever GET does and never subscribes"`, func(t *T) {
+	{"HEAD never subscribes", `D30: HEAD works wherever GET does and never subscribes`, func(t *T) {
 		s := t.jsonStream()
-		a := t.do(http.MethodHead, "/v1/streams/"+s.ID+"?cursor=0", header("Accept", "text/event-stream")).want(200)
+		a := t.do(http.MethodHead, "/v1/streams/"+s.ID+"?cursor=0", WithHeader("Accept", "text/event-stream")).Want(200)
 		if got := a.Header.Get("Content-Type"); got != "application/json" {
-			t.Errorf("the content type is %q, and should be that of the stream object", got)
+			t.Errorf("content type is %q, want that of the stream object", got)
 		}
 	}},
 	{"refused subscriptions", `spec: "Errors: 404 stream_not_found; 400 invalid_stream_id; 403 project_forbidden"`, func(t *T) {
 		s := t.jsonStream()
-		sse := header("Accept", "text/event-stream")
-		t.get("/v1/streams/"+newID(), sse).refused(404, "stream_not_found")
-		t.get("/v1/streams/short", sse).refused(400, "invalid_stream_id")
-		t.get("/v1/streams/"+s.ID, sse, key(t.OtherLive)).refused(403, "project_forbidden")
-		t.get("/v1/streams/"+s.ID, sse, key("")).refused(401, "missing_api_key")
+		sse := WithHeader("Accept", "text/event-stream")
+		t.Get("/v1/streams/"+NewID(), sse).Refused(404, "stream_not_found")
+		t.Get("/v1/streams/short", sse).Refused(400, "invalid_stream_id")
+		t.Get("/v1/streams/"+s.ID, sse, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
+		t.Get("/v1/streams/"+s.ID, sse, WithKey("")).Refused(401, "missing_api_key")
 	}},
 }

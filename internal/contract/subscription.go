@@ -11,43 +11,46 @@ import (
 	"time"
 )
 
-// Subscription is an open text/event-stream. Whatever comes is checked: the format, the order, ids that fit the data.
+// Subscription is an open text/event-stream. It checks everything it reads: the format, the order,
+// and that ids match the data.
 type Subscription struct {
 	t      *T
 	events chan Event
-	ended  error // why the channel was closed; io.EOF: the response ended as responses end
+	ended  error // set before events is closed; io.EOF if the response was complete
 	cancel context.CancelFunc
-	last   int64 // highest sequence seen, or told of by a gap; -1: none
+	last   int64 // highest sequence seen or reported lost by a gap event; -1 at the start
 }
 
 func contextWithTimeout() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
+	return context.WithTimeout(context.Background(), Patience)
 }
 
-// subscribe opens a subscription on the live key unless an option says otherwise; query may be empty.
-func (t *T) subscribe(id, query string, options ...option) *Subscription {
+// Subscribe opens a subscription, with the live key unless an option changes it. The query may be
+// empty.
+func (t *T) Subscribe(id, query string, options ...Option) *Subscription {
 	t.Helper()
 	path := "/v1/streams/" + id
 	if query != "" {
 		path += "?" + query
 	}
-	resp, cancel := t.open(path, options...)
+	resp, cancel := t.Open(path, options...)
 	if resp.StatusCode != 200 {
-		t.Fatalf("subscribe to %s: %d %s", path, resp.StatusCode, readAll(resp))
+		t.Fatalf("subscribe to %s: %d %s", path, resp.StatusCode, ReadAll(resp))
 	}
 	return t.follow(path, resp, cancel)
 }
 
-// open asks for a subscription. The header fields come at once; what follows is read until cancel.
-func (t *T) open(path string, options ...option) (*http.Response, context.CancelFunc) {
+// Open sends a request for a subscription. It fails the test if the header fields do not arrive in
+// time. The body stays open until the caller calls cancel.
+func (t *T) Open(path string, options ...Option) (*http.Response, context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	begin := time.AfterFunc(patience, cancel)
+	begin := time.AfterFunc(Patience, cancel)
 	defer begin.Stop()
-	return t.send(ctx, http.MethodGet, path, append([]option{header("Accept", "text/event-stream")}, options...)...), cancel
+	return t.Send(ctx, http.MethodGet, path, append([]Option{WithHeader("Accept", "text/event-stream")}, options...)...), cancel
 }
 
-// follow reads what is sent to an open subscription.
+// follow checks the header fields of a subscription and starts to read its events.
 func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) *Subscription {
 	t.Helper()
 	for _, fault := range headers(resp.Header, time.Now()) {
@@ -60,7 +63,7 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 		t.Errorf("subscribe to %s: x-accel-buffering is %q", path, got)
 	}
 	if err := t.description.fault(resp, nil); err != nil {
-		t.Errorf("subscribe to %s: the answer is not as /openapi.json describes it: %v", path, err)
+		t.Errorf("subscribe to %s: the response does not match /openapi.json: %v", path, err)
 	}
 	s := &Subscription{t: t, events: make(chan Event, 1024), cancel: cancel, last: -1}
 	over := make(chan struct{})
@@ -71,7 +74,7 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 	}()
 	t.Cleanup(func() { cancel(); <-over })
 	if e := s.any(); e.Retry != 1000 || e.HasData {
-		t.Errorf("subscribe to %s: began with %+v, want retry: 1000", path, e)
+		t.Errorf("subscribe to %s: first event is %+v, want retry: 1000", path, e)
 	}
 	return s
 }
@@ -94,16 +97,16 @@ func (s *Subscription) read(ctx context.Context, body io.Reader) {
 	}
 }
 
-// any returns the next block, whatever it is.
+// any returns the next block of any kind, including comments.
 func (s *Subscription) any() Event {
 	s.t.Helper()
-	return s.until(time.After(patience + s.t.GapGrace))
+	return s.until(time.After(Patience + s.t.GapGrace))
 }
 
-// next returns the next event, over heartbeats.
-func (s *Subscription) next() Event {
+// Next returns the next event. It skips heartbeats.
+func (s *Subscription) Next() Event {
 	s.t.Helper()
-	deadline := time.After(patience + s.t.GapGrace)
+	deadline := time.After(Patience + s.t.GapGrace)
 	for {
 		if e := s.until(deadline); !e.Comment {
 			return e
@@ -120,18 +123,18 @@ func (s *Subscription) until(deadline <-chan time.Time) Event {
 		}
 		if e.HasData {
 			if err := s.t.description.event(e); err != nil {
-				s.t.Errorf("the event %q is not as /openapi.json describes it: %v in %s", e.Name, err, shorten(e.Data))
+				s.t.Errorf("event %q does not match /openapi.json: %v in %s", e.Name, err, Shorten(e.Data))
 			}
 		}
 		return e
 	case <-deadline:
-		s.t.Fatalf("nothing came from the subscription")
+		s.t.Fatalf("no event from the subscription before the deadline")
 		panic("unreachable")
 	}
 }
 
-// batch wants the batch of this sequence next.
-func (s *Subscription) batch(seq int64) Batch {
+// Batch reads the next event, which must be the batch of this sequence.
+func (s *Subscription) Batch(seq int64) Batch {
 	s.t.Helper()
 	var b Batch
 	s.seq(seq, &b)
@@ -142,7 +145,7 @@ func (s *Subscription) batch(seq int64) Batch {
 	return b
 }
 
-// raw wants the batch of this sequence next, of a raw stream.
+// raw is Batch for a raw stream.
 func (s *Subscription) raw(seq int64) RawBatch {
 	s.t.Helper()
 	var b RawBatch
@@ -154,55 +157,62 @@ func (s *Subscription) raw(seq int64) RawBatch {
 	return b
 }
 
+// seq decodes the next event, which must be a batch with this id, above all sequences before it.
 func (s *Subscription) seq(seq int64, v any) {
 	s.t.Helper()
-	e := s.next()
+	e := s.Next()
 	if e.Name != "batch" || e.ID != strconv.FormatInt(seq, 10) {
-		s.t.Fatalf("got event %q with id %q (%s), want batch %d", e.Name, e.ID, shorten(e.Data), seq)
+		s.t.Fatalf("got event %q with id %q (%s), want batch %d", e.Name, e.ID, Shorten(e.Data), seq)
 	}
-	if err := exactly([]byte(e.Data), v); err != nil {
-		s.t.Fatalf("batch %d: %v in %s", seq, err, shorten(e.Data))
+	if err := Exactly([]byte(e.Data), v); err != nil {
+		s.t.Fatalf("batch %d: %v in %s", seq, err, Shorten(e.Data))
 	}
 	if seq <= s.last {
-		s.t.Fatalf("batch %d came after %d", seq, s.last)
+		s.t.Fatalf("batch %d was delivered after %d", seq, s.last)
 	}
 	s.last = seq
 }
 
-// gap wants to be told of a loss next.
+// gap reads the next event, which must report that these sequences were evicted.
 func (s *Subscription) gap(from, to int64) {
 	s.t.Helper()
-	e := s.next()
+	e := s.Next()
 	var g struct {
 		From   int64  `json:"from"`
 		To     int64  `json:"to"`
 		Reason string `json:"reason"`
 	}
 	if e.Name != "gap" || e.ID != strconv.FormatInt(to, 10) {
-		s.t.Fatalf("got event %q with id %q (%s), want gap %d to %d", e.Name, e.ID, shorten(e.Data), from, to)
+		s.t.Fatalf("got event %q with id %q (%s), want gap %d to %d", e.Name, e.ID, Shorten(e.Data), from, to)
 	}
-	if err := exactly([]byte(e.Data), &g); err != nil || g.From != from || g.To != to || g.Reason != "evicted" {
+	if err := Exactly([]byte(e.Data), &g); err != nil || g.From != from || g.To != to || g.Reason != "evicted" {
 		s.t.Fatalf("got gap %s (%v), want %d to %d, evicted", e.Data, err, from, to)
 	}
 	s.last = to
 }
 
-// end wants the event that says that the stream is deleted, and the end of the response.
+// end reads the next event, which must say that the stream was deleted, and then the end of the
+// response.
 func (s *Subscription) end() {
 	s.t.Helper()
-	e := s.next()
+	e := s.Next()
 	var data map[string]string
 	if err := json.Unmarshal([]byte(e.Data), &data); e.Name != "end" || err != nil || len(data) != 1 || data["reason"] != "stream_deleted" {
 		s.t.Fatalf("got event %q with %s, want end with reason stream_deleted", e.Name, e.Data)
 	}
-	s.closed(patience)
+	s.Closed(Patience)
 	if !errors.Is(s.ended, io.EOF) {
 		s.t.Errorf("the response was cut off: %v", s.ended)
 	}
 }
 
-// closed wants nothing more than heartbeats and the connection's end.
-func (s *Subscription) closed(within time.Duration) {
+// Err returns why the subscription ended: io.EOF if the response was complete. Call it after
+// Closed.
+func (s *Subscription) Err() error { return s.ended }
+
+// Closed reads to the end of the response. It fails the test if there is another event, or if the
+// end takes longer than within.
+func (s *Subscription) Closed(within time.Duration) {
 	s.t.Helper()
 	deadline := time.After(within)
 	for {
@@ -212,7 +222,7 @@ func (s *Subscription) closed(within time.Duration) {
 			case !ok:
 				return
 			case e.HasData:
-				s.t.Fatalf("got event %q (%s), want the end", e.Name, shorten(e.Data))
+				s.t.Fatalf("got event %q (%s), want the end", e.Name, Shorten(e.Data))
 			}
 		case <-deadline:
 			s.t.Fatalf("the subscription did not end within %v", within)

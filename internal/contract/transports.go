@@ -10,16 +10,17 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// Transport is one way to speak HTTP.
+// Transport is one version of HTTP, in clear text or over TLS.
 type Transport struct {
 	Name   string
 	Secure bool // over TLS
 
-	// Client makes a client that speaks nothing else. It trusts these authorities only; nil: those of the system.
+	// Client creates a client that uses only this transport and trusts only these certificate
+	// authorities. Nil means those of the system.
 	Client func(trust *x509.CertPool) *http.Client
 }
 
-// Transports are all that a service speaks.
+// Transports are all transports of a service.
 var Transports = []Transport{
 	{"HTTP1", false, func(*x509.CertPool) *http.Client { return HTTP1() }},
 	{"H2C", false, func(*x509.CertPool) *http.Client { return H2C() }},
@@ -33,18 +34,20 @@ var Transports = []Transport{
 		return &http.Client{
 			Transport: &http3.Transport{
 				TLSClientConfig: &tls.Config{RootCAs: trust}, DisableCompression: true,
-				// A client that leaves some answers unread must give the connection more room than those take.
+				// Unread responses use up the receive window of the connection that all requests
+				// share. With the default, cases that leave responses unread would block the
+				// others.
 				QUICConfig: &quic.Config{MaxStreamReceiveWindow: 512 << 10, InitialConnectionReceiveWindow: 64 << 20, MaxConnectionReceiveWindow: 64 << 20},
 			},
-			CheckRedirect: anAnswer,
+			CheckRedirect: noRedirect,
 		}
 	}},
 }
 
-// HTTP1 makes a client that speaks HTTP/1.1 only.
+// HTTP1 creates a client that uses only HTTP/1.1, in clear text.
 func HTTP1() *http.Client { return client(nil, func(p *http.Protocols) { p.SetHTTP1(true) }) }
 
-// H2C makes a client that speaks HTTP/2 in clear text only, with prior knowledge.
+// H2C creates a client that uses only HTTP/2 in clear text, with prior knowledge.
 func H2C() *http.Client { return client(nil, func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }) }
 
 func client(trust *x509.CertPool, set func(*http.Protocols)) *http.Client {
@@ -53,11 +56,12 @@ func client(trust *x509.CertPool, set func(*http.Protocols)) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Protocols: &p, MaxIdleConnsPerHost: 256, DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: trust},
-			ExpectContinueTimeout: time.Minute, // longer than any case waits: a body that was not asked for is not sent
+			ExpectContinueTimeout: time.Minute, // longer than any case: the client never sends a body that the server did not ask for
 		},
-		CheckRedirect: anAnswer,
+		CheckRedirect: noRedirect,
 	}
 }
 
-// anAnswer takes a redirect for an answer like any other, and a wrong one.
-func anAnswer(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect returns a redirect to the caller instead of following it. Since no endpoint redirects,
+// the checks of every response then report it.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// fault is what the contract says about an error code.
+// fault is the HTTP status and error type that belong to an error code.
 type fault struct {
 	status int
 	kind   string
 }
 
-// faults are all codes: those of the specification, and those of D26.
+// faults has every error code: those of the specification and those that D26 adds.
 var faults = map[string]fault{
 	"missing_api_key":        {401, "authentication_error"},
 	"invalid_api_key":        {401, "authentication_error"},
@@ -45,6 +45,7 @@ var faults = map[string]fault{
 	"overloaded":             {503, "api_error"},
 }
 
+// envelope is the body of an error.
 type envelope struct {
 	Error struct {
 		Type      string `json:"type"`
@@ -63,7 +64,7 @@ var (
 	published = regexp.MustCompile(`^/v1/streams/[^/?]+/[^/?]+(\?.*)?$`)
 )
 
-// universal checks what holds for every answer, whatever was asked.
+// universal applies the checks that hold for every response.
 func (a *Answer) universal(v1 bool) {
 	a.t.Helper()
 	bad := func(format string, args ...any) {
@@ -76,7 +77,7 @@ func (a *Answer) universal(v1 bool) {
 		}
 		if id := a.Header.Get("X-Request-Id"); id != "" {
 			if _, twice := a.t.requestIDs.LoadOrStore(id, true); twice {
-				bad("x-request-id %s came before: it is unique per request", id)
+				bad("x-request-id %s was used before", id)
 			}
 		}
 	}
@@ -85,10 +86,10 @@ func (a *Answer) universal(v1 bool) {
 	case a.Status >= 500 && !(a.t.Apart && a.Status == http.StatusServiceUnavailable):
 		bad("the server failed: %s", a.Body)
 	case a.Status >= 300 && a.Status < 400:
-		bad("redirects to %s: no endpoint redirects", a.Header.Get("Location"))
+		bad("redirect to %s, but no endpoint redirects", a.Header.Get("Location"))
 	case a.Status == http.StatusNoContent || head:
 		if len(a.Body) > 0 {
-			bad("has a body: %q", a.Body)
+			bad("unexpected body %q", a.Body)
 		}
 	case v1 && a.Status >= 400:
 		for _, fault := range a.t.errorFaults(a) {
@@ -97,12 +98,12 @@ func (a *Answer) universal(v1 bool) {
 	}
 }
 
-// headers checks the universal header fields.
+// headers returns what is wrong with the header fields that every response under /v1 has.
 func headers(h http.Header, now time.Time) (faults []string) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	one := func(name string) string {
 		if n := len(h.Values(name)); n != 1 {
-			bad("%s is there %d times", name, n)
+			bad("%s occurs %d times, want once", name, n)
 			return ""
 		}
 		return h.Get(name)
@@ -130,56 +131,58 @@ func headers(h http.Header, now time.Time) (faults []string) {
 	if limit < 1 || remaining < 0 || remaining > limit {
 		bad("the rate limit is %d with %d remaining", limit, remaining)
 	}
-	if away := number("X-Ratelimit-Reset") - now.Unix(); away < -60 || away > 65 { // it may have ended while the request was under way
-		bad("x-ratelimit-reset is %d s away; windows are of 60 s", away)
+	// A window may have ended while the request was in flight.
+	if away := number("X-Ratelimit-Reset") - now.Unix(); away < -60 || away > 65 {
+		bad("x-ratelimit-reset is %d s from now, but a window lasts 60 s", away)
 	}
 	if h.Get("Set-Cookie") != "" {
-		bad("a cookie is set under /v1")
+		bad("set-cookie under /v1")
 	}
 	return faults
 }
 
-// errorFaults checks the error object and what comes with it.
+// errorFaults returns what is wrong with an error: its object and the header fields that belong to
+// it.
 func (t *T) errorFaults(a *Answer) (found []string) {
 	bad := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	if got := a.Header.Get("Content-Type"); got != "application/json" {
 		bad("the error's content type is %q", got)
 	}
 	var e envelope
-	if err := exactly(a.Body, &e); err != nil {
-		bad("the error object: %v in %s", err, shorten(string(a.Body)))
+	if err := Exactly(a.Body, &e); err != nil {
+		bad("error object: %v in %s", err, Shorten(string(a.Body)))
 		return found
 	}
 	f, ok := faults[e.Error.Code]
 	switch {
 	case !ok:
-		bad("there is no code %q", e.Error.Code)
+		bad("unknown error code %q", e.Error.Code)
 	case f.status != a.Status || f.kind != e.Error.Type:
-		bad("%s came with %d and type %s, want %d and %s", e.Error.Code, a.Status, e.Error.Type, f.status, f.kind)
+		bad("%s has status %d and type %s, want %d and %s", e.Error.Code, a.Status, e.Error.Type, f.status, f.kind)
 	}
 	if e.Error.Message == "" {
 		bad("the error has no message")
 	}
 	if id := a.Header.Get("X-Request-Id"); e.Error.RequestID != id {
-		bad("error.request_id is %q and x-request-id %q", e.Error.RequestID, id)
+		bad("error.request_id is %q, but x-request-id is %q", e.Error.RequestID, id)
 	}
 	if want := t.DocBase + "/docs/errors#" + e.Error.Code; e.Error.DocURL != want {
 		bad("error.doc_url is %q, want %q", e.Error.DocURL, want)
 	}
 	accompanied := map[int]string{401: "Www-Authenticate", 405: "Allow", 429: "Retry-After", 503: "Retry-After"}
 	if name := accompanied[a.Status]; name != "" && len(a.Header[name]) != 1 {
-		bad("%s is there %d times", strings.ToLower(name), len(a.Header[name]))
+		bad("%s occurs %d times, want once", strings.ToLower(name), len(a.Header[name]))
 	}
 	if a.Status == http.StatusUnauthorized && a.Header.Get("Www-Authenticate") != "Bearer" {
 		bad("www-authenticate is %q", a.Header.Get("Www-Authenticate"))
 	}
 	if v := a.Header.Get("Retry-After"); v != "" && !decimal.MatchString(v) {
-		bad("retry-after is %q, not seconds", v)
+		bad("retry-after is %q, want a number of seconds", v)
 	}
 	return found
 }
 
-// publishes checks what every acknowledgement carries.
+// publishes checks the parts of an acknowledgement that must agree with each other.
 func (a *Answer) publishes(method, path string) {
 	a.t.Helper()
 	if method != http.MethodPost || !published.MatchString(path) || a.Status >= 300 {
@@ -188,26 +191,29 @@ func (a *Answer) publishes(method, path string) {
 	var k Ack
 	a.into(&k)
 	if got := a.Header.Values("X-Svc-Cursor"); len(got) != 1 || got[0] != strconv.FormatInt(k.Cursor, 10) {
-		a.t.Errorf("%s: x-svc-cursor is %q and the cursor in the body %d", a.request, got, k.Cursor)
+		a.t.Errorf("%s: x-svc-cursor is %q, but the cursor in the body is %d", a.request, got, k.Cursor)
 	}
 	if want := map[bool]int{false: 202, true: 200}[k.Duplicate]; a.Status != want {
-		a.t.Errorf("%s: %d with duplicate %v", a.request, a.Status, k.Duplicate)
+		a.t.Errorf("%s: status %d with duplicate %v, want %d", a.request, a.Status, k.Duplicate, want)
 	}
 }
 
-// exactly reads a JSON object into a struct: every field of the struct must be there, and nothing else.
-func exactly(b []byte, v any) error {
+// Exactly decodes a JSON object into a struct. The object must have every field of the struct and
+// no other.
+func Exactly(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return err
 	}
 	if d.More() {
-		return errors.New("something follows the object")
+		return errors.New("unexpected data after the object")
 	}
 	return complete(b, reflect.TypeOf(v).Elem())
 }
 
+// complete checks that an object has every field of a struct type, and null only where it is a
+// pointer.
 func complete(b []byte, of reflect.Type) error {
 	var got map[string]json.RawMessage
 	if err := json.Unmarshal(b, &got); err != nil {
@@ -218,7 +224,7 @@ func complete(b []byte, of reflect.Type) error {
 		name := f.Tag.Get("json")
 		value, ok := got[name]
 		if !ok {
-			return fmt.Errorf("field %s is missing beside %v", name, slices.Sorted(maps.Keys(got)))
+			return fmt.Errorf("field %s is missing; found %v", name, slices.Sorted(maps.Keys(got)))
 		}
 		if string(value) == "null" && f.Type.Kind() != reflect.Pointer {
 			return fmt.Errorf("field %s is null", name)

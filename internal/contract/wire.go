@@ -7,44 +7,45 @@ import (
 	"strings"
 )
 
-// wireCases are about what lies between handler and client, and differs from one version of HTTP to the next.
+// wireCases check behaviour that depends on the version of HTTP: bodies that are not read, bodies
+// in pieces, many streams on one connection.
 var wireCases = []Case{
-	{"refused before the body", `D19: the key comes before everything, and none of its refusals needs the body`, func(t *T) {
+	{"refused before the body", `D19: the key is checked first, and no refusal of a key needs the body`, func(t *T) {
 		s := t.rawStream()
 		for _, k := range []string{"", unknownKey} {
 			code := map[string]string{"": "missing_api_key", unknownKey: "invalid_api_key"}[k]
-			t.post(nextPath(s.ID), announced("application/octet-stream", 1<<40), key(k)).refused(401, code)
-			t.post(nextPath(s.ID), rawBody(filler(bodyLimit)), key(k)).refused(401, code)
-			t.post(nextPath(s.ID), rawBody(filler(bodyLimit)), undeclared(), key(k)).refused(401, code)
+			t.Post(NextPath(s.ID), announced("application/octet-stream", 1<<40), WithKey(k)).Refused(401, code)
+			t.Post(NextPath(s.ID), RawBody(Filler(BodyLimit)), WithKey(k)).Refused(401, code)
+			t.Post(NextPath(s.ID), RawBody(Filler(BodyLimit)), undeclared(), WithKey(k)).Refused(401, code)
 		}
-		t.post(nextPath(s.ID), rawBody(filler(mib))).want(202) // whoever was refused can go on
-		if got := t.stream(s.ID).Cursor; got != 1 {
-			t.Errorf("the cursor is %d", got)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // the client can continue after a refusal
+		if got := t.Stream(s.ID).Cursor; got != 1 {
+			t.Errorf("cursor is %d, want 1", got)
 		}
 	}},
-	{"refused in the middle of the body", `D9: "A too-large body is refused without reading it to the end", also one that comes in pieces`, func(t *T) {
+	{"refused in the middle of the body", `D9: a body that is too large is refused without reading it to the end, also when it arrives in pieces`, func(t *T) {
 		s := t.rawStream()
 		for range 3 {
 			body, more := io.Pipe()
 			go func() {
-				piece := filler(mib)
-				for { // until the client is told to stop
+				piece := Filler(MiB)
+				for { // until the client stops reading the body
 					if _, err := more.Write(piece); err != nil {
 						return
 					}
 				}
 			}()
-			t.post(nextPath(s.ID), func(r *request) {
-				r.header.Set("Content-Type", "application/octet-stream")
-				r.body, r.length = body, -1
-			}).refused(413, "payload_too_large")
+			t.Post(NextPath(s.ID), func(r *Request) {
+				r.Header.Set("Content-Type", "application/octet-stream")
+				r.Body, r.Length = body, -1
+			}).Refused(413, "payload_too_large")
 			body.Close()
 		}
-		t.post(nextPath(s.ID), rawBody(filler(mib))).want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
 	}},
-	{"a body in pieces", `D9: bodies of up to 8 MiB, however they come`, func(t *T) {
+	{"a body in pieces", `D9: a body of up to 8 MiB may arrive in pieces of any size`, func(t *T) {
 		s := t.rawStream()
-		want := filler(bodyLimit)
+		want := Filler(BodyLimit)
 		body, more := io.Pipe()
 		go func() {
 			for b := want; len(b) > 0; b = b[min(len(b), 100_000):] {
@@ -52,46 +53,46 @@ var wireCases = []Case{
 			}
 			more.Close()
 		}()
-		t.post(nextPath(s.ID), func(r *request) {
-			r.header.Set("Content-Type", "application/octet-stream")
-			r.body, r.length = body, -1
-		}).want(202)
-		if got := t.get(batchPath(s.ID, 1)).want(200).Body; !bytes.Equal(got, want) {
-			t.Errorf("%d bytes came back changed", len(got))
+		t.Post(NextPath(s.ID), func(r *Request) {
+			r.Header.Set("Content-Type", "application/octet-stream")
+			r.Body, r.Length = body, -1
+		}).Want(202)
+		if got := t.Get(BatchPath(s.ID, 1)).Want(200).Body; !bytes.Equal(got, want) {
+			t.Errorf("the batch was read with other bytes (%d)", len(got))
 		}
 	}},
-	{"many at once", `spec: "HTTP/2 and HTTP/3 are supported. HTTP/1.1 also works for streaming": subscriptions beside each other and beside publishes`, func(t *T) {
+	{"many at once", `spec: "HTTP/2 and HTTP/3 are supported. HTTP/1.1 also works for streaming": many subscriptions run next to each other and next to publishes`, func(t *T) {
 		s := t.jsonStream()
-		subs := make([]*Subscription, 150) // more than some servers let into one connection
+		subs := make([]*Subscription, 150) // more streams than some servers allow on one connection
 		for i := range subs {
-			subs[i] = t.subscribe(s.ID, "cursor=0")
+			subs[i] = t.Subscribe(s.ID, "cursor=0")
 		}
 		for seq := int64(1); seq <= 3; seq++ {
-			t.publish(s.ID, `["to everybody"]`)
+			t.Publish(s.ID, `["to all"]`)
 		}
 		for _, sub := range subs {
 			for seq := int64(1); seq <= 3; seq++ {
-				sub.batch(seq)
+				sub.Batch(seq)
 			}
 		}
 	}},
-	{"readers that stall", `D17: slow subscribers "read from the store at their own pace" and "slow nobody else down", also on the same connection`, func(t *T) {
+	{"readers that stall", `D17: slow subscribers read from the store at their own pace and slow no other client down, also on the same connection`, func(t *T) {
 		s := t.rawStream()
-		const n = 6 // more than is on its way to one of them
+		const n = 6 // more MiB than all buffers of one connection hold
 		var stalled []*http.Response
 		for range 3 {
-			resp, cancel := t.open("/v1/streams/" + s.ID + "?cursor=0")
+			resp, cancel := t.Open("/v1/streams/" + s.ID + "?cursor=0")
 			t.Cleanup(cancel)
 			t.Cleanup(func() { resp.Body.Close() })
 			stalled = append(stalled, resp)
 		}
-		fast := t.subscribe(s.ID, "cursor=0")
-		want := filler(mib)
+		fast := t.Subscribe(s.ID, "cursor=0")
+		want := Filler(MiB)
 		for seq := int64(1); seq <= n; seq++ {
-			t.post(nextPath(s.ID), rawBody(want)).want(202)
+			t.Post(NextPath(s.ID), RawBody(want)).Want(202)
 			fast.raw(seq)
 		}
-		// One of them goes on in the end, and has missed nothing.
+		// A subscriber that starts to read again has missed nothing.
 		d := NewDecoder(stalled[0].Body)
 		for seq := 0; seq <= n; {
 			e, err := d.Next()
@@ -107,6 +108,6 @@ var wireCases = []Case{
 		}
 	}},
 	{"long header fields", `spec: requests with header fields of ordinary size are answered`, func(t *T) {
-		t.get("/v1/health", header("X-Long", strings.Repeat("x", 8<<10))).want(200)
+		t.Get("/v1/health", WithHeader("X-Long", strings.Repeat("x", 8<<10))).Want(200)
 	}},
 }

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// checkComments wants one package comment per package, attached to its package clause, in the form that documentation
-// shows. Test files have none: documentation does not show it.
+// checkComments wants one package comment per package, directly above the package clause and in the
+// form that go doc expects. Test files need none, since go doc does not show it.
 func checkComments(tr *tree) []string {
 	type pkg struct{ name, first string }
 	packages := map[string]*pkg{}
 	var complaints []string
-	for _, s := range tr.goes {
+	for _, s := range tr.goFiles {
 		if s.test {
 			continue
 		}
@@ -27,7 +27,7 @@ func checkComments(tr *tree) []string {
 			continue
 		}
 		if p.first != "" {
-			complaints = append(complaints, fmt.Sprintf("%s: a second comment of package %s, beside %s: keep one",
+			complaints = append(complaints, fmt.Sprintf("%s: a second comment of package %s, after %s: keep one",
 				s.path, p.name, p.first))
 			continue
 		}
@@ -42,22 +42,22 @@ func checkComments(tr *tree) []string {
 	}
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
 		if p := packages[dir]; p.first == "" {
-			complaints = append(complaints, fmt.Sprintf("%s: package %s has no comment attached to a package clause "+
-				"(no blank line in between)", dir, p.name))
+			complaints = append(complaints, fmt.Sprintf("%s: package %s has no comment directly above a package clause "+
+				"(no blank line between them)", dir, p.name))
 		}
 	}
 	return complaints
 }
 
-func TestPackageComments(t *testing.T) { holds(t, checkComments) }
+func TestPackageComments(t *testing.T) { passes(t, checkComments) }
 
-func TestPackageCommentsBite(t *testing.T) {
-	bites(t, checkComments, []bite{
+func TestPackageCommentsPlanted(t *testing.T) {
+	catches(t, checkComments, []plant{
 		{"one", "-- a/a.go --\n// Package a is.\npackage a\n-- a/b.go --\npackage a\n", ""},
-		{"of a command", "-- a/a.go --\n// Command a does.\npackage main\n", ""},
+		{"for a command", "-- a/a.go --\n// Command a does.\npackage main\n", ""},
 		{"none", "-- a/a.go --\npackage a\n", "package a has no comment"},
 		{"detached", "-- a/a.go --\n// Package a is.\n\npackage a\n", "no blank line"},
 		{"two", "-- a/a.go --\n// Package a is.\npackage a\n-- a/b.go --\n// Package a is not.\npackage a\n", "a/b.go: a second comment"},
-		{"of something else", "-- a/a.go --\n// Some code.\npackage a\n", `begin with "Package a "`},
+		{"with another opening", "-- a/a.go --\n// Some code.\npackage a\n", `begin with "Package a "`},
 	})
 }

@@ -16,12 +16,12 @@ import (
 	"testing/fstest"
 )
 
-// tree is the project as guards see it.
+// tree is the files that guards check.
 type tree struct {
-	files fs.FS
-	fset  *token.FileSet
-	text  map[string][]byte // every text file, by path
-	goes  []source          // the Go files among them, in order of paths
+	files   fs.FS
+	fset    *token.FileSet
+	text    map[string][]byte // every text file, by path
+	goFiles []source          // the Go files outside testdata, in order of paths
 }
 
 // source is a Go file.
@@ -32,8 +32,12 @@ type source struct {
 	ast  *ast.File
 }
 
-// left is what is not ours to check: what tools put into the tree, and what .gitignore names.
-var left = []string{".git", "bin", "weir-data", "node_modules", "bench/results"}
+// skipped are files and directories that guards do not check: those that tools create and
+// .gitignore names.
+var skipped = []string{".git", "bin", "weir-data", "node_modules", "bench/results", "clients/js/types"}
+
+// vendored are files that other projects wrote. Guards about style leave them alone.
+var vendored = []string{"LICENSE", "internal/dashboard/assets/uplot.js", "internal/dashboard/assets/uplot.css", "internal/dashboard/assets/uplot.LICENSE"}
 
 func load(t *testing.T, files fs.FS) *tree {
 	t.Helper()
@@ -42,7 +46,7 @@ func load(t *testing.T, files fs.FS) *tree {
 		if err != nil {
 			return err
 		}
-		if slices.Contains(left, name) || slices.Contains(left, d.Name()) {
+		if slices.Contains(skipped, name) || slices.Contains(skipped, d.Name()) {
 			if d.IsDir() {
 				return fs.SkipDir
 			}
@@ -59,6 +63,7 @@ func load(t *testing.T, files fs.FS) *tree {
 	return tr
 }
 
+// add reads a file, unless it is binary, and parses it if it is Go.
 func (tr *tree) add(name string) error {
 	b, err := fs.ReadFile(tr.files, name)
 	if err != nil {
@@ -75,11 +80,11 @@ func (tr *tree) add(name string) error {
 	if err != nil {
 		return err
 	}
-	tr.goes = append(tr.goes, source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), file})
+	tr.goFiles = append(tr.goFiles, source{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), file})
 	return nil
 }
 
-// at is the place of a node as an editor reads it.
+// at returns the position of a node in the form that editors understand.
 func (tr *tree) at(n ast.Node) string {
 	p := tr.fset.Position(n.Pos())
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
@@ -90,17 +95,17 @@ var (
 	whole *tree
 )
 
-// project is the tree that this package is part of.
+// project returns the tree that this package is part of. It is read once.
 func project(t *testing.T) *tree {
 	t.Helper()
 	once.Do(func() { whole = load(t, os.DirFS("../..")) })
 	if whole == nil || !strings.HasPrefix(string(whole.text["go.mod"]), "module weir\n") {
-		t.Fatal("../.. is not the root of the module, or was not read")
+		t.Fatal("../.. is not the root of the module, or could not be read")
 	}
 	return whole
 }
 
-// planted is a tree made of the files in an archive of "-- name --" lines.
+// planted returns a tree of the files in an archive, where a line "-- name --" starts a file.
 func planted(t *testing.T, archive string) *tree {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -116,30 +121,32 @@ func planted(t *testing.T, archive string) *tree {
 	return load(t, files)
 }
 
-// holds demands that a guard finds nothing in the project.
-func holds(t *testing.T, guard func(*tree) []string) {
+// passes reports every complaint that a guard has about the project.
+func passes(t *testing.T, guard func(*tree) []string) {
 	t.Helper()
 	for _, complaint := range guard(project(t)) {
 		t.Error(complaint)
 	}
 }
 
-// bite is a tree with one fault.
-type bite struct {
+// plant is a small tree with one fault, or with none.
+type plant struct {
 	name    string
 	archive string
-	want    string // a part of the only complaint; empty: there is none
+	want    string // part of the only complaint; empty if there must be none
 }
 
-func bites(t *testing.T, guard func(*tree) []string, plants []bite) {
+// catches runs a guard on each plant and wants exactly the complaint that belongs to it. A guard
+// that cannot fail would protect nothing.
+func catches(t *testing.T, guard func(*tree) []string, plants []plant) {
 	for _, p := range plants {
 		t.Run(p.name, func(t *testing.T) {
 			got := guard(planted(t, p.archive))
 			switch {
 			case p.want == "" && len(got) > 0:
-				t.Errorf("complains without reason: %q", got)
+				t.Errorf("complains about a correct tree: %q", got)
 			case p.want != "" && (len(got) != 1 || !strings.Contains(got[0], p.want)):
-				t.Errorf("got %q, want one complaint with %q", got, p.want)
+				t.Errorf("got %q, want one complaint that contains %q", got, p.want)
 			}
 		})
 	}

@@ -1,0 +1,61 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Build builds the weir command of this module in dir and returns the path of the binary. If race
+// is set, the binary has the race detector.
+func Build(dir string, race bool) (string, error) {
+	path := filepath.Join(dir, "weir")
+	args := []string{"build", "-o", path}
+	if race {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, "weir/cmd/weir")...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build weir: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// KeysOf returns a function for Target.NewKey. It creates and revokes keys of project a with the
+// operator's commands, by running binary on a server's data directory. The server must run on this
+// machine.
+func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
+	return func(t testing.TB, k Key) (string, func()) {
+		t.Helper()
+		args := []string{"key", "create", "--json", "--data", data, "--project", "a", "--kind", k.Kind}
+		if k.Permissions != nil {
+			args = append(args, "--permissions", strings.Join(k.Permissions, ","))
+		}
+		if k.Streams != nil {
+			args = append(args, "--streams", strings.Join(k.Streams, ","))
+		}
+		var made struct {
+			ID     string `json:"id"`
+			Secret string `json:"secret"`
+			Key    string `json:"key"`
+		}
+		out, err := exec.Command(binary, args...).Output()
+		if err != nil {
+			t.Fatalf("weir %s: %v", strings.Join(args, " "), err)
+		}
+		if err := json.Unmarshal(out, &made); err != nil {
+			t.Fatalf("weir key create: decode output: %v in %s", err, out)
+		}
+		if made.Secret == "" {
+			made.Secret = made.Key
+		}
+		return made.Secret, func() {
+			t.Helper()
+			if out, err := exec.Command(binary, "key", "revoke", made.ID, "--data", data).CombinedOutput(); err != nil {
+				t.Fatalf("weir key revoke: %v: %s", err, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package guards
+
+import (
+	"go/ast"
+	"slices"
+	"testing"
+)
+
+// sleepers are test files that may sleep, each for the reason beside it.
+var sleepers = map[string]string{
+	"internal/hub/hub_test.go":   "every test of it runs in engines, which is a bubble of fake time",
+	"internal/hub/stats_test.go": "as hub_test.go",
+}
+
+// checkSleep wants tests that wait for an event, not for time to pass: a sleep is too short on a
+// busy machine and too long on any other. Inside synctest.Test the clock is fake, so a sleep costs
+// nothing there.
+func checkSleep(tr *tree) []string {
+	var complaints []string
+	for _, s := range tr.goFiles {
+		if !s.test && !slices.Contains(forTests, roomOf(s.dir)) || sleepers[s.path] != "" {
+			continue
+		}
+		bubbles := bubbles(s.ast)
+		for _, n := range calls(s.ast, "time", "Sleep") {
+			if slices.ContainsFunc(bubbles, func(b ast.Node) bool { return b.Pos() <= n.Pos() && n.End() <= b.End() }) {
+				continue
+			}
+			complaints = append(complaints, tr.at(n)+": a test sleeps: wait for the event, or use testing/synctest "+
+				"(or name the reason in internal/guards)")
+		}
+	}
+	return complaints
+}
+
+// bubbles returns the calls of synctest.Test in a file.
+func bubbles(file *ast.File) []ast.Node {
+	tests := calls(file, "testing/synctest", "Test")
+	var found []ast.Node
+	ast.Inspect(file, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && slices.Contains(tests, ast.Node(call.Fun)) {
+			found = append(found, call)
+		}
+		return true
+	})
+	return found
+}
+
+func TestSleep(t *testing.T) { passes(t, checkSleep) }
+
+func TestSleepPlanted(t *testing.T) {
+	body := "\nimport \"time\"\nfunc f() { time.Sleep(1) }\n"
+	catches(t, checkSleep, []plant{
+		{"in a test", "-- a_test.go --\npackage weir" + body, "a_test.go:3: a test sleeps"},
+		{"in a suite", "-- internal/engine/enginetest/a.go --\npackage enginetest" + body, "a test sleeps"},
+		{"in a bubble", "-- a_test.go --\npackage weir\nimport (\n\"testing/synctest\"\n\"time\"\n)\n" +
+			"func f() { synctest.Test(nil, func() { time.Sleep(1) }) }\n", ""},
+		{"next to a bubble", "-- a_test.go --\npackage weir\nimport (\n\"testing/synctest\"\n\"time\"\n)\n" +
+			"func f() {\nsynctest.Test(nil, func() {})\ntime.Sleep(1)\n}\n", "a_test.go:8: a test sleeps"},
+		{"in a program", "-- a.go --\npackage weir" + body, ""},
+	})
+}

@@ -1,0 +1,162 @@
+package trials
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/contract"
+)
+
+// Bodies that are designed to be expensive to check are refused or stored like any other, and do
+// not disturb other clients.
+func TestBodyBombs(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
+	p := newBystanders(t, s)
+	c := contract.NewT(t, s.target())
+	stream := c.CreateBody(`{"name":"bombs"}`).ID
+	names := func() string {
+		var b strings.Builder
+		b.WriteString(`{"events":[{`)
+		for i := 0; b.Len() < contract.BodyLimit-100; i++ {
+			fmt.Fprintf(&b, `"%x":0,`, i)
+		}
+		return b.String() + `"last":0}]}`
+	}
+	bombs := map[string]struct {
+		body   string
+		status int
+	}{
+		"zeros":          {`{"events":[` + strings.Repeat("0,", (contract.BodyLimit-20)/2) + `0]}`, 202},
+		"bytes of zero":  {strings.Repeat("\x00", contract.BodyLimit), 400},
+		"nesting":        {`{"events":[` + strings.Repeat("[", contract.BodyLimit-20), 400},
+		"closed nesting": {`{"events":[` + strings.Repeat("[", 3<<20) + strings.Repeat("]", 3<<20) + `]}`, 400},
+		"a long string":  {`{"events":["` + strings.Repeat("x", contract.BodyLimit-20) + `"]}`, 202},
+		"escapes":        {`{"events":["` + strings.Repeat(`\u0000`, (contract.BodyLimit-20)/6) + `"]}`, 202},
+		"a long number":  {`{"events":[` + strings.Repeat("9", contract.BodyLimit-20) + `]}`, 202},
+		"many names":     {names(), 202},
+		"a long name":    {`{"` + strings.Repeat("n", contract.BodyLimit-2), 400},
+		"spaces":         {`{"events":` + strings.Repeat(" ", contract.BodyLimit-20) + `[]}`, 202},
+	}
+	client := contract.HTTP1()
+	t.Cleanup(client.CloseIdleConnections)
+	var all sync.WaitGroup
+	for name, b := range bombs {
+		all.Go(func() {
+			out, status, answer := (&caller{s.url, client}).ask(p.ctx, "POST", contract.NextPath(stream), b.body, nil)
+			if status != b.status {
+				t.Errorf("%s: got %d (%v) %s, want %d", name, status, out, contract.Shorten(string(answer)), b.status)
+			}
+		})
+	}
+	for _, by := range contract.Transports { // bodies that never end
+		c := contract.NewT(t, s.over(t, by))
+		all.Go(func() {
+			resp, err := c.Try(p.ctx, "POST", contract.NextPath(stream), func(r *contract.Request) {
+				r.Header.Set("Content-Type", "application/json")
+				r.Body, r.Length = unending{}, -1
+			})
+			if err != nil {
+				// A client whose sending fails may return that error instead of the response.
+				t.Logf("%s: an endless body failed with %v", by.Name, err)
+				return
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s: an endless body got %d", by.Name, resp.StatusCode)
+			}
+		})
+	}
+	p.progress(10)
+	all.Wait()
+	p.progress(2)
+}
+
+// unending is a body that never ends.
+type unending struct{}
+
+func (unending) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// When many large bodies arrive at once, those that do not fit into memory wait, and are refused if
+// they wait too long. Small bodies and bodies of other projects still get memory.
+func TestManyBodies(t *testing.T) {
+	t.Parallel()
+	s := confined(t, "export GOMEMLIMIT=256MiB", "--demo=false", "--rate-live", "0") // gives 64 MiB for bodies, of which a project may use 32 MiB
+	p := newBystanders(t, s)
+	c := contract.NewT(t, s.target())
+	stream := c.CreateBody(`{"name":"bodies","mode":"raw"}`).ID
+	const (
+		n      = 8 // four of them fit into 32 MiB
+		cutOff = "no answer"
+	)
+	answers := make(chan string, n)
+	finish := make(chan struct{})
+	for range n {
+		go func() {
+			body := io.MultiReader(strings.NewReader(strings.Repeat("x", contract.MiB)), &late{finish, strings.NewReader(strings.Repeat("x", 7*contract.MiB))})
+			resp, err := c.Try(p.ctx, "POST", contract.NextPath(stream), func(r *contract.Request) {
+				r.Header.Set("Content-Type", "application/octet-stream")
+				r.Body, r.Length = body, 8*contract.MiB
+			})
+			if err != nil {
+				answers <- cutOff // a client that is sending when the connection closes may miss the response
+				return
+			}
+			defer resp.Body.Close()
+			answers <- fmt.Sprintf("%d %s %s", resp.StatusCode, resp.Header.Get("Retry-After"), contract.ReadAll(resp))
+		}()
+	}
+	for range n - 4 {
+		select {
+		case got := <-answers:
+			if got != cutOff && (!strings.HasPrefix(got, "503 5 ") || !strings.Contains(got, `"overloaded"`)) {
+				t.Errorf("a body that does not fit got %s", contract.Shorten(got))
+			}
+		case <-time.After(10*time.Second + lateness):
+			t.Fatal("bodies that do not fit were not refused in time")
+		}
+	}
+	p.progress(10)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	defer cancel()
+	other := contract.NewT(t, s.target())
+	other.Live = otherKey
+	theirs := other.CreateBody(`{"name":"theirs","mode":"raw"}`).ID
+	if resp := other.Send(ctx, "POST", contract.NextPath(theirs), contract.RawBody(contract.Filler(contract.BodyLimit))); resp.StatusCode != 202 {
+		t.Errorf("another project's body got %d", resp.StatusCode)
+	} else {
+		resp.Body.Close()
+	}
+	close(finish)
+	for range 4 {
+		if got := <-answers; !strings.HasPrefix(got, "202 ") {
+			t.Errorf("a body that fits got %s", contract.Shorten(got))
+		}
+	}
+	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // the memory was released
+}
+
+// late is a body that arrives just fast enough not to be refused, until when is closed. Then the
+// rest arrives at once.
+type late struct {
+	when chan struct{}
+	io.Reader
+}
+
+func (l *late) Read(b []byte) (int, error) {
+	select {
+	case <-l.when:
+		return l.Reader.Read(b)
+	case <-time.After(2 * time.Second):
+		return l.Reader.Read(b[:min(len(b), 32<<10)])
+	}
+}

@@ -1,0 +1,61 @@
+package trials
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"weir/internal/contract"
+)
+
+// A client that opens as many connections as it can gets at most half of those that the server
+// accepts. All clients together never use up the server's file descriptors: open connections keep
+// working, the journal can create files, and the operator's commands work.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	s := confined(t, "ulimit -n 256", "--demo=false", "--rate-live", "0")
+	p := newBystanders(t, s)
+	get := fmt.Sprintf("GET /v1/streams/%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", p.stream, liveKey)
+	crowd := func(address string, n int) (in int) {
+		t.Helper()
+		from(t, address) // skips the test if this machine does not have the address
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+		for range n {
+			c, err := d.Dial("tcp", s.host(false))
+			if err != nil {
+				continue
+			}
+			t.Cleanup(func() { c.Close() })
+			fmt.Fprint(c, get)
+			b := make([]byte, len("HTTP/1.1 200"))
+			if n, _ := c.Read(b); strings.HasSuffix(string(b[:n]), "200") {
+				in++
+			}
+		}
+		return in
+	}
+	if in := crowd("127.0.0.2", 200); in < 30 || in > 64 {
+		t.Errorf("one address got %d connections", in)
+	}
+	fresh := contract.NewT(t, s.target()) // the server still accepts another address
+	stream := fresh.CreateBody(`{"name":"fresh","mode":"raw"}`).ID
+	rest := 0
+	for i := range 4 {
+		rest += crowd(fmt.Sprintf("127.0.0.%d", 3+i), 50)
+	}
+	if rest < 10 || rest > 64 {
+		t.Errorf("the other addresses got %d connections", rest)
+	}
+	for range 20 { // enough for several segments of the journal
+		fresh.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202)
+	}
+	if out, err := exec.Command(program(t), "project", "ls", "--data", s.data).CombinedOutput(); err != nil {
+		t.Errorf("weir project ls: %v: %s", err, out)
+	}
+	p.progress(10)
+	if !strings.Contains(s.logged(), "connections are refused") || strings.Contains(s.logged(), "too many open files") {
+		t.Errorf("the server's log:\n%s", s.logged())
+	}
+}

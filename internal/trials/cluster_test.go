@@ -1,0 +1,181 @@
+package trials
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"weir/internal/contract"
+)
+
+// cluster is a set of nodes with one store. Each is a real process with an embedded NATS server.
+type cluster struct {
+	t        testing.TB
+	commands [][]string                // for each node its data directory and flags
+	inside   func(node int, do func()) // calls do in the network namespace of a node; nil if nodes have none
+
+	mu    sync.Mutex
+	nodes []*server
+}
+
+// clusterBase is the --base-url of every node.
+const clusterBase = "http://cluster.test"
+
+// newCluster prepares three nodes with the commands of docs/cluster.md and further flags. Nodes
+// that run at the end of the test are stopped.
+func newCluster(t testing.TB, flags ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, commands: documentedCommands(t)}
+	c.nodes = make([]*server, len(c.commands))
+	for i := range c.commands {
+		c.commands[i] = append(c.commands[i], flags...)
+	}
+	t.Cleanup(func() {
+		var all sync.WaitGroup
+		for _, s := range c.nodes {
+			if s != nil {
+				all.Go(func() { s.stop(t) })
+			}
+		}
+		all.Wait()
+		for _, s := range c.nodes {
+			if s != nil && (strings.Contains(s.logged(), "DATA RACE") || strings.Contains(s.logged(), "panic:")) {
+				t.Errorf("data race or panic in a node's log:\n%s", s.logged())
+			}
+			if s != nil && t.Failed() {
+				for line := range strings.Lines(s.logged()) {
+					if strings.Contains(line, `"level":"ERROR"`) || strings.Contains(line, `"level":"WARN"`) {
+						t.Log(line)
+					}
+				}
+			}
+		}
+	})
+	return c
+}
+
+// start starts nodes at the same time, because a single node waits for the others.
+func (c *cluster) start(nodes ...int) {
+	c.t.Helper()
+	program(c.t)
+	var all sync.WaitGroup
+	for _, i := range nodes {
+		all.Go(func() {
+			var s *server
+			var err error
+			do := func() { s, err = start(binary.path, c.commands[i][0], c.commands[i][1:]...) }
+			if c.inside == nil {
+				do()
+			} else {
+				c.inside(i, do)
+			}
+			if err != nil {
+				c.t.Errorf("node %d: %v", i, err)
+				return
+			}
+			c.mu.Lock()
+			c.nodes[i] = s
+			c.mu.Unlock()
+		})
+	}
+	all.Wait()
+	if c.t.Failed() {
+		c.t.FailNow()
+	}
+}
+
+// node returns a node by its index, modulo the number of nodes.
+func (c *cluster) node(i int) *server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[i%len(c.nodes)]
+}
+
+// spread is a transport that sends each request to the next node.
+type spread struct {
+	c    *cluster
+	next atomic.Uint64
+	http.RoundTripper
+}
+
+func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
+	to, err := url.Parse(s.c.node(int(s.next.Add(1))).url)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.URL.Host, r.Host = to.Host, to.Host
+	return s.RoundTripper.RoundTrip(r)
+}
+
+func (s *spread) CloseIdleConnections() {
+	if c, ok := s.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// newKey creates a key and waits until every node knows it. Revoking waits in the same way.
+func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
+	t.Helper()
+	made, revoke := c.node(0).newKey(t, k)
+	c.agree(t, made, func(status int) bool { return status != 401 })
+	return made, func() {
+		t.Helper()
+		revoke()
+		c.agree(t, made, func(status int) bool { return status == 401 })
+	}
+}
+
+// agree waits until every node's response to a key has a status that so accepts.
+func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
+	t.Helper()
+	for i := range c.nodes {
+		contract.Eventually(t, contract.Patience, fmt.Sprintf("node %d knows of the change to a key", i), func() bool {
+			req, err := http.NewRequest("GET", c.node(i).url+"/v1/nowhere", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+key)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			return so(resp.StatusCode)
+		})
+	}
+}
+
+// Runs the suite on three nodes, started with the commands of docs/cluster.md, with requests spread
+// over them: every node must give the same responses. With -trials.slow it also runs on each node
+// alone.
+func TestContractCluster(t *testing.T) {
+	c := newCluster(t, "--gap-grace", "2s", "--rate-anonymous", "0", "--rate-demo", "0", "--base-url", clusterBase)
+	c.start(0, 1, 2)
+	target := contract.Target{
+		BaseURL: c.node(0).url, DocBase: clusterBase, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: c.newKey, Demo: true, Light: true, Slow: *slow, Spread: true,
+		Client: func() *http.Client {
+			client := contract.HTTP1()
+			client.Transport = &spread{c: c, RoundTripper: client.Transport}
+			return client
+		},
+	}
+	t.Run("spread", func(t *testing.T) { contract.Run(t, target) })
+	for i := range c.nodes {
+		t.Run(fmt.Sprint("node ", i), func(t *testing.T) {
+			if !*slow {
+				t.Skip("takes long; -trials.slow runs it")
+			}
+			target := c.node(i).target()
+			target.Light, target.DocBase = true, clusterBase
+			contract.Run(t, target)
+		})
+	}
+	t.Run("a node leaves", func(t *testing.T) { nodeLeaves(t, c, 2) })
+}

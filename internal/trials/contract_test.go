@@ -1,0 +1,38 @@
+package trials
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"weir/internal/contract"
+)
+
+var slow = flag.Bool("trials.slow", false, "run tests and cases that take longer than a minute")
+
+// Runs the suite on one server for each transport. They cannot share a server, because each run
+// uses up the demo's rate window.
+func TestContract(t *testing.T) {
+	for _, by := range contract.Transports {
+		t.Run(by.Name, func(t *testing.T) {
+			t.Parallel()
+			target := serve(t, t.TempDir(), "--gap-grace", "2s", "--rate-anonymous", "0").over(t, by)
+			target.Slow, target.Light = *slow, by.Name != "HTTP1"
+			contract.Run(t, target)
+		})
+	}
+}
+
+// Runs the limit cases, on servers with small limits.
+func TestLimits(t *testing.T) {
+	for _, by := range contract.Transports {
+		t.Run(by.Name, func(t *testing.T) {
+			t.Parallel()
+			target := serve(t, t.TempDir(), "--rate-test", "30", "--rate-anonymous", "40", "--streams-per-project", "5",
+				"--max-subscribers", "4", "--heartbeat", "150ms", "--demo=false").over(t, by)
+			target.Demo = false
+			target.Limits = contract.Limits{Test: 30, Anonymous: 40, StreamsPerProject: 5, Subscribers: 4, Heartbeat: 150 * time.Millisecond}
+			contract.RunLimits(t, target)
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package trials
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/contract"
+)
+
+// weir migrate moves the data of a journal to a cluster without changing it: batches with their
+// sequences and times, closed gaps, idempotency keys, revoked keys. It refuses a cluster that is in
+// use.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	old := serve(t, t.TempDir(), "--https", "off", "--gap-grace", "50ms", "--demo=false")
+	from := &caller{old.url, contract.HTTP1()}
+	revoked, revoke := old.newKey(t, contract.Key{Kind: "live"})
+	revoke()
+	id := contract.NewID()
+	publish := func(c *caller, path, key, events string) contract.Ack {
+		t.Helper()
+		out, status, ack := c.publish(ctx, path, key, events)
+		if out != done {
+			t.Fatalf("publish to %s: %d", path, status)
+		}
+		return ack
+	}
+	create := func(c *caller, id string) {
+		t.Helper()
+		if out, status, b := c.ask(ctx, "POST", "/v1/streams", `{"name":"moved","id":"`+id+`"}`, nil); out != done {
+			t.Fatalf("create: %d %s", status, b)
+		}
+	}
+	create(from, id)
+	for n := range int64(300) {
+		if n != 7 { // leaves a gap, which closes after 50 ms
+			publish(from, contract.SeqPath(id, n+1), "", fmt.Sprintf(`["%d"]`, n+1))
+		}
+	}
+	publish(from, contract.SeqPath(id, 301), "", `["`+strings.Repeat("x", 3<<20)+`"]`)
+	keyed := publish(from, contract.NextPath(id), "the-key", `["keyed"]`)
+	before, cursor := from.readAllOf(t, id)
+	old.stop(t)
+
+	node := serve(t, t.TempDir(), "--https", "off", "--engine", "nats", "--cluster-listen", "127.0.0.1:0", "--demo=false")
+	to := &caller{node.url, contract.HTTP1()}
+	create(to, contract.NewID())
+	move := func() (string, error) {
+		out, err := exec.Command(program(t), "migrate", old.data, "--data", node.data).CombinedOutput()
+		return string(out), err
+	}
+	out, err := move()
+	if err != nil || !strings.Contains(out, "1 streams") && !strings.Contains(out, "2 streams") {
+		t.Fatalf("weir migrate: %v: %s", err, out)
+	}
+	after, at := to.readAllOf(t, id)
+	if at != cursor || !slices.Equal(before, after) {
+		t.Errorf("the journal had %d batches up to %d, the cluster has %d up to %d, or they differ", len(before), cursor, len(after), at)
+	}
+	if again := publish(to, contract.NextPath(id), "the-key", `["another"]`); !again.Duplicate || again.Seq != keyed.Seq {
+		t.Errorf("repeating an idempotency key got %+v, the first acknowledgement was %+v", again, keyed)
+	}
+	if out, status, _ := to.publish(ctx, contract.SeqPath(id, 8), "", `[]`); out != refused || status != 409 {
+		t.Errorf("publishing into a closed gap got %d, want 409", status)
+	}
+	if next := publish(to, contract.NextPath(id), "", `["next"]`); next.Seq != keyed.Seq+1 {
+		t.Errorf("the next sequence is %d, want %d", next.Seq, keyed.Seq+1)
+	}
+	var refusal struct{ Error struct{ Code string } }
+	_, status, b := to.ask(ctx, "GET", "/v1/streams", "", http.Header{"Authorization": {"Bearer " + revoked}})
+	if json.Unmarshal(b, &refusal) != nil || refusal.Error.Code != "key_revoked" {
+		t.Errorf("a revoked key got %d %s", status, b)
+	}
+	if out, err := move(); err == nil || !strings.Contains(out, "is in use") {
+		t.Errorf("weir migrate to a cluster in use: %v: %s", err, out)
+	}
+}

@@ -1,0 +1,211 @@
+package trials
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/contract"
+)
+
+// The keys of every server that the trials start.
+const (
+	liveKey  = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
+	otherKey = "svc_live_b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1"
+	testKey  = "svc_test_c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2"
+)
+
+var race = flag.Bool("trials.race", raceEnabled, "build the server with the race detector")
+
+var binary struct {
+	once sync.Once
+	dir  string // holds the binary and nothing else
+	path string
+	err  error
+}
+
+// program returns the path of the weir binary. The first call builds it.
+func program(t testing.TB) string {
+	t.Helper()
+	binary.once.Do(func() {
+		dir, err := os.MkdirTemp("", "weir-trials-")
+		if err != nil {
+			binary.err = err
+			return
+		}
+		binary.dir = dir
+		binary.path, binary.err = contract.Build(dir, *race)
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.path
+}
+
+func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command waits a second when it exits
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		flag.Set("test.parallel", "4") // more than there may be cores, since cases mostly wait
+	}
+	code := m.Run()
+	if binary.dir != "" {
+		os.RemoveAll(binary.dir)
+	}
+	os.Exit(code)
+}
+
+// server is a process that runs weir serve.
+type server struct {
+	url    string // base URL in clear text
+	secure string // base URL over TLS
+	data   string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has exited
+	err    error         // how it exited; set before exited is closed
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// serve starts a server on a data directory and waits until it is ready. The server is stopped at
+// the end of the test, unless it has exited before. A data race or a panic in its log fails the
+// test.
+func serve(t testing.TB, data string, flags ...string) *server {
+	t.Helper()
+	s, err := start(program(t), data, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.stop(t)
+		if text := s.logged(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
+			t.Errorf("data race or panic in the server's log:\n%s", text)
+		}
+	})
+	return s
+}
+
+// start starts a server and waits until it is ready.
+func start(binary, data string, flags ...string) (*server, error) {
+	args := append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--metrics", "off", "--log-format", "json",
+		"--bootstrap-keys", "a:" + liveKey + ",b:" + otherKey + ",a:" + testKey}, flags...)
+	s := &server{data: data, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
+	tie(s.cmd)
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	type addresses struct{ Msg, HTTP, HTTPS string }
+	ready := make(chan addresses, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			s.mu.Lock()
+			s.log.Write(append(lines.Bytes(), '\n'))
+			s.mu.Unlock()
+			var line addresses
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
+				ready <- line
+			}
+		}
+		s.err = s.cmd.Wait()
+		close(s.exited)
+	}()
+	select {
+	case at := <-ready:
+		s.url, s.secure = at.HTTP, at.HTTPS
+		return s, nil
+	case <-s.exited:
+		return nil, fmt.Errorf("weir serve: %v\n%s", s.err, s.logged())
+	case <-time.After(time.Minute):
+		s.kill()
+		return nil, fmt.Errorf("weir serve was not ready within a minute\n%s", s.logged())
+	}
+}
+
+// logged returns the log so far.
+func (s *server) logged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// kill kills the server with SIGKILL and waits until it has exited.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	<-s.exited
+}
+
+// stop sends SIGTERM and waits until the server has exited, which it must do with 0.
+func (s *server) stop(t testing.TB) {
+	t.Helper()
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.exited:
+		if s.err != nil {
+			t.Errorf("weir serve: %v\n%s", s.err, s.logged())
+		}
+	case <-time.After(time.Minute):
+		s.kill()
+		t.Errorf("weir serve did not stop within a minute of SIGTERM")
+	}
+}
+
+// newKey creates a key with the operator's command.
+func (s *server) newKey(t testing.TB, k contract.Key) (string, func()) {
+	t.Helper()
+	return contract.KeysOf(program(t), s.data)(t, k)
+}
+
+// target returns the server as a target of the suite, over HTTP/1.1.
+func (s *server) target() contract.Target {
+	return contract.Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
+}
+
+// over returns the server as a target of the suite, over this transport.
+func (s *server) over(t testing.TB, by contract.Transport) contract.Target {
+	t.Helper()
+	target := s.target()
+	if by.Secure {
+		target.BaseURL, target.DocBase = s.secure, s.url
+	}
+	trust := s.trust(t)
+	target.Client = func() *http.Client { return by.Client(trust) }
+	return target
+}
+
+// trust returns the server's local certificate authority.
+func (s *server) trust(t testing.TB) *x509.CertPool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return pool
+}
