@@ -18,7 +18,7 @@ const (
 	histogram kind = "histogram"
 )
 
-// row is one metric: its name, what people read about it, and where its values come from.
+// row is one metric: its name, its help text, and the source of its values.
 type row struct {
 	name   string
 	kind   kind
@@ -26,24 +26,25 @@ type row struct {
 	labels []string
 	help   string
 
-	// One of them.
+	// Exactly one of these is set.
 	value        func(*sample) float64
 	values       func(s *sample, put func(v float64, labels ...string))
 	distribution func(*sample) *meter.Distribution
 
-	bounds *meter.Bounds // of a distribution
-	unit   float64       // how many of its units make one of the metric's
+	bounds *meter.Bounds // bucket bounds of the distribution
+	unit   float64       // divides values of the distribution to get the unit of the metric
 }
 
-// needs is what there must be for a metric to have a value.
+// needs says what must be known for a metric to have a value. Other metrics are left out of a scrape: a 0
+// would be wrong.
 type needs int
 
 const (
 	nothing    needs = iota
-	service          // that is open
-	itsJournal       // and has a journal
-	itsCluster       // and other nodes, or could have
-	itsDisk          // of a size that is known
+	service          // the service is open
+	itsJournal       // and uses the journal
+	itsCluster       // and uses an engine that nodes can share
+	itsDisk          // and the size of its disk is known
 )
 
 func (s *sample) has(n needs) bool {
@@ -62,10 +63,11 @@ func (s *sample) has(n needs) bool {
 
 func (r *row) desc() *prometheus.Desc { return prometheus.NewDesc(r.name, r.help, r.labels, nil) }
 
-// seconds is how many nanoseconds make one.
+// seconds converts nanoseconds to seconds, as a row's unit.
 const seconds = 1e9
 
-// table is every metric of ours. Labels have few values, all known beforehand: never a path, an id or a key.
+// table lists Weir's metrics. Labels have few values, all known in advance, and never a path, an id or a
+// key: clients could otherwise create any number of time series, or leak a key into the metrics.
 var table = []row{
 	{name: "weir_build_info", kind: gauge, labels: []string{"version", "commit", "go_version"},
 		help: "Build information. Always 1.",
@@ -186,7 +188,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// byName puts a value for each name of a map.
+// byName returns a function that puts one value for each entry of a map, with its key as the label.
 func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...string)) {
 	return func(s *sample, put func(float64, ...string)) {
 		for name, n := range of(s) {
