@@ -1,6 +1,6 @@
-// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys and backups. It is
-// served on a Unix socket that only the owner of the data directory can open. There is no other
-// authentication: a process that can open the socket has full access.
+// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys and
+// backups. It is served on a Unix socket that only the owner of the data directory can open. There
+// is no other authentication: a process that can open the socket has full access.
 package admin
 
 import (
@@ -23,8 +23,8 @@ import (
 //	POST /keys/{id}/revoke
 //	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
 type Handler struct {
-	// Note, if set, is called after every change, with an entry for the audit log. It never gets a key, only
-	// its masked form.
+	// Note, if set, is called after every change, with an entry for the audit log. It never gets a
+	// key, only its masked form.
 	Note func(ctx context.Context, what, detail string)
 
 	access *access.Access
@@ -39,8 +39,8 @@ func (h *Handler) did(r *http.Request, what, detail string) {
 	}
 }
 
-// New returns a handler that manages the projects and keys of a. It serves no backups until Backups is
-// called.
+// New returns a handler that manages the projects and keys of a. It serves no backups until Backups
+// is called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
 	h.mux.HandleFunc("GET /projects", h.answer(h.projects))
@@ -60,7 +60,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// none answers a request for an unknown route. The message does not repeat the path, which may hold a key.
+// none answers a request for an unknown route. The message does not repeat the path, which may hold
+// a key.
 func (h *Handler) none(*http.Request) (any, error) {
 	return nil, weir.Errorf(weir.NotFound, "unknown request; the server may have a different version than this command")
 }
@@ -71,9 +72,9 @@ type Error struct {
 	Message string    `json:"message"`
 }
 
-// answer writes the result of f as JSON. An error of type weir.Error is meant for the operator and is
-// returned with its message. Any other error is a fault of the server: it is logged, and the response does
-// not repeat it.
+// answer writes the result of f as JSON. An error of type weir.Error is meant for the operator and
+// is returned with its message. Any other error is a fault of the server: it is logged, and the
+// response does not repeat it.
 func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -84,7 +85,8 @@ func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			if errors.As(err, &known) {
 				e = Error{known.Code, known.Message}
 			} else {
-				h.logger.Error("admin request failed", "request", r.Pattern, "error", err) // the path may hold a key
+				// The pattern, not the path, which may hold a key.
+				h.logger.Error("admin request failed", "request", r.Pattern, "error", err)
 			}
 			w.WriteHeader(status(e.Code))
 			v = e
@@ -106,13 +108,14 @@ func status(c weir.Code) int {
 	return http.StatusBadRequest
 }
 
-// read decodes a body of one JSON value. Unknown members are an error, so that a misspelled permission or
-// restriction is never silently ignored.
+// read decodes a body of one JSON value. Unknown members are an error, so that a misspelled
+// permission or restriction is never silently ignored.
 func read(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return weir.Errorf(weir.InvalidRequest, "read the request body: %s", access.Redacted(err.Error())) // it may quote a key as an unknown member
+		// The error quotes an unknown member, which may be a key.
+		return weir.Errorf(weir.InvalidRequest, "read the request body: %s", access.Redacted(err.Error()))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return weir.Errorf(weir.InvalidRequest, "read the request body: more than one JSON value")

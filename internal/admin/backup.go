@@ -23,8 +23,8 @@ type Backup interface {
 }
 
 const (
-	// backupStall is how long a client may accept no data. Without this limit, a stalled client would keep
-	// the segments of the backup from being reclaimed.
+	// backupStall is how long a client may accept no data. Without this limit, a stalled client
+	// would keep the segments of the backup from being reclaimed.
 	backupStall = 30 * time.Second
 	// SizeHeader is the header field with the estimated size of the response in bytes.
 	SizeHeader = "X-Weir-Backup-Size"
@@ -32,9 +32,9 @@ const (
 
 var errBackup = &weir.Error{Code: weir.Overloaded, Message: "another backup is in progress"}
 
-// Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND], which returns the copy that take
-// makes. Only one backup runs at a time; a second request is refused. If copying fails, the response is cut
-// off, so that the client cannot mistake it for a complete backup.
+// Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND], which returns the copy that
+// take makes. Only one backup runs at a time; a second request is refused. If copying fails, the
+// response is cut off, so that the client cannot mistake it for a complete backup.
 func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
 	var taking atomic.Bool
 	h.mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) {
@@ -78,8 +78,8 @@ func backupRate(r *http.Request) (int64, error) {
 	return rate, nil
 }
 
-// paced is a writer with a limit of rate bytes per second. It fails if the client accepts no data for
-// backupStall.
+// paced is a writer with a limit of rate bytes per second. It fails if the client accepts no data
+// for backupStall.
 type paced struct {
 	ctx     context.Context
 	w       io.Writer

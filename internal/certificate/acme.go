@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// ACMEProtocol is the ALPN protocol with which an ACME CA checks that this server controls a domain. The TLS
-// listener must offer it.
+// ACMEProtocol is the ALPN protocol with which an ACME CA checks that this server controls a
+// domain. The TLS listener must offer it.
 const ACMEProtocol = acmez.ACMETLS1Protocol
 
 // ACMEOptions are the domains to get certificates for, and the CA to get them from.
@@ -26,13 +26,13 @@ type ACMEOptions struct {
 	Domains   []string // domain names of this server; at least one
 	Email     string   // contact address for the CA; may be empty
 	Directory string   // directory URL of the CA; Let's Encrypt if empty
-	Root      string   // file with the root certificates to trust for Directory; the system's if empty
+	Root      string   // file with root certificates to trust for Directory; the system's if empty
 	Logger    *slog.Logger
 }
 
-// ACME gets certificates from an ACME CA and renews them. It answers the challenges of the CA on the
-// listeners of this server: Get on the TLS listener, Handler on the cleartext one. It is safe for concurrent
-// use.
+// ACME gets certificates from an ACME CA and renews them. It answers the challenges of the CA on
+// the listeners of this server: Get on the TLS listener, Handler on the cleartext one. It is safe
+// for concurrent use.
 type ACME struct {
 	domains []string
 	config  *certmagic.Config
@@ -67,7 +67,8 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	})
 	a.config = certmagic.New(a.cache, certmagic.Config{
 		Storage: &certmagic.FileStorage{Path: o.Dir}, Logger: logger, OCSP: certmagic.OCSPConfig{DisableStapling: true},
-		DefaultServerName: o.Domains[0], FallbackServerName: o.Domains[0], // for clients that send no server name, or an address
+		// For clients that send no server name, or an address.
+		DefaultServerName: o.Domains[0], FallbackServerName: o.Domains[0],
 	})
 	a.issuer = certmagic.NewACMEIssuer(a.config, certmagic.ACMEIssuer{
 		CA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: roots, Logger: logger,
@@ -76,8 +77,8 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	return a, nil
 }
 
-// Get returns the certificate for a handshake, or the response to a challenge of the CA. It is meant for
-// tls.Config.GetCertificate.
+// Get returns the certificate for a handshake, or the response to a challenge of the CA. It is
+// meant for tls.Config.GetCertificate.
 func (a *ACME) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return a.config.GetCertificate(hello)
 }
@@ -85,10 +86,10 @@ func (a *ACME) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Handler answers HTTP challenges of the CA and passes all other requests to h.
 func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChallengeHandler(h) }
 
-// Start gets missing certificates in the background and retries until it has them, or until Close. It takes
-// the addresses of this server's listeners, so that certmagic uses these and opens no port of its own. It
-// answers challenges over TLS only if there is no cleartext listener (empty), or if that is on a different
-// host than TLS, where the CA cannot be expected to reach it.
+// Start gets missing certificates in the background and retries until it has them, or until Close.
+// It takes the addresses of this server's listeners, so that certmagic uses these and opens no port
+// of its own. It answers challenges over TLS only if there is no cleartext listener (empty), or if
+// that is on a different host than TLS, where the CA cannot be expected to reach it.
 func (a *ACME) Start(plain, secure string) error {
 	if err := a.reach(plain, secure); err != nil {
 		return err
@@ -114,9 +115,9 @@ func (a *ACME) reach(plain, secure string) error {
 	return nil
 }
 
-// same reports whether two listeners are on the same host. It matters because certmagic has a single host for
-// both challenges: if no server answers on the challenge port of that host, certmagic opens a listener there
-// itself.
+// same reports whether two listeners are on the same host. It matters because certmagic has a
+// single host for both challenges: if no server answers on the challenge port of that host,
+// certmagic opens a listener there itself.
 func same(a, b string) bool {
 	x, y := net.ParseIP(a), net.ParseIP(b)
 	return a == b || x.IsUnspecified() && y.IsUnspecified()
@@ -131,8 +132,8 @@ func split(address string) (string, int, error) {
 	return host, port, err
 }
 
-// Close stops issuing and renewing. It removes the locks of this process, because a lock left in Dir would
-// make the next start wait.
+// Close stops issuing and renewing. It removes the locks of this process, because a lock left in
+// Dir would make the next start wait.
 func (a *ACME) Close() {
 	a.cancel()
 	certmagic.CleanUpOwnLocks(context.Background(), a.config.Logger)

@@ -30,21 +30,22 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 90 * 24 * time.Hour
 	renewAfter    = leafLife / 3 * 2
-	skew          = time.Hour // validity begins this much earlier, for clients whose clocks are behind
+	skew          = time.Hour // validity begins earlier, for clients with slow clocks
 )
 
-// inside are private address ranges, which no public site has. Together with the names a CA was created for
-// (which always include "localhost"), they are all that the CA may sign for: its certificate carries them as
-// name constraints. So even with a stolen key, the CA cannot impersonate other sites to clients that trust it.
+// inside are private address ranges, which no public site has. Together with the names a CA was
+// created for (which always include "localhost"), they are all that the CA may sign for: its
+// certificate carries them as name constraints. So even with a stolen key, the CA cannot
+// impersonate other sites to clients that trust it.
 var inside = []string{
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10",
 	"::1/128", "fc00::/7", "fe80::/10",
 }
 
-// Authority is a local CA that signs the certificate of this server, so that HTTPS works from the first
-// start. Clients that trust the CA certificate (Path) trust the server. The CA persists in its directory. The
-// server's certificate exists only in memory; a new one is issued at every start and before the current one
-// expires. An Authority is safe for concurrent use.
+// Authority is a local CA that signs the certificate of this server, so that HTTPS works from the
+// first start. Clients that trust the CA certificate (Path) trust the server. The CA persists in
+// its directory. The server's certificate exists only in memory; a new one is issued at every start
+// and before the current one expires. An Authority is safe for concurrent use.
 type Authority struct {
 	Path string // file with the CA certificate, for clients to trust
 
@@ -59,9 +60,9 @@ type Authority struct {
 	renew time.Time
 }
 
-// OpenAuthority reads the local CA in a directory, or creates one if there is none. An existing CA that cannot
-// be used is an error and is never replaced, because clients may trust it. The names are the host names and
-// addresses of the server; empty and repeated ones are ignored.
+// OpenAuthority reads the local CA in a directory, or creates one if there is none. An existing CA
+// that cannot be used is an error and is never replaced, because clients may trust it. The names
+// are the host names and addresses of the server; empty and repeated ones are ignored.
 func OpenAuthority(dir string, names []string, logger *slog.Logger) (*Authority, error) {
 	return openAuthority(dir, names, logger, time.Now)
 }
@@ -95,12 +96,13 @@ func openAuthority(dir string, names []string, logger *slog.Logger, now func() t
 
 var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
 
-// isName reports whether a certificate can contain a name. A single invalid name would make clients reject
-// the whole certificate.
+// isName reports whether a certificate can contain a name. A single invalid name would make clients
+// reject the whole certificate.
 func isName(n string) bool { return net.ParseIP(n) != nil || len(n) <= 253 && hostName.MatchString(n) }
 
-// load reads the two files. It returns fs.ErrNotExist if there is no CA certificate. A CA certificate without
-// its key is a different error: a new CA would not be the one that clients trust.
+// load reads the two files. It returns fs.ErrNotExist if there is no CA certificate. A CA
+// certificate without its key is a different error: a new CA would not be the one that clients
+// trust.
 func (a *Authority) load(keyPath string) error {
 	text, err := os.ReadFile(a.Path)
 	if err != nil {
@@ -122,9 +124,9 @@ func (a *Authority) load(keyPath string) error {
 	return nil
 }
 
-// create creates a CA. It writes the key before the certificate. After a crash between the two, the next
-// start finds a key without a certificate, which no client can trust, and replaces it. In the other order it
-// would find a certificate that clients may already trust, without its key.
+// create creates a CA. It writes the key before the certificate. After a crash between the two, the
+// next start finds a key without a certificate, which no client can trust, and replaces it. In the
+// other order it would find a certificate that clients may already trust, without its key.
 func (a *Authority) create(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -178,8 +180,8 @@ func (a *Authority) create(dir string) error {
 	return nil
 }
 
-// permitted removes names that the CA may not sign for. A single such name would make clients reject the
-// whole certificate.
+// permitted removes names that the CA may not sign for. A single such name would make clients
+// reject the whole certificate.
 func (a *Authority) permitted() {
 	var kept []string
 	for _, n := range a.names {
@@ -198,8 +200,8 @@ func (a *Authority) permitted() {
 	a.names = kept
 }
 
-// Get returns the certificate for a handshake. It issues a new one when two thirds of the current one's
-// lifetime have passed. It is meant for tls.Config.GetCertificate and ignores its argument.
+// Get returns the certificate for a handshake. It issues a new one when two thirds of the current
+// one's lifetime have passed. It is meant for tls.Config.GetCertificate and ignores its argument.
 func (a *Authority) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

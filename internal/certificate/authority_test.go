@@ -74,8 +74,8 @@ func TestAuthorityInvalidNames(t *testing.T) {
 	}
 }
 
-// Clients that trust the CA reject its signature for other names and public addresses, even if its key was
-// stolen.
+// Clients that trust the CA reject its signature for other names and public addresses, even if its
+// key was stolen.
 func TestAuthorityIsConstrained(t *testing.T) {
 	a, err := OpenAuthority(t.TempDir(), []string{"machine"}, quiet)
 	if err != nil {
@@ -180,8 +180,8 @@ func TestAuthorityUnusable(t *testing.T) {
 	}
 }
 
-// A crash between writing the key and the certificate leaves a key without a certificate. The next start
-// creates a new CA.
+// A crash between writing the key and the certificate leaves a key without a certificate. The next
+// start creates a new CA.
 func TestAuthorityAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := OpenAuthority(dir, nil, quiet); err != nil {

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// replace writes a file atomically: after a crash it has its old content or the new one, never a part. The
-// content is synced before the rename; the rename itself is not.
+// replace writes a file atomically: after a crash it has its old content or the new one, never a
+// part. The content is synced before the rename; the rename itself is not.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -34,8 +34,8 @@ func replace(path string, content []byte, mode fs.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
-// Secret returns the 32 random bytes in a file. If the file does not exist, Secret creates it with new bytes
-// and mode 0600. It never replaces a file of the wrong size.
+// Secret returns the 32 random bytes in a file. If the file does not exist, Secret creates it with
+// new bytes and mode 0600. It never replaces a file of the wrong size.
 func Secret(path string) (*[32]byte, error) {
 	b, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
@@ -54,8 +54,8 @@ func Secret(path string) (*[32]byte, error) {
 	return (*[32]byte)(b), nil
 }
 
-// newSerial returns a random serial number of 127 bits. Random serial numbers cannot collide with those of
-// earlier certificates, of which there is no record.
+// newSerial returns a random serial number of 127 bits. Random serial numbers cannot collide with
+// those of earlier certificates, of which there is no record.
 func newSerial() *big.Int {
 	b := make([]byte, 16)
 	rand.Read(b)

@@ -1,6 +1,6 @@
 // Package certificate provides the certificates for HTTPS: from files of the operator, from a local
-// certificate authority (CA), or from an ACME CA. It depends on no other package of Weir, and uses HTTP only
-// to answer the ACME challenge.
+// certificate authority (CA), or from an ACME CA. It depends on no other package of Weir, and uses
+// HTTP only to answer the ACME challenge.
 package certificate
 
 import (
@@ -16,10 +16,11 @@ import (
 // lookEvery is the minimum time between two checks of the files. Only handshakes check them.
 const lookEvery = time.Second
 
-// Files is a certificate and its key in two files. A handshake reads them again if they have changed, so
-// there is no background goroutine to stop. New files that cannot be used leave the current certificate in
-// place: tools that renew certificates write the two files one after the other, and a handshake in between
-// sees a pair that does not match. Files is safe for concurrent use.
+// Files is a certificate and its key in two files. A handshake reads them again if they have
+// changed, so there is no background goroutine to stop. New files that cannot be used leave the
+// current certificate in place: tools that renew certificates write the two files one after the
+// other, and a handshake in between sees a pair that does not match. Files is safe for concurrent
+// use.
 type Files struct {
 	cert, key string
 	logger    *slog.Logger
@@ -27,12 +28,12 @@ type Files struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	seen    [2][]byte // content at the last check, usable or not; decides whether there is a change to log
+	seen    [2][]byte // content at the last check, usable or not
 	looked  time.Time
 }
 
-// OpenFiles reads a certificate with its chain, and its key. Files that cannot be used are an error; an expired
-// certificate is only logged.
+// OpenFiles reads a certificate with its chain, and its key. Files that cannot be used are an
+// error; an expired certificate is only logged.
 func OpenFiles(cert, key string, logger *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, logger: logger, now: time.Now}
 	if _, err := f.read(); err != nil {
@@ -45,8 +46,8 @@ func OpenFiles(cert, key string, logger *slog.Logger) (*Files, error) {
 	return f, nil
 }
 
-// Get returns the certificate for a handshake. It is meant for tls.Config.GetCertificate and ignores its
-// argument.
+// Get returns the certificate for a handshake. It is meant for tls.Config.GetCertificate and
+// ignores its argument.
 func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,8 +58,8 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.current, nil
 }
 
-// Reload reads the files immediately. If they cannot be used, it returns an error and the current certificate
-// stays.
+// Reload reads the files immediately. If they cannot be used, it returns an error and the current
+// certificate stays.
 func (f *Files) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,8 +79,8 @@ func (f *Files) reload() error {
 	return err
 }
 
-// read reads the files and replaces the current certificate if they have changed. It reports whether the
-// content, or the error from reading it, differs from the last time.
+// read reads the files and replaces the current certificate if they have changed. It reports
+// whether the content, or the error from reading it, differs from the last time.
 func (f *Files) read() (changed bool, err error) {
 	var got [2][]byte
 	for i, name := range []string{f.cert, f.key} {

@@ -70,7 +70,8 @@ func TestFiles(t *testing.T) {
 	}
 	serves(first)
 
-	// Only one file of a pair has changed: the current certificate stays, and one warning is logged.
+	// Only one file of a pair has changed: the current certificate stays, and one warning is
+	// logged.
 	pair(t, dir, "cert.pem", "")
 	serves(first)
 	for range 3 {

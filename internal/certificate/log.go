@@ -10,8 +10,7 @@ import (
 // core passes the log entries of certmagic, which uses zap, to a slog handler.
 type core struct{ h slog.Handler }
 
-// level maps the levels of zap to those of slog. Levels above error, which end a process with zap, become
-// errors.
+// level maps the levels of zap to those of slog, which has none above error.
 func level(l zapcore.Level) slog.Level {
 	switch {
 	case l >= zapcore.ErrorLevel:

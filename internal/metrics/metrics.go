@@ -1,7 +1,7 @@
-// Package metrics names the counters of the other packages and serves them to the operator: metrics in
-// the Prometheus format, liveness and readiness checks, and profiles. The other packages count by
-// themselves and do not know this one. Nothing is collected in the background: a scrape reads the
-// counters when it arrives.
+// Package metrics names the counters of the other packages and serves them to the operator: metrics
+// in the Prometheus format, liveness and readiness checks, and profiles. The other packages count
+// by themselves and do not know this one. Nothing is collected in the background: a scrape reads
+// the counters when it arrives.
 package metrics
 
 import (
@@ -20,8 +20,8 @@ import (
 	"weir/internal/meter"
 )
 
-// Sources are functions that return the current numbers. Every scrape calls them, possibly several scrapes
-// at the same time, so they must be safe for concurrent use.
+// Sources are functions that return the current numbers. Every scrape calls them, possibly several
+// scrapes at the same time, so they must be safe for concurrent use.
 type Sources struct {
 	API    func() api.Stats
 	Pages  func() []api.Requests // requests outside the API: dashboard, manual, client
@@ -73,8 +73,8 @@ func New(o Options) *Metrics {
 // Watch sets the sources of a running service. Call it once the service is open.
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
-// Handler serves /metrics, /healthz, /readyz and /debug/pprof. /debug/pprof/cmdline is left out, because
-// the command line may hold keys.
+// Handler serves /metrics, /healthz, /readyz and /debug/pprof. /debug/pprof/cmdline is left out,
+// because the command line may hold keys.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -134,8 +134,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sample holds the numbers of one scrape, so that all rows of the table see the same moment. A nil member
-// is unknown, and the rows that need it are left out.
+// sample holds the numbers of one scrape, so that all rows of the table see the same moment. A nil
+// member is unknown, and the rows that need it are left out.
 type sample struct {
 	opts       *Options
 	ready      bool
@@ -174,8 +174,8 @@ func (m *Metrics) sample() *sample {
 	return s
 }
 
-// histogram converts a distribution to a Prometheus histogram in the unit of the row. Prometheus wants
-// cumulative counts; a distribution counts each bucket separately.
+// histogram converts a distribution to a Prometheus histogram in the unit of the row. Prometheus
+// wants cumulative counts; a distribution counts each bucket separately.
 func (r *row) histogram(d *meter.Distribution) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(r.bounds))
 	n := uint64(0)

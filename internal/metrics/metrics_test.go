@@ -75,7 +75,8 @@ func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
 	return w.Code, string(body)
 }
 
-// Names and help texts follow the Prometheus conventions, and /metrics shows every row of the table.
+// Names and help texts follow the Prometheus conventions, and /metrics shows every row of the
+// table.
 func TestLint(t *testing.T) {
 	m, _ := watched(t)
 	problems, err := testutil.GatherAndLint(m.registry)

@@ -35,8 +35,8 @@ type row struct {
 	unit   float64       // divides values of the distribution to get the unit of the metric
 }
 
-// needs says what must be known for a metric to have a value. Other metrics are left out of a scrape: a 0
-// would be wrong.
+// needs says what must be known for a metric to have a value. Other metrics are left out of a
+// scrape: a 0 would be wrong.
 type needs int
 
 const (
@@ -66,8 +66,9 @@ func (r *row) desc() *prometheus.Desc { return prometheus.NewDesc(r.name, r.help
 // seconds converts nanoseconds to seconds, as a row's unit.
 const seconds = 1e9
 
-// table lists Weir's metrics. Labels have few values, all known in advance, and never a path, an id or a
-// key: clients could otherwise create any number of time series, or leak a key into the metrics.
+// table lists Weir's metrics. Labels have few values, all known in advance, and never a path, an id
+// or a key: clients could otherwise create any number of time series, or leak a key into the
+// metrics.
 var table = []row{
 	{name: "weir_build_info", kind: gauge, labels: []string{"version", "commit", "go_version"},
 		help: "Build information. Always 1.",
