@@ -14,9 +14,9 @@ import (
 type alarmed struct {
 	http.ResponseWriter
 	mu    sync.Mutex
-	alarm *time.Timer // nil before the first deadline
+	timer *time.Timer // nil before the first deadline
 	until time.Time   // the current deadline; zero if there is none
-	over  bool        // the handler has returned; the timer must not touch the response
+	done  bool        // the handler has returned; the timer must not touch the response
 }
 
 // Unwrap gives http.ResponseController access to everything that alarmed does not change.
@@ -29,35 +29,35 @@ func (a *alarmed) SetReadDeadline(t time.Time) error {
 	defer a.mu.Unlock()
 	a.until = t
 	if t.IsZero() {
-		if a.alarm != nil {
-			a.alarm.Stop()
+		if a.timer != nil {
+			a.timer.Stop()
 		}
 		return nil
 	}
 	left := time.Until(t)
 	switch {
 	case left <= 0:
-		return a.ring()
-	case a.alarm == nil:
-		a.alarm = time.AfterFunc(left, a.rings)
+		return a.expire()
+	case a.timer == nil:
+		a.timer = time.AfterFunc(left, a.fire)
 	default:
-		a.alarm.Reset(left)
+		a.timer.Reset(left)
 	}
 	return nil
 }
 
-// rings is called by the timer. It may run late, when the deadline has been moved or removed or the
+// fire is called by the timer. It may run late, when the deadline has been moved or removed or the
 // handler has returned. So it checks again, under the lock, whether a deadline has expired.
-func (a *alarmed) rings() {
+func (a *alarmed) fire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.over && !a.until.IsZero() && time.Until(a.until) <= 0 {
-		_ = a.ring()
+	if !a.done && !a.until.IsZero() && time.Until(a.until) <= 0 {
+		_ = a.expire()
 	}
 }
 
-// ring ends reading permanently, by setting a deadline in the past.
-func (a *alarmed) ring() error {
+// expire ends reading permanently, by setting a deadline in the past.
+func (a *alarmed) expire() error {
 	return http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
 }
 
@@ -66,8 +66,8 @@ func (a *alarmed) ring() error {
 func (a *alarmed) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.over = true
-	if a.alarm != nil {
-		a.alarm.Stop()
+	a.done = true
+	if a.timer != nil {
+		a.timer.Stop()
 	}
 }

@@ -69,18 +69,18 @@ func TestReadDeadlines(t *testing.T) {
 // A timer that fires late has no effect: not after the deadline was moved or removed, and not after
 // the request has ended.
 func TestLateTimer(t *testing.T) {
-	rung := 0
-	a := &alarmed{ResponseWriter: deadlines{func(time.Time) error { rung++; return nil }}}
+	expired := 0
+	a := &alarmed{ResponseWriter: deadlines{func(time.Time) error { expired++; return nil }}}
 	a.SetReadDeadline(time.Now().Add(time.Hour))
-	a.rings()
+	a.fire()
 	a.SetReadDeadline(time.Time{})
-	a.rings()
+	a.fire()
 	a.SetReadDeadline(time.Now().Add(time.Hour))
 	a.until = time.Unix(1, 0)
 	a.end()
-	a.rings()
-	if rung != 0 {
-		t.Errorf("the deadline expired %d times, want 0", rung)
+	a.fire()
+	if expired != 0 {
+		t.Errorf("the deadline expired %d times, want 0", expired)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// hall starts a server with a low connection limit.
-func hall(t *testing.T, most int, o Options) *Server {
+// limited starts a server with a low connection limit.
+func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
 	if o.Logger == nil {
@@ -35,9 +35,9 @@ func hall(t *testing.T, most int, o Options) *Server {
 	return s
 }
 
-// enter connects from an address, sends a request, and reports whether the connection was accepted
-// and the request answered.
-func enter(t *testing.T, s *Server, from string) (net.Conn, bool) {
+// connect connects from an address, sends a request, and reports whether the connection was
+// accepted and the request answered.
+func connect(t *testing.T, s *Server, from string) (net.Conn, bool) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
 	c, err := d.Dial("tcp", s.HTTP())
@@ -52,8 +52,8 @@ func enter(t *testing.T, s *Server, from string) (net.Conn, bool) {
 	return c, strings.HasPrefix(string(b[:n]), "HTTP/1.1 200")
 }
 
-// left waits until the server has n open connections.
-func left(t *testing.T, s *Server, n int) {
+// waitOpen waits until the server has n open connections.
+func waitOpen(t *testing.T, s *Server, n int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
 		s.http.connections.mu.Lock()
@@ -73,7 +73,7 @@ func left(t *testing.T, s *Server, n int) {
 func TestConnectionLimits(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
-	s := hall(t, 4, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
+	s := limited(t, 4, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
 	var in []net.Conn
 	for i, c := range []struct {
 		from string
@@ -84,7 +84,7 @@ func TestConnectionLimits(t *testing.T) {
 		{"127.0.0.2", true}, {"127.0.0.3", true},
 		{"127.0.0.4", false}, // all connections are in use
 	} {
-		conn, ok := enter(t, s, c.from)
+		conn, ok := connect(t, s, c.from)
 		if ok != c.ok {
 			t.Fatalf("connection %d, from %s: accepted is %v, want %v", i, c.from, ok, c.ok)
 		}
@@ -93,11 +93,11 @@ func TestConnectionLimits(t *testing.T) {
 		}
 	}
 	in[3].Close()
-	left(t, s, 3)
-	if _, ok := enter(t, s, "127.0.0.1"); ok {
+	waitOpen(t, s, 3)
+	if _, ok := connect(t, s, "127.0.0.1"); ok {
 		t.Error("an address with half of all connections got another one")
 	}
-	if _, ok := enter(t, s, "127.0.0.4"); !ok {
+	if _, ok := connect(t, s, "127.0.0.4"); !ok {
 		t.Error("a closed connection does not make room for another one")
 	}
 	mu.Lock()
@@ -109,13 +109,13 @@ func TestConnectionLimits(t *testing.T) {
 
 // A proxy can use all connections, and no more.
 func TestProxyConnections(t *testing.T) {
-	s := hall(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
+	s := limited(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
 	for range 3 {
-		if _, ok := enter(t, s, "127.0.0.1"); !ok {
+		if _, ok := connect(t, s, "127.0.0.1"); !ok {
 			t.Fatal("a proxy was refused")
 		}
 	}
-	if _, ok := enter(t, s, "127.0.0.1"); ok {
+	if _, ok := connect(t, s, "127.0.0.1"); ok {
 		t.Fatal("a connection beyond the limit was accepted")
 	}
 }
@@ -124,18 +124,18 @@ func TestProxyConnections(t *testing.T) {
 // close.
 func TestConnectionsOfEveryProtocol(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
-		s := hall(t, 2, Options{})
+		s := limited(t, 2, Options{})
 		c := w.client(t)
 		get(t, c, w.url(s))
-		if _, ok := enter(t, s, "127.0.0.1"); ok {
+		if _, ok := connect(t, s, "127.0.0.1"); ok {
 			t.Error("the connection is not counted")
 		}
 		c.CloseIdleConnections()
 		if h3, ok := c.Transport.(*http3.Transport); ok {
 			h3.Close()
 		}
-		left(t, s, 0)
-		if _, ok := enter(t, s, "127.0.0.1"); !ok {
+		waitOpen(t, s, 0)
+		if _, ok := connect(t, s, "127.0.0.1"); !ok {
 			t.Fatal("the connection was not released")
 		}
 		if resp, err := w.client(t).Get(w.url(s)); err == nil {

@@ -39,7 +39,7 @@ func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
 // listen starts QUIC on the socket. Connections wait until serve is called.
 func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) error {
 	transport := &quic.Transport{
-		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.doubt, ConnContext: u.welcome,
+		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.requireRetry, ConnContext: u.admit,
 	}
 	// Listen, not ListenEarly: it returns connections only after their handshake is complete, so
 	// that no request is handled before.
@@ -49,7 +49,7 @@ func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) err
 	}
 	u.transport, u.listener = transport, l
 	u.http = &http3.Server{
-		MaxHeaderBytes: maxHeaderBytes, Logger: slog.New(loud{u.logger.Handler()}), Handler: u.attend(patience{h}),
+		MaxHeaderBytes: maxHeaderBytes, Logger: slog.New(warningsOnly{u.logger.Handler()}), Handler: u.track(patience{h}),
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 			ctx.Value(visitKey{}).(*visit).shake(c)
 			return ctx
@@ -58,16 +58,20 @@ func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) err
 	return nil
 }
 
-// loud passes on warnings and errors only. The lower levels of http3 log URLs with all their
-// parameters, which may contain keys.
-type loud struct{ slog.Handler }
+// warningsOnly passes on warnings and errors only. The lower levels of http3 log URLs with all
+// their parameters, which may contain keys.
+type warningsOnly struct{ slog.Handler }
 
-func (l loud) Enabled(ctx context.Context, level slog.Level) bool {
+func (l warningsOnly) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
 }
 
-func (l loud) WithAttrs(a []slog.Attr) slog.Handler { return loud{l.Handler.WithAttrs(a)} }
-func (l loud) WithGroup(name string) slog.Handler   { return loud{l.Handler.WithGroup(name)} }
+func (l warningsOnly) WithAttrs(a []slog.Attr) slog.Handler {
+	return warningsOnly{l.Handler.WithAttrs(a)}
+}
+func (l warningsOnly) WithGroup(name string) slog.Handler {
+	return warningsOnly{l.Handler.WithGroup(name)}
+}
 
 // serve serves HTTP/3 until shutdown. If the socket fails, HTTPS continues without HTTP/3 and stops
 // advertising it.

@@ -28,10 +28,10 @@ type visitKey struct{}
 
 var errFull = errors.New("connection limit reached")
 
-// welcome is called when the first packet of a connection arrives. It counts the connection, or
+// admit is called when the first packet of a connection arrives. It counts the connection, or
 // refuses it if the limits are reached. The context ends with the connection, which releases it
 // again.
-func (u *udp) welcome(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
+func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
 	if !u.connections.take(from.RemoteAddr) {
 		return nil, errFull
 	}
@@ -44,9 +44,9 @@ func (u *udp) welcome(ctx context.Context, from *quic.ClientInfo) (context.Conte
 	return context.WithValue(ctx, visitKey{}, v), nil
 }
 
-// doubt reports whether a new client must first prove that it receives packets at its address (QUIC
-// Retry). The server keeps no state for it until then.
-func (u *udp) doubt(net.Addr) bool { return u.handshakes.Load() > quicHandshakes }
+// requireRetry reports whether a new client must first prove that it receives packets at its
+// address (QUIC Retry). The server keeps no state for it until then.
+func (u *udp) requireRetry(net.Addr) bool { return u.handshakes.Load() > quicHandshakes }
 
 // shake is called with the connection when its handshake has succeeded, and with nil when the
 // connection has ended. The two calls may come in either order; a handshake that fails causes only
@@ -73,10 +73,10 @@ func (v *visit) shake(c *quic.Conn) {
 	}
 }
 
-// attend counts the requests in flight, in total for drain and per connection for the idle timeout.
+// track counts the requests in flight, in total for drain and per connection for the idle timeout.
 // http3 has an idle timeout too, but does not apply it to a client that opens streams and never
 // sends a complete request on them.
-func (u *udp) attend(h http.Handler) http.Handler {
+func (u *udp) track(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := r.Context().Value(visitKey{}).(*visit); ok {
 			v.begin()
