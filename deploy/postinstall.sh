@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs after the package is installed or upgraded: creates the user and reloads systemd. A new installation
-# does not start the service.
+# Runs after the package is installed or upgraded: creates the user and reloads systemd. A new
+# installation does not start the service.
 set -e
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers weir.conf
