@@ -130,9 +130,9 @@ func (l bounded) Accept() (net.Conn, error) {
 const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n" +
 	"Content-Length: 45\r\n\r\nThis server has no room for more connections\n"
 
-// refuse closes a connection. On a cleartext listener it first sends a response, which a client
-// that has not sent its request may lose. Writing never blocks, because the send buffer of a new
-// connection is empty.
+// refuse closes a connection. On a cleartext listener it first sends a response. The client may
+// lose it, because closing with an unread request resets the connection. Writing never blocks: the
+// send buffer of a new connection is empty.
 func (l bounded) refuse(c *net.TCPConn) {
 	if l.clear {
 		c.Write([]byte(full))
