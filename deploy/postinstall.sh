@@ -1,5 +1,6 @@
 #!/bin/sh
-# After the package is installed or upgraded: the user, and what systemd knows. The service is not started unasked.
+# Runs after the package is installed or upgraded: creates the user and reloads systemd. A new
+# installation does not start the service.
 set -e
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers weir.conf
@@ -8,5 +9,5 @@ elif ! getent passwd weir >/dev/null; then
 fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
-	systemctl try-restart weir.service # of an upgrade
+	systemctl try-restart weir.service # an upgrade restarts a running service
 fi

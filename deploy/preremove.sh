@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before the package is removed, not before an upgrade. The data in /var/lib/weir stays.
+# Runs before the package is removed, not before an upgrade. The data in /var/lib/weir stays.
 set -e
 case "$1" in
 remove | 0) # deb and rpm

@@ -1,5 +1,6 @@
-// Package admin is what an operator does beyond /v1: projects and keys. It is served on a Unix socket that only the
-// owner of the data directory can open.
+// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys and
+// backups. It is served on a Unix socket that only the owner of the data directory can open. There
+// is no other authentication: a process that can open the socket has full access.
 package admin
 
 import (
@@ -20,9 +21,10 @@ import (
 //	GET  /projects             POST /projects {name}
 //	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
 //	POST /keys/{id}/revoke
-//	POST /backup[?rate=BYTES_A_SECOND], once Backups said how
+//	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
 type Handler struct {
-	// Note, where it is set, is told of every change that was made.
+	// Note, if set, is called after every change, with an entry for the audit log. It never gets a
+	// key, only its masked form.
 	Note func(ctx context.Context, what, detail string)
 
 	access *access.Access
@@ -30,14 +32,15 @@ type Handler struct {
 	mux    *http.ServeMux
 }
 
-// did tells of a change.
+// did reports a change to Note.
 func (h *Handler) did(r *http.Request, what, detail string) {
 	if h.Note != nil {
 		h.Note(r.Context(), what, detail)
 	}
 }
 
-// New makes the handler.
+// New returns a handler that manages the projects and keys of a. It serves no backups until Backups
+// is called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}
 	h.mux.HandleFunc("GET /projects", h.answer(h.projects))
@@ -50,36 +53,40 @@ func New(a *access.Access, l *slog.Logger) *Handler {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := r.URL.EscapedPath(); path.Clean(p) != p { // the mux would redirect, and a client would follow
+	if p := r.URL.EscapedPath(); path.Clean(p) != p { // the mux would redirect to the clean path
 		h.answer(h.none)(w, r)
 		return
 	}
 	h.mux.ServeHTTP(w, r)
 }
 
-// none answers what there is not. The path is not repeated: it may hold a key.
+// none answers a request for an unknown route. The message does not repeat the path, which may hold
+// a key.
 func (h *Handler) none(*http.Request) (any, error) {
-	return nil, weir.Errorf(weir.NotFound, "there is no such request: the server may be of another version")
+	return nil, weir.Errorf(weir.NotFound, "unknown request; the server may have a different version than this command")
 }
 
-// Error is how a refusal looks on the socket.
+// Error is the response to a refused request.
 type Error struct {
 	Code    weir.Code `json:"code"`
 	Message string    `json:"message"`
 }
 
-// answer writes what a function returns. Errors that the operator may know go out as they are; others are logged.
+// answer writes the result of f as JSON. An error of type weir.Error is meant for the operator and
+// is returned with its message. Any other error is a fault of the server: it is logged, and the
+// response does not repeat it.
 func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		v, err := f(r)
 		if err != nil {
-			e := Error{weir.InternalError, "something went wrong: the server's log says what"}
+			e := Error{weir.InternalError, "internal error; see the log of the server"}
 			var known *weir.Error
 			if errors.As(err, &known) {
 				e = Error{known.Code, known.Message}
 			} else {
-				h.logger.Error("admin request failed", "request", r.Pattern, "error", err) // the path may hold a key
+				// The pattern, not the path, which may hold a key.
+				h.logger.Error("admin request failed", "request", r.Pattern, "error", err)
 			}
 			w.WriteHeader(status(e.Code))
 			v = e
@@ -101,15 +108,17 @@ func status(c weir.Code) int {
 	return http.StatusBadRequest
 }
 
-// read decodes a body; what is not expected is refused.
+// read decodes a body of one JSON value. Unknown members are an error, so that a misspelled
+// permission or restriction is never silently ignored.
 func read(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return weir.Errorf(weir.InvalidRequest, "the body: %s", access.Redacted(err.Error())) // it names what it does not know
+		// The error quotes an unknown member, which may be a key.
+		return weir.Errorf(weir.InvalidRequest, "read the request body: %s", access.Redacted(err.Error()))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return weir.Errorf(weir.InvalidRequest, "the body: more than one JSON value")
+		return weir.Errorf(weir.InvalidRequest, "read the request body: more than one JSON value")
 	}
 	return nil
 }

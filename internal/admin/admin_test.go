@@ -16,14 +16,14 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// house is a handler on an engine that can be made to fail.
+// house is a handler on an engine whose documents can be made to fail.
 type house struct {
 	*Handler
 	docs *breakable
 	log  *bytes.Buffer
 }
 
-// breakable is documents that fail once err is set.
+// breakable is a document store that fails once err is set.
 type breakable struct {
 	engine.Documents
 	err error
@@ -56,7 +56,7 @@ func newHouse(t *testing.T) *house {
 	return &house{New(a, slog.New(slog.NewTextHandler(log, nil))), docs, log}
 }
 
-// ask sends a request and wants a status and JSON, which it decodes.
+// ask sends a request, checks status and content type, and decodes the JSON response.
 func (h *house) ask(t *testing.T, method, path, body string, status int, answer any) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -72,7 +72,7 @@ func (h *house) ask(t *testing.T, method, path, body string, status int, answer 
 	}
 }
 
-// Every refusal is an Error, whoever found it.
+// Every refusal is an Error, at whichever level the problem is found, and never repeats a key.
 func TestRefusals(t *testing.T) {
 	h := newHouse(t)
 	var p weir.Project
@@ -84,27 +84,27 @@ func TestRefusals(t *testing.T) {
 		code                     weir.Code
 		message                  string
 	}{
-		{"no body", "POST", "/projects", "", 400, weir.InvalidRequest, "the body: "},
-		{"no JSON", "POST", "/projects", "shop", 400, weir.InvalidRequest, "the body: "},
-		{"another type", "POST", "/projects", `{"name":7}`, 400, weir.InvalidRequest, "the body: "},
-		{"an unknown field", "POST", "/projects", `{"name":"a","colour":"red"}`, 400, weir.InvalidRequest, `"colour"`},
-		{"an unknown field of a key", "POST", "/keys", `{"project":"shop","kind":"live","expires":"never"}`, 400, weir.InvalidRequest, `"expires"`},
-		{"two bodies", "POST", "/projects", `{"name":"a"}{"name":"b"}`, 400, weir.InvalidRequest, "more than one"},
-		{"too long a body", "POST", "/projects", `{"name":"` + strings.Repeat("a", 65<<10) + `"}`, 400, weir.InvalidRequest, "too large"},
-		{"a name that is taken", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" exists already`},
-		{"no project", "POST", "/keys", `{"project":"none","kind":"live"}`, 400, weir.InvalidRequest, `no project "none"`},
-		{"no kind", "POST", "/keys", `{"project":"shop"}`, 400, weir.InvalidRequest, "live or test"},
-		{"no such permission", "POST", "/keys", `{"project":"shop","kind":"live","permissions":["write"]}`, 400, weir.InvalidRequest, `"write"`},
-		{"keys of no project", "GET", "/keys?project=none", "", 400, weir.InvalidRequest, `no project "none"`},
-		{"a key for a project", "POST", "/keys", `{"project":"` + key + `","kind":"live"}`, 400, weir.InvalidRequest, `"svc_live_001...eeff"`},
-		{"keys of a key", "GET", "/keys?project=" + key, "", 400, weir.InvalidRequest, `"svc_live_001...eeff"`},
-		{"no such key", "POST", "/keys/none/revoke", "", 404, weir.NotFound, `"none"`},
-		{"a key for its id", "POST", "/keys/" + key + "/revoke", "", 404, weir.NotFound, `"svc_live_001...eeff"`},
-		{"the demo key", "POST", "/keys/demo/revoke", "", 400, weir.InvalidRequest, "built in"},
-		{"no such path", "GET", "/streams", "", 404, weir.NotFound, "no such request"},
-		{"no such method", "DELETE", "/projects", "", 404, weir.NotFound, "no such request"},
-		{"a path that is not clean", "POST", "/keys//revoke", "", 404, weir.NotFound, ""},
-		{"a path with a key", "GET", "/" + key, "", 404, weir.NotFound, ""},
+		{"no body", "POST", "/projects", "", 400, weir.InvalidRequest, "read the request body: "},
+		{"body is not JSON", "POST", "/projects", "shop", 400, weir.InvalidRequest, "read the request body: "},
+		{"wrong type of a member", "POST", "/projects", `{"name":7}`, 400, weir.InvalidRequest, "read the request body: "},
+		{"unknown member", "POST", "/projects", `{"name":"a","colour":"red"}`, 400, weir.InvalidRequest, `"colour"`},
+		{"unknown member of a key", "POST", "/keys", `{"project":"shop","kind":"live","expires":"never"}`, 400, weir.InvalidRequest, `"expires"`},
+		{"two JSON values", "POST", "/projects", `{"name":"a"}{"name":"b"}`, 400, weir.InvalidRequest, "more than one"},
+		{"body too long", "POST", "/projects", `{"name":"` + strings.Repeat("a", 65<<10) + `"}`, 400, weir.InvalidRequest, "too large"},
+		{"name in use", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" exists already`},
+		{"unknown project", "POST", "/keys", `{"project":"none","kind":"live"}`, 400, weir.InvalidRequest, `no project named "none"`},
+		{"missing kind", "POST", "/keys", `{"project":"shop"}`, 400, weir.InvalidRequest, "live or test"},
+		{"unknown permission", "POST", "/keys", `{"project":"shop","kind":"live","permissions":["write"]}`, 400, weir.InvalidRequest, `"write"`},
+		{"keys of an unknown project", "GET", "/keys?project=none", "", 400, weir.InvalidRequest, `no project named "none"`},
+		{"key in place of a project", "POST", "/keys", `{"project":"` + key + `","kind":"live"}`, 400, weir.InvalidRequest, `"svc_live_001...eeff"`},
+		{"list with a key in place of a project", "GET", "/keys?project=" + key, "", 400, weir.InvalidRequest, `"svc_live_001...eeff"`},
+		{"unknown key id", "POST", "/keys/none/revoke", "", 404, weir.NotFound, `"none"`},
+		{"key in place of its id", "POST", "/keys/" + key + "/revoke", "", 404, weir.NotFound, `"svc_live_001...eeff"`},
+		{"demo key", "POST", "/keys/demo/revoke", "", 400, weir.InvalidRequest, "built in"},
+		{"unknown path", "GET", "/streams", "", 404, weir.NotFound, "unknown request"},
+		{"unknown method", "DELETE", "/projects", "", 404, weir.NotFound, "unknown request"},
+		{"path that is not clean", "POST", "/keys//revoke", "", 404, weir.NotFound, ""},
+		{"path with a key", "GET", "/" + key, "", 404, weir.NotFound, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var e Error
@@ -113,16 +113,16 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got %q, want %s with %q", e, c.code, c.message)
 			}
 			if strings.Contains(e.Message, key) {
-				t.Errorf("repeats a key: %s", e.Message)
+				t.Errorf("the message repeats a key: %s", e.Message)
 			}
 		})
 	}
 	if h.log.Len() > 0 {
-		t.Errorf("what the operator was told is logged too: %s", h.log)
+		t.Errorf("refusals that the operator sees are logged too: %s", h.log)
 	}
 }
 
-// What the operator cannot know is in the log, and no key is.
+// Faults of the server are logged and not returned, and the log never has a key.
 func TestFaults(t *testing.T) {
 	h := newHouse(t)
 	h.docs.err = errors.New("the disk is on fire")
@@ -133,7 +133,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("got %q", e)
 	}
 	if !strings.Contains(h.log.String(), "on fire") {
-		t.Errorf("the log does not say what happened: %s", h.log)
+		t.Errorf("the log does not have the fault: %s", h.log)
 	}
 	if strings.Contains(h.log.String(), key) {
 		t.Errorf("the log holds a key: %s", h.log)
@@ -146,7 +146,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A key is in the answer that makes it and in no other.
+// Only the response that creates a key contains it.
 func TestKeyIsShownOnce(t *testing.T) {
 	h := newHouse(t)
 	var p weir.Project
@@ -154,7 +154,7 @@ func TestKeyIsShownOnce(t *testing.T) {
 	var made MadeKey
 	h.ask(t, "POST", "/keys", `{"project":"shop","kind":"test","name":"n"}`, 200, &made)
 	if !access.IsKey(made.Secret) || made.Project != p.ID || made.Kind != access.Test || made.Name != "n" {
-		t.Errorf("made %+v", made)
+		t.Errorf("created %+v", made)
 	}
 	var list []access.Key
 	var plain json.RawMessage
@@ -173,7 +173,7 @@ func TestKeyIsShownOnce(t *testing.T) {
 	}
 }
 
-// Lists of nothing are [] and not null.
+// Empty lists are [] and not null.
 func TestEmptyLists(t *testing.T) {
 	h := newHouse(t)
 	for _, path := range []string{"/projects", "/keys", "/keys?project=demo"} {

@@ -12,27 +12,29 @@ import (
 	"weir"
 )
 
-// Backup is a consistent copy of everything that the server keeps, at the moment that it was made.
+// Backup is a consistent copy of all data of the server, as of the moment it was taken.
 type Backup interface {
-	// Size is about how many bytes Copy writes.
+	// Size is an estimate of the number of bytes that Copy writes.
 	Size() int64
-	// Copy writes the copy. It does not hold up the server, whatever w does.
+	// Copy writes the copy. The server continues meanwhile, even if w blocks.
 	Copy(ctx context.Context, w io.Writer) error
-	// Close gives back what the copy holds.
+	// Close releases the resources of the copy, such as segments that must not be reclaimed.
 	Close()
 }
 
 const (
-	// backupStall is how long a client may take nothing: what a backup holds cannot be reclaimed meanwhile.
+	// backupStall is how long a client may accept no data. Without this limit, a stalled client
+	// would keep the segments of the backup from being reclaimed.
 	backupStall = 30 * time.Second
-	// SizeHeader tells a client about how much is to come.
+	// SizeHeader is the header field with the estimated size of the response in bytes.
 	SizeHeader = "X-Weir-Backup-Size"
 )
 
-var errBackup = &weir.Error{Code: weir.Overloaded, Message: "a backup is being taken already"}
+var errBackup = &weir.Error{Code: weir.Overloaded, Message: "another backup is in progress"}
 
-// Backups has the handler serve POST /backup[?rate=BYTES_A_SECOND]: the copy that take makes. One is taken at a time. A
-// copy that fails ends in a cut-off response.
+// Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND], which returns the copy that
+// take makes. Only one backup runs at a time; a second request is refused. If copying fails, the
+// response is cut off, so that the client cannot mistake it for a complete backup.
 func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
 	var taking atomic.Bool
 	h.mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) {
@@ -54,11 +56,11 @@ func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
 		w.Header().Set("Content-Type", "application/x-tar")
 		w.Header().Set(SizeHeader, strconv.FormatInt(b.Size(), 10))
 		start := time.Now()
-		h.logger.Info("backup begins", "bytes", b.Size())
+		h.logger.Info("backup started", "bytes", b.Size())
 		p := &paced{ctx: r.Context(), w: w, control: http.NewResponseController(w), rate: rate, start: start}
 		if err := b.Copy(r.Context(), p); err != nil {
 			h.logger.Warn("backup failed", "error", err, "bytes", p.sent)
-			panic(http.ErrAbortHandler) // the client sees that the response is cut off
+			panic(http.ErrAbortHandler) // cuts the response off
 		}
 		h.logger.Info("backup taken", "bytes", p.sent, "seconds", time.Since(start).Seconds())
 	})
@@ -71,22 +73,23 @@ func backupRate(r *http.Request) (int64, error) {
 	}
 	rate, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || rate < 0 {
-		return 0, weir.Errorf(weir.InvalidRequest, "rate is not a number of bytes a second")
+		return 0, weir.Errorf(weir.InvalidRequest, "rate must be a number of bytes per second, or 0 for no limit")
 	}
 	return rate, nil
 }
 
-// paced writes at most so many bytes a second, and gives up on a client that takes nothing.
+// paced is a writer with a limit of rate bytes per second. It fails if the client accepts no data
+// for backupStall.
 type paced struct {
 	ctx     context.Context
 	w       io.Writer
 	control *http.ResponseController
-	rate    int64 // 0: as fast as it goes
+	rate    int64 // bytes per second; 0 is unlimited
 	start   time.Time
 	sent    int64
 }
 
-// pacedPiece is how much is written between looks at the clock.
+// pacedPiece is the number of bytes written between two checks of the clock.
 const pacedPiece = 256 << 10
 
 func (p *paced) Write(b []byte) (n int, err error) {
@@ -97,7 +100,7 @@ func (p *paced) Write(b []byte) (n int, err error) {
 		n += m
 		p.sent += int64(m)
 		if err != nil {
-			return n, fmt.Errorf("send to the client: %w", err)
+			return n, fmt.Errorf("send backup to the client: %w", err)
 		}
 		b = b[m:]
 		if err := p.wait(); err != nil {
@@ -107,7 +110,7 @@ func (p *paced) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// wait lets time catch up with the rate.
+// wait sleeps until the average rate since the start is within the limit again.
 func (p *paced) wait() error {
 	if p.rate <= 0 {
 		return p.ctx.Err()

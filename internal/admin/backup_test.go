@@ -14,11 +14,11 @@ import (
 	"weir"
 )
 
-// endless is a backup that goes on until it is told otherwise.
+// endless is a backup that writes until writing fails.
 type endless struct {
 	closed chan struct{}
 	wrote  chan struct{}
-	err    error // after the first piece
+	err    error // returned after the first piece, if set
 }
 
 func (e *endless) Size() int64 { return 12345 }
@@ -43,7 +43,7 @@ func newEndless() *endless {
 	return &endless{closed: make(chan struct{}), wrote: make(chan struct{}, 1)}
 }
 
-// What a backup holds is given back when its client goes away, and when it fails; and then the next one can be taken.
+// A backup is closed when its client disconnects and when it fails. The next one can then start.
 func TestBackupEnds(t *testing.T) {
 	h := newHouse(t)
 	var now *endless
@@ -54,10 +54,10 @@ func TestBackupEnds(t *testing.T) {
 		err  error
 		read func(*http.Response) error
 	}{
-		"client gone": {nil, func(r *http.Response) error { return r.Body.Close() }},
-		"failed": {errors.New("planted"), func(r *http.Response) error {
+		"client disconnects": {nil, func(r *http.Response) error { return r.Body.Close() }},
+		"copy fails": {errors.New("planted"), func(r *http.Response) error {
 			if _, err := io.Copy(io.Discard, r.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("a backup that failed ends with %v", err)
+				t.Errorf("reading a failed backup: got %v, want unexpected EOF", err)
 			}
 			return nil
 		}},
@@ -65,7 +65,7 @@ func TestBackupEnds(t *testing.T) {
 		now = newEndless()
 		now.err = c.err
 		var r *http.Response
-		for r == nil || r.StatusCode == 503 { // the one before is over a moment after it was closed
+		for r == nil || r.StatusCode == 503 { // the previous one ends a moment after it is closed
 			var err error
 			if r, err = s.Client().Post(s.URL+"/backup", "", nil); err != nil {
 				t.Fatal(err)
@@ -107,21 +107,21 @@ func TestBackupRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.ask(t, "POST", "/backup", "", 503, &e)
-	if e.Message != "a backup is being taken already" {
+	if e.Message != "another backup is in progress" {
 		t.Errorf("%+v", e)
 	}
 	r.Body.Close()
 	<-held.closed
 }
 
-// The rate holds from the first piece on, and ends with the request.
+// The rate limit applies from the first piece on, and waiting ends with the request.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := httptest.NewRecorder()
 		p := &paced{ctx: ctx, w: w, control: http.NewResponseController(w), rate: 1 << 20, start: time.Now()}
 		if n, err := p.Write(make([]byte, 10<<20)); n != 10<<20 || err != nil {
-			t.Errorf("%d, %v", n, err)
+			t.Errorf("write: %d, %v", n, err)
 		}
 		if took := time.Since(p.start); took < 9900*time.Millisecond || took > 10*time.Second {
 			t.Errorf("10 MiB at 1 MiB/s took %v", took)
@@ -131,7 +131,7 @@ func TestPaced(t *testing.T) {
 			cancel()
 		}()
 		if _, err := p.Write(make([]byte, 10<<20)); !errors.Is(err, context.Canceled) {
-			t.Errorf("after the request ended: %v", err)
+			t.Errorf("write after the request ended: %v", err)
 		}
 	})
 }

@@ -7,16 +7,16 @@ import (
 	"weir/internal/access"
 )
 
-// NewKey asks for a key.
+// NewKey is the request body for creating a key.
 type NewKey struct {
-	Project     string              `json:"project"` // its name
+	Project     string              `json:"project"` // name of the project, not its id
 	Kind        access.Kind         `json:"kind"`
 	Name        string              `json:"name"`
 	Permissions []access.Permission `json:"permissions"`
 	Streams     []weir.StreamID     `json:"streams"`
 }
 
-// MadeKey is a key at the only moment that it is shown.
+// MadeKey is the response to creating a key. It is the only response that contains the key itself.
 type MadeKey struct {
 	access.Key
 	Secret string `json:"key"`
@@ -68,7 +68,7 @@ func (h *Handler) revoke(r *http.Request) (any, error) {
 func (h *Handler) project(name string) (weir.Project, error) {
 	p, ok := h.access.ProjectNamed(name)
 	if !ok {
-		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "there is no project %q", access.Redacted(name))
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "no project named %q", access.Redacted(name))
 	}
 	return p, nil
 }

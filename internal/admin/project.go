@@ -6,7 +6,7 @@ import (
 	"weir"
 )
 
-// NewProject asks for a project.
+// NewProject is the request body for creating a project.
 type NewProject struct {
 	Name string `json:"name"`
 }

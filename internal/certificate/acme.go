@@ -16,21 +16,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// ACMEProtocol is what an authority speaks on a TLS listener to see who answers there.
+// ACMEProtocol is the ALPN protocol with which an ACME CA checks that this server controls a
+// domain. The TLS listener must offer it.
 const ACMEProtocol = acmez.ACMETLS1Protocol
 
-// ACMEOptions say what certificates are wanted, and from whom.
+// ACMEOptions are the domains to get certificates for, and the CA to get them from.
 type ACMEOptions struct {
-	Dir       string   // where certificates and the account are kept
-	Domains   []string // names of this server
-	Email     string   // for the authority to write to; may be empty
-	Directory string   // address of the authority's directory; empty: Let's Encrypt
-	Root      string   // file with the certificates that the authority's own address is trusted by; empty: the system's
+	Dir       string   // directory for certificates and the account
+	Domains   []string // domain names of this server; at least one
+	Email     string   // contact address for the CA; may be empty
+	Directory string   // directory URL of the CA; Let's Encrypt if empty
+	Root      string   // file with root certificates to trust for Directory; the system's if empty
 	Logger    *slog.Logger
 }
 
-// ACME gets certificates from an authority, and renews them. It answers the authority's questions on the listeners of this
-// server: the one for TLS by Get, the one for clear text by Handler.
+// ACME gets certificates from an ACME CA and renews them. It answers the challenges of the CA on
+// the listeners of this server: Get on the TLS listener, Handler on the cleartext one. It is safe
+// for concurrent use.
 type ACME struct {
 	domains []string
 	config  *certmagic.Config
@@ -40,7 +42,7 @@ type ACME struct {
 	cancel  context.CancelFunc
 }
 
-// NewACME prepares everything; nothing is asked for before Start.
+// NewACME returns an ACME that has not contacted the CA and has created no files; Start does both.
 func NewACME(o ACMEOptions) (*ACME, error) {
 	var roots *x509.CertPool
 	if o.Root != "" {
@@ -50,7 +52,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		}
 		roots = x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate", o.Root)
+			return nil, fmt.Errorf("read ACME root certificates: %s holds no PEM certificate", o.Root)
 		}
 	}
 	if o.Directory == "" {
@@ -65,7 +67,8 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	})
 	a.config = certmagic.New(a.cache, certmagic.Config{
 		Storage: &certmagic.FileStorage{Path: o.Dir}, Logger: logger, OCSP: certmagic.OCSPConfig{DisableStapling: true},
-		DefaultServerName: o.Domains[0], FallbackServerName: o.Domains[0], // for clients that name none, or an address
+		// For clients that send no server name, or an address.
+		DefaultServerName: o.Domains[0], FallbackServerName: o.Domains[0],
 	})
 	a.issuer = certmagic.NewACMEIssuer(a.config, certmagic.ACMEIssuer{
 		CA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: roots, Logger: logger,
@@ -74,17 +77,19 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	return a, nil
 }
 
-// Get is the certificate of a handshake, or the answer to the authority.
+// Get returns the certificate for a handshake, or the response to a challenge of the CA. It is
+// meant for tls.Config.GetCertificate.
 func (a *ACME) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return a.config.GetCertificate(hello)
 }
 
-// Handler answers the authority, and lets h answer everybody else.
+// Handler answers HTTP challenges of the CA and passes all other requests to h.
 func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChallengeHandler(h) }
 
-// Start gets the certificates that are missing, and goes on until it has them, beside whatever else happens. It is told where
-// this server listens, so that it opens no port of its own; without a clear text listener (empty), or with one on another host,
-// where the authority cannot be expected to reach it, only TLS is used.
+// Start gets missing certificates in the background and retries until it has them, or until Close.
+// It takes the addresses of this server's listeners, so that certmagic uses these and opens no port
+// of its own. It answers challenges over TLS only if there is no cleartext listener (empty), or if
+// that is on a different host than TLS, where the CA cannot be expected to reach it.
 func (a *ACME) Start(plain, secure string) error {
 	if err := a.reach(plain, secure); err != nil {
 		return err
@@ -92,7 +97,7 @@ func (a *ACME) Start(plain, secure string) error {
 	return a.config.ManageAsync(a.ctx, a.domains)
 }
 
-// reach tells the issuer where the authority finds this server.
+// reach sets the addresses at which the CA reaches this server.
 func (a *ACME) reach(plain, secure string) error {
 	host, port, err := split(secure)
 	if err != nil {
@@ -110,8 +115,9 @@ func (a *ACME) reach(plain, secure string) error {
 	return nil
 }
 
-// same tells whether two listeners are on the same host. certmagic listens itself where it finds nobody, on the one host that it
-// is told.
+// same reports whether two listeners are on the same host. It matters because certmagic has a
+// single host for both challenges: if no server answers on the challenge port of that host,
+// certmagic opens a listener there itself.
 func same(a, b string) bool {
 	x, y := net.ParseIP(a), net.ParseIP(b)
 	return a == b || x.IsUnspecified() && y.IsUnspecified()
@@ -126,7 +132,8 @@ func split(address string) (string, int, error) {
 	return host, port, err
 }
 
-// Close stops whatever is under way. A lock that it held would keep the next start waiting.
+// Close stops issuing and renewing. It removes the locks of this process, because a lock left in
+// Dir would make the next start wait.
 func (a *ACME) Close() {
 	a.cancel()
 	certmagic.CleanUpOwnLocks(context.Background(), a.config.Logger)

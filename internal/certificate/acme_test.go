@@ -13,13 +13,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// certmagic keeps one limiter for each account, for as long as the process lasts, and looks after five seconds whether a
-	// lock is still there.
+	// certmagic keeps a rate limiter for each account until the process ends, and a goroutine for
+	// each lock that notices only after five seconds that the lock was removed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"),
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
 }
 
-// announcing is a log that tells when something was written to it.
+// announcing is a log that signals each write on a channel.
 type announcing struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -42,9 +42,9 @@ func (a *announcing) String() string {
 	return a.text.String()
 }
 
-// An authority that does not answer is a matter for the log, which says so, and Close ends the attempts. (What happens with
-// one that answers is tested with the whole server.)
-func TestACMEWithoutAuthority(t *testing.T) {
+// If the CA does not answer, Start succeeds and the log has the error. Close ends the retries.
+// (TestACME of the contract suite covers a CA that answers.)
+func TestACMEUnreachableCA(t *testing.T) {
 	log, dir := &announcing{wrote: make(chan struct{}, 1)}, t.TempDir()
 	a, err := NewACME(ACMEOptions{
 		Dir: dir, Domains: []string{"streams.weir.test"}, Directory: "https://127.0.0.1:1/dir", Logger: slog.New(slog.NewTextHandler(log, nil)),
@@ -60,15 +60,16 @@ func TestACMEWithoutAuthority(t *testing.T) {
 	}
 	a.Close()
 	if locks, _ := filepath.Glob(filepath.Join(dir, "locks", "*")); len(locks) > 0 {
-		t.Errorf("locks are left: %v", locks)
+		t.Errorf("locks remain after Close: %v", locks)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "connection refused") {
 		t.Errorf("the log is %s", log)
 	}
 }
 
-// Clear text on another host than TLS is no place for an authority to ask, and no reason to open a port there.
-func TestACMEPorts(t *testing.T) {
+// The HTTP challenge is disabled if the cleartext listener is on a different host than TLS: the CA
+// cannot reach it, and certmagic must not open a port.
+func TestACMEHTTPChallenge(t *testing.T) {
 	for _, test := range []struct {
 		plain, secure string
 		off           bool
@@ -84,13 +85,13 @@ func TestACMEPorts(t *testing.T) {
 			t.Error(err)
 		}
 		if a.issuer.DisableHTTPChallenge != test.off {
-			t.Errorf("%s beside %s: off is %v", test.plain, test.secure, !test.off)
+			t.Errorf("cleartext %q, TLS %q: HTTP challenge disabled is %v, want %v", test.plain, test.secure, !test.off, test.off)
 		}
 		a.Close()
 	}
 }
 
-// What is never started leaves nothing behind.
+// Without Start no file is created.
 func TestACMENeverStarted(t *testing.T) {
 	dir := t.TempDir()
 	a, err := NewACME(ACMEOptions{Dir: filepath.Join(dir, "acme"), Domains: []string{"streams.weir.test"}, Logger: quiet})
@@ -99,15 +100,15 @@ func TestACMENeverStarted(t *testing.T) {
 	}
 	a.Close()
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("files were created: %v", left)
 	}
 }
 
 func TestACMERoot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "root.pem")
-	for _, want := range []string{"no such file", "holds no certificate"} {
+	for _, want := range []string{"no such file", "holds no PEM certificate"} {
 		if _, err := NewACME(ACMEOptions{Domains: []string{"a.test"}, Root: path, Logger: quiet}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
+			t.Errorf("got %v, want an error with %q", err, want)
 		}
 		if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 			t.Fatal(err)

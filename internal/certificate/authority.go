@@ -30,20 +30,24 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 90 * 24 * time.Hour
 	renewAfter    = leafLife / 3 * 2
-	skew          = time.Hour // clocks that are behind
+	skew          = time.Hour // validity begins earlier, for clients with slow clocks
 )
 
-// inside are the addresses that nobody else on the internet has, and "localhost" is the name. An authority that somebody
-// trusts can speak for these and for the names it was made with, and for nobody else, even if its key were stolen.
+// inside are private address ranges, which no public site has. Together with the names a CA was
+// created for (which always include "localhost"), they are all that the CA may sign for: its
+// certificate carries them as name constraints. So even with a stolen key, the CA cannot
+// impersonate other sites to clients that trust it.
 var inside = []string{
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10",
 	"::1/128", "fc00::/7", "fe80::/10",
 }
 
-// Authority signs the certificate of this server itself, so that there is HTTPS from the first start on. Whoever trusts
-// its own certificate (Path) trusts the server. The server's certificate is made anew at every start, and before it ends.
+// Authority is a local CA that signs the certificate of this server, so that HTTPS works from the
+// first start. Clients that trust the CA certificate (Path) trust the server. The CA persists in
+// its directory. The server's certificate exists only in memory; a new one is issued at every start
+// and before the current one expires. An Authority is safe for concurrent use.
 type Authority struct {
-	Path string // of the certificate to trust
+	Path string // file with the CA certificate, for clients to trust
 
 	names  []string
 	logger *slog.Logger
@@ -56,8 +60,9 @@ type Authority struct {
 	renew time.Time
 }
 
-// OpenAuthority reads the authority in a directory, or makes one. The names are those of the server: host names and
-// addresses; empty ones and doubles do no harm.
+// OpenAuthority reads the local CA in a directory, or creates one if there is none. An existing CA
+// that cannot be used is an error and is never replaced, because clients may trust it. The names
+// are the host names and addresses of the server; empty and repeated ones are ignored.
 func OpenAuthority(dir string, names []string, logger *slog.Logger) (*Authority, error) {
 	return openAuthority(dir, names, logger, time.Now)
 }
@@ -69,7 +74,7 @@ func openAuthority(dir string, names []string, logger *slog.Logger, now func() t
 		switch {
 		case n == "" || slices.Contains(a.names, n):
 		case !isName(n):
-			logger.Warn("this is neither a host name nor an address, so that certificates do not have it", "name", n)
+			logger.Warn("left an invalid name out of the certificate: it is neither a host name nor an address", "name", n)
 		default:
 			a.names = append(a.names, n)
 		}
@@ -82,7 +87,7 @@ func openAuthority(dir string, names []string, logger *slog.Logger, now func() t
 		return nil, err
 	}
 	if end := a.cert.NotAfter; !now().Before(end) {
-		return nil, fmt.Errorf("the local authority %s ended on %s: remove it and %s, and a new one is made", a.Path, end.Format(time.DateOnly), authorityKey)
+		return nil, fmt.Errorf("local CA %s expired on %s: remove it and %s to create a new one", a.Path, end.Format(time.DateOnly), authorityKey)
 	}
 	a.permitted()
 	_, err = a.Get(nil)
@@ -91,11 +96,13 @@ func openAuthority(dir string, names []string, logger *slog.Logger, now func() t
 
 var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
 
-// isName tells whether a certificate can have a name. One that it cannot have would make all of it worthless.
+// isName reports whether a certificate can contain a name. A single invalid name would make clients
+// reject the whole certificate.
 func isName(n string) bool { return net.ParseIP(n) != nil || len(n) <= 253 && hostName.MatchString(n) }
 
-// load reads the two files; fs.ErrNotExist means that there is no authority. One without its key is an error: a new
-// authority would not be the one that people trust.
+// load reads the two files. It returns fs.ErrNotExist if there is no CA certificate. A CA
+// certificate without its key is a different error: a new CA would not be the one that clients
+// trust.
 func (a *Authority) load(keyPath string) error {
 	text, err := os.ReadFile(a.Path)
 	if err != nil {
@@ -103,21 +110,23 @@ func (a *Authority) load(keyPath string) error {
 	}
 	keyText, err := os.ReadFile(keyPath)
 	if err != nil {
-		return fmt.Errorf("the local authority %s has lost its key: %v. Remove %[1]s too, and a new one is made", a.Path, err)
+		return fmt.Errorf("read the key of local CA %s: %v; remove %[1]s to create a new CA", a.Path, err)
 	}
 	pair, err := tls.X509KeyPair(text, keyText)
 	if err != nil {
-		return fmt.Errorf("the local authority %s with the key %s: %w", a.Path, keyPath, err)
+		return fmt.Errorf("read local CA %s with key %s: %w", a.Path, keyPath, err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA {
-		return fmt.Errorf("%s is no local authority of ours", a.Path)
+		return fmt.Errorf("read local CA: %s is not a CA certificate created by Weir", a.Path)
 	}
 	a.cert, a.key = pair.Leaf, key
 	return nil
 }
 
-// create makes an authority. Its key is written first: a key alone is one that nobody trusts yet.
+// create creates a CA. It writes the key before the certificate. After a crash between the two, the
+// next start finds a key without a certificate, which no client can trust, and replaces it. In the
+// other order it would find a certificate that clients may already trust, without its key.
 func (a *Authority) create(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -129,7 +138,7 @@ func (a *Authority) create(dir string) error {
 		SerialNumber: serial, NotBefore: a.now().Add(-skew), NotAfter: a.now().Add(authorityLife),
 		Subject: pkix.Name{Organization: []string{"Weir"}, CommonName: strings.TrimSpace("Weir local authority " + host + " " + hex.EncodeToString(serial.Bytes()[:4]))},
 		IsCA:    true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, // it speaks for servers, and for nothing else
+		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, // for TLS servers only
 		PermittedDNSDomainsCritical: true,
 	}
 	for _, cidr := range inside {
@@ -145,18 +154,18 @@ func (a *Authority) create(dir string) error {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
-		return fmt.Errorf("make a local authority: %w", err)
+		return fmt.Errorf("create local CA: %w", err)
 	}
-	cert, err := x509.ParseCertificate(der) // one that cannot be read is not written
+	cert, err := x509.ParseCertificate(der) // never write a certificate that cannot be parsed
 	if err != nil {
-		return fmt.Errorf("make a local authority: %w", err)
+		return fmt.Errorf("create local CA: %w", err)
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make a local authority: %w", err)
+		return fmt.Errorf("create local CA: %w", err)
 	}
 	for _, f := range []struct {
 		name, kind string
@@ -164,14 +173,15 @@ func (a *Authority) create(dir string) error {
 		mode       fs.FileMode
 	}{{authorityKey, "PRIVATE KEY", keyDER, 0o600}, {authorityFile, "CERTIFICATE", der, 0o644}} {
 		if err := replace(filepath.Join(dir, f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), f.mode); err != nil {
-			return fmt.Errorf("make a local authority: %w", err)
+			return fmt.Errorf("create local CA: %w", err)
 		}
 	}
 	a.key, a.cert = key, cert
 	return nil
 }
 
-// permitted keeps the names that the authority may speak for: others would make the whole certificate worthless.
+// permitted removes names that the CA may not sign for. A single such name would make clients
+// reject the whole certificate.
 func (a *Authority) permitted() {
 	var kept []string
 	for _, n := range a.names {
@@ -184,13 +194,14 @@ func (a *Authority) permitted() {
 			kept = append(kept, n)
 			continue
 		}
-		a.logger.Warn("the local authority was made without this name, so that its certificates do not have it: "+
-			"remove its files to have a new one made, which must then be trusted again", "name", n, "file", a.Path)
+		a.logger.Warn("left a name out of the certificate: the local CA was created without it; "+
+			"remove its files to create a new CA, which clients must then trust", "name", n, "file", a.Path)
 	}
 	a.names = kept
 }
 
-// Get is the certificate of a handshake, made anew when two thirds of its time are over.
+// Get returns the certificate for a handshake. It issues a new one when two thirds of the current
+// one's lifetime have passed. It is meant for tls.Config.GetCertificate and ignores its argument.
 func (a *Authority) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,12 +211,13 @@ func (a *Authority) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	leaf, err := a.sign(now)
 	if err != nil {
-		return nil, fmt.Errorf("sign a certificate: %w", err)
+		return nil, fmt.Errorf("sign server certificate: %w", err)
 	}
 	a.leaf, a.renew = leaf, now.Add(renewAfter)
 	return leaf, nil
 }
 
+// sign issues a certificate for a.names that never outlives the CA.
 func (a *Authority) sign(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestAuthority(t *testing.T) {
 	}
 	for _, name := range []string{"example.com", "other", "10.0.0.1"} {
 		if handshake(a, name) == nil {
-			t.Errorf("passes for %s", name)
+			t.Errorf("the certificate is valid for %s", name)
 		}
 	}
 	for name, want := range map[string]os.FileMode{authorityFile: 0o644, authorityKey: 0o600, ".": 0o700} {
@@ -37,25 +37,25 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.*.*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files remain: %v", left)
 	}
 
-	// The same authority after a restart, with another certificate.
+	// After a restart the CA is the same and the certificate is a new one.
 	again, err := OpenAuthority(dir, names, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !again.cert.Equal(a.cert) || again.leaf.Leaf.SerialNumber.Cmp(a.leaf.Leaf.SerialNumber) == 0 {
-		t.Error("the authority changed, or the certificate did not")
+		t.Error("the CA changed, or the certificate did not")
 	}
 }
 
-// Names that no certificate can have are left out, and said: all others are served.
-func TestAuthorityWithImpossibleNames(t *testing.T) {
+// Invalid names are left out with a warning; the certificate has all others.
+func TestAuthorityInvalidNames(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
 	names := []string{"streams..example.com", ".example.com", "b\u00fccher.example", "a b", strings.Repeat("a", 64), strings.Repeat("a.", 130) + "a", "my_machine"}
-	for range 2 { // also with the files that the first start left
+	for range 2 { // the second time with the files of the first
 		a, err := OpenAuthority(dir, names, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestAuthorityWithImpossibleNames(t *testing.T) {
 			}
 		}
 		if u := a.cert.ExtKeyUsage; len(u) != 1 || u[0] != x509.ExtKeyUsageServerAuth {
-			t.Errorf("the authority is for %v", u)
+			t.Errorf("the CA certificate has the extended key usage %v", u)
 		}
 	}
 	if n := strings.Count(log.String(), "neither a host name nor an address"); n != 2*(len(names)-1) {
@@ -74,7 +74,8 @@ func TestAuthorityWithImpossibleNames(t *testing.T) {
 	}
 }
 
-// Whoever trusts the authority does not trust it for the rest of the world, even if somebody stole its key.
+// Clients that trust the CA reject its signature for other names and public addresses, even if its
+// key was stolen.
 func TestAuthorityIsConstrained(t *testing.T) {
 	a, err := OpenAuthority(t.TempDir(), []string{"machine"}, quiet)
 	if err != nil {
@@ -91,8 +92,8 @@ func TestAuthorityIsConstrained(t *testing.T) {
 	}
 }
 
-// A name that came later is left out with a warning, and the others work.
-func TestAuthorityAndNewNames(t *testing.T) {
+// A name that the CA was created without is left out with a warning; the others work.
+func TestAuthorityNewNames(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := OpenAuthority(dir, []string{"example.com"}, quiet); err != nil {
 		t.Fatal(err)
@@ -112,7 +113,7 @@ func TestAuthorityAndNewNames(t *testing.T) {
 	}
 }
 
-// The certificate is made anew before it ends, for as long as the authority lasts.
+// A new certificate is issued before the current one expires, until the CA itself expires.
 func TestAuthorityRenews(t *testing.T) {
 	dir := t.TempDir()
 	c := &clock{time.Now()}
@@ -123,7 +124,7 @@ func TestAuthorityRenews(t *testing.T) {
 	first := a.leaf
 	c.Time = c.Add(renewAfter - time.Second)
 	if got, _ := a.Get(nil); got != first {
-		t.Error("made anew too early")
+		t.Error("a new certificate was issued too early")
 	}
 	for made := 0; made < 30; made++ {
 		c.Time = c.Add(renewAfter)
@@ -132,16 +133,16 @@ func TestAuthorityRenews(t *testing.T) {
 		}
 	}
 	if a.leaf == first {
-		t.Error("never made anew")
+		t.Error("no new certificate was issued")
 	}
 	c.Time = a.cert.NotAfter
-	if _, err := openAuthority(dir, nil, quiet, c.now); err == nil || !strings.Contains(err.Error(), "a new one is made") {
-		t.Errorf("an authority that ended: %v", err)
+	if _, err := openAuthority(dir, nil, quiet, c.now); err == nil || !strings.Contains(err.Error(), "to create a new one") {
+		t.Errorf("open an expired CA: got %v", err)
 	}
 }
 
-// What cannot be used is an error that says what to do, and stays as it was: people may trust it.
-func TestAuthorityThatCannotBeUsed(t *testing.T) {
+// A CA that cannot be used is an error and is not changed: clients may trust it.
+func TestAuthorityUnusable(t *testing.T) {
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -151,16 +152,16 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 		spoil func(dir string)
 		want  string
 	}{
-		"no key":       {func(dir string) { os.Remove(filepath.Join(dir, authorityKey)) }, "has lost its key"},
-		"half a key":   {func(dir string) { os.Truncate(filepath.Join(dir, authorityKey), 20) }, "failed to find any PEM data"},
-		"half of it":   {func(dir string) { os.Truncate(filepath.Join(dir, authorityFile), 20) }, "failed to find any PEM data"},
-		"not a key":    {func(dir string) { os.WriteFile(filepath.Join(dir, authorityKey), der, 0o600) }, "PEM"},
-		"no authority": {func(dir string) { pair(t, dir, authorityFile, authorityKey) }, "no local authority of ours"},
-		"a directory": {func(dir string) {
+		"missing key":             {func(dir string) { os.Remove(filepath.Join(dir, authorityKey)) }, "read the key of local CA"},
+		"truncated key":           {func(dir string) { os.Truncate(filepath.Join(dir, authorityKey), 20) }, "failed to find any PEM data"},
+		"truncated certificate":   {func(dir string) { os.Truncate(filepath.Join(dir, authorityFile), 20) }, "failed to find any PEM data"},
+		"key in the wrong format": {func(dir string) { os.WriteFile(filepath.Join(dir, authorityKey), der, 0o600) }, "PEM"},
+		"certificate of no CA":    {func(dir string) { pair(t, dir, authorityFile, authorityKey) }, "not a CA certificate created by Weir"},
+		"certificate is a directory": {func(dir string) {
 			os.Remove(filepath.Join(dir, authorityFile))
 			os.Mkdir(filepath.Join(dir, authorityFile), 0o700)
 		}, "is a directory"},
-		"a file before": {func(dir string) { os.RemoveAll(dir); os.WriteFile(dir, nil, 0o600) }, "not a directory"},
+		"directory is a file": {func(dir string) { os.RemoveAll(dir); os.WriteFile(dir, nil, 0o600) }, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "tls")
@@ -173,13 +174,14 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if after, _ := os.ReadFile(filepath.Join(dir, authorityFile)); !bytes.Equal(before, after) {
-				t.Error("it was changed")
+				t.Error("the CA certificate was changed")
 			}
 		})
 	}
 }
 
-// A crash between key and certificate leaves a key that nobody trusts yet.
+// A crash between writing the key and the certificate leaves a key without a certificate. The next
+// start creates a new CA.
 func TestAuthorityAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := OpenAuthority(dir, nil, quiet); err != nil {

@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// replace writes a file whole or not at all.
+// replace writes a file atomically: after a crash it has its old content or the new one, never a
+// part. The content is synced before the rename; the rename itself is not.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -33,7 +34,8 @@ func replace(path string, content []byte, mode fs.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
-// Secret reads the 32 random bytes of a file, which is made, for nobody else to read, when it is not there.
+// Secret returns the 32 random bytes in a file. If the file does not exist, Secret creates it with
+// new bytes and mode 0600. It never replaces a file of the wrong size.
 func Secret(path string) (*[32]byte, error) {
 	b, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
@@ -47,16 +49,17 @@ func Secret(path string) (*[32]byte, error) {
 		return nil, err
 	}
 	if len(b) != 32 {
-		return nil, fmt.Errorf("%s has %d bytes, not 32: remove it, and a new one is made", path, len(b))
+		return nil, fmt.Errorf("read secret %s: it has %d bytes, want 32; remove it to create a new one", path, len(b))
 	}
 	return (*[32]byte)(b), nil
 }
 
-// newSerial is a random number of 127 bits, as authorities use.
+// newSerial returns a random serial number of 127 bits. Random serial numbers cannot collide with
+// those of earlier certificates, of which there is no record.
 func newSerial() *big.Int {
 	b := make([]byte, 16)
 	rand.Read(b)
-	b[0] = b[0]&0x7f | 0x40 // positive, and always as long
+	b[0] = b[0]&0x7f | 0x40 // positive, and always 16 bytes long
 	return new(big.Int).SetBytes(b)
 }
 
@@ -69,7 +72,7 @@ func within(ranges []*net.IPNet, ip net.IP) bool {
 	return false
 }
 
-// alone is the range of one address.
+// alone returns the range that contains only ip.
 func alone(ip net.IP) *net.IPNet {
 	if v4 := ip.To4(); v4 != nil {
 		ip = v4

@@ -1,5 +1,6 @@
-// Package certificate is where the certificates of HTTPS come from: files of the operator, a local authority, or an ACME
-// authority. It knows nothing of ours, and nothing of HTTP but the challenge of ACME.
+// Package certificate provides the certificates for HTTPS: from files of the operator, from a local
+// certificate authority (CA), or from an ACME CA. It depends on no other package of Weir, and uses
+// HTTP only to answer the ACME challenge.
 package certificate
 
 import (
@@ -12,11 +13,14 @@ import (
 	"time"
 )
 
-// lookEvery is how often files are looked at again, at most, and only when there are handshakes.
+// lookEvery is the minimum time between two checks of the files. Only handshakes check them.
 const lookEvery = time.Second
 
-// Files is a certificate and its key, in two files. They are read again when they have changed, by the handshake that
-// comes after it: there is nothing to run beside.
+// Files is a certificate and its key in two files. A handshake reads them again if they have
+// changed, so there is no background goroutine to stop. New files that cannot be used leave the
+// current certificate in place: tools that renew certificates write the two files one after the
+// other, and a handshake in between sees a pair that does not match. Files is safe for concurrent
+// use.
 type Files struct {
 	cert, key string
 	logger    *slog.Logger
@@ -24,11 +28,12 @@ type Files struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	seen    [2][]byte // what the files held when they were read last, good or bad
+	seen    [2][]byte // content at the last check, usable or not
 	looked  time.Time
 }
 
-// OpenFiles reads a certificate, with its chain, and its key.
+// OpenFiles reads a certificate with its chain, and its key. Files that cannot be used are an
+// error; an expired certificate is only logged.
 func OpenFiles(cert, key string, logger *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, logger: logger, now: time.Now}
 	if _, err := f.read(); err != nil {
@@ -36,12 +41,13 @@ func OpenFiles(cert, key string, logger *slog.Logger) (*Files, error) {
 	}
 	f.looked = f.now()
 	if end := f.current.Leaf.NotAfter; end.Before(f.looked) {
-		logger.Warn("the certificate is no longer valid", "file", cert, "ended", end)
+		logger.Warn("certificate expired", "file", cert, "ended", end)
 	}
 	return f, nil
 }
 
-// Get is the certificate of a handshake.
+// Get returns the certificate for a handshake. It is meant for tls.Config.GetCertificate and
+// ignores its argument.
 func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +58,8 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.current, nil
 }
 
-// Reload looks at once whether the files have changed. When they cannot be used it says so, and the old ones stay.
+// Reload reads the files immediately. If they cannot be used, it returns an error and the current
+// certificate stays.
 func (f *Files) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,19 +67,20 @@ func (f *Files) Reload() error {
 	return f.reload()
 }
 
-// reload is Reload, with f.mu held. It tells the log once of every change.
+// reload is Reload with f.mu held. It logs each change of the files once.
 func (f *Files) reload() error {
 	changed, err := f.read()
 	switch {
 	case err != nil && changed:
-		f.logger.Warn("the new certificate cannot be used, the old one stays", "error", err)
+		f.logger.Warn("kept the current certificate: the changed files cannot be used", "error", err)
 	case err == nil && changed:
-		f.logger.Info("the certificate has changed", "file", f.cert, "ends", f.current.Leaf.NotAfter)
+		f.logger.Info("certificate changed", "file", f.cert, "ends", f.current.Leaf.NotAfter)
 	}
 	return err
 }
 
-// read takes what the files hold, and tells whether that is something else than the last time.
+// read reads the files and replaces the current certificate if they have changed. It reports
+// whether the content, or the error from reading it, differs from the last time.
 func (f *Files) read() (changed bool, err error) {
 	var got [2][]byte
 	for i, name := range []string{f.cert, f.key} {
@@ -84,11 +92,11 @@ func (f *Files) read() (changed bool, err error) {
 	changed = !bytes.Equal(got[0], f.seen[0]) || !bytes.Equal(got[1], f.seen[1])
 	f.seen = got
 	if err != nil {
-		return changed, err // names the file
+		return changed, err // it names the file
 	}
 	pair, err := tls.X509KeyPair(got[0], got[1])
 	if err != nil {
-		return changed, fmt.Errorf("%s with the key %s: %w", f.cert, f.key, err)
+		return changed, fmt.Errorf("read certificate %s with key %s: %w", f.cert, f.key, err)
 	}
 	if changed {
 		f.current = &pair

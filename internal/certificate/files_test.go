@@ -14,12 +14,12 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// clock is one that tests turn by hand.
+// clock is a clock that tests set.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
 
-// pair writes a certificate and its key, as an operator would.
+// pair writes a new certificate and its key to two files. It skips a file whose name is empty.
 func pair(t *testing.T, dir string, cert, key string) *x509.Certificate {
 	t.Helper()
 	a, err := OpenAuthority(t.TempDir(), nil, quiet)
@@ -59,18 +59,19 @@ func TestFiles(t *testing.T) {
 		t.Helper()
 		got, err := f.Get(nil)
 		if err != nil || !got.Leaf.Equal(want) {
-			t.Errorf("serves another certificate (%v)", err)
+			t.Errorf("Get returned a different certificate (%v)", err)
 		}
 	}
 	logged := func(what string, times int) {
 		t.Helper()
 		if got := strings.Count(log.String(), what); got != times {
-			t.Errorf("%q is logged %d times, not %d: %s", what, got, times, &log)
+			t.Errorf("%q is logged %d times, want %d: %s", what, got, times, &log)
 		}
 	}
 	serves(first)
 
-	// Half of a new pair: the old one stays, and one warning says so.
+	// Only one file of a pair has changed: the current certificate stays, and one warning is
+	// logged.
 	pair(t, dir, "cert.pem", "")
 	serves(first)
 	for range 3 {
@@ -79,32 +80,32 @@ func TestFiles(t *testing.T) {
 	}
 	logged("level=WARN", 1)
 	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "private key does not match") {
-		t.Errorf("Reload says %v", err)
+		t.Errorf("Reload returned %v", err)
 	}
 
-	// The whole of it is served when the files are looked at again, and not sooner.
+	// The complete pair is served after the next check of the files, and not sooner.
 	second := pair(t, dir, "cert.pem", "key.pem")
 	serves(first)
 	c.Time = c.Add(lookEvery)
 	serves(second)
-	logged("has changed", 1)
+	logged("certificate changed", 1)
 
-	// Reload does not wait.
+	// Reload does not wait for the next check.
 	third := pair(t, dir, "cert.pem", "key.pem")
 	if err := f.Reload(); err != nil {
 		t.Error(err)
 	}
 	serves(third)
 
-	// Files that are gone for a moment.
+	// A file is missing for a moment.
 	os.Remove(filepath.Join(dir, "key.pem"))
 	c.Time = c.Add(lookEvery)
 	serves(third)
 	logged("level=WARN", 2)
-	logged("has changed", 2)
+	logged("certificate changed", 2)
 }
 
-func TestFilesThatCannotBeUsed(t *testing.T) {
+func TestFilesUnusable(t *testing.T) {
 	dir := t.TempDir()
 	pair(t, dir, "cert.pem", "key.pem")
 	pair(t, dir, "other.pem", "other-key.pem")
@@ -114,7 +115,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		{"cert.pem", "missing.pem", "missing.pem: no such file"},
 		{"cert.pem", "other-key.pem", "does not match"},
 		{"text.pem", "key.pem", "failed to find any PEM data"},
-		{"key.pem", "cert.pem", "key.pem with the key"},
+		{"key.pem", "cert.pem", "key.pem with key"},
 	} {
 		f, err := OpenFiles(filepath.Join(dir, c.cert), filepath.Join(dir, c.key), quiet)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -123,8 +124,8 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// An old certificate is served, since that is what was asked for, with a warning.
-func TestFilesThatEnded(t *testing.T) {
+// An expired certificate is served with a warning, because the operator configured it.
+func TestFilesExpired(t *testing.T) {
 	dir := t.TempDir()
 	long := &clock{time.Now().Add(-2 * leafLife)}
 	a, err := openAuthority(t.TempDir(), nil, quiet, long.now)
@@ -137,12 +138,12 @@ func TestFilesThatEnded(t *testing.T) {
 	os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), 0o600)
 	os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 	var log bytes.Buffer
-	if _, err := OpenFiles(cert, key, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "no longer valid") {
+	if _, err := OpenFiles(cert, key, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "certificate expired") {
 		t.Errorf("got %v; the log is %s", err, &log)
 	}
 }
 
-// handshake lets a client that trusts an authority connect under a name.
+// handshake verifies the current certificate for a name, as a client that trusts the CA does.
 func handshake(a *Authority, name string) error {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

@@ -7,9 +7,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// core hands what certmagic logs to our log.
+// core passes the log entries of certmagic, which uses zap, to a slog handler.
 type core struct{ h slog.Handler }
 
+// level maps the levels of zap to those of slog, which has none above error.
 func level(l zapcore.Level) slog.Level {
 	switch {
 	case l >= zapcore.ErrorLevel:
@@ -43,6 +44,7 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 func (core) Sync() error { return nil }
 
+// attributes converts the fields of an entry. A field may encode to several attributes.
 func attributes(fields []zapcore.Field) []slog.Attr {
 	var all []slog.Attr
 	for _, f := range fields {

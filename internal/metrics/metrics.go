@@ -1,6 +1,7 @@
-// Package metrics is what the counters of the rooms are called, and the operator's own address to see them: metrics in the
-// format of Prometheus, whether the service is alive and ready, and profiles. Rooms count for themselves and know nothing
-// of this; whatever is asked for is added up when it is asked for.
+// Package metrics names the counters of the other packages and serves them to the operator: metrics
+// in the Prometheus format, liveness and readiness checks, and profiles. The other packages count
+// by themselves and do not know this one. Nothing is collected in the background: a scrape reads
+// the counters when it arrives.
 package metrics
 
 import (
@@ -19,55 +20,61 @@ import (
 	"weir/internal/meter"
 )
 
-// Sources are where the numbers come from.
+// Sources are functions that return the current numbers. Every scrape calls them, possibly several
+// scrapes at the same time, so they must be safe for concurrent use.
 type Sources struct {
 	API    func() api.Stats
-	Pages  func() []api.Requests // for what is served beside the interface
+	Pages  func() []api.Requests // requests outside the API: dashboard, manual, client
 	Hub    func() hub.Stats
 	Engine func() engine.Status
 
-	Journal func() journal.Stats                 // nil with another engine
-	Cluster func() Cluster                       // nil where there is none
-	Space   func() (free, size int64, err error) // of the disk; nil where there is none
+	Journal func() journal.Stats                 // nil for other engines
+	Cluster func() Cluster                       // nil without a cluster
+	Space   func() (free, size int64, err error) // of the disk; nil without one
 }
 
-// Cluster is how a store stands that several nodes share.
+// Cluster is the state of a store that several nodes share, as seen by this node.
 type Cluster struct {
-	Nodes                         int // that can be heard, this one included
-	Shards, Led, Headless, Behind int // of the store: those led by this node, without a leader, and copies that are not up to date
-	Lag                           uint64
-	Unsynced                      bool // servers may acknowledge what a power cut undoes
+	Nodes    int    // reachable nodes, this one included
+	Shards   int    // shards of the store
+	Led      int    // shards that this node leads
+	Headless int    // shards without a leader
+	Behind   int    // shard replicas that are missing or out of date
+	Lag      uint64 // messages missing on the replica that is furthest behind
+	Unsynced bool   // servers may acknowledge data that a power cut can lose
 }
 
-// Options are what is known from the start.
+// Options are the values that are known before the service is open.
 type Options struct {
 	Version, Commit, Go string
 
-	// Ready tells whether the service takes reads and writes, and otherwise why not (D32).
+	// Ready reports whether the service accepts reads and writes, and otherwise the reason (D32).
 	Ready func() (status string, ok bool)
 
-	// Reloaded tells whether the last attempt to read the configuration succeeded.
+	// Reloaded reports whether the last attempt to reload the configuration succeeded.
 	Reloaded func() bool
 }
 
-// Metrics collects when it is asked to.
+// Metrics is a Prometheus collector with the HTTP handler of the operator's address. It is safe for
+// concurrent use.
 type Metrics struct {
 	opts     Options
 	sources  atomic.Pointer[Sources]
 	registry *prometheus.Registry
 }
 
-// New makes metrics that know the process, and the rest from Watch on.
+// New returns metrics of the process alone. Those of the service appear once Watch is called.
 func New(o Options) *Metrics {
 	m := &Metrics{opts: o, registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Watch has the numbers of a running service collected.
+// Watch sets the sources of a running service. Call it once the service is open.
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
-// Handler serves /metrics, /healthz, /readyz and /debug/pprof. The command line is not shown: it may hold keys.
+// Handler serves /metrics, /healthz, /readyz and /debug/pprof. /debug/pprof/cmdline is left out,
+// because the command line may hold keys.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -127,7 +134,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sample is all numbers at one moment. What is not known is nil.
+// sample holds the numbers of one scrape, so that all rows of the table see the same moment. A nil
+// member is unknown, and the rows that need it are left out.
 type sample struct {
 	opts       *Options
 	ready      bool
@@ -138,7 +146,7 @@ type sample struct {
 	journal    *journal.Stats
 	engine     *engine.Status
 	cluster    *Cluster
-	free, size int64 // of the disk; 0: not known
+	free, size int64 // of the disk; 0 if unknown
 }
 
 func (m *Metrics) sample() *sample {
@@ -166,7 +174,8 @@ func (m *Metrics) sample() *sample {
 	return s
 }
 
-// histogram writes a distribution in the unit of the row.
+// histogram converts a distribution to a Prometheus histogram in the unit of the row. Prometheus
+// wants cumulative counts; a distribution counts each bucket separately.
 func (r *row) histogram(d *meter.Distribution) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(r.bounds))
 	n := uint64(0)

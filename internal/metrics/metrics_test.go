@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// watched are metrics of a service in which something of everything happened.
+// watched returns metrics of a service with a value for every source.
 func watched(t *testing.T) (*Metrics, *Options) {
 	t.Helper()
 	j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
@@ -75,7 +75,8 @@ func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
 	return w.Code, string(body)
 }
 
-// Names and help are as Prometheus wants them, and every row of the table is shown.
+// Names and help texts follow the Prometheus conventions, and /metrics shows every row of the
+// table.
 func TestLint(t *testing.T) {
 	m, _ := watched(t)
 	problems, err := testutil.GatherAndLint(m.registry)
@@ -119,13 +120,13 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// While the service starts there is what is known already, and nothing that is not.
+// While the service starts, only metrics that are already known are shown.
 func TestStarting(t *testing.T) {
 	m := New(Options{Ready: func() (string, bool) { return "starting", false }, Reloaded: func() bool { return true }})
 	h := m.Handler()
 	code, text := ask(t, h, "GET", "/metrics")
 	if code != 200 || !strings.Contains(text, "\nweir_ready 0\n") || strings.Contains(text, "weir_streams") || !strings.Contains(text, "\ngo_goroutines ") {
-		t.Errorf("%d\n%s", code, text)
+		t.Errorf("/metrics while starting: status %d\n%s", code, text)
 	}
 	if code, text := ask(t, h, "GET", "/healthz"); code != 200 || text != "ok\n" {
 		t.Errorf("/healthz: %d %s", code, text)
@@ -135,8 +136,8 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// A disk whose size is not known is left out, and the rest is shown.
-func TestNoSpace(t *testing.T) {
+// If the size of the disk is unknown, only the disk metrics are left out.
+func TestUnknownDiskSize(t *testing.T) {
 	m, _ := watched(t)
 	s := *m.sources.Load()
 	s.Space = func() (int64, int64, error) { return 0, 0, errors.ErrUnsupported }
@@ -144,7 +145,7 @@ func TestNoSpace(t *testing.T) {
 	m.Watch(s)
 	_, text := ask(t, m.Handler(), "GET", "/metrics")
 	if strings.Contains(text, "weir_disk") || strings.Contains(text, "weir_journal") || !strings.Contains(text, "weir_streams 1") {
-		t.Errorf("got:\n%s", text)
+		t.Errorf("/metrics shows:\n%s", text)
 	}
 }
 
@@ -159,7 +160,7 @@ func TestHandler(t *testing.T) {
 		{"GET", "/debug/pprof/", 200}, {"GET", "/debug/pprof/goroutine", 200}, {"GET", "/debug/pprof/cmdline", 404}, {"DELETE", "/metrics", 405},
 	} {
 		if code, _ := ask(t, h, r.method, r.path); code != r.status {
-			t.Errorf("%s %s: %d, want %d", r.method, r.path, code, r.status)
+			t.Errorf("%s %s: status %d, want %d", r.method, r.path, code, r.status)
 		}
 	}
 }
@@ -173,8 +174,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The manual has a row for every metric, with what /metrics says of it, and for no other.
-func TestManual(t *testing.T) {
+// docs/operating.md has exactly one row for each metric, with its help text.
+func TestMetricsInOperatingGuide(t *testing.T) {
 	text := read(t, "docs/operating.md")
 	var want []string
 	for _, r := range table {
@@ -186,7 +187,7 @@ func TestManual(t *testing.T) {
 	}
 	got := regexp.MustCompile("(?m)^\\| `weir_.*").FindAllString(text, -1)
 	if !slices.Equal(got, want) {
-		t.Errorf("the table of metrics in docs/operating.md should be:\n%s", strings.Join(want, "\n"))
+		t.Errorf("the table of metrics in docs/operating.md must be:\n%s", strings.Join(want, "\n"))
 	}
 }
 
@@ -195,8 +196,8 @@ var (
 	suffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// Dashboards, alerts and the manual name no metric that there is not.
-func TestNamed(t *testing.T) {
+// The Grafana dashboard, the alerts and docs/operating.md name only existing metrics.
+func TestOnlyKnownMetricsAreNamed(t *testing.T) {
 	for _, file := range []string{"deploy/grafana/weir.json", "deploy/prometheus/alerts.yml", "docs/operating.md"} {
 		names := ours.FindAllString(read(t, file), -1)
 		if len(names) == 0 {
@@ -207,18 +208,18 @@ func TestNamed(t *testing.T) {
 				return r.name == name || r.kind == histogram && r.name == suffix.ReplaceAllString(name, "")
 			})
 			if !known {
-				t.Errorf("%s names %s, which is no metric", file, name)
+				t.Errorf("%s names %s, which is not a metric", file, name)
 			}
 		}
 	}
 }
 
-// Whatever is measured is drawn on the dashboard, or is what an alert watches.
-func TestShown(t *testing.T) {
+// Every metric is on the Grafana dashboard or in an alert.
+func TestEveryMetricIsUsed(t *testing.T) {
 	shown := read(t, "deploy/grafana/weir.json") + read(t, "deploy/prometheus/alerts.yml")
 	for _, r := range table {
 		if !strings.Contains(shown, r.name) {
-			t.Errorf("%s is on no dashboard, and no alert watches it", r.name)
+			t.Errorf("%s is neither on the dashboard nor in an alert", r.name)
 		}
 	}
 }

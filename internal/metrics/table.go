@@ -18,7 +18,7 @@ const (
 	histogram kind = "histogram"
 )
 
-// row is one metric: its name, what people read about it, and where its values come from.
+// row is one metric: its name, its help text, and the source of its values.
 type row struct {
 	name   string
 	kind   kind
@@ -26,24 +26,25 @@ type row struct {
 	labels []string
 	help   string
 
-	// One of them.
+	// Exactly one of these is set.
 	value        func(*sample) float64
 	values       func(s *sample, put func(v float64, labels ...string))
 	distribution func(*sample) *meter.Distribution
 
-	bounds *meter.Bounds // of a distribution
-	unit   float64       // how many of its units make one of the metric's
+	bounds *meter.Bounds // bucket bounds of the distribution
+	unit   float64       // divides values of the distribution to get the unit of the metric
 }
 
-// needs is what there must be for a metric to have a value.
+// needs says what must be known for a metric to have a value. Other metrics are left out of a
+// scrape: a 0 would be wrong.
 type needs int
 
 const (
 	nothing    needs = iota
-	service          // that is open
-	itsJournal       // and has a journal
-	itsCluster       // and other nodes, or could have
-	itsDisk          // of a size that is known
+	service          // the service is open
+	itsJournal       // and uses the journal
+	itsCluster       // and uses an engine that nodes can share
+	itsDisk          // and the size of its disk is known
 )
 
 func (s *sample) has(n needs) bool {
@@ -62,24 +63,26 @@ func (s *sample) has(n needs) bool {
 
 func (r *row) desc() *prometheus.Desc { return prometheus.NewDesc(r.name, r.help, r.labels, nil) }
 
-// seconds is how many nanoseconds make one.
+// seconds converts nanoseconds to seconds, as a row's unit.
 const seconds = 1e9
 
-// table is every metric of ours. Labels have few values, all known beforehand: never a path, an id or a key.
+// table lists Weir's metrics. Labels have few values, all known in advance, and never a path, an id
+// or a key: clients could otherwise create any number of time series, or leak a key into the
+// metrics.
 var table = []row{
 	{name: "weir_build_info", kind: gauge, labels: []string{"version", "commit", "go_version"},
-		help: "Which build this is. Always 1.",
+		help: "Build information. Always 1.",
 		values: func(s *sample, put func(float64, ...string)) {
 			put(1, s.opts.Version, s.opts.Commit, s.opts.Go)
 		}},
-	{name: "weir_ready", kind: gauge, help: "1 while the service takes reads and writes, 0 while it starts, stops, is read-only or cut off from its store.",
+	{name: "weir_ready", kind: gauge, help: "1 while the service accepts reads and writes; 0 while it is starting, stopping, read-only or cut off from its store.",
 		value: func(s *sample) float64 { return truth(s.ready) }},
 	{name: "weir_config_last_reload_successful", kind: gauge,
-		help:  "1 unless the last SIGHUP found a configuration or certificate that could not be used.",
+		help:  "0 if the last SIGHUP found a configuration or certificate that could not be used, otherwise 1.",
 		value: func(s *sample) float64 { return truth(s.reloaded) }},
 
 	{name: "weir_http_requests_total", kind: counter, needs: service, labels: []string{"method", "route", "code"},
-		help: "Requests that were answered, by method, route and status. A subscription counts when it ends. Requests for what is served beside the interface have /, /dashboard, /docs, /openapi.json or /client.js as their route. What is no route or method of ours is other, and so is the status where the client went away before the answer.",
+		help: "Answered requests by method, route and status. A subscription counts when it ends. Requests outside the API have the route /, /dashboard, /docs, /openapi.json or /client.js. Unknown routes and methods count as other, and so does the status if the client disconnected before the response.",
 		values: func(s *sample, put func(float64, ...string)) {
 			for _, r := range slices.Concat(s.api.Requests, s.pages) {
 				code := "other"
@@ -89,91 +92,91 @@ var table = []row{
 				put(float64(r.Count), r.Method, r.Route, code)
 			}
 		}},
-	{name: "weir_http_request_bytes_total", kind: counter, needs: service, help: "Bytes of request bodies that were read.",
+	{name: "weir_http_request_bytes_total", kind: counter, needs: service, help: "Bytes of request bodies read.",
 		value: func(s *sample) float64 { return float64(s.api.Received) }},
-	{name: "weir_http_response_bytes_total", kind: counter, needs: service, help: "Bytes of response bodies, without those of subscriptions.",
+	{name: "weir_http_response_bytes_total", kind: counter, needs: service, help: "Bytes of response bodies sent, subscriptions excluded.",
 		value: func(s *sample) float64 { return float64(s.api.Sent) }},
 	{name: "weir_http_rate_limited_total", kind: counter, needs: service, labels: []string{"window"},
-		help:   "Requests refused with 429, by the rate window that was used up: of a live or test key, of an address that reads the demo, or of one without a valid key.",
+		help:   "Requests refused with 429, by rate window: live and test (per key), demo (per address that reads the demo), anonymous (per address without a valid key).",
 		values: byName(func(s *sample) map[string]uint64 { return s.api.Limited })},
-	{name: "weir_http_panics_total", kind: counter, needs: service, help: "Requests in which the server panicked. Each is a bug: the log has its stack.",
+	{name: "weir_http_panics_total", kind: counter, needs: service, help: "Requests in which the server panicked. Each is a bug; the log has the stack.",
 		value: func(s *sample) float64 { return float64(s.api.Panics) }},
 
 	{name: "weir_publish_duration_seconds", kind: histogram, needs: service,
-		help:         "How long publishes took that were acknowledged, duplicates included, from the request's header to the answer: the body's way here and the sync of the disk are in it.",
+		help:         "Latency of acknowledged publishes, duplicates included, from the request header to the response. It includes receiving the body and syncing the disk.",
 		distribution: func(s *sample) *meter.Distribution { return &s.api.Publishes }, bounds: &meter.Latencies, unit: seconds},
-	{name: "weir_published_batches_total", kind: counter, needs: service, help: "Batches that were stored.",
+	{name: "weir_published_batches_total", kind: counter, needs: service, help: "Batches stored.",
 		value: func(s *sample) float64 { return float64(s.hub.Published) }},
-	{name: "weir_published_bytes_total", kind: counter, needs: service, help: "Bytes of the payloads that were stored.",
+	{name: "weir_published_bytes_total", kind: counter, needs: service, help: "Payload bytes stored.",
 		value: func(s *sample) float64 { return float64(s.hub.PublishedBytes) }},
-	{name: "weir_gaps_closed_total", kind: counter, needs: service, help: "Times that missing sequences of a stream were given up, because nobody filled them within the grace.",
+	{name: "weir_gaps_closed_total", kind: counter, needs: service, help: "Times that missing sequences of a stream were given up because no publisher sent them within the grace period.",
 		value: func(s *sample) float64 { return float64(s.hub.GapsClosed) }},
-	{name: "weir_evicted_batches_total", kind: counter, needs: service, help: "Batches evicted because they were too old or their stream too large.",
+	{name: "weir_evicted_batches_total", kind: counter, needs: service, help: "Batches evicted because of their age or the size of their stream.",
 		value: func(s *sample) float64 { return float64(s.hub.Evicted) }},
-	{name: "weir_evicted_bytes_total", kind: counter, needs: service, help: "Bytes of the payloads that were evicted.",
+	{name: "weir_evicted_bytes_total", kind: counter, needs: service, help: "Payload bytes evicted.",
 		value: func(s *sample) float64 { return float64(s.hub.EvictedBytes) }},
-	{name: "weir_streams", kind: gauge, needs: service, help: "Streams that there are.",
+	{name: "weir_streams", kind: gauge, needs: service, help: "Number of streams.",
 		value: func(s *sample) float64 { return float64(s.hub.Streams) }},
-	{name: "weir_streams_open", kind: gauge, needs: service, help: "Streams that are in use, or were a moment ago.",
+	{name: "weir_streams_open", kind: gauge, needs: service, help: "Streams in use now or a moment ago.",
 		value: func(s *sample) float64 { return float64(s.hub.Open) }},
 
 	{name: "weir_subscribers", kind: gauge, needs: service, help: "Open subscriptions.",
 		value: func(s *sample) float64 { return float64(s.api.Subscribers) }},
-	{name: "weir_subscriptions_total", kind: counter, needs: service, help: "Subscriptions that were begun.",
+	{name: "weir_subscriptions_total", kind: counter, needs: service, help: "Subscriptions started.",
 		value: func(s *sample) float64 { return float64(s.api.Subscriptions) }},
 	{name: "weir_subscriptions_ended_total", kind: counter, needs: service, labels: []string{"reason"},
-		help:   "Subscriptions that ended, by reason: client (it went away), slow (it took nothing for the write timeout), stream_deleted, key_revoked, stopping, failed (the store could not be read).",
+		help:   "Subscriptions ended, by reason: client (disconnected), slow (accepted no data within the write timeout), stream_deleted, key_revoked, stopping, failed (the store could not be read).",
 		values: byName(func(s *sample) map[string]uint64 { return s.api.Ended })},
-	{name: "weir_delivered_batches_total", kind: counter, needs: service, help: "Batches that were sent to subscribers, counted once for each subscriber.",
+	{name: "weir_delivered_batches_total", kind: counter, needs: service, help: "Batches sent to subscribers, counted once per subscriber.",
 		value: func(s *sample) float64 { return float64(s.hub.Delivered) }},
-	{name: "weir_delivered_bytes_total", kind: counter, needs: service, help: "Bytes of events that were sent to subscribers.",
+	{name: "weir_delivered_bytes_total", kind: counter, needs: service, help: "Bytes of events sent to subscribers.",
 		value: func(s *sample) float64 { return float64(s.hub.DeliveredBytes) }},
 	{name: "weir_delivery_delay_seconds", kind: histogram, needs: service,
-		help:         "How long recent batches took from their place in the log to a subscriber's connection; the sync of the disk is in it. Batches sent together count as the oldest of them. What a subscriber catches up with is not counted.",
+		help:         "Time from appending a recent batch to the log until it is written to a subscriber's connection, including the disk sync. Batches sent together count as the oldest of them. Batches that a subscriber catches up on are not counted.",
 		distribution: func(s *sample) *meter.Distribution { return &s.hub.Delays }, bounds: &meter.Latencies, unit: seconds},
-	{name: "weir_slowest_subscriber_lag_batches", kind: gauge, needs: service, help: "How many sequences the subscriber that is furthest behind has yet to get.",
+	{name: "weir_slowest_subscriber_lag_batches", kind: gauge, needs: service, help: "Backlog of the slowest subscriber, in sequences.",
 		value: func(s *sample) float64 { return float64(s.hub.SlowestLag) }},
-	{name: "weir_subscriber_backlog_batches", kind: gauge, needs: service, help: "How many sequences all subscribers together have yet to get.",
+	{name: "weir_subscriber_backlog_batches", kind: gauge, needs: service, help: "Total backlog of all subscribers, in sequences.",
 		value: func(s *sample) float64 { return float64(s.hub.Backlog) }},
 	{name: "weir_tail_bytes", kind: gauge, needs: service, help: "Bytes of recent batches held in memory for subscribers.",
 		value: func(s *sample) float64 { return float64(s.hub.TailBytes) }},
 
 	{name: "weir_engine_state", kind: gauge, needs: service, labels: []string{"state"},
-		help:   "1 for the state that the store is in: ready, full (no space: takes deletions only, recovers by itself), read_only (a write failed: needs a restart), unreachable (servers of NATS do not answer: recovers by itself), closed.",
+		help:   "1 for the current state of the store: ready, full (no space; accepts deletions only, recovers by itself), read_only (a write failed; needs a restart), unreachable (NATS servers do not answer; recovers by itself), closed.",
 		values: engineState},
-	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "How long it took to write and sync a group of records.",
+	{name: "weir_journal_sync_duration_seconds", kind: histogram, needs: itsJournal, help: "Time to write and sync a group of records.",
 		distribution: func(s *sample) *meter.Distribution { return &s.journal.Syncs }, bounds: &meter.Latencies, unit: seconds},
-	{name: "weir_journal_group_records", kind: histogram, needs: itsJournal, help: "How many records were made durable by one sync.",
+	{name: "weir_journal_group_records", kind: histogram, needs: itsJournal, help: "Records made durable by one sync.",
 		distribution: func(s *sample) *meter.Distribution { return &s.journal.Sizes }, bounds: &meter.Sizes, unit: 1},
-	{name: "weir_journal_written_bytes_total", kind: counter, needs: itsJournal, help: "Bytes written to the journal, copies by reclaiming included.",
+	{name: "weir_journal_written_bytes_total", kind: counter, needs: itsJournal, help: "Bytes written to the journal, including copies made by reclaiming.",
 		value: func(s *sample) float64 { return float64(s.journal.Bytes) }},
-	{name: "weir_journal_segments", kind: gauge, needs: itsJournal, help: "Segment files, those included that are kept ready.",
+	{name: "weir_journal_segments", kind: gauge, needs: itsJournal, help: "Segment files, including preallocated ones.",
 		value: func(s *sample) float64 { return float64(s.journal.Segments) }},
 	{name: "weir_journal_segments_used", kind: gauge, needs: itsJournal, help: "Segment files that hold records.",
 		value: func(s *sample) float64 { return float64(s.journal.Used) }},
-	{name: "weir_journal_size_bytes", kind: gauge, needs: itsJournal, help: "Bytes of all segment files.",
+	{name: "weir_journal_size_bytes", kind: gauge, needs: itsJournal, help: "Total size of all segment files.",
 		value: func(s *sample) float64 { return float64(s.journal.Disk) }},
-	{name: "weir_journal_live_bytes", kind: gauge, needs: itsJournal, help: "Bytes of records that are still needed; the rest is reclaimed by and by.",
+	{name: "weir_journal_live_bytes", kind: gauge, needs: itsJournal, help: "Bytes of records that are still needed; the rest is reclaimed over time.",
 		value: func(s *sample) float64 { return float64(s.journal.Live) }},
-	{name: "weir_journal_reclaim_copied_bytes_total", kind: counter, needs: itsJournal, help: "Bytes that reclaiming wrote again to empty a segment.",
+	{name: "weir_journal_reclaim_copied_bytes_total", kind: counter, needs: itsJournal, help: "Bytes that reclaiming copied to empty a segment.",
 		value: func(s *sample) float64 { return float64(s.journal.Copied) }},
-	{name: "weir_journal_reclaim_freed_segments_total", kind: counter, needs: itsJournal, help: "Segments that reclaiming gave up.",
+	{name: "weir_journal_reclaim_freed_segments_total", kind: counter, needs: itsJournal, help: "Segments freed by reclaiming.",
 		value: func(s *sample) float64 { return float64(s.journal.Freed) }},
-	{name: "weir_cluster_nodes", kind: gauge, needs: itsCluster, help: "Nodes that share the store and can be heard, this one included.",
+	{name: "weir_cluster_nodes", kind: gauge, needs: itsCluster, help: "Reachable nodes that share the store, this one included.",
 		value: func(s *sample) float64 { return float64(s.cluster.Nodes) }},
-	{name: "weir_cluster_shards", kind: gauge, needs: itsCluster, help: "JetStream streams that hold the store.",
+	{name: "weir_cluster_shards", kind: gauge, needs: itsCluster, help: "Shards of the store; each is a JetStream stream.",
 		value: func(s *sample) float64 { return float64(s.cluster.Shards) }},
-	{name: "weir_cluster_shards_led", kind: gauge, needs: itsCluster, help: "Shards that the NATS server inside this process leads.",
+	{name: "weir_cluster_shards_led", kind: gauge, needs: itsCluster, help: "Shards led by the embedded NATS server.",
 		value: func(s *sample) float64 { return float64(s.cluster.Led) }},
-	{name: "weir_cluster_shards_leaderless", kind: gauge, needs: itsCluster, help: "Shards that nobody leads, as far as this node can see: nothing can be written to them.",
+	{name: "weir_cluster_shards_leaderless", kind: gauge, needs: itsCluster, help: "Shards without a leader, as seen by this node. They accept no writes.",
 		value: func(s *sample) float64 { return float64(s.cluster.Headless) }},
-	{name: "weir_cluster_replicas_behind", kind: gauge, needs: itsCluster, help: "Copies of shards that are gone or not up to date.",
+	{name: "weir_cluster_replicas_behind", kind: gauge, needs: itsCluster, help: "Shard replicas that are missing or out of date.",
 		value: func(s *sample) float64 { return float64(s.cluster.Behind) }},
-	{name: "weir_cluster_replication_lag_messages", kind: gauge, needs: itsCluster, help: "Messages that the copy of a shard lacks that is furthest behind.",
+	{name: "weir_cluster_replication_lag_messages", kind: gauge, needs: itsCluster, help: "Messages missing on the shard replica that is furthest behind.",
 		value: func(s *sample) float64 { return float64(s.cluster.Lag) }},
-	{name: "weir_cluster_unsynced", kind: gauge, needs: itsCluster, help: "1 when the NATS servers may acknowledge what a power cut undoes (--nats-allow-unsynced).",
+	{name: "weir_cluster_unsynced", kind: gauge, needs: itsCluster, help: "1 if the NATS servers may acknowledge data that a power cut can lose (--nats-allow-unsynced).",
 		value: func(s *sample) float64 { return truth(s.cluster.Unsynced) }},
-	{name: "weir_disk_free_bytes", kind: gauge, needs: itsDisk, help: "Bytes that are free on the file system of the data directory.",
+	{name: "weir_disk_free_bytes", kind: gauge, needs: itsDisk, help: "Free space on the file system of the data directory.",
 		value: func(s *sample) float64 { return float64(s.free) }},
 	{name: "weir_disk_size_bytes", kind: gauge, needs: itsDisk, help: "Size of the file system of the data directory.",
 		value: func(s *sample) float64 { return float64(s.size) }},
@@ -186,7 +189,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// byName puts a value for each name of a map.
+// byName returns a function that puts one value for each entry of a map, with its key as the label.
 func byName(of func(*sample) map[string]uint64) func(*sample, func(float64, ...string)) {
 	return func(s *sample, put func(float64, ...string)) {
 		for name, n := range of(s) {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A deadline for reading means the same over every wire: a body that does not come in time is given up, also when the time was
-// made shorter or is over already, and one that was taken back ends nothing. What is left of it does no harm to the next request.
+// Read deadlines work the same over every protocol. Reading a body fails after the deadline, also
+// if that was moved closer or was already in the past. A removed deadline has no effect, and an
+// expired one does not affect the next request.
 func TestReadDeadlines(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		soon := 20 * time.Millisecond
@@ -28,7 +29,7 @@ func TestReadDeadlines(t *testing.T) {
 				set(time.Now().Add(soon))
 			case "/past":
 				set(time.Now().Add(-time.Second))
-			case "/taken":
+			case "/removed":
 				set(time.Now().Add(time.Hour))
 				set(time.Time{})
 			case "/sooner":
@@ -40,7 +41,7 @@ func TestReadDeadlines(t *testing.T) {
 			got <- err
 		})
 		c := w.client(t)
-		for _, path := range []string{"/late", "/taken", "/past", "/sooner", "/late", "/taken"} {
+		for _, path := range []string{"/late", "/removed", "/past", "/sooner", "/late", "/removed"} {
 			body, send := io.Pipe()
 			ended := make(chan struct{})
 			go func() {
@@ -52,7 +53,7 @@ func TestReadDeadlines(t *testing.T) {
 			}()
 			send.Write([]byte("some"))
 			<-arrived
-			inTime := path == "/taken"
+			inTime := path == "/removed"
 			if inTime {
 				send.Close()
 			}
@@ -65,24 +66,25 @@ func TestReadDeadlines(t *testing.T) {
 	})
 }
 
-// An alarm that rings when its request is over, or when it was put off, reaches nobody.
-func TestLateAlarm(t *testing.T) {
-	rung := 0
-	a := &alarmed{ResponseWriter: deadlines{func(time.Time) error { rung++; return nil }}}
+// A timer that fires late has no effect: not after the deadline was moved or removed, and not after
+// the request has ended.
+func TestLateTimer(t *testing.T) {
+	expired := 0
+	a := &alarmed{ResponseWriter: deadlines{func(time.Time) error { expired++; return nil }}}
 	a.SetReadDeadline(time.Now().Add(time.Hour))
-	a.rings()
+	a.fire()
 	a.SetReadDeadline(time.Time{})
-	a.rings()
+	a.fire()
 	a.SetReadDeadline(time.Now().Add(time.Hour))
 	a.until = time.Unix(1, 0)
 	a.end()
-	a.rings()
-	if rung != 0 {
-		t.Errorf("it rang %d times", rung)
+	a.fire()
+	if expired != 0 {
+		t.Errorf("the deadline expired %d times, want 0", expired)
 	}
 }
 
-// deadlines is an answer that is told deadlines.
+// deadlines is a response writer that reports read deadlines.
 type deadlines struct{ read func(time.Time) error }
 
 func (d deadlines) Header() http.Header               { return nil }

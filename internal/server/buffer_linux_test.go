@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// The kernel holds little for a client that reads nothing: Linux doubles what is asked for, for its own bookkeeping.
+// The kernel's send buffer is small for every connection. Linux doubles the requested size, for its
+// own bookkeeping.
 func TestWriteBuffer(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		if w.proto == "HTTP/3.0" {
-			t.Skip("one socket for all")
+			t.Skip("HTTP/3 has one socket for all connections")
 		}
 		s := listen(t)
 		conns := make(chan net.Conn, 1)
@@ -36,7 +37,7 @@ func TestWriteBuffer(t *testing.T) {
 		var size int
 		raw.Control(func(fd uintptr) { size, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF) })
 		if err != nil || size > 2*writeBuffer {
-			t.Errorf("the buffer has %d bytes (%v), want %d at most", size, err, 2*writeBuffer)
+			t.Errorf("the send buffer has %d bytes (%v), want at most %d", size, err, 2*writeBuffer)
 		}
 	})
 }

@@ -8,33 +8,35 @@ import (
 	"time"
 )
 
-// connections bounds how many there are: of all listeners together, so that the process never runs out of file handles
-// that it needs for its data, and of one address, so that nobody keeps everybody else out.
+// connections limits the number of connections. The limit for all listeners together keeps the
+// process from running out of the file handles that it needs for its data. The limit for one
+// address keeps one client from locking out all others.
 type connections struct {
-	most   func() int            // nil: without bound
-	exempt func(netip.Addr) bool // addresses that stand for many: proxies; nil: none
+	most   func() int            // limit for all connections; nil if there is none
+	exempt func(netip.Addr) bool // proxies, which stand for many clients; nil if none
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	bound int       // what most said
-	asked time.Time // and when
+	bound int       // last result of most
+	asked time.Time // when most was called
 	open  int
-	of    map[netip.Addr]int
+	of    map[netip.Addr]int // open connections by address, as returned by placeOf
 
-	refused int       // since it was logged
-	said    time.Time // when that was
+	refused int       // since the last log entry
+	said    time.Time // time of the last log entry
 }
 
 const (
-	boundAge  = time.Second // most may be dear, and changes slowly
-	complaint = 10 * time.Second
+	boundAge  = time.Second      // time between calls of most, which may be slow
+	complaint = 10 * time.Second // time between log entries about refused connections
 )
 
 func newConnections(o Options) *connections {
 	return &connections{most: o.Connections, exempt: o.Proxy, logger: o.Logger, of: make(map[netip.Addr]int)}
 }
 
-// take counts a connection from an address, if there may be one more. Who got true gives it back.
+// take counts a connection from an address and reports whether it is within the limits. If it
+// returns true, the caller must call give exactly once when the connection is closed.
 func (c *connections) take(from net.Addr) bool {
 	if c.most == nil {
 		return true
@@ -46,7 +48,8 @@ func (c *connections) take(from net.Addr) bool {
 	if c.asked.IsZero() || now.Sub(c.asked) >= boundAge {
 		c.bound, c.asked = c.most(), now
 	}
-	// Half of all is more than one machine needs, and leaves the other half to the rest of the world.
+	// Half of all connections is more than one client needs, and leaves the other half to all
+	// others.
 	share := c.bound - c.bound/2
 	crowded := c.of[p] >= share && !(c.exempt != nil && c.exempt(p))
 	if c.open < c.bound && !crowded {
@@ -56,13 +59,14 @@ func (c *connections) take(from net.Addr) bool {
 	}
 	c.refused++
 	if now.Sub(c.said) >= complaint {
-		c.logger.Warn("connections are refused: there are as many as there may be", "open", c.open, "most", c.bound,
+		c.logger.Warn("connections refused: limit reached", "open", c.open, "most", c.bound,
 			"address", p.String(), "of_address", c.of[p], "most_of_address", share, "refused", c.refused)
 		c.refused, c.said = 0, now
 	}
 	return false
 }
 
+// give releases a connection that take counted.
 func (c *connections) give(from net.Addr) {
 	if c.most == nil {
 		return
@@ -76,7 +80,8 @@ func (c *connections) give(from net.Addr) {
 	}
 }
 
-// placeOf is what counts as one address: for IPv6 a /64, since whoever has one address there has them all.
+// placeOf returns the key under which connections from an address are counted. For IPv6 it is the
+// /64 prefix, because a client usually controls a whole /64.
 func placeOf(a net.Addr) netip.Addr {
 	var at netip.AddrPort
 	switch a := a.(type) {
@@ -94,12 +99,12 @@ func placeOf(a net.Addr) netip.Addr {
 	return addr
 }
 
-// bounded is a listener that refuses connections beyond the bound, and keeps the kernel from holding megabytes for a client
-// that reads nothing.
+// bounded is a listener that refuses connections beyond the limits, and sets the send buffer of the
+// others to writeBuffer.
 type bounded struct {
 	net.Listener
 	connections *connections
-	clear       bool // in clear text: who is refused can be told
+	clear       bool // cleartext listener: a refused client gets a response
 }
 
 func (l bounded) Accept() (net.Conn, error) {
@@ -121,11 +126,13 @@ func (l bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// full is what a client is told whose connection is one too many.
+// full is the response to a client whose connection is refused.
 const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n" +
 	"Content-Length: 45\r\n\r\nThis server has no room for more connections\n"
 
-// refuse closes a connection, with a word for those who get to read it. It never waits: a new connection has room for that.
+// refuse closes a connection. On a cleartext listener it first sends a response. The client may
+// lose it, because closing with an unread request resets the connection. Writing never blocks: the
+// send buffer of a new connection is empty.
 func (l bounded) refuse(c *net.TCPConn) {
 	if l.clear {
 		c.Write([]byte(full))
@@ -133,7 +140,7 @@ func (l bounded) refuse(c *net.TCPConn) {
 	c.Close()
 }
 
-// counted is a connection that is given back when it is closed.
+// counted is a connection that calls give when it is closed for the first time.
 type counted struct {
 	*net.TCPConn
 	connections *connections

@@ -19,8 +19,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// hall is a server with room for few connections.
-func hall(t *testing.T, most int, o Options) *Server {
+// limited starts a server with a low connection limit.
+func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
 	if o.Logger == nil {
@@ -35,8 +35,9 @@ func hall(t *testing.T, most int, o Options) *Server {
 	return s
 }
 
-// enter connects from an address and tells whether it was let in: then it is answered.
-func enter(t *testing.T, s *Server, from string) (net.Conn, bool) {
+// connect connects from an address, sends a request, and reports whether the connection was
+// accepted and the request answered.
+func connect(t *testing.T, s *Server, from string) (net.Conn, bool) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
 	c, err := d.Dial("tcp", s.HTTP())
@@ -51,8 +52,8 @@ func enter(t *testing.T, s *Server, from string) (net.Conn, bool) {
 	return c, strings.HasPrefix(string(b[:n]), "HTTP/1.1 200")
 }
 
-// left waits until the server has so many connections.
-func left(t *testing.T, s *Server, n int) {
+// waitOpen waits until the server has n open connections.
+func waitOpen(t *testing.T, s *Server, n int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
 		s.http.connections.mu.Lock()
@@ -68,95 +69,98 @@ func left(t *testing.T, s *Server, n int) {
 	}
 }
 
-func TestConnectionsBound(t *testing.T) {
+// One address gets half of all connections, and no connection is accepted beyond the limit.
+func TestConnectionLimits(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
-	s := hall(t, 4, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
+	s := limited(t, 4, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
 	var in []net.Conn
 	for i, c := range []struct {
 		from string
 		ok   bool
 	}{
 		{"127.0.0.1", true}, {"127.0.0.1", true},
-		{"127.0.0.1", false}, // has half of all
+		{"127.0.0.1", false}, // this address has half of all connections
 		{"127.0.0.2", true}, {"127.0.0.3", true},
-		{"127.0.0.4", false}, // all are taken
+		{"127.0.0.4", false}, // all connections are in use
 	} {
-		conn, ok := enter(t, s, c.from)
+		conn, ok := connect(t, s, c.from)
 		if ok != c.ok {
-			t.Fatalf("connection %d, from %s: let in is %v", i, c.from, ok)
+			t.Fatalf("connection %d, from %s: accepted is %v, want %v", i, c.from, ok, c.ok)
 		}
 		if ok {
 			in = append(in, conn)
 		}
 	}
 	in[3].Close()
-	left(t, s, 3)
-	if _, ok := enter(t, s, "127.0.0.1"); ok {
-		t.Error("somebody with half of all got more")
+	waitOpen(t, s, 3)
+	if _, ok := connect(t, s, "127.0.0.1"); ok {
+		t.Error("an address with half of all connections got another one")
 	}
-	if _, ok := enter(t, s, "127.0.0.4"); !ok {
-		t.Error("room that became free is not given out")
+	if _, ok := connect(t, s, "127.0.0.4"); !ok {
+		t.Error("a closed connection does not make room for another one")
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if got := log.String(); strings.Count(got, "connections are refused") != 1 || !strings.Contains(got, "address=127.0.0.1") {
-		t.Errorf("the log says:\n%s", got)
+	if got := log.String(); strings.Count(got, "connections refused") != 1 || !strings.Contains(got, "address=127.0.0.1") {
+		t.Errorf("want one log entry about refused connections, got:\n%s", got)
 	}
 }
 
-func TestProxiesHaveAll(t *testing.T) {
-	s := hall(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
+// A proxy can use all connections, and no more.
+func TestProxyConnections(t *testing.T) {
+	s := limited(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
 	for range 3 {
-		if _, ok := enter(t, s, "127.0.0.1"); !ok {
+		if _, ok := connect(t, s, "127.0.0.1"); !ok {
 			t.Fatal("a proxy was refused")
 		}
 	}
-	if _, ok := enter(t, s, "127.0.0.1"); ok {
-		t.Fatal("more than all were let in")
+	if _, ok := connect(t, s, "127.0.0.1"); ok {
+		t.Fatal("a connection beyond the limit was accepted")
 	}
 }
 
-// Whatever a connection speaks, it counts, is refused when it is too much, and is given back.
-func TestConnectionsOfEveryKind(t *testing.T) {
+// Connections of every protocol count, are refused beyond the limit, and are released when they
+// close.
+func TestConnectionsOfEveryProtocol(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
-		s := hall(t, 2, Options{})
+		s := limited(t, 2, Options{})
 		c := w.client(t)
 		get(t, c, w.url(s))
-		if _, ok := enter(t, s, "127.0.0.1"); ok {
-			t.Error("the connection does not count")
+		if _, ok := connect(t, s, "127.0.0.1"); ok {
+			t.Error("the connection is not counted")
 		}
 		c.CloseIdleConnections()
 		if h3, ok := c.Transport.(*http3.Transport); ok {
 			h3.Close()
 		}
-		left(t, s, 0)
-		if _, ok := enter(t, s, "127.0.0.1"); !ok {
-			t.Fatal("the connection was not given back")
+		waitOpen(t, s, 0)
+		if _, ok := connect(t, s, "127.0.0.1"); !ok {
+			t.Fatal("the connection was not released")
 		}
 		if resp, err := w.client(t).Get(w.url(s)); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("one too many got %d", resp.StatusCode)
+				t.Errorf("a connection beyond the limit got status %d", resp.StatusCode)
 			}
 		}
 	})
 }
 
-func TestPlaces(t *testing.T) {
+func TestPlaceOf(t *testing.T) {
 	for from, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
 	} {
 		a := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 1))
 		if got := placeOf(a).String(); got != want {
-			t.Errorf("%s is %s, want %s", from, got, want)
+			t.Errorf("%s counts as %s, want %s", from, got, want)
 		}
 	}
 }
 
-// An HTTP/3 connection that never brings a whole request is closed, however many streams it opens; one with a request in
-// flight is not.
-func TestHalfRequests(t *testing.T) {
+// An HTTP/3 connection that never sends a complete request is closed, however many streams it
+// opens. One with a request in flight is not.
+func TestIncompleteRequests(t *testing.T) {
 	s := listen(t)
 	s.http3.idle = 50 * time.Millisecond
 	finish := make(chan struct{})
@@ -181,16 +185,16 @@ func TestHalfRequests(t *testing.T) {
 	for range 100 {
 		str, err := conn.OpenStream()
 		if err != nil {
-			break // it is closed already
+			break // the connection is already closed
 		}
-		str.Write([]byte{1, 40, 0}) // a HEADERS frame of 40 bytes, and one of them
+		str.Write([]byte{1, 40, 0}) // a HEADERS frame of 40 bytes, with only the first one
 	}
 	select {
 	case <-conn.Context().Done():
 	case <-ctx.Done():
-		t.Fatal("the connection stays")
+		t.Fatal("the connection was not closed")
 	}
 	if s.http3.busy.Load() != 1 {
-		t.Error("the request in flight was ended too")
+		t.Error("the request in flight was ended")
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// busy starts a request whose handler waits, and returns when it does.
+// busy starts a request whose handler waits, and returns once the handler runs. Closing finish ends
+// the handler; answered gets the result of the request.
 func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan error) {
 	t.Helper()
 	started := make(chan struct{})
@@ -38,14 +39,14 @@ func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan 
 	return s, finish, answered
 }
 
-// Requests in flight are finished, and nothing new is taken meanwhile.
+// Shutdown waits for requests in flight and accepts no new connections meanwhile.
 func TestShutdownWaits(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		s, finish, answered := busy(t, w)
 		down := make(chan error)
 		go func() { down <- s.Shutdown(context.Background()) }()
 		for _, address := range []string{s.HTTP(), s.HTTPS()} {
-			for { // the listener is closed before the waiting begins
+			for { // the listener closes before Shutdown waits
 				c, err := net.Dial("tcp", address)
 				if err != nil {
 					break
@@ -56,7 +57,7 @@ func TestShutdownWaits(t *testing.T) {
 		<-s.http3.over
 		select {
 		case err := <-down:
-			t.Fatalf("did not wait: %v", err)
+			t.Fatalf("Shutdown did not wait: %v", err)
 		default:
 		}
 		close(finish)
@@ -69,7 +70,7 @@ func TestShutdownWaits(t *testing.T) {
 	})
 }
 
-// When the context ends, what is left is cut.
+// When the context ends, Shutdown cuts off the remaining requests.
 func TestShutdownCuts(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		s, _, answered := busy(t, w)
@@ -84,7 +85,8 @@ func TestShutdownCuts(t *testing.T) {
 	})
 }
 
-// vanishing is a client whose packets stop in both directions at once, as those of a machine that lost its power.
+// vanishing is a client socket that stops sending and receiving at the same moment, like a machine
+// that loses its power.
 type vanishing struct {
 	*net.UDPConn
 	gone chan struct{}
@@ -113,7 +115,8 @@ func (v *vanishing) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// A client that vanished does not hold the shutdown: not its idle connection, nor an answer that it never takes.
+// A client that vanished does not delay Shutdown beyond the context, even with a response in
+// flight.
 func TestVanishedClient(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -147,18 +150,18 @@ func TestVanishedClient(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if took := time.Since(began); took > quicSilence/2 {
-		t.Errorf("took %v", took)
+		t.Errorf("Shutdown took %v", took)
 	}
 }
 
-// Whoever keeps an idle connection open is not waited for until the context ends.
+// Shutdown does not wait for an idle connection that its client keeps open.
 func TestIdleClient(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	c, err := quic.DialAddr(t.Context(), s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AcceptUniStream(t.Context()); err != nil { // the server has taken the connection
+	if _, err := c.AcceptUniStream(t.Context()); err != nil { // the server has accepted the connection
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), quicSilence/2)
@@ -169,11 +172,12 @@ func TestIdleClient(t *testing.T) {
 	<-c.Context().Done()
 	var closed *quic.ApplicationError
 	if err := context.Cause(c.Context()); !errors.As(err, &closed) || closed.ErrorCode != quic.ApplicationErrorCode(http3.ErrCodeNoError) {
-		t.Errorf("the client was told %v", err)
+		t.Errorf("the client's connection ended with %v", err)
 	}
 }
 
-// A process that comes after one that died tells the clients of that one, which then need not wait.
+// After a crash, the next process resets the connections of the old one, so that clients need not
+// wait for a timeout.
 func TestStatelessReset(t *testing.T) {
 	key := [32]byte{1, 2, 3}
 	t1 := secured()
@@ -184,14 +188,15 @@ func TestStatelessReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A client that does not know yet that the server has its handshake would repeat that, and nothing else.
+	// Without a complete request, the client might still be repeating its handshake, which is not
+	// reset.
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.HTTPS(), nil)
 	resp, err := (&http3.Transport{}).NewClientConn(c).RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	s.http3.socket.Close() // without a word, as kill -9
+	s.http3.socket.Close() // sends nothing, like kill -9
 	<-s.http3.over
 	s.Shutdown(t.Context())
 	again, err := Listen(Options{HTTP: "off", HTTPS: s.HTTPS(), Logger: quiet})
@@ -208,6 +213,6 @@ func TestStatelessReset(t *testing.T) {
 	<-c.Context().Done()
 	var reset *quic.StatelessResetError
 	if err := context.Cause(c.Context()); !errors.As(err, &reset) {
-		t.Errorf("the client was told %v", err)
+		t.Errorf("the client's connection ended with %v", err)
 	}
 }

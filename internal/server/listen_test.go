@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A taken address is an error that names the flag.
+// An address in use is an error that names the flag.
 func TestAddressInUse(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for flag, o := range map[string]Options{
@@ -25,7 +25,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// One that nobody asked for is a warning that names the flag, unless there would be nothing left.
+// With HTTPSMayFail, an HTTPS address in use is a warning that names the flag, unless HTTP is
+// disabled too.
 func TestHTTPSMayFail(t *testing.T) {
 	taken := serve(t, func(http.ResponseWriter, *http.Request) {}).HTTPS()
 	var log bytes.Buffer
@@ -48,7 +49,7 @@ func TestHTTPSMayFail(t *testing.T) {
 	}
 }
 
-// Without its UDP port HTTPS goes on, and does not speak of HTTP/3.
+// If the UDP port is in use, HTTPS works and does not advertise HTTP/3.
 func TestUDPInUse(t *testing.T) {
 	s := listen(t)
 	_, port, _ := net.SplitHostPort(s.HTTPS())
@@ -70,7 +71,7 @@ func TestUDPInUse(t *testing.T) {
 	}
 }
 
-// A socket that fails later is no reason to stop either, and is no longer spoken of.
+// If the UDP socket fails later, HTTPS continues and stops advertising HTTP/3.
 func TestUDPFails(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	s.http3.socket.Close()
@@ -80,12 +81,12 @@ func TestUDPFails(t *testing.T) {
 	}
 	select {
 	case err := <-s.Failed():
-		t.Errorf("the server has failed: %v", err)
+		t.Errorf("the server reported a failure: %v", err)
 	default:
 	}
 }
 
-// Shutdown gives the addresses back, also when nothing was ever served on them.
+// Shutdown frees the addresses, also if Serve was never called.
 func TestShutdownFreesTheAddresses(t *testing.T) {
 	for name, served := range map[string]bool{"served": true, "never served": false} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestShutdownFreesTheAddresses(t *testing.T) {
 			again.Shutdown(t.Context())
 			select {
 			case err := <-s.Failed():
-				t.Errorf("a shutdown is no failure: %v", err)
+				t.Errorf("Shutdown was reported as a failure: %v", err)
 			default:
 			}
 		})
@@ -124,7 +125,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// A listener that gives up is reported.
+// Failed reports a listener that fails.
 func TestFailed(t *testing.T) {
 	s := listen(t)
 	s.http.listener.Close()

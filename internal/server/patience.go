@@ -5,11 +5,16 @@ import (
 	"time"
 )
 
-// patience is the handler that net/http and http3 call: it bounds what they leave unbounded. A body that the handler does
-// not read is read by net/http, to keep the connection, and that must end; and so must what the handler left to be sent,
-// which an HTTP/2 or HTTP/3 client that opens no window would keep, with all that belongs to the request, for ever.
+// patience is the handler that net/http and http3 call. It sets time limits for two things that
+// they do without one:
 //
-// A handler that waits for a body, or writes more than a buffer takes, sets deadlines of its own.
+//   - If the handler does not read a body, net/http reads it, so that the connection can be used
+//     again. The read deadline ends this for a client that sends slowly.
+//   - When the handler returns, the rest of the response may still be buffered. An HTTP/2 or HTTP/3
+//     client that never opens its flow-control window would hold it, with all memory of the
+//     request, forever. The write deadline ends this.
+//
+// A handler that waits for a body, or writes more than a buffer holds, must set its own deadlines.
 type patience struct{ http.Handler }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -20,12 +25,14 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	control := http.NewResponseController(w)
 	if r.ProtoMajor == 1 {
-		_ = control.SetWriteDeadline(time.Time{}) // that of the answer before
+		// Remove the deadline of the previous response on this connection.
+		_ = control.SetWriteDeadline(time.Time{})
 	}
 	patience := answerTime
 	if r.ContentLength != 0 {
 		_ = control.SetReadDeadline(time.Now().Add(skipTime))
-		patience += skipTime // over HTTP/1.1 the answer goes out after what is skipped
+		// Over HTTP/1.1 the response is sent only after the rest of the body was skipped.
+		patience += skipTime
 	}
 	p.Handler.ServeHTTP(w, r)
 	_ = control.SetWriteDeadline(time.Now().Add(patience))

@@ -24,31 +24,32 @@ type udp struct {
 	logger    *slog.Logger
 
 	connections *connections
-	handshakes  atomic.Int64 // under way
+	handshakes  atomic.Int64 // in progress
 	idle        time.Duration
 
-	altSvc atomic.Pointer[[]string] // what answers over TLS say; nil while nothing is served
+	altSvc atomic.Pointer[[]string] // alt-svc field; nil while HTTP/3 is not served
 	busy   atomic.Int64             // requests in flight
-	over   chan struct{}            // closed when nothing is accepted any more
+	over   chan struct{}            // closed when serve has returned
 }
 
 func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
 	return &udp{socket: socket, connections: c, idle: idleTimeout, logger: logger, over: make(chan struct{})}
 }
 
-// listen begins to answer on the socket.
+// listen starts QUIC on the socket. Connections wait until serve is called.
 func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) error {
 	transport := &quic.Transport{
-		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.doubt, ConnContext: u.welcome,
+		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.requireRetry, ConnContext: u.admit,
 	}
-	// A plain listener, not an early one: connections come out of it when their handshake is complete.
+	// Listen, not ListenEarly: it returns connections only after their handshake is complete, so
+	// that no request is handled before.
 	l, err := transport.Listen(http3.ConfigureTLSConfig(secure), quicBounds())
 	if err != nil {
 		return err
 	}
 	u.transport, u.listener = transport, l
 	u.http = &http3.Server{
-		MaxHeaderBytes: maxHeaderBytes, Logger: slog.New(loud{u.logger.Handler()}), Handler: u.attend(patience{h}),
+		MaxHeaderBytes: maxHeaderBytes, Logger: slog.New(warningsOnly{u.logger.Handler()}), Handler: u.track(patience{h}),
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 			ctx.Value(visitKey{}).(*visit).shake(c)
 			return ctx
@@ -57,29 +58,35 @@ func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) err
 	return nil
 }
 
-// loud passes on warnings and errors. What http3 says below that includes addresses with all their parameters, and
-// people put keys there.
-type loud struct{ slog.Handler }
+// warningsOnly passes on warnings and errors only. The lower levels of http3 log URLs with all
+// their parameters, which may contain keys.
+type warningsOnly struct{ slog.Handler }
 
-func (l loud) Enabled(ctx context.Context, level slog.Level) bool {
+func (l warningsOnly) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
 }
 
-func (l loud) WithAttrs(a []slog.Attr) slog.Handler { return loud{l.Handler.WithAttrs(a)} }
-func (l loud) WithGroup(name string) slog.Handler   { return loud{l.Handler.WithGroup(name)} }
+func (l warningsOnly) WithAttrs(a []slog.Attr) slog.Handler {
+	return warningsOnly{l.Handler.WithAttrs(a)}
+}
+func (l warningsOnly) WithGroup(name string) slog.Handler {
+	return warningsOnly{l.Handler.WithGroup(name)}
+}
 
-// serve serves until shutdown. When the socket fails HTTPS goes on without HTTP/3, and no longer says that there is one.
+// serve serves HTTP/3 until shutdown. If the socket fails, HTTPS continues without HTTP/3 and stops
+// advertising it.
 func (u *udp) serve() {
 	defer close(u.over)
 	port := strconv.Itoa(u.socket.LocalAddr().(*net.UDPAddr).Port)
 	u.altSvc.Store(&[]string{`h3=":` + port + `"; ma=86400`})
 	defer u.altSvc.Store(nil)
 	if err := u.http.ServeListener(u.listener); !errors.Is(err, http.ErrServerClosed) {
-		u.logger.Warn("HTTP/3 has failed, HTTPS goes on without it", "error", err)
+		u.logger.Warn("HTTP/3 failed; HTTPS continues without it", "error", err)
 	}
 }
 
-// announce lets answers over TLS say where HTTP/3 is.
+// announce adds the alt-svc field, which advertises HTTP/3, to the responses of h while HTTP/3 is
+// served.
 func (u *udp) announce(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v := u.altSvc.Load(); v != nil {
@@ -89,17 +96,21 @@ func (u *udp) announce(h http.Handler) http.Handler {
 	})
 }
 
-// shutdown stops accepting, tells clients to go (GOAWAY), and waits for requests in flight until the context ends; then it
-// cuts them. Connections without requests are closed after a moment: their clients may be gone without a word.
+// shutdown stops accepting, sends GOAWAY to clients, and waits for requests in flight until the
+// context ends; then it cuts them off. It closes connections without requests after lastPackets,
+// because it cannot know whether their clients still exist: a QUIC client can vanish without a
+// packet.
+//
+// Closing the listener and the transport waits for handshakes in progress, which a client can
+// delay. So both run in the background, and shutdown waits for them only briefly.
 func (u *udp) shutdown(ctx context.Context) error {
 	defer u.socket.Close()
 	if u.listener == nil {
 		return nil
 	}
-	go u.listener.Close() // waits for handshakes under way, of whoever
-	wait(u.over)          // nothing must come in any more while http3 counts what there is
+	go u.listener.Close()
+	wait(u.over) // http3.Server.Shutdown must not run while connections are still being accepted
 	err := u.drain(ctx)
-	// Closing waits for handshakes too, and the process does not wait with it.
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -109,7 +120,10 @@ func (u *udp) shutdown(ctx context.Context) error {
 	return err
 }
 
-// drain returns when no request is in flight any more, or when they were cut because the context ended: that is an error.
+// drain waits until no request is in flight. If the context ends first, drain cuts the requests off
+// and returns the error of the context. http3.Server.Shutdown alone would also wait for idle
+// connections, which clients may keep open. So drain polls the number of requests, and ends the
+// shutdown once there was none for lastPackets.
 func (u *udp) drain(ctx context.Context) error {
 	patience, cut := context.WithCancel(context.Background())
 	defer cut()
@@ -142,7 +156,8 @@ func (u *udp) drain(ctx context.Context) error {
 	}
 }
 
-// wait waits for something that usually comes at once.
+// wait waits for an event that usually happens immediately, but not longer than half of
+// lastPackets.
 func wait(c <-chan struct{}) {
 	late := time.NewTimer(lastPackets / 2)
 	defer late.Stop()

@@ -15,28 +15,36 @@ import (
 	"time"
 )
 
-// quick answers the plainest requests of cleartext HTTP/1.1 itself: a POST whose head came in one piece and has nothing
-// unusual in it, with a body of declared length. net/http needs two goroutines, a context and a copy of the header for
-// each, and wakes one goroutine only to tell it to stop: more than everything that a publish does. Requests are parsed by
-// http.ReadRequest and given to the same handler. Whatever looks different in any way (see plain) goes to net/http as it
-// came, with the rest of its connection.
+// quick answers the simplest cleartext HTTP/1.1 requests without net/http: a POST whose head
+// arrived in one piece, has nothing unusual in it, and declares the length of its body. Publishes
+// look like this. For each request, net/http uses two goroutines, a context and a copy of the
+// header, and wakes one goroutine only to stop it, which costs more than the publish itself.
 //
-// The answer is sent when the handler returns, so such a handler cannot stream. The request's context never ends: a
-// client that went away is noticed when it is answered, and not while the disk is stuck.
+// The quick path must be indistinguishable from net/http, so it does little by itself.
+// http.ReadRequest parses the requests, and the same handler answers them. A request that is
+// unusual in any way (see plain) goes to net/http unchanged, with everything that follows on its
+// connection. When in doubt, a request goes to net/http: that is slower, never wrong.
+// TestQuickMatchesNetHTTP and FuzzQuick compare the two.
+//
+// Handlers notice two differences. The response is sent when the handler returns, so a handler
+// cannot stream. And the context of the request never ends: the server notices a disconnected
+// client only when it sends the response, not while the handler waits for the disk.
+//
+// A connection belongs to one goroutine (converse) until it is closed or handed over.
 type quick struct {
 	handler http.Handler
 	logger  *slog.Logger
 
 	rest     chan accepted // connections for net/http
-	closed   chan struct{}
-	stopping atomic.Bool
+	closed   chan struct{} // closed when net/http closes its listener
+	stopping atomic.Bool   // set by stop: connections end after their current response
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[*quickConn]struct{}
 }
 
-// accepted is what net/http gets when it accepts.
+// accepted is the result of an Accept by net/http.
 type accepted struct {
 	conn net.Conn
 	err  error
@@ -48,7 +56,8 @@ func newQuick(h http.Handler, l *slog.Logger) *quick {
 	}
 }
 
-// front accepts from l and returns a listener with what is not answered here.
+// front accepts connections from l. It returns a listener for net/http with the connections that
+// quick hands over, and with the errors of l.
 func (q *quick) front(l net.Listener) net.Listener {
 	q.work.Go(func() {
 		for {
@@ -58,7 +67,7 @@ func (q *quick) front(l net.Listener) net.Listener {
 				continue
 			}
 			select {
-			case q.rest <- accepted{err: err}: // net/http knows which errors pass, and when to try again
+			case q.rest <- accepted{err: err}: // net/http knows which errors to retry, and when
 			case <-q.closed:
 				return
 			}
@@ -70,7 +79,7 @@ func (q *quick) front(l net.Listener) net.Listener {
 	return &handover{Listener: l, q: q}
 }
 
-// handover is the listener that net/http has.
+// handover is the listener that net/http serves.
 type handover struct {
 	net.Listener
 	q    *quick
@@ -91,34 +100,42 @@ func (h *handover) Close() error {
 	return h.Listener.Close()
 }
 
-// The states of a connection.
+// The states of a connection. stop closes a connection that is waiting, while its own goroutine may
+// be about to answer a request that has just arrived. Both change the state with compare-and-swap,
+// so that only one of them wins: a request is either answered completely or not started at all.
 const (
-	waiting = iota // for a request
-	answering
-	finished // closed, or handed over
+	waiting   = iota // for a request
+	answering        // a handler runs, or its response is being sent
+	finished         // closed, or handed over
 )
 
-// quickConn is a connection whose requests were all plain so far.
+// quickConn is a connection on which all requests so far took the quick path. Only state is used by
+// more than one goroutine.
 type quickConn struct {
 	net.Conn
 	in     *bufio.Reader
 	remote string
 	state  atomic.Int32
 
-	wanted, set time.Time // read deadline: what it should be when something is read, and what it is
-	writeUntil  time.Time // write deadline
-	now         time.Time // of the last answer
+	// The read deadline is set lazily, by the next Read from the network: wanted is the deadline it
+	// should have, set the one it has. A body that arrived together with its head is read from the
+	// buffer, and needs no deadline and no system call.
+	wanted, set time.Time
 
-	out    []byte
+	writeUntil time.Time // current write deadline
+	now        time.Time // time of the last response
+
+	out    []byte // buffer for the response, reused
 	answer answer
-	last   *remembered // nil before the first request that was answered here
+	last   *remembered // nil before the first request
 }
 
-// quickBuffer is what a head must fit into.
+// quickBuffer is the size of the read buffer. A request whose head does not fit goes to net/http.
 const quickBuffer = 4 << 10
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, quickBuffer) }}
 
+// add starts a goroutine for a new connection.
 func (q *quick) add(conn net.Conn) {
 	c := &quickConn{Conn: conn}
 	c.in = readers.Get().(*bufio.Reader)
@@ -127,12 +144,12 @@ func (q *quick) add(conn net.Conn) {
 	q.conns[c] = struct{}{}
 	q.mu.Unlock()
 	if q.stopping.Load() && c.state.CompareAndSwap(waiting, finished) {
-		c.Close() // it came while the others were closed
+		c.Close() // stop has run, and did not see this connection
 	}
 	q.work.Go(func() { q.converse(c) })
 }
 
-// Read reads from the connection within the deadline that is wanted. A body that came with its head needs none.
+// Read reads from the network, after it has set the deadline that is wanted.
 func (c *quickConn) Read(p []byte) (int, error) {
 	if c.wanted != c.set {
 		if err := c.SetReadDeadline(c.wanted); err != nil {
@@ -143,7 +160,8 @@ func (c *quickConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// within bounds the next read, to an eighth: setting a deadline costs as much as looking at a request.
+// within limits the next read to a duration of about d. It keeps the current deadline if that is at
+// most d/8 early, because setting a deadline costs as much as parsing a request.
 func (c *quickConn) within(now time.Time, d time.Duration) {
 	if left := c.set.Sub(now); left < d-d/8 || left > d {
 		c.wanted = now.Add(d)
@@ -152,7 +170,7 @@ func (c *quickConn) within(now time.Time, d time.Duration) {
 	}
 }
 
-// converse answers requests until the connection ends, or brings one that is not plain.
+// converse answers requests until the connection ends, or until a request must go to net/http.
 func (q *quick) converse(c *quickConn) {
 	defer q.forget(c)
 	defer func() {
@@ -169,7 +187,7 @@ func (q *quick) converse(c *quickConn) {
 		c.within(c.now, patience)
 		least := 1
 		if before > 0 {
-			least = 4 // less than that after a body is no request, as for net/http
+			least = 4 // net/http, too, waits for 4 bytes after a response
 		}
 		if _, err := c.in.Peek(least); err != nil {
 			c.Close()
@@ -201,6 +219,7 @@ func (q *quick) converse(c *quickConn) {
 	}
 }
 
+// forget removes a connection that is closed or handed over, and returns its buffer to the pool.
 func (q *quick) forget(c *quickConn) {
 	q.mu.Lock()
 	delete(q.conns, c)
@@ -209,8 +228,11 @@ func (q *quick) forget(c *quickConn) {
 	readers.Put(c.in)
 }
 
-// afterBody is what net/http would look at after a body: some old clients send a line break there. HTTP/2 cannot begin
-// there, which net/http would not know of a connection that is new to it.
+// afterBody adjusts what was read after the body of an earlier request, so that net/http treats it
+// as it would on a connection that it served from the start. Some old clients send a line break
+// after a body, which net/http skips there. HTTP/2 can begin only at the start of a connection. To
+// net/http a handed-over connection is a new one, so a line break before PRI keeps it from starting
+// HTTP/2.
 func afterBody(raw []byte) []byte {
 	few := raw[:min(4, len(raw))]
 	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
@@ -220,7 +242,7 @@ func afterBody(raw []byte) []byte {
 	return raw
 }
 
-// handOver gives a connection to net/http, with what was read of it.
+// handOver gives a connection to net/http. raw is the data that was already read and not answered.
 func (q *quick) handOver(c *quickConn, raw []byte) {
 	if !c.state.CompareAndSwap(waiting, finished) || c.SetDeadline(time.Time{}) != nil {
 		c.Close()
@@ -233,7 +255,7 @@ func (q *quick) handOver(c *quickConn, raw []byte) {
 	}
 }
 
-// serve answers one request, and tells whether the connection can bring another.
+// serve answers one request and reports whether the connection can be used for another one.
 func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	if c.remote == "" {
 		c.remote = c.RemoteAddr().String()
@@ -245,7 +267,7 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	a := &c.answer
 	a.begin()
 	if int64(c.in.Buffered()) < r.ContentLength {
-		c.within(time.Now(), idleTimeout) // for a handler that sets no deadline
+		c.within(time.Now(), idleTimeout) // in case the handler sets no deadline for the body
 	}
 	q.handler.ServeHTTP(a, r)
 	whole := body.skip()
@@ -259,7 +281,9 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	return !last
 }
 
-// linger lets a client that is still sending read its answer, which closing at once might take away from it.
+// linger gives a client that is still sending time to read its response. If the server closed the
+// connection at once, the unread data would cause a TCP reset, and the client might lose the
+// response.
 func (c *quickConn) linger() {
 	end := time.Now().Add(lingerTime)
 	if closeWrite(c.Conn) != nil || c.SetReadDeadline(end) != nil {
@@ -270,18 +294,19 @@ func (c *quickConn) linger() {
 	}
 }
 
+// lingerTime is the same as in net/http.
 const lingerTime = 500 * time.Millisecond
 
-// quickBody is a body of declared length.
+// quickBody is a request body of declared length.
 type quickBody struct {
 	c      *quickConn
-	left   int64
-	broken bool
-	closed atomic.Bool
+	left   int64       // bytes not read
+	broken bool        // reading failed
+	closed atomic.Bool // the handler has returned
 }
 
 func (b *quickBody) Read(p []byte) (int, error) {
-	if b.closed.Load() { // its connection may read the next one
+	if b.closed.Load() { // a handler kept the body; the connection may be reading the next request
 		return 0, http.ErrBodyReadAfterClose
 	}
 	if b.left == 0 {
@@ -304,8 +329,9 @@ func (b *quickBody) Close() error {
 	return nil
 }
 
-// skip passes over what the handler did not read, unless that is much, and tells whether nothing is left. Like net/http it
-// does so before the answer: many clients look for one only when they have sent all.
+// skip discards the rest of the body, if that is at most skipBytes, and reports whether the body
+// was read completely. Like net/http it does so before the response is sent, because many clients
+// read the response only after they have sent the whole body.
 func (b *quickBody) skip() bool {
 	if b.left > 0 && !b.broken && b.left <= skipBytes {
 		b.c.wanted = time.Now().Add(skipTime)
@@ -315,7 +341,8 @@ func (b *quickBody) skip() bool {
 	return b.left == 0
 }
 
-// stop ends connections that wait; the others end after their answer.
+// stop closes connections that wait for a request. Connections with a request in flight end after
+// their response.
 func (q *quick) stop() {
 	q.stopping.Store(true)
 	q.mu.Lock()
@@ -327,7 +354,8 @@ func (q *quick) stop() {
 	q.mu.Unlock()
 }
 
-// wait waits for answers until the context ends; then it cuts them.
+// wait waits for requests in flight until the context ends; then it closes their connections and
+// returns the error of the context. It does not wait for their handlers.
 func (q *quick) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { q.work.Wait(); close(done) }()

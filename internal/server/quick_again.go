@@ -7,21 +7,27 @@ import (
 	"strconv"
 )
 
-// A client sends the same header fields with every request. So those of the last request are kept as they came, and what
-// was made of them is used again for a request that has the same, or the same but for the digits of its length. A handler
-// may look at the URL and the header until it returns, and must not change them (net/http says so too).
+// A client usually sends the same header fields with every request. So a connection keeps the
+// header fields of its last request as bytes, together with the parsed request. If the next request
+// has the same bytes, or differs only in the digits of its Content-Length, the parsed request is
+// used again, and nothing is parsed.
+//
+// The requests share the URL and the header. A handler may read them until it returns, and must not
+// change them; net/http requires the same.
 
-// remembered is the last request of a connection that http.ReadRequest has parsed.
+// remembered is the last request of a connection that http.ReadRequest parsed.
 type remembered struct {
 	request http.Request
-	fields  []byte // its header fields as they came, with the blank line; empty: none is remembered
-	digits  [2]int // where in fields the length is; 0, 0: nowhere
+	fields  []byte // header fields as received, with the blank line; empty if none
+	digits  [2]int // start and end of the digits of Content-Length in fields; 0, 0 if there is none
 }
 
-// maxRemembered is how long the header fields may be that a connection keeps.
+// maxRemembered is the maximum length of the header fields that a connection keeps.
 const maxRemembered = 1 << 10
 
-// remember keeps a request, of which raw is the head and what follows, unless it has more than one length.
+// remember keeps a request. raw begins with its head. A request with more than one Content-Length,
+// with one that is written in an unusual way, or with long header fields is not kept, and the next
+// one is parsed.
 func (m *remembered) remember(raw []byte, r *http.Request) {
 	m.fields = m.fields[:0]
 	fields := raw[bytes.IndexByte(raw, '\n')+1:]
@@ -41,7 +47,8 @@ func (m *remembered) remember(raw []byte, r *http.Request) {
 
 var contentLength = []byte("content-length:")
 
-// findLength finds the digits of the length; 0, 0 when they are not alone behind the name and a space.
+// findLength returns the start and end of the digits of Content-Length, or 0, 0 if the line is not
+// the name, one space and digits only.
 func findLength(fields []byte) [2]int {
 	for at := 0; at < len(fields); at += bytes.IndexByte(fields[at:], '\n') + 1 {
 		line := fields[at:]
@@ -55,7 +62,8 @@ func findLength(fields []byte) [2]int {
 	return [2]int{}
 }
 
-// countDigits counts the digits that b begins with, if they are few enough for a number.
+// countDigits returns the number of digits at the start of b, or 0 if there are more than 15. That
+// is more than any real length has, and few enough for an int64.
 func countDigits(b []byte) int {
 	n := 0
 	for n < len(b) && '0' <= b[n] && b[n] <= '9' {
@@ -67,8 +75,9 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// again makes a request whose header fields are remembered, and reads its head; nil when they are others, or when the path
-// has anything in it that would have to be decoded.
+// again returns a request with the remembered header fields and consumes its head from the buffer.
+// It returns nil, and consumes nothing, if the fields are different or if the path would have to be
+// decoded.
 func (c *quickConn) again(raw []byte) *http.Request {
 	m := c.last
 	end := bytes.IndexByte(raw, '\n')
@@ -104,13 +113,14 @@ func (c *quickConn) again(raw []byte) *http.Request {
 	}
 	r := new(http.Request)
 	*r = m.request
-	// Of the head nothing more is looked at, so it need not be there any longer.
+	// raw points into the buffer and must not be used after this.
 	c.in.Discard(end + 1 + from + size + len(m.fields) - to)
 	return r
 }
 
-// plainPath tells whether a path stands for itself: it begins with one slash, and has nothing that is written otherwise than
-// it is meant.
+// plainPath reports whether a request path needs no decoding, so that it can be used as URL.Path
+// unchanged: it does not begin with two slashes, which URL parsers treat differently, and has no
+// escapes, no query and no special characters.
 func plainPath(path []byte) bool {
 	if len(path) > 1 && path[1] == '/' {
 		return false

@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// answer is the http.ResponseWriter of a quick request. It keeps the answer until the handler has returned, and is used
-// again for the next one.
+// answer is the http.ResponseWriter of the quick path. It buffers the whole response until the
+// handler has returned, and is reused for the next request of the connection.
 type answer struct {
 	c      *quickConn
 	header http.Header
 	status int
-	typed  bool // the header has a content type
-	close  bool // the handler asked for it
+	typed  bool // the handler has set a content type
+	close  bool // the handler has set Connection: close
 	body   []byte
 }
 
+// begin resets the answer for the next request. A large buffer is released, so that one long
+// response does not hold memory for as long as the connection lasts.
 func (a *answer) begin() {
 	if cap(a.body) > quickBuffer {
 		a.body = nil
@@ -29,11 +31,12 @@ func (a *answer) begin() {
 
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader writes the head down: changes to the header after it have no effect. Only a final status counts.
+// WriteHeader fixes the status and the header; later changes to the header have no effect. It
+// ignores informational statuses (1xx).
 func (a *answer) WriteHeader(status int) { a.WriteFields(status, nil) }
 
-// WriteFields is WriteHeader with fields beside those of the header: names in canonical form, and values. A handler that
-// has a list of them need not make a map of it.
+// WriteFields is WriteHeader with additional fields, each a canonical name and a value. A handler
+// that has its fields as a list can pass them without building a map.
 func (a *answer) WriteFields(status int, fields [][2]string) {
 	if a.status != 0 || status < 200 {
 		return
@@ -55,7 +58,7 @@ func (a *answer) WriteFields(status int, fields [][2]string) {
 	a.c.out = b
 }
 
-// field appends a field, unless it is one that is ours to say.
+// field appends a header field, unless the server sets this field itself.
 func (a *answer) field(b []byte, name, value string) []byte {
 	switch name {
 	case "Content-Length", "Transfer-Encoding", "Date", "Trailer":
@@ -67,7 +70,7 @@ func (a *answer) field(b []byte, name, value string) []byte {
 		a.typed = true
 	}
 	if !fieldName(name) {
-		return b // as net/http does
+		return b // net/http drops invalid names too
 	}
 	b = append(b, name...)
 	b = append(b, ": "...)
@@ -84,16 +87,20 @@ func (a *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// SetReadDeadline implements what http.ResponseController looks for.
+// SetReadDeadline is called by http.ResponseController. The deadline takes effect with the next
+// read from the network.
 func (a *answer) SetReadDeadline(t time.Time) error {
 	a.c.wanted = t
 	return nil
 }
 
-// SetWriteDeadline implements what http.ResponseController looks for: nothing is written before the handler returns.
+// SetWriteDeadline is called by http.ResponseController. It has no effect, because nothing is
+// written before the handler returns.
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
-// send sends the answer. A client that does not take it gets as long as an idle one.
+// send sends the response in one write. If last is true, it announces that the connection will be
+// closed. The client has at least idleTimeout to accept it. The deadline is extended only when less
+// than that is left, which saves a system call for most responses.
 func (a *answer) send(last bool) error {
 	a.WriteHeader(http.StatusOK)
 	b := a.c.out
@@ -131,11 +138,12 @@ func (a *answer) send(last bool) error {
 	return err
 }
 
+// hasBody reports whether a response with this status can have a body.
 func hasBody(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// fieldName tells whether a name can stand in a head.
+// fieldName reports whether s can be the name of a header field.
 func fieldName(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == ':' || s[i] >= 0x7f {
@@ -145,7 +153,8 @@ func fieldName(s string) bool {
 	return s != ""
 }
 
-// appendField appends a value, with a space for every line break, so that nobody can begin a line of their own.
+// appendField appends a value with every line break replaced by a space, so that a value can never
+// inject another header field.
 func appendField(b []byte, v string) []byte {
 	from := len(b)
 	b = append(b, v...)
@@ -157,7 +166,7 @@ func appendField(b []byte, v string) []byte {
 	return b
 }
 
-// today is the date of this second, in the form of the header field.
+// today caches the Date field, which changes once per second, for all connections.
 var today atomic.Pointer[second]
 
 type second struct {
@@ -165,6 +174,7 @@ type second struct {
 	text string
 }
 
+// date returns the value of the Date field.
 func date(now time.Time) string {
 	s := today.Load()
 	if s == nil || s.unix != now.Unix() {

@@ -5,8 +5,9 @@ import (
 	"net/http"
 )
 
-// request parses a request, of which raw is what has come so far; nil when it is one for net/http. Nothing of raw may
-// have been lost then, so the reader is not read beyond it.
+// request parses the next request. raw is all that has arrived of it. It returns nil if the request
+// must go to net/http. net/http then gets raw, so nothing may have been read from the network
+// beyond it: plain makes sure that the head is complete, and http.ReadRequest reads only the head.
 func (c *quickConn) request(raw []byte) *http.Request {
 	if r := c.again(raw); r != nil {
 		return r
@@ -39,8 +40,10 @@ var (
 	blankLine = []byte("\r\n\r\n")
 )
 
-// plain tells whether raw begins with a whole head of a POST by HTTP/1.1 to a path, in which every line is printable
-// ASCII and ends with CR LF.
+// plain reports whether raw begins with the complete head of an HTTP/1.1 POST request to a path, in
+// which every line is printable ASCII and ends with CR LF. It is deliberately narrow: inputs on
+// which HTTP parsers disagree (bare line feeds, folded lines, spaces before a colon, control
+// characters) are the ones used for request smuggling, and net/http decides about them.
 func plain(raw []byte) bool {
 	if !bytes.HasPrefix(raw, post) {
 		return false
@@ -69,8 +72,9 @@ func plain(raw []byte) bool {
 	return true
 }
 
-// plainField is the length of the line that lines begins with, its CR LF included, if it is a header field: a name of letters,
-// digits and hyphens, a colon, and printable ASCII; else 0. The last line ends with CR LF.
+// plainField returns the length of the first line, including its CR LF, if it is a header field: a
+// name of letters, digits and hyphens, a colon, and printable ASCII. Otherwise it returns 0. The
+// last of lines must end with CR LF, which also ends the loops.
 func plainField(lines []byte) int {
 	i := 0
 	for nameBytes[lines[i]] {
@@ -87,7 +91,7 @@ func plainField(lines []byte) int {
 	return i + 2
 }
 
-// nameBytes are the letters, the digits and the hyphen.
+// nameBytes is true for letters, digits and the hyphen.
 var nameBytes = func() (t [256]bool) {
 	for b := range t {
 		t[b] = 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || b == '-'
@@ -95,7 +99,8 @@ var nameBytes = func() (t [256]bool) {
 	return t
 }()
 
-// plainHost tells whether a host is there and has only the characters of names, addresses and ports.
+// plainHost reports whether a host is not empty and has only characters of names, addresses and
+// ports.
 func plainHost(h string) bool {
 	for i := range len(h) {
 		b := h[i]

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// mirror answers with everything that it was asked, and some paths in ways of their own.
+// mirror is a handler that returns the whole request as text. Some paths have special responses.
 func mirror(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/unread":
@@ -53,14 +53,14 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%d %x %v", len(body), sha256.Sum256(body), err)
 }
 
-// reply is what a client sees of an answer.
+// reply is a response as a client sees it.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask sends raw bytes, then its end, and returns all answers.
+// ask sends raw bytes, closes the sending side, and returns all responses.
 func ask(t testing.TB, addr, raw string) []reply {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -69,7 +69,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	go func() { // the server may answer before it has read all
+	go func() { // the server may respond before it has read everything
 		io.WriteString(c, raw)
 		c.(*net.TCPConn).CloseWrite()
 	}()
@@ -78,7 +78,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 	for {
 		resp, err := http.ReadResponse(in, &http.Request{Method: "POST"})
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("%q: no answer, and no end, after %d answers of %s", raw, len(all), addr)
+			t.Fatalf("%q: neither a response nor the end of the connection after %d responses of %s", raw, len(all), addr)
 		}
 		if err != nil {
 			return all
@@ -87,7 +87,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 		resp.Header.Del("Date")
 		resp.Header.Del("Connection")
 		if len(body) > 2<<10 {
-			resp.Header.Del("Content-Length") // net/http sends a long answer in chunks
+			resp.Header.Del("Content-Length") // net/http sends a long response in chunks
 		}
 		all = append(all, reply{resp.StatusCode, resp.Header, string(body)})
 	}
@@ -97,10 +97,10 @@ func post11(path, header, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a.example:80\r\n%sContent-Length: %d\r\n\r\n%s", path, header, len(body), body)
 }
 
-// pair is our server and one with net/http alone, behind which the same handler stands.
+// pair is two servers with the same handler: Weir's, and a plain one of net/http.
 type pair struct {
 	ours, plain string
-	quick       atomic.Int64 // answers that net/http had no part in
+	quick       atomic.Int64 // responses of the quick path
 }
 
 func newPair(t testing.TB) *pair {
@@ -126,23 +126,23 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// compare asks both.
+// compare sends raw to both servers and compares the responses.
 func (p *pair) compare(t testing.TB, raw string) {
 	t.Helper()
 	want, got := ask(t, p.plain, raw), ask(t, p.ours, raw)
 	if len(got) != len(want) {
-		t.Fatalf("%q: %d answers, net/http gives %d: %v, %v", raw, len(got), len(want), got, want)
+		t.Fatalf("%q: %d responses, net/http has %d: %v, %v", raw, len(got), len(want), got, want)
 	}
 	for i := range want {
 		if got[i].status != want[i].status || got[i].body != want[i].body || !maps.EqualFunc(got[i].header, want[i].header, slices.Equal) {
-			t.Errorf("%q: answer %d: got %v, net/http gives %v", raw, i, got[i], want[i])
+			t.Errorf("%q: response %d: got %v, net/http has %v", raw, i, got[i], want[i])
 		}
 	}
 }
 
 var quickCases = []struct {
 	name, raw string
-	quick     int64 // answers that come from here
+	quick     int64 // expected responses of the quick path
 }{
 	{"plain", post11("/a?b=c", "", "hello"), 1},
 	{"no body", post11("/", "", ""), 1},
@@ -150,28 +150,28 @@ var quickCases = []struct {
 	{"header fields", post11("/", "authorization: Bearer x\r\nX-A: 1\r\nx-a: 2\r\nEmpty:\r\nContent-Type: application/json\r\nPragma: no-cache\r\n", "{}"), 1},
 	{"keep-alive", post11("/", "Connection: keep-alive\r\n", "x"), 1},
 	{"close", post11("/", "Connection: close\r\n", "x") + post11("/", "", "y"), 1},
-	{"one after the other", post11("/1", "", "x") + post11("/2", "", "") + post11("/3", "", "zzz"), 3},
-	{"then another method", post11("/1", "", "x") + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" + post11("/3", "", "y"), 1},
+	{"several requests", post11("/1", "", "x") + post11("/2", "", "") + post11("/3", "", "zzz"), 3},
+	{"POST, then GET, then POST", post11("/1", "", "x") + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n" + post11("/3", "", "y"), 1},
 	{"the same fields, other paths and lengths", post11("/1", "X-A: b\r\n", "x") + post11("/2?c", "X-A: b\r\n", "") + post11("/3/_~.-", "X-A: b\r\n", "0123456789") + post11("/4", "X-A: b\r\n", "x"), 4},
-	{"the same but for a value, a name, an order", post11("/", "X-A: b\r\n", "x") + post11("/", "X-A: c\r\n", "x") + post11("/", "X-C: c\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x"), 5},
+	{"fields that differ in a value, a name, their order", post11("/", "X-A: b\r\n", "x") + post11("/", "X-A: c\r\n", "x") + post11("/", "X-C: c\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x"), 5},
 	{"no length, then a length", "POST / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 3},
-	{"a length, then none and a bad one", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: \r\n\r\n", 1},
+	{"a length, then an empty one", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: \r\n\r\n", 1},
 	{"a length, then a list", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1,1\r\n\r\nx", 1},
 	{"a length, then one with a sign", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: +1\r\n\r\nx", 1},
 	{"a length, then a longer head", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1\r\nX-A: b\r\n\r\nx", 2},
 	{"a length, then a huge one", post11("/", "", "x") + "POST /unread HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 9999999999999999999999\r\n\r\nx", 1},
-	{"zeros before the length", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 0001\r\n\r\nx" + post11("/", "", "y"), 3},
-	{"then a path that is decoded", post11("/", "", "x") + post11("/a%20b", "", "x") + post11("//c", "", "x") + post11("/d:e@f;g=h,i'(j)*!$&+", "", "x"), 4},
+	{"leading zeros in the length", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 0001\r\n\r\nx" + post11("/", "", "y"), 3},
+	{"then a path with escapes", post11("/", "", "x") + post11("/a%20b", "", "x") + post11("//c", "", "x") + post11("/d:e@f;g=h,i'(j)*!$&+", "", "x"), 4},
 	{"then a bad path", post11("/", "", "x") + post11("/a b", "", "x"), 1},
 	{"then a bad version", post11("/", "", "x") + strings.Replace(post11("/", "", "x"), "1.1", "1.7", 1), 1},
-	{"close the second time", post11("/", "", "x") + post11("/", "Connection: close\r\n", "x") + post11("/", "", "x"), 2},
+	{"close on the second request", post11("/", "", "x") + post11("/", "Connection: close\r\n", "x") + post11("/", "", "x"), 2},
 	{"larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
 	{"unread", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
 	{"unread, more than the buffer", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
 	{"silent", post11("/silent", "", "") + post11("/none", "", ""), 2},
-	{"close asked by the handler", post11("/close", "", "x") + post11("/", "", "y"), 1},
-	{"odd answer", post11("/odd", "", "x"), 1},
-	{"long answer", post11("/long", "", "") + post11("/", "", "y"), 2},
+	{"close by the handler", post11("/close", "", "x") + post11("/", "", "y"), 1},
+	{"odd response", post11("/odd", "", "x"), 1},
+	{"long response", post11("/long", "", "") + post11("/", "", "y"), 2},
 	{"escaped path", post11("/a%2fb//c/../d;e?f#g", "", ""), 1},
 	{"bad path", post11("/a%zz", "", "x"), 0},
 	{"space in the path", post11("/a b", "", "x"), 0},
@@ -187,12 +187,12 @@ var quickCases = []struct {
 	{"coding with a space before the colon", post11("/", "Transfer-Encoding : chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"), 0},
 	{"coding with an underscore", post11("/", "Transfer_Encoding: chunked\r\n", "hello"), 0},
 	{"lengths in a list", post11("/", "Content-Length: 5, 5\r\n", "hello"), 0},
-	{"length with a request behind it", post11("/", "Content-Length: 0\r\n", "POST /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"), 0},
+	{"two lengths with a request behind them", post11("/", "Content-Length: 0\r\n", "POST /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"), 0},
 	{"expect", post11("/", "Expect: 100-continue\r\n", "hello"), 0},
 	{"expect something else", post11("/", "Expect: more\r\n", "hello"), 0},
 	{"upgrade", post11("/", "Connection: upgrade\r\nUpgrade: websocket\r\n", "hello"), 0},
 	{"h2c upgrade", post11("/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", ""), 0},
-	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // net/http too looks at it only where it can come
+	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // net/http, too, ignores it without chunked encoding
 	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
 	{"HTTP/1.2", "POST / HTTP/1.2\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
 	{"lower case method", strings.ToLower(post11("/", "", "x")), 0},
@@ -208,7 +208,7 @@ var quickCases = []struct {
 	{"bare carriage return", post11("/", "X-A: a\rb\r\n", "x"), 0},
 	{"control character", post11("/", "X-A: a\x01b\r\n", "x"), 0},
 	{"NUL", post11("/", "X-A: a\x00b\r\n", "x"), 0},
-	{"beyond ASCII", post11("/ü", "X-A: é\r\n", "x"), 0},
+	{"not ASCII", post11("/ü", "X-A: é\r\n", "x"), 0},
 	{"tab", post11("/", "X-A: a\tb\r\n", "x"), 0},
 	{"space before the colon", post11("/", "X-A : a\r\n", "x"), 0},
 	{"no colon", post11("/", "X-A\r\n", "x"), 0},
@@ -218,22 +218,22 @@ var quickCases = []struct {
 	{"line break between", post11("/", "", "x") + "\r\n" + post11("/", "", "y"), 1},
 	{"many line breaks between", post11("/", "", "x") + "\r\n\r\n\r\n" + post11("/", "", "y"), 1},
 	{"long head", post11("/", "X-A: "+strings.Repeat("a", 8<<10)+"\r\n", "x"), 0},
-	{"too long a head", post11("/", "X-A: "+strings.Repeat("a", 64<<10)+"\r\n", "x"), 0},
-	{"half a head", "POST / HTTP/1.1\r\nHost: a\r\n", 0},
-	{"nothing", "", 0},
+	{"head too long", post11("/", "X-A: "+strings.Repeat("a", 64<<10)+"\r\n", "x"), 0},
+	{"incomplete head", "POST / HTTP/1.1\r\nHost: a\r\n", 0},
+	{"empty", "", 0},
 	{"something else", "hello\r\n\r\n", 0},
 	{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
 }
 
-// Whoever answers, the answer is that of net/http.
-func TestQuickIsNoOther(t *testing.T) {
+// The quick path gives the same responses as net/http.
+func TestQuickMatchesNetHTTP(t *testing.T) {
 	p := newPair(t)
 	for _, c := range quickCases {
 		t.Run(c.name, func(t *testing.T) {
 			before := p.quick.Load()
 			p.compare(t, c.raw)
 			if n := p.quick.Load() - before; n != c.quick {
-				t.Errorf("%d answers came from here, want %d", n, c.quick)
+				t.Errorf("%d responses of the quick path, want %d", n, c.quick)
 			}
 		})
 	}
@@ -246,13 +246,13 @@ func FuzzQuick(f *testing.F) {
 	p := newPair(f)
 	f.Fuzz(func(t *testing.T, raw string) {
 		if strings.Contains(raw, "PRI ") {
-			t.Skip("HTTP/2, which the other server does not speak")
+			t.Skip("HTTP/2, which the plain server does not support")
 		}
 		p.compare(t, raw)
 	})
 }
 
-// A body that is refused need not be sent: the answer comes first, and then the end.
+// A client need not send a refused body: it gets the response first, and then the connection ends.
 func TestQuickRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
 	c, err := net.Dial("tcp", s.HTTP())
@@ -270,8 +270,8 @@ func TestQuickRefusesEarly(t *testing.T) {
 	}
 }
 
-// A refused body that comes later than its head costs nobody the connection, and a slow one nobody the answer.
-func TestQuickUnreadComesLater(t *testing.T) {
+// The connection stays usable if a refused body arrives later than its head.
+func TestQuickUnreadBodyArrivesLater(t *testing.T) {
 	waiting := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if mirror(w, r); r.URL.Path == "/unread" {
@@ -304,7 +304,7 @@ func TestQuickUnreadComesLater(t *testing.T) {
 	}
 }
 
-// A body that a handler kept is over when the handler is.
+// A handler that keeps the body cannot read it after it has returned.
 func TestQuickBodyKept(t *testing.T) {
 	kept := make(chan io.Reader, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { kept <- r.Body })
@@ -316,7 +316,7 @@ func TestQuickBodyKept(t *testing.T) {
 	}
 }
 
-// HTTP/2 begins at the beginning of a connection or not at all.
+// HTTP/2 cannot start after the first request of a connection.
 func TestQuickThenHTTP2(t *testing.T) {
 	s := serve(t, mirror)
 	got := ask(t, s.HTTP(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
@@ -325,7 +325,7 @@ func TestQuickThenHTTP2(t *testing.T) {
 	}
 }
 
-// A deadline that the handler sets holds for what has not come yet, and not for the next request.
+// A read deadline applies to data that has not arrived, and not to the next request.
 func TestQuickDeadline(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/late" {
@@ -354,7 +354,7 @@ func TestQuickDeadline(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its connection and nothing else.
+// A panic in a handler ends only its connection.
 func TestQuickPanic(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -374,7 +374,8 @@ func TestQuickPanic(t *testing.T) {
 	}
 }
 
-// busyQuick starts a quick request whose handler waits, beside a connection that waits for its second request.
+// busyQuick starts a request whose handler waits, and opens a second connection that waits for its
+// next request.
 func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle chan []reply) {
 	t.Helper()
 	started := make(chan struct{})
@@ -399,7 +400,7 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 		t.Fatal(err)
 	}
 	go func() {
-		in.ReadByte() // until the server closes it
+		in.ReadByte() // returns when the server closes the connection
 		idle <- nil
 	}()
 	go func() { answered <- ask(t, s.HTTP(), post11("/wait", "", "")) }()
@@ -407,7 +408,7 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 	return s, finish, answered, idle
 }
 
-// Quick requests in flight are finished, and connections without one are closed.
+// Shutdown waits for requests of the quick path and closes connections without one.
 func TestQuickShutdownWaits(t *testing.T) {
 	s, finish, answered, idle := busyQuick(t)
 	down := make(chan error)
@@ -415,7 +416,7 @@ func TestQuickShutdownWaits(t *testing.T) {
 	<-idle
 	select {
 	case err := <-down:
-		t.Fatalf("did not wait: %v", err)
+		t.Fatalf("Shutdown did not wait: %v", err)
 	default:
 	}
 	close(finish)
@@ -427,7 +428,7 @@ func TestQuickShutdownWaits(t *testing.T) {
 	}
 }
 
-// A request of net/http that does not end takes nothing from quick ones: they end with the answer that they are at.
+// A request of net/http that does not end does not keep quick connections open.
 func TestQuickShutdownBeside(t *testing.T) {
 	hanging, end := make(chan struct{}), make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -455,7 +456,7 @@ func TestQuickShutdownBeside(t *testing.T) {
 	}
 	down := make(chan error)
 	go func() { down <- s.Shutdown(context.Background()) }()
-	if _, err := in.ReadByte(); err != io.EOF { // at once, though the GET hangs
+	if _, err := in.ReadByte(); err != io.EOF { // at once, although the GET does not end
 		t.Errorf("got %v", err)
 	}
 	close(end)
@@ -464,8 +465,8 @@ func TestQuickShutdownBeside(t *testing.T) {
 	}
 }
 
-// Where nothing runs, nothing is cut.
-func TestQuickShutdownOfNothing(t *testing.T) {
+// Shutdown without requests succeeds even if its context has ended.
+func TestShutdownWhenIdle(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := listen(t)
@@ -474,6 +475,7 @@ func TestQuickShutdownOfNothing(t *testing.T) {
 	}
 }
 
+// When the context ends, Shutdown cuts off quick requests too.
 func TestQuickShutdownCuts(t *testing.T) {
 	s, finish, answered, idle := busyQuick(t)
 	defer close(finish)

@@ -7,23 +7,30 @@ import (
 	"sync"
 )
 
-// replayed is a connection that begins with what was read of it before, and reads ahead if it speaks HTTP/2.
+// replayed is a connection that first returns data that was already read from it, and that reads
+// ahead if it speaks HTTP/2.
 //
-// HTTP/2 of net/http reads each frame with two system calls, one for its nine bytes of header and one for the rest, although the
-// frames of many small requests come together. So what follows a header is read together with whatever else is there. Where
-// nothing is on the way, nobody holds memory for it: the wait is for a header, which is read into the caller's own nine bytes.
-// HTTP/1.1 waits with a buffer of its own, and a second one would only lie beside it.
+// net/http reads each HTTP/2 frame with two system calls, one for the nine bytes of its header and
+// one for the rest, although the frames of many small requests often arrive together. So when
+// net/http reads the rest of a frame, replayed reads everything that has arrived into a buffer from
+// a pool.
+//
+// An idle connection holds no such buffer. It waits for a frame header, and a read of at most nine
+// bytes goes directly into the buffer of the caller. Reading ahead is for HTTP/2 only: net/http
+// buffers HTTP/1.1 itself.
 type replayed struct {
 	net.Conn
-	raw    []byte
-	frames bool         // HTTP/2
-	ahead  *aheadBuffer // that raw is in; nil: in none
+	raw    []byte       // data that Read returns before it reads from the connection
+	frames bool         // the connection speaks HTTP/2
+	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not in one
 }
 
+// newReplayed returns a connection that begins with raw. It detects HTTP/2 by its preface.
 func newReplayed(c net.Conn, raw []byte) *replayed {
 	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI "))}
 }
 
+// frameHeader is the length of the header of an HTTP/2 frame.
 const frameHeader = 9
 
 type aheadBuffer [16 << 10]byte
@@ -41,7 +48,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 			aheadBuffers.Put(b)
 			return 0, err
 		}
-		c.raw, c.ahead = b[:n], b // an error will come again
+		c.raw, c.ahead = b[:n], b // the next read returns the error again
 	}
 	n := copy(p, c.raw)
 	if c.raw = c.raw[n:]; len(c.raw) == 0 {
@@ -54,7 +61,8 @@ func (c *replayed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// CloseWrite lets net/http say that it is done before it closes.
+// CloseWrite lets net/http close the sending side first, so that the client can still read the
+// response.
 func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

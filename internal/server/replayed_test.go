@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// pieces is a connection that brings what it has in given pieces, and counts how often it is read.
+// pieces is a connection whose data arrives in the given pieces. It counts the reads.
 type pieces struct {
 	net.Conn
 	list  [][]byte
@@ -27,8 +27,9 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// A reader of frames, who asks for nine bytes and then for the rest, needs two reads for many frames that come together; while it
-// waits for a header no memory is held; and nothing is lost, whatever the pieces.
+// A reader of frames, which reads nine bytes and then the rest, causes two reads of the network for
+// many frames that arrive together. No memory is held while it waits for a frame header. No data is
+// lost, however it is split.
 func TestReadAhead(t *testing.T) {
 	frame := func(n int) []byte { return append([]byte("123456789"), bytes.Repeat([]byte{byte(n)}, n)...) }
 	sizes := []int{40, 0, 100, 9, 1, 3000, 12, 700}
@@ -52,10 +53,10 @@ func TestReadAhead(t *testing.T) {
 	c := &replayed{Conn: together, frames: true}
 	read(c)
 	if together.reads != 2 {
-		t.Errorf("%d reads of what came together", together.reads)
+		t.Errorf("%d reads of data that arrived together, want 2", together.reads)
 	}
 	if c.ahead != nil || c.raw != nil {
-		t.Error("memory is held after everything was read")
+		t.Error("a buffer is held after everything was read")
 	}
 	for piece := 1; piece < 40; piece++ {
 		p := &pieces{}
@@ -69,7 +70,7 @@ func TestReadAhead(t *testing.T) {
 			t.Errorf("at the end: %d %v", n, err)
 		}
 	}
-	// what is larger than the buffer goes where it belongs at once
+	// A read larger than the buffer goes directly to the caller.
 	large := &pieces{list: [][]byte{make([]byte, 1<<20)}}
 	c = &replayed{Conn: large, frames: true}
 	if n, err := c.Read(make([]byte, 64<<10)); n != 64<<10 || err != nil || c.ahead != nil {
@@ -77,7 +78,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// Connections that speak HTTP/1.1 wait without a buffer of ours: what is read goes where it belongs.
+// Only HTTP/2 connections read ahead.
 func TestReadAheadFramesOnly(t *testing.T) {
 	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
 		c := newReplayed(&pieces{list: [][]byte{[]byte("01234567890123456789")}}, []byte(raw))

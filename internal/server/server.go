@@ -1,5 +1,6 @@
-// Package server is the wire: listeners, TLS, HTTP/1.1 to HTTP/3, timeouts and draining. It takes an http.Handler and knows
-// nothing of ours.
+// Package server is the network side of the service: listeners, TLS, HTTP/1.1 to HTTP/3, timeouts,
+// connection limits and draining. It serves an http.Handler and depends on no other package of
+// Weir.
 package server
 
 import (
@@ -14,34 +15,38 @@ import (
 	"syscall"
 )
 
-// Options are what a server listens on.
+// Options are the addresses and limits of a server.
 type Options struct {
-	HTTP   string // address for HTTP/1.1 and cleartext HTTP/2; "off" for none
-	HTTPS  string // address for HTTP/1.1 and HTTP/2 over TLS, and HTTP/3 on the same number; "off" for none
+	HTTP   string // address for HTTP/1.1 and cleartext HTTP/2; "off" disables it
+	HTTPS  string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
 	Logger *slog.Logger
 
-	// Connections is how many there may be at this moment, of all kinds together; one address gets half of them. It is asked
-	// at most once a second. Nil: without bound.
+	// Connections returns the current limit for open connections of all kinds together. One address
+	// can have half of them. The server calls it at most once per second. If it is nil, there is no
+	// limit.
 	Connections func() int
 
-	// Proxy tells of addresses that may have all connections. Nil: there are none.
+	// Proxy reports whether an address may use all connections, because many clients connect
+	// through it. If it is nil, no address may.
 	Proxy func(netip.Addr) bool
 
-	// HTTPSMayFail makes an address for HTTPS that is taken a warning, as long as there is HTTP.
+	// HTTPSMayFail makes an HTTPS address in use a warning instead of an error, if HTTP is enabled.
 	HTTPSMayFail bool
 }
 
-// Server is a set of listeners with one handler behind them.
+// Server serves one handler on up to three listeners. Call Listen, then Serve, then Shutdown, each
+// once.
 type Server struct {
-	http   *tcp // nil: off
-	https  *tcp // nil: off
-	http3  *udp // nil: off
+	http   *tcp // nil if disabled
+	https  *tcp // nil if disabled
+	http3  *udp // nil if disabled or not available
 	logger *slog.Logger
 	failed chan error
 	work   sync.WaitGroup
 }
 
-// Listen takes the addresses. Nothing is served before Serve.
+// Listen binds the addresses. Clients can connect from then on, and are served once Serve is
+// called. If it returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
 	s := &Server{failed: make(chan error, 2), logger: o.Logger}
 	within := newConnections(o)
@@ -58,7 +63,7 @@ func Listen(o Options) (*Server, error) {
 	l, socket, err := listenBoth(o.HTTPS)
 	switch {
 	case l == nil && o.HTTPSMayFail && s.http != nil && errors.Is(err, syscall.EADDRINUSE):
-		o.Logger.Warn("there is no HTTPS: its address is taken. Set --https to another one, or to off", "address", o.HTTPS)
+		o.Logger.Warn("HTTPS disabled: its address is in use; set --https to another address or to off", "address", o.HTTPS)
 		return s, nil
 	case l == nil:
 		if s.http != nil {
@@ -66,7 +71,7 @@ func Listen(o Options) (*Server, error) {
 		}
 		return nil, fmt.Errorf("listen on %s (--https): %w", o.HTTPS, err)
 	case err != nil:
-		o.Logger.Warn("there is no HTTP/3: its UDP port cannot be used (--https)", "address", l.Addr().String(), "error", err)
+		o.Logger.Warn("HTTP/3 disabled: its UDP port cannot be used (--https)", "address", l.Addr().String(), "error", err)
 	default:
 		s.http3 = newUDP(socket, within, o.Logger)
 	}
@@ -74,10 +79,12 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// ports is how many free TCP ports are tried for one whose number is free for UDP too.
+// ports is the number of attempts to find a port that is free for both TCP and UDP, if the system
+// chooses it.
 const ports = 20
 
-// listenBoth listens for TCP, and for UDP on the same address. The error beside a listener is why there is no socket.
+// listenBoth listens on an address for TCP and for UDP, with the same port number. If only UDP
+// fails, it returns the listener and the error.
 func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -101,13 +108,14 @@ func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
 	}
 }
 
-// HTTP is the address of the clear text listener; empty when it is off.
+// HTTP returns the address of the cleartext listener, or "" if it is disabled.
 func (s *Server) HTTP() string { return s.http.addr() }
 
-// HTTPS is the address of the TLS listener; empty when it is off.
+// HTTPS returns the address of the TLS listener, or "" if it is disabled.
 func (s *Server) HTTPS() string { return s.https.addr() }
 
-// Serve begins to serve. What makes a listener fail comes out of Failed. Without HTTPS there is no need for TLS.
+// Serve starts serving and returns immediately. Errors of listeners are sent to Failed. t is
+// ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
 		clear := s.http.serve(h, nil)
@@ -119,7 +127,7 @@ func (s *Server) Serve(h http.Handler, t TLS) {
 	secure, announced := t.config(), h
 	if s.http3 != nil {
 		if err := s.http3.listen(h, secure, t.ResetKey); err != nil {
-			s.logger.Warn("there is no HTTP/3 (--https)", "error", err)
+			s.logger.Warn("HTTP/3 disabled (--https)", "error", err)
 		} else {
 			s.work.Go(s.http3.serve)
 			announced = s.http3.announce(h)
@@ -135,10 +143,13 @@ func (s *Server) report(err error) {
 	}
 }
 
-// Failed reports that a listener gave up.
+// Failed returns a channel with the errors of listeners that stopped serving. HTTP/3 is not among
+// them, because the service continues without it.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown stops accepting and waits for requests in flight until the context ends; then it cuts them, which is an error.
+// Shutdown stops accepting connections and waits for requests in flight until the context ends;
+// then it cuts them off and returns an error. All listeners drain at the same time. In either case
+// the addresses are free afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, 3)

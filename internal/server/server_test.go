@@ -22,11 +22,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// After a refused header net/http waits half a second for the client to read the answer.
+	// After refusing a request header, net/http waits half a second for the client to read the
+	// response.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// certificate is one for 127.0.0.1, and who trusts it.
+// certificate is valid for 127.0.0.1, and trust is a pool that contains it.
 var certificate, trust = func() (tls.Certificate, *x509.CertPool) {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -42,7 +43,7 @@ func secured() TLS {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// wire is one way to a server.
+// wire is a protocol to talk to the server with.
 type wire struct {
 	proto  string
 	secure bool
@@ -64,7 +65,7 @@ func each(t *testing.T, f func(t *testing.T, w wire)) {
 	}
 }
 
-// over makes clients that speak one protocol only.
+// over returns a function that creates clients for one protocol only.
 func over(set func(*http.Protocols)) func(t *testing.T) *http.Client {
 	return func(t *testing.T) *http.Client {
 		var p http.Protocols
@@ -88,7 +89,7 @@ func (w wire) url(s *Server) string {
 	return "http://" + s.HTTP()
 }
 
-// serve starts a server on free ports, and stops it in the end.
+// serve starts a server on free ports and stops it when the test ends.
 func serve(t *testing.T, h http.HandlerFunc) *Server {
 	t.Helper()
 	s := listen(t)
@@ -106,7 +107,7 @@ func listen(t *testing.T) *Server {
 	return s
 }
 
-// get asks for / and returns the answer with its body.
+// get requests a URL and returns the response and its body.
 func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 	t.Helper()
 	resp, err := c.Get(url)
@@ -121,7 +122,7 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// Every version of HTTP is answered by the same handler; over TLS, answers say where HTTP/3 is.
+// The same handler answers every version of HTTP. Responses over TLS advertise HTTP/3.
 func TestProtocols(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) })
 	_, port, _ := net.SplitHostPort(s.HTTPS())
@@ -140,7 +141,7 @@ func TestProtocols(t *testing.T) {
 	})
 }
 
-// OPTIONS * goes to the handler, as everything else.
+// OPTIONS * goes to the handler like every other request.
 func TestGeneralOptions(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	c, err := net.Dial("tcp", s.HTTP())
@@ -163,7 +164,7 @@ func TestHeaderTooLarge(t *testing.T) {
 		c := w.client(t)
 		resp, err := c.Do(r)
 		switch {
-		case err != nil && w.proto != "HTTP/1.1": // the client itself knows how much the server takes
+		case err != nil && w.proto != "HTTP/1.1": // the client knows the server's limit and refuses to send
 		case err != nil:
 			t.Error(err)
 		default:
@@ -173,12 +174,12 @@ func TestHeaderTooLarge(t *testing.T) {
 			}
 		}
 		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
-			t.Errorf("afterwards: status %d", resp.StatusCode)
+			t.Errorf("the next request: status %d", resp.StatusCode)
 		}
 	})
 }
 
-// A body that nobody reads does not keep the answer from its client.
+// The client gets the response even if the handler does not read the body.
 func TestEarlyAnswer(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
 	each(t, func(t *testing.T, w wire) {
@@ -193,7 +194,7 @@ func TestEarlyAnswer(t *testing.T) {
 	})
 }
 
-// A write that the client does not take ends at its deadline, and a read at its own.
+// Write deadlines end a write to a client that reads nothing, and read deadlines end a read.
 func TestDeadlines(t *testing.T) {
 	wrote, read := make(chan error, 1), make(chan error, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -237,7 +238,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// What is sent and flushed arrives while the answer goes on, and a client that leaves ends the request.
+// Flushed data arrives while the response continues, and a client that disconnects ends the
+// request.
 func TestStreaming(t *testing.T) {
 	ended := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -259,8 +261,8 @@ func TestStreaming(t *testing.T) {
 	})
 }
 
-// Addresses have parameters, and people put keys there: nothing of a request is logged here, whatever the level.
-func TestNothingOfARequestIsLogged(t *testing.T) {
+// No part of a request is logged, at any level: URLs may contain keys in their parameters.
+func TestRequestsAreNotLogged(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	s, err := Listen(Options{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))})
@@ -285,7 +287,7 @@ func TestNothingOfARequestIsLogged(t *testing.T) {
 	}
 }
 
-// locked is a writer for many.
+// locked is a writer that several goroutines can use.
 type locked struct {
 	mu *sync.Mutex
 	w  io.Writer
@@ -297,11 +299,12 @@ func (l *locked) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// Whoever comes again sends nothing before the handshake is complete: what could be replayed is never taken.
+// A client that resumes a session cannot send requests before the handshake is complete. Such early
+// data could be replayed.
 func TestNoEarlyData(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !r.TLS.HandshakeComplete {
-			t.Error("a request came before the handshake was complete")
+			t.Error("a request arrived before the handshake was complete")
 		}
 	})
 	sessions := tls.NewLRUClientSessionCache(1)
@@ -316,7 +319,7 @@ func TestNoEarlyData(t *testing.T) {
 		}
 		h3 := (&http3.Transport{}).NewClientConn(c)
 		r, _ := http.NewRequest("GET", "https://"+s.HTTPS(), nil)
-		resp, err := h3.RoundTrip(r) // after it the ticket of the session has come
+		resp, err := h3.RoundTrip(r) // after it the client has its session ticket
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,10 +343,10 @@ func TestTLSVersions(t *testing.T) {
 		config *tls.Config
 		ok     bool
 	}{
-		"1.3":               {&tls.Config{MinVersion: tls.VersionTLS13}, true},
-		"1.2":               {&tls.Config{MaxVersion: tls.VersionTLS12}, true},
-		"1.1":               {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
-		"1.2 without sound": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc}, false},
+		"1.3":                   {&tls.Config{MinVersion: tls.VersionTLS13}, true},
+		"1.2":                   {&tls.Config{MaxVersion: tls.VersionTLS12}, true},
+		"1.1":                   {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		"1.2 with weak ciphers": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc}, false},
 	} {
 		if err := dial(c.config); (err == nil) != c.ok {
 			t.Errorf("TLS %s: %v", name, err)

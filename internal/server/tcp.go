@@ -13,7 +13,7 @@ import (
 type tcp struct {
 	http        *http.Server
 	listener    net.Listener
-	quick       *quick // in clear text only
+	quick       *quick // nil over TLS
 	connections *connections
 	logger      *slog.Logger
 }
@@ -32,7 +32,9 @@ func (t *tcp) addr() string {
 	return t.listener.Addr().String()
 }
 
-// serve begins to serve, and returns what goes on with it until shutdown and returns what made the listener fail.
+// serve configures the listener and returns a function that serves until shutdown. The function
+// returns the error if the listener fails, and nil after shutdown. Splitting it this way sets all
+// fields before another goroutine, such as the one of shutdown, can read them.
 func (t *tcp) serve(h http.Handler, secure *tls.Config) func() error {
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -54,7 +56,9 @@ func (t *tcp) serve(h http.Handler, secure *tls.Config) func() error {
 	}
 }
 
-// shutdown stops accepting and waits for requests in flight until the context ends; then it cuts them.
+// shutdown stops accepting and waits for requests in flight until the context ends; then it cuts
+// them off. The quick path stops first: waiting connections close at once, even if a request of
+// net/http delays http.Server.Shutdown.
 func (t *tcp) shutdown(ctx context.Context) error {
 	if t.quick != nil {
 		t.quick.stop()
@@ -66,6 +70,6 @@ func (t *tcp) shutdown(ctx context.Context) error {
 	if t.quick != nil {
 		err = errors.Join(err, t.quick.wait(ctx))
 	}
-	t.listener.Close() // http.Server closes only what it serves
+	t.listener.Close() // http.Server closes it only if it was serving
 	return err
 }

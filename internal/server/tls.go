@@ -5,26 +5,30 @@ import (
 	"slices"
 )
 
-// TLS is what HTTPS needs beside an address.
+// TLS has the certificates and secrets for HTTPS.
 type TLS struct {
-	// GetCertificate picks the certificate of a handshake.
+	// GetCertificate returns the certificate for a handshake. It is called for every handshake,
+	// concurrently.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Protocols are those that GetCertificate serves beside HTTP: a challenge of ACME.
+	// Protocols are additional ALPN protocols that GetCertificate handles, such as the ACME
+	// challenge.
 	Protocols []string
 
-	// ResetKey is a secret that outlives the process: with it, clients of a process that is gone are told so at once, and
-	// need not wait until their HTTP/3 connections time out. Nil: they wait.
+	// ResetKey is a secret that is the same after a restart. With it, the server can tell HTTP/3
+	// clients of a process that died that their connections no longer exist (stateless reset). If
+	// it is nil, these clients wait until their connections time out.
 	ResetKey *[32]byte
 }
 
-// config is TLS 1.3, and 1.2 with suites that have forward secrecy and authenticate what they encrypt.
+// config allows TLS 1.3, and TLS 1.2 with cipher suites that have forward secrecy and authenticated
+// encryption.
 func (t TLS) config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: t.GetCertificate,
 		NextProtos:     slices.Concat([]string{"h2", "http/1.1"}, t.Protocols),
 		MinVersion:     tls.VersionTLS12,
-		CipherSuites: []uint16{ // of TLS 1.2; those of 1.3 are all sound
+		CipherSuites: []uint16{ // for TLS 1.2; all suites of TLS 1.3 qualify
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,

@@ -12,23 +12,26 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// visit is one QUIC connection, as far as we count it.
+// visit tracks one QUIC connection, from its first packet to its end, for the connection limits and
+// the idle timeout. Its context carries it to the handlers.
 type visit struct {
 	udp *udp
 
 	mu     sync.Mutex
-	shaken bool        // the handshake is over, one way or the other
-	over   bool        // and so is the connection
-	busy   int         // requests whose handlers run
-	idle   *time.Timer // closes the connection; nil during the handshake
+	shaken bool        // the handshake has succeeded or failed
+	over   bool        // the connection has ended
+	busy   int         // running handlers
+	idle   *time.Timer // closes the connection after the idle timeout; nil during the handshake
 }
 
 type visitKey struct{}
 
-var errFull = errors.New("there are as many connections as there may be")
+var errFull = errors.New("connection limit reached")
 
-// welcome takes a connection in whose first packet has come.
-func (u *udp) welcome(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
+// admit is called when the first packet of a connection arrives. It counts the connection, or
+// refuses it if the limits are reached. The context ends with the connection, which releases it
+// again.
+func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
 	if !u.connections.take(from.RemoteAddr) {
 		return nil, errFull
 	}
@@ -41,10 +44,13 @@ func (u *udp) welcome(ctx context.Context, from *quic.ClientInfo) (context.Conte
 	return context.WithValue(ctx, visitKey{}, v), nil
 }
 
-// doubt tells whether a client must show that packets reach it under its address before anything is kept for it.
-func (u *udp) doubt(net.Addr) bool { return u.handshakes.Load() > quicHandshakes }
+// requireRetry reports whether a new client must first prove that it receives packets at its
+// address (QUIC Retry). The server keeps no state for it until then.
+func (u *udp) requireRetry(net.Addr) bool { return u.handshakes.Load() > quicHandshakes }
 
-// shake ends the handshake, and with nil the connection.
+// shake is called with the connection when its handshake has succeeded, and with nil when the
+// connection has ended. The two calls may come in either order; a handshake that fails causes only
+// the second one.
 func (v *visit) shake(c *quic.Conn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -67,9 +73,10 @@ func (v *visit) shake(c *quic.Conn) {
 	}
 }
 
-// attend counts the requests of each connection. One without any is closed after a while: http3 would not do that to who opens
-// streams and sends no whole request on them.
-func (u *udp) attend(h http.Handler) http.Handler {
+// track counts the requests in flight, in total for drain and per connection for the idle timeout.
+// http3 has an idle timeout too, but does not apply it to a client that opens streams and never
+// sends a complete request on them.
+func (u *udp) track(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := r.Context().Value(visitKey{}).(*visit); ok {
 			v.begin()
@@ -81,6 +88,7 @@ func (u *udp) attend(h http.Handler) http.Handler {
 	})
 }
 
+// begin stops the idle timeout for the duration of a request.
 func (v *visit) begin() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,6 +96,7 @@ func (v *visit) begin() {
 	v.idle.Stop()
 }
 
+// end starts the idle timeout again after the last of the concurrent requests.
 func (v *visit) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -55,7 +55,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Errorf("weir project ls: %v: %s", err, out)
 	}
 	p.progress(10)
-	if !strings.Contains(s.logged(), "connections are refused") || strings.Contains(s.logged(), "too many open files") {
+	if !strings.Contains(s.logged(), "connections refused") || strings.Contains(s.logged(), "too many open files") {
 		t.Errorf("the server's log:\n%s", s.logged())
 	}
 }

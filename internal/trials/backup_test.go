@@ -178,7 +178,7 @@ func TestBackupClientKilled(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, 100_000)); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := weir(t, "backup", "-", "--data", s.data); err == nil || !strings.Contains(text, "a backup is being taken already") {
+	if text, err := weir(t, "backup", "-", "--data", s.data); err == nil || !strings.Contains(text, "another backup is in progress") {
 		t.Errorf("two backups at once: %v: %.100s", err, text)
 	}
 	cmd.Process.Kill()
