@@ -28,8 +28,12 @@ func contentType(h http.Header, want string) (string, error) {
 		return "", unsupported("the Content-Encoding " + shown(strings.Join(e, ", ")) + " is not supported; send the body unencoded")
 	}
 	values := h["Content-Type"]
-	if len(values) != 1 {
-		return "", unsupported("the request has " + strconv.Itoa(len(values)) + " Content-Type header fields; send exactly one: " + want)
+	switch len(values) {
+	case 0:
+		return "", unsupported("the Content-Type header field is missing; send " + want)
+	case 1:
+	default:
+		return "", unsupported("the request has more than one Content-Type header field; send one: " + want)
 	}
 	if values[0] == want {
 		return want, nil

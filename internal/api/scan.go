@@ -261,12 +261,12 @@ func (s *scanner) number() error {
 	if s.pos < len(s.buf) && s.buf[s.pos] == '0' {
 		s.pos++
 	} else if !s.digits() {
-		return s.fault("a digit is missing")
+		return s.fault("a digit is expected")
 	}
 	if s.pos < len(s.buf) && s.buf[s.pos] == '.' {
 		s.pos++
 		if !s.digits() {
-			return s.fault("a digit is missing")
+			return s.fault("a digit is expected")
 		}
 	}
 	if s.pos < len(s.buf) && s.buf[s.pos]|0x20 == 'e' {
@@ -275,7 +275,7 @@ func (s *scanner) number() error {
 			s.pos++
 		}
 		if !s.digits() {
-			return s.fault("a digit is missing")
+			return s.fault("a digit is expected")
 		}
 	}
 	return nil
@@ -296,7 +296,7 @@ func (s *scanner) digits() bool {
 // ignores what, because every rule fails there for the same reason.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
-		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON is incomplete, it ends after %d bytes", len(s.buf))
+		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d bytes", len(s.buf))
 	}
 	return weir.Errorf(weir.InvalidRequest, "invalid body: %s, at byte %d", what, s.pos)
 }

@@ -143,9 +143,13 @@ func text(value jsontext.Value) (string, bool) {
 }
 
 func nameOf(value jsontext.Value) (string, error) {
+	const rule = "name must be a string of 1 to 128 characters; it "
 	name, ok := text(value)
-	if n := utf8.RuneCountInString(name); !ok || n < 1 || n > weir.MaxName {
-		return "", badBody("name must be a string of 1 to 128 characters; it is " + given(value))
+	switch n := utf8.RuneCountInString(name); {
+	case !ok || n < 1:
+		return "", badBody(rule + "is " + given(value))
+	case n > weir.MaxName:
+		return "", badBody(rule + "has " + strconv.Itoa(n))
 	}
 	return name, nil
 }
