@@ -43,7 +43,7 @@ type described struct {
 	}
 }
 
-func describedInterface(t *testing.T) described {
+func readDescription(t *testing.T) described {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/openapi.yaml")
 	if err != nil {
@@ -58,7 +58,7 @@ func describedInterface(t *testing.T) described {
 
 // The OpenAPI description has exactly the routes and methods of the API.
 func TestDescribedRoutes(t *testing.T) {
-	d := describedInterface(t)
+	d := readDescription(t)
 	for kind, e := range endpoints {
 		path := routeKind(kind).String()
 		if e.allow == nil {
@@ -95,7 +95,7 @@ func TestDescribedRoutes(t *testing.T) {
 
 // The OpenAPI description has exactly the codes of the API, each with its type and status.
 func TestDescribedCodes(t *testing.T) {
-	d := describedInterface(t)
+	d := readDescription(t)
 	var all []string
 	for _, f := range faults {
 		all = append(all, string(f.code))
