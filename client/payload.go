@@ -15,7 +15,7 @@ const (
 	typeBytes = "application/octet-stream"
 )
 
-// What precedes and follows the events in the body of a publish.
+// The parts of the body of a publish before and after the events.
 const bodyStart, bodyEnd = `{"events":[`, `]}`
 
 // Payload is the content of a batch. Create it with [Events] for a json stream and with [Bytes] for
@@ -59,7 +59,7 @@ func tooLarge(n int) error {
 	return weir.Errorf(weir.PayloadTooLarge, "the batch has %d bytes; the limit is %d", n, weir.MaxBody)
 }
 
-// What the service refuses although it is valid JSON by its grammar.
+// Errors for JSON that is well-formed but that the service refuses.
 var (
 	errUTF8      = errors.New("invalid UTF-8")
 	errSurrogate = errors.New("a string contains half a surrogate pair")

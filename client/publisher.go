@@ -86,8 +86,8 @@ func (e *PublishError) Error() string { return fmt.Sprintf("publish batch %d: %v
 func (e *PublishError) Unwrap() error { return e.Err }
 
 // Publisher publishes many events to one stream, in the order in which they are added. It is safe
-// for concurrent use. An added event is stored once [Publisher.Flush] or [Publisher.Close] returns
-// nil.
+// for concurrent use. When [Publisher.Flush] or [Publisher.Close] returns nil, all events that were
+// added before are stored.
 //
 // It writes batches to one connection in the order of their sequences. It does not wait for a batch
 // to be acknowledged before it writes the next. A batch without a response is sent again under the

@@ -109,6 +109,7 @@ func (p *Publisher) attempt(a *attempt) {
 	if !f.ack.Duplicate {
 		f.ack, err = p.try(ctx, a)
 	}
+	// With an idempotency key, a duplicate can only be this batch: no other writer knows the key.
 	if err == nil && f.ack.Duplicate && f.claim == "" {
 		err = p.mine(ctx, f)
 	}
@@ -140,6 +141,7 @@ func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err erro
 // lost, or another writer used the sequence. If the batch cannot be read, because the key lacks the
 // permission or because it was evicted, mine compares only the number of events.
 func (p *Publisher) mine(ctx context.Context, f *flight) error {
+	// A duplicate at the first attempt cannot be this batch, unless an earlier run has stored it.
 	if f.tries == 1 && p.o.StartAt == nil {
 		return fmt.Errorf("%w: sequence %d was already used", ErrConflict, f.seq)
 	}
@@ -197,6 +199,8 @@ func (p *Publisher) succeed(f *flight) {
 		p.cutDue()
 		p.changed.Broadcast()
 		if p.o.OnAck != nil {
+			// Without the lock, so that a slow OnAck does not block Add. The flag settling makes
+			// sure that only one goroutine is here, which keeps the order.
 			p.mu.Unlock()
 			p.o.OnAck(f.ack)
 			p.mu.Lock()
@@ -212,7 +216,7 @@ func (p *Publisher) fail(f *flight, err error) {
 	p.mu.Lock()
 	p.sending--
 	f.state = queued
-	p.unsent = min(p.unsent, int(f.seq-p.window[0].seq))
+	p.unsent = min(p.unsent, int(f.seq-p.window[0].seq)) // its index: the window has no holes
 	p.changed.Broadcast()
 	final := !transient(err) || errors.Is(err, ErrConflict)
 	if p.ctx.Err() == nil && final {
@@ -259,7 +263,7 @@ func (p *Publisher) pause(err error) time.Duration {
 		}
 	}
 	most := maxRetry
-	if sent > 1 {
+	if sent > 1 { // a higher batch may be stored already, so there may be a gap
 		most = gapRetry
 	}
 	pause := backoff(p.failures, most)

@@ -86,8 +86,8 @@ func New(o Options) *Handler {
 // Subscribers returns the number of open subscriptions.
 func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
 
-// EndSubscriptions closes the connection of every open subscription. When the server stops, the hub
-// first asks subscribers to reconnect elsewhere; this is for those that did not read that request.
+// EndSubscriptions cuts off every open subscription. When the server stops, the hub first ends
+// subscriptions in an orderly way; EndSubscriptions is for clients that do not read any more.
 func (h *Handler) EndSubscriptions() { h.ends.all() }
 
 // ServeHTTP implements http.Handler.

@@ -22,6 +22,7 @@ func (c *call) batch() error {
 		return weir.Errorf(weir.StreamNotFound, "there is no batch %s: a sequence is a decimal integer "+
 			"from 0 to 9007199254740991, without sign or leading zeros", shown(c.route.seq))
 	}
+	// A slow client keeps a batch in memory while it reads, so large ones count against the budget.
 	if size := s.SizeOf(c.r.Context(), seq); size > piece {
 		if err := c.reserve(c.h.Batches, int64(size)); err != nil {
 			return err
@@ -39,7 +40,7 @@ func (c *call) batch() error {
 	p := buffers.Get().(*[]byte)
 	head := append(appendBatchHead(*p, b.Seq, b.Time), `,"events":`...)
 	c.head(http.StatusOK, typeJSON, int64(len(head)+len(b.Payload)+1), none)
-	if len(b.Payload) <= maxPooled/2 {
+	if len(b.Payload) <= maxPooled/2 { // copying is cheaper than a second write
 		head = append(append(head, b.Payload...), '}')
 		c.writeLong(head)
 	} else {

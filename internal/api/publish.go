@@ -60,7 +60,7 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	if s.Mode == weir.Raw {
 		p.Batch.ContentType = sent
 	}
-	if !p.Chosen {
+	if !p.Chosen { // a chosen sequence makes a retry safe by itself, so the key is ignored
 		if p.Key, err = idempotencyKey(c.r.Header); err != nil {
 			return err
 		}
