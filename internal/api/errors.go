@@ -16,7 +16,7 @@ type fault struct {
 	code       weir.Code
 	status     int
 	kind       string // error.type (D26)
-	retryAfter string // seconds, sent as retry-after; empty for 429, whose window knows better
+	retryAfter string // seconds, sent as retry-after; empty for 429, which sends the time left in the window
 	means      string // for the manual: what went wrong
 	todo       string // for the manual: what the client can do about it
 }
