@@ -10,27 +10,29 @@ import (
 	"weir"
 )
 
-// Batch is what was published at once. Of a json stream it has Events, of a raw stream ContentType and Data.
+// Batch is a batch of a stream. A batch of a json stream has Events, a batch of a raw stream has
+// ContentType and Data.
 type Batch struct {
 	Seq         weir.Seq
-	Time        weir.Time // when it was stored; 0 for a raw batch from [Client.Batch], which is not told
+	Time        weir.Time // when it was stored; 0 for a raw batch from [Client.Batch], whose response has no time
 	Events      []json.RawMessage
 	ContentType string
 	Data        []byte
 
-	// Gap is set when a subscriber yields no batch but a loss: nothing else is set then.
+	// Gap, if not nil, says that a subscriber has missed batches. All other fields are zero then.
 	Gap *Gap
 }
 
-// Gap is a run of sequences that a subscriber will not get, because they were gone before it came to them. Both ends
-// belong to it.
+// Gap is a range of sequences, From and To included, that a subscriber will not get, because they
+// were evicted or lost before it could read them.
 type Gap struct {
 	From   weir.Seq `json:"from"`
 	To     weir.Seq `json:"to"`
-	Reason string   `json:"reason"` // evicted
+	Reason string   `json:"reason"` // "evicted" or "lost"
 }
 
-// Batch fetches one batch. One that was evicted or never stored is refused with [weir.StreamNotFound].
+// Batch fetches one batch. If it was evicted or never stored, the error has the code
+// [weir.StreamNotFound].
 func (c *Client) Batch(ctx context.Context, id weir.StreamID, seq weir.Seq) (Batch, error) {
 	var got body
 	if _, err := c.do(ctx, batchRequest(id, seq), &got); err != nil {
@@ -43,7 +45,7 @@ func batchRequest(id weir.StreamID, seq weir.Seq) *request {
 	return &request{method: "GET", path: streamPath(id) + "/batches/" + seq.String()}
 }
 
-// batch reads an answer: JSON is a batch object, everything else is a raw batch.
+// batch decodes a response: JSON is a batch object, any other content type is a raw batch.
 func (b body) batch(seq weir.Seq) (Batch, error) {
 	if media, _, _ := strings.Cut(b.contentType, ";"); strings.TrimSpace(media) != typeJSON {
 		return Batch{Seq: seq, ContentType: b.contentType, Data: b.bytes}, nil
@@ -51,7 +53,7 @@ func (b body) batch(seq weir.Seq) (Batch, error) {
 	return parseBatch(b.bytes)
 }
 
-// parseBatch reads a batch object, of a stream of either mode.
+// parseBatch decodes a batch object of a stream of either mode.
 func parseBatch(b []byte) (Batch, error) {
 	var object struct {
 		Seq         *weir.Seq       `json:"seq"`
@@ -61,22 +63,22 @@ func parseBatch(b []byte) (Batch, error) {
 		Data        []byte          `json:"data"`
 	}
 	if err := json.Unmarshal(b, &object); err != nil {
-		return Batch{}, strange{fmt.Errorf("read a batch: %w", err)}
+		return Batch{}, permanent{fmt.Errorf("decode a batch: %w", err)}
 	}
 	if object.Seq == nil || *object.Seq > weir.MaxSeq {
-		return Batch{}, strange{fmt.Errorf("a batch has no sequence")}
+		return Batch{}, permanent{fmt.Errorf("decode a batch: it has no valid sequence")}
 	}
 	batch := Batch{Seq: *object.Seq, Time: object.TS, ContentType: object.ContentType, Data: object.Data}
 	if object.ContentType == "" {
 		if len(object.Events) == 0 || object.Events[0] != '[' {
-			return Batch{}, strange{fmt.Errorf("batch %d has no events", batch.Seq)}
+			return Batch{}, permanent{fmt.Errorf("decode batch %d: it has no array of events", batch.Seq)}
 		}
 		batch.Events = elements(object.Events)
 	}
 	return batch, nil
 }
 
-// elements cuts a JSON array, which must be valid, into its elements. They share its memory.
+// elements splits a JSON array, which must be valid, into its elements. They share its memory.
 func elements(array []byte) []json.RawMessage {
 	list := []json.RawMessage{}
 	depth, start := 0, 1
@@ -105,7 +107,7 @@ func elements(array []byte) []json.RawMessage {
 	return list
 }
 
-// stringEnd is where the string literal that begins at i has ended.
+// stringEnd returns the index after the string literal that begins at i.
 func stringEnd(b []byte, i int) int {
 	for i++; i < len(b); i++ {
 		switch b[i] {

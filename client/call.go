@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,26 +13,27 @@ import (
 	"weir"
 )
 
-// request is one request, ready to be sent as often as it takes.
+// request is a request that can be sent any number of times.
 type request struct {
 	method      string
-	path        string // with its query
-	contentType string // of the body; empty: there is none
+	path        string // including the query
+	contentType string // of the body; empty if there is no body
 	body        []byte
 	key         string // Idempotency-Key
 	accept      string
 	last        string // Last-Event-ID
-	sent        func() // called when the body was handed to the connection, or will not be
+	sent        func() // if set, called when the transport has closed the body: it was written, or never will be
 }
 
-// maxAnswer bounds what is read of an answer: a batch of 8 MiB, with room for the members around it.
+// maxAnswer limits the size of a response: a batch of 8 MiB, with room for the members around it.
 const maxAnswer = weir.MaxBody + 1<<20
 
-// open sends a request once and returns the answer, if it is a success; whoever calls closes its body.
+// open sends a request once. If the status is 2xx it returns the response, whose body the caller
+// closes. Any other status is an error.
 func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, nil)
 	if err != nil {
-		return nil, strange{err}
+		return nil, permanent{err}
 	}
 	h := req.Header
 	if c.o.Key != "" {
@@ -63,7 +63,8 @@ func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*ht
 	return resp, nil
 }
 
-// do sends a request until it succeeds, is refused, or was tried often enough. It returns how often it was tried.
+// do sends a request until it succeeds, fails for good, or has used up its attempts. It returns the
+// number of attempts.
 func (c *Client) do(ctx context.Context, r *request, answer any) (tries int, err error) {
 	for tries = 1; ; tries++ {
 		err = c.once(ctx, c.transport, r, answer)
@@ -76,7 +77,8 @@ func (c *Client) do(ctx context.Context, r *request, answer any) (tries int, err
 	}
 }
 
-// once sends a request once and decodes the answer: into a *body as it is, into anything else as JSON.
+// once sends a request once and decodes the response into answer: as JSON, or unchanged if answer
+// is a *body. A nil answer discards the response.
 func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -87,10 +89,10 @@ func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answ
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read the response: %w", err)
 	}
 	if len(b) > maxAnswer {
-		return strange{errors.New("the answer is longer than any of Weir")}
+		return permanent{fmt.Errorf("the response is not from Weir: it has more than %d bytes; check the service URL", maxAnswer)}
 	}
 	switch answer := answer.(type) {
 	case nil:
@@ -98,20 +100,21 @@ func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answ
 		*answer = body{resp.Header.Get("content-type"), b}
 	default:
 		if err := json.Unmarshal(b, answer); err != nil {
-			return strange{fmt.Errorf("the answer is not one of Weir: %w", err)}
+			return permanent{fmt.Errorf("the response is not from Weir: %w; check the service URL", err)}
 		}
 	}
 	return nil
 }
 
-// body is an answer as it came.
+// body is an undecoded response.
 type body struct {
 	contentType string
 	bytes       []byte
 }
 
-// backoff is how long to wait before the try after the n-th: 50 to 100 ms at first, twice as long each time, up to a
-// limit. The random half keeps clients apart that were cut off together.
+// backoff returns how long to wait after the n-th attempt: 50 to 100 ms after the first, and twice
+// as long after each further one, up to most. The upper half of the range is random, so that
+// clients that were disconnected together do not retry together.
 func backoff(n int, most time.Duration) time.Duration {
 	d := most
 	if n < 20 {
@@ -120,7 +123,7 @@ func backoff(n int, most time.Duration) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// wait sleeps, unless the context ends first.
+// wait sleeps for d. If the context ends first, it returns the context's error.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -132,7 +135,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// attach gives a request its body.
+// attach sets the body of an HTTP request.
 func (r *request) attach(req *http.Request) {
 	req.ContentLength = int64(len(r.body))
 	if len(r.body) == 0 {
@@ -144,11 +147,13 @@ func (r *request) attach(req *http.Request) {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.body)), nil }
 		return
 	}
-	// Without GetBody no transport sends it again by itself, which a publisher wants to do, in order.
+	// Without GetBody, no transport can resend the request on its own. A publisher resends batches
+	// itself, in order.
 	req.Body = &sending{bytes.NewReader(r.body), r.sent}
 }
 
-// sending is a body that tells when it was sent, for transports that have no trace.
+// sending is a request body that calls sent when the transport closes it. It is for transports that
+// do not support httptrace.
 type sending struct {
 	io.Reader
 	sent func()

@@ -11,59 +11,63 @@ import (
 	"time"
 )
 
-// Options say where the service is, who asks, and how.
+// Options configure a [Client]. Only URL is required.
 type Options struct {
-	// URL is the root address of the service: http or https, a host, and a path where a proxy puts one before /v1.
+	// URL is the root of the service: http or https, a host, and the path that a proxy in front of
+	// the service adds before /v1, if any.
 	URL string
 
-	// Key is sent with every request. Without one, only health, version and the demo stream can be read.
+	// Key is the API key, sent with every request. Without a key, only health, version and the demo
+	// stream are available.
 	Key string
 
-	// TLS is for https: the authority of the service's certificate, for example. Nil trusts what the system trusts.
+	// TLS configures https connections, for example with the certificate authority of the service.
+	// Nil means the defaults, which trust the authorities of the system.
 	TLS *tls.Config
 
-	// HTTP1 speaks HTTP/1.1 to a http address, for the sake of proxies that know no cleartext HTTP/2. With https it is
-	// negotiated.
+	// HTTP1 makes the client use HTTP/1.1 for an http URL, instead of cleartext HTTP/2, which some
+	// proxies do not support. It has no effect on https, where the version is negotiated.
 	HTTP1 bool
 
-	// Transport carries the requests, instead of one that the client makes: one of package client/http3, for example.
-	// It must not follow redirects.
+	// Transport, if not nil, sends the requests instead of the client's own transport. An example
+	// is the HTTP/3 transport of package client/http3. It must not follow redirects.
 	Transport http.RoundTripper
 
-	// Attempts is how often a call is made until it succeeds, the first time included: 0 means 4, and 1 means once.
-	// Publishers and subscribers are not bound by it.
+	// Attempts is the maximum number of attempts per call, including the first: 0 means 4, and 1
+	// disables retries. Publishers and subscribers ignore it.
 	Attempts int
 
-	// Timeout bounds each attempt; 0 means a minute. A subscription is not bound by it.
+	// Timeout is the time limit of one attempt; 0 means one minute. Subscribers ignore it.
 	Timeout time.Duration
 
-	// UserAgent is sent with every request; empty means weir-go.
+	// UserAgent is the User-Agent header of all requests; empty means "weir-go".
 	UserAgent string
 }
 
-// Client is a service as one key sees it. It may be used by many goroutines at once.
+// Client calls the API of one service with one key. It is safe for concurrent use.
 type Client struct {
 	o         Options
-	base      string // without a slash at the end
+	base      string // the URL without a trailing slash
 	transport http.RoundTripper
 }
 
-// New makes a client. It connects when it is first used.
+// New returns a client. It does not connect: the first call does. New fails only if the options are
+// invalid.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	switch {
 	case err != nil:
-		return nil, errors.New("the URL of the service cannot be read") // the parser would repeat what may hold a password
+		return nil, errors.New("the service URL is malformed") // err would repeat the URL, which may hold a password
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Opaque != "":
-		return nil, fmt.Errorf("the URL of the service is %q, not a http or https address", u.Redacted())
+		return nil, fmt.Errorf("the service URL is %q; it must start with http:// or https:// and a host", u.Redacted())
 	case u.User != nil:
-		return nil, errors.New("the URL of the service holds a user name: the key is an option of its own")
+		return nil, errors.New("the service URL contains a user name; pass the key separately")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("the URL of the service is %q: it may not have a query or a fragment", u.Redacted())
+		return nil, fmt.Errorf("the service URL is %q; it must not have a query or a fragment", u.Redacted())
 	}
 	for _, r := range o.Key {
 		if r <= ' ' || r >= 0x7f {
-			return nil, errors.New("the key holds a character that no key has")
+			return nil, errors.New("the key contains a space, a control character or a non-ASCII character")
 		}
 	}
 	if o.Attempts <= 0 {
@@ -82,7 +86,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close closes the connections that are not in use. Publishers are closed by themselves, subscribers end with their context.
+// Close closes idle connections. It does not close publishers, which have a Close method of their
+// own, or subscribers, which end with their context.
 func (c *Client) Close() { closeIdle(c.transport) }
 
 func closeIdle(t http.RoundTripper) {
@@ -91,8 +96,8 @@ func closeIdle(t http.RoundTripper) {
 	}
 }
 
-// newTransport makes a transport that asks a connection whether it is alive after so much silence, and gives it up when
-// there is no answer.
+// newTransport returns a transport that pings an HTTP/2 connection after this much silence, and
+// closes it if there is no answer in time.
 func (c *Client) newTransport(silence, answer time.Duration) *http.Transport {
 	var p http.Protocols
 	t := &http.Transport{
@@ -100,7 +105,7 @@ func (c *Client) newTransport(silence, answer time.Duration) *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second,
 		TLSClientConfig:     c.o.TLS.Clone(),
 		IdleConnTimeout:     90 * time.Second,
-		MaxIdleConnsPerHost: 64, // of HTTP/1.1
+		MaxIdleConnsPerHost: 64, // for HTTP/1.1; HTTP/2 needs one
 		DisableCompression:  true,
 		Protocols:           &p,
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: answer},

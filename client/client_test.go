@@ -19,20 +19,20 @@ import (
 	"weir/internal/access"
 )
 
-func TestNewRefuses(t *testing.T) {
+func TestNewInvalidOptions(t *testing.T) {
 	for _, c := range []struct {
 		o    client.Options
 		want string
 	}{
-		{client.Options{}, "not a http or https address"},
-		{client.Options{URL: "127.0.0.1:8080"}, "cannot be read"},
-		{client.Options{URL: "localhost:8080"}, "not a http or https address"},
-		{client.Options{URL: "ftp://example.com"}, "not a http or https address"},
-		{client.Options{URL: "http://"}, "not a http or https address"},
-		{client.Options{URL: "http://me:secret@example.com"}, "holds a user name"},
-		{client.Options{URL: "http://example.com?a=b"}, "may not have a query"},
-		{client.Options{URL: "http://me:secret@exa mple.com"}, "cannot be read"},
-		{client.Options{URL: "http://example.com", Key: "svc_live_secret\n"}, "no key has"},
+		{client.Options{}, "must start with http:// or https://"},
+		{client.Options{URL: "127.0.0.1:8080"}, "is malformed"},
+		{client.Options{URL: "localhost:8080"}, "must start with http:// or https://"},
+		{client.Options{URL: "ftp://example.com"}, "must start with http:// or https://"},
+		{client.Options{URL: "http://"}, "must start with http:// or https://"},
+		{client.Options{URL: "http://me:secret@example.com"}, "contains a user name"},
+		{client.Options{URL: "http://example.com?a=b"}, "must not have a query"},
+		{client.Options{URL: "http://me:secret@exa mple.com"}, "is malformed"},
+		{client.Options{URL: "http://example.com", Key: "svc_live_secret\n"}, "a control character"},
 	} {
 		_, err := client.New(c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
@@ -54,25 +54,25 @@ func TestStreams(t *testing.T) {
 				t.Errorf("got %+v, %v; want %+v", got, err, made)
 			}
 			if cursor, err := c.Cursor(ctx, made.ID); err != nil || cursor.Cursor != 0 || cursor.UpdatedAt != made.CreatedAt {
-				t.Errorf("the cursor is %+v, %v", cursor, err)
+				t.Errorf("cursor: %+v, %v; want 0 at %v", cursor, err, made.CreatedAt)
 			}
 			if err := c.DeleteStream(ctx, made.ID); err != nil {
 				t.Error(err)
 			}
 			if _, err := c.Stream(ctx, made.ID); client.CodeOf(err) != weir.StreamNotFound {
-				t.Errorf("a deleted stream: %v", err)
+				t.Errorf("the deleted stream: %v, want stream_not_found", err)
 			}
 			if h, err := c.Health(ctx); err != nil || h.Status != "ok" {
-				t.Errorf("health %+v, %v", h, err)
+				t.Errorf("health: %+v, %v", h, err)
 			}
 			if v, err := c.Version(ctx); err != nil || v.Version != "v1.2.3" || v.Commit != "abc" {
-				t.Errorf("version %+v, %v", v, err)
+				t.Errorf("version: %+v, %v", v, err)
 			}
 		})
 	}
 }
 
-func TestStreamsByPages(t *testing.T) {
+func TestStreamsPaging(t *testing.T) {
 	c := newHouse(t, nil).client(client.Options{})
 	var want []weir.StreamID
 	for range 2*weir.MaxPage + 3 {
@@ -87,11 +87,11 @@ func TestStreamsByPages(t *testing.T) {
 		got = append(got, s.ID)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%d streams, want %d, from the newest to the oldest", len(got), len(want))
+		t.Errorf("got %d streams, want %d, newest first", len(got), len(want))
 	}
 	for s := range c.Streams(t.Context()) {
 		if s.ID != want[0] {
-			t.Errorf("the first is %s, want %s", s.ID, want[0])
+			t.Errorf("the first stream is %s, want %s", s.ID, want[0])
 		}
 		break
 	}
@@ -103,14 +103,14 @@ func TestErrors(t *testing.T) {
 	_, err := c.Stream(t.Context(), weir.NewStreamID())
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got %v, want an *Error", err)
 	}
 	if e.Status != 404 || e.Code != weir.StreamNotFound || e.Type != "not_found_error" || e.Message == "" ||
 		!strings.HasPrefix(e.RequestID, "req_") || e.DocURL != "https://weir.example/docs/errors#stream_not_found" {
 		t.Errorf("got %+v", e)
 	}
 	if got := e.Error(); got != "stream_not_found: "+e.Message+" ("+e.RequestID+")" {
-		t.Errorf("it reads %q", got)
+		t.Errorf("Error() = %q", got)
 	}
 	for _, x := range []struct {
 		code weir.Code
@@ -134,8 +134,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What stands before the service has other errors, and pages that are none.
-func TestAnswersOfOthers(t *testing.T) {
+// A proxy in front of the service, or a wrong URL, can return any status and body.
+func TestForeignResponses(t *testing.T) {
 	var status atomic.Int32
 	var text atomic.Value
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,18 +150,18 @@ func TestAnswersOfOthers(t *testing.T) {
 		text   string
 		want   string
 	}{
-		{502, "<html>", "status 502: the answer is not one of Weir: 502 Bad Gateway"},
-		{302, "", "status 302: the answer is not one of Weir: 302 Found"},
-		{404, `{"error":"gone"}`, "status 404: the answer is not one of Weir: 404 Not Found"},
-		{403, strings.Repeat("x", 1<<20), "status 403: the answer is not one of Weir: 403 Forbidden"},
-		{200, "<html>", "the answer is not one of Weir: invalid character"},
-		{200, strings.Repeat(" ", 10<<20), "the answer is longer than any of Weir"},
+		{502, "<html>", "status 502: the response is not from Weir: 502 Bad Gateway"},
+		{302, "", "status 302: the response is not from Weir: 302 Found"},
+		{404, `{"error":"gone"}`, "status 404: the response is not from Weir: 404 Not Found"},
+		{403, strings.Repeat("x", 1<<20), "status 403: the response is not from Weir: 403 Forbidden"},
+		{200, "<html>", "the response is not from Weir: invalid character"},
+		{200, strings.Repeat(" ", 10<<20), "the response is not from Weir: it has more than"},
 	} {
 		status.Store(int32(x.status))
 		text.Store(x.text)
 		_, err := c.Stream(t.Context(), weir.NewStreamID())
 		if err == nil || !strings.HasPrefix(err.Error(), x.want) {
-			t.Errorf("%d %.10q: %v, want %q", x.status, x.text, err, x.want)
+			t.Errorf("%d %.10q: got %v, want %q", x.status, x.text, err, x.want)
 		}
 	}
 }
@@ -186,20 +186,20 @@ func TestPublish(t *testing.T) {
 		t.Errorf("got %+v, %v", ack, err)
 	}
 	if ack, err = c.PublishAt(ctx, id, 7, client.Events(1)); err != nil || !ack.Duplicate || ack.Accepted != 0 {
-		t.Errorf("again: %+v, %v", ack, err)
+		t.Errorf("publish at 7 again: %+v, %v; want a duplicate", ack, err)
 	}
 	if b, err := c.Batch(ctx, id, 7); err != nil || b.Events == nil || len(b.Events) != 0 {
-		t.Errorf("an empty batch: %+v, %v", b, err)
+		t.Errorf("the empty batch: %+v, %v", b, err)
 	}
 	if _, err = c.PublishAt(ctx, id, 7+weir.MaxAhead+1, client.Events(1)); client.CodeOf(err) != weir.SequenceTooFarAhead {
-		t.Errorf("too far: %v", err)
+		t.Errorf("publish too far ahead: %v, want sequence_too_far_ahead", err)
 	}
 	first, err := c.PublishOnce(ctx, id, "k", client.Events(1))
 	if again, err2 := c.PublishOnce(ctx, id, "k", client.Events(1)); err != nil || err2 != nil || again.Seq != first.Seq || !again.Duplicate {
-		t.Errorf("with a key: %+v, %v; then %+v, %v", first, err, again, err2)
+		t.Errorf("with an idempotency key: %+v, %v; then %+v, %v", first, err, again, err2)
 	}
 	if _, err := c.Batch(ctx, id, 5); client.CodeOf(err) != weir.StreamNotFound {
-		t.Errorf("a missing batch: %v", err)
+		t.Errorf("a missing batch: %v, want stream_not_found", err)
 	}
 }
 
@@ -213,40 +213,41 @@ func TestPublishRaw(t *testing.T) {
 		}
 		b, err := c.Batch(ctx, id, weir.Seq(i+1))
 		if err != nil || b.ContentType != "application/octet-stream" || !bytes.Equal(b.Data, data) || b.Events != nil || b.Seq != weir.Seq(i+1) {
-			t.Errorf("%d bytes come back as %d, %q, %v", len(data), len(b.Data), b.ContentType, err)
+			t.Errorf("%d bytes read back as %d of %q, %v", len(data), len(b.Data), b.ContentType, err)
 		}
 	}
 	if _, err := c.Publish(ctx, id, client.Events(1)); client.CodeOf(err) != weir.UnsupportedMediaType {
-		t.Errorf("events to a raw stream: %v", err)
+		t.Errorf("events to a raw stream: %v, want unsupported_media_type", err)
 	}
 }
 
-// What cannot be published is refused before anything is sent.
-func TestPublishNothing(t *testing.T) {
+// An invalid payload or key is refused before anything is sent: no service listens at the URL.
+func TestPublishInvalid(t *testing.T) {
 	c := newClient(t, client.Options{URL: "http://127.0.0.1:1"})
 	for name, err := range map[string]error{
 		"event 1: ":         second(c.Publish(t.Context(), "x", client.Events(1, make(chan int)))),
 		"payload_too_large": second(c.Publish(t.Context(), "x", client.Bytes(make([]byte, weir.MaxBody+1)))),
-		"a batch of":        second(c.PublishAt(t.Context(), "x", 1, client.Events(strings.Repeat("x", weir.MaxBody)))),
+		"the batch has":     second(c.PublishAt(t.Context(), "x", 1, client.Events(strings.Repeat("x", weir.MaxBody)))),
 		"idempotency key":   second(c.PublishOnce(t.Context(), "x", "", client.Events())),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("got %v, want an error with %q", err, name)
 		}
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// troubled answers the first requests with trouble, and loses the first answers, before it lets the service answer.
-type troubled struct {
+// flaky is a service that first refuses some requests with 503, then handles some requests but
+// drops their responses, and then works normally.
+type flaky struct {
 	http.Handler
-	refuse, lose atomic.Int32
-	after        string // retry-after of a refusal
-	seen         atomic.Int32
+	refuse, lose atomic.Int32 // how many requests are still to be refused, and responses dropped
+	after        string       // Retry-After of a refusal
+	seen         atomic.Int32 // requests so far
 }
 
-func (d *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.seen.Add(1)
 	if d.refuse.Add(-1) >= 0 {
 		if d.after != "" {
@@ -262,16 +263,16 @@ func (d *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.Handler.ServeHTTP(w, r)
 }
 
-func newTroubled(t testing.TB) (*troubled, *house) {
-	d := new(troubled)
+func newFlaky(t testing.TB) (*flaky, *house) {
+	d := new(flaky)
 	h := newHouse(t, func(h http.Handler) http.Handler { d.Handler = h; return d })
 	return d, h
 }
 
-// An answer that is lost after the work was done is no second stream, batch or error.
-func TestCallsAgain(t *testing.T) {
+// If the response to a successful call is lost, the retry neither repeats the effect nor fails.
+func TestRetryAfterLostResponse(t *testing.T) {
 	ctx := t.Context()
-	d, h := newTroubled(t)
+	d, h := newFlaky(t)
 	c := h.client(client.Options{})
 	trouble := func() { d.refuse.Store(1); d.lose.Store(1) }
 	trouble()
@@ -296,25 +297,25 @@ func TestCallsAgain(t *testing.T) {
 		}
 	}
 	if n != 1 {
-		t.Errorf("%d streams were made", n)
+		t.Errorf("%d streams were created, want 1", n)
 	}
 	trouble()
 	if err := c.DeleteStream(ctx, s.ID); err != nil {
 		t.Errorf("delete: %v", err)
 	}
 	if err := c.DeleteStream(ctx, s.ID); client.CodeOf(err) != weir.StreamNotFound {
-		t.Errorf("delete again: %v", err)
+		t.Errorf("delete again: %v, want stream_not_found", err)
 	}
 }
 
-func TestCallsOftenEnough(t *testing.T) {
-	d, h := newTroubled(t)
+func TestAttempts(t *testing.T) {
+	d, h := newFlaky(t)
 	d.refuse.Store(100)
 	for attempts, want := range map[int]int32{1: 1, 3: 3} {
 		d.seen.Store(0)
 		_, err := h.client(client.Options{Attempts: attempts}).Version(t.Context())
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 503 || d.seen.Load() != want {
-			t.Errorf("%d attempts: asked %d times, %v", attempts, d.seen.Load(), err)
+			t.Errorf("with %d attempts: %d requests, %v", attempts, d.seen.Load(), err)
 		}
 	}
 	d.after = "1000"
@@ -322,12 +323,12 @@ func TestCallsOftenEnough(t *testing.T) {
 	defer cancel()
 	time.AfterFunc(50*time.Millisecond, cancel)
 	if _, err := h.client(client.Options{}).Version(ctx); err == nil {
-		t.Error("a call outlived its context")
+		t.Error("the call succeeded after its context ended")
 	}
 }
 
-// The time that an attempt may take is no reason to give up, the context is.
-func TestCallsTimeOut(t *testing.T) {
+// An attempt that times out is retried.
+func TestTimeoutIsRetried(t *testing.T) {
 	var asked atomic.Int32
 	release := make(chan struct{})
 	h := newHouse(t, func(h http.Handler) http.Handler {
@@ -344,6 +345,6 @@ func TestCallsTimeOut(t *testing.T) {
 	})
 	defer close(release)
 	if _, err := h.client(client.Options{Timeout: 50 * time.Millisecond, Attempts: 100}).Version(t.Context()); err != nil || asked.Load() < 2 {
-		t.Errorf("asked %d times: %v", asked.Load(), err)
+		t.Errorf("%d requests: %v", asked.Load(), err)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"weir"
 )
 
-// Error is a refusal of the service.
+// Error is a response with a status other than 2xx.
 type Error struct {
-	Status     int           // of the answer
-	Type       string        // the category, such as not_found_error
-	Code       weir.Code     // what to branch on; empty when the answer did not come from the service but from something before it
+	Status     int           // HTTP status
+	Type       string        // category, such as not_found_error
+	Code       weir.Code     // for programs to branch on; empty if the response is not from Weir, but from a proxy for example
 	Message    string        // for people
-	RequestID  string        // to quote when asking the operator
-	DocURL     string        // explains the code
-	RetryAfter time.Duration // when to try again, where the service said so
+	RequestID  string        // for the operator, who can look it up in the server's log
+	DocURL     string        // page that explains the code
+	RetryAfter time.Duration // how long to wait before a retry; 0 if the service did not say
 }
 
 func (e *Error) Error() string {
@@ -35,7 +35,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", code, e.Message, e.RequestID)
 }
 
-// CodeOf is the code of the refusal in an error's chain, empty when there is none.
+// CodeOf returns the code of the [*Error] in an error's chain, or "" if there is none.
 func CodeOf(err error) weir.Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -43,10 +43,10 @@ func CodeOf(err error) weir.Code {
 	return ""
 }
 
-// maxErrorBody is more than any error of the service has.
+// maxErrorBody limits what is read of an error response. Weir's own are much shorter.
 const maxErrorBody = 64 << 10
 
-// refusal reads an answer that is not a success.
+// refusal turns a response without success into an *Error.
 func refusal(resp *http.Response) error {
 	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("x-request-id")}
 	if seconds, err := strconv.Atoi(resp.Header.Get("retry-after")); err == nil && seconds > 0 {
@@ -66,7 +66,7 @@ func refusal(resp *http.Response) error {
 		err = json.Unmarshal(b, &body)
 	}
 	if err != nil || body.Error.Code == "" {
-		e.Message = "the answer is not one of Weir: " + resp.Status
+		e.Message = "the response is not from Weir: " + resp.Status
 		return e
 	}
 	e.Type, e.Code, e.Message, e.DocURL = body.Error.Type, body.Error.Code, body.Error.Message, body.Error.DocURL
@@ -76,12 +76,14 @@ func refusal(resp *http.Response) error {
 	return e
 }
 
-// strange is an answer that no Weir gives; trying again will not help.
-type strange struct{ error }
+// permanent marks an error that a retry cannot fix: the request cannot be built, or the response is
+// one that Weir never sends.
+type permanent struct{ error }
 
-func (s strange) Unwrap() error { return s.error }
+func (p permanent) Unwrap() error { return p.error }
 
-// transient tells whether what failed may succeed later: the way to the service is broken, or the service says so.
+// transient reports whether a retry may succeed: the connection failed, or the status says that the
+// problem is temporary.
 func transient(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		switch e.Status {
@@ -91,17 +93,17 @@ func transient(err error) bool {
 		}
 		return false
 	}
-	if _, ok := errors.AsType[strange](err); ok {
+	if _, ok := errors.AsType[permanent](err); ok {
 		return false
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return false
 	}
-	_, plain := errors.AsType[tls.RecordHeaderError](err) // an address that does not speak TLS
+	_, plain := errors.AsType[tls.RecordHeaderError](err) // the server at this address does not speak TLS
 	return !plain
 }
 
-// retryAfter is what the service asked for, 0 when it did not.
+// retryAfter returns how long the service asked the client to wait, or 0 if it did not ask.
 func retryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter

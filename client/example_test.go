@@ -54,19 +54,19 @@ func ExampleClient_Publisher() {
 		panic(err)
 	}
 	p, err := c.Publisher(ctx, s.ID, client.PublisherOptions{
-		OnRetry: func(err error, _ time.Duration) { slog.Warn("publishing again soon", "error", err) },
+		OnRetry: func(err error, wait time.Duration) { slog.Warn("publish failed", "error", err, "retry_in", wait) },
 	})
 	if err != nil {
 		panic(err)
 	}
 	for n := range 10_000 {
 		if err := p.Add(ctx, map[string]any{"n": n, "celsius": 20.5}); err != nil {
-			panic(err) // the publisher failed, or this is no event
+			panic(err) // the publisher has failed, or the event is invalid
 		}
 	}
-	if err := p.Close(ctx); err != nil { // everything is stored when it returns nil
+	if err := p.Close(ctx); err != nil { // if it is nil, everything is stored
 		for _, batch := range p.Unacknowledged() {
-			fmt.Println("not known to be stored:", batch.Seq, len(batch.Events))
+			fmt.Println("may not be stored: batch", batch.Seq, "with", len(batch.Events), "events")
 		}
 	}
 	cursor, err := c.Cursor(ctx, s.ID)
@@ -92,7 +92,7 @@ func ExampleClient_Subscriber() {
 	}
 	for batch, err := range c.Subscriber(s.ID, client.SubscriberOptions{From: client.Oldest}).Batches(ctx) {
 		if err != nil {
-			panic(err) // final: what may pass was tried again
+			panic(err) // permanent: the subscriber has retried everything else
 		}
 		if batch.Gap != nil {
 			fmt.Println("missed", batch.Gap.From, "to", batch.Gap.To)

@@ -10,16 +10,16 @@ import (
 
 // group is the batch that is being filled.
 type group struct {
-	body   []byte // of a json stream: the array of events so far, without its end
+	body   []byte // the body so far; for a json stream without its end
 	events int
-	due    bool // to be sent as soon as there is room
+	due    bool // send it as soon as there is room
 	timer  *time.Timer
-	usual  int // bytes that the last one had, which the next may well have too
+	usual  int // size of the previous batch, used as the initial capacity
 }
 
 func (g *group) some() bool { return g.events > 0 }
 
-// add appends an event; false when the group is full.
+// add appends an event. It returns false if the group is full.
 func (g *group) add(event []byte, o *PublisherOptions) bool {
 	if g.events > 0 && (g.due || g.events >= o.BatchEvents || len(g.body)+1+len(event)+len(bodyEnd) > o.BatchBytes) {
 		return false
@@ -35,7 +35,8 @@ func (g *group) add(event []byte, o *PublisherOptions) bool {
 	return true
 }
 
-// set makes b the batch; false when there is one already. A raw batch is never grouped: its bounds are what is published.
+// set makes a copy of b the batch. It returns false if the group already has one: raw batches are
+// not combined, because their boundaries matter to subscribers.
 func (g *group) set(b []byte) bool {
 	if g.events > 0 {
 		return false
@@ -44,7 +45,7 @@ func (g *group) set(b []byte) bool {
 	return true
 }
 
-// flight makes a batch of the group.
+// flight returns the group as a batch with a sequence.
 func (g *group) flight(seq weir.Seq, mode weir.Mode) *flight {
 	f := &flight{seq: seq, events: g.events, payload: Payload{contentType: typeBytes, body: g.body}}
 	if mode != weir.Raw {
@@ -62,24 +63,24 @@ func (g *group) stop() {
 // flight is a batch with its sequence, until it is acknowledged.
 type flight struct {
 	seq     weir.Seq
-	claim   string // instead of the sequence: an idempotency key
+	claim   string // if not empty, an idempotency key to publish with, instead of seq
 	payload Payload
 	events  int
 	state   state
 	tries   int
-	epoch   int      // when it was sent last
-	ack     weir.Ack // of whoever sends it, until it is stored
+	epoch   int      // of the publisher, at the last attempt
+	ack     weir.Ack // written by the goroutine that sends it; fixed once the state is stored
 }
 
 type state uint8
 
 const (
-	queued state = iota // to be sent, or sent again
-	flying
-	stored
+	queued state = iota // waiting to be sent or resent
+	flying              // in flight
+	stored              // acknowledged
 )
 
-// array is the array of events of a json batch.
+// array returns the array of events of a json batch.
 func (f *flight) array() []byte {
 	return f.payload.body[len(bodyStart)-1 : len(f.payload.body)-1]
 }
@@ -94,7 +95,8 @@ func (f *flight) unacknowledged(mode weir.Mode) Unacknowledged {
 	return u
 }
 
-// holds tells whether a batch that was read back is this one. Both are without white space between tokens.
+// holds reports whether a batch that was read back is this one. White space between tokens does not
+// count.
 func (f *flight) holds(b Batch) bool {
 	if f.payload.contentType == typeBytes {
 		return bytes.Equal(f.payload.body, b.Data)
@@ -119,12 +121,13 @@ func compact(event json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// room tells whether another batch of so many bytes may be on the way.
+// room reports whether another batch of n bytes may enter the window. While the service has yet to
+// choose the first sequence, only one batch may.
 func (p *Publisher) room(n int) bool {
 	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }
 
-// cutDue makes a batch of the group when it is due and there is room for it.
+// cutDue turns the group into a batch of the window, if it is due and there is room.
 func (p *Publisher) cutDue() {
 	if !p.group.some() || !p.group.due || !p.room(len(p.group.body)) {
 		return
@@ -143,7 +146,7 @@ func (p *Publisher) cutDue() {
 	p.changed.Broadcast()
 }
 
-// linger makes the group due after a while, counted from its first event.
+// linger starts the timer that makes the group due, when the group gets its first event.
 func (p *Publisher) linger() {
 	if p.o.Linger < 0 || p.group.due || p.group.events != 1 {
 		return
@@ -155,7 +158,8 @@ func (p *Publisher) linger() {
 	p.group.timer = time.AfterFunc(p.o.Linger, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		// It may be late, and meet the next group: that one is sent earlier, which does no harm.
+		// If the timer fires late, it may find the next group. That one is sent early, which is
+		// harmless.
 		p.group.due = p.group.some()
 		p.cutDue()
 	})

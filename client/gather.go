@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// gatherMost bounds what waits to be written; beyond it, writing waits.
+// gatherMost is the number of buffered bytes above which Write waits.
 const gatherMost = 256 << 10
 
-// gathering dials connections that gather what is written to them.
+// gathering wraps a dial function so that the connections combine small writes.
 func gathering(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
@@ -21,18 +21,20 @@ func gathering(dial func(ctx context.Context, network, address string) (net.Conn
 	}
 }
 
-// gathered is a connection whose writes go to the system together. HTTP/2 makes two of every small request, one for its head and
-// one for its body, and each costs a system call here and a wake-up over there: many more than the requests themselves need. So
-// a write only adds to what is waiting, and while the system is busy with some of it, the next is put together. The order stays.
+// gathered is a connection that combines writes. net/http writes every small HTTP/2 request in two
+// parts, its header and its body, and each write costs a system call on this side and a wake-up on
+// the other. With gathered, Write only appends to a buffer. While a goroutine writes one buffer to
+// the connection, the next one fills. The order of the bytes stays the same.
 //
-// A write that cannot be done is reported by the next one, and by reading.
+// If writing fails, the next Write returns the error. Read fails too, since the connection is
+// broken.
 type gathered struct {
 	net.Conn
 	mu      sync.Mutex
 	changed sync.Cond
-	waiting []byte
-	err     error // why nothing can be written any more
-	over    chan struct{}
+	waiting []byte        // not yet written
+	err     error         // why nothing can be written any more
+	over    chan struct{} // closed when run has returned
 }
 
 func newGathered(c net.Conn) *gathered {
@@ -42,7 +44,7 @@ func newGathered(c net.Conn) *gathered {
 	return g
 }
 
-// Write takes b to be written.
+// Write buffers b to be written. It waits while the buffer is full.
 func (g *gathered) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +59,7 @@ func (g *gathered) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close ends the connection; what is still waiting is not written.
+// Close closes the connection without writing what is still buffered.
 func (g *gathered) Close() error {
 	g.fail(net.ErrClosed)
 	err := g.Conn.Close()
@@ -74,7 +76,7 @@ func (g *gathered) fail(err error) {
 	g.changed.Broadcast()
 }
 
-// run writes what is waiting, all of it at once.
+// run writes the buffer to the connection, all of it at once, until Close or an error.
 func (g *gathered) run() {
 	defer close(g.over)
 	var b []byte
@@ -84,7 +86,7 @@ func (g *gathered) run() {
 			g.changed.Wait()
 		}
 		g.mu.Unlock()
-		runtime.Gosched() // whoever is about to write more does so first
+		runtime.Gosched() // let goroutines that are about to write fill the buffer first
 		g.mu.Lock()
 		if g.err != nil {
 			g.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// slowConn is a connection that writes when it is told to.
+// slowConn is a connection on which the test decides when each write ends.
 type slowConn struct {
 	net.Conn
 	mu     sync.Mutex
 	writes [][]byte
-	begun  chan struct{} // a write begins
-	goOn   chan error    // and ends with this
+	begun  chan struct{} // receives a value when a write begins
+	goOn   chan error    // ends the write with this result
 	closed chan struct{}
 }
 
@@ -41,7 +41,7 @@ func (c *slowConn) Close() error {
 	return nil
 }
 
-// While the system is busy with a write, the next ones are put together, and the order stays.
+// While one write is in progress, further writes are combined, in order.
 func TestGather(t *testing.T) {
 	slow := newSlowConn()
 	g := newGathered(slow)
@@ -60,7 +60,7 @@ func TestGather(t *testing.T) {
 	<-slow.begun
 	slow.goOn <- nil
 	if got := string(bytes.Join(slow.writes, []byte("|"))); got != "a|bcd" {
-		t.Errorf("written: %s", got)
+		t.Errorf("writes: %s, want a|bcd", got)
 	}
 
 	put("e")
@@ -70,21 +70,21 @@ func TestGather(t *testing.T) {
 	slow.goOn <- broken
 	<-g.over
 	if _, err := g.Write([]byte("g")); !errors.Is(err, broken) {
-		t.Errorf("after a write that failed: %v", err)
+		t.Errorf("Write after a failed write: %v, want %v", err, broken)
 	}
 	if len(slow.writes) != 3 {
-		t.Errorf("%q was written after one that failed", slow.writes[3:])
+		t.Errorf("%q was written after a failed write", slow.writes[3:])
 	}
 	g.Close()
 }
 
-// What waits is bounded, and closing ends whoever waits for room, and whoever writes.
+// The buffer is bounded. Close ends a Write that waits for room, and the write in progress.
 func TestGatherBounds(t *testing.T) {
 	slow := newSlowConn()
 	g := newGathered(slow)
 	g.Write([]byte("x"))
 	<-slow.begun
-	if n, err := g.Write(make([]byte, 2*gatherMost)); n != 2*gatherMost || err != nil { // nothing waits yet
+	if n, err := g.Write(make([]byte, 2*gatherMost)); n != 2*gatherMost || err != nil { // allowed: the buffer is empty
 		t.Fatalf("%d %v", n, err)
 	}
 	ended := make(chan error)
@@ -94,14 +94,14 @@ func TestGatherBounds(t *testing.T) {
 	}()
 	g.Close()
 	if err := <-ended; !errors.Is(err, net.ErrClosed) || len(g.waiting) != 2*gatherMost {
-		t.Errorf("whoever waited got %v, and %d bytes wait", err, len(g.waiting))
+		t.Errorf("the waiting Write returned %v, and %d bytes are buffered", err, len(g.waiting))
 	}
 	if _, err := g.Write([]byte("z")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("after closing: %v", err)
+		t.Errorf("Write after Close: %v, want %v", err, net.ErrClosed)
 	}
 }
 
-// Over a real connection all of it arrives, in order, whatever the sizes.
+// Writes of many sizes arrive complete and in order.
 func TestGatherPipe(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -117,7 +117,7 @@ func TestGatherPipe(t *testing.T) {
 	}
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("it is not what was written: %v", err)
+		t.Errorf("the bytes read differ from those written: %v", err)
 	}
 	g.Close()
 }

@@ -15,18 +15,19 @@ const (
 	typeBytes = "application/octet-stream"
 )
 
-// The array of events inside of the body of a publish.
+// The parts of the body of a publish before and after the events.
 const bodyStart, bodyEnd = `{"events":[`, `]}`
 
-// Payload is what one publish carries: [Events] for a json stream, [Bytes] for a raw one.
+// Payload is the content of a batch. Create it with [Events] for a json stream and with [Bytes] for
+// a raw stream.
 type Payload struct {
 	contentType string
 	body        []byte
 	err         error
 }
 
-// Events is a batch of a json stream. Each event is what [json.Marshal] makes of it, and a [json.RawMessage] is taken as it
-// is. What cannot be an event is reported by the publish.
+// Events returns a batch for a json stream. It encodes each event with [Event]. If an event is
+// invalid, publishing the batch returns the error.
 func Events(events ...any) Payload {
 	p := Payload{contentType: typeJSON, body: []byte(bodyStart)}
 	for i, event := range events {
@@ -43,10 +44,10 @@ func Events(events ...any) Payload {
 	return p
 }
 
-// Bytes is a batch of a raw stream.
+// Bytes returns a batch for a raw stream. It does not copy b.
 func Bytes(b []byte) Payload { return Payload{contentType: typeBytes, body: b} }
 
-// check refuses what the service would.
+// check returns the error that the service would return for the payload itself.
 func (p *Payload) check() error {
 	if p.err == nil && len(p.body) > weir.MaxBody {
 		return tooLarge(len(p.body))
@@ -55,22 +56,24 @@ func (p *Payload) check() error {
 }
 
 func tooLarge(n int) error {
-	return weir.Errorf(weir.PayloadTooLarge, "a batch of %d bytes: the most that one may have is %d", n, weir.MaxBody)
+	return weir.Errorf(weir.PayloadTooLarge, "the batch has %d bytes; the limit is %d", n, weir.MaxBody)
 }
 
-// What the service refuses beyond the grammar of JSON.
+// Errors for JSON that is well-formed but that the service refuses.
 var (
 	errUTF8      = errors.New("invalid UTF-8")
-	errSurrogate = errors.New("half a surrogate pair in a string")
+	errSurrogate = errors.New("a string contains half a surrogate pair")
 	errTwice     = errors.New("a member name is used twice in one object")
-	errDepth     = errors.New("nested too deep")
+	errDepth     = fmt.Errorf("the event is nested more than %d levels deep", maxEventDepth)
 )
 
-// maxEventDepth leaves room for the object and the array around an event; all together it may be 1,000 levels.
+// maxEventDepth is the 1,000 levels of a body, minus the object and the array around the events.
 const maxEventDepth = 998
 
-// Event is the JSON of an event as the service keeps it: without white space between tokens. It refuses what the service
-// would refuse, so that one bad event does not take others with it.
+// Event encodes an event as the service stores it: as JSON, without white space between tokens. A
+// [json.RawMessage] is compacted, and any other value is encoded with [json.Marshal]. Event returns
+// an error if the service would refuse the event. So one invalid event does not cause a whole batch
+// to be refused.
 func Event(event any) (json.RawMessage, error) {
 	raw, ok := event.(json.RawMessage)
 	if !ok {
@@ -90,12 +93,13 @@ func Event(event any) (json.RawMessage, error) {
 	return b.Bytes(), nil
 }
 
-// checkEvent looks at what the grammar, which must hold already, does not say.
+// checkEvent checks the rules of the service beyond the grammar of JSON. The grammar must be
+// checked already.
 func checkEvent(b []byte) error {
 	if !utf8.Valid(b) {
 		return errUTF8
 	}
-	var open []map[string]bool // for every open value the names that it has; nil for an array
+	var open []map[string]bool // the names of every open object; nil for an array
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '{':
@@ -124,18 +128,20 @@ func checkEvent(b []byte) error {
 	return nil
 }
 
-// twice adds a name to those of an object and tells whether it was there, however it is spelled.
+// twice adds a name to those of an object and reports whether it was there already. Names are
+// compared after decoding their escapes.
 func twice(names map[string]bool, literal []byte) bool {
 	name := string(literal[1 : len(literal)-1])
 	if bytes.IndexByte(literal, '\\') >= 0 {
-		_ = json.Unmarshal(literal, &name) // valid, or the grammar had failed
+		_ = json.Unmarshal(literal, &name) // cannot fail: the grammar was checked
 	}
 	was := names[name]
 	names[name] = true
 	return was
 }
 
-// loneSurrogate tells whether a valid string literal has an escaped half of a pair without the other half.
+// loneSurrogate reports whether a valid string literal contains an escaped surrogate without its
+// other half.
 func loneSurrogate(literal []byte) bool {
 	for i := bytes.IndexByte(literal, '\\'); i >= 0 && i < len(literal); i++ {
 		if literal[i] != '\\' {
@@ -163,7 +169,7 @@ func loneSurrogate(literal []byte) bool {
 	return false
 }
 
-// hex4 is the value of four hexadecimal digits, which must be some.
+// hex4 returns the value of four hexadecimal digits. The grammar guarantees that there are four.
 func hex4(b []byte) (unit rune) {
 	for _, c := range b[:4] {
 		unit <<= 4

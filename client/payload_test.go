@@ -31,7 +31,7 @@ func TestEvent(t *testing.T) {
 		{`"\ud83d\u0041"`, "", "surrogate"},
 		{`"\ud83dx\ude00"`, "", "surrogate"},
 		{`{"\udc00":1}`, "", "surrogate"},
-		{nested(999), "", "nested too deep"},
+		{nested(999), "", "nested more than 998 levels deep"},
 	} {
 		got, err := Event(json.RawMessage(c.in))
 		if string(got) != c.want || (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
@@ -43,7 +43,8 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// What passes here passes the check of a service, and nothing else does.
+// FuzzEvent compares Event with jsontext, whose rules are those of the service: both accept the
+// same events.
 func FuzzEvent(f *testing.F) {
 	for _, s := range []string{`{"a":[1,{"b":"\ud83d\ude00"}]}`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `"\ud83d"`, "\"\xff\"", ` [ ] `, `-0.1e+5`, `[1,,2]`, `"\u12"`} {
 		f.Add([]byte(s))
@@ -53,10 +54,10 @@ func FuzzEvent(f *testing.F) {
 		value := jsontext.Value(slices.Clone(b))
 		valid := value.IsValid()
 		if strings.Count(string(b), "[")+strings.Count(string(b), "{") > maxEventDepth {
-			return // the other allows more
+			return // jsontext allows more levels
 		}
 		if (err == nil) != valid {
-			t.Fatalf("Event(%q): %v; jsontext says %t", b, err, valid)
+			t.Fatalf("Event(%q): got error %v, but for jsontext valid is %t", b, err, valid)
 		}
 		if err == nil {
 			if value.Compact(); string(got) != string(value) {
@@ -75,7 +76,7 @@ func TestElements(t *testing.T) {
 			got = append(got, string(e))
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s is cut into %q", in, got)
+			t.Errorf("elements(%s) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -88,7 +89,7 @@ func FuzzElements(f *testing.F) {
 			return
 		}
 		if got := elements(b); !slices.EqualFunc(got, want, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
-			t.Errorf("%s is cut into %q, want %q", b, got, want)
+			t.Errorf("elements(%s) = %q, want %q", b, got, want)
 		}
 	})
 }

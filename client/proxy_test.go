@@ -8,25 +8,25 @@ import (
 	"testing"
 )
 
-// fate is what happens to a connection. Counts are of bytes; 0 means that it does not happen.
+// fate is the fault that a proxy injects into a connection. Numbers are bytes; 0 disables a fault.
 type fate struct {
-	up, down int64 // cut off after so many bytes to the server, or from it
-	swallow  int64 // so many bytes of answers are swallowed before the cut: requests arrive, and nobody hears of it
-	stall    bool  // nothing moves after down, and nothing is closed
+	up, down int64 // close the connection after this many bytes to the server, or from it
+	swallow  int64 // discard this many bytes of responses before closing: requests arrive, responses do not
+	stall    bool  // after down, forward nothing more but keep the connection open
 }
 
-// proxy carries connections to a server until their fate comes.
+// proxy forwards connections to a server and injects faults.
 type proxy struct {
 	url     string
 	l       net.Listener
-	fates   func(n int) fate // of the n-th connection, from 1 on
+	fates   func(n int) fate // fault of the n-th connection, from 1 on
 	work    sync.WaitGroup
-	opened  atomic.Int32
+	opened  atomic.Int32 // connections so far
 	backend atomic.Value // address
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	over  bool
+	over  bool // the test has ended
 }
 
 func newProxy(t testing.TB, backend string, fates func(n int) fate) *proxy {
@@ -58,7 +58,7 @@ func newProxy(t testing.TB, backend string, fates func(n int) fate) *proxy {
 	return p
 }
 
-// cut closes all connections.
+// cut closes all connections, and with forGood every later one too.
 func (p *proxy) cut(forGood bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *proxy) carry(c net.Conn, f fate) {
 	both.Wait()
 }
 
-// some copies so many bytes, or all.
+// some copies n bytes, or all if n is 0.
 func some(to io.Writer, from io.Reader, n int64) {
 	if n > 0 {
 		from = io.LimitReader(from, n)

@@ -7,21 +7,22 @@ import (
 	"weir"
 )
 
-// Publish stores a batch under the next sequence, which the service chooses. It carries an idempotency key of its own, so
-// that it is tried again without being stored twice.
+// Publish stores a batch under the next sequence, which the service chooses. It returns once the
+// batch is durable. It sends a random idempotency key, so that a retry does not store the batch
+// twice.
 func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir.Ack, error) {
 	return c.PublishOnce(ctx, id, weir.Base62(22), p)
 }
 
-// PublishOnce is [Client.Publish] with an idempotency key of the caller's, of 1 to 255 visible ASCII characters: a program
-// that keeps the key can repeat the call after a restart too. The service remembers a key for as long as the batch is
-// kept, and for 24 hours at most.
+// PublishOnce is [Client.Publish] with an idempotency key that the caller chooses: 1 to 255 visible
+// ASCII characters. A program that saves the key can repeat the call even after a restart. The
+// service remembers a key for as long as it keeps the batch, but at most 24 hours.
 func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, p Payload) (ack weir.Ack, err error) {
 	if err := p.check(); err != nil {
 		return ack, err
 	}
 	if !validKey(key) {
-		return ack, weir.Errorf(weir.InvalidRequest, "an idempotency key is 1 to %d visible ASCII characters", weir.MaxIdempotencyKey)
+		return ack, weir.Errorf(weir.InvalidRequest, "the idempotency key has %d bytes; it must be 1 to %d visible ASCII characters", len(key), weir.MaxIdempotencyKey)
 	}
 	_, err = c.do(ctx, publishNext(id, key, p), &ack)
 	return ack, err
@@ -31,8 +32,9 @@ func publishNext(id weir.StreamID, key string, p Payload) *request {
 	return &request{method: "POST", path: streamPath(id) + "/publish", contentType: p.contentType, body: p.body, key: key}
 }
 
-// PublishAt stores a batch under a sequence that the caller chose, which can be repeated without risk. When the sequence
-// was stored before, the acknowledgement says so, and what was stored first stays.
+// PublishAt stores a batch under a sequence that the caller chooses. It returns once the batch is
+// durable, and is safe to repeat: if the sequence already holds a batch, that batch stays and the
+// acknowledgement has Duplicate set.
 func (c *Client) PublishAt(ctx context.Context, id weir.StreamID, seq weir.Seq, p Payload) (ack weir.Ack, err error) {
 	if err := p.check(); err != nil {
 		return ack, err

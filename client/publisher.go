@@ -12,65 +12,69 @@ import (
 	"weir"
 )
 
-// PublisherOptions say how a publisher groups, numbers and sends. The zero value suits most.
+// PublisherOptions configure a [Publisher]. The zero value is a good default.
 type PublisherOptions struct {
-	// StartAt is the sequence of the first batch. Nil means one above the cursor of the stream: a program that is run again
-	// goes on where the stream ends.
+	// StartAt is the sequence of the first batch. Nil means one above the cursor of the stream, so
+	// that a program that is restarted continues where the stream ends.
 	StartAt *weir.Seq
 
-	// InFlight is how many batches may be on the way at once: 0 means 64, and 512 is the most.
+	// InFlight is the maximum number of batches in flight: 0 means 64, and the limit is 512.
 	InFlight int
 
-	// Buffer is how many bytes may be taken and not acknowledged yet; 0 means 64 MiB. Beyond it, adding waits.
+	// Buffer is the maximum number of bytes that are not acknowledged; 0 means 64 MiB. Above it,
+	// Add waits.
 	Buffer int
 
-	// BatchEvents and BatchBytes are when a batch is full: 0 means 1,000 events and 256 KiB. An event that is larger
-	// makes a batch of its own.
+	// BatchEvents and BatchBytes are the size of a full batch; 0 means 1,000 events and 256 KiB. An
+	// event larger than BatchBytes becomes a batch of its own.
 	BatchEvents int
 	BatchBytes  int
 
-	// Linger is how long a batch that is not full waits for more: 0 means 5 ms. Below 0 it waits until it is full or
-	// [Publisher.Flush] is called, so that the same events always make the same batches.
+	// Linger is how long a batch that is not full waits for more events; 0 means 5 ms. If it is
+	// negative, a batch waits until it is full or [Publisher.Flush] is called, so that the same
+	// events always form the same batches.
 	Linger time.Duration
 
-	// GiveUp is for how long nothing may be acknowledged while something is on the way; then the publisher fails. 0 means
-	// that it tries for as long as it takes.
+	// GiveUp is the maximum time without an acknowledgement while batches are in flight. After it,
+	// the publisher fails with [ErrGivenUp]. 0 means that it retries forever.
 	GiveUp time.Duration
 
-	// OnAck is called for every batch that is stored, in order of sequences, by one goroutine at a time. It must not call
-	// the publisher.
+	// OnAck is called for every stored batch, in order of sequences and never concurrently. It must
+	// not call the publisher.
 	OnAck func(weir.Ack)
 
-	// OnRetry is called when something has to be tried again, with the reason, and how long until then. It must not call the
-	// publisher, and may be called by several goroutines at once.
+	// OnRetry is called before a retry, with the reason and the time until the retry. It may be
+	// called concurrently, and must not call the publisher.
 	OnRetry func(err error, wait time.Duration)
 }
 
-// The defaults and bounds of a publisher.
+// The defaults and limits of a publisher.
 const (
 	defaultInFlight    = 64
-	maxInFlight        = weir.MaxAhead / 2 // so that what is on the way is never too far ahead
+	maxInFlight        = weir.MaxAhead / 2 // so that the service never refuses a batch as too far ahead
 	defaultBuffer      = 64 << 20
 	defaultBatchEvents = 1000
 	defaultBatchBytes  = 256 << 10
 	defaultLinger      = 5 * time.Millisecond
 )
 
-// Errors of a publisher, beside those of the service.
+// Errors of a publisher, in addition to those of the service.
 var (
-	// ErrConflict means that somebody else publishes to the stream: a sequence holds what this publisher did not send, or is
-	// closed. A stream has one publisher at a time; the others use [Client.Publish].
+	// ErrConflict means that another writer publishes to the stream: a sequence holds a batch that
+	// this publisher did not send, or can no longer be filled. A stream can have one publisher at a
+	// time. Other writers must use [Client.Publish].
 	ErrConflict = errors.New("another writer publishes to the stream")
 
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
 
-	// ErrGivenUp means that nothing was acknowledged for the time that [PublisherOptions.GiveUp] allows.
+	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp].
 	ErrGivenUp = errors.New("given up")
 )
 
-// PublishError is why a publisher failed, and with which batch. Batches below Seq may still be on the way when it is
-// reported, and batches above it may be stored: after [Publisher.Close], [Publisher.Unacknowledged] has what is not.
+// PublishError says why a publisher failed, and on which batch. When it is reported, batches below
+// Seq may still be in flight, and batches above it may be stored. After [Publisher.Close],
+// [Publisher.Unacknowledged] returns the batches that were not acknowledged.
 type PublishError struct {
 	Stream weir.StreamID
 	Seq    weir.Seq
@@ -81,52 +85,58 @@ func (e *PublishError) Error() string { return fmt.Sprintf("publish batch %d: %v
 
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// Publisher publishes many events to one stream, in the order in which they are added. It may be used by many goroutines
-// at once.
+// Publisher publishes many events to one stream, in the order in which they are added. It is safe
+// for concurrent use. When [Publisher.Flush] or [Publisher.Close] returns nil, all events that were
+// added before are stored.
 //
-// Batches are written to one connection in the order of their sequences, each after the one before it was written, and
-// answered whenever the service has stored them. What is not answered is sent again under the same sequence, so that it
-// is stored once. A refusal that trying again cannot change makes the publisher fail: from then on nothing is sent.
+// It writes batches to one connection in the order of their sequences. It does not wait for a batch
+// to be acknowledged before it writes the next. A batch without a response is sent again under the
+// same sequence, so that it is stored only once. If the service refuses a batch and a retry cannot
+// help, the publisher fails and sends nothing more.
 type Publisher struct {
 	c         *Client
 	id        weir.StreamID
 	o         PublisherOptions
-	transport http.RoundTripper // of its own, unless the caller brought one
+	transport http.RoundTripper // its own, unless Options.Transport is set
 	ctx       context.Context   // ends with Close
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 
 	mu       sync.Mutex
-	changed  sync.Cond
-	mode     weir.Mode // empty: not known yet
-	claim    string    // the idempotency key of the first batch, whose sequence the service chooses; empty: it is known
+	changed  sync.Cond // signals a change of any field below
+	mode     weir.Mode // empty until it is known
+	claim    string    // idempotency key of the first batch if the service chooses its sequence; empty once that is known
 	group    group     // events of the next batch
-	window   []*flight // batches that are not acknowledged, in order of sequences, without holes
-	unsent   int       // place in the window of the first batch that has to be sent
-	bytes    int       // of the bodies in the window
+	window   []*flight // batches that are not settled, in order of sequences, without holes
+	unsent   int       // index in window of the first batch to send
+	bytes    int       // total size of the bodies in window
 	next     weir.Seq  // of the next batch
-	cut      int       // batches that were made
-	settled  int       // batches that were acknowledged and reported
-	settling bool      // somebody reports acknowledgements
-	sending  int       // batches that are on the way
-	first    weir.Seq  // where it began
+	cut      int       // number of batches formed so far
+	settled  int       // number of batches acknowledged and reported to OnAck
+	settling bool      // a goroutine is reporting acknowledgements
+	sending  int       // number of batches in flight
+	first    weir.Seq  // sequence of the first batch
 	closed   bool
-	err      *PublishError // why it failed
+	err      *PublishError // why the publisher failed; nil if it has not
 
 	resend
 }
 
-// resend is what a publisher knows of the trouble it is in.
+// resend is the retry state of a publisher.
 type resend struct {
-	epoch    int       // counts troubles: what was sent before one and fails with it is no new one
+	// epoch counts failures. One failure of the connection fails all batches in flight. The first
+	// of them increases epoch; the others were sent in an older epoch, which shows that they belong
+	// to the same failure. So it is reported once, and causes one pause.
+	epoch    int
 	failures int       // in a row
-	until    time.Time // when to send again
-	progress time.Time // when something was acknowledged last, or waiting began
-	ahead    int       // acknowledged batches above one that is not: there is a gap
+	until    time.Time // nothing is sent before this time
+	progress time.Time // of the last acknowledgement, or when a batch entered the empty window
+	ahead    int       // acknowledged batches above one that is not; above 0 there is a gap
 }
 
-// Publisher opens a publisher, which must be closed. It asks for the stream first; the context is for that alone. With a key
-// that may publish and not read, the service chooses the sequence of the first batch, and the others follow it.
+// Publisher opens a publisher. The caller must close it. The call first fetches the stream, and ctx
+// only applies to that. If the key may publish but not read, the service chooses the sequence of
+// the first batch, and the following batches are numbered from there.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
 	s, err := c.Stream(ctx, id)
 	blind := CodeOf(err) == weir.ProjectForbidden
@@ -144,8 +154,8 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.changed.L = &p.mu
 	if p.transport == nil {
 		t := c.newTransport(2*time.Second, 3*time.Second)
-		t.HTTP2.StrictMaxConcurrentRequests = true // one connection, whatever the service allows
-		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path is another one: remembering each costs more than it saves
+		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, which would lose the order
+		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path differs, so storing it in the table costs more than it saves
 		t.DialContext = gathering(t.DialContext)
 		p.transport = t
 	}
@@ -171,9 +181,10 @@ func (o *PublisherOptions) fill() {
 	}
 }
 
-// Add adds an event to a json stream; it is what [Event] makes of it. It returns once the event is taken, which takes as
-// long as the service needs to keep up; [Publisher.Flush] tells when it is stored. An error that is no *PublishError is
-// about this event alone, which was not taken.
+// Add adds an event to a json stream. It encodes the event with [Event]. It returns once the event
+// is buffered, and waits while the buffer is full; [Publisher.Flush] waits until it is stored. A
+// [*PublishError] means that the publisher has failed, and [ErrClosed] that it is closed. Any other
+// error concerns this event only, which was not added.
 func (p *Publisher) Add(ctx context.Context, event any) error {
 	b, err := Event(event)
 	if err != nil {
@@ -182,7 +193,7 @@ func (p *Publisher) Add(ctx context.Context, event any) error {
 	return p.AddEvent(ctx, b)
 }
 
-// AddEvent is [Publisher.Add] for an event that [Event] made already.
+// AddEvent is [Publisher.Add] for an event that [Event] has already encoded.
 func (p *Publisher) AddEvent(ctx context.Context, event json.RawMessage) error {
 	if n := len(bodyStart) + len(event) + len(bodyEnd); n > weir.MaxBody {
 		return tooLarge(n)
@@ -190,7 +201,7 @@ func (p *Publisher) AddEvent(ctx context.Context, event json.RawMessage) error {
 	return p.take(ctx, weir.JSON, func() bool { return p.group.add(event, &p.o) })
 }
 
-// AddBytes adds a batch to a raw stream. It takes a copy.
+// AddBytes adds a batch to a raw stream. It copies b. Otherwise it is like [Publisher.Add].
 func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	if len(b) > weir.MaxBody {
 		return tooLarge(len(b))
@@ -198,7 +209,7 @@ func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
-// take calls add, which tells whether there was room, until there was.
+// take calls add, which returns false if there is no room, until it returns true.
 func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,8 +217,8 @@ func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) e
 		p.mode = mode
 	}
 	if p.mode != mode {
-		return weir.Errorf(weir.UnsupportedMediaType, "the stream is %s: it takes %s", p.mode, map[weir.Mode]string{
-			weir.JSON: "events", weir.Raw: "bytes",
+		return weir.Errorf(weir.UnsupportedMediaType, "the stream is %s; use %s", p.mode, map[weir.Mode]string{
+			weir.JSON: "Add or AddEvent", weir.Raw: "AddBytes",
 		}[p.mode])
 	}
 	err := p.wait(ctx, func() bool {
@@ -231,7 +242,8 @@ func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) e
 	return nil
 }
 
-// wait waits, with the lock, until something holds; it is looked at whenever something changed.
+// wait waits until holds returns true, or ctx ends. The caller holds p.mu, which wait releases
+// while it sleeps. It calls holds after every change.
 func (p *Publisher) wait(ctx context.Context, holds func() bool) error {
 	if holds() {
 		return nil
@@ -251,7 +263,8 @@ func (p *Publisher) wait(ctx context.Context, holds func() bool) error {
 	return nil
 }
 
-// Flush waits until everything that was added before is stored, or the publisher failed.
+// Flush sends the current batch even if it is not full, and waits until everything added before the
+// call is stored. It returns an error if the publisher fails or ctx ends first.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,8 +288,10 @@ func (p *Publisher) flush(ctx context.Context) error {
 	return err
 }
 
-// Close stores what was added, as Flush does, and ends the publisher. When the context ends first, or the publisher failed,
-// what is not acknowledged may be stored or not. Nothing of the publisher is left when it returns.
+// Close flushes the publisher and closes it. It returns nil if everything that was added is stored.
+// If ctx ends first, or the publisher has failed, batches that are not acknowledged may or may not
+// be stored: see [Publisher.Unacknowledged]. When Close returns, the publisher's goroutines have
+// ended and its own connections are closed.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
@@ -286,7 +301,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	}
 	p.closed = true
 	err := p.flush(ctx)
-	if p.err != nil { // what is on the way is no longer sent again, but its answers still count
+	if p.err != nil { // batches in flight are not resent, but their acknowledgements still count
 		_ = p.wait(ctx, func() bool { return p.sending == 0 })
 		err = p.err
 	}
@@ -301,7 +316,8 @@ func (p *Publisher) Close(ctx context.Context) error {
 	return err
 }
 
-// Acknowledged is the highest sequence up to which everything of this publisher is stored, false when nothing is.
+// Acknowledged returns the highest sequence up to which all batches of this publisher are stored,
+// or false if there is none yet.
 func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,8 +331,9 @@ func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 	return below - 1, true
 }
 
-// Unacknowledged are batches that were added and not acknowledged, in order: after Close, what a failure left. Whether one
-// that was sent is stored is not known; its sequence can be looked up with [Client.Batch].
+// Unacknowledged returns the batches that were added and not acknowledged, in order. After a failed
+// Close, they are all that may be missing from the stream. A batch that was sent may still be
+// stored: fetch its sequence with [Client.Batch] to find out.
 func (p *Publisher) Unacknowledged() []Unacknowledged {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -333,10 +350,10 @@ func (p *Publisher) Unacknowledged() []Unacknowledged {
 	return list
 }
 
-// Unacknowledged is a batch whose fate is open.
+// Unacknowledged is a batch that may or may not be stored.
 type Unacknowledged struct {
-	Seq    weir.Seq // that it was or would have been sent under
-	Sent   bool     // at least once
+	Seq    weir.Seq // under which it was or would have been sent
+	Sent   bool     // whether it was sent at least once; if not, it is not stored
 	Events []json.RawMessage
-	Data   []byte // of a raw stream
+	Data   []byte // the payload, for a raw stream
 }

@@ -12,16 +12,17 @@ import (
 	"weir"
 )
 
-// How a publisher comes back. While a gap of its own may be open it does not stay away longer than gapRetry, because the
-// service closes gaps after a while (D4).
+// The longest pauses before a retry. If the publisher may have left a gap in the stream, it retries
+// after gapRetry at the latest, because the service closes gaps after a grace period (D4).
 const (
 	gapRetry = 250 * time.Millisecond
 	maxRetry = 5 * time.Second
 )
 
-// send sends what has to be sent, always the lowest sequence first, until the publisher is over. The next one follows when
-// the one before it was written: so a connection that breaks has carried a beginning of what was sent over it, and not 5
-// without 4, which would leave a gap for as long as the connection is broken.
+// send sends batches until the publisher ends, always the lowest sequence first. It starts a batch
+// when the previous one has been written to the connection. So if a connection breaks, the service
+// has received a prefix of the batches. Without that order it could have received 5 without 4, and
+// the gap would stay open until the client has reconnected.
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
@@ -34,7 +35,7 @@ func (p *Publisher) send() {
 		}
 		a := &attempt{f: f, written: make(chan struct{})}
 		select {
-		case next <- a: // somebody is done with another one
+		case next <- a: // an idle goroutine takes it
 		default:
 			p.work.Go(func() { p.carry(a, next) })
 		}
@@ -51,23 +52,23 @@ func (p *Publisher) wake() {
 	p.changed.Broadcast()
 }
 
-// attempt is a batch that is sent once.
+// attempt is one attempt to send a batch.
 type attempt struct {
 	f       *flight
 	once    sync.Once
-	written chan struct{} // closed when it is handed to the connection, or will not be
+	written chan struct{} // closed when the batch has been written to the connection, or never will be
 }
 
 func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
 
-// carry makes an attempt, and then others: a goroutine that has grown once is worth keeping.
+// carry makes an attempt, and then further ones. Reusing the goroutine saves growing a new stack.
 func (p *Publisher) carry(a *attempt, next <-chan *attempt) {
 	for ; a != nil; a = <-next {
 		p.attempt(a)
 	}
 }
 
-// toSend waits for the next batch to send. Nil: there will be none.
+// toSend waits for the next batch to send. It returns nil if the publisher has ended.
 func (p *Publisher) toSend() *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +98,8 @@ func (p *Publisher) toSend() *flight {
 	return f
 }
 
-// attempt sends a batch once. One that is known to be stored is not sent again: what is left is to look whose it is.
+// attempt sends a batch once. If the service has already reported a duplicate, it does not send it
+// again, and only checks whether the stored batch is this one.
 func (p *Publisher) attempt(a *attempt) {
 	defer a.wrote()
 	f := a.f
@@ -107,6 +109,7 @@ func (p *Publisher) attempt(a *attempt) {
 	if !f.ack.Duplicate {
 		f.ack, err = p.try(ctx, a)
 	}
+	// With an idempotency key, a duplicate can only be this batch: no other writer knows the key.
 	if err == nil && f.ack.Duplicate && f.claim == "" {
 		err = p.mine(ctx, f)
 	}
@@ -117,7 +120,8 @@ func (p *Publisher) attempt(a *attempt) {
 	}
 }
 
-// try publishes a batch once.
+// try publishes a batch once. A retry of a batch that is stored and already evicted counts as a
+// success.
 func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err error) {
 	f := a.f
 	r := publishAt(p.id, f.seq, f.payload)
@@ -132,19 +136,21 @@ func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err erro
 	return ack, err
 }
 
-// mine finds out whether what is stored under a sequence is what was sent under it: an answer that got lost is followed by
-// one that says duplicate, but so is what another writer stored. Where the batch cannot be read, for lack of permission or
-// because it was evicted, only the number of events is compared.
+// mine checks whether the batch that is stored under a sequence is the one that was sent under it.
+// The service reports a duplicate in two cases: an earlier attempt was stored and its response got
+// lost, or another writer used the sequence. If the batch cannot be read, because the key lacks the
+// permission or because it was evicted, mine compares only the number of events.
 func (p *Publisher) mine(ctx context.Context, f *flight) error {
+	// A duplicate at the first attempt cannot be this batch, unless an earlier run has stored it.
 	if f.tries == 1 && p.o.StartAt == nil {
-		return fmt.Errorf("%w: sequence %d was taken before it was sent", ErrConflict, f.seq)
+		return fmt.Errorf("%w: sequence %d was already used", ErrConflict, f.seq)
 	}
 	var got body
 	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), &got)
 	if err == nil {
 		batch, err := got.batch(f.seq)
 		if err == nil && !f.holds(batch) {
-			err = fmt.Errorf("%w: sequence %d holds something else", ErrConflict, f.seq)
+			err = fmt.Errorf("%w: sequence %d holds a different batch", ErrConflict, f.seq)
 		}
 		return err
 	}
@@ -152,20 +158,21 @@ func (p *Publisher) mine(ctx context.Context, f *flight) error {
 	case code != weir.ProjectForbidden && code != weir.StreamNotFound:
 		return err
 	case int(f.ack.Accepted) != f.events:
-		return fmt.Errorf("%w: sequence %d holds %d events, and %d were sent", ErrConflict, f.seq, f.ack.Accepted, f.events)
+		return fmt.Errorf("%w: sequence %d holds %d events, but %d were sent", ErrConflict, f.seq, f.ack.Accepted, f.events)
 	}
 	return nil
 }
 
-// passed tells whether a batch that was sent before is refused because the retention of the stream has passed its sequence
-// since: nobody could read it any more, and that is no conflict.
+// passed reports whether the service refuses a resent batch because its sequence has been evicted
+// since the first attempt. That is not a conflict: the batch could not be read any more anyway.
 func (p *Publisher) passed(ctx context.Context, f *flight) bool {
 	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), nil)
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == weir.StreamNotFound && strings.Contains(e.Message, "evicted") // only the message tells (D12)
+	// Evicted and never stored have the same code. Only the message tells them apart (D12).
+	return ok && e.Code == weir.StreamNotFound && strings.Contains(e.Message, "evicted")
 }
 
-// succeed notes an acknowledgement, and reports those that are next in order.
+// succeed records an acknowledgement, and reports all that are next in order.
 func (p *Publisher) succeed(f *flight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +186,7 @@ func (p *Publisher) succeed(f *flight) {
 	p.ahead++
 	p.changed.Broadcast()
 	if p.settling {
-		return // whoever does it will come to this one
+		return // the goroutine that is reporting will get to this one
 	}
 	p.settling = true
 	for len(p.window) > 0 && p.window[0].state == stored {
@@ -192,6 +199,8 @@ func (p *Publisher) succeed(f *flight) {
 		p.cutDue()
 		p.changed.Broadcast()
 		if p.o.OnAck != nil {
+			// Without the lock, so that a slow OnAck does not block Add. The flag settling makes
+			// sure that only one goroutine is here, which keeps the order.
 			p.mu.Unlock()
 			p.o.OnAck(f.ack)
 			p.mu.Lock()
@@ -202,12 +211,12 @@ func (p *Publisher) succeed(f *flight) {
 	p.changed.Broadcast()
 }
 
-// fail takes a batch back to be sent again, or ends the publisher.
+// fail queues a batch to be sent again, or makes the publisher fail.
 func (p *Publisher) fail(f *flight, err error) {
 	p.mu.Lock()
 	p.sending--
 	f.state = queued
-	p.unsent = min(p.unsent, int(f.seq-p.window[0].seq))
+	p.unsent = min(p.unsent, int(f.seq-p.window[0].seq)) // its index: the window has no holes
 	p.changed.Broadcast()
 	final := !transient(err) || errors.Is(err, ErrConflict)
 	if p.ctx.Err() == nil && final {
@@ -236,7 +245,7 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
-// end makes the publisher fail. Of several batches that fail the first in order is the one to know of.
+// end makes the publisher fail. If several batches fail, it keeps the error of the lowest sequence.
 func (p *Publisher) end(f *flight, err error) {
 	if p.err == nil || f.seq < p.err.Seq {
 		p.err = &PublishError{Stream: p.id, Seq: f.seq, Err: err}
@@ -244,8 +253,8 @@ func (p *Publisher) end(f *flight, err error) {
 	p.changed.Broadcast()
 }
 
-// pause is how long to stay away after a failure. What the service asks for counts unless a gap is open, which only waits
-// for what failed.
+// pause returns how long to wait after a failure. It respects the Retry-After of the service,
+// unless a gap is open: the failed batch is then needed to fill it in time.
 func (p *Publisher) pause(err error) time.Duration {
 	sent := 0
 	for _, f := range p.window {
@@ -254,7 +263,7 @@ func (p *Publisher) pause(err error) time.Duration {
 		}
 	}
 	most := maxRetry
-	if sent > 1 {
+	if sent > 1 { // a higher batch may be stored already, so there may be a gap
 		most = gapRetry
 	}
 	pause := backoff(p.failures, most)
@@ -264,10 +273,11 @@ func (p *Publisher) pause(err error) time.Duration {
 	return pause
 }
 
-// explain says of a refusal what a publisher knows about it.
+// explain marks an invalid_sequence as a conflict: the sequence was closed because another writer
+// stored batches above it, or because this publisher resent the batch too late.
 func explain(err error) error {
 	if CodeOf(err) == weir.InvalidSequence {
-		return fmt.Errorf("%w: the sequence is closed: %w", ErrConflict, err)
+		return fmt.Errorf("%w: the sequence can no longer be filled: %w", ErrConflict, err)
 	}
 	return err
 }

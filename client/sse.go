@@ -13,34 +13,34 @@ import (
 	"weir"
 )
 
-// event is one event of a text/event-stream. Its bytes are valid until the next is read.
+// event is one event of a text/event-stream. Its data is valid until the next event is read.
 type event struct {
-	id   string // of this event or the last one before it that had one
-	name string // empty means message
+	id   string // of this event, or of the last event before it that had one
+	name string // empty means "message"
 	data []byte
 }
 
-// maxEvent bounds the data of an event: 8 MiB in base64, with room for the members around it.
+// maxEvent limits the data of an event: 8 MiB in base64, with room for the members around it.
 const maxEvent = weir.MaxBody/3*4 + 64<<10
 
-// keep is how much memory a decoder keeps between events.
+// keep is the largest buffer that a decoder keeps between events.
 const keep = 64 << 10
 
 var (
-	errLongEvent = strange{fmt.Errorf("an event of the subscription is longer than %d bytes", maxEvent)}
-	errEventUTF8 = strange{errors.New("the subscription is not UTF-8")}
+	errLongEvent = permanent{fmt.Errorf("decode the subscription: an event is longer than %d bytes", maxEvent)}
+	errEventUTF8 = permanent{errors.New("decode the subscription: invalid UTF-8")}
 )
 
-// decoder reads a text/event-stream as the HTML standard has it, in bounded memory. What is cut off in the middle of an
-// event is dropped with the error that cut it.
+// decoder parses a text/event-stream as the HTML standard defines it, in bounded memory. An event
+// that is cut off by an error is dropped.
 type decoder struct {
 	r      *bufio.Reader
-	skipLF bool // the last line ended with CR: an LF that follows belongs to it
+	skipLF bool // the last line ended with CR, so an LF that follows belongs to it
 	begun  bool // the first line was read
 	line   []byte
 	data   []byte
 	id     string
-	retry  time.Duration // what the service asked for last; 0: nothing
+	retry  time.Duration // the last retry field; 0 if there was none
 }
 
 func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, 32<<10)} }
@@ -67,7 +67,7 @@ func (d *decoder) next() (event, error) {
 		}
 		field, value, _ := bytes.Cut(line, []byte{':'})
 		value = bytes.TrimPrefix(value, []byte{' '})
-		switch string(field) { // a comment has no field
+		switch string(field) { // the field of a comment is empty
 		case "data":
 			some = true
 			if len(d.data)+len(value) > maxEvent {
@@ -88,7 +88,8 @@ func (d *decoder) next() (event, error) {
 	}
 }
 
-// readLine returns a line without its end, which is CR, LF or both. It never waits for what comes after a line.
+// readLine returns a line without its end, which is CR, LF or CRLF. It returns as soon as the line
+// has ended: after a CR it does not wait to see whether an LF follows.
 func (d *decoder) readLine() ([]byte, error) {
 	if cap(d.line) > keep {
 		d.line = nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// decode reads a whole stream and writes down what a subscriber would see.
+// decode reads a whole stream and returns its events as text, one per line.
 func decode(r io.Reader) (string, error) {
 	d := newDecoder(r)
 	var b strings.Builder
@@ -35,7 +35,7 @@ var streams = []struct{ name, in, want string }{
 	{"any order", "data: {}\nid: 7\nevent: batch\n\n", "7/batch/\"{}\"\n"},
 	{"CR LF", "id: 7\r\nevent: batch\r\ndata: {}\r\n\r\n", "7/batch/\"{}\"\n"},
 	{"CR", "id: 7\revent: batch\rdata: {}\r\r", "7/batch/\"{}\"\n"},
-	{"mixed ends", "id: 7\revent: batch\r\ndata: {}\n\r\ndata: b\r\r", "7/batch/\"{}\"\n7//\"b\"\n"},
+	{"mixed line ends", "id: 7\revent: batch\r\ndata: {}\n\r\ndata: b\r\r", "7/batch/\"{}\"\n7//\"b\"\n"},
 	{"no space", "id:7\ndata:a\n\n", "7//\"a\"\n"},
 	{"two spaces", "data:  a\n\n", "//\" a\"\n"},
 	{"several lines", "data: a\ndata:\ndata: b\n\n", "//\"a\\n\\nb\"\n"},
@@ -43,14 +43,14 @@ var streams = []struct{ name, in, want string }{
 	{"comments", ":\n\n: hello\ndata: a\n:more\n\n:\n\n", "//\"a\"\n"},
 	{"the id stays", "id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", "1//\"a\"\n1//\"b\"\n//\"c\"\n"},
 	{"an id with a zero byte", "id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\n", "1//\"a\"\n1//\"b\"\n"},
-	{"an id alone moves on", "id: 9\n\ndata: a\n\n", "9//\"a\"\n"},
+	{"an id without data counts", "id: 9\n\ndata: a\n\n", "9//\"a\"\n"},
 	{"an event without data", "event: batch\n\ndata: a\n\n", "//\"a\"\n"},
 	{"the last name counts", "event: a\nevent: b\ndata: x\n\n", "/b/\"x\"\n"},
 	{"unknown fields", "what: 1\ndata: a\ndatum: b\n\n", "//\"a\"\n"},
 	{"a byte order mark", "\ufeffdata: a\n\n", "//\"a\"\n"},
-	{"only one of them", "\ufeff\ufeffdata: a\n\ndata: b\n\n", "//\"b\"\n"},
+	{"only one byte order mark", "\ufeff\ufeffdata: a\n\ndata: b\n\n", "//\"b\"\n"},
 	{"retry", "retry: 1500\n\n", "retry 1.5s\n"},
-	{"no retry", "retry: -1\nretry: 1s\nretry: +5\nretry:\nretry: 99999999999\n\n", ""},
+	{"invalid retry", "retry: -1\nretry: 1s\nretry: +5\nretry:\nretry: 99999999999\n\n", ""},
 	{"cut off", "data: a\n\ndata: b\n", "//\"a\"\n"},
 	{"cut off in a line", "data: a\n\ndata: b", "//\"a\"\n"},
 	{"nothing", "", ""},
@@ -68,7 +68,7 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
-// A line is handed on before anything comes after it, also when it ends with CR.
+// The decoder returns an event as soon as its last line has ended, even if that line ends with CR.
 func TestDecoderDoesNotWait(t *testing.T) {
 	r, w := io.Pipe()
 	d := newDecoder(r)
@@ -89,15 +89,15 @@ func TestDecoderBounds(t *testing.T) {
 		t.Errorf("the largest event: %d bytes, %v", n, err)
 	}
 	for name, in := range map[string]io.Reader{
-		"a long line":     endless("data: x"),
-		"a long comment":  endless(": x"),
-		"many lines":      endless("data: " + strings.Repeat("x", 8<<10) + "\n"),
-		"one byte more":   strings.NewReader("data: " + largest + "x\n\n"),
-		"more by a line":  strings.NewReader("data: " + largest + "\ndata: x\n\n"),
-		"a field for one": endless("x"),
+		"a long line":    endless("data: x"),
+		"a long comment": endless(": x"),
+		"many lines":     endless("data: " + strings.Repeat("x", 8<<10) + "\n"),
+		"one byte more":  strings.NewReader("data: " + largest + "x\n\n"),
+		"one line more":  strings.NewReader("data: " + largest + "\ndata: x\n\n"),
+		"a long field":   endless("x"),
 	} {
 		if _, err := first(in); err != errLongEvent {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want %v", name, err, errLongEvent)
 		}
 	}
 	d := newDecoder(strings.NewReader("data: " + largest + "\n\ndata: a\n\ndata: b\n\n"))
@@ -107,11 +107,11 @@ func TestDecoderBounds(t *testing.T) {
 		}
 	}
 	if cap(d.data) > keep || cap(d.line) > keep {
-		t.Errorf("%d and %d bytes are kept after a long event", cap(d.data), cap(d.line))
+		t.Errorf("the decoder keeps %d and %d bytes after a long event, want at most %d", cap(d.data), cap(d.line), keep)
 	}
 }
 
-// endless repeats a beginning for ever.
+// endless returns a reader that repeats s forever.
 func endless(s string) io.Reader {
 	block := strings.Repeat(s, 2<<10)
 	return io.MultiReader(strings.NewReader(s), readerFunc(func(p []byte) (int, error) {
@@ -133,7 +133,8 @@ func TestDecoderErrors(t *testing.T) {
 	}
 }
 
-// However the bytes arrive, the events are the same, and a decoder that is written as the standard is worded sees them too.
+// FuzzDecoder checks that the events do not depend on how the bytes are split into reads, and that
+// they are those of a decoder that follows the standard literally.
 func FuzzDecoder(f *testing.F) {
 	for _, s := range streams {
 		f.Add([]byte(s.in))
@@ -151,7 +152,7 @@ func FuzzDecoder(f *testing.F) {
 	})
 }
 
-// standard is the algorithm of the HTML standard, step by step, over a stream that is there as a whole.
+// standard decodes a whole stream, step by step as the HTML standard describes it.
 func standard(s string) string {
 	var out strings.Builder
 	var id, name, data string

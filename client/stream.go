@@ -10,16 +10,18 @@ import (
 	"weir"
 )
 
-// NewStream is a stream to be created. What is left out gets the defaults of the service.
+// NewStream describes a stream to create. Only Name is required; zero fields get the defaults of
+// the service.
 type NewStream struct {
 	Name             string        `json:"name"`
-	ID               weir.StreamID `json:"id"` // empty: the client makes one, so that creating can be tried again
+	ID               weir.StreamID `json:"id"` // if empty, the client chooses a random id, which makes retries safe
 	RetentionSeconds int64         `json:"retention_seconds,omitempty"`
 	MaxBytes         int64         `json:"max_bytes,omitempty"`
 	Mode             weir.Mode     `json:"mode,omitempty"`
 }
 
-// CreateStream creates a stream. An id that exists is refused with [weir.StreamNameTaken].
+// CreateStream creates a stream. If the id already exists, the error has the code
+// [weir.StreamNameTaken].
 func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, error) {
 	if n.ID == "" {
 		n.ID = weir.NewStreamID()
@@ -31,7 +33,7 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	var s weir.Stream
 	tries, err := c.do(ctx, &request{method: "POST", path: "/v1/streams", contentType: typeJSON, body: b}, &s)
 	if err != nil && tries > 1 && CodeOf(err) == weir.StreamNameTaken {
-		// An earlier try came through, and its answer did not.
+		// An earlier attempt may have created the stream although its response was lost.
 		if made, err := c.Stream(ctx, n.ID); err == nil && made.Name == n.Name {
 			return made, nil
 		}
@@ -39,8 +41,8 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	return s, err
 }
 
-// Streams yields the streams that the key may read, from the newest to the oldest, page by page. An error is the last
-// thing that it yields.
+// Streams yields the streams that the key may read, newest first. It fetches them page by page.
+// After an error it yields nothing more.
 func (c *Client) Streams(ctx context.Context) iter.Seq2[weir.Stream, error] {
 	return func(yield func(weir.Stream, error) bool) {
 		for token := ""; ; {
@@ -69,47 +71,48 @@ func (c *Client) Streams(ctx context.Context) iter.Seq2[weir.Stream, error] {
 	}
 }
 
-// Stream returns a stream as it stands.
+// Stream returns the current state of a stream.
 func (c *Client) Stream(ctx context.Context, id weir.StreamID) (s weir.Stream, err error) {
 	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id)}, &s)
 	return s, err
 }
 
-// DeleteStream deletes a stream with all its batches. Its subscriptions end.
+// DeleteStream deletes a stream and all its batches. Its subscriptions end.
 func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
 	tries, err := c.do(ctx, &request{method: "DELETE", path: streamPath(id)}, nil)
 	if tries > 1 && CodeOf(err) == weir.StreamNotFound {
-		return nil // an earlier try came through
+		return nil // an earlier attempt has deleted it
 	}
 	return err
 }
 
-// Cursor returns the highest sequence of a stream, and when it was stored.
+// Cursor returns the highest sequence of a stream and the time at which it was stored.
 func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Cursor, err error) {
 	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id) + "/cursor"}, &cursor)
 	return cursor, err
 }
 
-// Health is what the service says of itself.
+// Health is the state of a service that takes reads and writes.
 type Health struct {
-	Status string `json:"status"`   // ok
+	Status string `json:"status"`   // "ok"
 	Uptime int64  `json:"uptime_s"` // seconds
 }
 
-// Health asks, once, whether the service can take reads and writes; one that cannot is an [*Error] with status 503.
+// Health checks whether the service takes reads and writes. If it does not, the error is an
+// [*Error] with status 503. Health makes one attempt only.
 func (c *Client) Health(ctx context.Context) (h Health, err error) {
 	err = c.once(ctx, c.transport, &request{method: "GET", path: "/v1/health"}, &h)
 	return h, err
 }
 
-// Version is which build the service runs.
+// Version identifies the build that a service runs.
 type Version struct {
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
 	Built   weir.Time `json:"built"`
 }
 
-// Version asks which build the service runs.
+// Version returns the build that the service runs.
 func (c *Client) Version(ctx context.Context) (v Version, err error) {
 	_, err = c.do(ctx, &request{method: "GET", path: "/v1/version"}, &v)
 	return v, err

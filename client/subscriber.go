@@ -15,7 +15,7 @@ import (
 	"weir"
 )
 
-// From is where a subscription begins. The zero value is [Head].
+// From is where a subscription starts. The zero value is [Head].
 type From struct {
 	start start
 	seq   weir.Seq
@@ -30,43 +30,44 @@ const (
 )
 
 var (
-	Head   = From{}              // above the cursor of now: what is published from now on
-	Oldest = From{start: oldest} // the oldest batch that is kept
+	Head   = From{}              // new batches only: above the cursor at the time of the first connection
+	Oldest = From{start: oldest} // the oldest stored batch
 )
 
-// After begins with the first batch above a sequence: one that was seen in another run, for example.
+// After starts with the first batch above a sequence, for example the last one seen in a previous
+// run.
 func After(seq weir.Seq) From { return From{after, seq} }
 
-// SubscriberOptions say where a subscription begins and how it is kept up.
+// SubscriberOptions configure a [Subscriber]. The zero value starts at [Head].
 type SubscriberOptions struct {
 	From From
 
-	// Silence is for how long nothing may come, not even a heartbeat, until the connection is taken for dead; 0 means 45 s,
-	// which is three heartbeats of a service with its usual settings.
+	// Silence is the time without any data, not even a heartbeat, after which the subscriber drops
+	// the connection and reconnects. 0 means 45 s: three heartbeats of a service with default
+	// settings.
 	Silence time.Duration
 
-	// OnRetry is called when the connection is lost or cannot be made, with the reason, and how long until the next try. It
-	// is called by the goroutine that ranges over the batches.
+	// OnRetry is called when the connection is lost or cannot be opened, with the reason and the
+	// time until the next attempt. It is called by the goroutine that ranges over the batches.
 	OnRetry func(err error, wait time.Duration)
 }
 
-// Subscriber follows a stream. It is used by one goroutine at a time.
+// Subscriber follows a stream. It must not be used concurrently.
 type Subscriber struct {
 	c     *Client
 	id    weir.StreamID
 	o     SubscriberOptions
-	from  From          // moves on with what was yielded
-	retry time.Duration // before a lost connection is made again, as the service wants it
+	from  From          // advances with every batch that is yielded
+	retry time.Duration // the service's delay before a reconnect
 }
 
-// The bounds of waiting for a connection. The first is what browsers do where the service has no wish.
 const (
-	defaultRetry  = time.Second
+	defaultRetry  = time.Second // delay before a reconnect, until the service sends one
 	maxReconnect  = 30 * time.Second
 	silentDefault = 45 * time.Second
 )
 
-// Subscriber makes a subscriber. It connects when it is ranged over.
+// Subscriber returns a subscriber. It connects when the caller ranges over [Subscriber.Batches].
 func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 	if o.Silence <= 0 {
 		o.Silence = silentDefault
@@ -74,18 +75,21 @@ func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 	return &Subscriber{c: c, id: id, o: o, from: o.From, retry: defaultRetry}
 }
 
-// Position is after which sequence the subscriber goes on, false as long as that is still open: nothing was yielded yet,
-// and it began at the head or at the oldest batch. A program that keeps it goes on with [After] in its next run.
+// Position returns the sequence after which the subscriber continues. It returns false while that
+// is not known: the subscription starts at [Head] and has not connected yet, or it starts at
+// [Oldest] and has not yielded a batch yet. A program that saves the position can continue in its
+// next run with [After].
 func (s *Subscriber) Position() (weir.Seq, bool) { return s.from.seq, s.from.start == after }
 
-// Batches yields every batch from the start on, once and in order of sequences, for as long as it takes. It comes back by
-// itself when the connection is lost or the service restarts. A loss is yielded as a Batch with a Gap. The iteration ends
+// Batches yields every batch from the start on, once and in order of sequences, and then waits for
+// new ones. It reconnects and resumes when the connection is lost or the service restarts. Missed
+// batches are yielded as a [Batch] with a Gap. The iteration ends
 //
-//   - without an error when the stream was deleted,
-//   - with the context's error when that ends,
-//   - with an error of the service that is final, such as an unknown stream or a revoked key.
+//   - without an error when the stream is deleted,
+//   - with the context's error when the context ends,
+//   - with a permanent error of the service, such as an unknown stream or a revoked key.
 //
-// Whoever leaves the loop and ranges again goes on after the last batch that was yielded.
+// A caller that leaves the loop and ranges again continues after the last batch that was yielded.
 func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		for failures := 0; ; {
@@ -114,8 +118,9 @@ func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 	}
 }
 
-// pause is how long to stay away: as long as the service wants after a first failure, longer after each that follows, and
-// a random bit more, since everybody else was told the same.
+// pause returns how long to wait before a reconnect: the service's delay after the first failure,
+// and twice as long after each further one, up to a limit. It adds up to half of that at random,
+// because the service sends the same delay to all clients.
 func (s *Subscriber) pause(failures int, err error) time.Duration {
 	d := retryAfter(err)
 	if d == 0 {
@@ -127,13 +132,15 @@ func (s *Subscriber) pause(failures int, err error) time.Duration {
 	return d + rand.N(d/2+1)
 }
 
-var errSilent = errors.New("nothing came for too long, not even a heartbeat")
+var errSilent = errors.New("the connection was silent for too long: no data, not even a heartbeat")
 
-// follow connects once and yields what comes. It returns true when the iteration is over: the caller left, or the stream
-// was deleted. Otherwise the error says why the connection ended.
+// follow connects once and yields batches. It returns true when the iteration has ended, because
+// the caller left the loop or the stream was deleted. Otherwise the error says why the connection
+// ended.
 func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, failures *int) (over bool, err error) {
 	if s.from.start == head {
-		// Resolved here and not by the service: a connection that is lost before the first batch could not be resumed.
+		// Ask for the cursor instead of letting the service resolve it. Otherwise, if the
+		// connection is lost before the first batch, the subscriber would not know where to resume.
 		var cursor weir.Cursor
 		if err := s.c.once(ctx, s.c.transport, &request{method: "GET", path: streamPath(s.id) + "/cursor"}, &cursor); err != nil {
 			return false, err
@@ -160,7 +167,7 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	opened := time.Now()
 	defer func() {
 		if time.Since(opened) > maxReconnect {
-			*failures = 0 // it held, though nothing was published
+			*failures = 0 // the connection worked, even if nothing was published
 		}
 	}()
 	d := newDecoder(&watched{resp.Body, watch, s.o.Silence})
@@ -170,7 +177,7 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 			s.retry = d.retry
 		}
 		if err == io.EOF {
-			return false, errors.New("the service ended the connection")
+			return false, errors.New("the service closed the connection")
 		}
 		if err != nil {
 			return false, err
@@ -202,12 +209,13 @@ func (s *Subscriber) request() *request {
 func isEvents(resp *http.Response) error {
 	media, _, _ := strings.Cut(resp.Header.Get("content-type"), ";")
 	if strings.TrimSpace(media) != "text/event-stream" {
-		return strange{fmt.Errorf("the answer is not a subscription but %q", media)}
+		return permanent{fmt.Errorf("the response is not from Weir: its content type is %q, not text/event-stream; check the service URL", media)}
 	}
 	return nil
 }
 
-// read makes a batch of an event. It is nil for events that this client does not know, and for what it has seen.
+// read decodes an event. The batch is nil for events that this client does not know, and for
+// batches that it has already yielded.
 func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 	switch e.name {
 	case "end":
@@ -215,7 +223,7 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 	case "gap":
 		var gap Gap
 		if err := json.Unmarshal(e.data, &gap); err != nil || gap.To < gap.From {
-			return nil, false, strange{fmt.Errorf("a gap that cannot be read: %.100q", e.data)}
+			return nil, false, permanent{fmt.Errorf("decode a gap: invalid data %.100q", e.data)}
 		}
 		if s.seen(gap.To) {
 			return nil, false, nil
@@ -235,7 +243,8 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 
 func (s *Subscriber) seen(seq weir.Seq) bool { return s.from.start == after && seq <= s.from.seq }
 
-// watched lets a watch run while somebody waits for what it reads.
+// watched is a reader that runs a timer during each Read. The timer does not run while the caller
+// handles a batch, which may take any time.
 type watched struct {
 	r     io.Reader
 	watch *time.Timer

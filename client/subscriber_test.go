@@ -20,7 +20,7 @@ import (
 	"weir/internal/access"
 )
 
-// take reads n batches and leaves.
+// take reads n batches and leaves the loop.
 func take(t testing.TB, s *client.Subscriber, n int) (seqs []weir.Seq) {
 	t.Helper()
 	for b, err := range s.Batches(t.Context()) {
@@ -61,25 +61,25 @@ func TestSubscriber(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", x.name, got, x.want)
 		}
 		if at, ok := s.Position(); !ok || at != x.want[len(x.want)-1] {
-			t.Errorf("%s: it stands at %d, %t", x.name, at, ok)
+			t.Errorf("%s: the position is %d, %t", x.name, at, ok)
 		}
 	}
 
-	// whoever ranges again goes on
+	// a second loop continues where the first stopped
 	s := c.Subscriber(id, client.SubscriberOptions{From: client.Oldest})
 	if got := append(take(t, s, 2), take(t, s, 3)...); !slices.Equal(got, []weir.Seq{0, 1, 2, 3, 4}) {
-		t.Errorf("in two loops: %d", got)
+		t.Errorf("two loops got %d, want 0 to 4", got)
 	}
 }
 
-// A stored 0 is behind the head.
+// A subscription that starts at the head does not get a stored batch 0.
 func TestSubscriberAtHead(t *testing.T) {
 	c := newHouse(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	publishNumbers(t, c, id, 0, 0)
 	s := c.Subscriber(id, client.SubscriberOptions{})
 	if at, ok := s.Position(); ok {
-		t.Errorf("it stands at %d before it began", at)
+		t.Errorf("the position is %d before the first connection", at)
 	}
 	got := make(chan weir.Seq)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,12 +93,12 @@ func TestSubscriberAtHead(t *testing.T) {
 			got <- b.Seq
 		}
 	}()
-	for seq := 1; ; seq++ { // until it is there
+	for seq := 1; ; seq++ { // until the subscriber is connected and gets one
 		publishNumbers(t, c, id, seq, seq)
 		select {
 		case first := <-got:
 			if first == 0 {
-				t.Error("got 0")
+				t.Error("got batch 0")
 			}
 			cancel()
 			for range got {
@@ -140,16 +140,16 @@ func TestSubscriberGap(t *testing.T) {
 	s := c.Subscriber(id, client.SubscriberOptions{From: client.After(0)})
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil || b.Gap == nil || *b.Gap != (client.Gap{From: 1, To: 2, Reason: "evicted"}) || b.Data != nil {
-			t.Errorf("got %+v, %v", b, err)
+			t.Errorf("got %+v, %v; want a gap from 1 to 2", b, err)
 		}
 		break
 	}
 	if got := take(t, s, 2); !slices.Equal(got, []weir.Seq{3, 4}) {
-		t.Errorf("then %d", got)
+		t.Errorf("after the gap: %d, want 3 and 4", got)
 	}
 }
 
-// The iteration ends with the stream, with the context, and with what is final.
+// The iteration ends when the stream is deleted, when the context ends, and with a permanent error.
 func TestSubscriberEnds(t *testing.T) {
 	h := newHouse(t, nil)
 	c := h.client(client.Options{})
@@ -166,7 +166,7 @@ func TestSubscriberEnds(t *testing.T) {
 		}
 	}
 	if deleted != 1 {
-		t.Errorf("%d batches", deleted)
+		t.Errorf("%d batches before the end, want 1", deleted)
 	}
 	last := func(ctx context.Context, c *client.Client, id weir.StreamID, from client.From) (last error) {
 		for b, err := range c.Subscriber(id, client.SubscriberOptions{From: from}).Batches(ctx) {
@@ -179,24 +179,24 @@ func TestSubscriberEnds(t *testing.T) {
 	}
 	for _, from := range []client.From{client.Head, client.Oldest} {
 		if err := last(t.Context(), c, id, from); client.CodeOf(err) != weir.StreamNotFound {
-			t.Errorf("a stream that is gone: %v", err)
+			t.Errorf("a deleted stream: %v, want stream_not_found", err)
 		}
 		id := newStream(t, c, client.NewStream{})
 		if err := last(t.Context(), h.client(client.Options{Key: h.newKey(access.Publish)}), id, from); client.CodeOf(err) != weir.ProjectForbidden {
-			t.Errorf("without permission: %v", err)
+			t.Errorf("without the permission to read: %v, want project_forbidden", err)
 		}
 		if err := last(t.Context(), h.client(client.Options{Key: "svc_live_00000000000000000000000000000000"}), id, from); client.CodeOf(err) != weir.InvalidAPIKey {
-			t.Errorf("with a wrong key: %v", err)
+			t.Errorf("with an unknown key: %v, want invalid_api_key", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		if err := last(ctx, c, id, from); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("in a time: %v", err)
+			t.Errorf("with a deadline: %v, want a timeout", err)
 		}
 		cancel()
 	}
 }
 
-// Whatever happens to connections, every batch is yielded once and in order.
+// However connections fail, every batch is yielded once and in order.
 func TestSubscriberBrokenConnections(t *testing.T) {
 	h := newHouse(t, nil)
 	direct := h.client(client.Options{})
@@ -232,7 +232,8 @@ func TestSubscriberBrokenConnections(t *testing.T) {
 	t.Logf("%d connections", proxy.opened.Load())
 }
 
-// fake answers requests as a script says, inside of a bubble of fake time.
+// fake returns the response to the n-th request, from 1 on. It replaces the network inside a
+// synctest bubble.
 type fake func(n int, r *http.Request) (*http.Response, error)
 
 type fakes struct {
@@ -245,7 +246,8 @@ func (f *fakes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.answer(f.n, r)
 }
 
-// stream is a subscription that sends a text, and then stays open until the request is given up, or ends.
+// stream returns the response to a subscription. It sends a text, and then ends, or with stay
+// remains open until the client cancels the request.
 func stream(r *http.Request, text string, stay bool) (*http.Response, error) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -267,8 +269,8 @@ func refusalOf(status int, retryAfter string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: h, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-// When a subscriber comes back, from where, and after how long.
-func TestSubscriberComesBack(t *testing.T) {
+// When a subscriber reconnects, where it resumes, and how long it waits.
+func TestSubscriberReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const batch = "id: %d\nevent: batch\ndata: {\"seq\":%[1]d,\"ts\":\"2026-11-15T00:00:00.000Z\",\"events\":[]}\n\n"
 		start := time.Now()
@@ -279,15 +281,15 @@ func TestSubscriberComesBack(t *testing.T) {
 		f := &fakes{answer: func(n int, r *http.Request) (*http.Response, error) {
 			note("%s last=%s", r.URL.RequestURI(), r.Header.Get("Last-Event-ID"))
 			switch n {
-			case 1: // the service stops
+			case 1: // the service shuts down
 				return stream(r, "retry: 1000\n\n"+fmt.Sprintf(batch, 4)+"retry: 4000\n\n", false)
 			case 2:
 				return nil, errors.New("no route")
 			case 3:
 				return refusalOf(503, "20")
-			case 4: // falls silent after a heartbeat
+			case 4: // no data after the first events
 				return stream(r, ":\n\n"+fmt.Sprintf(batch, 4)+fmt.Sprintf(batch, 5), true)
-			case 5: // an event of another version
+			case 5: // an event that this client does not know
 				return stream(r, "retry: 2000\n\nevent: news\ndata: {}\n\nid: 9\nevent: gap\ndata: {\"from\":6,\"to\":9,\"reason\":\"evicted\"}\n\n", false)
 			default:
 				return stream(r, "event: end\ndata: {}\n\n", false)
@@ -296,7 +298,7 @@ func TestSubscriberComesBack(t *testing.T) {
 		c := newClient(t, client.Options{URL: "http://weir.example/prefix/", Transport: f})
 		s := c.Subscriber("x", client.SubscriberOptions{From: client.Oldest, OnRetry: func(err error, wait time.Duration) {
 			if wait <= 0 {
-				t.Errorf("back after %v", wait)
+				t.Errorf("retry after %v, want a pause", wait)
 			}
 			note("%v", err)
 		}})
@@ -307,17 +309,17 @@ func TestSubscriberComesBack(t *testing.T) {
 			note("batch %d gap %v", b.Seq, b.Gap != nil)
 		}
 		within(t, log, []event{
-			{0, 0, "/prefix/v1/streams/x?cursor=0 last="}, {0, 0, "batch 4 gap false"}, {0, 0, "the service ended the connection"},
+			{0, 0, "/prefix/v1/streams/x?cursor=0 last="}, {0, 0, "batch 4 gap false"}, {0, 0, "the service closed the connection"},
 			{4, 6, "/prefix/v1/streams/x last=4"}, {4, 6, "no route"},
-			{12, 18, "/prefix/v1/streams/x last=4"}, {12, 18, "status 503: the answer is not one of Weir: 503"},
-			{32, 48, "/prefix/v1/streams/x last=4"}, {32, 48, "batch 5 gap false"}, {77, 93, "nothing came for too long, not even a heartbeat"},
-			{81, 99, "/prefix/v1/streams/x last=5"}, {81, 99, "batch 0 gap true"}, {81, 99, "the service ended the connection"},
+			{12, 18, "/prefix/v1/streams/x last=4"}, {12, 18, "status 503: the response is not from Weir: 503"},
+			{32, 48, "/prefix/v1/streams/x last=4"}, {32, 48, "batch 5 gap false"}, {77, 93, "the connection was silent for too long: no data, not even a heartbeat"},
+			{81, 99, "/prefix/v1/streams/x last=5"}, {81, 99, "batch 0 gap true"}, {81, 99, "the service closed the connection"},
 			{83, 102, "/prefix/v1/streams/x last=9"},
 		})
 	})
 }
 
-// event is a line of a log and between which seconds it is expected.
+// event is an expected line of a log, with the range of seconds in which it may occur.
 type event struct {
 	from, to float64
 	text     string
@@ -326,7 +328,7 @@ type event struct {
 func within(t *testing.T, log []string, want []event) {
 	t.Helper()
 	if len(log) != len(want) {
-		t.Errorf("%d lines, want %d", len(log), len(want))
+		t.Errorf("the log has %d lines, want %d", len(log), len(want))
 	}
 	for i, line := range log[:min(len(log), len(want))] {
 		at, text, _ := strings.Cut(line, " ")
@@ -337,14 +339,14 @@ func within(t *testing.T, log []string, want []event) {
 	}
 }
 
-// What no service sends is final: trying again would bring the same.
-func TestSubscriberStrangers(t *testing.T) {
+// A response that Weir never sends ends the iteration, because a retry would bring the same.
+func TestSubscriberForeignResponses(t *testing.T) {
 	for want, text := range map[string]string{
-		"a gap that cannot be read":    "event: gap\ndata: {\"from\":9,\"to\":1}\n\n",
-		"read a batch":                 "event: batch\ndata: {\"seq\":1\n\n",
-		"a batch has no sequence":      "event: batch\ndata: {\"events\":[]}\n\n",
-		"batch 1 has no events":        "event: batch\ndata: {\"seq\":1,\"events\":{}}\n\n",
-		"the subscription is not UTF-": "event: batch\ndata: \xff\n\n",
+		"decode a gap: invalid data":      "event: gap\ndata: {\"from\":9,\"to\":1}\n\n",
+		"decode a batch: unexpected end":  "event: batch\ndata: {\"seq\":1\n\n",
+		"it has no valid sequence":        "event: batch\ndata: {\"events\":[]}\n\n",
+		"batch 1: it has no array":        "event: batch\ndata: {\"seq\":1,\"events\":{}}\n\n",
+		"the subscription: invalid UTF-8": "event: batch\ndata: \xff\n\n",
 	} {
 		c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(_ int, r *http.Request) (*http.Response, error) {
 			return stream(r, text, false)
@@ -359,8 +361,8 @@ func TestSubscriberStrangers(t *testing.T) {
 		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: http.NoBody}, nil
 	}}})
 	for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
-		if err == nil || !strings.Contains(err.Error(), `not a subscription but "text/html"`) {
-			t.Errorf("a page: %v", err)
+		if err == nil || !strings.Contains(err.Error(), `its content type is "text/html"`) {
+			t.Errorf("an HTML page: %v", err)
 		}
 	}
 }

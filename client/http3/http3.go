@@ -1,5 +1,5 @@
-// Package http3 carries the requests of a client over HTTP/3. It stands apart from package client because it brings quic-go
-// along, which programs that do without HTTP/3 then do without.
+// Package http3 lets a client use HTTP/3. It is separate from package client because it depends on
+// quic-go, which programs that do not use HTTP/3 do not need.
 //
 //	t := http3.New(nil)
 //	defer t.Close()
@@ -16,16 +16,18 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// Transport is what [client.Options.Transport] wants. It must be closed.
+// Transport is an HTTP/3 transport for [client.Options.Transport]. The caller must close it after
+// its clients and publishers.
 type Transport interface {
 	http.RoundTripper
 	io.Closer
 }
 
-// New makes a transport for https addresses. The configuration is for the authority of the service's certificate, for example;
-// nil trusts what the system trusts.
+// New returns a transport for https URLs. The configuration may name the certificate authority of
+// the service. Nil means the defaults, which trust the authorities of the system.
 //
-// A connection that is dead is given up after 5 seconds, so that a publisher soon makes another one.
+// The transport closes a dead connection after 5 seconds, so that a publisher can soon open
+// another.
 func New(t *tls.Config) Transport {
 	return &http3.Transport{
 		TLSClientConfig:    t.Clone(),

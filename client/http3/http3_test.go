@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// service keeps batches as a service does, as far as a client notices.
+// service is a minimal imitation of Weir: it stores batches and serves a subscription.
 type service struct {
 	mu      sync.Mutex
 	bodies  []string
@@ -53,7 +53,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestTransport(t *testing.T) {
-	certified := httptest.NewTLSServer(nil) // for its certificate
+	certified := httptest.NewTLSServer(nil) // used for its certificate only
 	defer certified.Close()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -95,6 +95,6 @@ func TestTransport(t *testing.T) {
 		got[b.Seq] = true
 	}
 	if len(got) != n || s.version != "HTTP/3.0" {
-		t.Errorf("%d batches over %s", len(got), s.version)
+		t.Errorf("got %d batches over %s, want %d over HTTP/3.0", len(got), s.version, n)
 	}
 }

@@ -19,16 +19,16 @@ import (
 
 const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
 
-// served is a server of this tree in a process of its own.
+// served is a Weir server, built from this source tree and run in its own process.
 type served struct {
 	t      *testing.T
 	data   string
 	binary string
 	cmd    *exec.Cmd
-	url    string // of HTTPS
+	url    string // https address
 
-	ended    chan struct{}
-	versions map[string]int // of HTTP: how many requests came over each, once the server ended
+	ended    chan struct{}  // closed when the process has ended
+	versions map[string]int // number of requests per HTTP version; read it after ended is closed
 }
 
 func newServed(t *testing.T) *served {
@@ -41,7 +41,7 @@ func newServed(t *testing.T) *served {
 	return s
 }
 
-// start serves at an address; every request is a line of its log.
+// start runs the server at an address. At log level debug it logs every request.
 func (s *served) start(address string) {
 	s.t.Helper()
 	cmd := exec.Command(s.binary, "serve", "--data", s.data, "--http", "127.0.0.1:0", "--https", address, "--metrics", "off", "--demo=false",
@@ -82,18 +82,18 @@ func (s *served) start(address string) {
 	}
 }
 
-// end ends the server, and waits for it.
+// end sends a signal to the server and waits for its end.
 func (s *served) end(how os.Signal) {
 	s.cmd.Process.Signal(how)
 	<-s.ended
 	s.cmd.Wait()
 }
 
-// A publisher and a subscriber over HTTP/3 lose and repeat nothing while the server is killed and comes back, and its own log
-// says that all of it was HTTP/3.
+// A publisher over HTTP/3 neither loses nor repeats events when the server is killed and restarted.
+// The server's log proves that all requests used HTTP/3.
 func TestServer(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds the server")
+		t.Skip("this test builds and runs the server")
 	}
 	s := newServed(t)
 	pem, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))
@@ -102,7 +102,7 @@ func TestServer(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		t.Fatal("ca.pem holds no certificate")
+		t.Fatal("ca.pem contains no certificate")
 	}
 	transport := http3.New(&tls.Config{RootCAs: roots})
 	defer transport.Close()
@@ -148,6 +148,6 @@ func TestServer(t *testing.T) {
 	}
 	s.end(syscall.SIGTERM)
 	if len(s.versions) != 1 || s.versions["HTTP/3.0"] < n {
-		t.Errorf("requests by version: %v", s.versions)
+		t.Errorf("requests by HTTP version: %v, want at least %d over HTTP/3.0 only", s.versions, n)
 	}
 }

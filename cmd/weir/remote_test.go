@@ -19,7 +19,7 @@ func TestNoHTTP2(t *testing.T) {
 	}
 	errs.Reset()
 	if code := run(t.Context(), []string{"stream", "ls", "--url", srv.URL, "--http1"}, &out, &errs); code != exitFailed ||
-		errs.String() != "weir: status 404: the answer is not one of Weir: 404 Not Found\n" {
+		errs.String() != "weir: status 404: the response is not from Weir: 404 Not Found\n" {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 }

@@ -1,7 +1,9 @@
-// Package api is the contract: everything under /v1 on net/http. It turns
-// requests into nouns and nouns into answers; what is true about streams is the hub's to say, and who may is access's.
-// Each endpoint is a file, which says what the endpoint does, what it refuses and which decision says so (D1 to D32 of
-// the manual).
+// Package api implements the HTTP API: everything under /v1, on net/http. It translates requests
+// into calls of the hub, and results into responses. The hub knows the state of the streams, and
+// package access knows what a key may do; this package duplicates neither.
+//
+// Each endpoint has a file of its own. The comment there says what the endpoint does, what it
+// refuses, and which decision (D1 to D32 of the manual) says so.
 package api
 
 import (
@@ -19,30 +21,31 @@ import (
 	"weir/internal/hub"
 )
 
-// Options are what the interface needs.
+// Options configure a [Handler]. Hub and Access are required.
 type Options struct {
 	Hub    *hub.Hub
 	Access *access.Access
 
-	BaseURL string // what doc_url begins with; no slash at the end
+	BaseURL string // prefix of doc_url, without a trailing slash
 	Version string
 	Commit  string
 	Built   weir.Time
-	Started time.Time // for uptime_s; zero: now
+	Started time.Time // start of uptime_s; zero means now
 
-	Heartbeat      time.Duration  // D16; 0: 15 s
-	WriteTimeout   time.Duration  // D17; 0: 30 s
-	MaxSubscribers int            // open subscriptions; 0: 100,000
-	Bodies         *budget.Budget // memory of bodies above 4 KiB that come in; nil: without bound
-	Batches        *budget.Budget // memory of batches above 64 KiB that go out; nil: without bound
-	CORSOrigins    []string       // D29; "*" is any origin, none switches CORS off
-	Logger         *slog.Logger
+	Heartbeat      time.Duration  // idle time before a keep-alive comment (D16); 0 means 15 s
+	WriteTimeout   time.Duration  // time a client has to accept 64 KiB (D17); 0 means 30 s
+	MaxSubscribers int            // limit of open subscriptions; 0 means 100,000
+	Bodies         *budget.Budget // memory for request bodies above 4 KiB; nil means unlimited
+	Batches        *budget.Budget // memory for batches above 64 KiB being sent; nil means unlimited
+	CORSOrigins    []string       // allowed origins (D29); "*" allows all, none disables CORS
+	Logger         *slog.Logger   // nil discards all logs
 
-	// Health names the trouble when the service cannot take reads and writes (D32). Nil: it always can.
+	// Health reports whether the service takes reads and writes, and names the problem if it does
+	// not (D32). Nil means that it always does.
 	Health func() (status string, ok bool)
 }
 
-// Handler answers everything under /v1, and refuses everything else.
+// Handler serves everything under /v1 and answers every other path with 404.
 type Handler struct {
 	Options
 	cors        cors
@@ -52,9 +55,10 @@ type Handler struct {
 	ends        ends
 	counts      counters
 	requests    requestLog
+	full        *weir.Error // the refusal of a subscription above MaxSubscribers
 }
 
-// New makes the handler. It takes no resources that would have to be given back.
+// New returns a handler. It holds no resources and needs no closing.
 func New(o Options) *Handler {
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
@@ -74,20 +78,22 @@ func New(o Options) *Handler {
 	if o.Health == nil {
 		o.Health = func() (string, bool) { return "ok", true }
 	}
-	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o), memoryWait: memoryWait}
+	full := weir.Errorf(weir.Overloaded, "this server has reached its limit of %d open subscriptions; "+
+		"retry later or on another server", o.MaxSubscribers)
+	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o), memoryWait: memoryWait, full: full}
 }
 
-// Subscribers is the number of open subscriptions.
+// Subscribers returns the number of open subscriptions.
 func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
 
-// EndSubscriptions cuts every open subscription off. When the server stops, the hub sends subscribers away with a word, and
-// those who do not take it are left for this.
+// EndSubscriptions cuts off every open subscription. When the server stops, the hub first ends
+// subscriptions in an orderly way; EndSubscriptions is for clients that do not read any more.
 func (h *Handler) EndSubscriptions() { h.ends.all() }
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
-	c.h, c.w, c.r, c.id = h, w, r, newRequestID() // the rest of it is zero
+	c.h, c.w, c.r, c.id = h, w, r, newRequestID() // all other fields are zero: see finish
 	defer c.finish()
 	if err := c.serve(); err != nil {
 		c.refuse(err)
@@ -97,11 +103,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve takes a request through the checks that all endpoints share, in the order of D19, and on to its endpoint:
+// serve makes the checks that all endpoints share, in the order of D19, and calls the endpoint:
 //
 //	key present → matches the pattern → known → not revoked → rate limit → route
 //
-// and in the endpoint:
+// The endpoint then checks:
 //
 //	stream id → stream exists → project and scope → content type → declared size → sequence → body
 func (c *call) serve() error {
@@ -123,8 +129,9 @@ func (c *call) serve() error {
 	return endpoint(c)
 }
 
-// identify finds out who asks and counts the request. Whoever is refused, and whoever needs no key, is counted by
-// address, and where that window is used up, 429 comes before 401 (D19, D23).
+// identify authenticates the request and counts it in a rate window. Requests without a valid key,
+// and requests that need none, count against the client's address. When that window is used up,
+// the response is 429 even if the key is invalid (D19, D23).
 func (c *call) identify() error {
 	var refusal error
 	if !c.route.public() {
@@ -147,7 +154,7 @@ func (c *call) identify() error {
 	return refusal
 }
 
-// reads tells whether the request would read this stream and nothing else.
+// reads reports whether the request only reads, and reads this stream.
 func (c *call) reads(id weir.StreamID) bool {
 	if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
 		return false
@@ -156,8 +163,8 @@ func (c *call) reads(id weir.StreamID) bool {
 	return (k == streamRoute || k == cursorRoute || k == batchRoute) && c.route.id == string(id)
 }
 
-// endpoint is what answers this method on this route; what answers 405 when another method would do; nil when there is no
-// such route.
+// endpoint returns the function for this method on this route. It returns methodNotAllowed if the
+// route only has other methods, and nil if there is no such route.
 func (c *call) endpoint() func(*call) error {
 	e := &endpoints[c.route.kind]
 	var f func(*call) error
@@ -175,11 +182,12 @@ func (c *call) endpoint() func(*call) error {
 	return f
 }
 
-// stream finds the stream of the path, and tells whether the caller may do this with it (D19).
+// stream returns the stream of the path, if the caller may do this with it (D19).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {
-		return nil, errStreamID
+		return nil, weir.Errorf(weir.InvalidStreamID, "invalid stream id %s in the path: "+
+			"a stream id is 22 characters from 0-9, A-Z and a-z", shown(c.route.id))
 	}
 	s, err := c.h.Hub.Find(c.r.Context(), id)
 	if err != nil {
@@ -191,8 +199,8 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	return s, nil
 }
 
-// finish ends a call: a panic becomes a 500 like any other, or cuts the connection when the answer has begun, so that
-// nobody takes half of it for the whole.
+// finish ends a call, counts it and recycles it. A panic becomes a 500. If the response has begun,
+// the panic closes the connection instead, so that no client takes half a response for a whole one.
 func (c *call) finish() {
 	if c.held > 0 {
 		c.lender.Give(c.holder(), c.held)
@@ -202,7 +210,7 @@ func (c *call) finish() {
 			panic(p)
 		}
 		c.h.counts.panics.Add(1)
-		c.h.Logger.Error("panic", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
+		c.h.Logger.Error("request handler panicked", "request_id", string(c.id[:]), "panic", p, "stack", string(debug.Stack()))
 		if c.sent {
 			c.count()
 			panic(http.ErrAbortHandler)
@@ -214,7 +222,7 @@ func (c *call) finish() {
 	calls.Put(c)
 }
 
-// gone tells whether an error only says that the client went away.
+// gone reports whether an error only means that the client disconnected.
 func (c *call) gone(err error) bool {
 	return c.r.Context().Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

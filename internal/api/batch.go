@@ -7,12 +7,11 @@ import (
 	"weir/internal/access"
 )
 
-var errNoBatch = &weir.Error{Code: weir.StreamNotFound, Message: "the stream has no such batch: that is not a sequence"}
-
-// batch answers GET /v1/streams/{id}/batches/{seq}: of a json stream the batch object, of a raw stream the stored bytes
-// with the content type that they came with (D7). It can be read as soon as it is acknowledged (D4). It refuses what
-// streamShow refuses; a batch that was evicted or never stored, and a sequence that is none, are 404 stream_not_found with
-// a message that says which (D12, D30).
+// batch serves GET /v1/streams/{id}/batches/{seq}. For a json stream it returns the batch object,
+// for a raw stream the stored bytes with the content type they were published with (D7). A batch
+// can be read as soon as it is acknowledged (D4). batch refuses what streamShow refuses. A batch
+// that was evicted or never stored, and a sequence that is not a number, are 404 stream_not_found,
+// and the message says which (D12, D30).
 func (c *call) batch() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {
@@ -20,8 +19,10 @@ func (c *call) batch() error {
 	}
 	seq, err := weir.ParseSeq(c.route.seq)
 	if err != nil {
-		return errNoBatch
+		return weir.Errorf(weir.StreamNotFound, "there is no batch %s: a sequence is a decimal integer "+
+			"from 0 to 9007199254740991, without sign or leading zeros", shown(c.route.seq))
 	}
+	// A slow client keeps a batch in memory while it reads, so large ones count against the budget.
 	if size := s.SizeOf(c.r.Context(), seq); size > piece {
 		if err := c.reserve(c.h.Batches, int64(size)); err != nil {
 			return err
@@ -39,7 +40,7 @@ func (c *call) batch() error {
 	p := buffers.Get().(*[]byte)
 	head := append(appendBatchHead(*p, b.Seq, b.Time), `,"events":`...)
 	c.head(http.StatusOK, typeJSON, int64(len(head)+len(b.Payload)+1), none)
-	if len(b.Payload) <= maxPooled/2 {
+	if len(b.Payload) <= maxPooled/2 { // copying is cheaper than a second write
 		head = append(append(head, b.Payload...), '}')
 		c.writeLong(head)
 	} else {
@@ -49,12 +50,12 @@ func (c *call) batch() error {
 	return nil
 }
 
-// buffered is what fits into the buffers of net/http and http3: it is sent when the handler has returned, which the server
-// bounds.
+// buffered is a size that fits into the write buffers of net/http and http3. A body of at most this
+// size is sent after the handler has returned, and the server bounds that write itself.
 const buffered = 2 << 10
 
-// writeLong sends the parts of a body, with deadlines when there is more than fits any buffer on the way. An error means
-// that the client is gone, and nobody else wants to know.
+// writeLong sends the parts of a body. If they may not fit into the write buffer, it sets write
+// deadlines. It ignores errors: they mean that the client has disconnected.
 func (c *call) writeLong(parts ...[]byte) {
 	switch {
 	case c.isHead():

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// null is a ResponseWriter that costs nothing, so that what is measured is ours.
+// null is a ResponseWriter that does nothing, so that benchmarks measure the handler alone.
 type null struct {
 	header http.Header
 	status int
@@ -21,8 +21,8 @@ func (w *null) SetReadDeadline(time.Time) error  { return nil }
 func (w *null) SetWriteDeadline(time.Time) error { return nil }
 func (w *null) Flush()                           {}
 
-// BenchmarkHandler is one request through the handler alone. The publish includes the hub on the engine that forgets; the
-// duplicate is everything but the body and the store.
+// BenchmarkHandler measures one request through the handler, without a server. "publish" includes
+// the hub on the memory engine. "duplicate" includes neither the body nor the store.
 func BenchmarkHandler(b *testing.B) {
 	body := `{"events":["` + strings.Repeat("x", 1000) + `"]}`
 	for _, c := range []struct {
@@ -36,7 +36,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"refused", "GET", "/v1/nope", "", 404},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			h := newHouse(b, furnish{}) // its own: what many publishes evict cannot be a duplicate any more
+			h := newHouse(b, furnish{}) // a fresh one: "publish" evicts the batch that "duplicate" needs
 			h.publish("id", "1")
 			req := h.request(c.method, c.path, []string{jsonBody}, c.body)
 			req.RemoteAddr = "127.0.0.1:1"
@@ -56,7 +56,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkServer is the same publish over HTTP/1.1, beside a server that reads the body and answers 202.
+// BenchmarkServer measures a publish over HTTP/1.1. "nothing" is the baseline: a server that only
+// reads the body and responds with 202.
 func BenchmarkServer(b *testing.B) {
 	h := newHouse(b, furnish{})
 	nothing := &house{t: b, client: map[string]*http.Client{}, ids: h.ids, keys: h.keys}

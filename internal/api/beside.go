@@ -8,11 +8,13 @@ import (
 	"weir/internal/hub"
 )
 
-// What other rooms that serve people need of the interface, so that its rules are written once.
+// The functions below let other packages, such as the dashboard, apply the rules of the API without
+// repeating them.
 
-// Tail answers a request with the subscription of a stream, in the frames that subscribers under /v1 get, to somebody who
-// has been let in otherwise than by a key; it is over when ended is closed. Header fields that are set already go out with
-// the answer. An error is a *weir.Error, and nothing has been sent then.
+// Tail serves a subscription to a stream, in the frames that subscribers under /v1 get, to a client
+// that the caller has authenticated by other means than a key. The subscription ends when ended is
+// closed. Header fields that are already set are sent with the response. If Tail returns an error,
+// it is a *weir.Error and nothing has been sent.
 func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, ended <-chan struct{}) error {
 	c := &call{h: h, w: w, r: r, id: newRequestID(), ended: ended}
 	from, err := c.from()
@@ -27,17 +29,18 @@ func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, en
 	})
 }
 
-// SubscriptionsOf is how many subscriptions a key has open.
+// SubscriptionsOf returns the number of open subscriptions of a key.
 func (h *Handler) SubscriptionsOf(g *access.Grant) int { return h.ends.count(g.Ended()) }
 
-// ParseSpec reads the body of a create, as POST /v1/streams does (D10).
+// ParseSpec parses and checks the body of a create, as POST /v1/streams does (D10).
 func ParseSpec(body []byte) (hub.Spec, error) { return parseSpec(body) }
 
-// ParseEvents reads the body of a publish to a json stream, as the interface does (D8): the array as it is kept, and how
-// many events it holds. The array may share the body's memory.
+// ParseEvents parses and checks the body of a publish to a json stream, as the API does (D8). It
+// returns the array in the form in which it is stored, and the number of events. It overwrites
+// body, and the array shares its memory.
 func ParseEvents(body []byte) (array []byte, count uint32, err error) { return events(body) }
 
-// StatusOf is the HTTP status of an error that a caller may know; 500 for every other one.
+// StatusOf returns the HTTP status of an error: 500 unless it is, or wraps, a *weir.Error.
 func StatusOf(err error) int {
 	if e := known(err); e != nil && faultOf[e.Code] != nil {
 		return faultOf[e.Code].status

@@ -13,28 +13,30 @@ import (
 )
 
 var (
-	errBodyTooLarge   = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 8 MiB (8388608 bytes)"}
-	errCreateTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes)"}
-	errBodyBroken     = &weir.Error{Code: weir.InvalidRequest, Message: "the body did not arrive whole"}
-	errBodySlow       = &weir.Error{Code: weir.InvalidRequest, Message: "the body did not arrive in time"}
+	errBodyTooLarge   = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 8 MiB (8388608 bytes); split it into several batches"}
+	errCreateTooLarge = &weir.Error{Code: weir.PayloadTooLarge, Message: "the body is larger than 64 KiB (65536 bytes); send only the members of the new stream"}
+	errBodyBroken     = &weir.Error{Code: weir.InvalidRequest, Message: "the body is incomplete or its framing is invalid; check Content-Length or the chunked encoding, and send it again"}
+	errBodySlow       = &weir.Error{Code: weir.InvalidRequest, Message: "the body did not arrive in time; send at least 256 KiB every 30 s"}
 )
 
 const (
-	// firstRead is what is given to a body before anything of it has arrived, however long it says it will be. More than that
-	// comes out of the memory that all large bodies share.
+	// firstRead is the memory that a body gets before any of it has arrived, whatever length it
+	// declares. Anything above it comes from the budget that all large bodies share, so a client
+	// cannot make the server allocate 8 MiB by sending a header.
 	firstRead = 4 << 10
 
-	// memoryWait is how long a body waits for that memory.
+	// memoryWait is how long a body waits for the shared budget.
 	memoryWait = 10 * time.Second
 
-	// A body must bring slowestBytes (or end) every slowest, so that nobody holds a connection with nothing.
+	// A client must send slowestBytes (or the end of the body) within every period of slowest, so
+	// that it cannot occupy a connection by sending nothing.
 	slowest      = 30 * time.Second
 	slowestBytes = 256 << 10
 )
 
-// body reads the whole body, which may have up to most bytes (D9), into memory that belongs to the caller. A body of known
-// length is read into a buffer of that length. One that turns out too large is given up as soon as it does: net/http then
-// closes the connection, after it has given the client time to read the answer.
+// body reads the whole body, up to most bytes (D9). The caller owns the result. If the length is
+// known, the buffer has exactly that length. Reading stops as soon as the body proves too large;
+// net/http then closes the connection, after giving the client time to read the response.
 func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	c.read = true
 	length := c.r.ContentLength
@@ -46,7 +48,7 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	if length < 0 {
 		size = min(most, firstRead)
 	}
-	// One byte more than is wanted, so that the end is seen without growing.
+	// One byte more than the body needs, so that reading sees its end without growing the buffer.
 	b := make([]byte, 0, min(size, firstRead)+1)
 	err := error(nil)
 	for err == nil {
@@ -74,7 +76,7 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		c.received += int64(n)
 	}
 	if err == io.EOF {
-		_ = control.SetReadDeadline(time.Time{}) // else it stays for what net/http reads of the rest
+		_ = control.SetReadDeadline(time.Time{}) // or it would stay for what net/http reads next
 	}
 	switch {
 	case int64(len(b)) > most:
@@ -87,8 +89,9 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	return nil, errBodyBroken
 }
 
-// hold takes memory for the whole body, before the first byte that does not fit into firstRead: so no body that has begun waits
-// for others that have begun too. One of unknown length takes as much as it may have.
+// hold borrows memory for the whole body, when the first byte arrives that exceeds firstRead. It
+// borrows all of it at once: bodies that borrowed in steps could deadlock, each waiting for memory
+// that another holds. A body of unknown length borrows the maximum.
 func (c *call) hold(length, most int64) error {
 	if c.held > 0 {
 		return nil
@@ -99,9 +102,9 @@ func (c *call) hold(length, most int64) error {
 	return c.reserve(c.h.Bodies, min(length, most))
 }
 
-var errMemory = &weir.Error{Code: weir.Overloaded, Message: "this server has as many large bodies and batches under way as it has memory for"}
+var errMemory = &weir.Error{Code: weir.Overloaded, Message: "this server has no memory free for another large body or batch; retry after the number of seconds in retry-after"}
 
-// reserve takes memory until the end of the call.
+// reserve borrows memory until the end of the call.
 func (c *call) reserve(from *budget.Budget, bytes int64) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.h.memoryWait)
 	defer cancel()
@@ -113,10 +116,10 @@ func (c *call) reserve(from *budget.Budget, bytes int64) error {
 	return nil
 }
 
-// holder is whose share of the memory that is.
+// holder names the borrower of the memory: the project, which may borrow at most half of a budget.
 func (c *call) holder() string { return string(c.grant.Project()) }
 
-// grow makes room: for all that was announced, or for twice as much as has come.
+// grow returns a larger buffer: for the declared length, or twice as large if it is unknown.
 func grow(b []byte, length, most int64) []byte {
 	room := min(2*int64(cap(b)), most+1)
 	if length >= 0 {
@@ -130,16 +133,18 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// linger gives an HTTP/2 client whose body was not read a moment to take the answer in. When the handler returns, net/http
-// resets such a stream, and some clients (curl before 8) then forget an answer that they had not looked at yet. Over
-// HTTP/1.1 net/http itself does the same.
+// linger gives an HTTP/2 client that is still sending its body a moment to read the response. When
+// the handler returns without having read the body, net/http resets the stream, and some clients
+// (curl before 8) then discard a response that they have not read yet. Over HTTP/1.1, net/http
+// lingers itself.
 func (c *call) linger() {
 	control := http.NewResponseController(c.w)
 	end := time.Now().Add(lingerTime)
 	if control.Flush() != nil || control.SetReadDeadline(end) != nil {
 		return
 	}
-	// Who sends more than this has not looked yet. Nothing more is read, so that it cannot send on either.
+	// A client that sends this much has not read the response yet. Stop reading: flow control then
+	// keeps it from sending more until the time is up.
 	if _, err := io.CopyN(io.Discard, c.r.Body, lingerBytes); err == nil {
 		select {
 		case <-c.r.Context().Done():

@@ -11,27 +11,28 @@ import (
 	"weir/internal/budget"
 )
 
-// call is one request and its answer.
+// call is one request and its response. Calls are pooled: finish sets all fields to zero.
 type call struct {
 	h      *Handler
 	w      http.ResponseWriter
 	r      *http.Request
 	route  route
-	grant  *access.Grant // who asks; nil where no key is needed
+	grant  *access.Grant // what the key may do; nil on routes that need no key
 	window access.Window
 	id     [requestIDLength]byte
-	fields [10][2]string // of the answer, while it is begun
-	sent   bool          // the answer has begun
-	read   bool          // the body was read, as far as it will be
+	fields [10][2]string // memory for the header fields of the response
+	sent   bool          // the response has begun
+	read   bool          // the body was read or is broken; otherwise see linger
 
-	ended <-chan struct{} // closed when the caller's right to read is over; of a subscription
+	// ended is closed when the caller loses the right to read. Only subscriptions set it.
+	ended <-chan struct{}
 
 	lender   *budget.Budget
-	held     int64  // of its memory, until the end of the call
-	status   int    // of the answer
-	fault    *fault // of a refusal
-	received int64  // bytes of the body
-	written  int64  // bytes of the answer's body, but of a subscription
+	held     int64  // bytes borrowed from lender until the end of the call
+	status   int    // of the response
+	fault    *fault // why the request was refused; nil if it was not
+	received int64  // bytes of the request body that were read
+	written  int64  // bytes of the response body; not counted for a subscription
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -40,8 +41,9 @@ const requestIDLength = len("req_") + 16
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// newRequestID makes an id of 95 random bits (D30). They come from the runtime's own generator, which every thread has
-// to itself: no lock and no system call. Nobody is let in by a request id, so that is random enough.
+// newRequestID returns an id of 95 random bits (D30). They come from the runtime's generator, which
+// is per thread and needs neither a lock nor a system call. It is not cryptographic, and need not
+// be: a request id grants no access.
 func newRequestID() (id [requestIDLength]byte) {
 	copy(id[:], "req_")
 	for i := len("req_"); i < len(id); i += 8 {
@@ -53,18 +55,19 @@ func newRequestID() (id [requestIDLength]byte) {
 	return id
 }
 
-// noClient is for callers who are counted by their key.
+// noClient is the address to pass for requests that count against their key.
 var noClient netip.Addr
 
-// client is the address that the request counts under.
+// client returns the address that the request counts against.
 func (c *call) client() netip.Addr {
 	return c.h.Access.ClientIP(c.r.RemoteAddr, c.r.Header["X-Forwarded-For"])
 }
 
-// peek learns the window of whoever has no key without counting, for answers that count for nobody.
+// peek reads the window of the client's address without counting the request, for responses that
+// are free.
 func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 
-// Header values that never change are made once and shared by all answers; nobody appends to them.
+// Constant header values, shared by all responses. Nothing may append to them.
 var (
 	noBuffering = []string{"no"}
 	bearer      = []string{"Bearer"}
@@ -75,17 +78,19 @@ const (
 	typeStream = "text/event-stream"
 )
 
-// fieldWriter is an http.ResponseWriter that takes a status and header fields (names in canonical form, and values) as a list.
-// It sends them beside what is in its Header, and spares both sides a map that nobody looks anything up in.
+// fieldWriter is implemented by response writers that accept the status and header fields as a list
+// of canonical names and values. They send these in addition to the fields in their Header. The
+// list saves both sides the cost of filling and reading a map.
 type fieldWriter interface {
 	WriteFields(status int, fields [][2]string)
 }
 
-// What head is told about a length or a cursor that the answer does not have.
+// none stands for the length or cursor of a response that has none.
 const none = -1
 
-// head sets the universal header fields, and begins the answer (with its content type, length and x-svc-cursor, where it
-// has them). Every answer under /v1 goes through here. All values that differ from answer to answer are one string.
+// head begins the response. Every response under /v1 goes through it. It sends the header fields
+// that all responses have, and the content type, length and x-svc-cursor if they are given. The
+// values that differ between responses are substrings of one string, which costs one allocation.
 func (c *call) head(status int, contentType string, length, cursor int64) {
 	var room [96]byte
 	b := append(room[:0], c.id[:]...)
@@ -133,20 +138,21 @@ func (c *call) writeHead(status int, fields [][2]string) {
 	c.w.WriteHeader(status)
 }
 
-// answer sends a JSON body.
+// answer sends a JSON body. It always returns nil.
 func (c *call) answer(status int, body []byte) error { return c.answerAt(status, body, none) }
 
-// answerAt sends a JSON body, and the cursor beside it.
+// answerAt sends a JSON body, and the cursor in x-svc-cursor. It always returns nil.
 func (c *call) answerAt(status int, body []byte, cursor int64) error {
 	c.head(status, typeJSON, int64(len(body)), cursor)
 	c.writeLong(body)
 	return nil
 }
 
-// buffers hold answers while they are made.
+// buffers are for encoding responses.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 512); return &b }}
 
-// maxPooled keeps one large answer from holding its memory for ever.
+// maxPooled is the largest buffer that returns to the pool. Without it, one large response would
+// keep its memory allocated.
 const maxPooled = 64 << 10
 
 func putBuffer(p *[]byte, b []byte) {

@@ -27,7 +27,7 @@ func TestHeaders(t *testing.T) {
 	next("H1", 415, weir.UnsupportedMediaType, to, empty, noType)
 	for _, ct := range []string{"", "text/plain", "text/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "application/json, text/plain",
 		"application/octet-stream", "application/jsonx", "application/*", "*/*", "application/json;", "application/json; charset", "application/json; charset=utf-8; charset=utf-8x", "application/json;" + strings.Repeat(" a=b;", 1600)} {
-		if ct == "application/json;" { // an empty parameter is harmless
+		if ct == "application/json;" { // an empty parameter is allowed
 			next("H3", 202, "", to, empty, "Content-Type: "+ct)
 			continue
 		}
@@ -70,13 +70,13 @@ func TestHeaders(t *testing.T) {
 	h.run(t, rows)
 }
 
-// TestNothingReflected is H24: what the client sends in our header fields does not come back.
+// H24: a response does not take over values that the request has in response header fields.
 func TestNothingReflected(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for _, protocol := range protocols {
 		a := h.do(protocol, h.request("GET", "/v1/streams", []string{"X-Request-Id: req_mine", "X-Ratelimit-Limit: 1", "Server: mine", "X-Svc-Cursor: 7"}, ""))
 		if a.header.Get("x-request-id") == "req_mine" || a.header.Get("x-ratelimit-limit") == "1" || a.header.Get("x-svc-cursor") != "" {
-			t.Errorf("%v", a.header)
+			t.Errorf("the response repeats the client's header fields: %v", a.header)
 		}
 	}
 }
@@ -118,7 +118,8 @@ func TestCreate(t *testing.T) {
 	h.run(t, rows)
 }
 
-// TestCreateLimit is C22: the last place goes to one, and 409 comes before 403 (D10).
+// TestCreateLimit is C22: a project at its limit cannot create a stream, and 409 comes before 403
+// (D10).
 func TestCreateLimit(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for len(h.list(t, "")) < 50 {
@@ -132,7 +133,7 @@ func TestCreateLimit(t *testing.T) {
 	})
 }
 
-// TestBodies is part B of the catalogue; what concerns JSON alone is in TestEvents.
+// TestBodies is part B of the catalogue. Cases about JSON syntax are in TestEvents.
 func TestBodies(t *testing.T) {
 	h := newHouse(t, furnish{})
 	var rows []row
@@ -160,8 +161,8 @@ func TestBodies(t *testing.T) {
 	h.run(t, rows)
 }
 
-// TestUndeclared is H12 and D9 for bodies without a length: the limit is the same, and the client gets its answer.
-func TestUndeclared(t *testing.T) {
+// H12, D9: bodies without a Content-Length have the same limit, and the client gets the response.
+func TestUndeclaredLength(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for _, protocol := range protocols {
 		for _, c := range []struct{ size, status int }{{0, 202}, {1, 202}, {firstRead, 202}, {firstRead + 1, 202}, {weir.MaxBody, 202}, {weir.MaxBody + 1, 413}, {20 << 20, 413}} {
@@ -175,7 +176,7 @@ func TestUndeclared(t *testing.T) {
 		req := h.request("POST", "/v1/streams", []string{jsonBody}, "")
 		req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, 1<<20)), -1
 		if a := h.do(protocol, req); h.code("create", a) != "payload_too_large" || h.object(h.ids["raw"]) != before {
-			t.Errorf("%s: a long create: %d %s", protocol, a.status, a.body)
+			t.Errorf("%s: a create that is too large: %d %s", protocol, a.status, a.body)
 		}
 	}
 }
@@ -184,7 +185,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// raw sends bytes as they are and returns the answer.
+// raw sends bytes unchanged over a new connection and returns the response. With half it closes its
+// side of the connection after the last byte.
 func (h *house) raw(t *testing.T, half bool, request string) (status int, body string) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
@@ -208,7 +210,8 @@ func (h *house) raw(t *testing.T, half bool, request string) (status int, body s
 	return resp.StatusCode, string(b)
 }
 
-// TestBrokenTransport is H11, H13, B17, B18 and OPTIONS *: what only a hand-made client sends. Nothing of it is stored.
+// TestBrokenTransport is H11, H13, B17, B18 and OPTIONS *: requests that no HTTP library sends.
+// None of them is stored.
 func TestBrokenTransport(t *testing.T) {
 	h := newHouse(t, furnish{})
 	before := h.object(h.ids["id"])
@@ -220,7 +223,7 @@ func TestBrokenTransport(t *testing.T) {
 		code          string
 	}{
 		{"H11: no 100 for a bad key", strings.Replace(head, "{key:live}", "x", 1) + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", false, 401, "invalid_api_key"},
-		{"H11: no 100 for too much", head + "Expect: 100-continue\r\nContent-Length: 8388609\r\n\r\n", false, 413, "payload_too_large"},
+		{"H11: no 100 for too large a body", head + "Expect: 100-continue\r\nContent-Length: 8388609\r\n\r\n", false, 413, "payload_too_large"},
 		{"H13", head + "Content-Length: 100\r\n\r\n{\"events\":[]}", true, 400, "invalid_request_error"},
 		{"B18: bad chunk size", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", true, 400, "invalid_request_error"},
 		{"B18: cut between chunks", head + "Transfer-Encoding: chunked\r\n\r\nd\r\n{\"events\":[]}\r\n", true, 400, "invalid_request_error"},
@@ -235,11 +238,11 @@ func TestBrokenTransport(t *testing.T) {
 		}
 	}
 	if now := h.object(h.ids["id"]); now != before {
-		t.Errorf("something was stored: %+v", now)
+		t.Errorf("a broken request changed the stream: %+v", now)
 	}
 }
 
-// TestDuplicatesNeedNoBody: a duplicate is answered before the body is sent (D19, D25).
+// The response to a duplicate does not depend on its body, which is not read (D19, D25).
 func TestDuplicatesNeedNoBody(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for _, protocol := range protocols {
@@ -247,7 +250,7 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 		publish := func(path, body string, header ...string) answer {
 			a := h.do(protocol, h.request("POST", path, append(header, jsonBody), body))
 			if cursor := a.header.Get("x-svc-cursor"); !strings.Contains(a.body, `"cursor":`+cursor+`,`) || cursor == "" {
-				t.Errorf("x-svc-cursor %q beside %s", cursor, a.body)
+				t.Errorf("x-svc-cursor is %q, the body is %s", cursor, a.body)
 			}
 			return a
 		}
@@ -264,8 +267,8 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 	}
 }
 
-// TestBytesComeBack is B8, B10, B20: what is published comes back byte for byte.
-func TestBytesComeBack(t *testing.T) {
+// B8, B10, B20: a batch reads back byte for byte as it was published.
+func TestBatchUnchanged(t *testing.T) {
 	h := newHouse(t, furnish{})
 	all := make([]byte, 256)
 	for i := range all {
@@ -277,7 +280,7 @@ func TestBytesComeBack(t *testing.T) {
 			a := h.do(protocol, h.request("POST", "/v1/streams/{raw}/publish", []string{rawBody + "; x=y"}, string(payload)))
 			a = h.do(protocol, h.request("GET", "/v1/streams/{raw}/batches/"+a.header.Get("x-svc-cursor"), nil, ""))
 			if a.status != 200 || a.body != string(payload) || a.header.Get("content-type") != "application/octet-stream; x=y" {
-				t.Errorf("%s: %d bytes came back as %d %d bytes of %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
+				t.Errorf("%s: %d bytes read back with %d as %d bytes of %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
 			}
 		}
 		for _, events := range []string{`[1e999999,-0,1E+2,"\u0000\r\n\u2028/\/"]`, `["` + strings.Repeat("x", 5<<20) + `"]`} {
@@ -285,7 +288,7 @@ func TestBytesComeBack(t *testing.T) {
 			seq := a.header.Get("x-svc-cursor")
 			a = h.do(protocol, h.request("GET", "/v1/streams/{id}/batches/"+seq, nil, ""))
 			if a.status != 200 || !strings.HasPrefix(a.body, `{"seq":`+seq+`,"ts":"2`) || !strings.HasSuffix(a.body, `Z","events":`+events+`}`) {
-				t.Errorf("%s: %.80s came back as %d %.200s", protocol, events, a.status, a.body)
+				t.Errorf("%s: %.80s read back with %d as %.200s", protocol, events, a.status, a.body)
 			}
 		}
 	}

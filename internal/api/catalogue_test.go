@@ -9,7 +9,8 @@ import (
 	"weir"
 )
 
-// row is one bad (or surprisingly good) input and its exact answer.
+// row is one bad (or surprisingly valid) input and its exact response. Names such as A1 refer to
+// the project's catalogue of bad inputs.
 type row struct {
 	name   string
 	method string
@@ -27,7 +28,7 @@ const (
 	noKey    = "key: "
 )
 
-// run checks rows over both protocols. Whatever is refused leaves the streams as they were.
+// run checks rows over both protocols, and that refused requests do not change the streams.
 func (h *house) run(t *testing.T, rows []row) {
 	for _, protocol := range protocols {
 		for _, r := range rows {
@@ -45,7 +46,7 @@ func (h *house) run(t *testing.T, rows []row) {
 				t.Errorf("%s: %s, want %s: %.200s", what, got, r.code, a.body)
 			}
 			if a.status >= 400 && (h.object(h.ids["id"]) != before || h.object(h.ids["raw"]) != rawBefore) {
-				t.Errorf("%s: it was refused and changed a stream", what)
+				t.Errorf("%s: the refused request changed a stream", what)
 			}
 		}
 	}
@@ -123,7 +124,7 @@ func TestAuthentication(t *testing.T) {
 	h.run(t, rows)
 	for _, secret := range h.keys {
 		if strings.Contains(h.log.String(), secret) {
-			t.Errorf("a key is in the log")
+			t.Errorf("the log contains a key")
 		}
 	}
 }
@@ -168,7 +169,7 @@ func TestPaths(t *testing.T) {
 	add("U18", "POST", 422, weir.SequenceTooFarAhead, "/v1/streams/{id}/1025", "/v1/streams/{id}/9007199254740991")
 	add("U19", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/9007199254740992", "/v1/streams/{id}/9223372036854775808", "/v1/streams/{id}/18446744073709551617", "/v1/streams/{id}/"+strings.Repeat("9", 10_000))
 	add("U21", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/publish%20", "/v1/streams/{id}/PUBLISH")
-	add("U21", "POST", 400, weir.InvalidRequest, "/v1/streams/{id}/%70ublish") // it is publish, and the body is empty
+	add("U21", "POST", 400, weir.InvalidRequest, "/v1/streams/{id}/%70ublish") // decodes to publish, with an empty body
 	add("U22", "GET", 404, weir.StreamNotFound, "/v1/streams/{id}/batches/x", "/v1/streams/{id}/batches/-1", "/v1/streams/{id}/batches/99999999999999999999", "/v1/streams/{id}/batches/1", "/v1/streams/{id}/batches/0", "/v1/streams/{id}/batches/01")
 	add("D19: type before sequence", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/x")
 	rows = append(rows, row{"D19: type before sequence", "POST", "/v1/streams/{id}/x", []string{rawBody}, "", 415, weir.UnsupportedMediaType})
@@ -177,7 +178,8 @@ func TestPaths(t *testing.T) {
 	h.preflights(t)
 }
 
-// preflights are U13 and the rest of D29: no key, not counted, the same on any path.
+// preflights checks U13 and the rest of D29: a preflight needs no key, is not counted, and is the
+// same on every path.
 func (h *house) preflights(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, path := range []string{"/v1/streams", "/v1/streams/{id}", "/v1/streams/bad", "/v1/nope", "/v1/health"} {
@@ -189,10 +191,10 @@ func (h *house) preflights(t *testing.T) {
 		}
 		a := h.do(protocol, h.request("GET", "/v1/nope", []string{"Origin: https://page.example"}, ""))
 		if a.status != 404 || a.header.Get("access-control-allow-origin") != "*" || !strings.Contains(a.header.Get("access-control-expose-headers"), "x-svc-cursor") {
-			t.Errorf("a page cannot read a 404: %v", a.header)
+			t.Errorf("a page cannot read the 404: %v", a.header)
 		}
 		if a := h.do(protocol, h.request("GET", "/v1/health", []string{noKey}, "")); a.header.Get("access-control-allow-origin") != "" || a.header.Get("vary") != "" {
-			t.Errorf("CORS without an origin: %v", a.header)
+			t.Errorf("CORS header fields without an Origin: %v", a.header)
 		}
 	}
 }

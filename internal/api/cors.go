@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// cors lets pages of other origins use the interface (D29). Nothing here honours a cookie, so any origin may be let in.
+// cors lets pages of other origins use the API (D29). Allowing any origin is safe because the API
+// ignores cookies.
 type cors struct {
 	any     bool
 	origins []string
@@ -24,14 +25,15 @@ func newCORS(origins []string) cors {
 	return cors{any: slices.Contains(origins, "*"), origins: origins}
 }
 
-// allow sets what a browser wants to see before it shows the answer to a page, and tells whether it did.
+// allow sets the header fields without which a browser hides the response from the page. It reports
+// whether the origin is allowed.
 func (o *cors) allow(r *http.Request, h http.Header) bool {
 	origin := r.Header["Origin"]
 	if len(o.origins) == 0 {
 		return false
 	}
 	if !o.any {
-		h["Vary"] = varyOrigin // also for those that send none: a cache must not mix them up
+		h["Vary"] = varyOrigin // also without an Origin: a cache must not serve that response to a page
 	}
 	if len(origin) != 1 {
 		return false
@@ -48,8 +50,8 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 	return true
 }
 
-// preflight answers OPTIONS, on any path and without a key, and counts it for nobody (D29, D23). It is the same for paths
-// that do not exist, so that a page can read the 404 that follows.
+// preflight answers OPTIONS on any path, without a key and without counting it in a rate window
+// (D29, D23). It allows unknown paths too, so that a page can read the 404 that follows.
 func (c *call) preflight() error {
 	c.peek()
 	h := c.w.Header()

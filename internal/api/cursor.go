@@ -6,8 +6,8 @@ import (
 	"weir/internal/access"
 )
 
-// cursor answers GET /v1/streams/{id}/cursor with the highest sequence ever stored and when it was stored (D1, D13). It
-// refuses what streamShow refuses.
+// cursor serves GET /v1/streams/{id}/cursor: the highest sequence ever stored and the time at which
+// it was stored (D1, D13). It refuses what streamShow refuses.
 func (c *call) cursor() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"weir"
 )
 
-// described is what this test reads of docs/openapi.yaml.
+// described is the part of docs/openapi.yaml that the tests below compare with the code.
 type described struct {
 	Paths      map[string]map[string]yaml.Node
 	Components struct {
@@ -43,7 +43,7 @@ type described struct {
 	}
 }
 
-func describedInterface(t *testing.T) described {
+func readDescription(t *testing.T) described {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/openapi.yaml")
 	if err != nil {
@@ -56,9 +56,9 @@ func describedInterface(t *testing.T) described {
 	return d
 }
 
-// The routes and methods of the description are those of the interface, in both directions.
+// The OpenAPI description has exactly the routes and methods of the API.
 func TestDescribedRoutes(t *testing.T) {
-	d := describedInterface(t)
+	d := readDescription(t)
 	for kind, e := range endpoints {
 		path := routeKind(kind).String()
 		if e.allow == nil {
@@ -72,7 +72,7 @@ func TestDescribedRoutes(t *testing.T) {
 		delete(d.Paths, path)
 		var want []string
 		for _, m := range strings.Split(e.allow[0], ", ") {
-			if m != http.MethodHead { // said once for all
+			if m != http.MethodHead { // described once, for all paths
 				want = append(want, strings.ToLower(m))
 			}
 		}
@@ -85,23 +85,23 @@ func TestDescribedRoutes(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %v are described, the interface has %v", path, got, want)
+			t.Errorf("%s: the description has %v, the API has %v", path, got, want)
 		}
 	}
 	for path := range d.Paths {
-		t.Errorf("%s is described, and no route", path)
+		t.Errorf("%s is described, but the API has no such route", path)
 	}
 }
 
-// Every code is described with its type, under some status that it really has, and no other is.
+// The OpenAPI description has exactly the codes of the API, each with its type and status.
 func TestDescribedCodes(t *testing.T) {
-	d := describedInterface(t)
+	d := readDescription(t)
 	var all []string
 	for _, f := range faults {
 		all = append(all, string(f.code))
 	}
 	if got := d.Components.Schemas["Error"].Properties["error"].Properties["code"].Enum; !slices.Equal(got, all) {
-		t.Errorf("the description lists %v, the interface has %v", got, all)
+		t.Errorf("the description lists the codes %v, the API has %v", got, all)
 	}
 	used := map[string]bool{}
 	for name, r := range d.Components.Responses {
@@ -112,14 +112,14 @@ func TestDescribedCodes(t *testing.T) {
 				if !slices.ContainsFunc(faults[:], func(f fault) bool {
 					return string(f.code) == c && (f.kind == p.Type.Const || slices.Contains(p.Type.Enum, f.kind))
 				}) {
-					t.Errorf("%s: the code %s is none, or has another type", name, c)
+					t.Errorf("%s: the code %s is unknown or has another type", name, c)
 				}
 			}
 		}
 	}
 	for _, c := range all {
 		if !used[c] {
-			t.Errorf("no response has the code %s", c)
+			t.Errorf("no described response has the code %s", c)
 		}
 	}
 	for path, item := range d.Paths {
@@ -137,7 +137,7 @@ func TestDescribedCodes(t *testing.T) {
 				for _, part := range shared.Content["application/json"].Schema.AllOf {
 					for _, c := range part.Properties.Error.Properties.Code.Enum {
 						if f := faultOf[weir.Code(c)]; f == nil || f.status != status {
-							t.Errorf("%s %s: %s is described with %d", method, path, c, status)
+							t.Errorf("%s %s: %s is described with status %d", method, path, c, status)
 						}
 					}
 				}

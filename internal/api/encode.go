@@ -8,7 +8,8 @@ import (
 	"weir"
 )
 
-// The objects of the interface, written by hand: field by field as the specification lists them, without reflection.
+// The encoders of the JSON objects of the API. They are written by hand, without reflection, with
+// the members in the order of the specification.
 
 func appendAck(b []byte, a *weir.Ack) []byte {
 	b = append(b, `{"stream_id":"`...)
@@ -52,7 +53,8 @@ func appendCursor(b []byte, c *weir.Cursor) []byte {
 	return append(b, `"}`...)
 }
 
-// appendBatchHead appends a batch object up to its events; the array and a closing brace follow.
+// appendBatchHead appends a batch object up to and including ts. The caller appends the payload
+// members and the closing brace.
 func appendBatchHead(b []byte, seq weir.Seq, ts weir.Time) []byte {
 	b = append(b, `{"seq":`...)
 	b = appendSeq(b, seq)
@@ -62,7 +64,8 @@ func appendBatchHead(b []byte, seq weir.Seq, ts weir.Time) []byte {
 
 func appendSeq(b []byte, s weir.Seq) []byte { return strconv.AppendUint(b, uint64(s), 10) }
 
-// appendString appends a JSON string. What is not valid UTF-8 in it is replaced, which is the best that an answer can do.
+// appendString appends a JSON string. Invalid UTF-8 becomes U+FFFD: the response must be valid
+// JSON.
 func appendString(b []byte, s string) []byte {
 	b, _ = jsontext.AppendQuote(b, s)
 	return b

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// ends ends the subscriptions of a key when the key is revoked (D18), and all when the server stops. One goroutine waits for
-// each key that has subscriptions, not one for each subscription.
+// ends closes the subscriptions of a key when the key is revoked (D18), and all subscriptions when
+// the server stops. One goroutine waits per key, not per subscription.
 type ends struct {
 	mu   sync.Mutex
-	keys map[<-chan struct{}]*watched
+	keys map[<-chan struct{}]*watched // by the channel that is closed when the key is revoked
 }
 
 // watched is a key with open subscriptions.
 type watched struct {
 	open map[*ender]struct{}
-	idle chan struct{} // closed when there are none any more
+	idle chan struct{} // closed when the last subscription has ended
 }
 
 // ender ends one subscription.
@@ -26,7 +26,8 @@ type ender struct {
 	control *http.ResponseController
 }
 
-// end stops the wait for what comes next, and a write that the client does not take. In this order: see writer.arm.
+// end interrupts both the wait for the next event and a write that the client does not accept. The
+// order matters: see writer.arm.
 func (e *ender) end() {
 	e.cancel()
 	_ = e.control.SetWriteDeadline(time.Unix(1, 0))
@@ -43,7 +44,7 @@ func (s *ends) all() {
 	}
 }
 
-// count is how many subscriptions end with this channel.
+// count returns the number of open subscriptions of the key with this channel.
 func (s *ends) count(ended <-chan struct{}) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +69,8 @@ func (s *ends) add(ended <-chan struct{}, e *ender) {
 	w.open[e] = struct{}{}
 }
 
-// remove returns only when nobody ends e any more: its connection may then serve another request.
+// remove makes sure that e.end is not called after it returns. By then the connection may serve
+// another request, which a late call would break.
 func (s *ends) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

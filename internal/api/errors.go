@@ -4,19 +4,21 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"weir"
+	"weir/internal/access"
 )
 
-// fault is what the interface says about a code. This table is the only place that knows the statuses of errors, and the
-// manual's page about them is made from it.
+// fault describes an error code. The table of faults is the only place that maps codes to HTTP
+// statuses, and the manual's page about errors is generated from it.
 type fault struct {
 	code       weir.Code
 	status     int
 	kind       string // error.type (D26)
-	retryAfter string // seconds; a rate window has its own
-	means      string
-	todo       string
+	retryAfter string // seconds, sent as retry-after; empty for 429, which sends the time left in the window
+	means      string // for the manual: what went wrong
+	todo       string // for the manual: what the client can do about it
 }
 
 const (
@@ -32,67 +34,67 @@ const (
 var faults = [...]fault{
 	{weir.MissingAPIKey, http.StatusUnauthorized, authentication, "",
 		"The request has no Authorization header field, or an empty one.",
-		"Send Authorization: Bearer and your key. Only health, version and reading the demo stream need no key."},
+		"Send your key as Authorization: Bearer <key>. Only health, version and reading the demo stream need no key."},
 	{weir.InvalidAPIKey, http.StatusUnauthorized, authentication, "",
-		"What was sent is not one well-formed key, or there is no such key.",
-		"Compare the key with the one that was shown when it was made: svc_live_ or svc_test_ and 32 lower case hexadecimal digits, after Bearer and one space, in one header field."},
+		"The key is malformed or does not exist, or the request has more than one Authorization header field.",
+		"Send one header field: Authorization: Bearer, one space, and the key exactly as it was shown when it was created. A key is svc_live_ or svc_test_ and 32 lower-case hexadecimal digits."},
 	{weir.KeyRevoked, http.StatusUnauthorized, authentication, "",
 		"The key was revoked.",
-		"Use another key. A revoked key never comes back; make a new one in the dashboard."},
+		"Use another key, or create one in the dashboard. Revoking a key cannot be undone."},
 	{weir.ProjectForbidden, http.StatusForbidden, authentication, "",
-		"The stream exists, but this key may not do this with it: it belongs to another project, lacks the permission, or is confined to other streams.",
-		"Use a key of the stream's project with the permission that the message names. The demo stream can only be read."},
+		"The key does not allow this request: it belongs to another project, lacks the permission, or is limited to other streams. The stream in the path, if there is one, exists.",
+		"Use a key of the stream's project that has the permission named in the message. The demo stream is read-only for all keys."},
 	{weir.StreamLimitReached, http.StatusForbidden, limit, "",
-		"The project has as many streams as it may have.",
-		"Delete a stream that is no longer needed, or ask the operator for a higher limit."},
+		"The project has reached its limit of streams.",
+		"Delete a stream that you no longer need, or ask the operator for a higher limit."},
 	{weir.InvalidRequest, http.StatusBadRequest, invalid, "",
-		"Something about the request is wrong: its body, a query parameter or a header field. The message says what and where.",
-		"Correct it. Sending the same request again will not help."},
+		"The body, a query parameter or a header field is invalid. The message says which one and why.",
+		"Correct the request. Sending it again unchanged fails again."},
 	{weir.InvalidStreamID, http.StatusBadRequest, invalid, "",
-		"The stream id in the path is not 22 characters out of 0-9, A-Z and a-z.",
-		"Use the id as the stream object has it."},
+		"The stream id in the path is not 22 characters from 0-9, A-Z and a-z.",
+		"Copy the id from the stream object."},
 	{weir.StreamNotFound, http.StatusNotFound, notFound, "",
-		"There is no such stream, or it has no such batch: it was evicted, or never stored. The message says which.",
-		"Check the id; a deleted stream is gone for good. For a batch, compare with the stream's cursor and its retention."},
+		"The stream does not exist, or it does not have this batch, which was evicted, lost or never stored. The message says which.",
+		"Check the stream id. A deleted stream cannot be restored. For a batch, compare the sequence with the stream's cursor and its retention."},
 	{weir.StreamNameTaken, http.StatusConflict, conflict, "",
-		"A stream with the id that the request supplied exists already, in this project or in another one.",
-		"If you created it before, go on and use it. Otherwise choose another id, or supply none."},
+		"A stream with the requested id already exists, in this project or in another one.",
+		"If you created it earlier, use it. Otherwise choose another id, or leave the id out."},
 	{weir.InvalidSequence, http.StatusConflict, conflict, "",
-		"The sequence is not a plain decimal number from 0 to 9007199254740991, or it is at or below the cursor, not stored, and can not be filled any more.",
-		"Go on above the stream's cursor. A batch that was lost on the way has to be published under a new sequence."},
+		"The sequence is not a plain decimal number from 0 to 9007199254740991. Or it is at or below the cursor, holds no batch, and can no longer be filled.",
+		"Continue above the stream's cursor. If the batch never reached the server, publish it under a new sequence."},
 	{weir.PayloadTooLarge, http.StatusRequestEntityTooLarge, invalid, "",
-		"The body of a publish is larger than 8 MiB (of a create: 64 KiB), or the batch is larger than the stream's max_bytes.",
-		"Publish the events in several batches."},
+		"The body is larger than 8 MiB for a publish or 64 KiB for a create, or the batch is larger than the stream's max_bytes.",
+		"Split the events into several batches."},
 	{weir.UnsupportedMediaType, http.StatusUnsupportedMediaType, invalid, "",
-		"The content type does not fit, or the body is encoded (compressed).",
-		"Send application/json in UTF-8 to create and to publish to a json stream, application/octet-stream to a raw stream, and no Content-Encoding."},
+		"The Content-Type is missing or does not match the stream's mode, or the body has a Content-Encoding such as gzip.",
+		"Send application/json in UTF-8 to create a stream or publish to a json stream, and application/octet-stream to publish to a raw stream. Send no Content-Encoding."},
 	{weir.RetentionOutOfRange, http.StatusUnprocessableEntity, invalid, "",
 		"retention_seconds is not between 60 and 2592000.",
-		"Choose a value in this range, or leave it out for 86400."},
+		"Choose a value in this range, or leave it out to get 86400 (one day)."},
 	{weir.SequenceTooFarAhead, http.StatusUnprocessableEntity, invalid, "",
 		"The sequence is more than 1024 above the stream's cursor.",
-		"Publish what comes before it first; keep at most 1024 batches in flight."},
+		"Publish the batches before it first, and keep at most 1024 batches in flight."},
 	{weir.RateLimited, http.StatusTooManyRequests, rateLimit, "",
-		"More requests than the window allows.",
-		"Wait for as many seconds as retry-after says. x-ratelimit-remaining shows what is left of a window, and x-ratelimit-reset when it ends."},
+		"The key or the address has used up the requests of the current window.",
+		"Wait for the number of seconds in retry-after. On every response, x-ratelimit-remaining is the number of requests left in the window, and x-ratelimit-reset is the time at which it ends."},
 	{weir.NotFound, http.StatusNotFound, notFound, "",
-		"The interface has no such path. Paths are case-sensitive and have no slash at the end.",
-		"Compare the path with the reference."},
+		"The API has no such path. Paths are case-sensitive and have no trailing slash.",
+		"Compare the path with the API reference."},
 	{weir.MethodNotAllowed, http.StatusMethodNotAllowed, invalid, "",
-		"The path exists, but not with this method.",
+		"The path exists but does not support this method.",
 		"Use one of the methods in the allow header field."},
 	{weir.InternalError, http.StatusInternalServerError, apiError, "",
-		"Something went wrong on the server that should not have. It is in the server's log under the request id.",
-		"Try again. A publish under a sequence of your own can be repeated without risk. If it happens again, tell the operator the request id."},
+		"The server failed unexpectedly. Its log has the cause under the request id.",
+		"Retry. A publish with a sequence or an Idempotency-Key is never stored twice. If the error persists, give the request id to the operator."},
 	{weir.StorageUnavailable, http.StatusServiceUnavailable, apiError, "5",
 		"The store cannot take writes at the moment, for example because the disk is full. Nothing was acknowledged.",
-		"Try again after retry-after. Reading and deleting go on; the operator has to make space or look after the disk."},
+		"Retry after the number of seconds in retry-after. Reading and deleting still work. The operator has to free space or repair the disk."},
 	{weir.Overloaded, http.StatusServiceUnavailable, apiError, "5",
-		"This server has reached a limit of its own, such as the number of open subscriptions.",
-		"Try again after retry-after, or on another server."},
+		"This server has reached one of its limits, such as the number of open subscriptions, or is shutting down.",
+		"Retry after the number of seconds in retry-after, or use another server."},
 }
 
-// faultOf finds the row of a code.
+// faultOf maps each code to its row.
 var faultOf = func() map[weir.Code]*fault {
 	m := make(map[weir.Code]*fault, len(faults))
 	for i := range faults {
@@ -101,16 +103,16 @@ var faultOf = func() map[weir.Code]*fault {
 	return m
 }()
 
-// Fault is what people are told about a code.
+// Fault describes an error code for the manual.
 type Fault struct {
 	Code        weir.Code
 	Status      int
 	Type        string // error.type (D26)
-	RetryAfter  bool   // comes with retry-after
-	Means, Todo string
+	RetryAfter  bool   // the response has a retry-after header field
+	Means, Todo string // full sentences: what went wrong, and what the client can do
 }
 
-// Faults are all codes, in the order in which to explain them.
+// Faults returns all error codes, in the order in which the manual explains them.
 func Faults() []Fault {
 	var all []Fault
 	for _, f := range faults {
@@ -119,19 +121,34 @@ func Faults() []Fault {
 	return all
 }
 
-// The refusals of this package that need no detail, made once.
+// Refusals without details. They are allocated once, so that a flood of them stays cheap.
 var (
-	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "there is no such path"}
-	errMethod      = &weir.Error{Code: weir.MethodNotAllowed, Message: "this path does not have this method; the allow header field lists those that it has"}
-	errRateLimited = &weir.Error{Code: weir.RateLimited, Message: "too many requests in this window; retry-after says how many seconds are left of it"}
-	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: "a stream id is 22 characters out of 0-9, A-Z and a-z"}
-	errInternal    = &weir.Error{Code: weir.InternalError, Message: "something went wrong on the server; quote the request id when you report it"}
-	errGone        = &weir.Error{Code: weir.StorageUnavailable, Message: "the request was given up before its outcome was known"}
+	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "the API has no such path; paths are case-sensitive and have no trailing slash"}
+	errRateLimited = &weir.Error{Code: weir.RateLimited, Message: "too many requests in this window; retry after the number of seconds in retry-after"}
+	errInternal    = &weir.Error{Code: weir.InternalError, Message: "internal server error; if it persists, give the request id to the operator"}
+	errGone        = &weir.Error{Code: weir.StorageUnavailable, Message: "the client disconnected before the outcome of the request was known"}
 
-	errPanic = errors.New("panic") // which was logged already
+	errPanic = errors.New("panic") // finish has already logged it
 )
 
-// known finds what the caller may know of an error.
+// maxShown is the number of characters of a client's value that an error message repeats.
+const maxShown = 40
+
+// shown quotes a value that the client sent, for an error message. Clients log and display
+// messages, so it cuts long values, escapes markup, and masks keys that were sent in the wrong
+// place.
+func shown(value string) string {
+	// 256 bytes hold every key that begins within maxShown, so no part of a key is shown unmasked.
+	value = access.Redacted(value[:min(len(value), 256)])
+	if len(value) > maxShown {
+		value = value[:maxShown] + "..."
+	}
+	return markup.Replace(strconv.QuoteToASCII(value))
+}
+
+var markup = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
+
+// known returns the part of an error that the client may see, or nil.
 func known(err error) *weir.Error {
 	if e, ok := err.(*weir.Error); ok {
 		return e
@@ -150,7 +167,8 @@ func code(err error) weir.Code {
 	return weir.InternalError
 }
 
-// refuse answers with an error. What the caller may not know is logged, once, and hidden.
+// refuse sends an error response. An error that the client may not see is logged, and the response
+// only says that there was an internal error.
 func (c *call) refuse(err error) {
 	e, gone := known(err), false
 	switch {
@@ -164,7 +182,7 @@ func (c *call) refuse(err error) {
 		}
 	}
 	f := faultOf[e.Code]
-	if f == nil { // a code without a row; a test keeps this from happening
+	if f == nil { // a code without a row; a test makes sure that there is none
 		f, e = faultOf[weir.InternalError], errInternal
 	}
 	if f.status == http.StatusServiceUnavailable && !gone {
@@ -186,7 +204,7 @@ func (c *call) refuse(err error) {
 	c.answer(f.status, b)
 	putBuffer(p, b)
 	if gone {
-		c.status = 0 // nobody got it, so that it is no refusal
+		c.status = 0 // the client did not get the response, so it does not count as a refusal
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// codes reads every code of package weir from its source, so that none can be forgotten here.
+// codes returns all codes of package weir. It reads them from the source, so that a new code
+// without a row fails TestFaultTable.
 func codes(t *testing.T) (list []weir.Code) {
 	f, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
 	if err != nil {
@@ -36,13 +37,13 @@ func codes(t *testing.T) (list []weir.Code) {
 		return true
 	})
 	if len(list) < 20 {
-		t.Fatalf("only %d codes found", len(list))
+		t.Fatalf("found only %d codes, want at least 20", len(list))
 	}
 	return list
 }
 
-// TestTable: every code has a row with a status, a type and words, and no row has no code.
-func TestTable(t *testing.T) {
+// Every code has exactly one row, with a status, a type and texts, and every row has a code.
+func TestFaultTable(t *testing.T) {
 	all := codes(t)
 	for _, c := range all {
 		f := faultOf[c]
@@ -51,20 +52,20 @@ func TestTable(t *testing.T) {
 			continue
 		}
 		if f.kind == "" || f.status < 400 || len(f.means) < 20 || len(f.todo) < 20 {
-			t.Errorf("%s: the row lacks something: %+v", c, f)
+			t.Errorf("%s: the row is incomplete: %+v", c, f)
 		}
 	}
 	for _, f := range faults {
 		if !slices.Contains(all, f.code) {
-			t.Errorf("the row of %s has no code", f.code)
+			t.Errorf("the row %s is not a code of package weir", f.code)
 		}
 	}
 	if len(faultOf) != len(faults) {
-		t.Error("two rows have one code")
+		t.Error("two rows have the same code")
 	}
 }
 
-// TestStatuses repeats the specification's table, and the decisions' (D26).
+// The table has the statuses and types of the specification and of D26.
 func TestStatuses(t *testing.T) {
 	want := `401 missing_api_key authentication_error
 401 invalid_api_key authentication_error
@@ -91,11 +92,30 @@ func TestStatuses(t *testing.T) {
 		got = append(got, strconv.Itoa(f.status)+" "+string(f.code)+" "+f.kind)
 	}
 	if strings.Join(got, "\n") != want {
-		t.Errorf("%s", strings.Join(got, "\n"))
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), want)
 	}
 }
 
-// TestRateLimits is D23: windows on every answer, 429 with retry-after, and before 401 for who has no key.
+// Messages repeat values of the client only in a short form, without keys and markup.
+func TestShown(t *testing.T) {
+	key := "svc_live_" + strings.Repeat("0", 32)
+	for _, c := range []struct{ value, want string }{
+		{"orders", `"orders"`},
+		{"a\"b\\\n\xff", `"a\"b\\\n\xff"`},
+		{"<script>", `"\u003cscript\u003e"`},
+		{strings.Repeat("x", 40), `"` + strings.Repeat("x", 40) + `"`},
+		{strings.Repeat("x", 9<<10), `"` + strings.Repeat("x", 40) + `..."`},
+		{key, `"svc_live_000...0000"`},
+		{strings.Repeat("x", 39) + key, `"` + strings.Repeat("x", 39) + `s..."`},
+	} {
+		if got := shown(c.value); got != c.want {
+			t.Errorf("shown(%.60q) = %s, want %s", c.value, got, c.want)
+		}
+	}
+}
+
+// TestRateLimits is D23: every response shows its window, 429 has retry-after, and without a valid
+// key 429 comes before 401.
 func TestRateLimits(t *testing.T) {
 	h := newHouse(t, furnish{limits: &access.Limits{Live: 3, Test: 2, Demo: 2, Anonymous: 4}})
 	get := func(path string, header ...string) string {
@@ -106,7 +126,7 @@ func TestRateLimits(t *testing.T) {
 	wants := func(got, want string) {
 		t.Helper()
 		if got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 	wants(get("/v1/streams"), "200  3/2")
@@ -130,9 +150,9 @@ func TestRateLimits(t *testing.T) {
 	wants(get("/v1/streams/{demo}", "key: theirs"), "200  3/2")
 }
 
-// TestTrouble: what goes wrong inside is logged once with its request id and hidden; a panic is a 500 like any other, and
-// cuts the connection once the answer has begun.
-func TestTrouble(t *testing.T) {
+// An internal error is logged once, with its request id, and hidden from the client. A panic
+// becomes a 500. If the response has begun, it closes the connection instead.
+func TestInternalErrors(t *testing.T) {
 	var log bytes.Buffer
 	e := memory.New()
 	acc, err := access.Open(context.Background(), e, access.Options{})
@@ -160,7 +180,7 @@ func TestTrouble(t *testing.T) {
 
 	defer func() {
 		if p := recover(); p != http.ErrAbortHandler {
-			t.Errorf("a panic in the middle of an answer became %v", p)
+			t.Errorf("a panic in the middle of a response became %v, want http.ErrAbortHandler", p)
 		}
 	}()
 	c = &call{h: h, w: w, r: c.r, sent: true}
@@ -168,7 +188,7 @@ func TestTrouble(t *testing.T) {
 	panic("too late")
 }
 
-// TestHealth is D32.
+// TestHealth is D32, and the version and CORS with a list of origins (D29).
 func TestHealth(t *testing.T) {
 	state := ""
 	h := newHouse(t, furnish{api: func(o *Options) {

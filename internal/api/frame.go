@@ -8,8 +8,8 @@ import (
 	"weir/internal/hub"
 )
 
-// The frames of a subscription (D16). No frame holds a line break inside a field: events are stored without white space
-// between tokens, and inside a JSON string a line break is always an escape.
+// The frames of a subscription (D16). A line break inside a field would end it, but there is none:
+// events are stored without white space between tokens, and JSON strings escape line breaks.
 
 var (
 	helloFrame     = []byte("retry: 1000\n\n")
@@ -17,7 +17,8 @@ var (
 	endFrame       = []byte("event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n")
 )
 
-// Frame appends a batch as subscribers get it. It is what hub.Options.Frame wants.
+// Frame appends a batch to b in the form that subscribers receive. It is meant for
+// hub.Options.Frame. If b is nil, it allocates exactly once.
 func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	const fixed = len("id: 9007199254740991\nevent: batch\ndata: ") + len(`{"seq":9007199254740991,"ts":"2026-11-15T00:00:00.000Z"`) +
 		len(`,"content_type":"","data":""`) + len("}\n\n")
@@ -45,8 +46,8 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// gapFrame tells that sequences were evicted before they could be sent, or are lost; whoever resumes after it resumes
-// behind them.
+// gapFrame reports sequences that were evicted before they could be sent, or that are lost. Its id
+// is the last of them, so a client that reconnects resumes after the gap.
 func gapFrame(g *hub.Gap) []byte {
 	b := append(make([]byte, 0, 128), "id: "...)
 	b = appendSeq(b, g.To)
@@ -60,7 +61,7 @@ func gapFrame(g *hub.Gap) []byte {
 	return append(b, ",\"reason\":\"evicted\"}\n\n"...)
 }
 
-// retryFrame tells clients to come back after so many milliseconds.
+// retryFrame tells the client to reconnect after this many milliseconds.
 func retryFrame(ms int) []byte {
 	return append(strconv.AppendInt([]byte("retry: "), int64(ms), 10), "\n\n"...)
 }

@@ -26,22 +26,23 @@ func TestFrames(t *testing.T) {
 		{string(retryFrame(4711)), "retry: 4711\n\n"},
 	} {
 		if c.got != c.want {
-			t.Errorf("%q, want %q", c.got, c.want)
+			t.Errorf("got %q, want %q", c.got, c.want)
 		}
 	}
 }
 
-// TestFrameSize: a frame is made in one piece of memory of the right size.
+// A frame costs one allocation, which is large enough from the start.
 func TestFrameSize(t *testing.T) {
 	b := &weir.Batch{Seq: weir.MaxSeq, Payload: bytes.Repeat([]byte("1,"), 5000), ContentType: "application/octet-stream"}
 	for _, mode := range []weir.Mode{weir.JSON, weir.Raw} {
 		if n := testing.AllocsPerRun(100, func() { Frame(nil, mode, b) }); n > 1 {
-			t.Errorf("a %s frame takes %v allocations", mode, n)
+			t.Errorf("a %s frame costs %v allocations, want 1", mode, n)
 		}
 	}
 }
 
-// FuzzFrame: whatever is published comes back equal through a strict parser, in a stream of other frames.
+// FuzzFrame puts the frames of arbitrary batches between other frames. A strict parser must return
+// the same batches.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte(`{"events":[1,"\n\ndata: x"]}`), "application/octet-stream", uint64(7))
 	f.Add([]byte("\r\n\r\nevent: end\n\n"), "application/octet-stream; a=b", uint64(0))
@@ -82,10 +83,10 @@ func FuzzFrame(f *testing.F) {
 			}
 		}
 		if !next().comment {
-			t.Fatal("the heartbeat is lost")
+			t.Fatal("the heartbeat is missing")
 		}
 		if _, err := r.next(); err != io.EOF {
-			t.Fatalf("%v at the end", err)
+			t.Fatalf("after the last frame: %v, want EOF", err)
 		}
 	})
 }
@@ -103,11 +104,11 @@ func TestAccept(t *testing.T) {
 		{"text/html, application/json", false}, {`a/b;c="text/event-stream"`, false}, {`a/b;c=",text/event-stream,"`, false}, {"text/event-stream;q=0, text/event-stream;q=0.1", true},
 	} {
 		if got := acceptsEvents(strings.Split(c.accept, "|")); got != c.want {
-			t.Errorf("%q: %v", c.accept, got)
+			t.Errorf("acceptsEvents(%q) = %v", c.accept, got)
 		}
 	}
 	if acceptsEvents(nil) {
-		t.Error("no Accept is a subscription")
+		t.Error("a request without Accept is a subscription")
 	}
 }
 
@@ -117,7 +118,7 @@ func TestGapFrame(t *testing.T) {
 		"id: 7\nevent: gap\ndata: {\"from\":7,\"to\":7,\"reason\":\"lost\"}\n\n":      {From: 7, To: 7, Lost: true},
 	} {
 		if got := string(gapFrame(&g)); got != want {
-			t.Errorf("%q, not %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"weir/internal/hub"
 )
 
-// fuzzed is a handler without a listener.
+// fuzzed returns a handler without a listener, and a key for it.
 func fuzzed(f *testing.F) (h *Handler, key string) {
 	ctx := context.Background()
 	e := memory.New()
@@ -38,7 +38,7 @@ func fuzzed(f *testing.F) (h *Handler, key string) {
 	return New(Options{Hub: hb, Access: acc, CORSOrigins: []string{"*"}}), secret.Reveal()
 }
 
-// sane holds what is true of every answer.
+// sane checks what is true of every response.
 func sane(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code >= 500 || w.Code >= 300 && w.Code < 400 {
@@ -103,7 +103,7 @@ func FuzzLastEventID(f *testing.F) {
 			return
 		}
 		if seq, err := weir.ParseSeq(last); last != "" && (err != nil || from != hub.After(seq)) {
-			t.Fatalf("%q is %+v", last, from)
+			t.Fatalf("Last-Event-ID %q parses as %+v", last, from)
 		}
 	})
 }

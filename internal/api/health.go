@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// health answers GET /v1/health: 200 with status ok and the uptime while the service takes reads and writes, and 503
-// with the name of the trouble when it does not (D32). It needs no key, and a key that is sent is not looked at; it
-// counts in the window of the client's address (D23).
+// health serves GET /v1/health: 200 with status "ok" and the uptime while the service takes reads
+// and writes, and 503 with the name of the problem otherwise (D32). It needs no key and ignores one
+// that is sent. It counts in the rate window of the client's address (D23).
 func (c *call) health() error {
 	status, state := http.StatusOK, "ok"
 	if s, ok := c.h.Health(); !ok {

@@ -8,7 +8,7 @@ import (
 	"weir"
 )
 
-// list pages through all streams with a key.
+// list returns the ids of all streams that a key can list, in pages of 7.
 func (h *house) list(t *testing.T, key string) (ids []string) {
 	t.Helper()
 	header := []string{}
@@ -68,13 +68,13 @@ func FuzzPageToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, project string, before uint64, other string) {
 		token := pageToken(weir.ProjectID(project), before)
 		if got, ok := parsePageToken(weir.ProjectID(project), token); before != 0 && (!ok || got != before) {
-			t.Fatalf("%q is not read back", token)
+			t.Fatalf("%q parses as %d, %t; want %d", token, got, ok, before)
 		}
 		if _, ok := parsePageToken(weir.ProjectID(project+"x"), token); ok {
-			t.Fatalf("another project takes %q", token)
+			t.Fatalf("another project accepts %q", token)
 		}
 		if before, ok := parsePageToken(weir.ProjectID(project), other); ok && pageToken(weir.ProjectID(project), before) != other {
-			t.Fatalf("%q and %q mean the same", other, pageToken(weir.ProjectID(project), before))
+			t.Fatalf("%q and %q stand for the same position", other, pageToken(weir.ProjectID(project), before))
 		}
 	})
 }

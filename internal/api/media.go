@@ -13,7 +13,7 @@ const (
 	jsonType  = "application/json"
 	bytesType = "application/octet-stream"
 
-	// maxContentType is the longest content type that is kept with a raw batch.
+	// maxContentType is the length limit of a content type, which is stored with every raw batch.
 	maxContentType = 1024
 )
 
@@ -21,14 +21,19 @@ func unsupported(message string) error {
 	return &weir.Error{Code: weir.UnsupportedMediaType, Message: message}
 }
 
-// contentType checks that the body is announced as want, and not encoded, and returns the type as it was sent (D7).
+// contentType checks that the Content-Type is want and that there is no Content-Encoding. It
+// returns the Content-Type as it was sent, with its parameters (D7).
 func contentType(h http.Header, want string) (string, error) {
 	if e := h["Content-Encoding"]; e != nil && (len(e) != 1 || !strings.EqualFold(e[0], "identity")) {
-		return "", unsupported("the body must not be encoded: send it without Content-Encoding")
+		return "", unsupported("the Content-Encoding " + shown(strings.Join(e, ", ")) + " is not supported; send the body unencoded")
 	}
 	values := h["Content-Type"]
-	if len(values) != 1 {
-		return "", unsupported("send the body with exactly one Content-Type: " + want)
+	switch len(values) {
+	case 0:
+		return "", unsupported("the Content-Type header field is missing; send " + want)
+	case 1:
+	default:
+		return "", unsupported("the request has more than one Content-Type header field; send one: " + want)
 	}
 	if values[0] == want {
 		return want, nil
@@ -36,14 +41,15 @@ func contentType(h http.Header, want string) (string, error) {
 	media, params, err := mime.ParseMediaType(values[0])
 	switch {
 	case err != nil || media != want || !visible(values[0], true) || len(values[0]) > maxContentType:
-		return "", unsupported("the Content-Type must be " + want)
+		return "", unsupported("the Content-Type " + shown(values[0]) + " is invalid or not supported here; send " + want)
 	case want == jsonType && params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8"):
-		return "", unsupported("JSON is UTF-8: send no other charset")
+		return "", unsupported("the charset " + shown(params["charset"]) + " is not supported; send JSON as UTF-8")
 	}
 	return values[0], nil
 }
 
-// visible tells whether s is made of visible ASCII characters, and of spaces where they are allowed.
+// visible reports whether s consists of visible ASCII characters, and of spaces if they are
+// allowed.
 func visible(s string, spaces bool) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c <= ' ' && (c != ' ' || !spaces) || c >= 0x7f {
@@ -53,8 +59,8 @@ func visible(s string, spaces bool) bool {
 	return true
 }
 
-// acceptsEvents tells whether an Accept header field lists text/event-stream with a quality above 0 (D28). Ranges such as
-// */* do not list it, and an element that is malformed says nothing.
+// acceptsEvents reports whether an Accept header field lists text/event-stream with a quality above
+// 0 (D28). Ranges such as */* do not count. Malformed elements are ignored.
 func acceptsEvents(accept []string) bool {
 	for _, list := range accept {
 		if !strings.Contains(list, "/") || len(list) < len("text/event-stream") {
@@ -87,7 +93,7 @@ func listsEvents(element string) bool {
 	return true
 }
 
-// positive tells whether a quality value is above 0.
+// positive reports whether a quality value is valid and above 0.
 func positive(q string) bool {
 	if len(q) == 0 || len(q) > 5 || strings.Trim(q, "0123456789.") != "" {
 		return false
@@ -96,7 +102,7 @@ func positive(q string) bool {
 	return err == nil && v > 0 && v <= 1
 }
 
-// cutElement cuts at the first separator that is not inside a quoted string.
+// cutElement cuts s at the first separator outside of quoted strings.
 func cutElement(s string, separator byte) (before, after string, found bool) {
 	quoted := false
 	for i := 0; i < len(s); i++ {

@@ -11,7 +11,8 @@ import (
 	"weir/internal/budget"
 )
 
-// What is above its share of memory is refused (D26), what is small is not asked, and all is given back.
+// A large body or batch is refused while the memory budget is used up (D26). Small bodies do not
+// need the budget, and every call returns the memory it has borrowed.
 func TestMemoryOfBodies(t *testing.T) {
 	bodies, batches := budget.New(1<<20), budget.New(1<<20)
 	h := newHouse(t, furnish{api: func(o *Options) { o.Bodies, o.Batches = bodies, batches }})
@@ -32,7 +33,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	for _, b := range []*budget.Budget{bodies, batches} {
 		var err error
 		if held[b], err = b.Take(context.Background(), string(h.project), weir.MaxBody); err != nil || held[b] != 512<<10 {
-			t.Fatalf("took %d, %v: something was not given back", held[b], err)
+			t.Fatalf("Take = %d, %v: a call has not returned its memory", held[b], err)
 		}
 	}
 	refused := make(chan answer, 2*len(protocols))
@@ -40,12 +41,12 @@ func TestMemoryOfBodies(t *testing.T) {
 		go func() { refused <- post(protocol, large) }()
 		go func() { refused <- get(protocol) }()
 		if a := post(protocol, "small"); a.status != http.StatusAccepted {
-			t.Errorf("%s: a small one got %d %s", protocol, a.status, a.body)
+			t.Errorf("%s: a small body got %d %s", protocol, a.status, a.body)
 		}
 	}
 	for range cap(refused) {
 		if a := <-refused; a.status != http.StatusServiceUnavailable || h.code("memory", a) != "overloaded" || a.header.Get("Retry-After") == "" {
-			t.Errorf("without memory: %d %s", a.status, a.body)
+			t.Errorf("with no memory free: %d %s, want 503 overloaded", a.status, a.body)
 		}
 	}
 	for b, n := range held {
@@ -53,7 +54,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	for _, protocol := range protocols {
 		if a, b := post(protocol, large), get(protocol); a.status != http.StatusAccepted || string(b.body) != large {
-			t.Errorf("%s: afterwards %d and %d", protocol, a.status, b.status)
+			t.Errorf("%s: after the memory was returned: publish got %d, read got %d", protocol, a.status, b.status)
 		}
 	}
 }

@@ -7,43 +7,46 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// names finds a member name that is used twice in one object. It knows the names of the objects that are open, as
-// places in the body, so that a name costs 8 bytes, and 4 to 11 more once its object has more than a few: at worst,
-// 1.4 million names of one character in a body of 8 MiB, less than four times the body.
+// names detects a member name that occurs twice in one object. It holds the names of all objects
+// that are open at this point of the body, as positions in the body, so a name costs 8 bytes. Each
+// name of an object with more than a few costs another 4 to 11 bytes for its hash table. The worst
+// case is 1.4 million names of one character in a body of 8 MiB: less than four times the body.
 type names struct {
 	list  []name
 	stack []object
-	plain []byte // names that were written with escapes, in the form without
+	plain []byte // the unescaped form of names that contain escapes
 }
 
-// name is where a name is: in the body, or in plain.
+// name is the position of a name, in the body or in plain.
 type name struct {
 	at   uint32
-	size uint32 // with escapedName added when it is in plain
+	size uint32 // plus escapedName if the name is in plain
 }
 
 const escapedName = 1 << 31
 
-// object is one open object: its names are those of the list from first to the first of the next object.
+// object is an open object. Its names are the part of the list from first up to the first name of
+// the object inside it.
 type object struct {
 	first uint32
-	plain uint32   // length of plain before its first name
-	table []uint32 // open addressing: an index in the list plus one; nil while there are few names
+	plain uint32   // length of plain when the object was opened
+	table []uint32 // hash table with open addressing: index in the list plus one; nil at first
 }
 
 const (
-	few       = 12   // names that are compared one by one
-	keptNames = 4096 // how much memory stays for the next body
+	few       = 12   // names of an object that are compared one by one, without a table
+	keptNames = 4096 // capacity that is kept for the next body
 )
 
-// seed makes the table's order unpredictable, so that nobody can send names that all fall into one place.
+// seed makes the hash unpredictable. Otherwise a client could send names that all collide, which
+// would make the check quadratic.
 var seed = maphash.MakeSeed()
 
 func (n *names) reset() {
 	if cap(n.list) > keptNames || cap(n.plain) > keptNames {
 		*n = names{}
 	}
-	clear(n.stack) // the tables, which can be large
+	clear(n.stack) // frees the tables, which can be large
 	n.list, n.stack, n.plain = n.list[:0], n.stack[:0], n.plain[:0]
 }
 
@@ -59,12 +62,13 @@ func (n *names) close() {
 	n.stack = n.stack[:top]
 }
 
-// add takes the name of size bytes at a place of the body, and tells whether the innermost object did not have it.
+// add adds the name at a position of the body to the innermost object. It returns false if the
+// object already has this name.
 func (n *names) add(body []byte, at, size int, escaped bool) bool {
 	this := name{uint32(at), uint32(size)}
 	if escaped {
 		before := len(n.plain)
-		n.plain, _ = jsontext.AppendUnquote(n.plain, body[at-1:at+size+1]) // it was checked: it cannot fail
+		n.plain, _ = jsontext.AppendUnquote(n.plain, body[at-1:at+size+1]) // cannot fail: the scanner has checked it
 		this = name{uint32(before), uint32(len(n.plain)-before) | escapedName}
 	}
 	text := n.text(body, this)
@@ -87,7 +91,7 @@ func (n *names) add(body []byte, at, size int, escaped bool) bool {
 	return true
 }
 
-// last is the name that was added last.
+// last returns the name that was added last.
 func (n *names) last(body []byte) []byte { return n.text(body, n.list[len(n.list)-1]) }
 
 func (n *names) text(body []byte, m name) []byte {
@@ -97,7 +101,7 @@ func (n *names) text(body []byte, m name) []byte {
 	return body[m.at : m.at+m.size]
 }
 
-// slot is where the table has the name, or the free place where it belongs.
+// slot returns the index of the name in the table, or the free index where it belongs.
 func (n *names) slot(body []byte, o *object, text []byte) uint64 {
 	mask := uint64(len(o.table) - 1)
 	for i := maphash.Bytes(seed, text) & mask; ; i = (i + 1) & mask {
@@ -107,7 +111,7 @@ func (n *names) slot(body []byte, o *object, text []byte) uint64 {
 	}
 }
 
-// grow makes the table, or one of twice the size.
+// grow creates the table, or doubles its size.
 func (n *names) grow(body []byte, o *object) {
 	o.table = make([]uint32, max(64, 2*len(o.table)))
 	for i := int(o.first); i < len(n.list); i++ {

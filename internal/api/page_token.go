@@ -8,9 +8,10 @@ import (
 	"weir"
 )
 
-// A page token is where a list goes on, in a form that nobody takes for a number: base64url of a version, the place, and
-// eight bytes of a hash over both and the project. The hash is no secret. It finds what is not ours and what belongs to
-// another project; who makes a token up sees nothing but the own project's streams all the same.
+// A page token is the position at which a list continues. It is opaque, so that clients do not
+// compute with it: base64url of a version, the position, and eight bytes of a hash over both and
+// the project. The hash uses no secret. It only detects malformed tokens and tokens of another
+// project; a client that forges a token still sees no streams but those of its own project.
 const (
 	tokenVersion = 1
 	tokenLength  = 1 + 8 + 8
@@ -32,7 +33,7 @@ func parsePageToken(project weir.ProjectID, s string) (before uint64, ok bool) {
 		return 0, false
 	}
 	before = binary.BigEndian.Uint64(b[1:])
-	return before, before != 0 && b == tokenBytes(project, before) // 0 would mean to begin anew
+	return before, before != 0 && b == tokenBytes(project, before) // 0 would mean the first page
 }
 
 func tokenBytes(project weir.ProjectID, before uint64) (b [tokenLength]byte) {

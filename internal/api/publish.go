@@ -9,9 +9,10 @@ import (
 	"weir/internal/hub"
 )
 
-// publish is what both ways to publish share, in the order of D19: content type and idempotency key, declared size, what
-// the hub can say without the body (a duplicate, a refusal), the body, and the write. It answers once the batch is durable
-// (D5): 202 for a new one, 200 for one that was there already.
+// publish is the common part of both publish endpoints, in the order of D19: it checks the content
+// type and idempotency key, then the declared size, then asks the hub what it can decide without
+// the body (a duplicate or a refusal), then reads the body and stores the batch. It responds once
+// the batch is durable (D5): with 202 for a new batch, and 200 for a duplicate.
 func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	if err := c.checkDeclared(s, p); err != nil {
 		return err
@@ -34,7 +35,8 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 		}
 	}
 	if c.held > 0 {
-		// The journal has the body until it is written, whether or not somebody waits, and so long its memory is not free.
+		// The store uses the body until it is written, even if the client disconnects. Waiting for
+		// that keeps finish from returning the memory to the budget while it is still in use.
 		ctx = context.WithoutCancel(ctx)
 	}
 	ack, err := s.Publish(ctx, p)
@@ -44,7 +46,8 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	return c.acknowledge(&ack)
 }
 
-// checkDeclared checks what the header fields say about the body: its type (D7), the idempotency key (D25), its size (D9).
+// checkDeclared checks the header fields: the content type (D7), the idempotency key (D25) and the
+// declared size (D9).
 func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	want := jsonType
 	if s.Mode == weir.Raw {
@@ -57,7 +60,7 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	if s.Mode == weir.Raw {
 		p.Batch.ContentType = sent
 	}
-	if !p.Chosen {
+	if !p.Chosen { // a chosen sequence makes a retry safe by itself, so the key is ignored
 		if p.Key, err = idempotencyKey(c.r.Header); err != nil {
 			return err
 		}
@@ -66,7 +69,8 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 		return errBodyTooLarge
 	}
 	if s.Mode == weir.Raw && c.r.ContentLength > s.MaxBytes {
-		return weir.Errorf(weir.PayloadTooLarge, "the batch is larger than the stream's max_bytes, which is %d", s.MaxBytes)
+		return weir.Errorf(weir.PayloadTooLarge, "the batch has %d bytes, and the stream's max_bytes is %d; "+
+			"split it into several batches", c.r.ContentLength, s.MaxBytes)
 	}
 	return nil
 }
@@ -83,5 +87,5 @@ func (c *call) acknowledge(a *weir.Ack) error {
 	return err
 }
 
-// publishTo finds the stream of the path for a publish.
+// publishTo returns the stream of the path, if the caller may publish to it.
 func (c *call) publishTo() (*hub.Stream, error) { return c.stream(access.PublishBatch) }

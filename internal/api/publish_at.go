@@ -5,12 +5,12 @@ import (
 	"weir/internal/hub"
 )
 
-var errSequence = &weir.Error{Code: weir.InvalidSequence, Message: "a sequence is a decimal integer from 0 to 9007199254740991, without sign or leading zeros"}
-
-// publishAt answers POST /v1/streams/{id}/{seq}: it stores a batch under a sequence that the client chose, which makes it
-// idempotent: 202 the first time, 200 with duplicate true ever after (D3). It refuses, beside what publish refuses, a
-// sequence that is no number or too late (409 invalid_sequence) and one that is more than 1024 above the cursor (422
-// sequence_too_far_ahead), both before the body is read (D19). An Idempotency-Key is not looked at (D25).
+// publishAt serves POST /v1/streams/{id}/{seq}. It stores a batch under a sequence that the client
+// chose, which makes it idempotent: the response is 202 the first time, and 200 with
+// "duplicate":true every time after that (D3). It refuses what publish refuses, and before it reads
+// the body (D19): a sequence that is not a number or comes too late (409 invalid_sequence), and one
+// more than 1024 above the cursor (422 sequence_too_far_ahead). It ignores an Idempotency-Key
+// (D25).
 func (c *call) publishAt() error {
 	s, err := c.publishTo()
 	if err != nil {
@@ -18,11 +18,12 @@ func (c *call) publishAt() error {
 	}
 	seq, err := weir.ParseSeq(c.route.seq)
 	if err != nil {
-		// What comes before the sequence in D19 is refused first.
+		// D19 checks the header fields before the sequence.
 		if err := c.checkDeclared(s, &hub.Publish{Chosen: true}); err != nil {
 			return err
 		}
-		return errSequence
+		return weir.Errorf(weir.InvalidSequence, "invalid sequence %s: use a decimal integer "+
+			"from 0 to 9007199254740991, without sign or leading zeros", shown(c.route.seq))
 	}
 	return c.publish(s, &hub.Publish{Chosen: true, Seq: seq})
 }

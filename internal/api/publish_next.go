@@ -7,11 +7,12 @@ import (
 	"weir/internal/hub"
 )
 
-var errIdempotencyKey = &weir.Error{Code: weir.InvalidRequest, Message: "an Idempotency-Key is 1 to 255 visible ASCII characters, in one header field"}
+var errIdempotencyKey = &weir.Error{Code: weir.InvalidRequest, Message: "invalid Idempotency-Key: send one header field of 1 to 255 visible ASCII characters"}
 
-// publishNext answers POST /v1/streams/{id}/publish: it stores a batch under the cursor plus one (D2) and answers 202 with
-// that sequence. With an Idempotency-Key that the stream has seen it answers 200 with the first acknowledgement, before
-// the body is read (D25); a key that is none is 400. Otherwise it refuses what publish refuses.
+// publishNext serves POST /v1/streams/{id}/publish. It stores a batch under the cursor plus one
+// (D2) and responds with 202 and that sequence. If the stream has seen the Idempotency-Key before,
+// it responds with 200 and the first acknowledgement, without reading the body (D25). A malformed
+// key is 400. Otherwise it refuses what publish refuses.
 func (c *call) publishNext() error {
 	s, err := c.publishTo()
 	if err != nil {
@@ -20,7 +21,7 @@ func (c *call) publishNext() error {
 	return c.publish(s, &hub.Publish{})
 }
 
-// idempotencyKey is the key that was sent; empty when none was.
+// idempotencyKey returns the Idempotency-Key of the request, or "" if it has none.
 func idempotencyKey(h http.Header) (string, error) {
 	values := h["Idempotency-Key"]
 	if values == nil {

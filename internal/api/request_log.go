@@ -9,20 +9,22 @@ import (
 	"weir/internal/meter"
 )
 
-// requestLog remembers the last requests, so that somebody who has a request id can be told what became of it. It is a ring
-// of small structs in every shard: a request takes a lock that hardly anybody else wants, and writes one of them. Those that
-// were refused have a ring of their own, which the many others do not wash away, and so have those that failed.
+// requestLog holds the most recent requests, so that an operator can look up a request id. Each
+// shard has rings of small structs. A request locks one shard, which is rarely contended, and
+// writes one struct. Refused and failed requests have rings of their own, because the many
+// successful ones would overwrite them.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {
 	mu      sync.Mutex
 	served  requestRing
-	refused requestRing
-	failed  requestRing // on the server's side
+	refused requestRing // 4xx
+	failed  requestRing // 5xx
 	_       meter.Pad
 }
 
-// How many requests a shard remembers. Memory is taken as they come.
+// The maximum size of each ring of a shard, and the size with which a ring starts. Rings grow as
+// requests arrive.
 const (
 	servedRing  = 8 << 10
 	refusedRing = 4 << 10
@@ -30,30 +32,32 @@ const (
 	firstRing   = 64
 )
 
-// requestLife is how long a request is remembered, if that many do not come after it.
+// requestLife is the time after which a request is no longer shown. A full ring overwrites it
+// earlier.
 const requestLife = 24 * time.Hour
 
 type requestRing struct {
 	notes []requestNote
-	next  int // where the next one goes, once the ring is full
+	next  int // index of the oldest note, which is overwritten next; 0 until the ring is full
 }
 
-// requestNote is one request. It holds no path and no header field: people put keys into all sorts of places.
+// requestNote is one request. It holds neither the path nor header fields, because clients
+// sometimes put keys there.
 type requestNote struct {
-	at       int64 // when it came, by the meter
+	at       int64 // arrival, by meter.Now
 	took     int64 // nanoseconds
 	received uint32
 	sent     uint32
-	key      string // id of the key; it is shared with the grant
+	key      string // id of the key, sharing memory with the grant
 	fault    *fault
 	id       [requestIDLength - len("req_")]byte
-	stream   [22]byte // the id in the path, if it may be one
+	stream   [22]byte // the stream id in the path; starts with 0 if its length is not 22
 	status   uint16
 	method   uint8
 	route    routeKind
 }
 
-// note remembers a call.
+// note adds a call to the log.
 func (l *requestLog) note(c *call, took int64) {
 	s := &l[c.id[len(c.id)-1]%meter.Shards]
 	key := ""
@@ -78,7 +82,8 @@ func (l *requestLog) note(c *call, took int64) {
 	}
 }
 
-// slot is where the next note goes. The ring grows by doubling until it is full, and goes round from then on.
+// slot returns the place of the next note. The ring doubles in size until it has most notes, and
+// then overwrites the oldest.
 func (r *requestRing) slot(most int) *requestNote {
 	if len(r.notes) < most {
 		if len(r.notes) == cap(r.notes) {
@@ -94,19 +99,19 @@ func (r *requestRing) slot(most int) *requestNote {
 	return n
 }
 
-// Request is what became of a request.
+// Request is the outcome of a request.
 type Request struct {
 	ID       string
-	At       time.Time
+	At       time.Time // of arrival
 	Took     time.Duration
-	Method   string // "other" for what is not ours
-	Route    string
-	Stream   weir.StreamID // of the path; empty: none, or nothing that could be one
-	KeyID    string        // empty: without a valid key
-	Status   int           // 0: the client went away before the answer
-	Code     weir.Code     // of a refusal
-	Received int64         // bytes of the body
-	Sent     int64         // bytes of the answer's body, but of a subscription
+	Method   string        // "other" if the API does not use it
+	Route    string        // "other" if the API does not have it
+	Stream   weir.StreamID // in the path; empty if there is none or it is malformed
+	KeyID    string        // empty if the request had no valid key
+	Status   int           // 0 if the client disconnected before the response
+	Code     weir.Code     // of the error; empty for a success
+	Received int64         // bytes of the request body
+	Sent     int64         // bytes of the response body; 0 for a subscription
 }
 
 func (n *requestNote) request(now time.Time, meterNow int64) Request {
@@ -127,7 +132,8 @@ func (n *requestNote) request(now time.Time, meterNow int64) Request {
 	return r
 }
 
-// Request finds a request of the last day by its id, unless too many came after it. A subscription is found when it is over.
+// Request looks up a request of the last 24 hours by its id. It does not find requests that newer
+// ones have displaced, nor subscriptions that are still open.
 func (h *Handler) Request(id string) (Request, bool) {
 	if len(id) != requestIDLength {
 		return Request{}, false
@@ -146,12 +152,13 @@ func (h *Handler) Request(id string) (Request, bool) {
 	return Request{}, false
 }
 
-// Refused lists the last requests of the last day that were answered with a 4xx, newest first, at most that many.
+// Refused returns at most this many of the latest requests of the last 24 hours that were answered
+// with a 4xx, newest first.
 func (h *Handler) Refused(most int) []Request {
 	return h.last(most, func(s *requestShard) *requestRing { return &s.refused })
 }
 
-// Failed lists those that were answered with a 5xx.
+// Failed is like Refused, for requests that were answered with a 5xx.
 func (h *Handler) Failed(most int) []Request {
 	return h.last(most, func(s *requestShard) *requestRing { return &s.failed })
 }
@@ -164,7 +171,7 @@ func (h *Handler) last(most int, ring func(*requestShard) *requestRing) []Reques
 		s.mu.Lock()
 		r := ring(s)
 		n := len(r.notes)
-		for j := range min(n, most) { // from the newest on
+		for j := range min(n, most) { // newest first
 			if note := &r.notes[(r.next+n-1-j)%n]; meterNow-note.at < int64(requestLife) {
 				list = append(list, note.request(now, meterNow))
 			}

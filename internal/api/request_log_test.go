@@ -8,7 +8,7 @@ import (
 	"weir/internal/meter"
 )
 
-// Whoever has a request id learns what became of the request, and who refused what is listed.
+// A request id finds the outcome of its request, and refused requests are listed.
 func TestRequestLog(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for _, c := range []struct {
@@ -35,13 +35,13 @@ func TestRequestLog(t *testing.T) {
 		got, ok := h.api.Request(id)
 		c.want.ID, c.want.At, c.want.Took, c.want.Sent = id, got.At, got.Took, got.Sent
 		if !ok || got != c.want || got.At.IsZero() || got.Sent == 0 {
-			t.Errorf("%s %s is remembered as %+v, want %+v", c.method, c.path, got, c.want)
+			t.Errorf("%s %s is logged as %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
 	if list := h.api.Refused(3); len(list) != 3 || list[0].Route != other || list[2].Code != weir.InvalidStreamID {
 		t.Errorf("refused: %+v", list)
 	}
-	// What failed is not washed away by what is refused.
+	// Refused requests do not displace failed ones.
 	note := func(status int, id string) {
 		c := &call{r: h.request("GET", "/v1/streams", nil, ""), status: status, fault: faultOf[weir.InternalError]}
 		copy(c.id[:], "req_"+id)
@@ -55,16 +55,16 @@ func TestRequestLog(t *testing.T) {
 		t.Errorf("failed: %+v", list)
 	}
 	if _, ok := h.api.Request("req_failed0000000000"); !ok {
-		t.Error("what failed is not found")
+		t.Error("the failed request is not found")
 	}
 	for _, id := range []string{"", "req_", "req_0000000000000000", "x"} {
 		if _, ok := h.api.Request(id); ok {
-			t.Errorf("%q is found", id)
+			t.Errorf("the unknown id %q is found", id)
 		}
 	}
 }
 
-// A ring holds the last of what came, however much that was.
+// A ring holds the latest requests, up to its maximum size.
 func TestRequestRing(t *testing.T) {
 	for _, n := range []int{1, 63, 64, 65, 200, 512, 513, 5000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRequestRing(t *testing.T) {
 				r.slot(most).at = int64(i)
 			}
 			if len(r.notes) != min(n, most) || cap(r.notes) > most {
-				t.Fatalf("%d notes in room for %d", len(r.notes), cap(r.notes))
+				t.Fatalf("%d notes with capacity %d, want %d with at most %d", len(r.notes), cap(r.notes), min(n, most), most)
 			}
 			kept := map[int64]bool{}
 			for _, note := range r.notes {
@@ -82,7 +82,7 @@ func TestRequestRing(t *testing.T) {
 			}
 			for i := max(0, n-most); i < n; i++ {
 				if !kept[int64(i)] {
-					t.Fatalf("%d of %d is gone", i, n)
+					t.Fatalf("note %d of %d is missing", i, n)
 				}
 			}
 		})

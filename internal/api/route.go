@@ -4,14 +4,17 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"weir"
 )
 
-// route is where a path leads. Its parts are decoded, each for itself: an encoded slash is a character of its part.
+// route is a parsed path. Each part is percent-decoded on its own, so an encoded slash stays inside
+// its part.
 type route struct {
 	kind    routeKind
-	outside bool // not under /v1
-	id      string
-	seq     string // of a sequenced publish or a batch
+	outside bool   // not under /v1
+	id      string // of a stream, not yet checked
+	seq     string // of a sequenced publish or a batch, not yet checked
 }
 
 type routeKind uint8
@@ -28,20 +31,21 @@ const (
 	batchRoute             // /v1/streams/{id}/batches/{seq}
 )
 
-// routeNames are for the log, which shows no path as it came: people put keys into all sorts of places.
+// routeNames are the routes as logs and metrics show them. They never show the path of a request,
+// because clients sometimes put keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
 	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
-// endpoints says what answers on which route. A POST to a stream's cursor is a sequenced publish like any other that
-// has no number, and refused as one (D30); allow does not advertise it.
+// endpoints maps each route and method to a function. A POST to a stream's cursor is a sequenced
+// publish whose sequence is not a number, and is refused as such (D30), so allow does not list it.
 var endpoints [batchRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }
 
-func init() { // not in the declaration: endpoints refer to themselves through methodNotAllowed
+func init() { // not in the declaration, which would refer to itself through methodNotAllowed
 	e := &endpoints
 	e[healthRoute].get, e[healthRoute].allow = (*call).health, []string{"GET, HEAD, OPTIONS"}
 	e[versionRoute].get, e[versionRoute].allow = (*call).version, []string{"GET, HEAD, OPTIONS"}
@@ -53,14 +57,14 @@ func init() { // not in the declaration: endpoints refer to themselves through m
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
 }
 
-// public tells whether the route needs no key, whatever is done with it.
+// public reports whether no method of the route needs a key.
 func (r *route) public() bool { return r.kind == healthRoute || r.kind == versionRoute }
 
-// parseRoute finds where a path leads. Nothing is cleaned up first: a path with an empty part or a trailing slash is
-// no route, and what does not look like an id is refused as one (D30).
+// parseRoute parses a path without normalizing it. A path with an empty part or a trailing slash is
+// no route. A part such as ".." in the place of a stream id is an invalid id (D30).
 func parseRoute(u *url.URL) route {
 	path, encoded := u.Path, false
-	if u.RawPath != "" { // some part is written otherwise than it had to be
+	if u.RawPath != "" { // the path has unusual escapes, for example %2f
 		path, encoded = u.EscapedPath(), true
 	}
 	rest, ok := strings.CutPrefix(path, "/v1/")
@@ -120,16 +124,19 @@ func pick(parts []string) route {
 	return route{}
 }
 
-// outsideRoute is for what does not begin with /v1/. /v1 itself is under /v1, and no route.
+// outsideRoute is the route of a path that does not begin with "/v1/". The path "/v1" itself is no
+// route either, but counts as inside.
 func outsideRoute(path string) route {
 	return route{outside: path != "/v1"}
 }
 
-// methodNotAllowed answers 405 with the methods that the route has (D26).
+// methodNotAllowed answers 405 and lists the methods of the route (D26).
 func (c *call) methodNotAllowed() error {
-	c.w.Header()["Allow"] = endpoints[c.route.kind].allow
-	return errMethod
+	allow := endpoints[c.route.kind].allow
+	c.w.Header()["Allow"] = allow
+	return weir.Errorf(weir.MethodNotAllowed, "this path does not support the method %s; use one of %s",
+		shown(c.r.Method), allow[0])
 }
 
-// isHead tells whether only the header fields are wanted (D30).
+// isHead reports whether the client wants the header fields only (D30).
 func (c *call) isHead() bool { return c.r.Method == http.MethodHead }

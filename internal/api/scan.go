@@ -6,40 +6,43 @@ import (
 	"weir"
 )
 
-// maxDepth is how deep a body may be nested, its outer object counted (D8).
+// maxDepth is how many levels deep a body may be nested, including its outer object (D8).
 const maxDepth = 1000
 
-// scanner checks one JSON text strictly, as D8 wants it, in one pass and without building a value. Beside the body it
-// needs a bit for every open array or object and a few bytes for every member name of the objects that are open.
+// scanner checks the JSON of a publish strictly, as D8 requires, in one pass and without building a
+// value. Besides the body it needs one bit for every open array or object, and a few bytes for
+// every member name of the open objects.
 //
-// It is written by hand because it does three things at once that no library does together: it finds duplicate names
-// at a bounded price (jsontext: 109 MiB for an object of 600,000 names; here 8 to 16 bytes a name), it counts the
-// events, and it moves the events together in place while it reads. A fuzz test holds it against jsontext.
+// It is written by hand because no library does these three things at once: find duplicate names in
+// bounded memory (an object of 600,000 names costs jsontext 109 MiB, and this scanner 8 to 16 bytes
+// per name), count the events, and remove the white space between tokens in place. A fuzz test
+// compares it with jsontext.
 type scanner struct {
 	buf   []byte
 	pos   int // of the next byte to read
 	depth int
-	kinds [(maxDepth + 63) / 64]uint64 // a bit for every open value: set for an object
+	kinds [(maxDepth + 63) / 64]uint64 // one bit per open value: set for an object
 	names names
 
-	// Of the array of events. Its bytes are kept without white space: what is read from run on goes to out, and as
-	// long as nothing was left out, the two are the same and nothing is copied.
-	found      bool
-	keeping    bool
-	start, end int
+	// The array of events is compacted in place: flush moves the bytes from run up to pos to out.
+	// As long as there was no white space, run and out are equal and nothing is copied.
+	found      bool // the body has a member "events"
+	keeping    bool // pos is inside that array
+	start, end int  // of the compacted array
 	run, out   int
-	count      uint32
+	count      uint32 // of events
 }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// events checks the body of a publish and returns its array of events, without the white space between tokens but
-// otherwise byte for byte, and how many they are. The result is a part of body, which is overwritten.
+// events checks the body of a publish. It returns the array of events, unchanged except that the
+// white space between tokens is removed, and the number of events. The result is a part of body,
+// and the rest of body is overwritten.
 func events(body []byte) (payload []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
 	if err = s.scan(); err == nil && !s.found {
-		err = badBody(`it has no array "events"`)
+		err = badBody(`the array "events" is missing; send {"events":[...]}`)
 	}
 	if err == nil {
 		payload, count = body[s.start:s.end:s.end], s.count
@@ -55,19 +58,19 @@ func (s *scanner) reset(body []byte) {
 	*s = scanner{buf: body, names: names}
 }
 
-// what the scanner wants next.
+// want is what the scanner expects next.
 type want uint8
 
 const (
 	wantValue want = iota
-	wantName       // of a member, or its comma's successor
-	wantMore       // a comma or the end of what is open
-	wantEnd        // of the text
+	wantName       // a member name
+	wantMore       // a comma, or the end of the open array or object
+	wantEnd        // the end of the body
 )
 
 func (s *scanner) scan() error {
 	if s.space() != '{' {
-		return badBody("it is not a JSON object")
+		return badBody(`it is not a JSON object; send {"events":[...]}`)
 	}
 	next := wantValue
 	var err error
@@ -81,7 +84,7 @@ func (s *scanner) scan() error {
 			next, err = s.more()
 		default:
 			if s.space(); s.pos < len(s.buf) {
-				return s.fault("something follows the object")
+				return s.fault("unexpected data after the object")
 			}
 			return nil
 		}
@@ -89,7 +92,8 @@ func (s *scanner) scan() error {
 	return err
 }
 
-// space passes over white space and returns the byte after it, 0 at the end of the body (which no rule accepts).
+// space skips white space and returns the byte after it. At the end of the body it returns 0, which
+// is no valid byte anywhere in JSON.
 func (s *scanner) space() byte {
 	p := s.pos
 	if p < len(s.buf) && s.buf[p] > ' ' {
@@ -109,7 +113,8 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// flush moves what was read since run to its place. The place is never ahead of what was read.
+// flush moves the bytes from run up to pos to out. It never overwrites unread bytes, because out is
+// at most run.
 func (s *scanner) flush() {
 	if s.out != s.run {
 		copy(s.buf[s.out:], s.buf[s.run:s.pos])
@@ -140,15 +145,15 @@ func (s *scanner) value() (want, error) {
 	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		err = s.number()
 	default:
-		err = s.fault("a value is missing")
+		err = s.fault("a JSON value is expected")
 	}
 	return wantMore, err
 }
 
-// open begins an object or an array.
+// open enters an object or an array.
 func (s *scanner) open(object bool) (want, error) {
 	if s.depth == maxDepth {
-		return 0, s.fault("it is nested deeper than 1,000 levels")
+		return 0, s.fault("it is nested more than 1,000 levels deep")
 	}
 	bit := uint64(1) << (s.depth & 63)
 	if object {
@@ -168,7 +173,7 @@ func (s *scanner) open(object bool) (want, error) {
 	return wantValue, nil
 }
 
-// close ends the innermost object or array at the byte that was looked at.
+// close leaves the innermost object or array, whose closing bracket is at pos.
 func (s *scanner) close() want {
 	s.pos++
 	s.depth--
@@ -185,7 +190,7 @@ func (s *scanner) close() want {
 	return wantMore
 }
 
-// object tells whether the open value at that depth is an object.
+// object reports whether the open value at this depth is an object.
 func (s *scanner) object(depth int) bool { return s.kinds[depth>>6]>>(depth&63)&1 == 1 }
 
 func (s *scanner) more() (want, error) {
@@ -200,14 +205,14 @@ func (s *scanner) more() (want, error) {
 	case c == '}' && object, c == ']' && !object:
 		return s.close(), nil
 	}
-	return 0, s.fault("a comma or the end of what was opened is missing")
+	return 0, s.fault("a comma or a closing bracket is expected")
 }
 
-// member reads a name and its colon. A name is remembered where it will stay: events are moved together as they are
-// read, so a name among them is moved first.
+// member reads a member name and its colon. The names hold positions in the body, and compacting
+// moves bytes. So a name inside the events is first moved to its final position.
 func (s *scanner) member() (want, error) {
 	if s.space() != '"' {
-		return 0, s.fault("a member name is missing")
+		return 0, s.fault("a member name in double quotes is expected")
 	}
 	first := s.pos
 	escaped, err := s.string()
@@ -226,12 +231,12 @@ func (s *scanner) member() (want, error) {
 	}
 	top := s.depth == 1 && string(s.names.last(s.buf)) == "events"
 	if s.space() != ':' {
-		return 0, s.fault("a colon is missing")
+		return 0, s.fault("a colon is expected after the member name")
 	}
 	s.pos++
 	if c := s.space(); top {
 		if c != '[' {
-			return 0, badBody(`"events" is not an array`)
+			return 0, badBody(`"events" is not an array; send {"events":[...]}`)
 		}
 		s.found, s.keeping = true, true
 		s.start, s.run, s.out = s.pos, s.pos, s.pos
@@ -241,13 +246,14 @@ func (s *scanner) member() (want, error) {
 
 func (s *scanner) literal(word string) error {
 	if len(s.buf)-s.pos < len(word) || string(s.buf[s.pos:s.pos+len(word)]) != word {
-		return s.fault("a value is missing")
+		return s.fault("a JSON value is expected")
 	}
 	s.pos += len(word)
 	return nil
 }
 
-// number passes over a number in the grammar of RFC 8259: nothing is computed, so none is too large or too exact.
+// number skips a number in the grammar of RFC 8259. It does not compute the value, so no number is
+// too large or too precise.
 func (s *scanner) number() error {
 	if s.buf[s.pos] == '-' {
 		s.pos++
@@ -255,12 +261,12 @@ func (s *scanner) number() error {
 	if s.pos < len(s.buf) && s.buf[s.pos] == '0' {
 		s.pos++
 	} else if !s.digits() {
-		return s.fault("a digit is missing")
+		return s.fault("a digit is expected")
 	}
 	if s.pos < len(s.buf) && s.buf[s.pos] == '.' {
 		s.pos++
 		if !s.digits() {
-			return s.fault("a digit is missing")
+			return s.fault("a digit is expected")
 		}
 	}
 	if s.pos < len(s.buf) && s.buf[s.pos]|0x20 == 'e' {
@@ -269,13 +275,13 @@ func (s *scanner) number() error {
 			s.pos++
 		}
 		if !s.digits() {
-			return s.fault("a digit is missing")
+			return s.fault("a digit is expected")
 		}
 	}
 	return nil
 }
 
-// digits passes over digits and tells whether there was one.
+// digits skips digits and reports whether there was at least one.
 func (s *scanner) digits() bool {
 	p := s.pos
 	for p < len(s.buf) && s.buf[p]-'0' <= 9 {
@@ -286,14 +292,15 @@ func (s *scanner) digits() bool {
 	return some
 }
 
-// fault describes what is wrong at the byte that is read.
+// fault returns a refusal that names the position, counted from 0. At the end of the body it
+// ignores what, because every rule fails there for the same reason.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
-		return badBody("it ends too early")
+		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d bytes", len(s.buf))
 	}
-	return weir.Errorf(weir.InvalidRequest, "the body is not acceptable JSON: %s, at byte %d", what, s.pos)
+	return weir.Errorf(weir.InvalidRequest, "invalid body: %s, at byte %d", what, s.pos)
 }
 
 func badBody(what string) error {
-	return &weir.Error{Code: weir.InvalidRequest, Message: "the body is not acceptable JSON: " + what}
+	return &weir.Error{Code: weir.InvalidRequest, Message: "invalid body: " + what}
 }

@@ -18,7 +18,7 @@ import (
 func TestEvents(t *testing.T) {
 	nest := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, c := range []struct {
-		body, want string // an empty want is a refusal
+		body, want string // an empty want means that the body is refused
 		count      uint32
 	}{
 		{`{"events":[]}`, `[]`, 0},
@@ -28,7 +28,7 @@ func TestEvents(t *testing.T) {
 		{`{"e\u0076ents":[7]}`, `[7]`, 1},
 		{`{"events":[[1,2,[3]],{"events":[1,2,3]}]}`, `[[1,2,[3]],{"events":[1,2,3]}]`, 2},
 
-		// B8: numbers come back as they were written.
+		// B8: numbers stay as they were written
 		{`{"events":[1e999999,-0,1E+2,0.10,123456789012345678901234567890]}`, `[1e999999,-0,1E+2,0.10,123456789012345678901234567890]`, 5},
 		// B10
 		{`{"events":["\u0000 \r\n \u2028` + "\u2028\u2029" + ` \/"]}`, `["\u0000 \r\n \u2028` + "\u2028\u2029" + ` \/"]`, 1},
@@ -59,7 +59,8 @@ func TestEvents(t *testing.T) {
 		{`{"events":["\x41"]}`, ``, 0}, {`{"events":["\u12"]}`, ``, 0}, {`{"events":["\u12g4"]}`, ``, 0}, {`{"events":["\U0041"]}`, ``, 0}, {`{"events":["\`, ``, 0}, {`{"events":["\u`, ``, 0},
 		{"{\"events\":[\"a\nb\"]}", ``, 0}, {"{\"events\":[\"a\x1fb\"]}", ``, 0}, {"{\"events\":[\"12345678\x00\"]}", ``, 0}, {"{\"events\":[\"\x7f\"]}", "[\"\x7f\"]", 1},
 
-		// B7: duplicate names at any depth, in events and beside them, however they are written
+		// B7: duplicate names at any depth, inside and outside of the events, with and without
+		// escapes
 		{`{"events":[{"a":1,"a":2}]}`, ``, 0}, {`{"events":[{"a":1,"\u0061":2}]}`, ``, 0}, {`{"events":[{"\u0061":1,"a":2}]}`, ``, 0}, {`{"events":[{"\u0061":1,"\u0061":2}]}`, ``, 0},
 		{`{"x":{"a":1,"a":2},"events":[]}`, ``, 0}, {`{"events":[],"x":[{"":1,"":2}]}`, ``, 0}, {`{"x":1,"events":[],"x":2}`, ``, 0},
 		{`{"events":[ {"b":1, "c":{"b":1}, "b":2}]}`, ``, 0}, {`{"events":[ { "b" : 1 , "c" : 1 , "d" : 1 , "b" : 2 } ] }`, ``, 0},
@@ -67,7 +68,7 @@ func TestEvents(t *testing.T) {
 		{`{"events":[{"x":{"a":1,"\u0062":1},"a":2,"b":{"a":3},"\u0063":4}]}`, `[{"x":{"a":1,"\u0062":1},"a":2,"b":{"a":3},"\u0063":4}]`, 1},
 		{`{"events":[{"a":1,"A":2,"a ":3,"":4}]}`, `[{"a":1,"A":2,"a ":3,"":4}]`, 1},
 
-		// B5: the outer object and the array of events are two of the thousand
+		// B5: the outer object and the array of events count as two of the 1,000 levels
 		{`{"events":[` + nest(998) + `]}`, `[` + nest(998) + `]`, 1}, {`{"events":[` + nest(999) + `]}`, ``, 0}, {`{"x":` + nest(1000) + `,"events":[]}`, ``, 0},
 		{`{"events":[` + strings.Repeat(`{"":`, 998) + "0" + strings.Repeat(`}`, 998) + `]}`, `[` + strings.Repeat(`{"":`, 998) + "0" + strings.Repeat(`}`, 998) + `]`, 1},
 		{`{"events":[` + strings.Repeat(`{"":`, 999) + "0" + strings.Repeat(`}`, 999) + `]}`, ``, 0},
@@ -87,7 +88,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsManyNames finds a duplicate among many names, wherever the two are, with and without white space to move.
+// A duplicate is found among many names, at any two positions, with and without white space to
+// remove.
 func TestEventsManyNames(t *testing.T) {
 	for _, count := range []int{2, few, few + 1, few + 2, 63, 64, 65, 1000, 100_000} {
 		for _, space := range []string{"", "\n  "} {
@@ -105,14 +107,14 @@ func TestEventsManyNames(t *testing.T) {
 				body.WriteString(`"last":0}]}`)
 				_, _, err := events([]byte(body.String()))
 				if refused := err != nil; refused != (twice && a != b) {
-					t.Errorf("%d names, %d and %d alike: %v; white space %q: %v", count, a, b, twice, space, err)
+					t.Errorf("%d names, %d and %d equal: %v, white space %q: got %v", count, a, b, twice, space, err)
 				}
 			}
 		}
 	}
 }
 
-// TestEventsMemory holds what the worst bodies cost beside themselves (B4, B6).
+// TestEventsMemory bounds the memory that the worst bodies cost in addition to themselves (B4, B6).
 func TestEventsMemory(t *testing.T) {
 	var names strings.Builder
 	names.WriteString(`{"events":[{"":0`)
@@ -137,15 +139,16 @@ func TestEventsMemory(t *testing.T) {
 		}
 		runtime.ReadMemStats(&after)
 		spent := after.TotalAlloc - before.TotalAlloc
-		t.Logf("%s: %d KiB allocated in all", c.name, spent>>10)
+		t.Logf("%s: %d KiB allocated", c.name, spent>>10)
 		if spent > c.most {
-			t.Errorf("%s: %d bytes allocated, at most %d wanted", c.name, spent, c.most)
+			t.Errorf("%s: %d bytes allocated, want at most %d", c.name, spent, c.most)
 		}
 	}
 }
 
-// FuzzEvents holds the scanner against jsontext (which agrees on everything but the depth) and, where duplicate names
-// and broken text do not come into it, encoding/json: the same bodies are valid, and the same bytes come back.
+// FuzzEvents compares the scanner with jsontext: the same bodies are valid, and the events are the
+// same bytes. The two differ only in the allowed depth, which oracle takes into account. A valid
+// body must also be valid for encoding/json.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{`{"events":[]}`, `{"a":[{"b":"\u00e9é\ud83d\ude00"}],"events":[ 1 , {"x" : -1.5e-7 , "y":null} ],"c":true}`,
 		"\t{ \"events\"\n:\r[ \"\xff\" ] }", `{"events":[{"a":1,"a":2}]}`, `{"\u0065vents":["\ud800"]}`, `{"events":[[[[[]]]]]}{`} {
@@ -155,25 +158,25 @@ func FuzzEvents(f *testing.F) {
 		want, count, valid := oracle(body)
 		got, n, err := events(bytes.Clone(body))
 		if (err == nil) != valid {
-			t.Fatalf("%q: %v, but jsontext says valid: %v", body, err, valid)
+			t.Fatalf("%q: got error %v, but for jsontext valid is %v", body, err, valid)
 		}
 		if err != nil {
 			return
 		}
 		if !bytes.Equal(got, want) || n != count {
-			t.Fatalf("%q: %d events %q, jsontext has %d %q", body, n, got, count, want)
+			t.Fatalf("%q: got %d events %q, jsontext has %d events %q", body, n, got, count, want)
 		}
 		if !json.Valid(body) || !json.Valid(got) {
-			t.Fatalf("%q: encoding/json refuses it", body)
+			t.Fatalf("%q: encoding/json refuses the body or the events", body)
 		}
 		again, m, err := events([]byte(`{"events":` + string(got) + `}`))
 		if err != nil || !bytes.Equal(again, got) || m != n {
-			t.Fatalf("%q is not stable: %q, %v", got, again, err)
+			t.Fatalf("scanning %q again gives %q, %v", got, again, err)
 		}
 	})
 }
 
-// oracle does what events does with jsontext.
+// oracle is events, implemented with jsontext.
 func oracle(body []byte) (payload []byte, count uint32, valid bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
@@ -211,7 +214,7 @@ func oracle(body []byte) (payload []byte, count uint32, valid bool) {
 	return payload, count, payload != nil && depth(body) <= maxDepth
 }
 
-// depth is how deep a valid text is nested.
+// depth returns the number of levels of a valid JSON text.
 func depth(body []byte) (most int) {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -231,7 +234,7 @@ func BenchmarkEvents(b *testing.B) {
 		}
 		body += `]}`
 		buf := make([]byte, len(body))
-		b.Run(fmt.Sprintf("here/%d", len(body)), func(b *testing.B) {
+		b.Run(fmt.Sprintf("scanner/%d", len(body)), func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -7,23 +7,25 @@ import (
 	"strings"
 )
 
-// event is one block of an event stream.
+// sseEvent is one block of an event stream.
 type sseEvent struct {
 	id, name, data string
 	retry          string
 	comment        bool
 }
 
-// events reads an event stream strictly: fields that we send, each at most once in a block, one line each, LF at the end
-// of lines, and an empty line after each block. It returns io.EOF between blocks alone.
+// sseReader parses an event stream more strictly than the standard. It accepts only the fields that
+// Weir sends, each at most once per block, lines that end with LF, and an empty line after each
+// block.
 type sseReader struct{ r *bufio.Reader }
 
+// next returns the next block. It returns io.EOF only between blocks.
 func (s *sseReader) next() (e sseEvent, err error) {
 	seen := map[string]bool{}
 	for n := 0; ; n++ {
 		line, err := s.r.ReadString('\n')
 		if err == io.EOF && (line != "" || n > 0) {
-			return e, fmt.Errorf("cut off within an event, after %q", line)
+			return e, fmt.Errorf("the stream ends inside an event, after %q", line)
 		}
 		if err != nil {
 			return e, err
@@ -31,12 +33,12 @@ func (s *sseReader) next() (e sseEvent, err error) {
 		line = line[:len(line)-1]
 		if line == "" {
 			if n == 0 {
-				return e, fmt.Errorf("an empty block")
+				return e, fmt.Errorf("empty block")
 			}
 			return e, nil
 		}
 		if strings.ContainsAny(line, "\r\x00") {
-			return e, fmt.Errorf("%q holds a CR or NUL", line)
+			return e, fmt.Errorf("line %q contains a CR or NUL", line)
 		}
 		if strings.HasPrefix(line, ":") {
 			e.comment = true
@@ -44,7 +46,7 @@ func (s *sseReader) next() (e sseEvent, err error) {
 		}
 		name, value, ok := strings.Cut(line, ": ")
 		if !ok || seen[name] {
-			return e, fmt.Errorf("line %q", line)
+			return e, fmt.Errorf("line %q has no field, or one that the block already has", line)
 		}
 		seen[name] = true
 		switch name {
@@ -57,7 +59,7 @@ func (s *sseReader) next() (e sseEvent, err error) {
 		case "retry":
 			e.retry = value
 		default:
-			return e, fmt.Errorf("field %q", name)
+			return e, fmt.Errorf("unknown field %q", name)
 		}
 	}
 }

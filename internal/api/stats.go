@@ -14,15 +14,16 @@ import (
 	"weir/internal/meter"
 )
 
-// counters are what the interface counts of its own work. A request touches one shard, and in it a few words.
+// counters are the statistics of a handler. A request changes a few words of one shard, so that
+// cores do not contend for cache lines.
 type counters struct {
 	shards        [meter.Shards]shard
 	limited       [len(windowNames)]atomic.Uint64
 	subscriptions atomic.Uint64
 	ended         [len(endNames)]atomic.Uint64
 	panics        atomic.Uint64
-	complained    atomic.Int64 // when a problem was logged last, by meter.Now; 0: never
-	unsaid        atomic.Uint64
+	complained    atomic.Int64  // when complain last logged, by meter.Now; 0 means never
+	unsaid        atomic.Uint64 // problems not logged since then
 }
 
 type shard struct {
@@ -33,17 +34,18 @@ type shard struct {
 	_         meter.Pad
 }
 
-// other is what all methods, routes and statuses together are called that are not ours: anybody can make them up.
+// other stands for all unknown methods and routes. Clients can invent any number of them, and each
+// would become a label of the metrics.
 const other = "other"
 
-// methodNames are the methods that are told apart.
+// methodNames are the methods that are counted separately.
 var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS"}
 
-// MethodName is what a method is called in figures and logs.
+// MethodName returns the name of a method in metrics and logs: "other" if the API does not use it.
 func MethodName(method string) string { return methodNames[methodPlace(method)] }
 
 func methodPlace(method string) int {
-	switch method { // which is quicker than a search
+	switch method { // faster than searching methodNames
 	case http.MethodPost:
 		return 3
 	case http.MethodGet:
@@ -58,10 +60,10 @@ func methodPlace(method string) int {
 	return 0
 }
 
-// statuses are those that the interface answers with; a test holds them to the table of errors.
+// statuses are the statuses that the API sends. A test compares them with the table of faults.
 var statuses = [...]int{200, 201, 202, 204, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500, 503}
 
-// statusPlace finds the place of a status; that of all others is the last.
+// statusPlace maps a status to its index in statuses, and unknown ones to the index after the last.
 var statusPlace = func() (places [600]uint8) {
 	for i := range places {
 		places[i] = uint8(len(statuses))
@@ -72,7 +74,7 @@ var statusPlace = func() (places [600]uint8) {
 	return places
 }()
 
-// windowNames are whose requests are refused when a rate window is used up (D23).
+// windowNames are the kinds of rate windows (D23), as metrics name them.
 var windowNames = [...]string{"live", "test", "demo", "anonymous"}
 
 func windowOf(g *access.Grant) int {
@@ -87,21 +89,21 @@ func windowOf(g *access.Grant) int {
 	return 1
 }
 
-// end is why a subscription ended.
+// end is the reason why a subscription ended.
 type end int
 
 const (
-	endClient   end = iota // the client went away
-	endSlow                // it took nothing for the length of the write timeout (D17)
+	endClient   end = iota // the client disconnected
+	endSlow                // the client accepted nothing for the length of the write timeout (D17)
 	endDeleted             // the stream was deleted
 	endRevoked             // the key was revoked (D18)
-	endStopping            // the server stops
-	endFailed              // the store could not be read
+	endStopping            // the server is shutting down
+	endFailed              // reading the store failed
 )
 
 var endNames = [...]string{"client", "slow", "stream_deleted", "key_revoked", "stopping", "failed"}
 
-// whyEnded tells by the error that ended a subscription why it is over.
+// whyEnded derives the reason from the error that ended a subscription.
 func (c *call) whyEnded(err error, w *writer) end {
 	select {
 	case <-c.ended:
@@ -121,8 +123,8 @@ func (c *call) whyEnded(err error, w *writer) end {
 	return endClient
 }
 
-// count counts the call, and logs it where everything is logged. Neither a path nor a header field is: people put keys
-// into all sorts of places.
+// count counts the call, and logs it at level debug. It logs neither the path nor header fields,
+// because clients sometimes put keys there.
 func (c *call) count() {
 	s := &c.h.counts.shards[c.id[len(c.id)-1]%meter.Shards]
 	place := uint8(len(statuses))
@@ -139,7 +141,7 @@ func (c *call) count() {
 	kind := c.route.kind
 	stored := (kind == nextRoute || kind == atRoute) && (c.status == http.StatusAccepted || c.status == http.StatusOK)
 	took := int64(0)
-	if c.window.At != 0 { // it was counted; the page of errors is not
+	if c.window.At != 0 { // zero if the request panicked before its rate window was known
 		took = meter.Now() - c.window.At
 		c.h.requests.note(c, took)
 	}
@@ -157,10 +159,12 @@ func (c *call) count() {
 	}
 }
 
-// complainEvery bounds how often problems of one kind are logged: a full disk would otherwise fill another one.
+// complainEvery is the minimum time between two log lines of complain. Without it, a full disk
+// would make every publish write a line, and the log would fill another disk.
 const complainEvery = int64(time.Second)
 
-// complain logs a request that failed for the server's own reasons, now and then; unsaid is how many were left out.
+// complain logs a request that was refused for a problem of the server, at most once per
+// complainEvery. The attribute unsaid is the number of such requests that were not logged.
 func (c *call) complain(status int, code string) {
 	n, now := &c.h.counts, meter.Now()
 	last := n.complained.Load()
@@ -172,28 +176,29 @@ func (c *call) complain(status int, code string) {
 		"route", c.route.kind.String(), "status", status, "code", code, "unsaid", n.unsaid.Swap(0))
 }
 
-// Stats is what the interface did since the start.
+// Stats are the statistics of a handler since its start.
 type Stats struct {
-	Requests      []Requests         // those that there were
-	Received      uint64             // bytes of bodies
-	Sent          uint64             // bytes of bodies, without those of subscriptions
-	Publishes     meter.Distribution // how long publishes took that were acknowledged, in nanoseconds
-	Limited       map[string]uint64  // requests refused by whose rate window
+	Requests      []Requests         // combinations with a count above 0
+	Received      uint64             // bytes of request bodies
+	Sent          uint64             // bytes of response bodies, without subscriptions
+	Publishes     meter.Distribution // duration of acknowledged publishes, in nanoseconds
+	Limited       map[string]uint64  // requests refused with 429, by kind of rate window
 	Subscribers   int                // open subscriptions
-	Subscriptions uint64             // subscriptions that were begun
-	Ended         map[string]uint64  // and ended, by why
+	Subscriptions uint64             // subscriptions that were started
+	Ended         map[string]uint64  // subscriptions that ended, by reason
 	Panics        uint64
 }
 
-// Requests is a number of requests that had the same fate. Method and Route are "other" for what is not ours, and Status
-// is 0 where nobody got an answer.
+// Requests is the number of requests with the same method, route and status. Method and Route are
+// "other" if the API does not know them. Status is 0 if the client disconnected before the
+// response.
 type Requests struct {
 	Method, Route string
 	Status        int
 	Count         uint64
 }
 
-// Stats adds everything up.
+// Stats returns the current statistics. Requests in flight may be counted in part.
 func (h *Handler) Stats() Stats {
 	n := &h.counts
 	s := Stats{

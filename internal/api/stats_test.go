@@ -17,26 +17,28 @@ import (
 	"weir/internal/access"
 )
 
-// Every status that the interface can answer with is told apart.
-func TestPlaces(t *testing.T) {
+// Every status that the API can send is counted separately, and both lookup tables agree with their
+// lists.
+func TestStatusAndMethodPlaces(t *testing.T) {
 	for _, f := range faults {
 		if !slices.Contains(statuses[:], f.status) {
-			t.Errorf("%d of %s is not counted by itself", f.status, f.code)
+			t.Errorf("status %d of %s is not counted separately", f.status, f.code)
 		}
 	}
 	for i, s := range statuses {
 		if int(statusPlace[s]) != i {
-			t.Errorf("%d has the place %d, not %d", s, statusPlace[s], i)
+			t.Errorf("statusPlace[%d] = %d, want %d", s, statusPlace[s], i)
 		}
 	}
 	for i, m := range methodNames {
 		if methodPlace(m) != i {
-			t.Errorf("%s has the place %d, not %d", m, methodPlace(m), i)
+			t.Errorf("methodPlace(%s) = %d, want %d", m, methodPlace(m), i)
 		}
 	}
 }
 
-// counted waits until a number of requests was counted: the client has its answer a moment before.
+// counted waits until n requests are counted. A client has its response a moment before the server
+// counts the request.
 func (h *house) counted(n uint64) Stats {
 	h.t.Helper()
 	for {
@@ -49,7 +51,7 @@ func (h *house) counted(n uint64) Stats {
 			return s
 		}
 		if sum > n {
-			h.t.Fatalf("%d requests were counted, want %d: %+v", sum, n, s.Requests)
+			h.t.Fatalf("%d requests are counted, want %d: %+v", sum, n, s.Requests)
 		}
 		runtime.Gosched()
 	}
@@ -105,20 +107,20 @@ func TestStats(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", s.Requests, want)
 	}
 	if n := s.Publishes.Count(); n != 3 {
-		t.Errorf("%d publishes were timed, want the 3 that were acknowledged", n)
+		t.Errorf("%d publishes are timed, want the 3 that were acknowledged", n)
 	}
-	if got := uint64(2*len(body) + 1); s.Received != got { // a duplicate is answered without its body
+	if got := uint64(2*len(body) + 1); s.Received != got { // the body of a duplicate is not read
 		t.Errorf("received %d bytes, want %d", s.Received, got)
 	}
 	if s.Sent < 500 {
-		t.Errorf("sent %d bytes in 14 answers", s.Sent)
+		t.Errorf("sent %d bytes in 14 responses, want at least 500", s.Sent)
 	}
 	if limited := map[string]uint64{"live": 0, "test": 0, "demo": 0, "anonymous": 1}; !maps.Equal(s.Limited, limited) {
 		t.Errorf("limited: %v, want %v", s.Limited, limited)
 	}
 }
 
-// A subscription is counted while it is open, and why it ended.
+// An open subscription is counted, and so is the reason why it ended.
 func TestSubscriptionStats(t *testing.T) {
 	h := newHouse(t, furnish{})
 	path := "/v1/streams/" + h.ids["id"]
@@ -128,7 +130,7 @@ func TestSubscriptionStats(t *testing.T) {
 		t.Errorf("two subscriptions: %+v", s)
 	}
 	one.resp.Body.Close()
-	for h.api.Stats().Ended["client"] != 1 { // the server notices by and by
+	for h.api.Stats().Ended["client"] != 1 { // until the server has noticed
 		runtime.Gosched()
 	}
 	if got := h.do("HTTP/1.1", h.request("DELETE", path, []string{live}, "")); got.status != 204 {
@@ -142,8 +144,9 @@ func TestSubscriptionStats(t *testing.T) {
 	}
 }
 
-// What goes wrong for the server's own reasons is logged with its request id, but not more often than somebody can read.
-func TestComplaints(t *testing.T) {
+// Refusals for problems of the server are logged with their request id, but at most once per
+// second.
+func TestComplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b strings.Builder
 		h := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
@@ -163,7 +166,7 @@ func TestComplaints(t *testing.T) {
 	})
 }
 
-// BenchmarkCount is all that counting costs a publish that is acknowledged.
+// BenchmarkCount measures what counting adds to an acknowledged publish.
 func BenchmarkCount(b *testing.B) {
 	h := New(Options{})
 	c := call{h: h, r: httptest.NewRequest("POST", "/", nil), id: newRequestID(), route: route{kind: nextRoute}}
@@ -177,8 +180,8 @@ func BenchmarkCount(b *testing.B) {
 	})
 }
 
-// A client that goes away before the answer is no refusal of the server's, and nothing to complain of.
-func TestGoneStats(t *testing.T) {
+// A client that disconnects before the response is counted with status 0, and nothing is logged.
+func TestDisconnectStats(t *testing.T) {
 	var b strings.Builder
 	h := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -187,6 +190,6 @@ func TestGoneStats(t *testing.T) {
 	c.refuse(ctx.Err())
 	c.count()
 	if got := h.Stats().Requests; !slices.Equal(got, []Requests{{"POST", "/v1/streams/{id}/publish", 0, 1}}) || b.Len() > 0 {
-		t.Errorf("got %+v and the log %s", got, b.String())
+		t.Errorf("got %+v, log: %s", got, b.String())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,13 +15,15 @@ import (
 	"weir/internal/hub"
 )
 
-// streamCreate answers POST /v1/streams with 201 and the stream object. It refuses, in this order (D10, D19): a key that
-// may not manage (403 project_forbidden), another content type (415), more than 64 KiB (413), a body that is wrong in any
-// way (400 invalid_request_error), a retention out of range (422), an id that a confined key may not create (403), an id
-// that exists (409 stream_name_taken), and a project that is full (403 stream_limit_reached).
+// streamCreate serves POST /v1/streams: it creates a stream and responds with 201 and the stream
+// object. It refuses, in this order (D10, D19): a key without the permission to manage (403
+// project_forbidden), a wrong content type (415), more than 64 KiB (413), an invalid body (400
+// invalid_request_error), a retention out of range (422), an id outside of the key's streams (403),
+// an id that exists (409 stream_name_taken), and a project at its limit (403 stream_limit_reached).
 func (c *call) streamCreate() error {
-	// Whether the key may create at all comes before the body, which id it may create after it. Nobody creates the demo
-	// stream, so that is how to ask for the first alone.
+	// Two checks are needed: before reading the body, whether the key may create streams at all,
+	// and after it, whether it may create this id. The first check asks for the demo stream, which
+	// no key can create: the refusal is StreamNameTaken exactly if the key has the permission.
 	if err := c.grant.May(access.CreateStream, access.DemoStream, ""); code(err) != weir.StreamNameTaken {
 		return err
 	}
@@ -53,35 +56,38 @@ func (c *call) streamCreate() error {
 	return err
 }
 
-// parseSpec reads the body of a create. It is small, so jsontext's own check for duplicate names does.
+// parseSpec parses the body of a create. The body is at most 64 KiB, so jsontext's own check for
+// duplicate names is cheap enough.
 func parseSpec(body []byte) (hub.Spec, error) {
 	spec := hub.Spec{RetentionSeconds: weir.DefaultRetention, MaxBytes: weir.DefaultMaxBytes, Mode: weir.JSON}
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	if d.PeekKind() != '{' {
-		return spec, badSpec("it must be a JSON object")
+		return spec, badBody(`it is not a JSON object; send one such as {"name":"orders"}`)
 	}
 	d.ReadToken()
-	named, retained := false, true
+	named, outOfRange := false, ""
 	for d.PeekKind() == '"' {
 		token, err := d.ReadToken()
 		if err != nil {
-			return spec, badSpec(err.Error())
+			return spec, syntaxError(err)
 		}
 		member := token.String()
 		value, err := d.ReadValue()
 		if err != nil {
-			return spec, badSpec(err.Error())
+			return spec, syntaxError(err)
 		}
+		var fits bool
 		switch member {
 		case "name":
 			named = true
 			spec.Name, err = nameOf(value)
 		case "retention_seconds":
-			retained, err = integer(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds)
+			if fits, err = integer(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds); !fits {
+				outOfRange = given(value)
+			}
 		case "max_bytes":
-			var fits bool
 			if fits, err = integer(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
-				err = badSpec("max_bytes must be an integer from 1048576 to 4294967296")
+				err = badBody("max_bytes must be from 1048576 to 4294967296; it is " + given(value))
 			}
 		case "mode":
 			spec.Mode, err = modeOf(value)
@@ -92,26 +98,42 @@ func parseSpec(body []byte) (hub.Spec, error) {
 			return spec, err
 		}
 	}
-	if _, err := d.ReadToken(); err != nil { // the end of the object, or what is wrong
-		return spec, badSpec(err.Error())
+	if _, err := d.ReadToken(); err != nil { // the end of the object, or a syntax error
+		return spec, syntaxError(err)
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return spec, badSpec("something follows the object")
+		return spec, badBody("unexpected data after the object")
 	}
 	switch {
 	case !named:
-		return spec, badSpec("name is missing")
-	case !retained: // only when nothing else is wrong
-		return spec, &weir.Error{Code: weir.RetentionOutOfRange, Message: "retention_seconds must be from 60 to 2592000"}
+		return spec, badBody("name is missing; send a string of 1 to 128 characters")
+	case outOfRange != "": // last, because D10 checks everything else first
+		return spec, weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000; it is %s", outOfRange)
 	}
 	return spec, nil
 }
 
-func badSpec(what string) error {
-	return &weir.Error{Code: weir.InvalidRequest, Message: "the body of a create: " + what}
+// syntaxError refuses a body with the message of jsontext, which names the byte offset.
+func syntaxError(err error) error { return badBody(strings.TrimPrefix(err.Error(), "jsontext: ")) }
+
+// given returns the value of a member as an error message repeats it.
+func given(value jsontext.Value) string {
+	switch value.Kind() {
+	case '"':
+		s, _ := text(value)
+		return shown(s)
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	}
+	if len(value) > maxShown { // a number
+		return string(value[:maxShown]) + "..."
+	}
+	return string(value)
 }
 
-// text is the value of a JSON string.
+// text returns the value of a JSON string, and false if the value is not a string.
 func text(value jsontext.Value) (string, bool) {
 	if value.Kind() != '"' {
 		return "", false
@@ -121,9 +143,13 @@ func text(value jsontext.Value) (string, bool) {
 }
 
 func nameOf(value jsontext.Value) (string, error) {
+	const rule = "name must be a string of 1 to 128 characters; it "
 	name, ok := text(value)
-	if n := utf8.RuneCountInString(name); !ok || n < 1 || n > weir.MaxName {
-		return "", badSpec("name must be a string of 1 to 128 characters")
+	switch n := utf8.RuneCountInString(name); {
+	case !ok || n < 1:
+		return "", badBody(rule + "is " + given(value))
+	case n > weir.MaxName:
+		return "", badBody(rule + "has " + strconv.Itoa(n))
 	}
 	return name, nil
 }
@@ -132,23 +158,25 @@ func modeOf(value jsontext.Value) (weir.Mode, error) {
 	if mode, ok := text(value); ok && weir.Mode(mode).Valid() {
 		return weir.Mode(mode), nil
 	}
-	return "", badSpec(`mode must be "json" or "raw"`)
+	return "", badBody(`mode must be "json" or "raw"; it is ` + given(value))
 }
 
 func idOf(value jsontext.Value) (weir.StreamID, error) {
 	if s, ok := text(value); ok && weir.IsID(s) {
 		return weir.StreamID(s), nil
 	}
-	return "", badSpec("id must be 22 characters out of 0-9, A-Z and a-z")
+	return "", badBody("id must be a string of 22 characters from 0-9, A-Z and a-z; it is " + given(value))
 }
 
-// integer reads an integer in its plain spelling, and tells whether it lies between the two; one of any length may not.
+// integer parses an integer without fraction and exponent, and reports whether it is in the range
+// from least to most. It is an error if the value is not such an integer. One of too many digits
+// for an int64 is merely out of range.
 func integer(member string, value jsontext.Value, least, most int64, into *int64) (fits bool, err error) {
 	if value.Kind() != '0' || bytes.ContainsAny(value, ".eE") {
-		return false, badSpec(member + " must be an integer")
+		return false, badBody(member + " must be an integer, without fraction or exponent; it is " + given(value))
 	}
 	n, err := strconv.ParseInt(string(value), 10, 64)
-	if err != nil || n < least || n > most { // an error is an integer too long to hold
+	if err != nil || n < least || n > most { // err: it has too many digits
 		return false, nil
 	}
 	*into = n

@@ -3,19 +3,16 @@ package api
 import (
 	"net/http"
 	"net/url"
+	"strings"
 
 	"weir"
 	"weir/internal/access"
 )
 
-var (
-	errLimit     = &weir.Error{Code: weir.InvalidRequest, Message: "limit must be an integer from 1 to 100"}
-	errPageToken = &weir.Error{Code: weir.InvalidRequest, Message: "cursor must be the next_cursor of an answer to the same project"}
-)
-
-// streamList answers GET /v1/streams with a page of the project's streams, from the newest to the oldest, as far as the key
-// may read them (D20, D27); for the demo key that is the demo stream (D22). It refuses a limit that is no integer from 1 to
-// 100 and a cursor that is no page token of this project (400 invalid_request_error), and a key that may not read (403).
+// streamList serves GET /v1/streams: a page of the project's streams that the key may read, newest
+// first (D20, D27). For the demo key that is the demo stream (D22). It refuses a limit that is not
+// an integer from 1 to 100 and a cursor that is not a page token of this project (400
+// invalid_request_error), and a key without the permission to read (403).
 func (c *call) streamList() error {
 	if err := c.grant.May(access.ListStreams, "", ""); err != nil {
 		return err
@@ -50,16 +47,17 @@ func (c *call) streamList() error {
 	return err
 }
 
-// parsePage reads limit and cursor. A parameter that is there twice could mean either, so it means neither.
+// parsePage parses the parameters limit and cursor. A parameter that occurs twice is ambiguous, so
+// it is refused.
 func parsePage(query url.Values, project weir.ProjectID) (limit int, before uint64, err error) {
 	limit = weir.DefaultPage
 	if values, ok := query["limit"]; ok {
 		if len(values) != 1 {
-			return 0, 0, errLimit
+			return 0, 0, badLimit(values)
 		}
-		n, err := weir.ParseSeq(values[0]) // the same plain decimal
+		n, err := weir.ParseSeq(values[0]) // limit has the same decimal form as a sequence
 		if err != nil || n < 1 || n > weir.MaxPage {
-			return 0, 0, errLimit
+			return 0, 0, badLimit(values)
 		}
 		limit = int(n)
 	}
@@ -68,8 +66,14 @@ func parsePage(query url.Values, project weir.ProjectID) (limit int, before uint
 			before, ok = parsePageToken(project, values[0])
 		}
 		if len(values) != 1 || !ok {
-			return 0, 0, errPageToken
+			return 0, 0, weir.Errorf(weir.InvalidRequest, "invalid cursor %s: send it once, as the next_cursor of a page of the same project",
+				shown(strings.Join(values, ", ")))
 		}
 	}
 	return limit, before, nil
+}
+
+func badLimit(values []string) error {
+	return weir.Errorf(weir.InvalidRequest, "invalid limit %s: send it once, as an integer from 1 to 100",
+		shown(strings.Join(values, ", ")))
 }

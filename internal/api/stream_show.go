@@ -7,9 +7,10 @@ import (
 	"weir/internal/hub"
 )
 
-// streamShow answers GET /v1/streams/{id} with the stream object, or begins a subscription when the client accepts
-// text/event-stream (D28); a HEAD never does (D30). It refuses a malformed id (400 invalid_stream_id), an unknown one
-// (404 stream_not_found), and a key that may not read it (403 project_forbidden). The demo stream needs no key (D22).
+// streamShow serves GET /v1/streams/{id}: the stream object, or a subscription if the client
+// accepts text/event-stream (D28). A HEAD never starts a subscription (D30). It refuses a malformed
+// id (400 invalid_stream_id), an unknown id (404 stream_not_found), and a key that may not read the
+// stream (403 project_forbidden). The demo stream needs no key (D22).
 func (c *call) streamShow() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {
@@ -21,7 +22,8 @@ func (c *call) streamShow() error {
 	return c.show(s)
 }
 
-// show sends the stream object. A subscriber does not have its variables below it for hours.
+// show sends the stream object. It is a function of its own so that a subscription, which lasts for
+// hours, does not have its variables on the stack.
 func (c *call) show(s *hub.Stream) error {
 	object, err := s.Object(c.r.Context())
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,20 +13,18 @@ import (
 	"weir/internal/hub"
 )
 
-var (
-	errFrom        = &weir.Error{Code: weir.InvalidRequest, Message: `cursor must be "head", 0 or a sequence`}
-	errLastEventID = &weir.Error{Code: weir.InvalidRequest, Message: "Last-Event-ID must be the id of an event of this stream: a sequence"}
-	errStopping    = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down"}
-	errSubscribers = &weir.Error{Code: weir.Overloaded, Message: "this server has as many open subscriptions as it may have"}
-)
+var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down; retry in a few seconds"}
 
-// subscribe answers GET /v1/streams/{id} to who accepts text/event-stream: every batch from the wanted start on, once and
-// in order, for as long as the client stays (D15 to D18). It refuses what streamShow refuses, a start that is none (400
-// invalid_request_error), and more subscriptions than the server may have open (503 overloaded). It ends when the stream
-// is deleted (after an end event), the key is revoked, the server stops (after a retry that spreads the clients out), or
-// the client takes nothing for the length of the write timeout.
+// subscribe serves GET /v1/streams/{id} to clients that accept text/event-stream. It sends every
+// batch from the requested start on, once and in order, for as long as the client stays connected
+// (D15 to D18). It refuses what streamShow refuses, an invalid start (400 invalid_request_error),
+// and a subscription above the server's limit (503 overloaded). It ends when the stream is deleted
+// (after an end event), when the key is revoked, when the server stops (after a retry field with a
+// random delay, so that clients do not all reconnect at once), or when the client accepts nothing
+// for the length of the write timeout.
 //
-// An idle subscription holds no buffer: frames are shared, and what is gathered into one write is given back after it.
+// An idle subscription holds no buffer: subscribers share frames, and send returns its buffer to a
+// pool.
 func (c *call) subscribe(s *hub.Stream) error {
 	from, err := c.from()
 	if err != nil {
@@ -35,19 +34,20 @@ func (c *call) subscribe(s *hub.Stream) error {
 	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
 }
 
-// stay begins the answer and sends what comes, for as long as c.ended is open and nothing else ends it.
+// stay begins the response and sends events until c.ended is closed or something else ends the
+// subscription. head sends the header.
 func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	if c.h.subscribers.Add(1) > int64(c.h.MaxSubscribers) {
 		c.h.subscribers.Add(-1)
-		return errSubscribers
+		return c.h.full
 	}
 	defer c.h.subscribers.Add(-1)
 
 	if c.r.ProtoMajor >= 2 {
-		c.r.Body.Close() // what comes on a stream whose body nobody reads would be kept
+		c.r.Body.Close() // or the server would buffer what the client sends
 	}
 	w := c.writer()
-	_ = w.control.SetReadDeadline(time.Time{}) // a deadline for the request would end the subscription
+	_ = w.control.SetReadDeadline(time.Time{}) // the request's deadline would end the subscription
 	ctx, cancel := context.WithCancel(c.r.Context())
 	w.ended = ctx
 	ender := &ender{cancel: cancel, control: w.control}
@@ -73,7 +73,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	return nil
 }
 
-// follow sends what comes until it is over, and returns what ended it.
+// follow sends events until the subscription ends, and returns the error that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	for {
 		event, err := sub.Next(w.ended, c.h.Heartbeat)
@@ -97,11 +97,11 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	}
 }
 
-// gathered is memory for a few frames on their way into one write.
+// gathered are buffers that combine small frames into one write.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
-// send writes frames and flushes them. Small ones are gathered, since a thousand frames in a thousand writes would cost a
-// thousand chunks.
+// send writes frames and flushes them. It combines small frames, because every write costs a chunk
+// (HTTP/1.1) or a DATA frame (HTTP/2).
 func (w *writer) send(frames ...[]byte) error {
 	if len(frames) == 1 {
 		if err := w.write(frames[0]); err != nil {
@@ -133,15 +133,16 @@ func (w *writer) send(frames ...[]byte) error {
 	return w.flush()
 }
 
-// from is where the client wants to begin (D15). Last-Event-ID comes first: browsers repeat the address with every
-// reconnect, and only the header field knows how far they got.
+// from returns where the client wants to start (D15). Last-Event-ID takes precedence over the
+// query: a browser that reconnects repeats the URL with its original cursor, and only the header
+// field says how far it got.
 func (c *call) from() (hub.From, error) {
 	if values := c.r.Header["Last-Event-Id"]; len(values) > 1 {
-		return hub.From{}, errLastEventID
+		return hub.From{}, badLastEventID(values)
 	} else if len(values) == 1 && values[0] != "" {
 		seq, err := weir.ParseSeq(values[0])
 		if err != nil {
-			return hub.From{}, errLastEventID
+			return hub.From{}, badLastEventID(values)
 		}
 		return hub.After(seq), nil
 	}
@@ -150,7 +151,7 @@ func (c *call) from() (hub.From, error) {
 	case !ok:
 		return hub.Head, nil
 	case len(values) != 1:
-		return hub.From{}, errFrom
+		return hub.From{}, badStart(values)
 	case values[0] == "head":
 		return hub.Head, nil
 	case values[0] == "0":
@@ -158,7 +159,17 @@ func (c *call) from() (hub.From, error) {
 	}
 	seq, err := weir.ParseSeq(values[0])
 	if err != nil {
-		return hub.From{}, errFrom
+		return hub.From{}, badStart(values)
 	}
 	return hub.After(seq), nil
+}
+
+func badLastEventID(values []string) error {
+	return weir.Errorf(weir.InvalidRequest, "invalid Last-Event-ID %s: "+
+		"send one header field with the id of an event of this stream, which is a sequence", shown(strings.Join(values, ", ")))
+}
+
+func badStart(values []string) error {
+	return weir.Errorf(weir.InvalidRequest, `invalid cursor %s: send it once, as "head", 0 or a sequence`,
+		shown(strings.Join(values, ", ")))
 }

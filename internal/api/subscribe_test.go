@@ -18,14 +18,14 @@ import (
 	"weir/internal/hub"
 )
 
-// follower is an open subscription.
+// follower is a client with an open subscription.
 type follower struct {
 	t    testing.TB
 	resp *http.Response
 	sseReader
 }
 
-// follow opens a subscription and takes the greeting.
+// follow opens a subscription and reads its first frame.
 func (h *house) follow(protocol, path string, header ...string) *follower {
 	h.t.Helper()
 	req := h.request("GET", path, append([]string{"Accept: text/event-stream"}, header...), "")
@@ -40,7 +40,7 @@ func (h *house) follow(protocol, path string, header ...string) *follower {
 	}
 	h.checkUniversal("subscription", answer{resp.StatusCode, resp.Header, ""})
 	if e := f.event(); e.retry != "1000" {
-		h.t.Fatalf("the first event is %+v", e)
+		h.t.Fatalf("the first frame is %+v, want retry: 1000", e)
 	}
 	return f
 }
@@ -54,12 +54,12 @@ func (f *follower) event() sseEvent {
 	return e
 }
 
-// wants reads events and compares the ids of the batches.
+// wants reads as many events as there are ids, and checks that they are these batches.
 func (f *follower) wants(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
 		if e := f.event(); e.id != id || e.name != "batch" {
-			f.t.Fatalf("%+v, want batch %s", e, id)
+			f.t.Fatalf("got %+v, want batch %s", e, id)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// TestOrder: an open gap holds delivery back, and what fills it comes first (D4).
+// Batches above an open gap are not delivered until the gap is filled (D4).
 func TestOrder(t *testing.T) {
 	h := newHouse(t, furnish{})
 	f := h.follow("HTTP/1.1", "/v1/streams/{id}")
@@ -123,7 +123,7 @@ func TestOrder(t *testing.T) {
 	f.wants("1", "2", "3", "4")
 }
 
-// TestCatchUp: many batches, small and large, arrive whole over both protocols.
+// A subscriber that starts at the beginning gets many stored batches, small and large.
 func TestCatchUp(t *testing.T) {
 	h := newHouse(t, furnish{})
 	s, err := h.hub.Stream(weir.StreamID(h.ids["raw"]))
@@ -148,8 +148,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestEvictedWhileAway is S4: what was evicted is told, once.
-func TestEvictedWhileAway(t *testing.T) {
+// S4: a subscriber that resumes gets one gap event for the batches that were evicted meanwhile.
+func TestEvictedBeforeResume(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for range 3 {
 		if a := h.do("HTTP/1.1", h.request("POST", "/v1/streams/{small}/publish", []string{rawBody}, strings.Repeat("x", weir.MinMaxBytes/2))); a.status != 202 {
@@ -159,40 +159,40 @@ func TestEvictedWhileAway(t *testing.T) {
 	for _, protocol := range protocols {
 		f := h.follow(protocol, "/v1/streams/{small}", "Last-Event-ID: 0")
 		if e := f.event(); e.name != "gap" || e.id != "1" || e.data != `{"from":1,"to":1,"reason":"evicted"}` {
-			t.Errorf("%+v", e)
+			t.Errorf("got %+v, want a gap from 1 to 1", e)
 		}
 		f.wants("2", "3")
 		h.follow(protocol, "/v1/streams/{small}?cursor=0").wants("2", "3")
 	}
 	a := h.do("HTTP/1.1", h.request("GET", "/v1/streams/{small}/batches/1", nil, ""))
 	if h.code("evicted", a) != "stream_not_found" || !strings.Contains(a.body, "evicted") {
-		t.Errorf("%s", a.body)
+		t.Errorf("the evicted batch: %s", a.body)
 	}
 }
 
-// TestEnd: a deleted stream says so (D16, D31).
-func TestEnd(t *testing.T) {
+// Subscribers of a deleted stream get an end event (D16, D31).
+func TestStreamDeleted(t *testing.T) {
 	h := newHouse(t, furnish{})
 	for i, protocol := range protocols {
 		stream := []string{"id", "other"}[i]
 		f := h.follow(protocol, "/v1/streams/{"+stream+"}")
 		if a := h.do(protocol, h.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); a.status != 204 || a.body != "" {
-			t.Errorf("%d %s", a.status, a.body)
+			t.Errorf("delete: %d %s", a.status, a.body)
 		}
 		if e := f.event(); e.name != "end" || e.data != `{"reason":"stream_deleted"}` || e.id != "" {
-			t.Errorf("%+v", e)
+			t.Errorf("got %+v, want an end event", e)
 		}
 		if _, err := f.next(); err != io.EOF {
-			t.Errorf("after the end: %v", err)
+			t.Errorf("after the end event: %v, want EOF", err)
 		}
-		if a := h.do(protocol, h.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); h.code("gone", a) != "stream_not_found" {
-			t.Errorf("%s", a.body)
+		if a := h.do(protocol, h.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); h.code("delete again", a) != "stream_not_found" {
+			t.Errorf("delete again: %s", a.body)
 		}
 	}
 }
 
-// TestRevokedWhileOpen is S14 and D18: every subscription of the key ends at once, also one that is stuck in a write, and
-// none of another key.
+// TestRevokedWhileOpen is S14 and D18: when a key is revoked, all its subscriptions end at once,
+// even one that is blocked in a write. Subscriptions of other keys continue.
 func TestRevokedWhileOpen(t *testing.T) {
 	h := newHouse(t, furnish{})
 	var ours []*follower
@@ -212,14 +212,15 @@ func TestRevokedWhileOpen(t *testing.T) {
 	}
 	h.gone(t, stuck)
 	if d := time.Since(begun); d > 2*time.Second {
-		t.Errorf("it took %v", d)
+		t.Errorf("ending the subscriptions took %v, want at most 2s", d)
 	}
 	h.publish("id", "1")
 	other.wants("1")
 	h.run(t, []row{{"revoked", "GET", "/v1/streams/{id}", []string{"key: reader"}, "", 401, weir.KeyRevoked}})
 }
 
-// stuck subscribes to a stream with more in it than all buffers on the way hold, and reads nothing.
+// stuck subscribes to a stream and then reads nothing. The stream holds more than all buffers
+// between the server and the client, so the server blocks in a write.
 func (h *house) stuck(t *testing.T, key string) net.Conn {
 	t.Helper()
 	s, err := h.hub.Stream(weir.StreamID(h.ids["raw"]))
@@ -244,53 +245,55 @@ func (h *house) stuck(t *testing.T, key string) net.Conn {
 	return c
 }
 
-// gone waits until the server has given the connection up: reading it to its end comes to one.
+// gone checks that the server has closed the connection, by reading it up to its end.
 func (h *house) gone(t *testing.T, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if n, err := io.Copy(io.Discard, c); n > 30<<20 || err != nil && strings.Contains(err.Error(), "timeout") {
-		t.Errorf("%d bytes, then %v", n, err)
+		t.Errorf("the connection is still open: %d bytes, then %v", n, err)
 	}
 }
 
-// TestStalled is S9 and D17: who takes nothing is cut off after the write timeout.
+// TestStalled is S9 and D17: a client that accepts nothing for the write timeout is disconnected.
 func TestStalled(t *testing.T) {
 	h := newHouse(t, furnish{api: func(o *Options) { o.WriteTimeout = 200 * time.Millisecond }})
 	c := h.stuck(t, "live")
 	for deadline := time.Now().Add(10 * time.Second); h.api.Subscribers() > 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("the stalled subscriber is still there")
+			t.Fatal("the stalled subscriber is still connected after 10 s")
 		}
 		<-time.After(5 * time.Millisecond)
 	}
 	h.gone(t, c)
 }
 
-// TestEndedWriter: who was ended between two writes gets nothing more, whichever deadline was set last.
-func TestEndedWriter(t *testing.T) {
+// A subscription that is ended between two writes sends nothing more, whichever deadline was set
+// last.
+func TestWriteAfterEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	rec := httptest.NewRecorder()
 	w := writer{w: rec, control: http.NewResponseController(rec), timeout: time.Second, ended: ctx}
 	if err := w.send(helloFrame, endFrame); err == nil || rec.Body.Len() > 0 {
-		t.Errorf("%v, after %q", err, rec.Body)
+		t.Errorf("send = %v, and %q was written", err, rec.Body)
 	}
 }
 
-// TestIdle: a subscription outlives many write timeouts while nothing is sent but heartbeats (D16).
+// An idle subscription stays open for many write timeouts, and gets heartbeats (D16).
 func TestIdle(t *testing.T) {
 	h := newHouse(t, furnish{api: func(o *Options) { o.Heartbeat, o.WriteTimeout = 100*time.Millisecond, 30*time.Millisecond }})
 	for _, protocol := range protocols {
 		f := h.follow(protocol, "/v1/streams/{other}")
 		for range 4 {
 			if e := f.event(); !e.comment || e != (sseEvent{comment: true}) {
-				t.Errorf("%s: %+v", protocol, e)
+				t.Errorf("%s: got %+v, want a heartbeat", protocol, e)
 			}
 		}
 	}
 }
 
-// TestStop is S15: when the server stops, subscribers are told to come back at different times, and new ones later.
+// TestStop is S15: when the server stops, subscribers are asked to reconnect after different
+// delays.
 func TestStop(t *testing.T) {
 	h := newHouse(t, furnish{})
 	var open []*follower
@@ -302,24 +305,25 @@ func TestStop(t *testing.T) {
 	for _, f := range open {
 		e := f.event()
 		if ms, err := strconv.Atoi(e.retry); err != nil || ms < 500 || ms > 5000 {
-			t.Errorf("%+v", e)
+			t.Errorf("got %+v, want retry from 500 to 5000", e)
 		}
 		times[e.retry] = true
 		if _, err := f.next(); err != io.EOF {
-			t.Errorf("after the end: %v", err)
+			t.Errorf("after retry: %v, want EOF", err)
 		}
 	}
 	if len(times) < 10 {
-		t.Errorf("all come back together: %v", times)
+		t.Errorf("20 subscribers got only %d different delays: %v", len(times), times)
 	}
-	// Who comes now is refused or ended in the same way: both bring it back later.
+	// A new subscription is either refused or ended like the others. In both cases the client
+	// retries.
 	a := h.do("HTTP/1.1", h.request("GET", "/v1/streams/{id}", []string{"Accept: text/event-stream"}, ""))
 	if (a.status != 503 || h.code("while stopping", a) != "overloaded") && (a.status != 200 || strings.Count(a.body, "retry: ") != 2) {
 		t.Errorf("while stopping: %d %s", a.status, a.body)
 	}
 }
 
-// TestMaxSubscribers: one more than may be is refused, and a place that was given back is taken again.
+// Subscriptions above the limit are refused. When one ends, another can start.
 func TestMaxSubscribers(t *testing.T) {
 	h := newHouse(t, furnish{api: func(o *Options) { o.MaxSubscribers = 2 }})
 	f := h.follow("HTTP/1.1", "/v1/streams/{id}")
@@ -329,15 +333,15 @@ func TestMaxSubscribers(t *testing.T) {
 	f.resp.Body.Close()
 	for deadline := time.Now().Add(10 * time.Second); h.api.Subscribers() == 2; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the place is not given back")
+			t.Fatal("the ended subscription still counts after 10 s")
 		}
 	}
 	h.follow("HTTP/1.1", "/v1/streams/{id}")
 	h.run(t, []row{full})
 }
 
-// TestOldClient is S6: HTTP/1.0 has no chunks, and gets its events all the same.
-func TestOldClient(t *testing.T) {
+// S6: a client of HTTP/1.0, which has no chunked encoding, gets its events too.
+func TestHTTP10Subscriber(t *testing.T) {
 	h := newHouse(t, furnish{})
 	h.publish("id", "1")
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
@@ -356,13 +360,13 @@ func TestOldClient(t *testing.T) {
 	f.wants("1")
 }
 
-// TestSubscriptionCountsOnce is D23.
+// TestSubscriptionCountsOnce is D23: a subscription counts as one request, however long it lasts.
 func TestSubscriptionCountsOnce(t *testing.T) {
 	h := newHouse(t, furnish{limits: &access.Limits{Live: 100}})
 	f := h.follow("HTTP/1.1", "/v1/streams/{id}")
 	h.publish("id", "1", "2", "3")
 	f.wants("1", "2", "3")
 	if a := h.do("HTTP/1.1", h.request("GET", "/v1/streams/{id}", nil, "")); a.header.Get("x-ratelimit-remaining") != "95" {
-		t.Errorf("%v", a.header)
+		t.Errorf("want 95 requests remaining of 100: %v", a.header)
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// string passes over a string literal and tells whether it holds escapes. It must be valid UTF-8, and so must what it
-// stands for: an escaped half of a surrogate pair without the other half is refused (D8).
+// string skips a string literal and reports whether it contains escapes. Both the literal and its
+// decoded value must be valid UTF-8, so an escaped surrogate without its other half is refused
+// (D8).
 func (s *scanner) string() (escaped bool, err error) {
 	buf, p := s.buf, s.pos+1
 	for {
@@ -24,13 +25,13 @@ func (s *scanner) string() (escaped bool, err error) {
 			n := escape(buf[p:])
 			if n == 0 {
 				s.pos = p
-				return escaped, s.fault("a wrong escape in a string")
+				return escaped, s.fault("invalid escape in a string")
 			}
 			escaped = true
 			p += n
 		case c < ' ':
 			s.pos = p
-			return escaped, s.fault("a control character in a string")
+			return escaped, s.fault("unescaped control character in a string")
 		default:
 			n := multibyte(buf[p:])
 			if n == 0 {
@@ -47,9 +48,11 @@ const (
 	high = 0x8080808080808080
 )
 
-// plain is the number of bytes at the start of b that are ASCII and mean themselves in a string. Eight are looked at
-// at a time: a byte with the high bit set, below the space, or equal to one of the two special ones leaves a mark, and
-// the lowest mark is exact, because a subtraction borrows from above only where it leaves one.
+// plain returns the number of bytes at the start of b that are ASCII and stand for themselves in a
+// string. It examines eight bytes at a time. A byte sets its high bit in marks if it is not ASCII,
+// is below the space, or is a quote or backslash. A subtraction may set further bits by borrowing,
+// but a byte that borrows from its higher neighbour has set its own bit. So the lowest bit is
+// always exact.
 func plain(b []byte) int {
 	n := 0
 	for len(b)-n >= 8 {
@@ -66,7 +69,8 @@ func plain(b []byte) int {
 	return n
 }
 
-// multibyte is the length of the runes outside of ASCII at the start of b, 0 when the first is not valid UTF-8.
+// multibyte returns the length of the non-ASCII runes at the start of b, or 0 if the first of them
+// is not valid UTF-8.
 func multibyte(b []byte) int {
 	n := 0
 	for n < len(b) && b[n] >= utf8.RuneSelf {
@@ -82,7 +86,8 @@ func multibyte(b []byte) int {
 	return n
 }
 
-// escape is the length of the escape at the start of b, of a whole surrogate pair where it is one, and 0 when it is none.
+// escape returns the length of the escape at the start of b, or 0 if it is invalid. An escaped
+// surrogate pair counts as one escape.
 func escape(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -107,7 +112,8 @@ func escape(b []byte) int {
 	return 0
 }
 
-// hex4 is the value of four hexadecimal digits, -1 when they are not.
+// hex4 returns the value of the four hexadecimal digits at the start of b, or -1 if there are not
+// four.
 func hex4(b []byte) rune {
 	if len(b) < 4 {
 		return -1

@@ -2,8 +2,8 @@ package api
 
 import "net/http"
 
-// version answers GET /v1/version with version, commit and build time. It needs no key and refuses nothing; it counts in
-// the window of the client's address (D23).
+// version serves GET /v1/version: the version, commit and build time. It needs no key and refuses
+// nothing. It counts in the rate window of the client's address (D23).
 func (c *call) version() error { return c.answer(http.StatusOK, c.h.version) }
 
 func versionObject(o Options) []byte {

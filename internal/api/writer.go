@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// writer sends what may take long, in pieces, each with a deadline of its own: who takes nothing for that long is cut
-// off (D17), and who is merely slow is not.
+// writer sends long responses in pieces, each with a deadline of its own. So a client that accepts
+// nothing for the length of the timeout is disconnected (D17), and one that is merely slow is not.
 type writer struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	ended   context.Context // nothing is written any more once it has ended
-	lasting bool            // the deadline may stay set between writes: HTTP/1.1
-	until   time.Time       // the deadline that stays set
+	ended   context.Context // once it is done, nothing more is written
+	lasting bool            // the deadline may stay set between writes: true for HTTP/1.1
+	until   time.Time       // the deadline that is set; zero if none is
 }
 
-// piece is what has to be taken within the deadline: 2 KiB a second with the default one.
+// piece is the number of bytes that a client must accept within one timeout: about 2 KiB/s with the
+// default of 30 s.
 const piece = 64 << 10
 
 func (c *call) writer() writer {
@@ -27,7 +28,7 @@ func (c *call) writer() writer {
 	}
 }
 
-// write sends b. The deadline stays set: flush or disarm must follow.
+// write sends b. It leaves the deadline set, so flush or disarm must follow.
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), piece)
@@ -42,11 +43,13 @@ func (w *writer) write(b []byte) error {
 	return nil
 }
 
-// arm sets the deadline, and looks whether there is still somebody to write to. In that order: whoever ends the
-// subscription ends the context first and sets a deadline in the past after it, so one of the two is always seen.
+// arm sets the deadline and then checks whether the subscription was ended. The order matters:
+// ender.end cancels the context first and then sets a deadline in the past. If arm overwrites that
+// deadline, it is sure to see the cancelled context.
 //
-// Over HTTP/1.1 a deadline does no harm while nothing is written, so it is set an eighth later than it must be and stays for
-// that long: setting two for every batch costs as much as waking the subscriber.
+// Over HTTP/1.1 a deadline does no harm while nothing is written. There arm sets it an eighth later
+// than needed and reuses it for as long: setting and clearing a deadline for every batch would cost
+// as much as waking the subscriber.
 func (w *writer) arm() error {
 	now := time.Now()
 	if w.lasting && w.until.Sub(now) >= w.timeout {
@@ -56,12 +59,13 @@ func (w *writer) arm() error {
 	if w.lasting {
 		w.until = w.until.Add(w.timeout / 8)
 	}
-	// A server without deadlines (a test's recorder) goes without.
+	// The error is ignored because test recorders have no deadlines.
 	_ = w.control.SetWriteDeadline(w.until)
 	return w.ended.Err()
 }
 
-// flush sends what is buffered, within the deadline of the last write, and takes the deadline away.
+// flush sends the buffered bytes within the deadline of the last write, and then clears the
+// deadline if it must not stay set.
 func (w *writer) flush() error {
 	if err := w.control.Flush(); err != nil {
 		return err
@@ -72,8 +76,8 @@ func (w *writer) flush() error {
 	return w.disarm()
 }
 
-// disarm takes the deadline away. Over HTTP/2 it would end a stream that is idle, and over HTTP/1.1 it would hit the next
-// answers on the same connection.
+// disarm clears the deadline. Over HTTP/2 the deadline would end an idle stream, and over HTTP/1.1
+// it would apply to later responses on the same connection.
 func (w *writer) disarm() error {
 	w.until = time.Time{}
 	_ = w.control.SetWriteDeadline(time.Time{})

@@ -177,7 +177,7 @@ func (v *visit) createStream() error {
 	}
 	if err != nil {
 		if known, ok := asKnown(err); ok {
-			return again(api.StatusOf(err), strings.TrimPrefix(known.Message, "the body of a create: "))
+			return again(api.StatusOf(err), strings.TrimPrefix(known.Message, "invalid body: "))
 		}
 		return err
 	}

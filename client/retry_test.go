@@ -17,12 +17,13 @@ import (
 	"weir/client"
 )
 
-// stored acknowledges publishes as a service does, after trouble has had its say: nil lets a request through.
+// stored is a transport that acknowledges every publish, unless trouble returns a response or an
+// error for it.
 type stored struct {
 	mu      sync.Mutex
-	delay   map[string]time.Duration // of answers, by sequence
+	delay   map[string]time.Duration // of responses, by sequence
 	trouble func(r *http.Request) (*http.Response, error)
-	asked   []time.Time // when each publish came
+	asked   []time.Time // when each publish arrived
 }
 
 func (s *stored) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,7 +44,8 @@ func (s *stored) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(answer))}, nil
 }
 
-func TestPublisherWaitsAsAsked(t *testing.T) {
+// A publisher waits for the Retry-After of the service.
+func TestPublisherRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		s := &stored{trouble: func(*http.Request) (*http.Response, error) {
@@ -57,13 +59,13 @@ func TestPublisherWaitsAsAsked(t *testing.T) {
 		start := time.Now()
 		addNumbers(t, p, 1, 1)
 		if err := p.Close(t.Context()); err != nil || time.Since(start) != 7*time.Second {
-			t.Errorf("stored after %v: %v", time.Since(start), err)
+			t.Errorf("stored after %v, want 7s: %v", time.Since(start), err)
 		}
 	})
 }
 
-// What failed is sent again at once when something above it is stored, whatever the service asked for: the gap will not
-// stay open.
+// If a higher batch is stored, a failed batch is resent at once, whatever Retry-After says:
+// otherwise the service would close the gap.
 func TestPublisherFillsGaps(t *testing.T) {
 	for _, delay := range []map[string]time.Duration{
 		{"1": 50 * time.Millisecond, "2": 10 * time.Millisecond}, {"1": 50 * time.Millisecond, "2": 90 * time.Millisecond},
@@ -88,9 +90,9 @@ func TestPublisherFillsGaps(t *testing.T) {
 	}
 }
 
-// With several batches on the way a publisher asks at least every 250 ms, because a gap may be open; with one it waits longer
-// and longer.
-func TestPublisherAsksOften(t *testing.T) {
+// With several batches in flight, a publisher retries at least every 250 ms, because a gap may be
+// open. With one, the pauses grow up to 5 s.
+func TestPublisherRetryInterval(t *testing.T) {
 	for inFlight, most := range map[int]time.Duration{1: 5 * time.Second, 3: 250 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
@@ -112,7 +114,7 @@ func TestPublisherAsksOften(t *testing.T) {
 				longest = max(longest, at.Sub(s.asked[i]))
 			}
 			if longest > most+50*time.Millisecond || longest < most/2 {
-				t.Errorf("%d in flight: %v without a try, want up to %v", inFlight, longest, most)
+				t.Errorf("%d in flight: the longest pause is %v, want about %v", inFlight, longest, most)
 			}
 		})
 	}
@@ -128,13 +130,13 @@ func TestPublisherGivesUp(t *testing.T) {
 		start := time.Now()
 		err := p.Close(t.Context())
 		if took := time.Since(start); !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), "no route") || took < 30*time.Second || took > 36*time.Second || retries.Load() < 5 {
-			t.Errorf("after %v and %d tries: %v", took, retries.Load(), err)
+			t.Errorf("after %v and %d retries: %v", took, retries.Load(), err)
 		}
 	})
 }
 
-// A context that ends while somebody waits for room is the end of that call alone.
-func TestPublisherWaitsInTime(t *testing.T) {
+// A context that ends while a call waits ends this call only, and the publisher keeps its batches.
+func TestPublisherContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}
 		c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
@@ -152,7 +154,7 @@ func TestPublisherWaitsInTime(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 		if left := p.Unacknowledged(); len(left) != 2 {
-			t.Errorf("%d batches are left", len(left))
+			t.Errorf("%d batches are unacknowledged, want 2", len(left))
 		}
 	})
 }
