@@ -75,6 +75,7 @@ type Service struct {
 // Start opens the data directory and serves. On an error it closes everything it opened.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), capacity: thisCapacity()}
+	svc.store.settings, svc.store.logger = o.Settings, o.Logger
 	svc.bodies, svc.batches = svc.capacity.payloads(), svc.capacity.payloads()
 	if err := svc.start(ctx); err != nil {
 		svc.Stop(0)
@@ -99,8 +100,10 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	if err := svc.observe(); err != nil {
 		return err
 	}
-	if err := svc.openEngine(ctx); err != nil {
-		return err
+	if svc.engine = svc.options.Engine; svc.engine == nil {
+		if svc.engine, err = svc.store.open(ctx); err != nil {
+			return err
+		}
 	}
 	svc.Access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.Limits, Demo: s.Demo, TrustedProxies: s.Proxies})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"weir/internal/admin"
 	"weir/internal/datadir"
 	"weir/internal/disk"
+	"weir/internal/engine"
 	"weir/internal/engine/jetstream"
 	"weir/internal/engine/jetstream/embedded"
 	"weir/internal/engine/journal"
@@ -36,6 +38,9 @@ const openWithin = time.Minute
 
 // store is what the engine runs on: a journal, or NATS, possibly with a server inside this process.
 type store struct {
+	settings *settings.Settings
+	logger   *slog.Logger
+
 	journal   *journal.Journal           // nil with --engine nats
 	jetstream *jetstream.Engine          // nil without --engine nats
 	nodes     *jetstream.Nodes           // the nodes that share it
@@ -113,93 +118,93 @@ func (svc *Service) migrate(ctx context.Context, from string, tell func(admin.Mi
 	return report(done), err
 }
 
-// openEngine opens the engine that the settings name.
-func (svc *Service) openEngine(ctx context.Context) error {
-	data := svc.settings.Data
-	if svc.options.Engine != nil {
-		svc.engine = svc.options.Engine
-		return nil
+// open opens the engine that the settings name.
+func (s *store) open(ctx context.Context) (engine.Engine, error) {
+	if s.settings.Engine.Kind == settings.NATS {
+		return s.openNATS(ctx)
 	}
-	if svc.settings.Engine.Kind == settings.NATS {
-		return svc.openNATS(ctx)
-	}
+	return s.openJournal()
+}
+
+func (s *store) openJournal() (engine.Engine, error) {
+	data := s.settings.Data
 	if _, err := os.Stat(filepath.Join(data, natsLock)); err == nil {
-		return fmt.Errorf("%s belongs to a node with --engine nats; choose another directory with --data", data)
+		return nil, fmt.Errorf("%s belongs to a node with --engine nats; choose another directory with --data", data)
 	}
 	dir := datadir.Journal(data)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the data directory: %w", err)
+		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	j, err := journal.Open(disk.OS(dir), journal.Options{})
 	if err != nil {
-		return fmt.Errorf("open %s: %w", dir, err)
+		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	svc.engine, svc.store.journal = j, j
-	return nil
+	s.journal = j
+	return j, nil
 }
 
-func (svc *Service) openNATS(ctx context.Context) error {
-	data := svc.settings.Data
+func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
+	data := s.settings.Data
 	if err := os.MkdirAll(data, 0o700); err != nil {
-		return fmt.Errorf("create the data directory: %w", err)
+		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	if datadir.HasJournal(data) {
-		return fmt.Errorf("%s holds the data of --engine journal; choose another directory with --data", data)
+		return nil, fmt.Errorf("%s holds the data of --engine journal; choose another directory with --data", data)
 	}
 	var err error
-	if svc.store.lock, err = disk.OS(data).Lock(natsLock); err != nil {
-		return fmt.Errorf("open %s: %w", data, err)
+	if s.lock, err = disk.OS(data).Lock(natsLock); err != nil {
+		return nil, fmt.Errorf("open %s: %w", data, err)
 	}
-	if svc.store.node, err = node(data); err != nil {
-		return err
+	if s.node, err = node(data); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	options := jetstream.Options{Replicas: svc.settings.Engine.Replicas, Shards: svc.settings.Engine.Shards, Logger: svc.logger}
+	options := jetstream.Options{Replicas: s.settings.Engine.Replicas, Shards: s.settings.Engine.Shards, Logger: s.logger}
 	var nc *nats.Conn
-	if svc.settings.Engine.Listen != "" {
-		if len(svc.settings.Engine.Peers) == 0 {
+	if s.settings.Engine.Listen != "" {
+		if len(s.settings.Engine.Peers) == 0 {
 			options.Replicas = 1
 		}
-		if nc, err = svc.startNATS(ctx); err == nil {
-			options.Room = svc.store.server.Room
+		if nc, err = s.startNATS(ctx); err == nil {
+			options.Room = s.server.Room
 		}
 	} else {
-		nc, err = svc.dialNATS(ctx)
+		nc, err = s.dialNATS(ctx)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e, err := jetstream.Open(ctx, nc, options)
 	if err != nil {
 		nc.Close()
-		return fmt.Errorf("open the store in NATS: %w", err)
+		return nil, fmt.Errorf("open the store in NATS: %w", err)
 	}
-	svc.engine, svc.store.jetstream = e, e
-	return nil
+	s.jetstream = e
+	return e, nil
 }
 
 // startNATS runs a NATS server inside this process and waits until it has joined the cluster.
-func (svc *Service) startNATS(ctx context.Context) (*nats.Conn, error) {
-	s := svc.settings.Engine
-	o := embedded.Options{Dir: filepath.Join(svc.settings.Data, natsDir), Logger: svc.logger}
-	if len(s.Peers) > 0 {
+func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
+	e := s.settings.Engine
+	o := embedded.Options{Dir: filepath.Join(s.settings.Data, natsDir), Logger: s.logger}
+	if len(e.Peers) > 0 {
 		var err error
-		if o.Secret, err = os.ReadFile(s.Secret); err != nil {
+		if o.Secret, err = os.ReadFile(e.Secret); err != nil {
 			return nil, fmt.Errorf("--cluster-secret: %w", err)
 		}
-		o.Name, o.Cluster, o.Listen, o.Peers = svc.store.node, s.Cluster, s.Listen, s.Peers
+		o.Name, o.Cluster, o.Listen, o.Peers = s.node, e.Cluster, e.Listen, e.Peers
 	}
 	var err error
-	if svc.store.server, err = embedded.Start(o); err != nil {
+	if s.server, err = embedded.Start(o); err != nil {
 		return nil, err
 	}
-	svc.logger.Info("waiting for the cluster", "peers", s.Peers)
-	if err := svc.store.server.Ready(ctx); err != nil {
+	s.logger.Info("waiting for the cluster", "peers", e.Peers)
+	if err := s.server.Ready(ctx); err != nil {
 		return nil, err
 	}
-	svc.store.connect = func() (*nats.Conn, error) { return svc.store.server.Connect(svc.natsOptions()...) }
-	return svc.store.connect()
+	s.connect = func() (*nats.Conn, error) { return s.server.Connect(s.natsOptions()...) }
+	return s.connect()
 }
 
 // node is the name of this node. It is chosen once and stored, so that the others recognise the node
@@ -221,10 +226,10 @@ func node(data string) (string, error) {
 }
 
 // dialNATS connects to servers that run elsewhere and checks that they sync before they acknowledge.
-func (svc *Service) dialNATS(ctx context.Context) (*nats.Conn, error) {
-	s := svc.settings.Engine
+func (s *store) dialNATS(ctx context.Context) (*nats.Conn, error) {
+	e := s.settings.Engine
 	connect := func(creds string) (*nats.Conn, error) {
-		options := svc.natsOptions()
+		options := s.natsOptions()
 		if creds != "" {
 			known, err := natsCredentials(creds)
 			if err != nil {
@@ -232,49 +237,49 @@ func (svc *Service) dialNATS(ctx context.Context) (*nats.Conn, error) {
 			}
 			options = append(options, known)
 		}
-		return nats.Connect(strings.Join(s.NATSURLs, ","), options...)
+		return nats.Connect(strings.Join(e.NATSURLs, ","), options...)
 	}
-	svc.store.connect = func() (*nats.Conn, error) { return connect(s.NATSCreds) }
-	nc, err := svc.store.connect()
+	s.connect = func() (*nats.Conn, error) { return connect(e.NATSCreds) }
+	nc, err := s.connect()
 	if err != nil {
 		return nil, fmt.Errorf("connect to --nats-url: %w", err)
 	}
 	system := nc
-	if s.SystemCreds != "" {
-		if system, err = connect(s.SystemCreds); err != nil {
+	if e.SystemCreds != "" {
+		if system, err = connect(e.SystemCreds); err != nil {
 			nc.Close()
 			return nil, fmt.Errorf("connect to --nats-url with --nats-system-creds: %w", err)
 		}
-		svc.store.system = system
+		s.system = system
 	}
 	err = jetstream.Check(ctx, nc, system)
-	if errors.Is(err, jetstream.ErrUnsynced) && s.AllowUnsynced {
-		svc.logger.Warn("a power cut may lose acknowledged batches: --nats-allow-unsynced is set", "error", err)
-		svc.store.unsynced.Store(true)
+	if errors.Is(err, jetstream.ErrUnsynced) && e.AllowUnsynced {
+		s.logger.Warn("a power cut may lose acknowledged batches: --nats-allow-unsynced is set", "error", err)
+		s.unsynced.Store(true)
 		err = nil
 	}
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
-	again := func() { svc.checkAgain(nc, system) }
-	svc.store.recheck.Store(&again)
+	again := func() { s.checkAgain(nc, system) }
+	s.recheck.Store(&again)
 	return nc, nil
 }
 
 // checkAgain repeats the check after a reconnect, which may have led to another server.
-func (svc *Service) checkAgain(nc, system *nats.Conn) {
+func (s *store) checkAgain(nc, system *nats.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
 	defer cancel()
 	switch err := jetstream.Check(ctx, nc, system); {
 	case nc.IsClosed():
 	case err == nil:
-		svc.store.unsynced.Store(false)
+		s.unsynced.Store(false)
 	case errors.Is(err, jetstream.ErrUnsynced):
-		svc.store.unsynced.Store(true)
-		svc.logger.Error("a power cut may lose acknowledged batches", "error", err)
+		s.unsynced.Store(true)
+		s.logger.Error("a power cut may lose acknowledged batches", "error", err)
 	default:
-		svc.logger.Warn("checking the NATS servers failed", "error", err)
+		s.logger.Warn("checking the NATS servers failed", "error", err)
 	}
 }
 
@@ -296,20 +301,20 @@ func natsCredentials(file string) (nats.Option, error) {
 }
 
 // natsOptions are the options of every connection.
-func (svc *Service) natsOptions() []nats.Option {
+func (s *store) natsOptions() []nats.Option {
 	return []nats.Option{
 		nats.Name("weir"), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond), nats.Timeout(5 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				svc.logger.Warn("lost the connection to NATS", "error", err)
+				s.logger.Warn("lost the connection to NATS", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
-			svc.logger.Info("reconnected to NATS")
-			if again := svc.store.recheck.Load(); again != nil {
+			s.logger.Info("reconnected to NATS")
+			if again := s.recheck.Load(); again != nil {
 				go (*again)()
 			}
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { svc.logger.Warn("nats", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.logger.Warn("nats", "error", err) }),
 	}
 }
