@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// canaries are words that were typed where a secret or a payload may be typed. Each is found again by a part that nothing
-// else has.
+// canaries are words typed where a secret or a payload may be typed. Each has a unique part by which it
+// is found again.
 type canaries struct {
 	mu      sync.Mutex
 	planted map[string]bool // whether the data directory may hold it
 }
 
-// word plants a word. kept: it belongs into the data directory.
+// word plants a word. kept says that it may appear in the data directory.
 func (c *canaries) word(kind string, kept bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *canaries) word(kind string, kept bool) string {
 	return w
 }
 
-// key plants a key, of which nobody but its owner may ever see the middle.
+// key plants an API key. Its middle must never be shown.
 func (c *canaries) key() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *canaries) key() string {
 
 var song = regexp.MustCompile(`ca(?:nary[a-z]+[0-9]{4}|4a4b[0-9a-f]{18})`)
 
-// in returns the canaries that are found in a text, in whatever case.
+// in returns the canaries that a text contains, ignoring case.
 func (c *canaries) in(text []byte, data bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *canaries) in(text []byte, data bool) []string {
 	return found
 }
 
-// caged is a server that logs all it can, and what it said.
+// caged is a server at log level debug, and its output.
 type caged struct {
 	t        *testing.T
 	cs       *canaries
@@ -93,7 +93,7 @@ func cage(t *testing.T, cs *canaries, data string, env []string, args ...string)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after stop it is gone, and this does nothing
+	t.Cleanup(func() { // does nothing after stop
 		s.cmd.Process.Kill()
 		s.read.Wait()
 		s.cmd.Wait()
@@ -112,7 +112,7 @@ func cage(t *testing.T, cs *canaries, data string, env []string, args ...string)
 	return s
 }
 
-// stop ends the server and holds everything that it said and kept against the canaries.
+// stop ends the server and searches its output and its files for canaries.
 func (s *caged) stop() {
 	s.t.Helper()
 	s.cmd.Process.Signal(syscall.SIGTERM)
@@ -143,7 +143,7 @@ func (s *caged) stop() {
 	}
 }
 
-// sings complains about canaries in a text.
+// sings reports canaries in a text.
 func (s *caged) sings(what string, text []byte) {
 	s.t.Helper()
 	for _, w := range s.cs.in(text, false) {
@@ -152,7 +152,7 @@ func (s *caged) sings(what string, text []byte) {
 	}
 }
 
-// do sends a request and returns status and body. What is refused must not repeat anything.
+// do sends a request and returns status and body. An error must not repeat a canary.
 func (s *caged) do(method, path, body string, header ...string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
@@ -177,7 +177,7 @@ func (s *caged) do(method, path, body string, header ...string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// raw sends bytes that need not be HTTP, and takes what comes.
+// raw sends bytes that need not be HTTP and reads the answer.
 func (s *caged) raw(network, addr, text string) {
 	s.t.Helper()
 	c, err := net.Dial(network, addr)
@@ -196,8 +196,8 @@ func (s *caged) raw(network, addr, text string) {
 	}
 }
 
-// Whatever is typed, wherever and however wrong: no log at any level, no error, no metric, no profile and no file shows a
-// key, a cookie, or anything of a request but a payload that was accepted.
+// No log at any level, error, metric, profile or file shows a key, a cookie or any other part of a
+// request, except payloads that were accepted.
 func TestCanaries(t *testing.T) {
 	cs := &canaries{planted: map[string]bool{}}
 	byFlag, byVariable, byFile := cs.key(), cs.key(), cs.key()
@@ -227,7 +227,7 @@ func TestCanaries(t *testing.T) {
 	})
 }
 
-// watch looks at everything that the operator's address shows.
+// watch reads everything that the operator's address serves.
 func (s *caged) watch() {
 	s.t.Helper()
 	for _, path := range []string{
@@ -244,7 +244,7 @@ func (s *caged) watch() {
 	}
 }
 
-// serves is what well-behaved clients do.
+// serves sends the requests of well-behaved clients.
 func (s *caged) serves(key string) {
 	s.t.Helper()
 	auth := []string{"Authorization", "Bearer " + key}
@@ -279,7 +279,7 @@ func (s *caged) serves(key string) {
 	}
 }
 
-// misleads is what clients do that mean well: the right thing in the wrong place.
+// misleads sends secrets and payloads in the wrong places.
 func (s *caged) misleads(key string) {
 	s.t.Helper()
 	auth := []string{"Authorization", "Bearer " + key}
@@ -316,7 +316,7 @@ func (s *caged) misleads(key string) {
 	s.do(strings.ToUpper(s.cs.word("method", false)), "/v1/streams", "", auth...)
 }
 
-// garbles is what is no HTTP, or stops in the middle.
+// garbles sends input that is not HTTP or stops in the middle.
 func (s *caged) garbles(key string) {
 	s.t.Helper()
 	for _, addr := range []string{strings.TrimPrefix(s.url, "http://"), strings.TrimPrefix(s.metrics, "http://")} {
@@ -344,7 +344,7 @@ func (s *caged) garbles(key string) {
 	}
 }
 
-// administers is what comes through the operator's socket.
+// administers sends requests to the admin socket.
 func (s *caged) administers() {
 	s.t.Helper()
 	socket := filepath.Join(s.data, "admin.sock")

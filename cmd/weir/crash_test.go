@@ -54,15 +54,15 @@ func (s *crashing) kill() {
 	s.cmd.Wait()
 }
 
-// client runs a command of ours against the server.
+// client returns a weir command that talks to the server.
 func (s *crashing) client(args ...string) *exec.Cmd {
 	c := exec.Command(s.program, args...)
 	c.Env = append(os.Environ(), "WEIR_URL=http://"+s.addr, "WEIR_KEY="+crashKey, "GORACE=atexit_sleep_ms=0")
 	return c
 }
 
-// The server is killed again and again while weir publish reads: everything is stored once and in order, and a weir tail
-// that runs all the while prints just that.
+// The server is killed several times while weir publish reads its input. Every event is stored once and
+// in order, and a weir tail that runs all the time prints exactly that.
 func TestPublishAndTailThroughCrashes(t *testing.T) {
 	const n, crashes = 60_000, 5
 	program, err := exec.LookPath("weir")
@@ -100,7 +100,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	w := bufio.NewWriter(in)
 	for i := 1; i <= n; i++ {
 		fmt.Fprintln(w, i)
-		if i%(n/(crashes+1)) == 0 && i < n { // what was written is in the pipe, in the publisher, and on the way
+		if i%(n/(crashes+1)) == 0 && i < n { // events are in the pipe, in the publisher and in flight
 			s.kill()
 			s.start()
 		}
@@ -111,7 +111,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 		t.Fatalf("weir publish: %v\n%s", err, &publishOut)
 	}
 	if want := fmt.Sprintf("%d events stored", n); !strings.Contains(publishOut.String(), want) {
-		t.Errorf("weir publish says:\n%s", &publishOut)
+		t.Errorf("output of weir publish:\n%s", &publishOut)
 	}
 
 	var want strings.Builder
@@ -120,25 +120,25 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	}
 	got, err := s.client("tail", stream, "--cursor", "0", "--follow=false").Output()
 	if err != nil || string(got) != want.String() {
-		t.Errorf("afterwards: %s, %v", differ(string(got), want.String()), err)
+		t.Errorf("stored events: %s, %v", differ(string(got), want.String()), err)
 	}
 	live := make([]byte, want.Len())
 	if _, err := io.ReadFull(printed, live); err != nil || string(live) != want.String() {
-		t.Errorf("all the while: %s, %v\n%s", differ(string(live), want.String()), err, &tailErrs)
+		t.Errorf("tailed events: %s, %v\n%s", differ(string(live), want.String()), err, &tailErrs)
 	}
 	if out, err := s.client("stream", "rm", stream).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	rest, err := io.ReadAll(printed)
 	if err != nil || len(rest) > 0 {
-		t.Errorf("weir tail goes on: %.100q, %v", rest, err)
+		t.Errorf("weir tail printed more: %.100q, %v", rest, err)
 	}
 	if err := tail.Wait(); err != nil || !strings.HasSuffix(tailErrs.String(), "weir: the stream was deleted\n") {
 		t.Errorf("weir tail: %v\n%s", err, &tailErrs)
 	}
 }
 
-// differ says where two texts part.
+// differ describes the first difference of two texts.
 func differ(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
 	for i := range min(len(g), len(w)) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// damage overwrites the first place in files that holds a text, or with -bit turns over one bit of it, or with -cut cuts the
-// file off there.
+// damage overwrites the first occurrence of a text in files. With -bit it flips one bit of it, and with
+// -cut it truncates the file there.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	how := ""
 	if len(args) == 3 {
@@ -49,7 +49,7 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// received reads the last subscription up to the line that holds a text, and prints what came.
+// received reads the last subscription up to the line with a text, and prints what it read.
 func received(ts *testscript.TestScript, neg bool, args []string) {
 	bodies := *ts.Value(opened{}).(*[]io.Reader)
 	if neg || len(args) != 1 || len(bodies) == 0 {

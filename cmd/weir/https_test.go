@@ -20,7 +20,7 @@ import (
 	"weir/internal/certificate"
 )
 
-// secureRequest asks over HTTP/2, trusting one certificate only.
+// secureRequest sends a request over HTTP/2 and trusts one certificate only.
 func secureRequest(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: https TRUST URL PATH")
@@ -50,7 +50,7 @@ func makePair(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(writePair(ts.MkAbs(args[0]), ts.MkAbs(args[1])))
 }
 
-// writePair writes a certificate for 127.0.0.1, with its authority behind it, and its key.
+// writePair writes a certificate chain for 127.0.0.1 and its key.
 func writePair(certPath, keyPath string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(certPath), "authority")
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A service manager that asks for it is told, on a socket with a file or without.
+// A service manager is notified on a socket with a file or on an abstract one.
 func TestNotify(t *testing.T) {
-	notify("READY=1") // nobody asked
+	notify("READY=1") // NOTIFY_SOCKET is not set
 	for _, name := range []string{filepath.Join(t.TempDir(), "n"), "@weir-test-" + filepath.Base(t.TempDir()) + t.Name()} {
 		addr := &net.UnixAddr{Name: name, Net: "unixgram"}
 		if name[0] == '@' {

@@ -14,7 +14,7 @@ import (
 
 var row = regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (.*?) \\|")
 
-// docs/operating.md has a row for every flag of serve, with the default that serve has, and for no other.
+// docs/operating.md has a row for every flag of serve, with its default, and no other row.
 func TestFlagsInManual(t *testing.T) {
 	rows := map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(operating(t), -1) {
@@ -37,7 +37,7 @@ func TestFlagsInManual(t *testing.T) {
 	}
 }
 
-// Every command is in the manual, with its flags there or in the page on the command line, and the manual names no other.
+// docs/operating.md lists every command and no other. Its flags are there or in docs/cli.md.
 func TestCommandsInManual(t *testing.T) {
 	text := operating(t)
 	cli, err := os.ReadFile("../../docs/cli.md")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// An address that knows HTTP/1.1 alone is told apart from one where nobody answers.
+// A server without HTTP/2 gets another error than one that does not answer.
 func TestNoHTTP2(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()

@@ -28,33 +28,34 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"weir": main})
 }
 
-// The transcripts in testdata are what an operator types and sees. Beside the commands of testscript they know:
+// The transcripts in testdata show what an operator types and sees. Besides the commands of testscript,
+// they use:
 //
-//	exits CODE PROGRAM ARGS...       run it and hold it to an exit code
-//	serve NAME ARGS...               run `weir serve` on free ports of 127.0.0.1 with ARGS until stopped. $URL and $ADDR are its address, $METRICS that of metrics,
-//	                                 NAME.out and NAME.err are what it prints. It returns when the server is ready.
-//	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait until it is gone: with 0, unless it was killed. A
-//	                                 second signal follows when it said that it stops; then it must be gone with 1
-//	http METHOD PATH [KEY] [BODY]    ask $URL; the status is the first line of stdout, the body follows
+//	exits CODE PROGRAM ARGS...       run it and expect an exit code
+//	serve NAME ARGS...               run `weir serve ARGS` on free ports of 127.0.0.1 and wait until it is ready. $URL
+//	                                 and $ADDR are its address, $METRICS that of its metrics, NAME.out and NAME.err its output
+//	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait for its end, with exit code 0 unless killed. A
+//	                                 second signal is sent once it is stopping; then the exit code must be 1
+//	http METHOD PATH [KEY] [BODY]    send a request to $URL; stdout is a line with the status, then the body
 //	subscribe PATH KEY               open a subscription
-//	received TEXT                    wait until the subscription got a text; what came until then is on stdout
-//	ended                            wait until all subscriptions came to a clean end; what they got is on stdout
-//	metrics PATH                     ask $METRICS, as http does
-//	hangup NAME                      send it HUP and wait until it has read its configuration again, or refused it
-//	stall PATH KEY                   begin a request whose body never comes
+//	received TEXT                    wait until the subscription received a text; stdout is what it received
+//	ended                            wait until all subscriptions have ended cleanly; stdout is what they received
+//	metrics PATH                     like http, but to $METRICS
+//	hangup NAME                      send it HUP and wait until it has re-read its configuration or refused it
+//	stall PATH KEY                   begin a request whose body never arrives
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
-//	mode MODE FILE                   hold a file to its permissions
-//	fill FILE BYTES                  make a file of so many dots
-//	damage [-bit|-cut] FILE TEXT     spoil the place in a file that holds a text
-//	https TRUST URL PATH             ask over HTTP/2 with TLS; protocol and status are the first line of stdout, the fields follow
-//	keypair CERT KEY                 make a certificate for 127.0.0.1, and its key
+//	mode MODE FILE                   expect the permissions of a file
+//	fill FILE BYTES                  create a file of that many dots
+//	damage [-bit|-cut] FILE TEXT     damage the place in a file that holds a text
+//	https TRUST URL PATH             send a request over HTTP/2 with TLS; stdout is protocol and status, then the header fields
+//	keypair CERT KEY                 create a certificate for 127.0.0.1 and its key
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
 			e.Values[servers{}] = map[string]*running{}
 			e.Values[opened{}] = new([]io.Reader)
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // or every command takes a second under the race detector
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command takes a second under the race detector
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -81,7 +82,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// servers is the key of a script's servers, by name.
+// servers is the key under which a script keeps its servers by name.
 type servers struct{}
 
 var (
@@ -92,12 +93,12 @@ var (
 type running struct {
 	cmd    *exec.Cmd
 	log    *log
-	read   int           // how often it has read its configuration again
-	exited chan struct{} // closed when it is gone; then err says how
+	read   int           // how often it has re-read its configuration
+	exited chan struct{} // closed when it has exited; then err says how
 	err    error
 }
 
-// log is a file that can be waited on.
+// log is a file whose growth can be awaited.
 type log struct {
 	file *os.File
 
@@ -115,7 +116,8 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-// await returns the first match in what the server logs; it fails when the server is gone, or after a minute.
+// await returns the first match in the log of the server. It fails if the server exits, or after a
+// minute.
 func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []string {
 	late := time.After(time.Minute)
 	for {
@@ -177,7 +179,7 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("URL", "http://"+addr)
 }
 
-// environ is what a script set of the variables that serve reads.
+// environ are the variables of a script that serve reads.
 func environ(ts *testscript.TestScript) []string {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
 	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
@@ -277,7 +279,7 @@ func fill(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte{'.'}, n), 0o644))
 }
 
-// opened is the key of a script's answers that are still open.
+// opened is the key under which a script keeps its open responses.
 type opened struct{}
 
 func subscribe(ts *testscript.TestScript, neg bool, args []string) {
@@ -318,7 +320,7 @@ func stall(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { c.Close() })
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Content-Length: 100\r\nExpect: 100-continue\r\n\r\n", args[0], args[1])
-	line, err := bufio.NewReader(c).ReadString('\n') // comes when the handler begins to read
+	line, err := bufio.NewReader(c).ReadString('\n') // arrives when the handler begins to read
 	ts.Check(err)
 	if !strings.Contains(line, " 100 ") {
 		ts.Fatalf("got %s", line)

@@ -9,7 +9,7 @@ import (
 	"weir/internal/api"
 )
 
-// What is asked for beside the interface is counted by group, whatever its path; what the interface counts itself is not.
+// Requests for pages are counted by group, not by path. Requests under /v1 are counted elsewhere.
 func TestVisits(t *testing.T) {
 	var v visits
 	h := v.counted(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
