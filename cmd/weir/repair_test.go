@@ -98,10 +98,10 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	holds(t, out, "revoked key ", `named "leaked"`, "create another with weir key create\n",
 		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
-		t.Errorf("it says\n%s", out)
+		t.Errorf("output:\n%s", out)
 	}
 	if errs != "weir: the directory can be served again, but some losses could not be identified: see above\n" {
-		t.Errorf("it says %q", errs)
+		t.Errorf("stderr: %q", errs)
 	}
 	j, err := journal.Open(disk.OS(datadir.Journal(data)), journal.Options{})
 	if err != nil {
@@ -134,7 +134,7 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Before.Orphans < 10 || r.Before.May_be_lost == 0 || len(r.Aside) < 2 {
-		t.Errorf("it says %+v", r)
+		t.Errorf("result: %+v", r)
 	}
 	for _, name := range r.Aside {
 		if _, err := os.Stat(filepath.Join(r.Directory, name)); err != nil {
@@ -143,6 +143,6 @@ func TestRepairSetsStreamsAside(t *testing.T) {
 	}
 	holds(t, errs, "some losses could not be identified")
 	if out, _ := weirly(t, exitDone, "check", "--data", data); !strings.Contains(out, "no damage found\n") {
-		t.Errorf("it says\n%s", out)
+		t.Errorf("output:\n%s", out)
 	}
 }

@@ -186,8 +186,7 @@ func (c *call) endpoint() func(*call) error {
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {
-		return nil, weir.Errorf(weir.InvalidStreamID, "invalid stream id %s in the path: "+
-			"a stream id is 22 characters from 0-9, A-Z and a-z", shown(c.route.id))
+		return nil, errStreamID
 	}
 	s, err := c.h.Hub.Find(c.r.Context(), id)
 	if err != nil {

@@ -19,8 +19,7 @@ func (c *call) batch() error {
 	}
 	seq, err := weir.ParseSeq(c.route.seq)
 	if err != nil {
-		return weir.Errorf(weir.StreamNotFound, "there is no batch %s: a sequence is a decimal integer "+
-			"from 0 to 9007199254740991, without sign or leading zeros", shown(c.route.seq))
+		return errNoSuchBatch
 	}
 	// A slow client keeps a batch in memory while it reads, so large ones count against the budget.
 	if size := s.SizeOf(c.r.Context(), seq); size > piece {

@@ -121,32 +121,20 @@ func Faults() []Fault {
 	return all
 }
 
-// Refusals without details. They are allocated once, so that a flood of them stays cheap.
+// Refusals without details. They are allocated once, so that a flood of them stays cheap. No refusal
+// repeats what the client sent: messages end up in logs, and a secret may have been sent in the wrong
+// place.
 var (
 	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "the API has no such path; paths are case-sensitive and have no trailing slash"}
+	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: "invalid stream id in the path: " + weir.ErrStreamID.Error()}
+	errNoSuchBatch = &weir.Error{Code: weir.StreamNotFound, Message: "there is no such batch: " + weir.ErrSeq.Error()}
+	errSequence    = &weir.Error{Code: weir.InvalidSequence, Message: "invalid sequence in the path: " + weir.ErrSeq.Error()}
 	errRateLimited = &weir.Error{Code: weir.RateLimited, Message: "too many requests in this window; retry after the number of seconds in retry-after"}
 	errInternal    = &weir.Error{Code: weir.InternalError, Message: "internal server error; if it persists, give the request id to the operator"}
 	errGone        = &weir.Error{Code: weir.StorageUnavailable, Message: "the client disconnected before the outcome of the request was known"}
 
 	errPanic = errors.New("panic") // finish has already logged it
 )
-
-// maxShown is the number of characters of a client's value that an error message repeats.
-const maxShown = 40
-
-// shown quotes a value that the client sent, for an error message. Clients log and display
-// messages, so it cuts long values, escapes markup, and masks keys that were sent in the wrong
-// place.
-func shown(value string) string {
-	// 256 bytes hold every key that begins within maxShown, so no part of a key is shown unmasked.
-	value = access.Redacted(value[:min(len(value), 256)])
-	if len(value) > maxShown {
-		value = value[:maxShown] + "..."
-	}
-	return markup.Replace(strconv.QuoteToASCII(value))
-}
-
-var markup = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
 
 // known returns the part of an error that the client may see, or nil.
 func known(err error) *weir.Error {

@@ -96,24 +96,6 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// Messages repeat values of the client only in a short form, without keys and markup.
-func TestShown(t *testing.T) {
-	key := "svc_live_" + strings.Repeat("0", 32)
-	for _, c := range []struct{ value, want string }{
-		{"orders", `"orders"`},
-		{"a\"b\\\n\xff", `"a\"b\\\n\xff"`},
-		{"<script>", `"\u003cscript\u003e"`},
-		{strings.Repeat("x", 40), `"` + strings.Repeat("x", 40) + `"`},
-		{strings.Repeat("x", 9<<10), `"` + strings.Repeat("x", 40) + `..."`},
-		{key, `"svc_live_000...0000"`},
-		{strings.Repeat("x", 39) + key, `"` + strings.Repeat("x", 39) + `s..."`},
-	} {
-		if got := shown(c.value); got != c.want {
-			t.Errorf("shown(%.60q) = %s, want %s", c.value, got, c.want)
-		}
-	}
-}
-
 // TestRateLimits is D23: every response shows its window, 429 has retry-after, and without a valid
 // key 429 comes before 401.
 func TestRateLimits(t *testing.T) {

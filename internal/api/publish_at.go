@@ -22,8 +22,7 @@ func (c *call) publishAt() error {
 		if err := c.checkDeclared(s, &hub.Publish{Chosen: true}); err != nil {
 			return err
 		}
-		return weir.Errorf(weir.InvalidSequence, "invalid sequence %s: use a decimal integer "+
-			"from 0 to 9007199254740991, without sign or leading zeros", shown(c.route.seq))
+		return errSequence
 	}
 	return c.publish(s, &hub.Publish{Chosen: true, Seq: seq})
 }

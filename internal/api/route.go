@@ -134,8 +134,7 @@ func outsideRoute(path string) route {
 func (c *call) methodNotAllowed() error {
 	allow := endpoints[c.route.kind].allow
 	c.w.Header()["Allow"] = allow
-	return weir.Errorf(weir.MethodNotAllowed, "this path does not support the method %s; use one of %s",
-		shown(c.r.Method), allow[0])
+	return weir.Errorf(weir.MethodNotAllowed, "this path does not support the method of the request; use one of %s", allow[0])
 }
 
 // isHead reports whether the client wants the header fields only (D30).

@@ -65,7 +65,7 @@ func parseSpec(body []byte) (hub.Spec, error) {
 		return spec, badBody(`it is not a JSON object; send one such as {"name":"orders"}`)
 	}
 	d.ReadToken()
-	named, outOfRange := false, ""
+	named, outOfRange := false, false
 	for d.PeekKind() == '"' {
 		token, err := d.ReadToken()
 		if err != nil {
@@ -83,11 +83,11 @@ func parseSpec(body []byte) (hub.Spec, error) {
 			spec.Name, err = nameOf(value)
 		case "retention_seconds":
 			if fits, err = integer(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds); !fits {
-				outOfRange = given(value)
+				outOfRange = err == nil
 			}
 		case "max_bytes":
 			if fits, err = integer(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
-				err = badBody("max_bytes must be from 1048576 to 4294967296; it is " + given(value))
+				err = badBody("max_bytes must be from 1048576 to 4294967296")
 			}
 		case "mode":
 			spec.Mode, err = modeOf(value)
@@ -107,31 +107,14 @@ func parseSpec(body []byte) (hub.Spec, error) {
 	switch {
 	case !named:
 		return spec, badBody("name is missing; send a string of 1 to 128 characters")
-	case outOfRange != "": // last, because D10 checks everything else first
-		return spec, weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000; it is %s", outOfRange)
+	case outOfRange: // last, because D10 checks everything else first
+		return spec, weir.Errorf(weir.RetentionOutOfRange, "retention_seconds must be from 60 to 2592000")
 	}
 	return spec, nil
 }
 
 // syntaxError refuses a body with the message of jsontext, which names the byte offset.
 func syntaxError(err error) error { return badBody(strings.TrimPrefix(err.Error(), "jsontext: ")) }
-
-// given returns the value of a member as an error message repeats it.
-func given(value jsontext.Value) string {
-	switch value.Kind() {
-	case '"':
-		s, _ := text(value)
-		return shown(s)
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	}
-	if len(value) > maxShown { // a number
-		return string(value[:maxShown]) + "..."
-	}
-	return string(value)
-}
 
 // text returns the value of a JSON string, and false if the value is not a string.
 func text(value jsontext.Value) (string, bool) {
@@ -165,7 +148,7 @@ func idOf(value jsontext.Value) (weir.StreamID, error) {
 	if s, ok := text(value); ok && weir.IsID(s) {
 		return weir.StreamID(s), nil
 	}
-	return "", badBody("id must be a string of 22 characters from 0-9, A-Z and a-z; it is " + given(value))
+	return "", badBody("id must be a string of 22 characters from 0-9, A-Z and a-z")
 }
 
 // integer parses an integer without fraction and exponent, and reports whether it is in the range
@@ -173,7 +156,7 @@ func idOf(value jsontext.Value) (weir.StreamID, error) {
 // for an int64 is merely out of range.
 func integer(member string, value jsontext.Value, least, most int64, into *int64) (fits bool, err error) {
 	if value.Kind() != '0' || bytes.ContainsAny(value, ".eE") {
-		return false, badBody(member + " must be an integer, without fraction or exponent; it is " + given(value))
+		return false, badBody(member + " must be an integer, without fraction or exponent")
 	}
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	if err != nil || n < least || n > most { // err: it has too many digits

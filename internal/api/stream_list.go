@@ -53,11 +53,11 @@ func parsePage(query url.Values, project weir.ProjectID) (limit int, before uint
 	limit = weir.DefaultPage
 	if values, ok := query["limit"]; ok {
 		if len(values) != 1 {
-			return 0, 0, badLimit(values)
+			return 0, 0, errLimit
 		}
 		n, err := weir.ParseSeq(values[0]) // limit has the same decimal form as a sequence
 		if err != nil || n < 1 || n > weir.MaxPage {
-			return 0, 0, badLimit(values)
+			return 0, 0, errLimit
 		}
 		limit = int(n)
 	}
@@ -66,14 +66,13 @@ func parsePage(query url.Values, project weir.ProjectID) (limit int, before uint
 			before, ok = parsePageToken(project, values[0])
 		}
 		if len(values) != 1 || !ok {
-			return 0, 0, weir.Errorf(weir.InvalidRequest, "invalid cursor %s: send it once, as the next_cursor of a page of the same project",
-				shown(strings.Join(values, ", ")))
+			return 0, 0, errPageToken
 		}
 	}
 	return limit, before, nil
 }
 
-func badLimit(values []string) error {
-	return weir.Errorf(weir.InvalidRequest, "invalid limit %s: send it once, as an integer from 1 to 100",
-		shown(strings.Join(values, ", ")))
-}
+var (
+	errLimit     = &weir.Error{Code: weir.InvalidRequest, Message: "invalid limit: send it once, as an integer from 1 to 100"}
+	errPageToken = &weir.Error{Code: weir.InvalidRequest, Message: "invalid cursor: send it once, as the next_cursor of a page of the same project"}
+)

@@ -138,11 +138,11 @@ func (w *writer) send(frames ...[]byte) error {
 // field says how far it got.
 func (c *call) from() (hub.From, error) {
 	if values := c.r.Header["Last-Event-Id"]; len(values) > 1 {
-		return hub.From{}, badLastEventID(values)
+		return hub.From{}, errLastEventID
 	} else if len(values) == 1 && values[0] != "" {
 		seq, err := weir.ParseSeq(values[0])
 		if err != nil {
-			return hub.From{}, badLastEventID(values)
+			return hub.From{}, errLastEventID
 		}
 		return hub.After(seq), nil
 	}
@@ -151,7 +151,7 @@ func (c *call) from() (hub.From, error) {
 	case !ok:
 		return hub.Head, nil
 	case len(values) != 1:
-		return hub.From{}, badStart(values)
+		return hub.From{}, errStart
 	case values[0] == "head":
 		return hub.Head, nil
 	case values[0] == "0":
@@ -159,17 +159,12 @@ func (c *call) from() (hub.From, error) {
 	}
 	seq, err := weir.ParseSeq(values[0])
 	if err != nil {
-		return hub.From{}, badStart(values)
+		return hub.From{}, errStart
 	}
 	return hub.After(seq), nil
 }
 
-func badLastEventID(values []string) error {
-	return weir.Errorf(weir.InvalidRequest, "invalid Last-Event-ID %s: "+
-		"send one header field with the id of an event of this stream, which is a sequence", shown(strings.Join(values, ", ")))
-}
-
-func badStart(values []string) error {
-	return weir.Errorf(weir.InvalidRequest, `invalid cursor %s: send it once, as "head", 0 or a sequence`,
-		shown(strings.Join(values, ", ")))
-}
+var (
+	errLastEventID = &weir.Error{Code: weir.InvalidRequest, Message: "invalid Last-Event-ID: send one header field with the id of an event of this stream, which is a sequence"}
+	errStart       = &weir.Error{Code: weir.InvalidRequest, Message: `invalid cursor: send it once, as "head", 0 or a sequence`}
+)
