@@ -10,6 +10,7 @@ import (
 	"weir"
 )
 
+// alphabet is written out again here, so that a typing error in weir.Base62Alphabet fails a test.
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 func TestNewStreamID(t *testing.T) {

@@ -151,7 +151,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	}
 	for _, id := range s.Streams {
 		if !weir.IsID(string(id)) {
-			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", Redacted(string(id)))
+			return weir.Errorf(weir.InvalidRequest, "confine a key to stream %q: %v", Redacted(string(id)), weir.ErrStreamID)
 		}
 	}
 	if s.Project == DemoProject {

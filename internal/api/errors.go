@@ -49,7 +49,7 @@ var faults = [...]fault{
 		"Something about the request is wrong: its body, a query parameter or a header field. The message says what and where.",
 		"Correct it. Sending the same request again will not help."},
 	{weir.InvalidStreamID, http.StatusBadRequest, invalid, "",
-		"The stream id in the path is not 22 characters out of 0-9, A-Z and a-z.",
+		"The stream id in the path is not " + weir.IDForm + ".",
 		"Use the id as the stream object has it."},
 	{weir.StreamNotFound, http.StatusNotFound, notFound, "",
 		"There is no such stream, or it has no such batch: it was evicted, or never stored. The message says which.",
@@ -124,7 +124,7 @@ var (
 	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "there is no such path"}
 	errMethod      = &weir.Error{Code: weir.MethodNotAllowed, Message: "this path does not have this method; the allow header field lists those that it has"}
 	errRateLimited = &weir.Error{Code: weir.RateLimited, Message: "too many requests in this window; retry-after says how many seconds are left of it"}
-	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: "a stream id is 22 characters out of 0-9, A-Z and a-z"}
+	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: weir.ErrStreamID.Error()}
 	errInternal    = &weir.Error{Code: weir.InternalError, Message: "something went wrong on the server; quote the request id when you report it"}
 	errGone        = &weir.Error{Code: weir.StorageUnavailable, Message: "the request was given up before its outcome was known"}
 

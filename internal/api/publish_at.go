@@ -5,7 +5,7 @@ import (
 	"weir/internal/hub"
 )
 
-var errSequence = &weir.Error{Code: weir.InvalidSequence, Message: "a sequence is a decimal integer from 0 to 9007199254740991, without sign or leading zeros"}
+var errSequence = &weir.Error{Code: weir.InvalidSequence, Message: weir.ErrSeq.Error()}
 
 // publishAt answers POST /v1/streams/{id}/{seq}: it stores a batch under a sequence that the client chose, which makes it
 // idempotent: 202 the first time, 200 with duplicate true ever after (D3). It refuses, beside what publish refuses, a

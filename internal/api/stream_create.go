@@ -139,7 +139,7 @@ func idOf(value jsontext.Value) (weir.StreamID, error) {
 	if s, ok := text(value); ok && weir.IsID(s) {
 		return weir.StreamID(s), nil
 	}
-	return "", badSpec("id must be 22 characters out of 0-9, A-Z and a-z")
+	return "", badSpec("id must be " + weir.IDForm)
 }
 
 // integer reads an integer in its plain spelling, and tells whether it lies between the two; one of any length may not.
