@@ -12,7 +12,8 @@ type Seq uint64
 const MaxSeq Seq = 1<<53 - 1
 
 // ErrSeq is the error of ParseSeq.
-var ErrSeq = errors.New("a sequence is a decimal integer from 0 to " + MaxSeq.String() + ", without sign or leading zeros")
+var ErrSeq = errors.New("a sequence is a decimal integer from 0 to " + MaxSeq.String() +
+	", without sign or leading zeros")
 
 // ParseSeq parses a sequence. It accepts plain decimal only: no sign, no leading zeros, no exponent, so
 // that every sequence has exactly one spelling (D1). The only error is ErrSeq.
