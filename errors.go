@@ -6,7 +6,8 @@ import "fmt"
 // decided in package api, not here.
 type Code string
 
-// The codes that clients can receive: first those of the specification, then Weir's additions (D26).
+// The codes that clients can receive: first those of the specification, then Weir's additions
+// (D26).
 const (
 	MissingAPIKey        Code = "missing_api_key"
 	InvalidAPIKey        Code = "invalid_api_key"
@@ -31,8 +32,8 @@ const (
 	Overloaded         Code = "overloaded"
 )
 
-// Error is an error whose code and message a client may see. Any other error is logged, and the client
-// receives InternalError without details.
+// Error is an error whose code and message a client may see. Any other error is logged, and the
+// client receives InternalError without details.
 type Error struct {
 	Code    Code
 	Message string

@@ -47,8 +47,8 @@ func IsID(s string) bool {
 // Base62Alphabet holds the 62 characters that identifiers are made of.
 const Base62Alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Base62 returns n characters drawn from Base62Alphabet, each with the same probability. The source is
-// cryptographically secure.
+// Base62 returns n characters drawn from Base62Alphabet, each with the same probability. The source
+// is cryptographically secure.
 //
 // It takes six bits of each random byte and draws again for the two values that have no character.
 // Reducing a byte modulo 62 instead would make the first characters more likely than the rest.

@@ -38,9 +38,9 @@ func TestBase62Length(t *testing.T) {
 	}
 }
 
-// TestBase62HasNoBias feeds Base62 every byte value equally often and expects every character equally
-// often. Byte values without a character must be skipped. It takes several rounds: a single round would
-// end just where reducing modulo 62 starts to favour the first characters.
+// TestBase62HasNoBias feeds Base62 every byte value equally often and expects every character
+// equally often. Byte values without a character must be skipped. It takes several rounds: a single
+// round would end just where reducing modulo 62 starts to favour the first characters.
 func TestBase62HasNoBias(t *testing.T) {
 	const rounds, each = 8, 256 / 62 // 4 byte values per character, and 8 that are skipped
 	var every []byte
@@ -73,9 +73,9 @@ func (f *fixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestBase62IsUniform checks the real random source, where TestBase62HasNoBias checks the mapping. With
-// 61 degrees of freedom, chi-square exceeds 160 once in 10^10 runs. Reducing modulo 62 would give about
-// 400.
+// TestBase62IsUniform checks the real random source, where TestBase62HasNoBias checks the mapping.
+// With 61 degrees of freedom, chi-square exceeds 160 once in 10^10 runs. Reducing modulo 62 would
+// give about 400.
 func TestBase62IsUniform(t *testing.T) {
 	const each = 1000
 	counts := map[rune]int{}

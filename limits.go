@@ -21,8 +21,8 @@ const (
 
 	MaxIdempotencyKey = 255 // characters (D25)
 
-	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is forgotten
-	// earlier if its batch is evicted earlier (D25).
+	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is
+	// forgotten earlier if its batch is evicted earlier (D25).
 	IdempotencyKeyLife = 24 * time.Hour
 
 	DefaultPage = 20  // streams per page of a list

@@ -26,8 +26,8 @@ func (t Time) AppendFormat(b []byte) []byte { return t.Std().AppendFormat(b, lay
 // MarshalText returns String. JSON encoding uses it too.
 func (t Time) MarshalText() ([]byte, error) { return t.AppendFormat(nil), nil }
 
-// UnmarshalText parses any RFC 3339 time and truncates it to the millisecond. On an error, t keeps its
-// value.
+// UnmarshalText parses any RFC 3339 time and truncates it to the millisecond. On an error, t keeps
+// its value.
 func (t *Time) UnmarshalText(b []byte) error {
 	s, err := time.Parse(time.RFC3339Nano, string(b))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package budget limits memory by reserving it before it is used. A caller that asks for more than is
-// free waits in a queue, and no holder gets more than half of the total.
+// Package budget limits memory by reserving it before it is used. A caller that asks for more than
+// is free waits in a queue, and no holder gets more than half of the total.
 package budget
 
 import (
@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Budget is a number of bytes that several holders share. Its methods are safe for concurrent use. A nil
-// Budget is unlimited.
+// Budget is a number of bytes that several holders share. Its methods are safe for concurrent use.
+// A nil Budget is unlimited.
 type Budget struct {
 	mu    sync.Mutex
 	share int64 // maximum per holder
@@ -30,12 +30,12 @@ func New(bytes int64) *Budget {
 	return &Budget{share: bytes - bytes/2, free: bytes, held: make(map[string]int64)}
 }
 
-// Take reserves bytes for a holder. It waits while they are not free, or while they would take the holder
-// above half of the total. It returns the context's error if that ends first.
+// Take reserves bytes for a holder. It waits while they are not free, or while they would take the
+// holder above half of the total. It returns the context's error if that ends first.
 //
-// The result is the number of bytes reserved, to be returned with Give. A request for more than half of
-// the total reserves only half. Requests are served in order of arrival whatever their size, so that
-// neither large nor small ones starve.
+// The result is the number of bytes reserved, to be returned with Give. A request for more than
+// half of the total reserves only half. Requests are served in order of arrival whatever their
+// size, so that neither large nor small ones starve.
 func (b *Budget) Take(ctx context.Context, holder string, bytes int64) (int64, error) {
 	if b == nil {
 		return 0, nil
@@ -81,9 +81,9 @@ func (b *Budget) Give(holder string, bytes int64) {
 	b.serve()
 }
 
-// serve grants waiting requests in order. It skips a request whose holder is at its limit, because only
-// that holder can change it. It does not skip a request that needs more free bytes: smaller requests
-// behind it would keep taking them, and it would starve. Called with b.mu held.
+// serve grants waiting requests in order. It skips a request whose holder is at its limit, because
+// only that holder can change it. It does not skip a request that needs more free bytes: smaller
+// requests behind it would keep taking them, and it would starve. Called with b.mu held.
 func (b *Budget) serve() {
 	kept, stuck := b.queue[:0], false
 	for _, w := range b.queue {

@@ -113,8 +113,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// Under concurrent takes and cancellations the budget is never exceeded, and in the end all bytes are
-// free again.
+// Under concurrent takes and cancellations the budget is never exceeded, and in the end all bytes
+// are free again.
 func TestConcurrentUse(t *testing.T) {
 	const total = 1000
 	b := New(total)

@@ -44,8 +44,8 @@ func shared(t *testing.T) *embedded.Server {
 	return s
 }
 
-// Three nodes publish to one stream at once: by sequence, by key, and by turns. What each was told holds on all of them, and
-// a subscriber on any node gets all of it, once and in order.
+// Three nodes publish to one stream at once: by sequence, by key, and by turns. What each was told
+// holds on all of them, and a subscriber on any node gets all of it, once and in order.
 func TestNodesShareAStream(t *testing.T) {
 	s := shared(t)
 	first := node(t, s, Options{GapGrace: 100 * time.Millisecond})

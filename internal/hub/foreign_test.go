@@ -15,8 +15,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A trim that was asked for before another node appended and trimmed further says what holds at its place: nothing that was
-// evicted is open again on a node that reads the log anew.
+// A trim that was asked for before another node appended and trimmed further says what holds at its
+// place: nothing that was evicted is open again on a node that reads the log anew.
 func TestTrimOvertaken(t *testing.T) {
 	for name, upTo := range map[string]weir.Seq{"further": 20, "all that it knew": 40} {
 		t.Run(name, func(t *testing.T) {
@@ -103,23 +103,23 @@ func TestOneLook(t *testing.T) {
 		if _, err := st.Cursor(ctx); err != nil {
 			t.Fatal(err)
 		}
-		h.fold(st, false)
+		h.closeFeed(st, false)
 	}
 	if n := len(h.sweeper.queue); n != 1 {
 		t.Fatalf("the stream is in the queue %d times", n)
 	}
-	h.sweeper.later(st, 0)
+	h.sweeper.checkBy(st, 0)
 	h.Lead(func() bool { return false })
-	h.sweeper.lookAround()
-	if st.feed != nil || len(h.sweeper.queue) != 1 || st.look < h.now() {
+	h.sweeper.checkIdle()
+	if st.feed != nil || len(h.sweeper.queue) != 1 || st.checkAt < h.now() {
 		t.Error("a node that is not the first looked, or does not look later")
 	}
 	h.sweeper.mu.Lock()
-	st.look = 0
+	st.checkAt = 0
 	h.sweeper.mu.Unlock()
 	h.Lead(func() bool { return true })
-	h.sweeper.lookAround()
-	for h.sweeper.looking.Load() {
+	h.sweeper.checkIdle()
+	for h.sweeper.checking.Load() {
 		runtime.Gosched()
 	}
 	st.mu.Lock()
@@ -129,7 +129,8 @@ func TestOneLook(t *testing.T) {
 	}
 }
 
-// A stream that another node deletes while this one makes it, or reads the catalog, does not come back.
+// A stream that another node deletes while this one makes it, or reads the catalog, does not come
+// back.
 func TestDeletedMeanwhile(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -141,8 +142,8 @@ func TestDeletedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &Stream{Spec: st.Spec, CreatedAt: st.CreatedAt, hub: b, log: st.log}
-	b.catalog.gone = map[weir.StreamID]engine.LogID{}
-	b.catalog.deleted(st.ID, st.log)
+	b.catalog.tombstones = map[weir.StreamID]engine.LogID{}
+	b.catalog.noteDeleted(st.ID, st.log)
 	b.catalog.add(again)
 	b.catalog.loaded()
 	if _, err := b.Stream(st.ID); code(err) != weir.StreamNotFound {

@@ -101,7 +101,8 @@ func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	}
 }
 
-// collector is a subscriber that checks what it gets: every sequence once, in order, and what was evicted is told.
+// collector is a subscriber that checks what it gets: every sequence once, in order, and what was
+// evicted is told.
 type collector struct {
 	next weir.Seq
 	got  map[weir.Seq]string
@@ -166,8 +167,9 @@ func batchesOf(e Event) iter.Seq2[weir.Seq, string] {
 	}
 }
 
-// TestExactlyOnce lets publishers keep 200 batches in flight in random order, each sent up to three times, against
-// subscribers that disconnect and resume at random: every subscriber sees exactly the stored batches, once, in order.
+// TestExactlyOnce lets publishers keep 200 batches in flight in random order, each sent up to three
+// times, against subscribers that disconnect and resume at random: every subscriber sees exactly
+// the stored batches, once, in order.
 func TestExactlyOnce(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{TailBytes: 8 << 10})
@@ -302,7 +304,8 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// TestIdempotencyKeys answers a repeated key with the first acknowledgement, also at once and after a restart (D25).
+// TestIdempotencyKeys answers a repeated key with the first acknowledgement, also at once and after
+// a restart (D25).
 func TestIdempotencyKeys(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

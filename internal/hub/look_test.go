@@ -8,7 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Look tells what is kept, what is missing, and who listens; Glance tells what is known without opening a log.
+// Look tells what is kept, what is missing, and who listens; Glance tells what is known without
+// opening a log.
 func TestLook(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

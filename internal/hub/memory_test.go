@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// Large batches that are read from the log share memory: who reads one holds it until the next, who finds none gets nothing
-// for now, and goes on once there is some.
+// Large batches that are read from the log share memory: who reads one holds it until the next, who
+// finds none gets nothing for now, and goes on once there is some.
 func TestLargeFramesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(900 << 10) // half is for one project: two frames of 100 KiB, and what they are made from

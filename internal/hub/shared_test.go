@@ -31,8 +31,8 @@ func put(t *testing.T, s *Stream, seq weir.Seq) weir.Ack {
 	return ack
 }
 
-// What one node acknowledged every other one knows when it is asked: streams, cursors, batches, duplicates, and what may be
-// published.
+// What one node acknowledged every other one knows when it is asked: streams, cursors, batches,
+// duplicates, and what may be published.
 func TestNoOldNews(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -65,8 +65,8 @@ func TestNoOldNews(t *testing.T) {
 	}
 }
 
-// A stream that is deleted on one node is gone on the others, whether or not they had it open, and its subscribers hear of it. Its
-// id can be used again at once, on any node.
+// A stream that is deleted on one node is gone on the others, whether or not they had it open, and
+// its subscribers hear of it. Its id can be used again at once, on any node.
 func TestDeletedOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -192,7 +192,8 @@ func TestEmptyBatchOfAnotherNode(t *testing.T) {
 	}
 }
 
-// What another node's batches took the place of is evicted here as well, for the first who reads it.
+// What another node's batches took the place of is evicted here as well, for the first who reads
+// it.
 func TestEvictedByAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})

@@ -1,5 +1,5 @@
-// Package meter provides counters cheap enough for hot paths: atomic words without labels, maps or locks.
-// Package metrics gives the numbers their names.
+// Package meter provides counters cheap enough for hot paths: atomic words without labels, maps or
+// locks. Package metrics gives the numbers their names.
 package meter
 
 import (
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Shards is the number of copies of a counter that many cores update at once. Each caller picks a shard,
-// by any criterion that spreads callers, so that cores do not contend for one cache line. A reader adds
-// up all shards.
+// Shards is the number of copies of a counter that many cores update at once. Each caller picks a
+// shard, by any criterion that spreads callers, so that cores do not contend for one cache line. A
+// reader adds up all shards.
 const Shards = 8
 
 // Pad separates shards, so that no two share a cache line. It is two lines long because processors
 // prefetch the neighbouring line too.
 type Pad [128]byte
 
-// Bounds are the inclusive upper bounds of a histogram's buckets, in increasing order. One more bucket
-// counts the values above the last bound.
+// Bounds are the inclusive upper bounds of a histogram's buckets, in increasing order. One more
+// bucket counts the values above the last bound.
 type Bounds [16]int64
 
 // Latencies are bounds in nanoseconds, from 0.1 ms to 10 s.
@@ -30,14 +30,15 @@ var Latencies = Bounds{
 // Sizes are bounds for counts, such as the number of batches in a group.
 var Sizes = Bounds{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
 
-// Histogram counts values by bucket. The zero value is ready to use. It does not store its bounds: every
-// call of Observe must pass the same ones.
+// Histogram counts values by bucket. The zero value is ready to use. It does not store its bounds:
+// every call of Observe must pass the same ones.
 type Histogram struct {
 	counts [len(Bounds{}) + 1]atomic.Uint64
 	sum    atomic.Int64
 }
 
-// Observe counts the value v n times. A negative value, from a clock that stepped back, counts as 0.
+// Observe counts the value v n times. A negative value, from a clock that stepped back, counts as
+// 0.
 func (h *Histogram) Observe(b *Bounds, v int64, n uint64) {
 	v = max(v, 0)
 	i := 0
@@ -74,8 +75,8 @@ func (d *Distribution) Count() uint64 {
 // epoch is when the process started. Only differences to it are used.
 var epoch = time.Now()
 
-// Now returns the time since the process started, in nanoseconds. It reads only the monotonic clock,
-// which costs half as much as time.Now.
+// Now returns the time since the process started, in nanoseconds. It reads only the monotonic
+// clock, which costs half as much as time.Now.
 func Now() int64 { return int64(time.Since(epoch)) }
 
 // At converts a result of time.Now to what Now would have returned at that time.

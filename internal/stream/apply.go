@@ -6,17 +6,18 @@ import (
 	"weir"
 )
 
-// Apply adds an entry to the state: a batch that Decide admitted on this state, or a marker from Due.
-// It panics on any other entry, because continuing could store two batches under one sequence.
+// Apply adds an entry to the state: a batch that Decide admitted on this state, or a marker from
+// Due. It panics on any other entry, because continuing could store two batches under one sequence.
 //
-// A marker whose gaps have all been filled or evicted in the meantime only advances the newest time.
+// A marker whose gaps have all been filled or evicted in the meantime only advances the newest
+// time.
 func (s *State) Apply(h Header) {
 	s.check(h)
 	s.take(h, h.Time)
 }
 
-// take adds an entry to the state. since is when this process learned of the entry; the grace of a gap
-// that the entry opens runs from there.
+// take adds an entry to the state. since is when this process learned of the entry; the grace of a
+// gap that the entry opens runs from there.
 func (s *State) take(h Header, since weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(since)
@@ -64,8 +65,8 @@ func (s *State) check(h Header) {
 	}
 }
 
-// extend moves the cursor up to a batch. The sequences that it skips become a gap, open since the given
-// time.
+// extend moves the cursor up to a batch. The sequences that it skips become a gap, open since the
+// given time.
 func (s *State) extend(h Header, since weir.Time) {
 	if h.Seq == 0 {
 		s.zero = true

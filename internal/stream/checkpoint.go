@@ -18,8 +18,8 @@ import (
 //	varint   time of the batch at the cursor
 //	varint   time of the newest entry
 //
-// It holds no gaps: missing sequences follow from the kept entries, and the markers that closed gaps
-// above low are kept entries themselves.
+// It holds no gaps: missing sequences follow from the kept entries, and the markers that closed
+// gaps above low are kept entries themselves.
 const (
 	noteVersion = 1
 
@@ -29,8 +29,8 @@ const (
 
 var errNote = errors.New("checkpoint is damaged")
 
-// Checkpoint returns the note that must be stored together with a trim of everything below Low. Restore
-// needs it.
+// Checkpoint returns the note that must be stored together with a trim of everything below Low.
+// Restore needs it.
 func (s *State) Checkpoint() []byte {
 	var flags byte
 	if s.ever {

@@ -27,12 +27,12 @@ type Verdict struct {
 	Err     *weir.Error // only set if Refused
 }
 
-// Decide returns the verdict on a publish that would be the next entry of the log. It does not change
-// the state. It may be called before the body has been read, with Size -1; the header then has size 0.
-// A duplicate or a refusal that is certain at that point saves reading the body (D19).
+// Decide returns the verdict on a publish that would be the next entry of the log. It does not
+// change the state. It may be called before the body has been read, with Size -1; the header then
+// has size 0. A duplicate or a refusal that is certain at that point saves reading the body (D19).
 //
-// A gap stays open until a marker closes it, even if its grace ended long ago: closing must be durable
-// before any client can see it (D4).
+// A gap stays open until a marker closes it, even if its grace ended long ago: closing must be
+// durable before any client can see it (D4).
 func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	if !p.Chosen {
 		return s.decideNext(p, now)
@@ -78,8 +78,8 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 	return s.admit(p, s.cursor+1, p.Key, now)
 }
 
-// admit allows a publish to be stored under seq if it is not too large. The size is checked last, so
-// that a retry of a stored batch is a duplicate whatever its size (D19).
+// admit allows a publish to be stored under seq if it is not too large. The size is checked last,
+// so that a retry of a stored batch is a duplicate whatever its size (D19).
 func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdict {
 	if p.Size > s.rules.MaxBytes {
 		return refused(weir.PayloadTooLarge, "the batch has %d bytes and the stream keeps at most %d (max_bytes)",

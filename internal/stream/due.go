@@ -6,13 +6,13 @@ import (
 	"weir"
 )
 
-// Due returns one marker that closes every open gap whose grace has ended at now (D4). The caller makes
-// the marker durable and then passes it to Apply. Until then Due returns a marker again, recomputed from
-// the current gaps.
+// Due returns one marker that closes every open gap whose grace has ended at now (D4). The caller
+// makes the marker durable and then passes it to Apply. Until then Due returns a marker again,
+// recomputed from the current gaps.
 //
-// If the clock has stepped back, the first call that sees the earlier time restarts the grace of the
-// open gaps. While NextDue returns a time, call Due at least once per GapGrace; otherwise subscribers
-// would wait until the clock has caught up.
+// If the clock has stepped back, the first call that sees the earlier time restarts the grace of
+// the open gaps. While NextDue returns a time, call Due at least once per GapGrace; otherwise
+// subscribers would wait until the clock has caught up.
 func (s *State) Due(now weir.Time) (marker Header, ok bool) {
 	s.gaps.rewind(now)
 	n := sort.Search(len(s.gaps.open), func(i int) bool {

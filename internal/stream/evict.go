@@ -2,10 +2,11 @@ package stream
 
 import "weir"
 
-// Evict raises the low mark above every batch that has expired at now, and then above as many of the
-// lowest batches as it takes to fit into MaxBytes (D12). It returns the number of evicted batches. The
-// cursor does not change (D1), and sequences missing below the new mark are closed (D4). An idempotency
-// key is forgotten with its batch or at the end of its life, whichever is first (D25).
+// Evict raises the low mark above every batch that has expired at now, and then above as many of
+// the lowest batches as it takes to fit into MaxBytes (D12). It returns the number of evicted
+// batches. The cursor does not change (D1), and sequences missing below the new mark are closed
+// (D4). An idempotency key is forgotten with its batch or at the end of its life, whichever is
+// first (D25).
 //
 // headers must visit the kept entries from sequence from upwards, in increasing order, until visit
 // returns false. It must show every applied batch: the size of one that it leaves out is never
@@ -29,8 +30,8 @@ func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Head
 // expire evicts up to and including the highest expired batch. Eviction always takes the lowest
 // sequences (D12), so it also takes younger batches below that one, which filled a gap late.
 //
-// The search ends at the first batch that is young enough and not late: everything above such a batch
-// was stored after it and is younger still.
+// The search ends at the first batch that is young enough and not late: everything above such a
+// batch was stored after it and is younger still.
 func (s *State) expire(now weir.Time, headers func(weir.Seq, func(Header) bool)) (evicted int) {
 	count, bytes := 0, int64(0)
 	headers(s.low, func(h Header) bool {

@@ -2,9 +2,9 @@ package stream
 
 import "weir"
 
-// Follow adds an entry that another process decided, at the same position of the same log. Unlike Apply
-// it does not panic if the entry disagrees with the state, because the other process has its own clock
-// and may have evicted more or less than this one:
+// Follow adds an entry that another process decided, at the same position of the same log. Unlike
+// Apply it does not panic if the entry disagrees with the state, because the other process has its
+// own clock and may have evicted more or less than this one:
 //
 //   - An entry below this state's low mark is skipped; it is about to be evicted there too.
 //   - An idempotency key that this state still remembers is overwritten.
@@ -20,8 +20,8 @@ func (s *State) Follow(h Header, now weir.Time) {
 }
 
 // Back returns s as it was before it applied the entries that seen lacks: a copy of seen with the
-// idempotency keys of s, minus the newest n. n is the number of those entries that had a key. s must not
-// be used afterwards, because the result takes over its keys.
+// idempotency keys of s, minus the newest n. n is the number of those entries that had a key. s
+// must not be used afterwards, because the result takes over its keys.
 func (s *State) Back(seen *State, n int) *State {
 	c := seen.Fork()
 	c.keys = s.keys

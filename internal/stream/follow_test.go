@@ -8,8 +8,8 @@ import (
 	"weir/internal/stream"
 )
 
-// The grace of a gap that another process left runs from when this process learned of it, whatever the
-// other clock says.
+// The grace of a gap that another process left runs from when this process learned of it, whatever
+// the other clock says.
 func TestGraceRunsByOwnClock(t *testing.T) {
 	const begun = weir.Time(1_000_000)
 	for name, off := range map[string]time.Duration{

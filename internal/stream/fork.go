@@ -7,8 +7,8 @@ import (
 )
 
 // Fork returns an independent copy without idempotency keys. It is for callers that decide entries
-// before the preceding ones are durable. They keep two states: the original runs ahead and decides, and
-// the fork applies entries once they are durable and is the one that clients see.
+// before the preceding ones are durable. They keep two states: the original runs ahead and decides,
+// and the fork applies entries once they are durable and is the one that clients see.
 func (s *State) Fork() *State {
 	c := *s
 	c.keys = keys{}
@@ -17,8 +17,8 @@ func (s *State) Fork() *State {
 	return &c
 }
 
-// Raise raises the low mark to that of a fork that evicted. It does not update Bytes, which only the
-// fork keeps correct.
+// Raise raises the low mark to that of a fork that evicted. It does not update Bytes, which only
+// the fork keeps correct.
 func (s *State) Raise(low weir.Seq) {
 	if low <= s.low {
 		return

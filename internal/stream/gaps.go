@@ -9,12 +9,13 @@ import (
 
 // gaps are the missing sequences between the low mark and the cursor, as ranges.
 //
-// All closed ranges lie below all open ones, for three reasons. A gap opens above the cursor, so above
-// every other gap. The times since which gaps are open never decrease with the sequence, so the gaps
-// whose grace has ended are the lowest. And a marker closes every gap up to its own sequence.
+// All closed ranges lie below all open ones, for three reasons. A gap opens above the cursor, so
+// above every other gap. The times since which gaps are open never decrease with the sequence, so
+// the gaps whose grace has ended are the lowest. And a marker closes every gap up to its own
+// sequence.
 //
-// This is why there are two slices instead of one with a flag: the lowest open gap is always open[0],
-// however many closed gaps are kept.
+// This is why there are two slices instead of one with a flag: the lowest open gap is always
+// open[0], however many closed gaps are kept.
 type gaps struct {
 	closed []gap // since is not used
 	open   []gap
@@ -35,8 +36,8 @@ const (
 	closed                // nothing, permanently
 )
 
-// looked, if set, is called with the number of gaps that an operation examines or moves. Tests use it to
-// bound the cost of operations, which a clock cannot do reliably.
+// looked, if set, is called with the number of gaps that an operation examines or moves. Tests use
+// it to bound the cost of operations, which a clock cannot do reliably.
 var looked func(n int)
 
 func look(n int) {
@@ -77,8 +78,8 @@ func (g *gaps) add(from, to weir.Seq, since weir.Time) {
 	g.open = append(g.open, gap{from, to, since})
 }
 
-// fill removes seq from its open gap. If that splits the gap, both parts keep the start of the grace
-// period, because the remaining sequences have been missing for just as long as before.
+// fill removes seq from its open gap. If that splits the gap, both parts keep the start of the
+// grace period, because the remaining sequences have been missing for just as long as before.
 func (g *gaps) fill(seq weir.Seq) {
 	i := search(g.open, seq)
 	switch f := &g.open[i]; {
@@ -122,15 +123,15 @@ func (g *gaps) closeRange(from, to weir.Seq) {
 	g.closed = append(g.closed, gap{from: from, to: to})
 }
 
-// drop forgets all ranges below low. No range straddles low, because the sequence just below it held a
-// batch.
+// drop forgets all ranges below low. No range straddles low, because the sequence just below it
+// held a batch.
 func (g *gaps) drop(low weir.Seq) {
 	g.closed = release(g.closed, search(g.closed, low))
 	g.open = release(g.open, search(g.open, low))
 }
 
-// release cuts off the first n ranges. Their memory is freed when the last range goes, or when the slice
-// next grows.
+// release cuts off the first n ranges. Their memory is freed when the last range goes, or when the
+// slice next grows.
 func release(ranges []gap, n int) []gap {
 	if n == len(ranges) {
 		return nil
@@ -150,9 +151,9 @@ func (g *gaps) rewind(now weir.Time) {
 // Range is a range of sequences, inclusive.
 type Range struct{ First, Last weir.Seq }
 
-// Missing returns the gaps between the low mark and the cursor: open ones, which can still be filled,
-// and closed ones. It returns at most the highest most ranges of each. all is the total number of
-// missing and lost sequences.
+// Missing returns the gaps between the low mark and the cursor: open ones, which can still be
+// filled, and closed ones. It returns at most the highest most ranges of each. all is the total
+// number of missing and lost sequences.
 func (s *State) Missing(most int) (open, closed []Range, all uint64) {
 	open, n := ranges(s.gaps.open, most)
 	closed, m := ranges(s.gaps.closed, most)

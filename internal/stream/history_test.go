@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestHistories runs random histories of a stream and compares the state with a model that implements
-// the decisions in the simplest possible way. It also checks what subscribers receive: every batch once
-// and in order, and every loss reported.
+// TestHistories runs random histories of a stream and compares the state with a model that
+// implements the decisions in the simplest possible way. It also checks what subscribers receive:
+// every batch once and in order, and every loss reported.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
@@ -83,7 +83,8 @@ func (h *history) publishKey(t *rapid.T) {
 	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")})
 }
 
-// publishSeq draws sequences just above the cursor, and occasionally at or beyond the limit of MaxAhead.
+// publishSeq draws sequences just above the cursor, and occasionally at or beyond the limit of
+// MaxAhead.
 func (h *history) publishSeq(t *rapid.T) {
 	c := h.model.cursor()
 	seq := c + weir.Seq(rapid.IntRange(0, 6).Draw(t, "above"))
@@ -110,8 +111,8 @@ func (h *history) fill(t *rapid.T) {
 
 func size(t *rapid.T) int64 { return rapid.SampledFrom([]int64{3, 0, 10, 13, 1}).Draw(t, "size") }
 
-// publish first decides without a size, as a server does before it reads the body, then with it, and
-// stores the batch if that is the verdict.
+// publish first decides without a size, as a server does before it reads the body, then with it,
+// and stores the batch if that is the verdict.
 func (h *history) publish(t *rapid.T, p stream.Publish) {
 	outcome, seq, code := h.model.decide(p, h.now)
 	early := p
@@ -184,8 +185,8 @@ func (h *history) evict(t *rapid.T) {
 	}
 }
 
-// trim makes the low mark durable: a restart finds the log from there on, and this note. An engine may
-// still show entries that it has not reclaimed yet.
+// trim makes the low mark durable: a restart finds the log from there on, and this note. An engine
+// may still show entries that it has not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
 	reclaimed := h.low

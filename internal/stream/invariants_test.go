@@ -2,9 +2,9 @@ package stream
 
 import "fmt"
 
-// CheckInvariants returns an error if the state is inconsistent: gaps out of order or outside low and
-// cursor, closed gaps above open ones, open gaps whose times decrease with the sequence, or keys that
-// cannot be found.
+// CheckInvariants returns an error if the state is inconsistent: gaps out of order or outside low
+// and cursor, closed gaps above open ones, open gaps whose times decrease with the sequence, or
+// keys that cannot be found.
 func (s *State) CheckInvariants() error {
 	next := s.low
 	for i, g := range s.gaps.closed {

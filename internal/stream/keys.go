@@ -6,9 +6,9 @@ import (
 	"weir"
 )
 
-// keys remember which batch was published with which idempotency key (D25). Only batches whose sequence
-// the server chose have a key. Their sequences and times both increase in the order of storing, so the
-// keys to forget, by age or by eviction, are always at the front of the queue.
+// keys remember which batch was published with which idempotency key (D25). Only batches whose
+// sequence the server chose have a key. Their sequences and times both increase in the order of
+// storing, so the keys to forget, by age or by eviction, are always at the front of the queue.
 type keys struct {
 	queue []key
 	gone  uint64            // number of keys removed from the front of the queue so far

@@ -7,13 +7,13 @@ import (
 	"weir"
 )
 
-// A lost batch was stored, acknowledged and perhaps delivered, but could not be read when the store was
-// repaired. It stays in the log as an entry without payload, so that its sequence is never used again,
-// the cursor does not decrease, and subscribers learn of the loss. It expires and is evicted like any
-// other batch.
+// A lost batch was stored, acknowledged and perhaps delivered, but could not be read when the store
+// was repaired. It stays in the log as an entry without payload, so that its sequence is never used
+// again, the cursor does not decrease, and subscribers learn of the loss. It expires and is evicted
+// like any other batch.
 
-// lose adds a run of lost batches above all other entries. A run that overlaps stored batches is cut so
-// that it starts above them.
+// lose adds a run of lost batches above all other entries. A run that overlaps stored batches is
+// cut so that it starts above them.
 func (s *State) lose(h Header, now weir.Time) {
 	from := max(h.First, s.next())
 	s.extend(Header{Seq: from, Time: h.Time}, now)
@@ -35,8 +35,8 @@ func (s *State) dropLost() {
 	s.lost = release(s.lost, search(s.lost, s.low))
 }
 
-// aroundLost cuts a Read step so that it ends before the next lost batch. If the step starts at a lost
-// batch, it becomes a Loss step.
+// aroundLost cuts a Read step so that it ends before the next lost batch. If the step starts at a
+// lost batch, it becomes a Loss step.
 func (s *State) aroundLost(step Step) Step {
 	i := search(s.lost, step.First)
 	if i == len(s.lost) || s.lost[i].from > step.Last {
@@ -50,16 +50,16 @@ func (s *State) aroundLost(step Step) Step {
 	return step
 }
 
-// Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and no
-// sequence is used twice.
+// Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
+// no sequence is used twice.
 //
 // low and note are those of the last trim; note is nil if it was lost. entries are the surviving
-// entries, including those that are known to be lost. unknown is the number of further entries that may
-// have been lost without a trace.
+// entries, including those that are known to be lost. unknown is the number of further entries that
+// may have been lost without a trace.
 //
-// It returns a checkpoint to store with the trim and runs of lost batches to add to the log. The runs
-// cover every sequence that a vanished entry may have had. Each of the unknown entries may have been as
-// far above its predecessor as a publisher can skip (D3), so the runs can be long.
+// It returns a checkpoint to store with the trim and runs of lost batches to add to the log. The
+// runs cover every sequence that a vanished entry may have had. Each of the unknown entries may
+// have been as far above its predecessor as a publisher can skip (D3), so the runs can be long.
 func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Seq[Header], unknown int, now weir.Time) ([]byte, []Header, error) {
 	s := New(r, created)
 	if note != nil && s.load(note) != nil {
@@ -103,8 +103,9 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	return s.Checkpoint(), lost, nil
 }
 
-// leap returns how far above top this number of batches can have reached. It takes at most half of the
-// remaining sequences, so that the stream can still be published to. No real stream gets near that.
+// leap returns how far above top this number of batches can have reached. It takes at most half of
+// the remaining sequences, so that the stream can still be published to. No real stream gets near
+// that.
 func leap(top weir.Seq, batches int) weir.Seq {
 	room := (weir.MaxSeq - min(top, weir.MaxSeq)) / 2
 	if weir.Seq(batches) > room/weir.MaxAhead {

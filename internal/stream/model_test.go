@@ -5,9 +5,9 @@ import (
 	"weir/internal/stream"
 )
 
-// model implements the decisions in the simplest way. It remembers every batch that was ever stored and
-// every missing sequence, one by one, and computes everything else from scratch on each call. It is slow,
-// but short enough to be verified by reading.
+// model implements the decisions in the simplest way. It remembers every batch that was ever stored
+// and every missing sequence, one by one, and computes everything else from scratch on each call.
+// It is slow, but short enough to be verified by reading.
 type model struct {
 	rules   stream.Rules
 	created weir.Time
@@ -56,7 +56,8 @@ func (m *model) bytes() (sum int64) {
 	return sum
 }
 
-// low is just above the highest evicted batch. Before the first eviction it is 0, or 1 if 0 is closed.
+// low is just above the highest evicted batch. Before the first eviction it is 0, or 1 if 0 is
+// closed.
 func (m *model) low() (low weir.Seq) {
 	if m.closed[0] {
 		low = 1
@@ -67,8 +68,8 @@ func (m *model) low() (low weir.Seq) {
 	return low
 }
 
-// final is the lowest missing sequence that can still be filled; if there is none, the sequence above
-// the cursor.
+// final is the lowest missing sequence that can still be filled; if there is none, the sequence
+// above the cursor.
 func (m *model) final() weir.Seq {
 	if len(m.stored) == 0 {
 		return 0
@@ -127,8 +128,8 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 	return stream.Stored, seq, ""
 }
 
-// keyed finds the batch that was published with a key. There can be two, if the first was evicted but not
-// trimmed and a crash brought it back. Then the later one was acknowledged last.
+// keyed finds the batch that was published with a key. There can be two, if the first was evicted
+// but not trimmed and a crash brought it back. Then the later one was acknowledged last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
 		if key != "" && h.Key == key && !m.evicted[seq] && !m.spent[seq] && !m.keyOver(h, now) {
@@ -138,14 +139,14 @@ func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) 
 	return highest, known
 }
 
-// keyOver tells whether a key has expired: it is valid for at most 24 h (D25). A clock that steps back
-// makes no batch younger (D14).
+// keyOver tells whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
+// back makes no batch younger (D14).
 func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 	return h.Time.Add(weir.IdempotencyKeyLife) <= max(now, m.last)
 }
 
-// store adds a batch. It is late if it is below the cursor. Its time is now, or that of the newest entry
-// if the clock is behind (D14).
+// store adds a batch. It is late if it is below the cursor. Its time is now, or that of the newest
+// entry if the clock is behind (D14).
 func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Header {
 	c, first := m.cursor(), len(m.stored) == 0
 	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
@@ -164,8 +165,8 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	return h
 }
 
-// tick records the time of an entry. A sequence that seems to be missing since a time in the future means
-// that the clock has stepped back; its grace restarts now.
+// tick records the time of an entry. A sequence that seems to be missing since a time in the future
+// means that the clock has stepped back; its grace restarts now.
 func (m *model) tick(now weir.Time) {
 	m.last = max(m.last, now)
 	m.behind(now)
@@ -209,8 +210,8 @@ func (m *model) shut(seq weir.Seq) {
 	m.closed[seq] = true
 }
 
-// evict evicts every expired batch and all batches below it, then the lowest ones until the rest fit
-// (D12). Sequences missing below an evicted batch are closed (D4).
+// evict evicts every expired batch and all batches below it, then the lowest ones until the rest
+// fit (D12). Sequences missing below an evicted batch are closed (D4).
 func (m *model) evict(now weir.Time) (count int) {
 	before := len(m.evicted)
 	for seq, h := range m.stored {
@@ -253,9 +254,9 @@ func (m *model) spend(now weir.Time) {
 	}
 }
 
-// restart simulates a crash after a trim to low. Batches evicted since then are back. A missing sequence
-// is closed if it is below low, or at or below a sequence that a marker closed. Otherwise it gets a new
-// grace period (D4).
+// restart simulates a crash after a trim to low. Batches evicted since then are back. A missing
+// sequence is closed if it is below low, or at or below a sequence that a marker closed. Otherwise
+// it gets a new grace period (D4).
 func (m *model) restart(low weir.Seq, now weir.Time) {
 	missing := map[weir.Seq]bool{}
 	for seq := range m.closed {

@@ -107,7 +107,8 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 	}
 }
 
-// A marker that ends inside a gap closes only the lower part. Closing the rest later merges the two.
+// A marker that ends inside a gap closes only the lower part. Closing the rest later merges the
+// two.
 func TestClosePartOfAGap(t *testing.T) {
 	s, err := Restore(wide, 0, nil, slices.Values([]Header{batch(1), marker(2, 3), batch(6)}), 50)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"weir/internal/stream"
 )
 
-// TestScripts runs the scripts in testdata. Each block consists of commands, a line of dashes, and their
-// output. Run with -rewrite to update the output. Times count from the creation of the stream.
+// TestScripts runs the scripts in testdata. Each block consists of commands, a line of dashes, and
+// their output. Run with -rewrite to update the output. Times count from the creation of the
+// stream.
 //
 //	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
 //	clock D | clock +D | clock -D               set or move the clock

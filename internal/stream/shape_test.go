@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// The cost of a State depends on its gaps and keys, not on its batches. These tests count allocations and
-// examined gaps; none of them reads a clock.
+// The cost of a State depends on its gaps and keys, not on its batches. These tests count
+// allocations and examined gaps; none of them reads a clock.
 
 var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * time.Second}
 
@@ -109,8 +109,8 @@ func TestManyClosedGapsStayCheap(t *testing.T) {
 	}
 }
 
-// A long-running stream that keeps opening gaps and evicting batches holds only the gaps between kept
-// batches.
+// A long-running stream that keeps opening gaps and evicting batches holds only the gaps between
+// kept batches.
 func TestEvictedGapsAreForgotten(t *testing.T) {
 	const n, kept = 50_000, 1000
 	s := New(wide, 0)

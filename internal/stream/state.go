@@ -1,16 +1,16 @@
-// Package stream implements the rules of one stream: whether a publish is stored, which gaps are open or
-// closed, which batches are evicted, and what a subscription receives next. It is a pure state machine
-// of entries and times. It does no I/O, reads no clock, takes no lock and starts no goroutine. Processes
-// that apply the same entries in the same order are therefore in the same state, whether after a crash
-// or on another node of a cluster.
+// Package stream implements the rules of one stream: whether a publish is stored, which gaps are
+// open or closed, which batches are evicted, and what a subscription receives next. It is a pure
+// state machine of entries and times. It does no I/O, reads no clock, takes no lock and starts no
+// goroutine. Processes that apply the same entries in the same order are therefore in the same
+// state, whether after a crash or on another node of a cluster.
 //
-// A State does not remember single batches. It grows with the number of gaps and idempotency keys of the
-// kept batches, never with the number of batches. The few operations that need the batches (Evict,
-// Restore) receive their headers as an argument.
+// A State does not remember single batches. It grows with the number of gaps and idempotency keys
+// of the kept batches, never with the number of batches. The few operations that need the batches
+// (Evict, Restore) receive their headers as an argument.
 //
-// Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below Final,
-// every sequence is settled: stored, evicted, or closed, which means that it will never be stored.
-// Subscriptions read up to Final and wait there.
+// Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
+// Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
+// stored. Subscriptions read up to Final and wait there.
 package stream
 
 import (
@@ -38,8 +38,8 @@ type Header struct {
 	Lost   bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
 }
 
-// State is the state of one stream. The methods Apply, Follow, Due, Evict, EvictBelow, Raise and Back
-// need exclusive access. The others only read and may run concurrently.
+// State is the state of one stream. The methods Apply, Follow, Due, Evict, EvictBelow, Raise and
+// Back need exclusive access. The others only read and may run concurrently.
 type State struct {
 	rules Rules
 
@@ -67,8 +67,8 @@ func (s *State) Cursor() weir.Cursor { return weir.Cursor{Cursor: s.cursor, Upda
 // Bytes returns the payload bytes of all kept batches (D11).
 func (s *State) Bytes() int64 { return s.bytes }
 
-// Low returns the mark below which every sequence was evicted or closed. The log may trim its entries
-// below it.
+// Low returns the mark below which every sequence was evicted or closed. The log may trim its
+// entries below it.
 func (s *State) Low() weir.Seq { return s.low }
 
 // Final returns the mark below which every sequence is stored, closed or evicted. Below it, only
@@ -88,8 +88,8 @@ func (s *State) next() weir.Seq {
 	return s.cursor + 1
 }
 
-// base is the lowest sequence that was or can be stored. Sequence 0 is never waited for (D4): if another
-// sequence was stored first, 0 is closed, and no subscriber is told that it is missing.
+// base is the lowest sequence that was or can be stored. Sequence 0 is never waited for (D4): if
+// another sequence was stored first, 0 is closed, and no subscriber is told that it is missing.
 func (s *State) base() weir.Seq {
 	if s.ever && !s.zero {
 		return 1
@@ -111,7 +111,8 @@ const (
 	Lost                    // stored once, and given up when the store was repaired
 )
 
-// Lookup tells whether a sequence can be read. An expired batch counts as Kept until Evict has seen it.
+// Lookup tells whether a sequence can be read. An expired batch counts as Kept until Evict has seen
+// it.
 func (s *State) Lookup(seq weir.Seq) Presence {
 	switch {
 	case seq < s.base() || seq >= s.next():

@@ -104,8 +104,8 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	return step.Kind
 }
 
-// check verifies D4 and D16: every batch below a subscriber's position was either sent to it or reported
-// as evicted.
+// check verifies D4 and D16: every batch below a subscriber's position was either sent to it or
+// reported as evicted.
 func (s *subscriber) check(t *rapid.T, h *history) {
 	for seq := range h.model.stored {
 		if seq < s.start || seq >= s.next {
@@ -117,7 +117,8 @@ func (s *subscriber) check(t *rapid.T, h *history) {
 	}
 }
 
-// published checks that no batch is stored below a subscriber's position, where it would never be sent.
+// published checks that no batch is stored below a subscriber's position, where it would never be
+// sent.
 func (s *subscriber) published(t *rapid.T, seq weir.Seq) {
 	if seq >= s.start && seq < s.next && !s.told(seq) {
 		t.Fatalf("batch %d was stored below a subscriber that started at %d and is at %d", seq, s.start, s.next)
@@ -128,8 +129,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until it waits, which it does at the first sequence that is not
-// final.
+// readAll lets every subscriber read until it waits, which it does at the first sequence that is
+// not final.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for s.step(t, h) != stream.Wait {

@@ -49,16 +49,17 @@ const (
 	Loss                 // report First to Last as lost, continue at Last+1
 )
 
-// Step is the next thing for a subscription to do. First and Last are inclusive; Wait leaves them zero.
+// Step is the next thing for a subscription to do. First and Last are inclusive; Wait leaves them
+// zero.
 type Step struct {
 	Kind        StepKind
 	First, Last weir.Seq
 }
 
-// Next returns the next step of a subscription that has received everything below the sequence next. It
-// waits at an open gap, because a batch that fills the gap must be delivered first (D4). It skips
-// sequence 0 without reporting a gap if another sequence was stored first, because no batch was lost
-// (D16).
+// Next returns the next step of a subscription that has received everything below the sequence
+// next. It waits at an open gap, because a batch that fills the gap must be delivered first (D4).
+// It skips sequence 0 without reporting a gap if another sequence was stored first, because no
+// batch was lost (D16).
 func (s *State) Next(next weir.Seq) Step {
 	next = max(next, s.base())
 	if next < s.low {

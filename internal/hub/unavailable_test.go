@@ -13,7 +13,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A node that is cut off from its store stops as soon as the first stream has given up, however many there are.
+// A node that is cut off from its store stops as soon as the first stream has given up, however
+// many there are.
 func TestCloseApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &away{Engine: memory.New()}
@@ -31,7 +32,8 @@ func TestCloseApart(t *testing.T) {
 	})
 }
 
-// Who asks for a stream that cannot be opened now waits as long as an opening takes, and not for those who asked before.
+// Who asks for a stream that cannot be opened now waits as long as an opening takes, and not for
+// those who asked before.
 func TestOpenApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &away{Engine: memory.New()}
@@ -56,7 +58,8 @@ func TestOpenApart(t *testing.T) {
 	})
 }
 
-// away is an engine whose logs wait for servers when they are closed, and when they are opened while it is apart.
+// away is an engine whose logs wait for servers when they are closed, and when they are opened
+// while it is apart.
 type away struct {
 	engine.Engine
 	apart atomic.Bool

@@ -27,9 +27,9 @@ type told struct {
 
 var damageable = journal.Options{SegmentSize: 64 << 10}
 
-// Stretches of the files of a journal are overwritten, which is then repaired. Whatever that costs: what is read is what was
-// stored, no sequence that was acknowledged is taken again, no cursor goes down, and subscribers get every batch that is left and
-// are told of every one that is not.
+// Stretches of the files of a journal are overwritten, which is then repaired. Whatever that costs:
+// what is read is what was stored, no sequence that was acknowledged is taken again, no cursor goes
+// down, and subscribers get every batch that is left and are told of every one that is not.
 func TestLossKeepsTheContract(t *testing.T) {
 	fs := faulty.New()
 	var all []told
@@ -81,8 +81,8 @@ func TestLossKeepsTheContract(t *testing.T) {
 	}
 }
 
-// Whole files are missing, each in turn: with more batches of one stream than a publisher can leap, and with marks of streams
-// that everything was evicted from, whose segments were used again since.
+// Whole files are missing, each in turn: with more batches of one stream than a publisher can leap,
+// and with marks of streams that everything was evicted from, whose segments were used again since.
 func TestMissingFilesKeepTheContract(t *testing.T) {
 	fs := faulty.New()
 	var all []told
@@ -292,7 +292,8 @@ func (k *told) hold(t *testing.T, s *Stream) (lost int, err error) {
 	return lost, k.followed(s, ack.Seq, left)
 }
 
-// followed subscribes from the oldest: all that is left comes in order, and all that is lost is told.
+// followed subscribes from the oldest: all that is left comes in order, and all that is lost is
+// told.
 func (k *told) followed(s *Stream, last weir.Seq, left map[weir.Seq]string) error {
 	sub, err := s.Subscribe(ctx, Oldest)
 	if err != nil {
