@@ -13,11 +13,11 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A node that is cut off from its store stops as soon as the first stream has given up, however
-// many there are.
-func TestCloseApart(t *testing.T) {
+// A node that cannot reach its store closes all logs concurrently, so that closing takes as long as
+// one log, however many streams are open.
+func TestCloseWithUnavailableStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &away{Engine: memory.New()}
+		e := &unavailable{Engine: memory.New()}
 		h := open(t, e, Options{})
 		for range 100 {
 			publish(t, find(t, h, made(t, h, nil).ID), at(1, "x"))
@@ -26,59 +26,59 @@ func TestCloseApart(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begun); took != settles {
-			t.Errorf("closed after %v, a log after %v", took, settles)
+		if took := time.Since(begun); took != timeout {
+			t.Errorf("closing took %v, want %v as for one log", took, timeout)
 		}
 	})
 }
 
-// Who asks for a stream that cannot be opened now waits as long as an opening takes, and not for
-// those who asked before.
-func TestOpenApart(t *testing.T) {
+// If a stream cannot be opened, every caller gets the error after one attempt. Callers do not wait
+// for the attempts of others.
+func TestOpenWithUnavailableStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &away{Engine: memory.New()}
+		e := &unavailable{Engine: memory.New()}
 		h := open(t, e, Options{})
 		defer h.Close()
 		st := find(t, h, made(t, h, nil).ID)
-		e.apart.Store(true)
+		e.cutOff.Store(true)
 		begun := time.Now()
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if _, err := st.Batch(ctx, 1); code(err) != weir.StorageUnavailable || time.Since(begun) != settles {
-					t.Errorf("%v after %v, an opening fails after %v", err, time.Since(begun), settles)
+				if _, err := st.Batch(ctx, 1); code(err) != weir.StorageUnavailable || time.Since(begun) != timeout {
+					t.Errorf("got %v after %v, want an error after %v", err, time.Since(begun), timeout)
 				}
 			})
 		}
 		all.Wait()
-		e.apart.Store(false)
+		e.cutOff.Store(false)
 		if _, err := st.Batch(ctx, 1); code(err) != weir.StreamNotFound {
-			t.Errorf("when it can be opened: %v", err)
+			t.Errorf("after the store is back: %v", err)
 		}
 	})
 }
 
-// away is an engine whose logs wait for servers when they are closed, and when they are opened
-// while it is apart.
-type away struct {
+// unavailable is an engine whose logs take timeout to close, as if the servers did not answer.
+// While cutOff is set, opening a log fails after timeout.
+type unavailable struct {
 	engine.Engine
-	apart atomic.Bool
+	cutOff atomic.Bool
 }
 
-const settles = 10 * time.Second
+const timeout = 10 * time.Second
 
-func (e *away) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
-	if e.apart.Load() {
-		<-time.After(settles)
+func (e *unavailable) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	if e.cutOff.Load() {
+		<-time.After(timeout)
 		return nil, engine.ErrUnavailable
 	}
 	l, err := e.Engine.Open(ctx, id, j)
-	return &awayLog{l}, err
+	return &unavailableLog{l}, err
 }
 
-type awayLog struct{ engine.Log }
+type unavailableLog struct{ engine.Log }
 
-func (l *awayLog) Close() error {
-	<-time.After(settles)
+func (l *unavailableLog) Close() error {
+	<-time.After(timeout)
 	return l.Log.Close()
 }
