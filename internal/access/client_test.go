@@ -65,8 +65,8 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// The result is the peer or an address of the header; nothing to the left of the first stranger matters; an untrusted
-// peer is itself.
+// The result is the peer or an address of the header; nothing to the left of the first stranger
+// matters; an untrusted peer is itself.
 func FuzzClientIP(f *testing.F) {
 	a := open(f, store(), proxies("10.0.0.0/8", "2001:db8::/32"))
 	f.Add("10.0.0.1:80", "1.2.3.4, 10.0.0.2", "10.0.0.3")

@@ -10,7 +10,8 @@ import (
 func TestMay(t *testing.T) {
 	const streamC weir.StreamID = "cccccccccccccccccccccc" // of another project
 	actions := []Action{ReadStream, PublishBatch, DeleteStream, CreateStream}
-	// What each caller gets for read, publish, delete, create on a stream: y yes, f forbidden, m missing key, t taken.
+	// What each caller gets for read, publish, delete, create on a stream: y yes, f forbidden, m
+	// missing key, t taken.
 	codes := map[byte]weir.Code{'y': "", 'f': weir.ProjectForbidden, 'm': weir.MissingAPIKey, 't': weir.StreamNameTaken}
 	type answers struct{ a, b, c, demo, fresh, list string } // fresh: to create without an id
 	type callers map[string]struct {

@@ -239,7 +239,8 @@ func TestRevoke(t *testing.T) {
 	want(t, "authenticate a key whose document is gone", err, weir.InvalidAPIKey)
 }
 
-// Two nodes revoke, note uses and refresh at once: nothing that was revoked comes back, on no node and in no record.
+// Two nodes revoke, note uses and refresh at once: nothing that was revoked comes back, on no node
+// and in no record.
 func TestRevokeUnderFire(t *testing.T) {
 	docs := memory.New()
 	nodes := []*Access{open(t, docs), open(t, docs)}

@@ -87,7 +87,8 @@ func TestDemoProject(t *testing.T) {
 	}
 }
 
-// Of many who create one name on two nodes, one succeeds, and all who only want it to exist get the same.
+// Of many who create one name on two nodes, one succeeds, and all who only want it to exist get the
+// same.
 func TestProjectNamesAreUnique(t *testing.T) {
 	docs := store()
 	nodes := []*Access{open(t, docs), open(t, docs)}
@@ -130,8 +131,8 @@ func TestProjectStorage(t *testing.T) {
 	}
 }
 
-// A project can be renamed; its id, its keys and who holds its old name are not confused, also after a restart, and after
-// one that came between the two documents of a rename.
+// A project can be renamed; its id, its keys and who holds its old name are not confused, also
+// after a restart, and after one that came between the two documents of a rename.
 func TestRenameProject(t *testing.T) {
 	docs := store()
 	a := open(t, docs)

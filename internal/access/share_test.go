@@ -37,7 +37,8 @@ func gossip(all []*Access) {
 	}
 }
 
-// Three nodes that tell each other what they count do not allow three times as much, neither to a key nor to an address.
+// Three nodes that tell each other what they count do not allow three times as much, neither to a
+// key nor to an address.
 func TestSharedWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)

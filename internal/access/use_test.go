@@ -75,7 +75,8 @@ func TestLastUse(t *testing.T) {
 	want(t, "unknown", err, weir.InvalidAPIKey)
 }
 
-// A use is noted on a record that another node changed meanwhile: the revocation stays, the later use wins.
+// A use is noted on a record that another node changed meanwhile: the revocation stays, the later
+// use wins.
 func TestFlushAfterAConflict(t *testing.T) {
 	clock, docs := newClock(), store()
 	here, there := open(t, docs, clock.set), open(t, docs, clock.set)

@@ -157,7 +157,8 @@ func TestSetLimits(t *testing.T) {
 	}
 }
 
-// A clock that steps back a little stays in the window; further back it begins one, and locks nobody out for an hour.
+// A clock that steps back a little stays in the window; further back it begins one, and locks
+// nobody out for an hour.
 func TestClockStepsBack(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), limits(Limits{Live: 1, Anonymous: 1}), clock.set)
@@ -177,7 +178,8 @@ func TestClockStepsBack(t *testing.T) {
 	}
 }
 
-// However many come at once: exactly the limit is let through, and every number that remains is told once.
+// However many come at once: exactly the limit is let through, and every number that remains is
+// told once.
 func TestExactUnderConcurrency(t *testing.T) {
 	const limit, callers, each = 500, 16, 100
 	clock := newClock()
@@ -219,7 +221,8 @@ func TestExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// While the clock runs from window to window under fire, no window lets more than its limit through.
+// While the clock runs from window to window under fire, no window lets more than its limit
+// through.
 func TestExactAcrossWindows(t *testing.T) {
 	const limit = 50
 	clock := newClock()
@@ -261,7 +264,8 @@ func TestExactAcrossWindows(t *testing.T) {
 	}
 }
 
-// Who is held up right after reading the clock, for longer than a window, does not undo the window of the others.
+// Who is held up right after reading the clock, for longer than a window, does not undo the window
+// of the others.
 func TestHeldUpAfterTheClock(t *testing.T) {
 	clock := newClock()
 	var a *Access
@@ -291,7 +295,7 @@ func TestHeldUpAfterTheClock(t *testing.T) {
 	// By address, the others cannot even come in between.
 	hook = func() {
 		c := &a.windows.anonymousClients
-		s := &c.shards[maphash.Comparable(c.seed, placeOf(client))%uint64(len(c.shards))]
+		s := &c.shards[maphash.Comparable(c.seed, netKeyOf(client))%uint64(len(c.shards))]
 		if s.mu.TryLock() {
 			s.mu.Unlock()
 			t.Error("the clock is read outside of the lock")

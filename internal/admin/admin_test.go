@@ -91,7 +91,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown field of a key", "POST", "/keys", `{"project":"shop","kind":"live","expires":"never"}`, 400, weir.InvalidRequest, `"expires"`},
 		{"two bodies", "POST", "/projects", `{"name":"a"}{"name":"b"}`, 400, weir.InvalidRequest, "more than one"},
 		{"too long a body", "POST", "/projects", `{"name":"` + strings.Repeat("a", 65<<10) + `"}`, 400, weir.InvalidRequest, "too large"},
-		{"a name that is taken", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" exists already`},
+		{"a name that is taken", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" already exists`},
 		{"no project", "POST", "/keys", `{"project":"none","kind":"live"}`, 400, weir.InvalidRequest, `no project "none"`},
 		{"no kind", "POST", "/keys", `{"project":"shop"}`, 400, weir.InvalidRequest, "live or test"},
 		{"no such permission", "POST", "/keys", `{"project":"shop","kind":"live","permissions":["write"]}`, 400, weir.InvalidRequest, `"write"`},

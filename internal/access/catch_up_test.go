@@ -12,7 +12,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// distant is a store that others change as well, and of whose changes one hears when one catches up.
+// distant is a store that others change as well, and of whose changes one hears when one catches
+// up.
 type distant struct {
 	engine.Engine
 	mu     sync.Mutex
@@ -35,8 +36,8 @@ func (d *distant) CatchUp(context.Context) error {
 	return d.fails
 }
 
-// A key that another node made is not refused on old news; one that nobody made is, when that is known. However many ask, the store is
-// asked a few times.
+// A key that another node made is not refused on old news; one that nobody made is, when that is
+// known. However many ask, the store is asked a few times.
 func TestKeyOfAnotherNode(t *testing.T) {
 	docs := memory.New()
 	there := open(t, docs)
