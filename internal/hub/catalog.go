@@ -314,8 +314,8 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 }
 
 // Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. It fails with
-// StreamNotFound if the stream was deleted before, even if another stream with the same id exists
-// since.
+// StreamNotFound if the stream was deleted before, even if another stream with the same id has been
+// created since.
 func (s *Stream) Delete(ctx context.Context) error {
 	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {

@@ -12,11 +12,12 @@ import (
 // This file holds what a hub does differently if other nodes use the same store (engine.Shared).
 // Two things follow from sharing:
 //
-// First, this node's view of the catalog and of a stream may be out of date. A positive answer
-// based on an old view is still right: a batch that was stored stays stored. A negative one may be
-// wrong: "no such stream" or "the sequence is too far ahead" may have changed. So before a refusal,
-// and before an answer that must be current such as a cursor, the hub catches up: it waits until it
-// knows everything that any node acknowledged before the call.
+// First, this node's view of the catalog and of a stream may be out of date. Most positive answers
+// are right all the same: a stored batch is a stored batch. A refusal may be wrong, because another
+// node may just have created the missing stream, or moved the cursor closer to a sequence that was
+// too far ahead. So before a refusal, and before an answer that must be current such as a cursor,
+// the hub catches up: it waits until it knows everything that any node acknowledged before the
+// call.
 //
 // Second, work that time triggers, such as evicting expired batches of idle streams, should be done
 // by one node only.

@@ -32,8 +32,8 @@ const (
 //   - opens idle streams whose oldest batch expires, which evicts it, and
 //   - after a start, opens every stream once, because it is not known yet when their batches expire.
 //
-// On a shared store the last two are replaced by checkIdle, which opens each idle stream once per
-// idleCheckEvery on one node.
+// On a shared store checkIdle does the last two, on the leading node only. It opens each idle
+// stream at least once per idleCheckEvery.
 type sweeper struct {
 	h *Hub
 

@@ -43,8 +43,8 @@ type frame struct {
 }
 
 // encoded returns the frame's bytes. The first caller encodes the batch; none may hold the feed's
-// lock, because encoding takes time. It returns nil for another node's batch that fetch could not
-// read, because it was evicted in the meantime.
+// lock, because encoding takes time. It returns nil for another node's batch that fetch did not
+// read, because the batch was evicted in the meantime or reading failed.
 func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	if r.foreign {
 		if !r.read.Load() {

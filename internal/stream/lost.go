@@ -53,9 +53,9 @@ func (s *State) aroundLost(step Step) Step {
 // Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
 // no sequence is used twice.
 //
-// low and note are those of the last trim; note is nil if it was lost. entries are the surviving
-// entries, including those that are known to be lost. unknown is the number of further entries that
-// may have been lost without a trace.
+// low and note are those of the last trim; note is nil if it was lost. entries are the headers that
+// are left, with Lost set for a batch whose payload is known to be lost. unknown is the number of
+// further entries that may have been lost without a trace.
 //
 // It returns a checkpoint to store with the trim and runs of lost batches to add to the log. The
 // runs cover every sequence that a vanished entry may have had. Each of the unknown entries may
@@ -80,7 +80,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	}
 	for _, through := range markers {
 		s.gaps.close(min(through, s.cursor))
-		stored = max(stored, through+2) // the sequence above a closed gap held a batch
+		stored = max(stored, through+2) // a gap is closed only below a stored batch
 	}
 	var lost []Header
 	give := func(from, to weir.Seq) {
