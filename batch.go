@@ -1,15 +1,15 @@
 package weir
 
-// Batch is one stored publish. Payload is the array of events as it is kept for a json stream, the body for a raw one.
+// Batch is one stored publish.
 type Batch struct {
 	Seq         Seq
-	Time        Time
-	Events      uint32 // length of the array of events; 1 for a raw batch (D6)
-	ContentType string // of a raw batch: as it came, parameters included (D7)
-	Payload     []byte
+	Time        Time   // when it was stored
+	Events      uint32 // number of events; 1 for a raw batch (D6)
+	ContentType string // raw batches only: as the client sent it, parameters included (D7)
+	Payload     []byte // the JSON array of events in a json stream, the request body in a raw one
 }
 
-// Ack is the publish acknowledgement of the interface. It exists only for what is durable (D5).
+// Ack acknowledges a publish. It is issued only after the batch is durable (D5).
 type Ack struct {
 	StreamID  StreamID `json:"stream_id"`
 	Seq       Seq      `json:"seq"`

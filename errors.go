@@ -2,10 +2,12 @@ package weir
 
 import "fmt"
 
-// Code names a fault in a form that programs branch on. Which HTTP status it has is known to the interface alone.
+// Code identifies an error in a form that programs can branch on. The HTTP status of each code is
+// decided in package api, not here.
 type Code string
 
-// Every code of the interface: first those of the specification, then the few of our own (D26).
+// The codes that clients can receive: first those of the specification, then Weir's additions
+// (D26).
 const (
 	MissingAPIKey        Code = "missing_api_key"
 	InvalidAPIKey        Code = "invalid_api_key"
@@ -30,13 +32,14 @@ const (
 	Overloaded         Code = "overloaded"
 )
 
-// Error is what a caller may know of a fault. Anything else that went wrong is logged and hidden behind InternalError.
+// Error is an error whose code and message a client may see. Any other error is logged, and the
+// client receives InternalError without details.
 type Error struct {
 	Code    Code
 	Message string
 }
 
-// Errorf makes an Error with a formatted message.
+// Errorf returns an Error with a formatted message.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }

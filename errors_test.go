@@ -18,15 +18,15 @@ func TestError(t *testing.T) {
 	}
 	var found *weir.Error
 	if wrapped := fmt.Errorf("publish: %w", err); !errors.As(wrapped, &found) || found != err {
-		t.Errorf("errors.As finds %v in %v", found, wrapped)
+		t.Errorf("errors.As found %v in %v", found, wrapped)
 	}
 	if errors.As(errors.New("else"), &found) {
-		t.Error("any error passes for one of ours")
+		t.Error("errors.As took an unrelated error for a *weir.Error")
 	}
 }
 
 func TestErrorWithoutArguments(t *testing.T) {
-	if got := weir.Errorf(weir.InternalError, "100%% ours").Message; got != "100% ours" {
+	if got := weir.Errorf(weir.InternalError, "100%% full").Message; got != "100% full" {
 		t.Errorf("got %q", got)
 	}
 }

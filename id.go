@@ -5,26 +5,31 @@ import (
 	"errors"
 )
 
-// StreamID names a stream: 22 base62 characters, unique over all projects.
+// StreamID identifies a stream: 22 base62 characters, unique across all projects.
 type StreamID string
 
-// idLength is the length of every identifier that the service makes.
+// idLength is the length of every identifier that the service generates.
 const idLength = 22
 
-var errStreamID = errors.New("a stream id is 22 characters out of 0-9, A-Z and a-z")
+// IDForm describes the form of an identifier, for messages and help texts.
+const IDForm = "22 characters from 0-9, A-Z and a-z"
 
-// NewStreamID makes an identifier of 131 random bits.
+// ErrStreamID is the error of ParseStreamID.
+var ErrStreamID = errors.New("a stream id is " + IDForm)
+
+// NewStreamID generates an identifier of 131 random bits.
 func NewStreamID() StreamID { return StreamID(Base62(idLength)) }
 
-// ParseStreamID checks the shape of an identifier; it does not look anything up.
+// ParseStreamID checks the form of an identifier. It does not check that such a stream exists. The
+// only error is ErrStreamID.
 func ParseStreamID(s string) (StreamID, error) {
 	if !IsID(s) {
-		return "", errStreamID
+		return "", ErrStreamID
 	}
 	return StreamID(s), nil
 }
 
-// IsID tells whether s has the shape of an identifier: 22 base62 characters.
+// IsID tells whether s has the form of an identifier: 22 base62 characters.
 func IsID(s string) bool {
 	if len(s) != idLength {
 		return false
@@ -39,10 +44,14 @@ func IsID(s string) bool {
 	return true
 }
 
-const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+// Base62Alphabet holds the 62 characters that identifiers are made of.
+const Base62Alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Base62 returns n random characters out of 0-9, A-Z and a-z, each equally likely: six random bits at a time, and the
-// two values that have no character are drawn again rather than folded back (which would favour some characters).
+// Base62 returns n characters drawn from Base62Alphabet, each with the same probability. The source
+// is cryptographically secure.
+//
+// It takes six bits of each random byte and draws again for the two values that have no character.
+// Reducing a byte modulo 62 instead would make the first characters more likely than the rest.
 func Base62(n int) string {
 	out := make([]byte, 0, n)
 	var pool [32]byte
@@ -50,7 +59,7 @@ func Base62(n int) string {
 		rand.Read(pool[:]) // never fails: it crashes the program instead
 		for _, b := range pool {
 			if b &= 63; b < 62 && len(out) < n {
-				out = append(out, base62[b])
+				out = append(out, Base62Alphabet[b])
 			}
 		}
 	}

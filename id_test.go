@@ -10,6 +10,7 @@ import (
 	"weir"
 )
 
+// alphabet is written out again here, so that a typing error in weir.Base62Alphabet fails a test.
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 func TestNewStreamID(t *testing.T) {
@@ -17,7 +18,7 @@ func TestNewStreamID(t *testing.T) {
 	for range 10_000 {
 		id := weir.NewStreamID()
 		if seen[id] {
-			t.Fatalf("%s was made twice", id)
+			t.Fatalf("%s was generated twice", id)
 		}
 		seen[id] = true
 		if len(id) != 22 || strings.Trim(string(id), alphabet) != "" {
@@ -37,11 +38,11 @@ func TestBase62Length(t *testing.T) {
 	}
 }
 
-// Over all 256 values of a random byte each of the 62 characters comes up equally often, and the values that are left
-// over come up as nothing: so no character is more likely than another, exactly. Several rounds, because the end of a
-// single one would be cut off just where a remainder by 62 begins to favour the first characters.
+// TestBase62HasNoBias feeds Base62 every byte value equally often and expects every character
+// equally often. Byte values without a character must be skipped. It takes several rounds: a single
+// round would end just where reducing modulo 62 starts to favour the first characters.
 func TestBase62HasNoBias(t *testing.T) {
-	const rounds, each = 8, 256 / 62 // 4 values a character, and 8 that are drawn again
+	const rounds, each = 8, 256 / 62 // 4 byte values per character, and 8 that are skipped
 	var every []byte
 	for i := range rounds * 256 {
 		every = append(every, byte(i))
@@ -56,25 +57,26 @@ func TestBase62HasNoBias(t *testing.T) {
 	}
 	for _, c := range alphabet {
 		if n := strings.Count(got, string(c)); n != rounds*each {
-			t.Errorf("%c came up %d times in %d rounds of all values, want %d", c, n, rounds, rounds*each)
+			t.Errorf("%c was drawn %d times in %d rounds of all byte values, want %d", c, n, rounds, rounds*each)
 		}
 	}
 }
 
-// fixed is a source of randomness that ends in a panic rather than repeat itself.
+// fixed is a source of random bytes that panics when it is exhausted.
 type fixed struct{ *bytes.Reader }
 
 func (f *fixed) Read(b []byte) (int, error) {
 	n, err := f.Reader.Read(b)
 	if err != nil {
-		panic("more random bytes were drawn than an even mapping needs")
+		panic("Base62 drew more random bytes than an even mapping needs")
 	}
 	return n, nil
 }
 
-// The mapping may be right and the source wrong. With 61 degrees of freedom chi-square is above 160 once in 10^10 runs;
-// a remainder by 62 would make it about 400.
-func TestBase62IsEven(t *testing.T) {
+// TestBase62IsUniform checks the real random source, where TestBase62HasNoBias checks the mapping.
+// With 61 degrees of freedom, chi-square exceeds 160 once in 10^10 runs. Reducing modulo 62 would
+// give about 400.
+func TestBase62IsUniform(t *testing.T) {
 	const each = 1000
 	counts := map[rune]int{}
 	for _, c := range weir.Base62(62 * each) {
@@ -86,7 +88,7 @@ func TestBase62IsEven(t *testing.T) {
 		chi += d * d / each
 	}
 	if chi > 160 {
-		t.Errorf("chi-square over 62 characters is %.0f", chi)
+		t.Errorf("chi-square over 62 characters is %.0f, want at most 160", chi)
 	}
 }
 
@@ -107,7 +109,7 @@ func TestParseStreamID(t *testing.T) {
 		{good[1:] + "\n", false},
 		{good[1:] + "-", false},
 		{good[1:] + "_", false},
-		{good[1:] + "/", false}, // the neighbours of 0-9, A-Z and a-z in ASCII
+		{good[1:] + "/", false}, // this and the next five surround 0-9, A-Z and a-z in ASCII
 		{good[1:] + ":", false},
 		{good[1:] + "@", false},
 		{good[1:] + "[", false},

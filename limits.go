@@ -2,26 +2,29 @@ package weir
 
 import "time"
 
-// The fixed limits of the interface. What an operator can set is a flag, not a constant.
+// The fixed limits of the API. Limits that an operator can change are settings, not constants.
 const (
-	MaxName = 128 // Unicode code points; the least is 1
+	MaxName = 128 // Unicode code points in the name of a stream or project; the minimum is 1
 
-	MinRetention     = 60
-	MaxRetention     = 2_592_000
-	DefaultRetention = 86_400
+	MinRetention     = 60        // seconds
+	MaxRetention     = 2_592_000 // seconds: 30 days
+	DefaultRetention = 86_400    // seconds: 1 day
 
 	MinMaxBytes     = 1 << 20
 	MaxMaxBytes     = 4 << 30
 	DefaultMaxBytes = 256 << 20
 
-	MaxBody       = 8 << 20  // of a publish, inclusive (D9)
-	MaxCreateBody = 64 << 10 // of a create (D10)
+	MaxBody       = 8 << 20  // bytes in the body of a publish, inclusive (D9)
+	MaxCreateBody = 64 << 10 // bytes in the body of a create (D10)
 
-	MaxAhead = 1024 // how far a sequence may be above the cursor (D3)
+	MaxAhead = 1024 // maximum distance of a sequence above the cursor (D3)
 
-	MaxIdempotencyKey  = 255            // characters (D25)
-	IdempotencyKeyLife = 24 * time.Hour // at most; never longer than its batch is kept (D25)
+	MaxIdempotencyKey = 255 // characters (D25)
 
-	DefaultPage = 20
-	MaxPage     = 100
+	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is
+	// forgotten earlier if its batch is evicted earlier (D25).
+	IdempotencyKeyLife = 24 * time.Hour
+
+	DefaultPage = 20  // streams per page of a list
+	MaxPage     = 100 // streams per page of a list
 )

@@ -1,9 +1,9 @@
 package weir
 
-// ProjectID names a project: 22 base62 characters.
+// ProjectID identifies a project: 22 base62 characters.
 type ProjectID string
 
-// Project is the owner of streams and keys (D21).
+// Project owns streams and keys (D21).
 type Project struct {
 	ID        ProjectID `json:"id"`
 	Name      string    `json:"name"`

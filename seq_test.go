@@ -8,7 +8,7 @@ import (
 	"weir"
 )
 
-// D1: a sequence has one spelling.
+// A sequence has exactly one spelling (D1).
 func TestParseSeq(t *testing.T) {
 	for _, c := range []struct {
 		in   string
@@ -24,12 +24,12 @@ func TestParseSeq(t *testing.T) {
 		{"9007199254740991", weir.MaxSeq, true},
 
 		{"9007199254740992", 0, false},
-		{"9999999999999999", 0, false},      // as many digits as the highest
+		{"9999999999999999", 0, false},      // as many digits as MaxSeq
 		{"10000000000000000", 0, false},     // 17 digits
 		{"18446744073709551615", 0, false},  // 2^64-1: 20 digits
-		{"18446744073709551616", 0, false},  // 0 in 64 bits
-		{"36893488147419103239", 0, false},  // 7 in 64 bits
-		{"184467440737095516160", 0, false}, // 0 in 64 bits, 21 digits
+		{"18446744073709551616", 0, false},  // overflows 64 bits to 0
+		{"36893488147419103239", 0, false},  // overflows 64 bits to 7
+		{"184467440737095516160", 0, false}, // overflows 64 bits to 0, 21 digits
 
 		{"", 0, false},
 		{"-1", 0, false},
@@ -52,7 +52,7 @@ func TestParseSeq(t *testing.T) {
 		{"1\n", 0, false},
 		{"\t1", 0, false},
 		{"1\x00", 0, false},
-		{"1/", 0, false}, // the neighbours of 0-9 in ASCII
+		{"1/", 0, false}, // / and : surround 0-9 in ASCII
 		{"1:", 0, false},
 		{"١", 0, false}, // Arabic 1
 		{"1٢", 0, false},
@@ -69,18 +69,18 @@ func TestParseSeq(t *testing.T) {
 			t.Errorf("ParseSeq(%q) = %d, %v; want %d, ok: %t", c.in, got, err, c.want, c.ok)
 		}
 		if c.ok && got.String() != c.in {
-			t.Errorf("%d is written %q, was read from %q", got, got, c.in)
+			t.Errorf("String of the sequence parsed from %q is %q", c.in, got)
 		}
 	}
 }
 
-// JavaScript holds the highest sequence and its neighbour apart, and no higher ones.
+// A JavaScript number can tell MaxSeq from the integer above it, but no higher neighbours apart.
 func TestMaxSeq(t *testing.T) {
 	if weir.MaxSeq != 9007199254740991 {
 		t.Errorf("MaxSeq is %d", weir.MaxSeq)
 	}
 	if top := float64(weir.MaxSeq); weir.Seq(top) != weir.MaxSeq || top+1 == top || top+2 != top+1 {
-		t.Error("MaxSeq is not the highest of the integers that a double counts one by one")
+		t.Error("MaxSeq is not the largest integer below which a double represents every integer")
 	}
 }
 

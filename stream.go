@@ -1,18 +1,18 @@
 package weir
 
-// Mode says what the batches of a stream are.
+// Mode tells what the batches of a stream contain.
 type Mode string
 
-// The two modes. A stream keeps the one that it was created with.
+// The modes. The mode of a stream never changes.
 const (
 	JSON Mode = "json" // batches are arrays of JSON values
 	Raw  Mode = "raw"  // a batch is one opaque body with a content type
 )
 
-// Valid tells whether m is one of the modes.
+// Valid tells whether m is JSON or Raw.
 func (m Mode) Valid() bool { return m == JSON || m == Raw }
 
-// Stream is the stream object of the interface.
+// Stream is the stream object that clients see.
 type Stream struct {
 	ID               StreamID `json:"id"`
 	Name             string   `json:"name"`
@@ -24,7 +24,8 @@ type Stream struct {
 	Mode             Mode     `json:"mode"`
 }
 
-// Cursor is the cursor object of the interface: the highest sequence ever stored and when it was stored (D13).
+// Cursor is the cursor object that clients see: the highest sequence ever stored, and when it was
+// stored (D13).
 type Cursor struct {
 	Cursor    Seq  `json:"cursor"`
 	UpdatedAt Time `json:"updated_at"`

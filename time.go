@@ -2,31 +2,32 @@ package weir
 
 import "time"
 
-// Time is a moment in Unix milliseconds, the precision of every timestamp of the service.
+// Time is a point in time in Unix milliseconds, the precision of every timestamp in Weir.
 type Time int64
 
-// layout is RFC 3339 in UTC with exactly three digits of a second.
+// layout is RFC 3339 in UTC with exactly three fractional digits.
 const layout = "2006-01-02T15:04:05.000Z"
 
-// TimeOf cuts t to the millisecond.
+// TimeOf truncates t to the millisecond.
 func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
-// Std is the same moment as a time.Time in UTC.
+// Std returns t as a time.Time in UTC.
 func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
-// Add moves t by d, cut to the millisecond.
+// Add returns t+d, with d truncated to the millisecond.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
 
-// String is the form that the interface shows: 2026-11-15T00:00:00.000Z.
+// String returns t as clients see it, for example 2026-11-15T00:00:00.000Z.
 func (t Time) String() string { return t.Std().Format(layout) }
 
-// AppendFormat appends what String returns to b.
+// AppendFormat appends String to b.
 func (t Time) AppendFormat(b []byte) []byte { return t.Std().AppendFormat(b, layout) }
 
-// MarshalText writes the form of String, also inside JSON.
+// MarshalText returns String. JSON encoding uses it too.
 func (t Time) MarshalText() ([]byte, error) { return t.AppendFormat(nil), nil }
 
-// UnmarshalText reads any RFC 3339 time.
+// UnmarshalText parses any RFC 3339 time and truncates it to the millisecond. On an error, t keeps
+// its value.
 func (t *Time) UnmarshalText(b []byte) error {
 	s, err := time.Parse(time.RFC3339Nano, string(b))
 	if err != nil {

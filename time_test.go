@@ -27,17 +27,17 @@ func TestTimeFormat(t *testing.T) {
 		{-62135596800000, "0001-01-01T00:00:00.000Z"},
 	} {
 		if got := c.at.String(); got != c.want {
-			t.Errorf("%d is written %s, want %s", int64(c.at), got, c.want)
+			t.Errorf("String of %d is %s, want %s", int64(c.at), got, c.want)
 		}
 		if got := string(c.at.AppendFormat([]byte("at "))); got != "at "+c.want {
-			t.Errorf("AppendFormat of %d gives %q", int64(c.at), got)
+			t.Errorf("AppendFormat of %d is %q, want %q", int64(c.at), got, "at "+c.want)
 		}
 		var back weir.Time
 		if err := back.UnmarshalText([]byte(c.want)); err != nil || back != c.at {
-			t.Errorf("%s is read as %d, %v; want %d", c.want, int64(back), err, int64(c.at))
+			t.Errorf("UnmarshalText(%s) = %d, %v; want %d", c.want, int64(back), err, int64(c.at))
 		}
 		if got := weir.TimeOf(c.at.Std()); got != c.at {
-			t.Errorf("%d becomes %d by way of time.Time", int64(c.at), int64(got))
+			t.Errorf("converting %d to time.Time and back gives %d", int64(c.at), int64(got))
 		}
 	}
 }
@@ -51,12 +51,12 @@ func TestTimeParse(t *testing.T) {
 		{"2026-11-15T01:00:00+01:00", 1794700800000},
 		{"2026-11-14T16:00:00.000-08:00", 1794700800000},
 		{"2026-11-15T00:00:00.5Z", 1794700800500},
-		{"2026-11-15T00:00:00.123999999Z", 1794700800123}, // cut, not rounded
-		{"1969-12-31T23:59:59.9999Z", -1},                 // cut means earlier, also before 1970
+		{"2026-11-15T00:00:00.123999999Z", 1794700800123}, // truncated, not rounded
+		{"1969-12-31T23:59:59.9999Z", -1},                 // truncation goes towards the past before 1970 too
 	} {
 		var got weir.Time
 		if err := got.UnmarshalText([]byte(c.in)); err != nil || got != c.want {
-			t.Errorf("%s is read as %d, %v; want %d", c.in, int64(got), err, int64(c.want))
+			t.Errorf("UnmarshalText(%s) = %d, %v; want %d", c.in, int64(got), err, int64(c.want))
 		}
 	}
 	for _, in := range []string{
@@ -65,12 +65,12 @@ func TestTimeParse(t *testing.T) {
 	} {
 		got := weir.Time(42)
 		if err := got.UnmarshalText([]byte(in)); err == nil || got != 42 {
-			t.Errorf("%q is read as %d, %v; want an error and no change", in, int64(got), err)
+			t.Errorf("UnmarshalText(%q) = %d, %v; want an error and an unchanged value", in, int64(got), err)
 		}
 	}
 }
 
-func TestTimeOfCuts(t *testing.T) {
+func TestTimeOfTruncates(t *testing.T) {
 	for _, c := range []struct {
 		nanos int64
 		want  weir.Time
@@ -80,7 +80,7 @@ func TestTimeOfCuts(t *testing.T) {
 		}
 	}
 	if weir.TimeOf(weir.Time(5).Std().In(time.FixedZone("", 3600))) != 5 {
-		t.Error("the zone changes the moment")
+		t.Error("TimeOf depends on the time zone")
 	}
 	if zone := weir.Time(5).Std().Location(); zone != time.UTC {
 		t.Errorf("Std is in %s", zone)
@@ -99,7 +99,7 @@ func TestTimeAdd(t *testing.T) {
 	}
 }
 
-// The objects of the interface show times as text.
+// The objects that clients see hold times as text.
 func TestTimeInJSON(t *testing.T) {
 	in := weir.Cursor{Cursor: 7, UpdatedAt: 1794700800000}
 	b, err := json.Marshal(in)
@@ -108,6 +108,6 @@ func TestTimeInJSON(t *testing.T) {
 	}
 	var out weir.Cursor
 	if err := json.Unmarshal(b, &out); err != nil || out != in {
-		t.Errorf("%s is read as %+v, %v", b, out, err)
+		t.Errorf("%s decodes to %+v, %v; want %+v", b, out, err, in)
 	}
 }

@@ -1,3 +1,4 @@
-// Package weir holds the nouns of the service: streams, batches, sequences, acknowledgements, identifiers, limits and
-// the errors that a caller may see. It knows no storage, no clock and no HTTP; every other package speaks in its words.
+// Package weir defines the types that all other packages share: streams, batches, sequences,
+// acknowledgements, identifiers, limits, and the errors that a client may see. It depends on no
+// storage, no clock and no HTTP.
 package weir

@@ -80,7 +80,7 @@ func createStream(r *remote) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&id, "id", "", "stream `id`, 22 characters of 0-9, A-Z and a-z (default: random)")
+	f.StringVar(&id, "id", "", "stream `id`, "+weir.IDForm+" (default: random)")
 	f.StringVar(&mode, "mode", "", "json or raw (default: json)")
 	f.DurationVar(&retention, "retention", 0, "time that a batch is kept, 1m to 720h (default: 24h)")
 	f.StringVar(&maxBytes, "max-bytes", "", "maximum size of the stream, 1MiB to 4GiB (default: 256MiB)")

@@ -1,6 +1,9 @@
-// Package access says who may: projects, keys and their scopes, the demo, rate windows and the address that a caller
-// counts under. Requests are answered from memory; the documents of the store are read at Open and Refresh and written
-// before anybody is told of a change. It knows no HTTP status and no stream beyond its id and owner.
+// Package access decides which caller may do what. It manages projects, API keys and their scopes,
+// the demo, rate limits, and the client address that a request counts under.
+//
+// Requests are answered from memory. Open and Refresh read the documents of the store, and every
+// change is durable before the call that makes it returns. The package knows no HTTP status, and of
+// a stream only its id and its owner.
 package access
 
 import (
@@ -15,15 +18,16 @@ import (
 	"weir/internal/engine"
 )
 
-// Options are what access needs beside documents.
+// Options are the settings of Open.
 type Options struct {
 	Limits         Limits
-	Demo           bool             // D22
-	TrustedProxies []netip.Prefix   // peers whose X-Forwarded-For counts (D23)
-	Now            func() time.Time // nil: time.Now
+	Demo           bool             // serve the demo (D22)
+	TrustedProxies []netip.Prefix   // peers whose X-Forwarded-For is believed (D23)
+	Now            func() time.Time // default time.Now
 }
 
-// Access knows projects and keys. All methods may be called from many goroutines at once.
+// Access holds projects and keys in memory. Its methods are safe for concurrent use, except where
+// noted.
 type Access struct {
 	docs    engine.Documents
 	now     func() time.Time
@@ -31,34 +35,36 @@ type Access struct {
 	reader  *Grant // the caller without a key; nil while the demo is off
 	trusted []netip.Prefix
 	windows windows
-	news    news
+	catchUp catchUp
 
-	tallyNext time.Time // when keys are tallied again; of the one who calls Tally
+	tallyNext time.Time // earliest time of the next tally of keys; used by Tally only
 
-	renaming sync.Mutex // one project at a time: a rename is two documents
+	renaming sync.Mutex // held during a rename, which changes two documents
 
-	// mu guards the maps and what Access keeps of a key beside its Grant. It is never held while the store works: what
-	// happened first is told by the revision of a document, not by who came first to the lock.
+	// mu guards the maps and the entries, but not the grants in them. It is never held during calls
+	// to the store. So two changes can reach memory in the wrong order; the revision of a document
+	// tells which one is newer.
 	mu       sync.RWMutex
 	projects map[weir.ProjectID]projectEntry
 	names    map[string]weir.ProjectID
-	digests  map[digest]*entry // the demo key too
-	keys     map[string]*entry // by id, without the demo key
+	digests  map[digest]*entry // includes the demo key
+	keys     map[string]*entry // by id; without the demo key
 }
 
-// entry is a key in memory: the caller that it makes, and the document behind it.
+// entry is a key in memory: its grant and its document.
 type entry struct {
 	grant    *Grant
 	digest   digest
 	record   Key             // as stored
 	revision engine.Revision // of record
-	flushed  time.Time       // when Flush last wrote it
+	flushed  time.Time       // when Flush last wrote the record
 }
 
-// page is how many documents are listed at a time.
+// page is the number of documents listed at a time.
 const page = 500
 
-// Open reads all projects and keys.
+// Open reads all projects and keys. It fails if a document cannot be read. It also completes
+// renames of projects that were interrupted.
 func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -67,7 +73,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		docs:     docs,
 		now:      o.Now,
 		demo:     o.Demo,
-		trusted:  plain(o.TrustedProxies),
+		trusted:  unmapped(o.TrustedProxies),
 		projects: map[weir.ProjectID]projectEntry{},
 		names:    map[string]weir.ProjectID{},
 		digests:  map[digest]*entry{},
@@ -83,7 +89,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	}
 	if shared, ok := docs.(engine.Shared); ok {
 		shared.Watch(a.documentChanged)
-		a.news.shared = shared
+		a.catchUp.shared = shared
 	}
 	if err := a.Refresh(ctx); err != nil {
 		return nil, err
@@ -94,7 +100,8 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	return a, nil
 }
 
-// documentChanged follows a document that changed, here or on another node: a revocation ends subscriptions on all of them.
+// documentChanged updates memory after a document changed, on this node or another. So a revocation
+// ends the key's subscriptions on all nodes.
 func (a *Access) documentChanged(c engine.Change) {
 	switch {
 	case c.Deleted && IsKeyDocument(c.Key):
@@ -105,18 +112,18 @@ func (a *Access) documentChanged(c engine.Change) {
 		a.forgetProject(c.Key, c.Revision)
 	case c.Deleted:
 	case IsKeyDocument(c.Key):
-		a.adoptKey(c.Document) // what cannot be read is refused like a key that is not there
+		a.adoptKey(c.Document) // a key whose document cannot be read stays unknown and is refused
 	case IsProjectDocument(c.Key):
 		a.adoptProject(c.Document)
 	}
 }
 
-// Refresh reads what other processes changed in the same store: keys that were made or revoked there, projects, and
-// times of use. Of a store that tells of changes everything is known anyway, a moment later. A key whose document is gone is
-// treated as one that never was, and its callers are ended.
+// Refresh reads the changes that other processes made in the same store: projects, and keys with
+// their revocations and times of use. A shared store (engine.Shared) reports changes by itself, a
+// moment later. Refresh forgets a key whose document was deleted and ends its grant.
 func (a *Access) Refresh(ctx context.Context) error {
 	a.mu.RLock()
-	gone := make(map[digest]struct{}, len(a.keys))
+	gone := make(map[digest]struct{}, len(a.keys)) // keys without a document, once all were read
 	for _, e := range a.keys {
 		gone[e.digest] = struct{}{}
 	}
@@ -141,7 +148,7 @@ func (a *Access) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// each visits the documents under a prefix.
+// each visits all documents with a prefix.
 func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Document) error) error {
 	after := ""
 	for {
@@ -161,7 +168,7 @@ func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Docu
 	}
 }
 
-// adoptKey makes memory follow a document of a key, unless memory has that revision of it or a later one.
+// adoptKey updates memory from a key document, unless memory has the same or a newer revision.
 func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
 	d, err := digestIn(doc.Key)
 	if err != nil {
@@ -184,7 +191,7 @@ func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
 	if e != nil && doc.Revision <= e.revision {
 		return e, nil
 	}
-	if e != nil && e.record.ID != record.ID { // removed and imported again, elsewhere
+	if e != nil && e.record.ID != record.ID { // deleted and imported again by another process
 		a.drop(e)
 		e = nil
 	}
@@ -203,7 +210,7 @@ func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
 	return e, nil
 }
 
-// forget drops a key whose document is gone.
+// forget drops a key whose document was deleted.
 func (a *Access) forget(d digest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -212,7 +219,8 @@ func (a *Access) forget(d digest) {
 	}
 }
 
-// forgetBefore drops a key whose document was deleted, unless it was imported again since.
+// forgetBefore drops a key whose document was deleted at revision rev, unless the key was imported
+// again since.
 func (a *Access) forgetBefore(d digest, rev engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -221,17 +229,18 @@ func (a *Access) forgetBefore(d digest, rev engine.Revision) {
 	}
 }
 
-// drop takes a key out of memory and ends its callers. The lock is held.
+// drop removes a key from memory and ends its grant. Called with a.mu held.
 func (a *Access) drop(e *entry) {
 	delete(a.digests, e.digest)
 	delete(a.keys, e.record.ID)
 	e.grant.end()
 }
 
-// refused says what a caller may know of a write that the store did not take, and wraps the rest.
-func refused(doing string, err error) error {
+// storeError wraps an error of the store. If the store refused a write, it adds a
+// StorageUnavailable that the caller may see.
+func storeError(doing string, err error) error {
 	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
-		known := weir.Errorf(weir.StorageUnavailable, "the store cannot take this change now")
+		known := weir.Errorf(weir.StorageUnavailable, "the store accepts no changes at the moment")
 		return fmt.Errorf("%s: %w (%w)", doing, known, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)

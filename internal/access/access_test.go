@@ -14,14 +14,14 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// counted is a store that counts its calls, and refuses changes on demand.
+// counted is a store that counts its calls and can refuse writes.
 type counted struct {
 	engine.Documents
 	calls  atomic.Int64
 	writes atomic.Int64
 
 	mu    sync.Mutex
-	fault error // what changes return
+	fault error // returned by writes
 }
 
 func (c *counted) failure(err error) {
@@ -64,7 +64,7 @@ func (c *counted) List(ctx context.Context, prefix, after string, limit int) ([]
 
 func store() *counted { return &counted{Documents: memory.New()} }
 
-// open opens access on a store, with the demo.
+// open opens Access on a store, with the demo on.
 func open(t testing.TB, docs engine.Documents, change ...func(*Options)) *Access {
 	t.Helper()
 	o := Options{Limits: DefaultLimits, Demo: true}
@@ -109,7 +109,7 @@ func caller(t testing.TB, a *Access, secret string) *Grant {
 	return g
 }
 
-// code is the code of an error that a caller may see; empty for no error.
+// code returns the code of an error that a caller may see, or an empty one if there is no error.
 func code(t testing.TB, err error) weir.Code {
 	t.Helper()
 	if err == nil {
@@ -117,10 +117,10 @@ func code(t testing.TB, err error) weir.Code {
 	}
 	var e *weir.Error
 	if !errors.As(err, &e) {
-		t.Fatalf("%v is no *weir.Error", err)
+		t.Fatalf("%v is not a *weir.Error", err)
 	}
 	if e.Message == "" {
-		t.Errorf("%s without a message", e.Code)
+		t.Errorf("the error %s has no message", e.Code)
 	}
 	return e.Code
 }
@@ -128,11 +128,11 @@ func code(t testing.TB, err error) weir.Code {
 func want(t testing.TB, what string, err error, c weir.Code) {
 	t.Helper()
 	if got := code(t, err); got != c {
-		t.Errorf("%s: %v, want %q", what, err, c)
+		t.Errorf("%s: got %v, want code %q", what, err, c)
 	}
 }
 
-// clock is a time that tests move.
+// clock is a clock that tests set.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -141,7 +141,7 @@ func newClock() *clock {
 	return c
 }
 
-// now lets others run first, as a loaded machine does at the worst moment.
+// now yields to other goroutines between reading and returning the time, to provoke races.
 func (c *clock) now() time.Time {
 	at := c.at.Load()
 	runtime.Gosched()
@@ -151,14 +151,14 @@ func (c *clock) now() time.Time {
 func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
 func (c *clock) set(o *Options)          { o.Now = c.now }
 
-func TestOpenRefusesWhatItCannotRead(t *testing.T) {
+func TestOpenRefusesUnreadableDocuments(t *testing.T) {
 	for name, doc := range map[string][2]string{
-		"a key that is no JSON":              {keyPrefix + digestHex("x"), "{"},
-		"a key not named after a digest":     {keyPrefix + "abc", "{}"},
-		"a key named after a longer digest":  {keyPrefix + digestHex("x") + "00", "{}"},
-		"a key named after no hex":           {keyPrefix + "zz" + digestHex("x")[2:], "{}"},
-		"a project that is no JSON":          {projectPrefix + "x", "nonsense"},
-		"a project with a time that is none": {projectPrefix + "x", `{"id":"x","created_at":"soon"}`},
+		"a key that is not JSON":               {keyPrefix + digestHex("x"), "{"},
+		"a key without a digest":               {keyPrefix + "abc", "{}"},
+		"a key with a digest that is too long": {keyPrefix + digestHex("x") + "00", "{}"},
+		"a key with a digest that is not hex":  {keyPrefix + "zz" + digestHex("x")[2:], "{}"},
+		"a project that is not JSON":           {projectPrefix + "x", "nonsense"},
+		"a project with an invalid time":       {projectPrefix + "x", `{"id":"x","created_at":"soon"}`},
 	} {
 		docs := memory.New()
 		if _, err := docs.Create(t.Context(), doc[0], []byte(doc[1])); err != nil {
@@ -211,20 +211,20 @@ func TestRestart(t *testing.T) {
 
 	a = open(t, docs)
 	if got, ok := a.ProjectNamed("app"); !ok || got != p {
-		t.Errorf("project after a restart: %v, want %v", got, p)
+		t.Errorf("after a restart the project is %v, want %v", got, p)
 	}
 	g := caller(t, a, scopedSecret)
 	if g.KeyID() != scoped.ID || g.Project() != p.ID || g.Allows(Publish, streamA) || !g.Allows(Read, streamA) || g.Allows(Read, streamB) {
-		t.Errorf("the scope of %v did not survive a restart", g)
+		t.Errorf("after a restart %v has another scope", g)
 	}
 	_, err := a.Authenticate([]string{"Bearer " + revokedSecret})
 	want(t, "a revoked key after a restart", err, weir.KeyRevoked)
 	if k, _ := a.Key(revoked.ID); k.RevokedAt == nil {
-		t.Error("the record of a revoked key does not say so after a restart")
+		t.Error("after a restart the record of a revoked key has no revocation time")
 	}
 }
 
-// Two nodes on one store: what happens on one is known to the other after Refresh.
+// After Refresh, a node knows the changes that another node made in the same store.
 func TestRefresh(t *testing.T) {
 	docs := memory.New()
 	here, there := open(t, docs), open(t, docs)
@@ -238,25 +238,26 @@ func TestRefresh(t *testing.T) {
 	}
 	g := caller(t, there, secret)
 	if got, ok := there.Project(p.ID); !ok || got != p {
-		t.Errorf("project %v on the other node, want %v", got, p)
+		t.Errorf("the project on the other node is %v, want %v", got, p)
 	}
 	if _, err := here.Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if ended(g) {
-		t.Error("ended before the refresh")
+		t.Error("the grant ended before the refresh")
 	}
 	if err := there.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !ended(g) {
-		t.Error("a revocation elsewhere does not end the grant")
+		t.Error("a revocation on another node did not end the grant")
 	}
 	_, err = there.Authenticate([]string{"Bearer " + secret})
 	want(t, "after the refresh", err, weir.KeyRevoked)
 }
 
-// What one node made a moment ago can be used for administration on another at once.
+// A project or key that one node created can be used for administration on another node
+// immediately.
 func TestRefreshOnDemand(t *testing.T) {
 	docs := memory.New()
 	here, there := open(t, docs), open(t, docs)
@@ -266,10 +267,10 @@ func TestRefreshOnDemand(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := there.CreateProject(t.Context(), "shared")
-	want(t, "the name of a project made elsewhere", err, weir.InvalidRequest)
+	want(t, "the name of another node's project", err, weir.InvalidRequest)
 }
 
-// A document that was read before a change and comes to memory after it changes nothing.
+// A document that was read before a change does not undo the change if it arrives after it.
 func TestOldRevisionsAreNotAdopted(t *testing.T) {
 	docs := memory.New()
 	a := open(t, docs)
@@ -291,7 +292,7 @@ func TestOldRevisionsAreNotAdopted(t *testing.T) {
 	caller(t, a, DemoKey)
 }
 
-func TestRefreshForgets(t *testing.T) {
+func TestRefreshForgetsDeletedKeys(t *testing.T) {
 	docs := memory.New()
 	a := open(t, docs)
 	p := project(t, a, "app")
@@ -305,14 +306,15 @@ func TestRefreshForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := a.Authenticate([]string{"Bearer " + secret})
-	want(t, "a key whose document is gone", err, weir.InvalidAPIKey)
+	want(t, "a key whose document was deleted", err, weir.InvalidAPIKey)
 	if _, ok := a.Key(k.ID); ok || !ended(g) {
-		t.Error("a key whose document is gone is still there")
+		t.Error("a key whose document was deleted is still known")
 	}
 	caller(t, a, kept)
 	caller(t, a, DemoKey)
 
-	// Removed and imported again elsewhere, between two refreshes: another key, with another id.
+	// A key that was deleted and imported again between two refreshes is another key, with another
+	// id.
 	elsewhere := open(t, docs)
 	g = caller(t, a, kept)
 	if err := docs.Delete(t.Context(), digestOf(kept).document(), 0); err != nil {
@@ -326,7 +328,7 @@ func TestRefreshForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h := caller(t, a, kept); !ended(g) || h.KeyID() != again.ID || h.Allows(Manage, streamA) || len(a.Keys("")) != 1 {
-		t.Error("the old key lives on in the new one")
+		t.Error("the imported key has properties of the deleted one")
 	}
 }
 

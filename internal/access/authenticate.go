@@ -10,22 +10,27 @@ import (
 	"weir/internal/engine"
 )
 
-// The refusals of Authenticate, made once: who sends garbage costs no memory.
+// The refusals of Authenticate. They are created once, so that refusing invalid requests allocates
+// no memory.
 var (
 	errMissing = weir.Errorf(weir.MissingAPIKey, "send your key in the header field Authorization: Bearer <key>")
 	errHeaders = weir.Errorf(weir.InvalidAPIKey, "send exactly one Authorization header field")
-	errPattern = weir.Errorf(weir.InvalidAPIKey, "the Authorization header field must be Bearer, one space, and a key: svc_live_ or svc_test_ and 32 lower case hexadecimal digits")
-	errUnknown = weir.Errorf(weir.InvalidAPIKey, "there is no such key")
-	errUnsure  = weir.Errorf(weir.StorageUnavailable, "the store does not answer: whether there is such a key is not known")
+	errPattern = weir.Errorf(weir.InvalidAPIKey, "the Authorization header field must be Bearer, one space, and a key: "+KeyForm)
+	errUnknown = weir.Errorf(weir.InvalidAPIKey, "this key does not exist")
+	errUnsure  = weir.Errorf(weir.StorageUnavailable, "the store did not answer, so the key could not be checked: retry the request")
 	errRevoked = weir.Errorf(weir.KeyRevoked, "this key was revoked")
 )
 
 const scheme = "Bearer "
 
-// Authenticate finds the caller by the values of the Authorization header fields (D19). The error is a *weir.Error:
-// MissingAPIKey for no field or an empty one, KeyRevoked, and InvalidAPIKey for everything else. What does not match the
-// pattern of a key is refused before anything is looked up. It reads memory alone, but for a key that is not there, which
-// another node may have made just now: StorageUnavailable when that cannot be found out.
+// Authenticate returns the caller for the values of the Authorization header fields (D19). The
+// error is a *weir.Error: MissingAPIKey if there is no field or it is empty, KeyRevoked, or
+// InvalidAPIKey for everything else. A value without the form of a key is refused before any
+// lookup.
+//
+// It only reads memory, with one exception: on a shared store, another node may have created an
+// unknown key just now. Authenticate then waits until it has caught up with the other nodes, and
+// returns StorageUnavailable if that fails.
 func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if len(authorization) == 0 {
 		return nil, errMissing
@@ -33,7 +38,8 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if len(authorization) > 1 {
 		return nil, errHeaders
 	}
-	// White space around a field's value is no part of it. HTTP/1.1 has cut it off already, HTTP/2 and 3 have not.
+	// White space around a field value is not part of it. HTTP/1.1 has trimmed it already, HTTP/2
+	// and HTTP/3 have not.
 	value := strings.Trim(authorization[0], " \t")
 	if value == "" {
 		return nil, errMissing
@@ -45,11 +51,12 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if _, ok := kindOf(key); !ok {
 		return nil, errPattern
 	}
-	// The digest tells nothing about how much of a guess was right, so the time of the search tells nothing either.
+	// The lookup time reveals nothing about existing keys: it depends on the digest, and the digest
+	// of a nearly right guess is unrelated to that of the key.
 	d := digestOf(key)
 	e := a.withDigest(d)
-	if e == nil && a.news.shared != nil {
-		if a.news.wait() != nil {
+	if e == nil && a.catchUp.shared != nil {
+		if a.catchUp.wait() != nil {
 			return nil, errUnsure
 		}
 		e = a.withDigest(d)
@@ -58,7 +65,7 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 		return nil, errUnknown
 	}
 	g := e.grant
-	if g.over() {
+	if g.hasEnded() {
 		return nil, errRevoked
 	}
 	if now := weir.TimeOf(a.now()); now-g.lastUsed() >= useGrain {
@@ -73,38 +80,42 @@ func (a *Access) withDigest(d digest) *entry {
 	return a.digests[d]
 }
 
-// news asks a store that is shared for what others changed: once for all who wait, and a few times a second at most, however many
-// send keys that nobody made.
-type news struct {
-	shared engine.Shared // nil: there are no others
+// catchUp waits for the changes of other nodes, on a shared store. All waiting callers share one
+// request to the store, and there are at most 20 requests per second. So clients that send unknown
+// keys cannot overload the store.
+type catchUp struct {
+	shared engine.Shared // nil: the store is not shared
 
 	mu   sync.Mutex
-	last time.Time
-	next *inquiry // that is not on its way yet
+	last time.Time // when the last request started
+	next *inquiry  // the request that has not started yet; callers that arrive now join it
 }
 
+// inquiry is one request to the store.
 type inquiry struct {
-	done chan struct{}
-	err  error
+	done chan struct{} // closed at the end
+	err  error         // valid once done is closed
 }
 
 const (
-	newsEvery  = 50 * time.Millisecond
-	newsWithin = 5 * time.Second
+	catchUpEvery   = 50 * time.Millisecond
+	catchUpTimeout = 5 * time.Second
 )
 
-// wait returns when everything is known that was told anybody before the call.
-func (n *news) wait() error {
+// wait returns when every change that any node acknowledged before the call is known. It joins a
+// request only if that has not started yet: one that has may miss a change made just before the
+// call.
+func (n *catchUp) wait() error {
 	n.mu.Lock()
 	q := n.next
 	if q == nil {
 		q = &inquiry{done: make(chan struct{})}
 		n.next = q
-		time.AfterFunc(newsEvery-time.Since(n.last), func() {
+		time.AfterFunc(catchUpEvery-time.Since(n.last), func() {
 			n.mu.Lock()
 			n.next, n.last = nil, time.Now()
 			n.mu.Unlock()
-			ctx, cancel := context.WithTimeout(context.Background(), newsWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), catchUpTimeout)
 			defer cancel()
 			q.err = n.shared.CatchUp(ctx)
 			close(q.done)

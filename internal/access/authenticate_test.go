@@ -28,7 +28,7 @@ func TestAuthenticate(t *testing.T) {
 	}{
 		{"no header", nil, weir.MissingAPIKey},
 		{"empty", []string{""}, weir.MissingAPIKey},
-		{"white space alone, as HTTP/2 lets through", []string{" \t"}, weir.MissingAPIKey},
+		{"only white space, which HTTP/2 lets through", []string{" \t"}, weir.MissingAPIKey},
 		{"two headers, both empty", []string{"", ""}, weir.InvalidAPIKey},
 		{"two headers, one valid", []string{"Bearer " + given, ""}, weir.InvalidAPIKey},
 		{"two headers, both valid", []string{"Bearer " + given, "Bearer " + given}, weir.InvalidAPIKey},
@@ -50,8 +50,8 @@ func TestAuthenticate(t *testing.T) {
 		{"31 digits", []string{"Bearer " + given[:40]}, weir.InvalidAPIKey},
 		{"33 digits", []string{"Bearer " + given + "0"}, weir.InvalidAPIKey},
 		{"upper case digits", []string{"Bearer svc_live_" + strings.ToUpper(digits)}, weir.InvalidAPIKey},
-		{"a digit too high", []string{"Bearer svc_live_g" + digits[1:]}, weir.InvalidAPIKey},
-		{"a last digit too high", []string{"Bearer " + given[:40] + "g"}, weir.InvalidAPIKey},
+		{"a letter above f", []string{"Bearer svc_live_g" + digits[1:]}, weir.InvalidAPIKey},
+		{"a letter above f at the end", []string{"Bearer " + given[:40] + "g"}, weir.InvalidAPIKey},
 		{"below 0", []string{"Bearer svc_live_/" + digits[1:]}, weir.InvalidAPIKey},
 		{"above 9", []string{"Bearer svc_live_:" + digits[1:]}, weir.InvalidAPIKey},
 		{"a NUL", []string{"Bearer svc_live_\x00" + digits[1:]}, weir.InvalidAPIKey},
@@ -68,17 +68,17 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("%s: grant %v with error %v", tc.what, g, err)
 		}
 		if shaped := tc.what == "unknown" || tc.what == "the other kind"; (err == errUnknown) != shaped {
-			t.Errorf("%s: %v; looked up is what matches the pattern and nothing else", tc.what, err)
+			t.Errorf("%s: got %v; only well-formed keys may be looked up", tc.what, err)
 		}
 	}
 	if n := docs.calls.Load(); n != 0 {
-		t.Errorf("%d calls to the store", n)
+		t.Errorf("Authenticate made %d calls to the store, want 0", n)
 	}
 	off := open(t, docs, func(o *Options) { o.Demo = false })
 	_, err := off.Authenticate([]string{"Bearer " + DemoKey})
 	want(t, "the demo key while the demo is off", err, weir.InvalidAPIKey)
 	if off.DemoReader() != nil || a.DemoReader() == nil {
-		t.Error("the demo reader exists while the demo is off, or does not while it is on")
+		t.Error("DemoReader must be set if and only if the demo is on")
 	}
 }
 
@@ -130,7 +130,7 @@ func FuzzAuthenticate(f *testing.F) {
 			want(t, "unknown", err, weir.InvalidAPIKey)
 		}
 		if err != nil && g != nil {
-			t.Error("a grant beside an error")
+			t.Error("got both a grant and an error")
 		}
 		if kind, ok := kindOf(first); ok != regexp.MustCompile(`^svc_(live|test)_[0-9a-f]{32}$`).MatchString(first) || ok && !strings.Contains(first[:9], string(kind)) {
 			t.Errorf("kindOf(%q) = %v, %t", first, kind, ok)

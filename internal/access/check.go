@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument says whether a document of the store can be read as the project or key that its key promises. Others are
-// none of ours, and good.
+// CheckDocument tells whether a document of the store can be read as a project or key, if its key
+// says that it is one. It accepts all other documents.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {
 	case IsProjectDocument(doc.Key):
@@ -19,9 +19,9 @@ func CheckDocument(doc engine.Document) (err error) {
 	return err
 }
 
-// Suspend revokes the key of a document that nobody can tell the newest state of: it may have been revoked. The value is
-// that of the document from here on; nil where there is nothing to revoke. It needs no Access: it is for stores that nobody
-// serves.
+// Suspend revokes the key of a document whose newest revision was lost, because that revision may
+// have been a revocation. It returns the new value of the document, or nil if there is nothing to
+// revoke. It needs no Access: it is for stores that no server has open.
 func Suspend(doc engine.Document, now weir.Time) (value []byte, key Key, err error) {
 	if !IsKeyDocument(doc.Key) {
 		return nil, key, nil

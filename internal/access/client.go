@@ -5,11 +5,13 @@ import (
 	"strings"
 )
 
-// ClientIP is the address that a request counts under (D23): that of the peer, or, when the peer is a trusted proxy, the
-// rightmost address of the X-Forwarded-For header fields that is no trusted proxy. What stands to the left of that
-// anybody can have written. Where all are trusted it is the leftmost, and where something is no address, the last good
-// one before it. The result has no zone and is never an IPv4 address in IPv6 clothes; it is the zero Addr when the peer
-// has no IP address.
+// ClientIP returns the address that a request counts under (D23). This is the peer's address, or,
+// if the peer is a trusted proxy, the rightmost address in X-Forwarded-For that is not a trusted
+// proxy. Addresses further left may have been forged by the client.
+//
+// If all addresses are trusted, the leftmost is the result. An element that is not an address ends
+// the search, and the address to its right is the result. The result has no zone and is never an
+// IPv4-mapped IPv6 address. It is the zero Addr if the peer has no IP address.
 func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 	client, ok := parseAddr(remoteAddr)
 	if !ok {
@@ -23,7 +25,7 @@ func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 			}
 			var element string
 			rest, element, more = cutLast(rest)
-			if element == "" { // lists may have empty elements, which mean nothing
+			if element == "" { // HTTP lists may have empty elements
 				continue
 			}
 			next, ok := parseAddr(element)
@@ -36,13 +38,14 @@ func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 	return client
 }
 
-// cutLast takes the last element off a comma-separated list; more tells whether others are left.
+// cutLast removes the last element of a comma-separated list. more tells whether others are left.
 func cutLast(list string) (rest, element string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	return list[:max(i, 0)], strings.Trim(list[i+1:], " \t"), i >= 0
 }
 
-// parseAddr reads an address with or without a port.
+// parseAddr parses an address with or without a port. It removes the zone and unmaps IPv4-mapped
+// IPv6 addresses.
 func parseAddr(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
@@ -64,8 +67,9 @@ func (a *Access) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// plain rewrites prefixes of IPv4 addresses in IPv6 clothes, which would contain nothing.
-func plain(prefixes []netip.Prefix) []netip.Prefix {
+// unmapped converts IPv4-mapped IPv6 prefixes to IPv4. Otherwise they would match nothing, because
+// parseAddr unmaps the addresses.
+func unmapped(prefixes []netip.Prefix) []netip.Prefix {
 	var list []netip.Prefix
 	for _, p := range prefixes {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {

@@ -24,15 +24,15 @@ func TestClientIP(t *testing.T) {
 	}{
 		{"no header", "198.51.100.7:1", nil, "198.51.100.7"},
 		{"a peer that is not trusted", "198.51.100.7:1", []string{"203.0.113.1"}, "198.51.100.7"},
-		{"a proxy that says nothing", proxy, nil, "10.0.0.1"},
-		{"a proxy that says nothing, with a header", proxy, []string{""}, "10.0.0.1"},
+		{"a proxy without a header", proxy, nil, "10.0.0.1"},
+		{"a proxy with an empty header", proxy, []string{""}, "10.0.0.1"},
 		{"a proxy", proxy, []string{"203.0.113.1"}, "203.0.113.1"},
-		{"what the client wrote itself is on the left", proxy, []string{"1.1.1.1, 203.0.113.1"}, "203.0.113.1"},
+		{"a forged address on the left", proxy, []string{"1.1.1.1, 203.0.113.1"}, "203.0.113.1"},
 		{"a chain of proxies", proxy, []string{"203.0.113.1, 10.0.0.3,10.0.0.2"}, "203.0.113.1"},
-		{"and before it a lie", proxy, []string{"10.9.9.9, 203.0.113.1, 10.0.0.3"}, "203.0.113.1"},
+		{"a forged address before a chain", proxy, []string{"10.9.9.9, 203.0.113.1, 10.0.0.3"}, "203.0.113.1"},
 		{"several header fields", proxy, []string{"1.1.1.1", "203.0.113.1", "10.0.0.2"}, "203.0.113.1"},
-		{"several header fields of several", proxy, []string{"1.1.1.1, 203.0.113.1", "10.0.0.3, 10.0.0.2"}, "203.0.113.1"},
-		{"proxies alone", proxy, []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"several header fields with several addresses", proxy, []string{"1.1.1.1, 203.0.113.1", "10.0.0.3, 10.0.0.2"}, "203.0.113.1"},
+		{"only proxies", proxy, []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
 		{"garbage", proxy, []string{"unknown"}, "10.0.0.1"},
 		{"garbage behind a proxy", proxy, []string{"203.0.113.1, unknown, 10.0.0.2"}, "10.0.0.2"},
 		{"garbage on the left", proxy, []string{"<script>, 203.0.113.1"}, "203.0.113.1"},
@@ -43,11 +43,11 @@ func TestClientIP(t *testing.T) {
 		{"IPv6", proxy, []string{"2001:db8::1"}, "2001:db8::1"},
 		{"IPv6 in brackets with a port", proxy, []string{"[2001:db8::1]:443"}, "2001:db8::1"},
 		{"a zone", proxy, []string{"fe80::1%eth0"}, "fe80::1"},
-		{"IPv4 in IPv6 clothes", proxy, []string{"::ffff:203.0.113.1"}, "203.0.113.1"},
-		{"a proxy in IPv6 clothes", "[::ffff:10.0.0.1]:1", []string{"203.0.113.1"}, "203.0.113.1"},
-		{"a proxy in clothes in the header", proxy, []string{"203.0.113.1, ::ffff:10.0.0.2"}, "203.0.113.1"},
-		{"a trusted range in clothes", "192.0.2.9:1", []string{"203.0.113.1"}, "203.0.113.1"},
-		{"beside that range", "192.0.3.9:1", []string{"203.0.113.1"}, "192.0.3.9"},
+		{"IPv4-mapped IPv6", proxy, []string{"::ffff:203.0.113.1"}, "203.0.113.1"},
+		{"an IPv4-mapped proxy", "[::ffff:10.0.0.1]:1", []string{"203.0.113.1"}, "203.0.113.1"},
+		{"an IPv4-mapped proxy in the header", proxy, []string{"203.0.113.1, ::ffff:10.0.0.2"}, "203.0.113.1"},
+		{"an IPv4-mapped trusted range", "192.0.2.9:1", []string{"203.0.113.1"}, "203.0.113.1"},
+		{"outside that range", "192.0.3.9:1", []string{"203.0.113.1"}, "192.0.3.9"},
 		{"an IPv6 proxy", "[2001:db8:ffff::1]:1", []string{"203.0.113.1"}, "203.0.113.1"},
 		{"an IPv6 peer that is not trusted", "[2001:db8:fffe::1%eth0]:1", []string{"203.0.113.1"}, "2001:db8:fffe::1"},
 		{"a peer without a port", "10.0.0.1", []string{"203.0.113.1"}, "203.0.113.1"},
@@ -57,16 +57,16 @@ func TestClientIP(t *testing.T) {
 	} {
 		a := open(t, store(), trusted)
 		if got := a.ClientIP(tc.peer, tc.header).String(); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.what, got, tc.want)
+			t.Errorf("%s: got %s, want %s", tc.what, got, tc.want)
 		}
 	}
 	if got := open(t, store()).ClientIP(proxy, []string{"203.0.113.1"}).String(); got != "10.0.0.1" {
-		t.Errorf("with no trusted proxies: %s", got)
+		t.Errorf("without trusted proxies: got %s, want the peer", got)
 	}
 }
 
-// The result is the peer or an address of the header; nothing to the left of the first stranger matters; an untrusted
-// peer is itself.
+// The result is the peer or an address in the header. Nothing to the left of the first untrusted
+// address matters. For an untrusted peer, the result is the peer.
 func FuzzClientIP(f *testing.F) {
 	a := open(f, store(), proxies("10.0.0.0/8", "2001:db8::/32"))
 	f.Add("10.0.0.1:80", "1.2.3.4, 10.0.0.2", "10.0.0.3")
@@ -77,13 +77,13 @@ func FuzzClientIP(f *testing.F) {
 		got := a.ClientIP(peer, []string{one, two})
 		self, ok := parseAddr(peer)
 		if got.Is4In6() || got.Zone() != "" || got.IsValid() != ok {
-			t.Fatalf("%v for the peer %q", got, peer)
+			t.Fatalf("got %v for the peer %q", got, peer)
 		}
 		if ok && !a.trusts(self) && got != self {
-			t.Fatalf("%v believed a peer that is not trusted, %v", got, self)
+			t.Fatalf("got %v from the untrusted peer %v", got, self)
 		}
 		if joined := a.ClientIP(peer, []string{one + "," + two}); joined != got {
-			t.Fatalf("two fields are %v, one list is %v", got, joined)
+			t.Fatalf("two header fields give %v, one list gives %v", got, joined)
 		}
 		found := got == self
 		for _, s := range strings.Split(one+","+two, ",") {
@@ -91,11 +91,11 @@ func FuzzClientIP(f *testing.F) {
 			found = found || ok && addr == got
 		}
 		if !found {
-			t.Fatalf("%v out of nowhere", got)
+			t.Fatalf("%v is neither the peer nor in the header", got)
 		}
 		if ok && !a.trusts(got) {
 			if lied := a.ClientIP(peer, []string{"6.6.6.6, 10.1.1.1", one, two}); lied != got {
-				t.Fatalf("%v became %v by what was put before it", got, lied)
+				t.Fatalf("an address put before it changed %v to %v", got, lied)
 			}
 		}
 		a.Take(nil, got)

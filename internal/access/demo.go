@@ -2,19 +2,20 @@ package access
 
 import "weir"
 
-// The demo (D22): a built-in project with one stream that everybody may read and nobody may change over the interface.
-// None of it is stored; the key is public and printed in the manual.
+// The demo (D22): a built-in project with one stream that every client may read and none may
+// change. The project and the key are not stored. The key is public and printed in the manual.
 const (
 	DemoStream  weir.StreamID  = "demo000000000000000000"
 	DemoKey                    = "svc_test_0123456789abcdef0123456789abcdef"
-	DemoKeyID                  = "demo" // what Grant.KeyID of the demo key says
+	DemoKeyID                  = "demo" // Grant.KeyID of the demo key
 	DemoProject weir.ProjectID = "demoproject00000000000"
 
-	// DemoProjectName is reserved, also while the demo is off, so that switching it on never meets a namesake.
+	// DemoProjectName is reserved even while the demo is off. Otherwise a project could take it,
+	// and switching the demo on would create a conflict.
 	DemoProjectName = "demo"
 )
 
-// demoGrant is a caller who may read the demo stream and nothing else.
+// demoGrant returns a grant that may read the demo stream and nothing else.
 func demoGrant(keyID string) *Grant {
 	return &Grant{
 		id:       keyID,
@@ -28,5 +29,6 @@ func demoGrant(keyID string) *Grant {
 	}
 }
 
-// DemoReader is the caller without a key, who may read the demo stream; nil while the demo is off.
+// DemoReader returns the grant of callers without a key, which may read the demo stream. It is nil
+// while the demo is off.
 func (a *Access) DemoReader() *Grant { return a.reader }

@@ -18,21 +18,23 @@ const (
 )
 
 const (
-	projectPrefix = ProjectKind + "/" // and the hex digest of the name: the store keeps names unique
-	keyPrefix     = KeyKind + "/"     // and the hex digest of the key: the store keeps keys unique
+	// The digest of the project's name follows, in hex. So the store keeps names unique.
+	projectPrefix = ProjectKind + "/"
+	// The digest of the key follows, in hex. So the store keeps keys unique.
+	keyPrefix = KeyKind + "/"
 )
 
-// IsProjectDocument tells whether the document under this key of the store is a project's. It looks at
-// the key alone, not at whether the value can be read.
+// IsProjectDocument tells whether the document under this key of the store is a project's. It looks
+// at the key alone, not at whether the value can be read.
 func IsProjectDocument(key string) bool { return strings.HasPrefix(key, projectPrefix) }
 
-// IsKeyDocument tells whether the document under this key of the store is an API key's. It looks at the
-// key alone, not at whether the value can be read. A copy of a store should write these documents last:
-// until they exist, no client can publish to a half-copied store.
+// IsKeyDocument tells whether the document under this key of the store is an API key's. It looks at
+// the key alone, not at whether the value can be read. A copy of a store should write these
+// documents last: until they exist, no client can publish to a half-copied store.
 func IsKeyDocument(key string) bool { return strings.HasPrefix(key, keyPrefix) }
 
-// readProject decodes and validates a project document. Every reader of project documents uses it, so
-// that a server, a check and a repair agree on which documents are projects.
+// readProject decodes and validates a project document. Every reader of project documents uses it,
+// so that a server, a check and a repair agree on which documents are projects.
 func readProject(doc engine.Document) (p weir.Project, err error) {
 	err = json.Unmarshal(doc.Value, &p)
 	switch {
@@ -48,8 +50,9 @@ func readProject(doc engine.Document) (p weir.Project, err error) {
 	return p, nil
 }
 
-// readKey decodes and validates a key document, whose key in the store holds the digest. Every reader
-// of key documents uses it, so that a server, a check and a repair agree on which documents are keys.
+// readKey decodes and validates a key document, whose key in the store holds the digest. Every
+// reader of key documents uses it, so that a server, a check and a repair agree on which documents
+// are keys.
 func readKey(doc engine.Document) (d digest, k Key, err error) {
 	d, err = digestIn(doc.Key)
 	if err == nil {

@@ -9,7 +9,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A document that a check refuses must not be served either: all readers of projects and keys agree.
+// A document that a check refuses must not be served either: all readers of projects and keys
+// agree.
 func TestReadersOfADocumentAgree(t *testing.T) {
 	ctx := context.Background()
 	project := projectDocument("n")

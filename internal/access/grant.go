@@ -9,26 +9,27 @@ import (
 	"weir"
 )
 
-// Grant is an authenticated caller: a key, or whoever reads the demo without one. It is shared by all requests of its
-// key and costs nothing to hold. What a key may do never changes; it can only end.
+// Grant is an authenticated caller: a key, or a client that reads the demo without a key. All
+// requests with the same key share one Grant. Its permissions never change; it can only end. Its
+// methods are safe for concurrent use.
 type Grant struct {
 	id       string
 	project  weir.ProjectID
 	kind     Kind
 	can      permissions
 	streams  map[weir.StreamID]struct{} // nil: not confined
-	demo     bool                       // the demo key, or nobody
-	demoOpen bool                       // the demo is on: its stream may be read by everybody
+	demo     bool                       // the demo key, or no key
+	demoOpen bool                       // the demo is on, so every caller may read its stream
 
 	ended   chan struct{}
 	ending  sync.Once
 	used    atomic.Int64 // weir.Time of the last use
 	window  counter
-	tallied uint64        // of taken: what other nodes were told of
-	taken   atomic.Uint64 // requests that were counted; beside the window, whose cache line the request has anyway
+	tallied uint64        // part of taken that was reported to other nodes
+	taken   atomic.Uint64 // requests counted; next to window, because a request touches that cache line anyway
 }
 
-// permissions are a set.
+// permissions is a set of permissions.
 type permissions uint8
 
 const (
@@ -37,7 +38,8 @@ const (
 	canManage
 )
 
-// bit is the place of a permission in the set; none for a permission that this version does not know.
+// bit returns the set with only this permission. It is empty for a permission that this version
+// does not know.
 func (p Permission) bit() permissions {
 	switch p {
 	case Read:
@@ -64,35 +66,37 @@ func newGrant(k *Key, demoOpen bool) *Grant {
 	return g
 }
 
-// Action is something that a caller wants to do with streams.
+// Action is something that a caller can do with streams.
 type Action uint8
 
-// The actions. Zero is not one.
+// The actions. The zero value is not valid.
 const (
-	ReadStream   Action = iota + 1 // the object, the cursor, batches, a subscription
-	PublishBatch                   // also under a sequence of the client's
+	ReadStream   Action = iota + 1 // the object, the cursor, batches, subscriptions
+	PublishBatch                   // with or without a sequence
 	DeleteStream
 	CreateStream
 	ListStreams
 )
 
-// Project is the project of the caller: where it creates and lists.
+// Project returns the caller's project, in which it creates and lists streams.
 func (g *Grant) Project() weir.ProjectID { return g.project }
 
-// KeyID is the id of the caller's key; DemoKeyID for the demo key, empty without a key.
+// KeyID returns the id of the caller's key: DemoKeyID for the demo key, empty without a key.
 func (g *Grant) KeyID() string { return g.id }
 
-// Kind is that of the caller's key.
+// Kind returns the kind of the caller's key.
 func (g *Grant) Kind() Kind { return g.kind }
 
-// Demo tells whether the caller is the demo key or has no key: both may read the demo stream and nothing else.
+// Demo tells whether the caller uses the demo key or no key. Both may read the demo stream and
+// nothing else.
 func (g *Grant) Demo() bool { return g.demo }
 
-// Ended is closed when the key is revoked (D18). That of a demo caller never is.
+// Ended returns a channel that is closed when the key is revoked (D18). For a demo caller it never
+// is.
 func (g *Grant) Ended() <-chan struct{} { return g.ended }
 
-// Allows tells whether the scope of the caller has this permission on this stream of its own project (D20): what a list
-// shows is the streams of Project for which Allows(Read, id) holds.
+// Allows tells whether the caller has this permission for this stream of its own project (D20). A
+// list shows the streams of Project for which Allows(Read, id) is true.
 func (g *Grant) Allows(p Permission, stream weir.StreamID) bool {
 	return g.has(p) && g.reaches(stream)
 }
@@ -107,12 +111,13 @@ func (g *Grant) reaches(stream weir.StreamID) bool {
 	return ok
 }
 
-// May decides about an action on a stream that belongs to owner: nil or a *weir.Error.
-//
-// To create, stream is the id that was supplied, or empty; to list it is empty; owner is not looked at for both. What is
-// listed is further held to Allows. The demo stream may be read by everybody and changed by nobody (D22), and its id is
-// taken whether or not the demo is on. Refusals are ProjectForbidden, MissingAPIKey for a caller without a key, and
+// May decides whether the caller may perform an action on a stream that belongs to owner. It
+// returns nil or a *weir.Error: ProjectForbidden, MissingAPIKey for a caller without a key, or
 // StreamNameTaken for creating the demo stream.
+//
+// For CreateStream, stream is the supplied id, or empty. For ListStreams it is empty. Both ignore
+// owner. A list must also be filtered with Allows. The demo stream may be read by every caller and
+// changed by none (D22). Its id is taken even while the demo is off.
 func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) error {
 	if action == ReadStream && g.demoOpen && stream == DemoStream && owner == DemoProject {
 		return nil
@@ -124,25 +129,25 @@ func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) e
 		return forbidden("the demo stream can only be read")
 	}
 	if owner != g.project && action != CreateStream && action != ListStreams {
-		return forbidden("this key belongs to another project than the stream %s", stream)
+		return forbidden("stream %s belongs to another project than this key", stream)
 	}
 	need := action.needs()
 	if !g.has(need) {
 		return forbidden("this key lacks the permission %q; it has: %s", need, g.can)
 	}
 	if action == CreateStream && stream == DemoStream {
-		return weir.Errorf(weir.StreamNameTaken, "the id %s is that of the demo stream", stream)
+		return weir.Errorf(weir.StreamNameTaken, "the id %s is reserved for the demo stream", stream)
 	}
 	if action == ListStreams || g.reaches(stream) {
 		return nil
 	}
 	if stream == "" {
-		return forbidden("this key is confined to certain streams and may create only those: supply an id out of its list")
+		return forbidden("this key is confined to certain streams and can create only those: supply the id of one of them")
 	}
-	return forbidden("this key is confined to certain streams, and %s is none of them", stream)
+	return forbidden("this key is confined to certain streams, and %s is not one of them", stream)
 }
 
-// mayDemo decides for a demo caller about everything but reading the demo stream.
+// mayDemo decides for a demo caller on every action other than reading the demo stream.
 func (g *Grant) mayDemo(action Action) error {
 	if g.id == "" {
 		return weir.Errorf(weir.MissingAPIKey, "without a key only the demo stream can be read")
@@ -150,10 +155,11 @@ func (g *Grant) mayDemo(action Action) error {
 	if action == ListStreams {
 		return nil
 	}
-	return forbidden("the demo key can read the demo stream %s and do nothing else", DemoStream)
+	return forbidden("the demo key can only read the demo stream, %s", DemoStream)
 }
 
-// needs is the permission for an action; none that anybody has for what is no action.
+// needs returns the permission that an action requires. For an invalid action it returns one that
+// no key has.
 func (a Action) needs() Permission {
 	switch a {
 	case ReadStream, ListStreams:
@@ -170,7 +176,7 @@ func forbidden(format string, args ...any) error {
 	return weir.Errorf(weir.ProjectForbidden, format, args...)
 }
 
-// String lists the permissions.
+// String returns the permissions as a list.
 func (p permissions) String() string {
 	var names []string
 	for _, q := range allPermissions {
@@ -187,8 +193,8 @@ func (p permissions) String() string {
 // end closes Ended, once.
 func (g *Grant) end() { g.ending.Do(func() { close(g.ended) }) }
 
-// over tells whether the grant was ended.
-func (g *Grant) over() bool {
+// hasEnded tells whether the key was revoked or deleted.
+func (g *Grant) hasEnded() bool {
 	select {
 	case <-g.ended:
 		return true
@@ -197,10 +203,11 @@ func (g *Grant) over() bool {
 	}
 }
 
-// useGrain is how exact the last use is. Coarser than a request, so that busy cores do not fight over the word.
+// useGrain is the precision of the last use, in milliseconds. It is coarse so that the cores that
+// serve a busy key do not contend for one word.
 const useGrain = weir.Time(1000)
 
-// use notes a use at t, which is never earlier than the one before.
+// use records a use at t, unless a later one is recorded.
 func (g *Grant) use(t weir.Time) {
 	for {
 		last := g.used.Load()
@@ -212,7 +219,7 @@ func (g *Grant) use(t weir.Time) {
 
 func (g *Grant) lastUsed() weir.Time { return weir.Time(g.used.Load()) }
 
-// String names the caller for logs, without anything secret.
+// String describes the caller for logs. It contains nothing secret.
 func (g *Grant) String() string {
 	if g.id == "" {
 		return "no key"
@@ -220,10 +227,10 @@ func (g *Grant) String() string {
 	return "key " + g.id
 }
 
-// GoString is String.
+// GoString returns String, so that %#v prints nothing secret either.
 func (g *Grant) GoString() string { return g.String() }
 
-// LogValue groups the ids of the key and its project.
+// LogValue returns a group with the ids of the key and its project.
 func (g *Grant) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("key", g.id), slog.String("project", string(g.project)))
 }

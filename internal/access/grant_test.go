@@ -6,28 +6,29 @@ import (
 	"weir"
 )
 
-// Every action of every caller on every stream (D20, D22).
+// TestMay covers every action of every kind of caller on every kind of stream (D20, D22).
 func TestMay(t *testing.T) {
-	const streamC weir.StreamID = "cccccccccccccccccccccc" // of another project
+	const streamC weir.StreamID = "cccccccccccccccccccccc" // belongs to another project
 	actions := []Action{ReadStream, PublishBatch, DeleteStream, CreateStream}
-	// What each caller gets for read, publish, delete, create on a stream: y yes, f forbidden, m missing key, t taken.
+	// The results of read, publish, delete and create, one letter each: y allowed, f forbidden,
+	// m missing key, t taken.
 	codes := map[byte]weir.Code{'y': "", 'f': weir.ProjectForbidden, 'm': weir.MissingAPIKey, 't': weir.StreamNameTaken}
-	type answers struct{ a, b, c, demo, fresh, list string } // fresh: to create without an id
+	type answers struct{ a, b, c, demo, fresh, list string } // by stream; fresh: create without an id
 	type callers map[string]struct {
 		spec *KeySpec // nil: a demo caller
 		want answers
 	}
 	on := callers{
-		"plain":           {&KeySpec{}, answers{"yyyy", "yyyy", "fffy", "yfft", "y", "y"}},
-		"reader":          {&KeySpec{Permissions: []Permission{Read}}, answers{"yfff", "yfff", "ffff", "yfff", "f", "y"}},
-		"publisher":       {&KeySpec{Permissions: []Permission{Publish}}, answers{"fyff", "fyff", "ffff", "yfff", "f", "f"}},
-		"manager":         {&KeySpec{Permissions: []Permission{Manage}}, answers{"ffyy", "ffyy", "fffy", "yfft", "y", "f"}},
-		"confined":        {&KeySpec{Streams: []weir.StreamID{streamA}}, answers{"yyyy", "ffff", "ffff", "yfft", "f", "y"}},
-		"confined reader": {&KeySpec{Streams: []weir.StreamID{streamB}, Permissions: []Permission{Read}}, answers{"ffff", "yfff", "ffff", "yfff", "f", "y"}},
-		"confined abroad": {&KeySpec{Streams: []weir.StreamID{streamC}}, answers{"ffff", "ffff", "fffy", "yfft", "f", "y"}},
-		"test":            {&KeySpec{Kind: Test}, answers{"yyyy", "yyyy", "fffy", "yfft", "y", "y"}},
-		"demo key":        {nil, answers{"ffff", "ffff", "ffff", "yfff", "f", "y"}},
-		"nobody":          {nil, answers{"mmmm", "mmmm", "mmmm", "ymmm", "m", "m"}},
+		"plain":              {&KeySpec{}, answers{"yyyy", "yyyy", "fffy", "yfft", "y", "y"}},
+		"reader":             {&KeySpec{Permissions: []Permission{Read}}, answers{"yfff", "yfff", "ffff", "yfff", "f", "y"}},
+		"publisher":          {&KeySpec{Permissions: []Permission{Publish}}, answers{"fyff", "fyff", "ffff", "yfff", "f", "f"}},
+		"manager":            {&KeySpec{Permissions: []Permission{Manage}}, answers{"ffyy", "ffyy", "fffy", "yfft", "y", "f"}},
+		"confined":           {&KeySpec{Streams: []weir.StreamID{streamA}}, answers{"yyyy", "ffff", "ffff", "yfft", "f", "y"}},
+		"confined reader":    {&KeySpec{Streams: []weir.StreamID{streamB}, Permissions: []Permission{Read}}, answers{"ffff", "yfff", "ffff", "yfff", "f", "y"}},
+		"confined elsewhere": {&KeySpec{Streams: []weir.StreamID{streamC}}, answers{"ffff", "ffff", "fffy", "yfft", "f", "y"}},
+		"test":               {&KeySpec{Kind: Test}, answers{"yyyy", "yyyy", "fffy", "yfft", "y", "y"}},
+		"demo key":           {nil, answers{"ffff", "ffff", "ffff", "yfff", "f", "y"}},
+		"no key":             {nil, answers{"mmmm", "mmmm", "mmmm", "ymmm", "m", "m"}},
 	}
 	off := callers{
 		"plain":    {&KeySpec{}, answers{"yyyy", "yyyy", "fffy", "ffft", "y", "y"}},
@@ -43,7 +44,7 @@ func TestMay(t *testing.T) {
 				c.spec.Project = ours.ID
 				_, secret := key(t, a, *c.spec)
 				g = caller(t, a, secret)
-			case name == "nobody":
+			case name == "no key":
 				g = a.DemoReader()
 			default:
 				g = caller(t, a, DemoKey)
@@ -58,21 +59,22 @@ func TestMay(t *testing.T) {
 			} {
 				for i, action := range actions {
 					if err := g.May(action, s.id, s.owner); code(t, err) != codes[s.want[i]] {
-						t.Errorf("demo %t: %s, action %d on %s: %v, want %c", demo, name, action, s.id, err, s.want[i])
+						t.Errorf("demo %t: %s, action %d on %s: got %v, want %c", demo, name, action, s.id, err, s.want[i])
 					}
 				}
 			}
 			want(t, name+" creates without an id", g.May(CreateStream, "", g.Project()), codes[c.want.fresh[0]])
 			want(t, name+" lists", g.May(ListStreams, "", g.Project()), codes[c.want.list[0]])
 			if g.May(0, streamA, ours.ID) == nil || g.May(ListStreams+1, streamA, ours.ID) == nil {
-				t.Errorf("%s may do what is no action", name)
+				t.Errorf("%s may perform an invalid action", name)
 			}
 		}
 	}
 }
 
-// The public stream is the demo's own: an id alone opens nothing.
-func TestTheDemoIsNotJustAnID(t *testing.T) {
+// Only the demo's own stream is public. A stream of another project is not, even if it has the same
+// id.
+func TestDemoStreamBelongsToTheDemoProject(t *testing.T) {
 	a := open(t, store())
 	ours, theirs := project(t, a, "ours"), project(t, a, "theirs")
 	_, secret := key(t, a, KeySpec{Project: ours.ID})
@@ -81,7 +83,7 @@ func TestTheDemoIsNotJustAnID(t *testing.T) {
 	want(t, "the same without a key", a.DemoReader().May(ReadStream, DemoStream, theirs.ID), weir.MissingAPIKey)
 	want(t, "another stream of the demo's project", g.May(ReadStream, streamA, DemoProject), weir.ProjectForbidden)
 	for _, action := range []Action{PublishBatch, DeleteStream} {
-		want(t, "even one's own", g.May(action, DemoStream, ours.ID), weir.ProjectForbidden)
+		want(t, "changing a stream under the demo's id", g.May(action, DemoStream, ours.ID), weir.ProjectForbidden)
 	}
 }
 
@@ -91,7 +93,7 @@ func TestAllows(t *testing.T) {
 	_, plain := key(t, a, KeySpec{Project: p.ID})
 	_, scoped := key(t, a, KeySpec{Project: p.ID, Permissions: []Permission{Read, Publish}, Streams: []weir.StreamID{streamA}})
 	for _, tc := range []struct {
-		who    string
+		caller string
 		g      *Grant
 		p      Permission
 		stream weir.StreamID
@@ -109,11 +111,11 @@ func TestAllows(t *testing.T) {
 		{"demo key", caller(t, a, DemoKey), Read, DemoStream, true},
 		{"demo key", caller(t, a, DemoKey), Publish, DemoStream, false},
 		{"demo key", caller(t, a, DemoKey), Read, streamA, false},
-		{"nobody", a.DemoReader(), Read, DemoStream, true},
-		{"nobody", a.DemoReader(), Manage, DemoStream, false},
+		{"no key", a.DemoReader(), Read, DemoStream, true},
+		{"no key", a.DemoReader(), Manage, DemoStream, false},
 	} {
 		if got := tc.g.Allows(tc.p, tc.stream); got != tc.want {
-			t.Errorf("%s: %s on %q: %t", tc.who, tc.p, tc.stream, got)
+			t.Errorf("%s: %s on %q is %t, want %t", tc.caller, tc.p, tc.stream, got, tc.want)
 		}
 	}
 }
@@ -133,7 +135,7 @@ func TestGrantNames(t *testing.T) {
 		{a.DemoReader(), "", DemoProject, true},
 	} {
 		if tc.g.KeyID() != tc.id || tc.g.Project() != tc.project || tc.g.Demo() != tc.demo || ended(tc.g) {
-			t.Errorf("%v of %q, demo %t", tc.g, tc.g.Project(), tc.g.Demo())
+			t.Errorf("got %v of project %q, demo %t; want key %q of %q, demo %t", tc.g, tc.g.Project(), tc.g.Demo(), tc.id, tc.project, tc.demo)
 		}
 	}
 	if g, h := caller(t, a, secret), caller(t, a, secret); g != h {
@@ -141,8 +143,8 @@ func TestGrantNames(t *testing.T) {
 	}
 }
 
-// A record of a later version with a permission that this one does not know gives none.
-func TestUnknownPermissionGivesNothing(t *testing.T) {
+// A permission that only a later version knows allows nothing.
+func TestUnknownPermissionAllowsNothing(t *testing.T) {
 	g := newGrant(&Key{ID: "k", Project: "p", Permissions: []Permission{"admin"}}, true)
 	for _, action := range []Action{ReadStream, PublishBatch, DeleteStream, CreateStream, ListStreams} {
 		want(t, "an unknown permission", g.May(action, streamA, "p"), weir.ProjectForbidden)

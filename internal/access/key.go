@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// Kind says which limits a key has.
+// Kind is the kind of a key. It selects the rate limit.
 type Kind string
 
 // The kinds of keys.
@@ -32,10 +32,12 @@ const (
 
 var allPermissions = []Permission{Read, Publish, Manage}
 
-// maxStreams bounds the list of a confined key, since the whole record is written again whenever its use is noted.
+// maxStreams bounds the list of a confined key, because the whole record is written again whenever
+// its last use is stored.
 const maxStreams = 1000
 
-// Key is the record of a key (D21), without the key. Nobody writes into its slices or through its pointers.
+// Key is the record of a key (D21). It does not contain the key itself. Its slices and pointers are
+// shared: do not modify what they refer to.
 type Key struct {
 	ID          string          `json:"id"`
 	Project     weir.ProjectID  `json:"project"`
@@ -45,24 +47,25 @@ type Key struct {
 	Permissions []Permission    `json:"permissions"`
 	Streams     []weir.StreamID `json:"streams"` // empty: the whole project
 	CreatedAt   weir.Time       `json:"created_at"`
-	LastUsedAt  *weir.Time      `json:"last_used_at"` // null: never
-	RevokedAt   *weir.Time      `json:"revoked_at"`   // null: it is valid
+	LastUsedAt  *weir.Time      `json:"last_used_at"` // null: never used
+	RevokedAt   *weir.Time      `json:"revoked_at"`   // null: valid
 }
 
-// KeySpec is what a new key is made of.
+// KeySpec holds the settings of a new key.
 type KeySpec struct {
 	Project     weir.ProjectID
-	Kind        Kind            // ImportKey takes it from the key
+	Kind        Kind            // ImportKey derives it from the key
 	Name        string          // at most 128 code points; may be empty
 	Permissions []Permission    // empty: all three
 	Streams     []weir.StreamID // empty: the whole project
 }
 
-// CreateKey makes a key. It is durable when the call returns, and the secret is in no other place. InvalidRequest when
-// the specification does not make sense.
+// CreateKey creates a key. It is durable when the call returns. The returned Secret is the only
+// copy of the key. It fails with InvalidRequest if the settings are invalid, or with
+// StorageUnavailable.
 func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) {
 	if s.Kind != Live && s.Kind != Test {
-		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "the kind of a key is %s or %s, not %q", Live, Test, Redacted(string(s.Kind)))
+		return Key{}, Secret{}, weir.Errorf(weir.InvalidRequest, "unknown kind of key %q: use %s or %s", Redacted(string(s.Kind)), Live, Test)
 	}
 	secret := newSecret(s.Kind)
 	key, err := a.makeKey(ctx, s, secret.Reveal())
@@ -72,21 +75,22 @@ func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) 
 	return key, secret, nil
 }
 
-// ImportKey makes a record for a key that exists elsewhere, such as in the configuration of a container. When there is
-// one already it is returned as it is: a revoked key stays revoked and a scope stays what it was. A key of another
-// project, the demo key, or one that does not match the pattern is an InvalidRequest.
+// ImportKey creates the record of a key that was generated elsewhere, for example in the
+// configuration of a container. If the key has a record already, ImportKey returns it unchanged: a
+// revoked key stays revoked, and its scope stays. It fails with InvalidRequest for a key of another
+// project, for the demo key, and for a string that does not have the form of a key.
 func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
 	kind, ok := kindOf(secret)
 	if !ok {
-		return Key{}, weir.Errorf(weir.InvalidRequest, "a key is %s or %s and 32 lower case hexadecimal digits", livePrefix, testPrefix)
+		return Key{}, weir.Errorf(weir.InvalidRequest, "a key is %s", KeyForm)
 	}
 	if secret == DemoKey {
-		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in and belongs to no other project")
+		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in and cannot be imported")
 	}
 	s.Kind = kind
 	key, err := a.makeKey(ctx, s, secret)
 	if err == nil && key.Project != s.Project {
-		err = weir.Errorf(weir.InvalidRequest, "the key %s belongs to another project already", key.Masked)
+		err = weir.Errorf(weir.InvalidRequest, "key %s already belongs to another project", key.Masked)
 	}
 	if err != nil {
 		return Key{}, err
@@ -94,7 +98,7 @@ func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, 
 	return key, nil
 }
 
-// makeKey creates the record of a secret, or finds the one that there is.
+// makeKey creates the record of a secret, or returns the existing one.
 func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
 	if err := a.checkSpec(ctx, s); err != nil {
 		return Key{}, err
@@ -127,38 +131,38 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 		doc, err = a.docs.Get(ctx, name)
 	}
 	if err != nil {
-		return Key{}, refused("create a key", err)
+		return Key{}, storeError("create a key", err)
 	}
 	e, err := a.adoptKey(doc)
 	if err != nil {
-		return Key{}, refused("read "+name, err)
+		return Key{}, storeError("read "+name, err)
 	}
 	return a.recordOf(e), nil
 }
 
-// checkSpec refuses what a key cannot be.
+// checkSpec validates the settings of a new key.
 func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	if err := checkName("key", s.Name, 0); err != nil {
 		return err
 	}
 	for _, p := range s.Permissions {
 		if !slices.Contains(allPermissions, p) {
-			return weir.Errorf(weir.InvalidRequest, "the permissions of a key are out of read, publish and manage, not %q", Redacted(string(p)))
+			return weir.Errorf(weir.InvalidRequest, "unknown permission %q: use read, publish or manage", Redacted(string(p)))
 		}
 	}
 	if len(s.Streams) > maxStreams {
-		return weir.Errorf(weir.InvalidRequest, "a key can be confined to %d streams at most, not %d", maxStreams, len(s.Streams))
+		return weir.Errorf(weir.InvalidRequest, "a key can be confined to at most %d streams, not %d", maxStreams, len(s.Streams))
 	}
 	for _, id := range s.Streams {
 		if !weir.IsID(string(id)) {
-			return weir.Errorf(weir.InvalidRequest, "%q is no stream id: a key is confined to ids of 22 base62 characters", Redacted(string(id)))
+			return weir.Errorf(weir.InvalidRequest, "confine a key to stream %q: %v", Redacted(string(id)), weir.ErrStreamID)
 		}
 	}
 	if s.Project == DemoProject {
-		return weir.Errorf(weir.InvalidRequest, "the demo project has its built-in key only")
+		return weir.Errorf(weir.InvalidRequest, "the demo project has only its built-in key")
 	}
 	_, ok := a.Project(s.Project)
-	if !ok { // it may have been made by another node a moment ago
+	if !ok { // another node may have created it a moment ago
 		if err := a.Refresh(ctx); err != nil {
 			return err
 		}
@@ -170,7 +174,8 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	return nil
 }
 
-// Keys lists the keys of a project (of all when project is empty), oldest first, revoked ones too.
+// Keys returns the keys of a project, or of all projects if project is empty, oldest first. It
+// includes revoked keys.
 func (a *Access) Keys(project weir.ProjectID) []Key {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -186,7 +191,7 @@ func (a *Access) Keys(project weir.ProjectID) []Key {
 	return list
 }
 
-// Key finds a key by its id.
+// Key returns the key with this id.
 func (a *Access) Key(id string) (Key, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -196,7 +201,7 @@ func (a *Access) Key(id string) (Key, bool) {
 	return Key{}, false
 }
 
-// Grant finds the caller that a key makes, by the key's id.
+// Grant returns the grant of the key with this id.
 func (a *Access) Grant(id string) (*Grant, bool) {
 	if e := a.find(id); e != nil {
 		return e.grant, true
@@ -204,7 +209,8 @@ func (a *Access) Grant(id string) (*Grant, bool) {
 	return nil, false
 }
 
-// Taken is how many requests each key made since the process began, by the key's id.
+// Taken returns the number of requests that each key made since the process started, by the key's
+// id.
 func (a *Access) Taken() map[string]uint64 {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -223,7 +229,8 @@ func (a *Access) recordOf(e *entry) Key {
 	return e.current()
 }
 
-// current is the record with the last use as of now, which may not be stored yet. The lock is held.
+// current returns the record with the current last use, which may not be stored yet. Called with
+// Access.mu held.
 func (e *entry) current() Key {
 	k := e.record
 	if used := e.grant.lastUsed(); used != 0 {
@@ -232,14 +239,15 @@ func (e *entry) current() Key {
 	return k
 }
 
-// Revoke ends a key for good. When it returns the revocation is durable, Authenticate refuses the key, and its grants
-// are ended (D18). Revoking a revoked key changes nothing. NotFound when there is no such key.
+// Revoke revokes a key permanently. When it returns, the revocation is durable, Authenticate
+// refuses the key, and its grant has ended (D18). Revoking a revoked key changes nothing. It fails
+// with NotFound if there is no such key.
 func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 	if id == DemoKeyID {
 		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in: switch the demo off instead")
 	}
 	e := a.find(id)
-	if e == nil { // it may have been made by another node a moment ago
+	if e == nil { // another node may have created it a moment ago
 		if err := a.Refresh(ctx); err != nil {
 			return Key{}, err
 		}
@@ -257,10 +265,10 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 		return true
 	})
 	if errors.Is(err, engine.ErrNotFound) {
-		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q any more", id)
+		return Key{}, weir.Errorf(weir.NotFound, "the key with the id %q was deleted", id)
 	}
 	if err != nil {
-		return Key{}, refused("revoke key "+id, err)
+		return Key{}, storeError("revoke key "+id, err)
 	}
 	return a.recordOf(e), nil
 }
@@ -271,8 +279,9 @@ func (a *Access) find(id string) *entry {
 	return a.keys[id]
 }
 
-// update changes the stored record of a key, and memory after it. Change is asked again whenever somebody else was
-// faster, and returns false when there is nothing to change.
+// update changes the stored record of a key, and then memory. change modifies the record, or
+// returns false if there is nothing to change. It is called again, on the new record, if another
+// process changed the record first.
 func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) error {
 	name := e.digest.document()
 	for {

@@ -31,7 +31,7 @@ func TestKeySpecs(t *testing.T) {
 		{"live", KeySpec{Project: p.ID, Kind: Live}, ""},
 		{"test, named", KeySpec{Project: p.ID, Kind: Test, Name: strings.Repeat("é", 128)}, ""},
 		{"scoped", KeySpec{Project: p.ID, Kind: Live, Permissions: []Permission{Manage, Read, Read}, Streams: []weir.StreamID{streamB, streamA, streamB}}, ""},
-		{"most streams", KeySpec{Project: p.ID, Kind: Live, Streams: slices.Repeat([]weir.StreamID{streamA}, maxStreams)}, ""},
+		{"the maximum of streams", KeySpec{Project: p.ID, Kind: Live, Streams: slices.Repeat([]weir.StreamID{streamA}, maxStreams)}, ""},
 		{"no kind", KeySpec{Project: p.ID}, weir.InvalidRequest},
 		{"another kind", KeySpec{Project: p.ID, Kind: "prod"}, weir.InvalidRequest},
 		{"no project", KeySpec{Kind: Live}, weir.InvalidRequest},
@@ -50,22 +50,23 @@ func TestKeySpecs(t *testing.T) {
 		}
 		kind, ok := kindOf(secret.Reveal())
 		if !ok || kind != tc.spec.Kind || k.Kind != kind || !weir.IsID(k.ID) || k.Project != p.ID || k.Name != tc.spec.Name {
-			t.Errorf("%s: made %+v with %v", tc.what, k, secret)
+			t.Errorf("%s: created %+v with %v", tc.what, k, secret)
 		}
 		if k.CreatedAt == 0 || k.LastUsedAt != nil || k.RevokedAt != nil {
-			t.Errorf("%s: times of %+v", tc.what, k)
+			t.Errorf("%s: wrong times in %+v", tc.what, k)
 		}
 		if again, ok := a.Key(k.ID); !ok || again.Masked != k.Masked {
-			t.Errorf("%s: found %+v", tc.what, again)
+			t.Errorf("%s: Key returned %+v", tc.what, again)
 		}
 	}
 	scoped := a.Keys(p.ID)[slices.IndexFunc(a.Keys(p.ID), func(k Key) bool { return len(k.Permissions) == 2 })]
 	if !slices.Equal(scoped.Permissions, []Permission{Read, Manage}) || !slices.Equal(scoped.Streams, []weir.StreamID{streamA, streamB}) {
-		t.Errorf("kept as %v on %v", scoped.Permissions, scoped.Streams)
+		t.Errorf("stored as %v on %v; want sorted and without duplicates", scoped.Permissions, scoped.Streams)
 	}
 }
 
-// The record of D21, member by member, both as shown and as stored.
+// TestKeyRecord compares the record of D21 member by member, after every change and after a
+// restart.
 func TestKeyRecord(t *testing.T) {
 	clock := newClock()
 	docs := memory.New()
@@ -84,7 +85,7 @@ func TestKeyRecord(t *testing.T) {
 			t.Errorf("%s: %s (%v), want %s", what, got, err, members+times)
 		}
 	}
-	check("made", `"last_used_at":null,"revoked_at":null}`)
+	check("created", `"last_used_at":null,"revoked_at":null}`)
 	clock.advance(time.Second)
 	caller(t, a, given)
 	check("used", `"last_used_at":"2026-11-15T00:00:01.000Z","revoked_at":null}`)
@@ -102,7 +103,7 @@ func TestKeysAreListed(t *testing.T) {
 	a := open(t, store(), clock.set)
 	p, q := project(t, a, "p"), project(t, a, "q")
 	if list := a.Keys(""); list == nil || len(list) != 0 {
-		t.Errorf("listed %v", list)
+		t.Errorf("without keys, the list is %v; want an empty one", list)
 	}
 	var made []string
 	for _, owner := range []weir.ProjectID{p.ID, q.ID, p.ID} {
@@ -139,7 +140,7 @@ func TestImport(t *testing.T) {
 	caller(t, a, given)
 	k, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID, Kind: Live}, "svc_test_00000000000000000000000000000001")
 	if err != nil || k.Kind != Test {
-		t.Errorf("the kind is the key's: %+v (%v)", k, err)
+		t.Errorf("the kind must come from the key: %+v (%v)", k, err)
 	}
 	for what, secret := range map[string]string{
 		"the demo key": DemoKey, "no key": "", "short": given[:40], "long": given + "0", "upper case": strings.ToUpper(given),
@@ -162,8 +163,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// Nodes that start at once with the same list of keys agree on the records.
-func TestImportEverywhereAtOnce(t *testing.T) {
+// Nodes that start at the same time with the same list of keys agree on the records.
+func TestConcurrentImport(t *testing.T) {
 	docs := memory.New()
 	var group sync.WaitGroup
 	var ids sync.Map
@@ -185,7 +186,7 @@ func TestImportEverywhereAtOnce(t *testing.T) {
 	n := 0
 	ids.Range(func(any, any) bool { n++; return true })
 	if n != 1 {
-		t.Errorf("%d records of one key", n)
+		t.Errorf("one key has %d records, want 1", n)
 	}
 }
 
@@ -200,9 +201,9 @@ func TestRevoke(t *testing.T) {
 
 	docs.failure(engine.ErrReadOnly)
 	_, err := a.Revoke(t.Context(), k.ID)
-	want(t, "on a store that takes no writes", err, weir.StorageUnavailable)
+	want(t, "revoke on a store that accepts no writes", err, weir.StorageUnavailable)
 	if ended(g) {
-		t.Error("memory before storage")
+		t.Error("the grant ended although the revocation was not stored")
 	}
 	caller(t, a, secret)
 	docs.failure(nil)
@@ -212,7 +213,7 @@ func TestRevoke(t *testing.T) {
 		t.Fatalf("revoked: %+v (%v)", first, err)
 	}
 	if !ended(g) {
-		t.Error("the grant goes on")
+		t.Error("the grant did not end")
 	}
 	_, err = a.Authenticate([]string{"Bearer " + secret})
 	want(t, "a revoked key", err, weir.KeyRevoked)
@@ -234,13 +235,14 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = a.Revoke(t.Context(), other.ID)
-	want(t, "a key whose document is gone", err, weir.NotFound)
+	want(t, "a key whose document was deleted", err, weir.NotFound)
 	_, err = a.Authenticate([]string{"Bearer " + otherSecret})
-	want(t, "authenticate a key whose document is gone", err, weir.InvalidAPIKey)
+	want(t, "authenticate a key whose document was deleted", err, weir.InvalidAPIKey)
 }
 
-// Two nodes revoke, note uses and refresh at once: nothing that was revoked comes back, on no node and in no record.
-func TestRevokeUnderFire(t *testing.T) {
+// While two nodes record uses, flush and refresh concurrently, one of them revokes the key. It
+// stays revoked on both nodes and in the store.
+func TestRevokeDuringConcurrentUse(t *testing.T) {
 	docs := memory.New()
 	nodes := []*Access{open(t, docs), open(t, docs)}
 	p := project(t, nodes[0], "app")
@@ -250,15 +252,15 @@ func TestRevokeUnderFire(t *testing.T) {
 	}
 	grants := []*Grant{caller(t, nodes[0], secret), caller(t, nodes[1], secret)}
 	stop := make(chan struct{})
-	var group, fire sync.WaitGroup
-	fire.Add(8)
+	var group, busy sync.WaitGroup
+	busy.Add(8)
 	for i := range 8 {
 		a := nodes[i%2]
 		group.Go(func() {
 			revoked := false
 			for round := 0; ; round++ {
 				if round == 10 {
-					fire.Done()
+					busy.Done()
 				}
 				_, err := a.Authenticate([]string{"Bearer " + secret})
 				if err != nil {
@@ -280,7 +282,7 @@ func TestRevokeUnderFire(t *testing.T) {
 			}
 		})
 	}
-	fire.Wait()
+	busy.Wait()
 	if _, err := nodes[0].Revoke(t.Context(), k.ID); err != nil {
 		t.Error(err)
 	}

@@ -15,12 +15,13 @@ import (
 	"weir/internal/engine"
 )
 
-// CreateProject makes a project. Its name is 1 to 128 code points without control characters, and no other project has
-// it: InvalidRequest otherwise. It is durable when the call returns.
+// CreateProject creates a project. It is durable when the call returns. The name must be 1 to 128
+// code points without control characters, and no other project may have it; otherwise the error is
+// InvalidRequest.
 func (a *Access) CreateProject(ctx context.Context, name string) (weir.Project, error) {
 	p, made, err := a.makeProject(ctx, name)
 	if err == nil && !made {
-		err = weir.Errorf(weir.InvalidRequest, "a project named %q exists already", name)
+		err = weir.Errorf(weir.InvalidRequest, "a project named %q already exists", name)
 	}
 	if err != nil {
 		return weir.Project{}, err
@@ -28,7 +29,7 @@ func (a *Access) CreateProject(ctx context.Context, name string) (weir.Project, 
 	return p, nil
 }
 
-// EnsureProject returns the project of this name and makes it when there is none.
+// EnsureProject returns the project with this name, and creates it if it does not exist.
 func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, error) {
 	if p, ok := a.ProjectNamed(name); ok && p.ID != DemoProject {
 		return p, nil
@@ -37,7 +38,7 @@ func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, 
 	return p, err
 }
 
-// makeProject creates the project of this name, or finds the one that has it.
+// makeProject creates a project with this name, or returns the existing one. made tells which.
 func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
 	if err := checkName("project", name, 1); err != nil {
 		return p, false, err
@@ -57,30 +58,30 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 		doc, err = a.docs.Get(ctx, key)
 	}
 	if err != nil {
-		return weir.Project{}, false, refused("create a project", err)
+		return weir.Project{}, false, storeError("create a project", err)
 	}
 	if err := a.adoptProject(doc); err != nil {
-		return weir.Project{}, false, refused("read "+key, err)
+		return weir.Project{}, false, storeError("read "+key, err)
 	}
 	p, _ = a.ProjectNamed(name)
 	return p, made, nil
 }
 
-// projectDocument is where the record of a project is stored: under a digest of its name, since a name may be longer than a
-// key of the store.
+// projectDocument returns the key of the document of the project with this name. It contains a
+// digest of the name, because a name may be longer than a key of the store.
 func projectDocument(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return projectPrefix + hex.EncodeToString(sum[:])
 }
 
-// projectEntry is a project in memory, and the revision of the document that says so.
+// projectEntry is a project in memory, with the revision of its document.
 type projectEntry struct {
 	weir.Project
 	revision engine.Revision
 }
 
-// adoptProject makes memory follow a document of a project, unless it has a later one: a rename that was cut off leaves the
-// old document beside the new one.
+// adoptProject updates memory from a project document, unless memory has a newer revision. There
+// can be two documents of one project: an interrupted rename leaves the old one behind.
 func (a *Access) adoptProject(doc engine.Document) error {
 	p, err := readProject(doc)
 	if err != nil {
@@ -100,7 +101,8 @@ func (a *Access) adoptProject(doc engine.Document) error {
 	return nil
 }
 
-// forgetProject drops a project whose document was deleted, unless it has another one: a renamed project does.
+// forgetProject drops a project whose document was deleted, unless it has another document, as a
+// renamed project does.
 func (a *Access) forgetProject(key string, rev engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,11 +116,12 @@ func (a *Access) forgetProject(key string, rev engine.Revision) {
 	}
 }
 
-// RenameProject gives a project another name, under the rules of CreateProject; its keys and streams do not notice. NotFound
-// when there is no such project. The new name is durable when the call returns.
+// RenameProject changes the name of a project, under the rules of CreateProject. Its id, keys and
+// streams stay the same. The new name is durable when the call returns. It fails with NotFound if
+// there is no such project.
 func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name string) (weir.Project, error) {
 	if id == DemoProject {
-		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "the demo project is built in and keeps its name")
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "the demo project is built in and cannot be renamed")
 	}
 	if err := checkName("project", name, 1); err != nil {
 		return weir.Project{}, err
@@ -143,25 +146,26 @@ func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name stri
 	if err != nil {
 		return weir.Project{}, err
 	}
-	// The new document first: whoever is cut off in between has a project with its new name, and finishRenames goes on.
+	// The new document is created before the old one is deleted. After a crash in between, the
+	// project has its new name, and finishRenames deletes the old document.
 	doc, err := a.docs.Create(ctx, projectDocument(name), value)
 	if errors.Is(err, engine.ErrExists) {
-		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "a project named %q exists already", name)
+		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "a project named %q already exists", name)
 	}
 	if err != nil {
-		return weir.Project{}, refused("rename a project", err)
+		return weir.Project{}, storeError("rename a project", err)
 	}
 	if err := a.adoptProject(doc); err != nil {
-		return weir.Project{}, refused("read "+doc.Key, err)
+		return weir.Project{}, storeError("read "+doc.Key, err)
 	}
-	if err := a.giveUp(ctx, projectDocument(old), entry.revision); err != nil {
-		return weir.Project{}, refused("give the old name of a project up", err)
+	if err := a.deleteName(ctx, projectDocument(old), entry.revision); err != nil {
+		return weir.Project{}, storeError("delete the old name of a project", err)
 	}
 	return p, nil
 }
 
-// giveUp deletes the document of an old name, unless somebody else has the name meanwhile.
-func (a *Access) giveUp(ctx context.Context, key string, rev engine.Revision) error {
+// deleteName deletes the document of an old name, unless another project has taken the name since.
+func (a *Access) deleteName(ctx context.Context, key string, rev engine.Revision) error {
 	err := a.docs.Delete(ctx, key, rev)
 	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) {
 		return nil
@@ -169,7 +173,7 @@ func (a *Access) giveUp(ctx context.Context, key string, rev engine.Revision) er
 	return err
 }
 
-// finishRenames gives up the names that a rename left behind when it was cut off.
+// finishRenames deletes the documents that interrupted renames left behind.
 func (a *Access) finishRenames(ctx context.Context) error {
 	stale := map[string]engine.Revision{}
 	err := a.each(ctx, projectPrefix, func(doc engine.Document) error {
@@ -184,13 +188,13 @@ func (a *Access) finishRenames(ctx context.Context) error {
 	})
 	for key, rev := range stale {
 		if err == nil {
-			err = a.giveUp(ctx, key, rev)
+			err = a.deleteName(ctx, key, rev)
 		}
 	}
 	return err
 }
 
-// Projects lists what operators made, oldest first. The project of the demo is built in and in no list.
+// Projects returns all projects, oldest first, without the built-in demo project.
 func (a *Access) Projects() []weir.Project {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -204,7 +208,7 @@ func (a *Access) Projects() []weir.Project {
 	return list
 }
 
-// Project finds a project by its id; that of the demo too, while the demo is on.
+// Project returns the project with this id. It includes the demo project while the demo is on.
 func (a *Access) Project(id weir.ProjectID) (weir.Project, bool) {
 	if id == DemoProject && a.demo {
 		return weir.Project{ID: DemoProject, Name: DemoProjectName}, true
@@ -215,7 +219,8 @@ func (a *Access) Project(id weir.ProjectID) (weir.Project, bool) {
 	return p.Project, ok
 }
 
-// ProjectNamed finds a project by its name, as Project does by its id.
+// ProjectNamed returns the project with this name. It includes the demo project while the demo is
+// on.
 func (a *Access) ProjectNamed(name string) (weir.Project, bool) {
 	if name == DemoProjectName {
 		return a.Project(DemoProject)
@@ -226,7 +231,9 @@ func (a *Access) ProjectNamed(name string) (weir.Project, bool) {
 	return p.Project, ok
 }
 
-// checkName holds a name to least to 128 code points. Names are printed on terminals, so they hold no control characters.
+// checkName checks that a name has least to 128 code points and no control characters, because
+// names are printed on terminals. It also refuses a name that contains a key, which would end up in
+// logs.
 func checkName(what, name string, least int) error {
 	if !utf8.ValidString(name) {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must be valid UTF-8", what)
@@ -235,11 +242,11 @@ func checkName(what, name string, least int) error {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, least, weir.MaxName, n)
 	}
 	if Redacted(name) != name {
-		return weir.Errorf(weir.InvalidRequest, "the name of a %s must not hold a key", what)
+		return weir.Errorf(weir.InvalidRequest, "the name of a %s must not contain an API key", what)
 	}
 	for _, r := range name {
 		if unicode.IsControl(r) {
-			return weir.Errorf(weir.InvalidRequest, "the name of a %s must not hold control characters", what)
+			return weir.Errorf(weir.InvalidRequest, "the name of a %s must not contain control characters", what)
 		}
 	}
 	return nil

@@ -21,10 +21,10 @@ func TestProjectNames(t *testing.T) {
 		{"spaces and colons", "my project: one", ""},
 		{"empty", "", weir.InvalidRequest},
 		{"129 code points", strings.Repeat("é", 129), weir.InvalidRequest},
-		{"no UTF-8", "a\xff", weir.InvalidRequest},
+		{"invalid UTF-8", "a\xff", weir.InvalidRequest},
 		{"a line break", "a\nb", weir.InvalidRequest},
-		{"an escape", "\x1b[2J", weir.InvalidRequest},
-		{"the demo's", "demo", weir.InvalidRequest},
+		{"an escape sequence", "\x1b[2J", weir.InvalidRequest},
+		{"the demo's name", "demo", weir.InvalidRequest},
 		{"a key", "svc_live_00000000000000000000000000000000", weir.InvalidRequest},
 	} {
 		for _, demo := range []bool{true, false} {
@@ -32,7 +32,7 @@ func TestProjectNames(t *testing.T) {
 			p, err := a.CreateProject(t.Context(), tc.name)
 			want(t, tc.what, err, tc.code)
 			if err == nil && (p.Name != tc.name || !weir.IsID(string(p.ID)) || p.CreatedAt == 0) {
-				t.Errorf("%s: made %+v", tc.what, p)
+				t.Errorf("%s: created %+v", tc.what, p)
 			}
 			_, err = a.EnsureProject(t.Context(), tc.name)
 			want(t, "ensure "+tc.what, err, tc.code)
@@ -66,7 +66,7 @@ func TestProjectLists(t *testing.T) {
 		want(t, "a taken name", err, weir.InvalidRequest)
 	}
 	if _, ok := a.ProjectNamed("Fox"); ok {
-		t.Error("names are exact")
+		t.Error("found a project by a name with different case")
 	}
 	if _, ok := a.Project(""); ok {
 		t.Error("found a project without an id")
@@ -82,12 +82,13 @@ func TestDemoProject(t *testing.T) {
 			t.Errorf("demo %t: %v, %v", demo, p, q)
 		}
 		if !weir.IsID(string(DemoProject)) || !weir.IsID(string(DemoStream)) {
-			t.Error("the demo's ids are no ids")
+			t.Error("the demo's ids do not have the form of ids")
 		}
 	}
 }
 
-// Of many who create one name on two nodes, one succeeds, and all who only want it to exist get the same.
+// If many callers on two nodes create a project with the same name, one succeeds. EnsureProject
+// returns the same project to all of them.
 func TestProjectNamesAreUnique(t *testing.T) {
 	docs := store()
 	nodes := []*Access{open(t, docs), open(t, docs)}
@@ -110,7 +111,7 @@ func TestProjectNamesAreUnique(t *testing.T) {
 	distinct := 0
 	ids.Range(func(any, any) bool { distinct++; return true })
 	if made.Load() != 1 || distinct != 1 {
-		t.Errorf("made %d times, %d ids", made.Load(), distinct)
+		t.Errorf("created %d times with %d ids, want once with one id", made.Load(), distinct)
 	}
 }
 
@@ -125,13 +126,13 @@ func TestProjectStorage(t *testing.T) {
 			t.Errorf("%v does not wrap %v", err, fault)
 		}
 		if len(a.Projects()) != 0 {
-			t.Error("memory before storage")
+			t.Error("the project is in memory although it was not stored")
 		}
 	}
 }
 
-// A project can be renamed; its id, its keys and who holds its old name are not confused, also after a restart, and after
-// one that came between the two documents of a rename.
+// A rename keeps the project's id and frees its old name, also after a restart. A restart completes
+// a rename that was interrupted between its two documents.
 func TestRenameProject(t *testing.T) {
 	docs := store()
 	a := open(t, docs)
@@ -151,30 +152,30 @@ func TestRenameProject(t *testing.T) {
 		t.Helper()
 		got, ok := a.ProjectNamed("after")
 		if !ok || got.ID != p.ID || got.CreatedAt != p.CreatedAt {
-			t.Errorf("%s: after is %+v", what, got)
+			t.Errorf("%s: the project named after is %+v, want id %s", what, got, p.ID)
 		}
 		if _, ok := a.ProjectNamed("before"); ok {
-			t.Errorf("%s: the old name still leads somewhere", what)
+			t.Errorf("%s: the old name still exists", what)
 		}
 		if list := a.Projects(); len(list) != 2 {
-			t.Errorf("%s: %+v", what, list)
+			t.Errorf("%s: got %+v, want 2 projects", what, list)
 		}
 	}
-	check(a, "at once")
+	check(a, "immediately")
 	check(open(t, docs), "after a restart")
 
-	// Cut off: the document of the old name is still there.
+	// An interrupted rename: the document of the old name still exists.
 	if _, err := docs.Create(t.Context(), projectDocument("cut"), []byte(`{"id":"`+string(q.ID)+`","name":"cut","created_at":"2026-11-15T00:00:00.000Z"}`)); err != nil {
 		t.Fatal(err)
 	}
 	b := open(t, docs)
 	if got, _ := b.Project(q.ID); got.Name != "cut" {
-		t.Errorf("the later document does not win: %+v", got)
+		t.Errorf("got %+v, want the name in the later document", got)
 	}
 	if _, err := docs.Get(t.Context(), projectDocument("taken")); !errors.Is(err, engine.ErrNotFound) {
-		t.Errorf("the old document stays: %v", err)
+		t.Errorf("the document of the old name still exists: %v", err)
 	}
 	if _, err := b.CreateProject(t.Context(), "taken"); err != nil {
-		t.Errorf("the name is not free: %v", err)
+		t.Errorf("create a project with the old name: %v", err)
 	}
 }

@@ -10,37 +10,40 @@ import (
 	"strings"
 )
 
-// A key is svc_live_ or svc_test_ and 32 lower case hexadecimal digits: 128 random bits.
 const (
 	livePrefix = "svc_live_"
 	testPrefix = "svc_test_"
 	keyLength  = len(livePrefix) + 32
 )
 
-// digest is the SHA-256 of a key: what is stored and looked up. A key of 128 random bits has no dictionary to try, so a
-// fast hash is right, and a pepper beside the digests would fall into the same hands as they do.
+// KeyForm describes the form of a key, for messages and help texts. The digits are 128 random bits.
+const KeyForm = livePrefix + " or " + testPrefix + " followed by 32 lowercase hexadecimal digits"
+
+// digest is the SHA-256 of a key. The store holds digests, never keys. A fast hash is enough: a key
+// of 128 random bits cannot be found in a dictionary. A pepper would not help, because it would be
+// stored next to the digests and leak together with them.
 type digest [sha256.Size]byte
 
-// digestOf is the digest of what has the shape of a key.
+// digestOf returns the digest of a string that has the form of a key.
 func digestOf(key string) digest {
 	var b [keyLength]byte // on the stack
 	return sha256.Sum256(b[:copy(b[:], key)])
 }
 
-// document is the name under which the record of a key is stored.
+// document returns the key of the document that holds the key's record.
 func (d digest) document() string { return keyPrefix + hex.EncodeToString(d[:]) }
 
-// digestIn reads the digest out of the name of a document.
+// digestIn parses the digest in the key of a document.
 func digestIn(document string) (d digest, err error) {
 	name := strings.TrimPrefix(document, keyPrefix)
 	if len(name) != hex.EncodedLen(len(d)) {
-		return d, fmt.Errorf("document %s is not named after a digest", document)
+		return d, fmt.Errorf("document key %s does not contain a digest", document)
 	}
 	_, err = hex.Decode(d[:], []byte(name))
 	return d, err
 }
 
-// kindOf tells whether s has the shape of a key, and which kind of key it is.
+// kindOf tells whether s has the form of a key, and of which kind.
 func kindOf(s string) (Kind, bool) {
 	if len(s) != keyLength {
 		return "", false
@@ -61,16 +64,17 @@ func kindOf(s string) (Kind, bool) {
 	return kind, true
 }
 
-// IsKey tells whether s has the shape of a key.
+// IsKey tells whether s has the form of a key. It does not check that such a key exists.
 func IsKey(s string) bool {
 	_, ok := kindOf(s)
 	return ok
 }
 
-// masked is the form of a key that lists show (D21).
+// masked returns the form of a key that lists show (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
 
-// Redacted is s with every key in it masked: what somebody typed in the wrong place is not repeated to logs and screens.
+// Redacted returns s with every key in it masked. Use it for strings that end up in logs and
+// messages: a person may have entered a key in the wrong place.
 func Redacted(s string) string {
 	for i := 0; i+keyLength <= len(s); i++ {
 		if _, ok := kindOf(s[i : i+keyLength]); ok {
@@ -80,10 +84,11 @@ func Redacted(s string) string {
 	return s
 }
 
-// Secret is a key that was just made. It shows itself to Reveal alone: printed, logged or marshalled it is masked.
+// Secret is a newly created key. Only Reveal returns it; printed, logged or marshalled, it is
+// masked.
 type Secret struct {
-	// A pointer, because fmt prints unexported fields of a struct around it without asking its methods, and of a pointer
-	// down there it prints the address.
+	// fmt prints unexported fields of a struct without calling their methods. For a Secret in such
+	// a field, the pointer makes fmt print an address instead of the key.
 	key *string
 }
 
@@ -98,7 +103,7 @@ func newSecret(kind Kind) Secret {
 	return Secret{&key}
 }
 
-// Reveal is the key itself, to be shown once.
+// Reveal returns the key itself, to be shown once.
 func (s Secret) Reveal() string {
 	if s.key == nil {
 		return ""
@@ -106,7 +111,7 @@ func (s Secret) Reveal() string {
 	return *s.key
 }
 
-// String is the masked form.
+// String returns the masked form.
 func (s Secret) String() string {
 	if s.key == nil {
 		return ""
@@ -117,8 +122,8 @@ func (s Secret) String() string {
 // Format prints the masked form under every verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
-// LogValue is the masked form.
+// LogValue returns the masked form.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is the masked form, also inside JSON.
+// MarshalText returns the masked form. JSON encoding uses it too.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

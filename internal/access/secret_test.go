@@ -12,7 +12,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// Whatever is printed, logged, marshalled, refused or stored, the key is not in it.
+// The key does not appear in anything that is printed, logged, marshalled or stored.
 func TestNothingShowsAKey(t *testing.T) {
 	docs := memory.New()
 	a := open(t, docs)
@@ -24,7 +24,7 @@ func TestNothingShowsAKey(t *testing.T) {
 	canary := secret.Reveal()
 	g := caller(t, a, canary)
 	type holder struct {
-		secret Secret // unexported: fmt does not ask its methods
+		secret Secret // unexported: fmt does not call its methods
 		Public Secret
 	}
 	shown := map[string]any{
@@ -41,19 +41,19 @@ func TestNothingShowsAKey(t *testing.T) {
 			"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
 		} {
 			var b bytes.Buffer
-			slog.New(handler(&b)).Info("look", "v", v)
-			hides(t, what+" in a log of "+name, b.String(), canary)
+			slog.New(handler(&b)).Info("event", "v", v)
+			hides(t, what+" in a log with format "+name, b.String(), canary)
 		}
 		if b, err := json.Marshal(v); err == nil {
 			hides(t, what+" as JSON", string(b), canary)
 		}
 	}
 	if s := fmt.Sprint(secret); s != k.Masked || !strings.HasPrefix(canary, s[:12]) || !strings.HasSuffix(canary, s[15:]) || len(s) != 12+3+4 {
-		t.Errorf("masked as %q", s)
+		t.Errorf("masked as %q, want the first 12 and last 4 characters", s)
 	}
 	var zero Secret
 	if zero.Reveal() != "" || fmt.Sprint(zero) != "" {
-		t.Error("the zero secret")
+		t.Error("the zero Secret is not empty")
 	}
 
 	stored, err := docs.List(t.Context(), "", "", 100)
@@ -65,7 +65,7 @@ func TestNothingShowsAKey(t *testing.T) {
 	}
 }
 
-// A key that was typed in the wrong place is not repeated by the refusal.
+// A refusal does not repeat a key that was entered in the wrong place.
 func TestRefusalsRepeatNoKey(t *testing.T) {
 	a := open(t, store())
 	p := project(t, a, "app")
@@ -92,7 +92,7 @@ func TestRefusalsRepeatNoKey(t *testing.T) {
 	}
 	for i, err := range refusals {
 		if err == nil {
-			t.Errorf("refusal %d is none", i)
+			t.Errorf("request %d was not refused", i)
 			continue
 		}
 		hides(t, "a refusal", err.Error(), given)

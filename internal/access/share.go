@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// Nodes that share a store tell each other what they counted, many times a second: so a caller who spreads requests over nodes
-// is held to about the same limit as on one. What is under way between two nodes is not counted yet: that is the price of
-// asking nobody before an answer.
+// Nodes that share a store report their request counts to each other, many times per second. So a
+// caller that spreads its requests over several nodes gets about the same limit as on one. Counts
+// that are in flight between two nodes are missing from the windows, so a caller can exceed its
+// limit a little. In return, no node has to ask another before it answers a request.
 
-// tally is what a node counted since it last told.
+// tally is what a node counted since its last report.
 type tally struct {
 	Keys      map[string]count `json:"keys,omitempty"` // by the key's id
 	Demo      map[string]count `json:"demo,omitempty"` // by address
 	Anonymous map[string]count `json:"anonymous,omitempty"`
 }
 
-// count is requests, and the second in which their window began.
+// count is a number of requests in one window.
 type count struct {
-	Begun int64 `json:"begun"`
-	N     int   `json:"n"`
+	Begun int64 `json:"begun"` // when the window began, in Unix seconds
+	N     int   `json:"n"`     // requests
 }
 
-// tallied bounds how many callers are told of at once: the rest waits for the next time.
-const tallied = 2000
+// maxTally bounds the number of callers in each part of a report. The rest wait for the next one.
+const maxTally = 2000
 
-// Share has requests of addresses remembered for Tally. Call it before the first request.
+// Share makes Access record the requests of addresses for Tally. Call it before the first request.
 func (a *Access) Share() {
 	a.windows.demoClients.share()
 	a.windows.anonymousClients.share()
 }
 
-// Tally is what was counted here since the last call, for AddTally of other nodes; nil when that is nothing. It is not to be
-// called by two at once.
+// Tally returns what this node counted since the last call, for AddTally on other nodes. It returns
+// nil if nothing was counted. It must not be called concurrently.
 func (a *Access) Tally() []byte {
 	t := tally{Keys: a.tallyKeys()}
 	t.Demo = a.windows.demoClients.tally()
@@ -48,8 +49,9 @@ func (a *Access) Tally() []byte {
 	return b
 }
 
-// tallyKeys is what was counted of keys. All of them are looked at, for at most a hundredth of the time: of very many keys others
-// hear a little later.
+// tallyKeys returns what was counted for keys. It visits all keys, and then pauses for 100 times as
+// long as that took, so that it uses at most 1 % of the time. With very many keys, reports are
+// therefore less frequent.
 func (a *Access) tallyKeys() map[string]count {
 	begun := a.now()
 	if begun.Before(a.tallyNext) {
@@ -59,7 +61,7 @@ func (a *Access) tallyKeys() map[string]count {
 	a.mu.RLock()
 	for id, e := range a.keys {
 		g := e.grant
-		if n := g.taken.Load() - g.tallied; n > 0 && len(all) < tallied {
+		if n := g.taken.Load() - g.tallied; n > 0 && len(all) < maxTally {
 			g.tallied += n
 			all[id] = count{int64(g.window.state.Load() >> countBits), int(min(n, countMask))}
 		}
@@ -70,7 +72,8 @@ func (a *Access) tallyKeys() map[string]count {
 	return all
 }
 
-// AddTally takes over what another node counted.
+// AddTally adds what another node counted to the windows of this one. It ignores data that it
+// cannot read.
 func (a *Access) AddTally(b []byte) {
 	var t tally
 	if json.Unmarshal(b, &t) != nil {
@@ -85,7 +88,7 @@ func (a *Access) AddTally(b []byte) {
 	a.windows.anonymousClients.addAll(t.Anonymous, a.now)
 }
 
-// add counts what another node counted.
+// add adds what another node counted.
 func (c *counter) add(o count, now func() time.Time) {
 	for {
 		old := c.state.Load()
@@ -96,8 +99,8 @@ func (c *counter) add(o count, now func() time.Time) {
 	}
 }
 
-// merge is the state of a window after another node counted in it. Windows of one caller that overlap are one, from the
-// earlier beginning on; what belongs to one that is over counts no more.
+// merge returns the state of a window after adding another node's count. Overlapping windows of one
+// caller become one that starts at the earlier time. Counts of a window that has ended are ignored.
 func merge(state uint64, o count, now int64) uint64 {
 	begun, n := int64(state>>countBits), int(state&countMask)
 	if o.N <= 0 || now >= o.Begun+window || o.Begun > now+window {
@@ -109,21 +112,21 @@ func merge(state uint64, o count, now int64) uint64 {
 	return uint64(min(begun, o.Begun))<<countBits | uint64(min(n+min(o.N, countMask), countMask))
 }
 
-// share has requests remembered from now on.
+// share starts recording requests for tally.
 func (c *clients) share() {
 	for i := range c.shards {
-		c.shards[i].fresh = map[place]int{}
+		c.shards[i].fresh = map[netKey]int{}
 	}
 }
 
-// tally is what was counted since the last call, by address.
+// tally returns what was counted since the last call, by address.
 func (c *clients) tally() map[string]count {
 	var all map[string]count
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
 		for p, n := range s.fresh {
-			if len(all) >= tallied {
+			if len(all) >= maxTally {
 				break
 			}
 			if all == nil {
@@ -137,14 +140,14 @@ func (c *clients) tally() map[string]count {
 	return all
 }
 
-// addAll takes over what another node counted.
+// addAll adds what another node counted, by address.
 func (c *clients) addAll(counts map[string]count, now func() time.Time) {
 	for name, o := range counts {
 		b, err := hex.DecodeString(name)
-		if err != nil || len(b) != len(place{}) {
+		if err != nil || len(b) != len(netKey{}) {
 			continue
 		}
-		p := place(b)
+		p := netKey(b)
 		s := c.shard(p)
 		s.mu.Lock()
 		at := now().Unix()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// nodes are accesses that share a store, each with the caller of the same key.
+// nodes opens Access on n nodes that share a store, and returns the grant of the same key on each.
 func nodes(t *testing.T, n int, l Limits) ([]*Access, []*Grant) {
 	t.Helper()
 	docs := store()
@@ -25,7 +25,7 @@ func nodes(t *testing.T, n int, l Limits) ([]*Access, []*Grant) {
 	return all, grants
 }
 
-// gossip has every node tell the others what it counted.
+// gossip reports the counts of every node to all others.
 func gossip(all []*Access) {
 	for i, a := range all {
 		b := a.Tally()
@@ -37,7 +37,8 @@ func gossip(all []*Access) {
 	}
 }
 
-// Three nodes that tell each other what they count do not allow three times as much, neither to a key nor to an address.
+// Three nodes that report their counts to each other do not allow three times the limit, neither
+// for a key nor for an address.
 func TestSharedWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
@@ -55,40 +56,40 @@ func TestSharedWindows(t *testing.T) {
 			}
 		}
 		if allowed < 90 || allowed > 100 || anonymous < 60 || anonymous > 70 {
-			t.Errorf("allowed were %d of 90 for the key and %d of 60 for the address", allowed, anonymous)
+			t.Errorf("allowed %d requests for the key and %d for the address; want about 90 and 60", allowed, anonymous)
 		}
 		if w := all[1].Take(nil, netip.MustParseAddr("192.0.2.2")); !w.Allowed || w.Remaining != 59 {
-			t.Errorf("another address has %+v", w)
+			t.Errorf("another address: %+v", w)
 		}
 		for i, a := range all {
 			if w := a.Peek(grants[i], client); w.Remaining != 0 || w.Reset != all[0].Peek(grants[0], client).Reset {
-				t.Errorf("node %d tells %+v", i, w)
+				t.Errorf("node %d: %+v", i, w)
 			}
 		}
 		time.Sleep(time.Minute)
-		gossip(all) // of a window that is over
+		gossip(all) // counts of a window that has ended
 		for i, a := range all {
 			if w := a.Take(grants[i], client); !w.Allowed || w.Remaining != 89 {
-				t.Errorf("in the next window node %d tells %+v", i, w)
+				t.Errorf("in the next window, node %d: %+v", i, w)
 			}
 		}
 	})
 }
 
-// What cannot be read, and what nobody asked about, changes nothing.
-func TestForeignTally(t *testing.T) {
+// Reports that cannot be read, and counts of unknown callers, change nothing.
+func TestInvalidTallyIsIgnored(t *testing.T) {
 	all, grants := nodes(t, 1, Limits{Live: 5})
 	a := all[0]
-	for _, b := range []string{"", "{", `{"keys":{"nobody":{"begun":1,"n":5}}}`, `{"keys":{"` + grants[0].KeyID() + `":{"begun":1,"n":-7}}}`, `{"demo":{"zz":{"begun":1,"n":1}}}`} {
+	for _, b := range []string{"", "{", `{"keys":{"unknown":{"begun":1,"n":5}}}`, `{"keys":{"` + grants[0].KeyID() + `":{"begun":1,"n":-7}}}`, `{"demo":{"zz":{"begun":1,"n":1}}}`} {
 		a.AddTally([]byte(b))
 	}
 	if w := a.Take(grants[0], client); !w.Allowed || w.Remaining != 4 {
-		t.Errorf("the window is %+v", w)
+		t.Errorf("the window is %+v, want 4 remaining", w)
 	}
 	if b := a.Tally(); b == nil {
-		t.Error("a request was not told of")
+		t.Error("a request is missing from the report")
 	}
 	if b := a.Tally(); b != nil {
-		t.Errorf("told twice: %s", b)
+		t.Errorf("reported twice: %s", b)
 	}
 }

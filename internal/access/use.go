@@ -10,18 +10,19 @@ import (
 	"weir/internal/engine"
 )
 
-// flushEvery is how often the last use of one key is written, at most.
+// flushEvery is the minimum time between two writes of one key's last use.
 const flushEvery = time.Minute
 
-// flushers write at once, since the store syncs what comes together with one sync.
+// flushers is the number of concurrent writes. The store combines concurrent writes into one sync.
 const flushers = 32
 
-// Flush stores when keys were last used, each at most once a minute. Call it now and then, and not while the store is
-// full: the records of keys are written out of the space that is kept for revoking them. It stops at the first fault; what
-// is left is due the next time. It also forgets the rate windows of clients that are gone.
+// Flush stores the last use of each key, at most once per minute and key. Call it periodically, but
+// not while the store is full: key records are written to the space that is reserved for revoking
+// keys. It stops at the first error, and the next call writes the rest. It also drops rate windows
+// that have ended.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
 
-// Close stores when keys were last used, all of them. Nothing else needs closing.
+// Close stores the last use of all keys. Access has nothing else to close.
 func (a *Access) Close(ctx context.Context) error { return a.flush(ctx, 0) }
 
 func (a *Access) flush(ctx context.Context, every time.Duration) error {
@@ -63,13 +64,13 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	err := a.update(ctx, e, func(*Key) bool {
 		a.mu.RLock()
 		defer a.mu.RUnlock()
-		return e.unstored() // after a conflict another node may have stored a later use
+		return e.unstored() // after a conflict: another node may have stored a later use
 	})
-	if errors.Is(err, engine.ErrNotFound) { // and forgotten by now
+	if errors.Is(err, engine.ErrNotFound) { // the key was deleted; update has dropped it from memory
 		return nil
 	}
 	if err != nil {
-		return refused("store the last use of key "+e.grant.id, err)
+		return storeError("store the last use of key "+e.grant.id, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +78,7 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored tells whether the key was used since its record was stored. The lock is held.
+// unstored tells whether the key was used since its record was stored. Called with Access.mu held.
 func (e *entry) unstored() bool {
 	used := e.grant.lastUsed()
 	return used != 0 && (e.record.LastUsedAt == nil || *e.record.LastUsedAt < used)

@@ -27,7 +27,7 @@ func TestLastUse(t *testing.T) {
 	a := open(t, docs, clock.set)
 	p := project(t, a, "app")
 	k, secret := key(t, a, KeySpec{Project: p.ID})
-	key(t, a, KeySpec{Project: p.ID}) // never used, never written
+	key(t, a, KeySpec{Project: p.ID}) // never used, so it is never written
 	flush := func(what string, f func(context.Context) error, writes int64, stored weir.Time) {
 		t.Helper()
 		docs.writes.Store(0)
@@ -38,7 +38,7 @@ func TestLastUse(t *testing.T) {
 			t.Errorf("%s: %d writes, want %d", what, n, writes)
 		}
 		if got := lastUse(t, docs, k.ID); got != stored {
-			t.Errorf("%s: %v is stored, want %v", what, got, stored)
+			t.Errorf("%s: the stored last use is %v, want %v", what, got, stored)
 		}
 	}
 	flush("unused", a.Flush, 0, 0)
@@ -57,7 +57,7 @@ func TestLastUse(t *testing.T) {
 	caller(t, a, secret)
 	second := weir.TimeOf(clock.now())
 	if k, _ := a.Key(k.ID); *k.LastUsedAt != second {
-		t.Errorf("memory says %v, want %v", *k.LastUsedAt, second)
+		t.Errorf("the last use in memory is %v, want %v", *k.LastUsedAt, second)
 	}
 	flush("within the minute", a.Flush, 0, first)
 	clock.advance(30 * time.Second)
@@ -75,7 +75,8 @@ func TestLastUse(t *testing.T) {
 	want(t, "unknown", err, weir.InvalidAPIKey)
 }
 
-// A use is noted on a record that another node changed meanwhile: the revocation stays, the later use wins.
+// Flush stores a last use in a record that another node changed in the meantime. It keeps the
+// revocation, and the later use wins.
 func TestFlushAfterAConflict(t *testing.T) {
 	clock, docs := newClock(), store()
 	here, there := open(t, docs, clock.set), open(t, docs, clock.set)
@@ -94,10 +95,10 @@ func TestFlushAfterAConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := lastUse(t, docs, k.ID); got != weir.TimeOf(clock.now()) {
-		t.Errorf("an earlier use won: %v", got)
+		t.Errorf("the stored last use is %v, want the later one", got)
 	}
 	if k, _ := here.Key(k.ID); *k.LastUsedAt != weir.TimeOf(clock.now()) {
-		t.Errorf("the later use elsewhere is not known here: %v", *k.LastUsedAt)
+		t.Errorf("the last use in memory is %v, want the later one of the other node", *k.LastUsedAt)
 	}
 	clock.advance(time.Minute)
 	caller(t, here, secret)
@@ -108,16 +109,16 @@ func TestFlushAfterAConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !ended(g) {
-		t.Error("the revocation that the conflict was about is not heeded")
+		t.Error("the other node's revocation did not end the grant")
 	}
 	_, err := open(t, docs).Authenticate([]string{"Bearer " + secret})
 	want(t, "after the flush", err, weir.KeyRevoked)
 	if got := lastUse(t, docs, k.ID); got != weir.TimeOf(clock.now()) {
-		t.Errorf("the later use is lost: %v", got)
+		t.Errorf("the stored last use is %v, want the later one", got)
 	}
 }
 
-func TestFlushThatFails(t *testing.T) {
+func TestFlushFailure(t *testing.T) {
 	docs := store()
 	a := open(t, docs)
 	p := project(t, a, "app")
@@ -145,7 +146,7 @@ func TestFlushThatFails(t *testing.T) {
 		}
 	}
 	if stored != len(secrets)-1 {
-		t.Errorf("%d uses are stored, want %d", stored, len(secrets)-1)
+		t.Errorf("the last use of %d keys is stored, want %d", stored, len(secrets)-1)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

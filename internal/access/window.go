@@ -12,18 +12,18 @@ import (
 	"weir/internal/meter"
 )
 
-// Limits are requests a minute; 0 is unlimited (D23).
+// Limits are requests per minute; 0 is unlimited (D23).
 type Limits struct {
-	Live      int // of each live key
-	Test      int // of each test key
-	Demo      int // of each client address that reads the demo, with the demo key or without one
-	Anonymous int // of each client address, for requests without a valid key
+	Live      int // per live key
+	Test      int // per test key
+	Demo      int // per client address that reads the demo, with the demo key or without a key
+	Anonymous int // per client address, for requests without a valid key
 }
 
-// DefaultLimits are those of a server that nobody configured.
+// DefaultLimits are the limits of a server without configured limits.
 var DefaultLimits = Limits{Live: 600_000, Test: 6_000, Demo: 60, Anonymous: 6_000}
 
-// Unlimited is the limit, and what remains of it, where there is none.
+// Unlimited is the value of Window.Limit and Window.Remaining for a caller without a limit.
 const Unlimited = math.MaxInt32
 
 // Window is the state of a caller's rate window.
@@ -31,28 +31,33 @@ type Window struct {
 	Limit      int
 	Remaining  int   // never negative
 	Reset      int64 // Unix time, in seconds, at which the window ends
-	Allowed    bool  // the request may go on
+	Allowed    bool  // the request is within the limit
 	RetryAfter int   // seconds until Reset, at least 1
-	At         int64 // when that was, by the meter: who wants to know later how long something took need not ask again
+	At         int64 // time of the request in meter time, so that callers that measure need not read the clock again
 }
 
-// window is how long windows are, in seconds.
+// window is the length of a window in seconds.
 const window = 60
 
-// counter is the window of one caller: the second in which it began, above countBits of requests. One word, so that
+// counter is the window of one caller. One word holds the second in which the window began, and
+// below it countBits for the number of requests. A compare-and-swap updates both at once, so that
 // the count is exact under any concurrency without a lock.
 //
-// A window begins with the first request after the one before has ended, at the full second, and not with the minute:
-// so a caller's first minute is a whole one, and callers do not all come back at once.
+// A window begins with the first request after the previous window has ended, at the full second.
+// It does not begin with the minute of the clock. So a caller's first window has its full length,
+// and callers do not all retry at the same time.
 type counter struct{ state atomic.Uint64 }
 
 const (
-	countBits = 31 // the rest holds seconds until the year 2242
+	countBits = 31 // the other 33 bits hold Unix seconds until the year 2242
 	countMask = 1<<countBits - 1
 )
 
-// take counts a request if the limit allows it and count is set. The clock is read after the state: so nobody who was
-// held up in between takes a window that others have begun meanwhile for one of the future, and replaces it.
+// take counts a request if count is set and the limit allows it.
+//
+// The clock must be read after the state. Otherwise a goroutine that is suspended between the two
+// could see a window that others began in the meantime, take it for one in the future, and replace
+// it.
 func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	for {
 		old := c.state.Load()
@@ -65,10 +70,12 @@ func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	}
 }
 
-// advance is the rule of windows: the state after a request at second now, and what its caller is told.
+// advance returns the state of a window after a request at second now, and the window that its
+// caller sees.
 func advance(state uint64, limit int, now int64, count bool) (uint64, Window) {
 	begun, n := int64(state>>countBits), int(state&countMask)
-	// A clock that steps back a little stays in its window; one that steps back further must not lock anybody out.
+	// If the clock steps back a little, the window continues. If it steps back further, a new one
+	// begins: otherwise a caller could be locked out for a long time.
 	if now >= begun+window || now <= begun-window {
 		begun, n = now, 0
 	}
@@ -89,7 +96,7 @@ func advance(state uint64, limit int, now int64, count bool) (uint64, Window) {
 	return state, w
 }
 
-// windows are the limits, and the windows that are counted by address. Those of keys are in their grants.
+// windows holds the limits and the windows by address. The windows of keys are in their grants.
 type windows struct {
 	live, test, demo, anonymous atomic.Int64
 	demoClients                 clients
@@ -101,11 +108,12 @@ func (w *windows) init() {
 	w.anonymousClients.seed = maphash.MakeSeed()
 }
 
-// SetLimits changes the limits from the next request on; what was counted in a running window stays counted.
+// SetLimits changes the limits from the next request on. Requests already counted in a window stay
+// counted. It fails with InvalidRequest if a limit is out of range.
 func (a *Access) SetLimits(l Limits) error {
 	for _, n := range []int{l.Live, l.Test, l.Demo, l.Anonymous} {
 		if n < 0 || n > Unlimited {
-			return weir.Errorf(weir.InvalidRequest, "a rate limit is 0 (unlimited) to %d requests a minute, not %d", Unlimited, n)
+			return weir.Errorf(weir.InvalidRequest, "rate limit %d is out of range: use 0 (unlimited) to %d requests per minute", n, Unlimited)
 		}
 	}
 	a.windows.live.Store(int64(l.Live))
@@ -115,12 +123,13 @@ func (a *Access) SetLimits(l Limits) error {
 	return nil
 }
 
-// Take counts a request against the window of its caller: that of the key; that of the client's address for a demo
-// caller; that of the client's address for requests without a valid key when g is nil. Windows are those of this
-// process, and of others as far as AddTally told of them.
+// Take counts a request in the window of its caller. Callers with a key have one window per key.
+// Demo callers, and callers without a valid key (g is nil), have one per client address. Windows
+// include the requests of this process, and those of other nodes that AddTally reported.
 func (a *Access) Take(g *Grant, client netip.Addr) Window { return a.take(g, client, true) }
 
-// Peek is what Take would return, without counting: for answers that are not counted but carry the window.
+// Peek returns the window without counting a request. It is for responses that show the window but
+// do not count.
 func (a *Access) Peek(g *Grant, client netip.Addr) Window { return a.take(g, client, false) }
 
 func (a *Access) take(g *Grant, client netip.Addr, count bool) Window {
@@ -144,30 +153,33 @@ func (g *Grant) take(limit int, now func() time.Time, count bool) Window {
 	return g.window.take(limit, now, count)
 }
 
-// clients are windows by address. An address is forgotten between one and two windows after its last request.
+// clients holds windows by address. An address is forgotten one to two windows after its last
+// request.
 type clients struct {
 	seed   maphash.Seed
 	shards [64]shard
 }
 
-// maxClients bounds each of the two generations of a shard: 2 x 64 x 4096 addresses in all, about 25 MB, for the
-// demo and again for those without a key. Who can come
-// from more addresses than that within a minute is not held by windows per address, and pushes the oldest ones out.
+// maxClients bounds each of the two generations of a shard: 2 x 64 x 4096 addresses in all, about
+// 25 MB. The demo and the callers without a key each have that much. An attacker with more
+// addresses per minute evicts the oldest windows, and limits per address do not stop it.
 const maxClients = 4096
 
-// shard is a part of the clients, in two generations: the older is dropped as a whole when the younger has become one
-// window old (or full), so that forgetting costs nothing. A running window is never older than that.
+// shard is a part of the clients, in two generations. Windows are added to the young generation.
+// When that is one window old, or full, it becomes the old one, and the previous old one is dropped
+// as a whole. Forgetting therefore costs nothing per address. A window that has not ended is never
+// dropped, unless a generation is full.
 type shard struct {
 	mu    sync.Mutex
-	born  int64 // the second in which young was begun
-	young map[place]uint64
-	old   map[place]uint64
-	fresh map[place]int // requests that no other node was told of; nil where there is none
-	_     [24]byte      // no two locks on one cache line
+	born  int64 // when the young generation began, in Unix seconds
+	young map[netKey]uint64
+	old   map[netKey]uint64
+	fresh map[netKey]int // requests not yet reported to other nodes; nil if the store is not shared
+	_     [24]byte       // keeps two locks off one cache line
 }
 
-// Network is what is counted as one client: an IPv4 address, or the /64 of an IPv6 address, since a whole /64 is what one
-// subscriber gets and whoever has one can change the rest at will.
+// Network returns the network that counts as one client: an IPv4 address, or the /64 of an IPv6
+// address. Providers assign a whole /64 to one customer, who can use any address in it.
 func Network(client netip.Addr) netip.Addr {
 	client = client.Unmap()
 	if client.Is6() {
@@ -178,10 +190,10 @@ func Network(client netip.Addr) netip.Addr {
 	return client
 }
 
-// place is a network as maps have it.
-type place [16]byte
+// netKey is a network as a map key.
+type netKey [16]byte
 
-func placeOf(client netip.Addr) place { return place(Network(client).As16()) }
+func netKeyOf(client netip.Addr) netKey { return netKey(Network(client).As16()) }
 
 func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, count bool) Window {
 	if limit == 0 { // nothing to remember
@@ -190,11 +202,11 @@ func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, cou
 		w.At = meter.At(at)
 		return w
 	}
-	p := placeOf(client)
+	p := netKeyOf(client)
 	s := c.shard(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := clock() // under the lock, for the reason in counter.take
+	at := clock() // with the lock held, for the reason given at counter.take
 	now := at.Unix()
 	s.age(now)
 	next, w := advance(s.state(p), limit, now, count)
@@ -208,38 +220,39 @@ func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, cou
 	return w
 }
 
-func (c *clients) shard(p place) *shard {
+func (c *clients) shard(p netKey) *shard {
 	return &c.shards[maphash.Comparable(c.seed, p)%uint64(len(c.shards))]
 }
 
-// state is that of an address; 0 when nothing is known. With s.mu held.
-func (s *shard) state(p place) uint64 {
+// state returns the window of an address; 0 if there is none. Called with s.mu held.
+func (s *shard) state(p netKey) uint64 {
 	if state, ok := s.young[p]; ok {
 		return state
 	}
 	return s.old[p]
 }
 
-// keep remembers the state of an address. With s.mu held.
-func (s *shard) keep(p place, state uint64, now int64) {
+// keep stores the window of an address. Called with s.mu held.
+func (s *shard) keep(p netKey, state uint64, now int64) {
 	if len(s.young) >= maxClients {
-		s.turn(now)
+		s.rotate(now)
 	}
 	s.young[p] = state
 }
 
-// age drops what is too old to hold a running window.
+// age drops the generations that are too old to contain a window that has not ended. Called with
+// s.mu held.
 func (s *shard) age(now int64) {
 	switch age := now - s.born; {
 	case s.young == nil, age >= 2*window, age <= -window:
-		s.turn(now)
+		s.rotate(now)
 		s.old = nil
 	case age >= window:
-		s.turn(now)
+		s.rotate(now)
 	}
 }
 
-// forget drops the windows that are over, also where no request comes any more.
+// forget drops windows that have ended, in shards without requests too.
 func (c *clients) forget(now int64) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -249,7 +262,7 @@ func (c *clients) forget(now int64) {
 	}
 }
 
-// turn begins a generation.
-func (s *shard) turn(now int64) {
-	s.old, s.young, s.born = s.young, map[place]uint64{}, now
+// rotate starts a new generation.
+func (s *shard) rotate(now int64) {
+	s.old, s.young, s.born = s.young, map[netKey]uint64{}, now
 }

@@ -19,10 +19,10 @@ var client = netip.MustParseAddr("192.0.2.1")
 
 func limits(l Limits) func(*Options) { return func(o *Options) { o.Limits = l } }
 
-// The life of a window, as a caller sees it.
+// TestWindow follows a window from its first request to the next window.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(300 * time.Millisecond) // within a second
+		time.Sleep(300 * time.Millisecond) // so that it does not start at a full second
 		a := open(t, store(), limits(Limits{Live: 3}))
 		p := project(t, a, "app")
 		_, secret := key(t, a, KeySpec{Project: p.ID})
@@ -34,10 +34,10 @@ func TestWindow(t *testing.T) {
 			peek := a.Peek(g, client)
 			got := a.Take(g, client)
 			if w := (Window{3, remaining, reset, allowed, retry, got.At}); got != w {
-				t.Errorf("%s: %+v, want %+v", what, got, w)
+				t.Errorf("%s: got %+v, want %+v", what, got, w)
 			}
 			if peek.Reset != got.Reset || peek.Allowed != got.Allowed || allowed && peek.Remaining != remaining+1 || !allowed && peek.Remaining != 0 {
-				t.Errorf("%s: peeked %+v before %+v", what, peek, got)
+				t.Errorf("%s: Peek returned %+v before Take returned %+v", what, peek, got)
 			}
 		}
 		step("first", 0, 2, true, begun+60, 60)
@@ -46,13 +46,13 @@ func TestWindow(t *testing.T) {
 		step("refused", 0, 0, false, begun+60, 40)
 		step("refused in the last second", 39*time.Second, 0, false, begun+60, 1)
 		step("refused just before the end", 699*time.Millisecond, 0, false, begun+60, 1)
-		step("the next window, at the second that reset named", time.Millisecond, 2, true, begun+120, 60)
+		step("the next window, at the time given by Reset", time.Millisecond, 2, true, begun+120, 60)
 		step("a window begins with its first request", 100*time.Second, 2, true, begun+220, 60)
 		step("within", 59*time.Second, 1, true, begun+220, 1)
 	})
 }
 
-// Waiting for RetryAfter is always enough.
+// Waiting for RetryAfter is always long enough.
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(t, store(), limits(Limits{Anonymous: 2}))
@@ -67,13 +67,13 @@ func TestRetryAfter(t *testing.T) {
 			}
 			time.Sleep(time.Duration(w.RetryAfter) * time.Second)
 			if w := a.Take(nil, client); !w.Allowed {
-				t.Fatalf("waited, and got %+v", w)
+				t.Fatalf("refused after waiting for RetryAfter: %+v", w)
 			}
 		}
 	})
 }
 
-func TestWhoseWindow(t *testing.T) {
+func TestWindowPerCaller(t *testing.T) {
 	a := open(t, store(), limits(Limits{Live: 100, Test: 50, Demo: 20, Anonymous: 10}))
 	p := project(t, a, "app")
 	_, live := key(t, a, KeySpec{Project: p.ID, Kind: Live})
@@ -90,22 +90,22 @@ func TestWhoseWindow(t *testing.T) {
 		{"another live key", caller(t, a, live2), "192.0.2.1", 100, 99},
 		{"a test key", caller(t, a, test), "192.0.2.1", 50, 49},
 		{"the demo key", caller(t, a, DemoKey), "192.0.2.1", 20, 19},
-		{"the demo without a key shares it", a.DemoReader(), "192.0.2.1", 20, 18},
-		{"the demo key elsewhere", caller(t, a, DemoKey), "192.0.2.2", 20, 19},
-		{"nobody", nil, "192.0.2.1", 10, 9},
-		{"nobody again", nil, "192.0.2.1", 10, 8},
-		{"nobody elsewhere", nil, "192.0.2.2", 10, 9},
-		{"IPv4 in IPv6 clothes", nil, "::ffff:192.0.2.1", 10, 7},
-		{"another in such clothes", nil, "::ffff:192.0.2.3", 10, 9},
+		{"the demo without a key, in the same window", a.DemoReader(), "192.0.2.1", 20, 18},
+		{"the demo key, from another address", caller(t, a, DemoKey), "192.0.2.2", 20, 19},
+		{"no key", nil, "192.0.2.1", 10, 9},
+		{"no key again", nil, "192.0.2.1", 10, 8},
+		{"no key, from another address", nil, "192.0.2.2", 10, 9},
+		{"the same address, IPv4-mapped", nil, "::ffff:192.0.2.1", 10, 7},
+		{"another IPv4-mapped address", nil, "::ffff:192.0.2.3", 10, 9},
 		{"IPv6", nil, "2001:db8:1:2::1", 10, 9},
 		{"the same /64", nil, "2001:db8:1:2:ffff::2", 10, 8},
 		{"another /64", nil, "2001:db8:1:3::1", 10, 9},
 		{"a peer without an address", nil, "", 10, 9},
-		{"and another", nil, "", 10, 8},
+		{"another peer without an address", nil, "", 10, 8},
 	} {
 		addr, _ := netip.ParseAddr(tc.client)
 		if w := a.Take(tc.g, addr); w.Limit != tc.limit || w.Remaining != tc.remaining || !w.Allowed {
-			t.Errorf("%d, %s: %+v, want %d of %d", i, tc.what, w, tc.remaining, tc.limit)
+			t.Errorf("%d, %s: got %+v, want %d of %d", i, tc.what, w, tc.remaining, tc.limit)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestSetLimits(t *testing.T) {
 		}
 		take("first", 5, 5, 4, true)
 		take("second", 5, 5, 3, true)
-		take("lowered below what was counted", 1, 1, 0, false)
+		take("lowered below the count", 1, 1, 0, false)
 		take("raised", 6, 6, 3, true)
 		take("unlimited", 0, Unlimited, Unlimited, true)
 		take("limited again", 6, 6, 2, true)
@@ -153,11 +153,12 @@ func TestSetLimits(t *testing.T) {
 		want(t, fmt.Sprint(bad), a.SetLimits(bad), weir.InvalidRequest)
 	}
 	if w := a.Peek(nil, client); w.Limit != Unlimited {
-		t.Errorf("refused limits were set: %+v", w)
+		t.Errorf("invalid limits were set: %+v", w)
 	}
 }
 
-// A clock that steps back a little stays in the window; further back it begins one, and locks nobody out for an hour.
+// If the clock steps back a little, the window continues. If it steps back further, a new window
+// begins, so that no caller is locked out for an hour.
 func TestClockStepsBack(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), limits(Limits{Live: 1, Anonymous: 1}), clock.set)
@@ -177,7 +178,8 @@ func TestClockStepsBack(t *testing.T) {
 	}
 }
 
-// However many come at once: exactly the limit is let through, and every number that remains is told once.
+// However many requests are concurrent, exactly the limit is allowed, and each value of Remaining
+// is returned once.
 func TestExactUnderConcurrency(t *testing.T) {
 	const limit, callers, each = 500, 16, 100
 	clock := newClock()
@@ -188,17 +190,17 @@ func TestExactUnderConcurrency(t *testing.T) {
 	for what, grants := range map[string][]*Grant{"key": {caller(t, a, secret)}, "demo": demo, "anonymous": {nil}} {
 		for round := range 3 {
 			var allowed atomic.Int64
-			var told [limit]atomic.Int64
+			var seen [limit]atomic.Int64
 			var group sync.WaitGroup
 			for i := range callers {
 				group.Go(func() {
 					for range each {
 						w := a.Take(grants[i%len(grants)], client)
 						if w.Remaining < 0 || w.Remaining >= limit {
-							t.Errorf("%d remain", w.Remaining)
+							t.Errorf("Remaining is %d, out of range", w.Remaining)
 						} else if w.Allowed {
 							allowed.Add(1)
-							told[w.Remaining].Add(1)
+							seen[w.Remaining].Add(1)
 						} else if w.Remaining != 0 {
 							t.Errorf("refused with %d remaining", w.Remaining)
 						}
@@ -207,11 +209,11 @@ func TestExactUnderConcurrency(t *testing.T) {
 			}
 			group.Wait()
 			if allowed.Load() != limit {
-				t.Errorf("%s, round %d: %d let through, want %d", what, round, allowed.Load(), limit)
+				t.Errorf("%s, round %d: %d requests allowed, want %d", what, round, allowed.Load(), limit)
 			}
-			for n := range told {
-				if told[n].Load() != 1 {
-					t.Errorf("%s: %d callers were told that %d remain", what, told[n].Load(), n)
+			for n := range seen {
+				if seen[n].Load() != 1 {
+					t.Errorf("%s: %d requests got Remaining %d, want 1", what, seen[n].Load(), n)
 				}
 			}
 			clock.advance(window * time.Second)
@@ -219,7 +221,8 @@ func TestExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// While the clock runs from window to window under fire, no window lets more than its limit through.
+// While the clock moves through several windows under concurrent requests, no window allows more
+// than its limit, and no two windows overlap.
 func TestExactAcrossWindows(t *testing.T) {
 	const limit = 50
 	clock := newClock()
@@ -247,7 +250,7 @@ func TestExactAcrossWindows(t *testing.T) {
 		group.Wait()
 		for reset, n := range perWindow {
 			if n > limit {
-				t.Errorf("%v: %d let through in the window until %d", g, n, reset)
+				t.Errorf("%v: %d requests allowed in the window until %d, want at most %d", g, n, reset, limit)
 			}
 			for other := range perWindow {
 				if other != reset && other > reset-window && other < reset+window {
@@ -256,13 +259,14 @@ func TestExactAcrossWindows(t *testing.T) {
 			}
 		}
 		if len(perWindow) < 5 {
-			t.Errorf("%d windows only", len(perWindow))
+			t.Errorf("only %d windows, too few to test anything", len(perWindow))
 		}
 	}
 }
 
-// Who is held up right after reading the clock, for longer than a window, does not undo the window of the others.
-func TestHeldUpAfterTheClock(t *testing.T) {
+// A request that is suspended for longer than a window right after it reads the clock does not
+// replace the window that others began since.
+func TestSuspendedRequestKeepsTheNewWindow(t *testing.T) {
 	clock := newClock()
 	var a *Access
 	var hook func() // runs once, between reading the clock and returning
@@ -285,23 +289,24 @@ func TestHeldUpAfterTheClock(t *testing.T) {
 		a.Take(g, client)
 	}
 	if w := a.Take(g, client); w.Remaining != 3 {
-		t.Errorf("the window of the others is gone: %+v", w)
+		t.Errorf("the window of the others was replaced: %+v", w)
 	}
 
-	// By address, the others cannot even come in between.
+	// For windows by address the clock is read with the lock held.
 	hook = func() {
 		c := &a.windows.anonymousClients
-		s := &c.shards[maphash.Comparable(c.seed, placeOf(client))%uint64(len(c.shards))]
+		s := &c.shards[maphash.Comparable(c.seed, netKeyOf(client))%uint64(len(c.shards))]
 		if s.mu.TryLock() {
 			s.mu.Unlock()
-			t.Error("the clock is read outside of the lock")
+			t.Error("the clock is read without the lock")
 		}
 	}
 	a.Take(nil, client)
 }
 
-// Addresses against a plain map that forgets nothing: generations forget no window that runs.
-func TestForgettingNeverShows(t *testing.T) {
+// The windows by address behave like a plain map that forgets nothing: generations never drop a
+// window that has not ended.
+func TestGenerationsKeepRunningWindows(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), limits(Limits{Anonymous: 4}), clock.set)
 	model := map[int]uint64{}
@@ -319,7 +324,7 @@ func TestForgettingNeverShows(t *testing.T) {
 		model[i] = next
 		got := a.Take(nil, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
 		if w.At = got.At; got != w {
-			t.Fatalf("%d: %+v, want %+v", i, got, w)
+			t.Fatalf("address %d: got %+v, want %+v", i, got, w)
 		}
 	}
 }
@@ -351,10 +356,10 @@ func TestMemoryIsBounded(t *testing.T) {
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	t.Logf("%d windows take %d KiB", c.size(), grown>>10)
 	if grown > 48<<20 {
-		t.Errorf("the flood left %d bytes", grown)
+		t.Errorf("the flood left %d bytes, want at most %d", grown, 48<<20)
 	}
 	if w := a.Take(nil, client); w.Remaining != DefaultLimits.Anonymous-1 {
-		t.Errorf("a caller after the flood: %+v", w)
+		t.Errorf("another address after the flood: %+v", w)
 	}
 	for range 2 {
 		clock.advance(window * time.Second)
@@ -363,7 +368,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	if n := c.size(); n != 0 {
-		t.Errorf("%d windows are kept when all are gone", n)
+		t.Errorf("%d windows are kept after all have ended", n)
 	}
 }
 
@@ -378,7 +383,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 		a.Take(g, client)
 		a.Take(nil, client)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations per request, want 0", n)
 	}
 }
 

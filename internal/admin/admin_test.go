@@ -91,7 +91,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown member of a key", "POST", "/keys", `{"project":"shop","kind":"live","expires":"never"}`, 400, weir.InvalidRequest, `"expires"`},
 		{"two JSON values", "POST", "/projects", `{"name":"a"}{"name":"b"}`, 400, weir.InvalidRequest, "more than one"},
 		{"body too long", "POST", "/projects", `{"name":"` + strings.Repeat("a", 65<<10) + `"}`, 400, weir.InvalidRequest, "too large"},
-		{"name in use", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" exists already`},
+		{"name in use", "POST", "/projects", `{"name":"shop"}`, 400, weir.InvalidRequest, `"shop" already exists`},
 		{"unknown project", "POST", "/keys", `{"project":"none","kind":"live"}`, 400, weir.InvalidRequest, `no project named "none"`},
 		{"missing kind", "POST", "/keys", `{"project":"shop"}`, 400, weir.InvalidRequest, "live or test"},
 		{"unknown permission", "POST", "/keys", `{"project":"shop","kind":"live","permissions":["write"]}`, 400, weir.InvalidRequest, `"write"`},

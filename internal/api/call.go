@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"weir"
 	"weir/internal/access"
 	"weir/internal/budget"
 )
@@ -39,8 +40,6 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 const requestIDLength = len("req_") + 16
 
-const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
 // newRequestID returns an id of 95 random bits (D30). They come from the runtime's generator, which
 // is per thread and needs neither a lock nor a system call. It is not cryptographic, and need not
 // be: a request id grants no access.
@@ -48,7 +47,7 @@ func newRequestID() (id [requestIDLength]byte) {
 	copy(id[:], "req_")
 	for i := len("req_"); i < len(id); i += 8 {
 		for j, v := 0, rand.Uint64(); j < 8; j++ {
-			id[i+j] = base62[v%62]
+			id[i+j] = weir.Base62Alphabet[v%62]
 			v /= 62
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"weir"
 	"weir/internal/access"
@@ -37,7 +36,7 @@ var faults = [...]fault{
 		"Send your key as Authorization: Bearer <key>. Only health, version and reading the demo stream need no key."},
 	{weir.InvalidAPIKey, http.StatusUnauthorized, authentication, "",
 		"The key is malformed or does not exist, or the request has more than one Authorization header field.",
-		"Send one header field: Authorization: Bearer, one space, and the key exactly as it was shown when it was created. A key is svc_live_ or svc_test_ and 32 lower-case hexadecimal digits."},
+		"Send one header field: Authorization: Bearer, one space, and the key exactly as it was shown when it was created. A key is " + access.KeyForm + "."},
 	{weir.KeyRevoked, http.StatusUnauthorized, authentication, "",
 		"The key was revoked.",
 		"Use another key, or create one in the dashboard. Revoking a key cannot be undone."},

@@ -83,7 +83,7 @@ func parseSpec(body []byte) (hub.Spec, error) {
 			spec.Name, err = nameOf(value)
 		case "retention_seconds":
 			if fits, err = integer(member, value, weir.MinRetention, weir.MaxRetention, &spec.RetentionSeconds); !fits {
-				outOfRange = err == nil
+				outOfRange = true
 			}
 		case "max_bytes":
 			if fits, err = integer(member, value, weir.MinMaxBytes, weir.MaxMaxBytes, &spec.MaxBytes); err == nil && !fits {
@@ -126,13 +126,9 @@ func text(value jsontext.Value) (string, bool) {
 }
 
 func nameOf(value jsontext.Value) (string, error) {
-	const rule = "name must be a string of 1 to 128 characters; it "
 	name, ok := text(value)
-	switch n := utf8.RuneCountInString(name); {
-	case !ok || n < 1:
-		return "", badBody(rule + "is " + given(value))
-	case n > weir.MaxName:
-		return "", badBody(rule + "has " + strconv.Itoa(n))
+	if n := utf8.RuneCountInString(name); !ok || n < 1 || n > weir.MaxName {
+		return "", badBody("name must be a string of 1 to 128 characters")
 	}
 	return name, nil
 }
@@ -141,14 +137,14 @@ func modeOf(value jsontext.Value) (weir.Mode, error) {
 	if mode, ok := text(value); ok && weir.Mode(mode).Valid() {
 		return weir.Mode(mode), nil
 	}
-	return "", badBody(`mode must be "json" or "raw"; it is ` + given(value))
+	return "", badBody(`mode must be "json" or "raw"`)
 }
 
 func idOf(value jsontext.Value) (weir.StreamID, error) {
 	if s, ok := text(value); ok && weir.IsID(s) {
 		return weir.StreamID(s), nil
 	}
-	return "", badBody("id must be a string of 22 characters from 0-9, A-Z and a-z")
+	return "", badBody("id must be a string of " + weir.IDForm)
 }
 
 // integer parses an integer without fraction and exponent, and reports whether it is in the range

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// line is takers in the order in which they were served.
+// line records in which order requests are served.
 type line struct {
 	b      *Budget
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func TestOrder(t *testing.T) {
 		l.take("a", "x", 50)
 		l.take("b", "y", 30)
 		l.take("large", "z", 40)
-		l.take("small", "w", 20) // would fit, and waits behind the large one
+		l.take("small", "w", 20) // would fit, but waits behind the large one
 		l.want(t, "a", "b")
 		l.b.Give("y", 30)
 		l.want(t, "a", "b", "large")
@@ -63,8 +63,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// Half of all is the most that one holder gets, and those who wait for their own share keep nobody else waiting.
-func TestShare(t *testing.T) {
+// One holder gets at most half, and its waiting requests do not block other holders.
+func TestOneHolderGetsAtMostHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{b: New(100)}
 		l.take("a", "greedy", 50)
@@ -78,20 +78,20 @@ func TestShare(t *testing.T) {
 	})
 }
 
-func TestMoreThanAShare(t *testing.T) {
+func TestRequestAboveHalfIsReduced(t *testing.T) {
 	b := New(100)
 	n, err := b.Take(context.Background(), "x", 1000)
 	if n != 50 || err != nil {
-		t.Fatalf("took %d, %v", n, err)
+		t.Fatalf("took %d, %v; want 50", n, err)
 	}
 	b.Give("x", n)
 	if b.free != 100 || len(b.held) != 0 {
-		t.Errorf("%d are free, and %v is held", b.free, b.held)
+		t.Errorf("%d bytes are free and %v held; want 100 and none", b.free, b.held)
 	}
 }
 
-// Who gives up leaves the line, and those behind it go on.
-func TestGiveUp(t *testing.T) {
+// A request whose context ends leaves the queue and unblocks the requests behind it.
+func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{b: New(100)}
 		l.take("a", "x", 50)
@@ -107,14 +107,15 @@ func TestGiveUp(t *testing.T) {
 		l.take("c", "w", 30)
 		l.want(t, "a", "b")
 		if err := <-gone; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 		l.want(t, "a", "b", "c")
 	})
 }
 
-// However many take and give up at once, there is never more out than there is, and in the end all is back.
-func TestMany(t *testing.T) {
+// Under concurrent takes and cancellations the budget is never exceeded, and in the end all bytes
+// are free again.
+func TestConcurrentUse(t *testing.T) {
 	const total = 1000
 	b := New(total)
 	var out atomic.Int64
@@ -131,7 +132,7 @@ func TestMany(t *testing.T) {
 				n, err := b.Take(ctx, name, 1+r.Int64N(total))
 				if err == nil {
 					if now := out.Add(n); now > total {
-						t.Errorf("%d are out", now)
+						t.Errorf("%d of %d bytes are reserved", now, total)
 					}
 					out.Add(-n)
 					b.Give(name, n)
@@ -142,6 +143,6 @@ func TestMany(t *testing.T) {
 	}
 	all.Wait()
 	if b.free != total || len(b.held) != 0 || len(b.queue) != 0 {
-		t.Errorf("%d are free, %v is held, %d wait", b.free, b.held, len(b.queue))
+		t.Errorf("%d bytes are free, %v held, %d requests wait; want all free", b.free, b.held, len(b.queue))
 	}
 }

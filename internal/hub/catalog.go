@@ -12,9 +12,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Spec is what a new stream is made of.
+// Spec holds the settings of a stream. They never change.
 type Spec struct {
-	ID               weir.StreamID // empty: the hub makes one
+	ID               weir.StreamID // empty in Create: the hub generates one
 	Project          weir.ProjectID
 	Name             string
 	RetentionSeconds int64
@@ -22,7 +22,12 @@ type Spec struct {
 	Mode             weir.Mode
 }
 
-// Stream is one stream. It costs nothing to hold.
+// Stream is a handle to one stream. Its methods are safe for concurrent use. A handle may be kept
+// for any length of time: it holds no log open. Once the stream is deleted, its methods return
+// StreamNotFound.
+//
+// Lock order: Stream.mu, then feed.mu. Neither is taken while the catalog's or the sweeper's lock
+// is held.
 type Stream struct {
 	Spec
 	CreatedAt weir.Time
@@ -31,45 +36,50 @@ type Stream struct {
 	log engine.LogID
 
 	mu      sync.Mutex
-	feed    *feed // while it is in use
-	busy    *turn // the feed is being opened or folded away
+	feed    *feed       // while the log is open; otherwise nil
+	busy    *transition // while the feed is being opened or closed; otherwise nil
 	deleted bool
-	resting *resting // of a feed that was folded away
+	summary *summary // while no feed is open: what the last one left; nil if there was none
 
-	look   weir.Time // when the sweeper looks at it; guarded by its lock
-	queued int       // where it is in the sweeper's queue, from 1 on; 0: it is not
+	// Guarded by sweeper.mu.
+	checkAt weir.Time // when the sweeper opens the stream to evict
+	queued  int       // position in the sweeper's queue, counted from 1; 0: not in the queue
 }
 
-// resting is what is known of a stream without opening its log, until a batch expires.
-type resting struct {
+// summary holds what is known of a stream while its log is closed. It is valid until a batch
+// expires.
+type summary struct {
 	cursor weir.Cursor
 	bytes  int64
-	until  weir.Time // nothing expires before
+	until  weir.Time // no batch expires before this time
 }
 
-// catalog is the streams that there are.
+// catalog holds all streams of the store.
 type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
-	projects map[weir.ProjectID]*shelf
-	opened   map[*Stream]struct{}           // with a feed
-	gone     map[weir.StreamID]engine.LogID // deleted elsewhere while the catalog is loaded; nil after that
+	projects map[weir.ProjectID]*projectStreams
+	opened   map[*Stream]struct{} // streams with a feed
+
+	// tombstones records deletions while the catalog is loaded from a list, which may be older than
+	// the deletion. Afterwards it is nil.
+	tombstones map[weir.StreamID]engine.LogID
 }
 
-// shelf is the streams of a project, by age.
-type shelf struct {
-	streams []*Stream // by log, which rises with the time of creation
-	coming  int       // being created
+// projectStreams are the streams of one project.
+type projectStreams struct {
+	streams  []*Stream // oldest first: in increasing order of log, which is unique and never reused
+	creating int       // calls of Create in flight, which count towards the limit
 }
 
 func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
-	c.projects = make(map[weir.ProjectID]*shelf)
+	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.opened = make(map[*Stream]struct{})
-	c.gone = make(map[weir.StreamID]engine.LogID)
+	c.tombstones = make(map[weir.StreamID]engine.LogID)
 }
 
-// load reads the catalog from the engine's documents.
+// load reads the catalog from the store.
 func (h *Hub) load(ctx context.Context) error {
 	defer h.catalog.loaded()
 	for after := ""; ; {
@@ -92,51 +102,54 @@ func (h *Hub) load(ctx context.Context) error {
 	return nil
 }
 
-func (c *catalog) shelf(p weir.ProjectID) *shelf {
+func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	s := c.projects[p]
 	if s == nil {
-		s = &shelf{}
+		s = &projectStreams{}
 		c.projects[p] = s
 	}
 	return s
 }
 
-// add takes a stream in, and returns it, or the same stream that is there already: of a store that is shared, one hears of
-// what one made oneself as well. One that was made later stays in its place.
+// add adds a stream and returns it. It returns the known stream instead if the catalog has this one
+// already, or a newer one with the same id. A shared store reports a node's own changes too, so a
+// node can learn of a stream twice.
 func (c *catalog) add(s *Stream) *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.byID[s.ID]; known != nil && known.log >= s.log {
 		return known
 	}
-	if c.gone[s.ID] >= s.log {
-		return s // deleted since the list was made
+	if c.tombstones[s.ID] >= s.log {
+		return s // deleted since the list was read
 	}
 	c.byID[s.ID] = s
-	sh := c.shelf(s.Project)
-	i := sh.find(s.log)
-	sh.streams = slices.Insert(sh.streams, i, s)
+	ps := c.project(s.Project)
+	i := ps.find(s.log)
+	ps.streams = slices.Insert(ps.streams, i, s)
 	return s
 }
 
-// find is the place of the first stream that is not older than log.
-func (sh *shelf) find(log engine.LogID) int {
-	return sort.Search(len(sh.streams), func(i int) bool { return sh.streams[i].log >= log })
+// find returns the index of the first stream whose log is not older than log.
+func (ps *projectStreams) find(log engine.LogID) int {
+	return sort.Search(len(ps.streams), func(i int) bool { return ps.streams[i].log >= log })
 }
 
-// deleted remembers that a stream is gone while the catalog is loaded: it may be in a list that was made before.
-func (c *catalog) deleted(id weir.StreamID, log engine.LogID) {
+// noteDeleted records a deletion while the catalog is being loaded, so that add ignores a list that
+// was read before it.
+func (c *catalog) noteDeleted(id weir.StreamID, log engine.LogID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone != nil {
-		c.gone[id] = max(c.gone[id], log)
+	if c.tombstones != nil {
+		c.tombstones[id] = max(c.tombstones[id], log)
 	}
 }
 
+// loaded ends the recording of deletions.
 func (c *catalog) loaded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone = nil
+	c.tombstones = nil
 }
 
 func (c *catalog) remove(s *Stream) {
@@ -145,34 +158,36 @@ func (c *catalog) remove(s *Stream) {
 	if c.byID[s.ID] == s {
 		delete(c.byID, s.ID)
 	}
-	sh := c.shelf(s.Project)
-	if i := sh.find(s.log); i < len(sh.streams) && sh.streams[i] == s {
-		sh.streams = slices.Delete(sh.streams, i, i+1)
+	ps := c.project(s.Project)
+	if i := ps.find(s.log); i < len(ps.streams) && ps.streams[i] == s {
+		ps.streams = slices.Delete(ps.streams, i, i+1)
 	}
 	delete(c.opened, s)
 }
 
-// reserve makes sure that one more stream fits, and that its id is free.
+// reserve checks that the id is free and that the project may have one more stream, and counts the
+// stream as being created. The caller must call unreserve when Create has ended.
 func (c *catalog) reserve(s *Spec, limit int) *weir.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID[s.ID] != nil {
-		return weir.Errorf(weir.StreamNameTaken, "there is a stream %s already", s.ID)
+		return weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
 	}
-	sh := c.shelf(s.Project)
-	if len(sh.streams)+sh.coming >= limit {
-		return weir.Errorf(weir.StreamLimitReached, "the project has %d streams, which is as many as it may have", limit)
+	ps := c.project(s.Project)
+	if len(ps.streams)+ps.creating >= limit {
+		return weir.Errorf(weir.StreamLimitReached, "the project has reached its limit of %d streams", limit)
 	}
-	sh.coming++
+	ps.creating++
 	return nil
 }
 
-func (c *catalog) arrived(p weir.ProjectID) {
+func (c *catalog) unreserve(p weir.ProjectID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shelf(p).coming--
+	c.project(p).creating--
 }
 
+// open returns the streams with a feed.
 func (c *catalog) open() []*Stream {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -193,22 +208,24 @@ func (c *catalog) setOpen(s *Stream, open bool) {
 	}
 }
 
-// Create makes a stream. Errors: StreamNameTaken, StreamLimitReached (in this order, D10), StorageUnavailable.
+// Create creates a stream. It is durable when the call returns, and on a shared store known to all
+// nodes that catch up. It fails with StreamNameTaken, StreamLimitReached (checked in this order,
+// D10) or StorageUnavailable.
 func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject)
-	if refused != nil && h.shared != nil {
+	if refused != nil && h.shared != nil { // another node may have deleted a stream in the meantime
 		if err := h.catchUp(ctx); err != nil {
-			return weir.Stream{}, outcome(s.ID, err)
+			return weir.Stream{}, clientError(s.ID, err)
 		}
 		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject)
 	}
 	if refused != nil {
 		return weir.Stream{}, refused
 	}
-	defer h.catalog.arrived(s.Project)
+	defer h.catalog.unreserve(s.Project)
 	created := h.now()
 	value, err := writeDocument(&s, created)
 	if err != nil {
@@ -216,20 +233,23 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	}
 	doc, err := h.engine.Create(ctx, documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
-		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "there is a stream %s already", s.ID)
+		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
 	}
 	if err != nil {
-		return weir.Stream{}, outcome(s.ID, err)
+		return weir.Stream{}, clientError(s.ID, err)
 	}
-	empty := resting{cursor: weir.Cursor{UpdatedAt: created}, until: never}
-	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created, resting: &empty}
+	empty := summary{cursor: weir.Cursor{UpdatedAt: created}, until: never}
+	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created, summary: &empty}
+	// On a shared store documentChanged has added it already. Adding it here again could bring back
+	// a stream that another node has deleted since.
 	if h.shared == nil {
 		h.catalog.add(made)
-	} // else it was, when we heard of it; and it may be deleted again, by another node
+	}
 	return made.object(empty), nil
 }
 
-// Stream finds a stream; StreamNotFound when there is none.
+// Stream returns the stream with this id, or StreamNotFound. On a shared store it may not know a
+// stream that another node just created; see Find.
 func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
 	h.catalog.mu.RLock()
 	s := h.catalog.byID[id]
@@ -240,36 +260,37 @@ func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
 	return s, nil
 }
 
-// Count is the number of streams of a project.
+// Count returns the number of streams of a project.
 func (h *Hub) Count(p weir.ProjectID) int {
 	h.catalog.mu.RLock()
 	defer h.catalog.mu.RUnlock()
-	if sh := h.catalog.projects[p]; sh != nil {
-		return len(sh.streams)
+	if ps := h.catalog.projects[p]; ps != nil {
+		return len(ps.streams)
 	}
 	return 0
 }
 
-// List returns up to limit streams of a project for which show is true, from the newest to the oldest, older than the
-// one at before (zero: from the newest). more tells whether others follow, and next is where (D27): streams are told
-// apart by when they were created, so that one that is created or deleted meanwhile shifts nothing.
+// List returns up to limit streams of a project for which show returns true, newest first. It
+// starts below the position before; 0 starts at the newest. more tells whether further streams
+// follow, and next is the position to continue from (D27). Positions are creation order, so streams
+// that are created or deleted between two calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
 	if err := h.catchUp(ctx); err != nil {
-		return nil, 0, false, outcome("", err)
+		return nil, 0, false, clientError("", err)
 	}
 	var page []*Stream
 	h.catalog.mu.RLock()
-	if sh := h.catalog.projects[p]; sh != nil {
-		i := len(sh.streams)
+	if ps := h.catalog.projects[p]; ps != nil {
+		i := len(ps.streams)
 		if before > 0 {
-			i = sh.find(engine.LogID(before))
+			i = ps.find(engine.LogID(before))
 		}
 		for i--; i >= 0 && !more; i-- {
-			if !show(sh.streams[i].ID) {
+			if !show(ps.streams[i].ID) {
 				continue
 			}
 			if more = len(page) == limit; !more {
-				page = append(page, sh.streams[i])
+				page = append(page, ps.streams[i])
 			}
 		}
 	}
@@ -279,7 +300,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 		err := faults[i]
 		var known *weir.Error
 		if errors.As(err, &known) && known.Code == weir.StreamNotFound {
-			continue // deleted just now
+			continue // deleted since the page was read
 		}
 		if err != nil {
 			return nil, 0, false, err
@@ -292,7 +313,9 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 	return list, next, more, nil
 }
 
-// Delete removes the stream and all its batches; subscribers get ErrDeleted. StreamNotFound when it is gone already.
+// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. It fails with
+// StreamNotFound if the stream was deleted before, even if another stream with the same id has been
+// created since.
 func (s *Stream) Delete(ctx context.Context) error {
 	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
@@ -305,7 +328,7 @@ func (s *Stream) Delete(ctx context.Context) error {
 	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrConflict):
 		return notFound(s.ID)
 	case err != nil:
-		return outcome(s.ID, err)
+		return clientError(s.ID, err)
 	}
 	s.mu.Lock()
 	s.deleted = true
@@ -314,7 +337,7 @@ func (s *Stream) Delete(ctx context.Context) error {
 	return nil
 }
 
-func (s *Stream) object(r resting) weir.Stream {
+func (s *Stream) object(r summary) weir.Stream {
 	return weir.Stream{
 		ID: s.ID, Name: s.Name, CreatedAt: s.CreatedAt, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes,
 		Cursor: r.cursor.Cursor, BytesStored: r.bytes, Mode: s.Mode,

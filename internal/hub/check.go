@@ -9,28 +9,28 @@ import (
 	"weir/internal/stream"
 )
 
-// anyGrace is the gap grace of a stream that is checked or repaired. No gap is closed there, so any
-// value will do.
+// anyGrace is the gap grace for checks and repairs. They do not close gaps, so any value will do.
 const anyGrace = time.Second
 
-// CheckStream says whether a stream could be opened, from its document and what its log holds. It needs no hub: it is for
-// stores that nobody serves.
+// CheckStream tells whether a stream could be opened, from its document, the note of its last trim
+// and the entries of its log. It needs no hub: it is for stores that no server has open.
 func CheckStream(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
 	spec, created, err := readDocument(d)
 	if err != nil {
 		return err
 	}
-	_, err = stream.Restore(spec.rules(anyGrace), created, note, inRules(entries), created)
+	_, err = stream.Restore(spec.rules(anyGrace), created, note, ruleHeaders(entries), created)
 	return err
 }
 
-// MendStream says what a stream's log needs that lost some of its entries, see stream.Mend.
+// MendStream computes how to repair the log of a stream that lost some of its entries: a note for
+// the last trim, and entries to add. See stream.Mend. Like CheckStream, it needs no hub.
 func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int, now weir.Time) ([]byte, []engine.Header, error) {
 	spec, created, err := readDocument(d)
 	if err != nil {
 		return nil, nil, err
 	}
-	note, lost, err := stream.Mend(spec.rules(anyGrace), created, low, note, inRules(entries), unknown, now)
+	note, lost, err := stream.Mend(spec.rules(anyGrace), created, low, note, ruleHeaders(entries), unknown, now)
 	var add []engine.Header
 	for _, h := range lost {
 		add = append(add, engine.Header{Kind: engine.GapClosed, First: h.First, Seq: h.Seq, Time: h.Time, Flags: engine.Lost})
@@ -38,10 +38,11 @@ func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[e
 	return note, add, err
 }
 
-func inRules(entries iter.Seq[engine.Header]) iter.Seq[stream.Header] {
+// ruleHeaders converts headers of the engine to headers of package stream.
+func ruleHeaders(entries iter.Seq[engine.Header]) iter.Seq[stream.Header] {
 	return func(yield func(stream.Header) bool) {
 		for h := range entries {
-			if !yield(rules(h)) {
+			if !yield(toRules(h)) {
 				return
 			}
 		}

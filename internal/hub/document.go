@@ -55,8 +55,8 @@ func (v *document) check() error {
 	return nil
 }
 
-// writeDocument encodes a stream's settings for the store. It refuses settings that readDocument would
-// refuse: stored, they would keep the server from starting again.
+// writeDocument encodes a stream's settings for the store. It refuses settings that readDocument
+// would refuse: stored, they would keep the server from starting again.
 func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
 	v := document{s.Project, s.Name, int64(created), s.RetentionSeconds, s.MaxBytes, s.Mode}
 	if err := v.check(); err != nil {
@@ -66,7 +66,8 @@ func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
 }
 
 // readDocument decodes and validates a stream document. Every reader of stream documents uses it
-// (start, changes by other nodes, check and repair), so they all agree on which documents are streams.
+// (start, changes by other nodes, check and repair), so they all agree on which documents are
+// streams.
 func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	id, ok := StreamOf(d.Key)
 	if !ok {

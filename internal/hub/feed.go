@@ -16,45 +16,63 @@ import (
 	"weir/internal/stream"
 )
 
-// feed is a stream in use: its log, and where it stands. It is the log's judge.
+// feed is a stream in use: its open log and its state in memory. It is also the judge that the
+// engine asks about every entry of the log.
+//
+// The engine calls Admit for an entry before it writes it, and Commit once the entry is durable.
+// Many entries can be in flight between the two calls. A feed therefore keeps two states:
+//
+//   - ahead contains every admitted entry. It decides on publishes, so that two batches in flight never
+//     get the same sequence.
+//   - state contains the durable entries only. Reads and subscriptions use it, so that no client sees a
+//     batch that a crash could still lose (D5).
+//
+// pending holds the entries that are in ahead but not yet in state.
+//
+// With mu held, the feed calls no method of the log but Headers. Append, for example, waits until
+// the engine has called Admit and Commit, and both need mu.
 type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
-	used atomic.Bool // since the sweeper looked
-	idle weir.Time   // since when it was not; of the sweeper
+	used atomic.Bool // since the last sweep
+	idle weir.Time   // since when it has not been used; only the sweeper reads and writes it
 
-	users int // guarded by Stream.mu
+	users int // calls and subscriptions that use the feed; guarded by Stream.mu
 
 	mu        sync.Mutex
-	ahead     *stream.State // decides: as far as entries are admitted
-	state     *stream.State // what everybody sees: as far as entries are durable
-	pending   []admitted    // what lies between the two, in order
-	trimmed   weir.Seq      // low of the last trim
-	evicted   int64         // bytes evicted since
-	untrimmed weir.Time     // since when there is something to trim; 0: not known
-	changed   chan struct{} // closed when something changed; nil while nobody waits
-	dropped   bool
-	behind    bool        // the log must be opened again; of a store that is shared
-	foreign   bool        // the newest entry is another node's
-	newest    weir.Time   // of the durable entries
-	expiry    weir.Time   // nothing expires before
-	timer     *time.Timer // closes gaps
+	ahead     *stream.State // includes admitted entries
+	state     *stream.State // durable entries only
+	pending   []admitted    // entries in ahead that are not in state, in order
+	trimmed   weir.Seq      // low mark of the last trim
+	evicted   int64         // bytes evicted since the last trim
+	untrimmed weir.Time     // when the sweeper first saw something to trim; 0: it has not
+	changed   chan struct{} // closed when something changes; nil while no subscription waits
+	dropped   bool          // the stream was deleted
+	behind    bool          // shared stores only: the log must be reopened
+	foreign   bool          // the newest entry was stored by another node
+	newest    weir.Time     // time of the newest durable entry
+	expiry    weir.Time     // no batch expires before this time
+	timer     *time.Timer   // calls closeGaps
 	tail      tail
-	fetching  sync.Mutex // one at a time reads what other nodes published
-	audience  audience   // has a lock of its own
+	fetching  sync.Mutex // held while reading batches of other nodes for the tail
+	audience  audience   // has its own lock
 }
 
-// admitted is an entry that is on its way to the disk.
+// admitted is an entry between Admit and Commit.
 type admitted struct {
 	header  stream.Header
-	batch   weir.Batch // of a batch while somebody subscribes; for the tail
-	at      int64      // when it was admitted, by the meter; with the batch
-	unknown bool       // of a batch: nobody subscribed, and batch is not set
-	foreign bool       // of a batch: another node's, which is read when somebody wants it
+	batch   weir.Batch // for the tail; only set if the stream had subscribers at the time
+	at      int64      // when it was admitted, in meter time; only set with batch
+	unknown bool       // a batch that was admitted without subscribers, so that batch is not set
+	foreign bool       // a batch of another node, whose payload is read when a subscriber needs it
 }
 
-// acquire returns the feed of a stream, which is opened if nobody uses it yet. Give it back with release.
+// acquire returns the feed of a stream and opens it if necessary. The caller must release it.
+//
+// Opening a log can take seconds, so it happens without a lock. One caller opens it, and the others
+// wait on s.busy. If opening fails, all of them get the error: retrying one after the other would
+// make the last caller wait for the sum of all attempts.
 func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 	for {
 		s.mu.Lock()
@@ -65,7 +83,7 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 		if f := s.feed; f != nil {
 			if s.hub.shared != nil && f.isBehind() {
 				s.mu.Unlock()
-				s.hub.fold(s, true)
+				s.hub.closeFeed(s, true)
 				continue
 			}
 			f.users++
@@ -75,37 +93,39 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 		if busy := s.busy; busy != nil {
 			s.mu.Unlock()
 			select {
-			case <-busy.over:
+			case <-busy.done:
 				if busy.err != nil {
-					return nil, busy.err // trying again may take as long, and so for everybody who waits
+					return nil, busy.err
 				}
 				continue
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
 		}
-		busy := &turn{over: make(chan struct{})}
+		busy := &transition{done: make(chan struct{})}
 		s.busy = busy
 		s.mu.Unlock()
 		f, err := s.open()
 		s.mu.Lock()
 		if err == nil {
 			f.users = 1
-			s.feed, s.resting = f, nil
+			s.feed, s.summary = f, nil
 		}
 		s.busy, busy.err = nil, err
 		s.mu.Unlock()
-		close(busy.over)
+		close(busy.done)
 		return f, err
 	}
 }
 
-// turn is what is being done with a feed, which others wait for.
-type turn struct {
-	over chan struct{}
-	err  error // of an opening, when it is over
+// transition is the opening or closing of a feed, for other callers to wait for.
+type transition struct {
+	done chan struct{} // closed at the end
+	err  error         // why opening failed; valid once done is closed
 }
 
+// open opens the log of a stream. If the log is gone, another node deleted the stream, and the
+// catalog drops it.
 func (s *Stream) open() (*feed, error) {
 	select {
 	case <-s.hub.closing:
@@ -121,7 +141,7 @@ func (s *Stream) open() (*feed, error) {
 		s.hub.catalog.remove(s)
 	}
 	if err != nil {
-		if known := outcome(s.ID, err); known != err {
+		if known := clientError(s.ID, err); known != err {
 			return nil, known
 		}
 		return nil, fmt.Errorf("open stream %s: %w", s.ID, err)
@@ -135,8 +155,10 @@ func (s *Stream) open() (*feed, error) {
 	return f, nil
 }
 
+// release ends the use of a feed that acquire returned. It does not close the log: the sweeper
+// does, after the feed has been idle for idleFor.
 func (f *feed) release() {
-	if !f.used.Load() {
+	if !f.used.Load() { // a load first, so that busy cores do not contend for the cache line
 		f.used.Store(true)
 	}
 	f.s.mu.Lock()
@@ -144,8 +166,11 @@ func (f *feed) release() {
 	f.s.mu.Unlock()
 }
 
-// fold closes the log of a stream that nobody uses, and keeps what the stream object needs.
-func (h *Hub) fold(s *Stream, force bool) {
+// closeFeed closes the log of a stream and leaves a summary, from which the stream object can be
+// answered without reopening the log. It does nothing if the feed is in use, has open gaps or
+// entries in flight, or has evicted batches that are not trimmed yet. With force it closes the feed
+// in any case; callers that still use it get errors from the closed log.
+func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
 	if f == nil || s.busy != nil || (f.users > 0 && !force) {
@@ -159,43 +184,44 @@ func (h *Hub) fold(s *Stream, force bool) {
 		s.mu.Unlock()
 		return
 	}
-	rest := f.rest()
+	sum := f.summarize()
 	if f.timer != nil {
 		f.timer.Stop()
 	}
 	f.mu.Unlock()
-	busy := &turn{over: make(chan struct{})}
+	busy := &transition{done: make(chan struct{})}
 	s.feed, s.busy = nil, busy
 	s.mu.Unlock()
 
 	f.log.Close()
 	h.catalog.setOpen(s, false)
 	if h.shared != nil {
-		rest.until = min(rest.until, h.now().Add(lookEvery))
+		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
 	}
 	s.mu.Lock()
-	s.busy, s.resting = nil, &rest
+	s.busy, s.summary = nil, &sum
 	s.mu.Unlock()
-	close(busy.over)
-	if rest.until != never {
-		h.sweeper.later(s, rest.until)
+	close(busy.done)
+	if sum.until != never {
+		h.sweeper.checkBy(s, sum.until)
 	}
 }
 
-// rest is what can be said of the stream while its log is closed. With f.mu held.
-func (f *feed) rest() resting {
-	return resting{cursor: f.state.Cursor(), bytes: f.state.Bytes(), until: f.nextExpiry()}
+// summarize returns what remains known while the log is closed. Called with f.mu held.
+func (f *feed) summarize() summary {
+	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes(), until: f.nextExpiry()}
 }
 
-// headers visits the log's entries in the rules' words.
+// headers visits the log's entries as headers of package stream.
 func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
-	f.log.Headers(from, func(h engine.Header) bool { return visit(rules(h)) })
+	f.log.Headers(from, func(h engine.Header) bool { return visit(toRules(h)) })
 }
 
-func rules(h engine.Header) stream.Header {
+// toRules converts a header of the engine to one of package stream.
+func toRules(h engine.Header) stream.Header {
 	lost := h.Flags&engine.Lost != 0
 	if h.Kind == engine.Batch && lost {
-		h.First = h.Seq
+		h.First = h.Seq // a single lost batch is a run of length 1
 	}
 	return stream.Header{
 		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
@@ -203,11 +229,12 @@ func rules(h engine.Header) stream.Header {
 	}
 }
 
-// evict takes away what is too old or too much at now. With f.mu held.
+// evict evicts the batches that are too old or too many at now. Every read calls it first, so that
+// clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
 	before := f.state.Bytes()
 	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {
-		return // as nearly always: a look at two numbers
+		return // the common case costs two comparisons
 	}
 	n := f.state.Evict(now, f.headers)
 	f.expiry = f.nextExpiry()
@@ -219,13 +246,14 @@ func (f *feed) evict(now weir.Time) {
 	f.hub.counts.evictedBytes.Add(uint64(before - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
-	f.wake() // who waits below the low mark is told of the loss
+	f.wake() // a subscription below the low mark has a gap to report
 }
 
-// never is later than everything.
+// never is later than any other time.
 const never = weir.Time(math.MaxInt64)
 
-// nextExpiry is the moment before which nothing expires. A batch that is not late has only younger ones above it.
+// nextExpiry returns a time before which no batch expires. It stops at the first batch that is not
+// late, because all batches above that one are younger.
 func (f *feed) nextExpiry() weir.Time {
 	oldest := never
 	f.headers(f.state.Low(), func(h stream.Header) bool {
@@ -240,7 +268,7 @@ func (f *feed) nextExpiry() weir.Time {
 	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
 }
 
-// wake tells everybody who waits that something changed. With f.mu held.
+// wake wakes all waiting subscriptions. Called with f.mu held.
 func (f *feed) wake() {
 	if f.changed != nil {
 		close(f.changed)
@@ -252,14 +280,7 @@ func (f *feed) wake() {
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	headers := func(yield func(stream.Header) bool) {
-		for h := range entries {
-			if !yield(rules(h)) {
-				return
-			}
-		}
-	}
-	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, headers, f.hub.now())
+	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
 	if err != nil {
 		return err
 	}
@@ -268,7 +289,8 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	return nil
 }
 
-// Admit implements engine.Judge: the verdict on an entry at its place in the log.
+// Admit implements engine.Judge: it decides on an entry at its position in the log, completes it
+// and applies it to the state ahead. The verdict goes back to the publisher in the proposal.
 func (f *feed) Admit(e *engine.Entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -302,7 +324,8 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	return true
 }
 
-// admitMarker closes the gaps whose grace is over. They may have been filled meanwhile.
+// admitMarker turns an entry into the marker that closes the gaps whose grace has ended. It refuses
+// the entry if there are none: they may have been filled since closeGaps proposed it.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
 	m, due := f.ahead.Due(now)
 	if !due {
@@ -314,7 +337,8 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
 	return true
 }
 
-// Commit implements engine.Judge: what was decided is durable, and seen from here on.
+// Commit implements engine.Judge: the first n pending entries are durable, so they move to the
+// visible state and to the tail, and subscribers wake up.
 func (f *feed) Commit(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -325,9 +349,9 @@ func (f *feed) Commit(n int) {
 			batches, bytes = batches+1, bytes+uint64(a.header.Size)
 		}
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
-			continue // it came late, and what overtook it was evicted meanwhile: it went with that
+			continue // a late batch: while it was in flight, a batch above it was evicted, and it with that
 		}
-		a.header.Key = "" // keys are the business of the state ahead
+		a.header.Key = "" // only the state ahead remembers keys
 		f.state.Apply(a.header)
 		f.newest = a.header.Time
 		if !a.header.Closed {
@@ -346,7 +370,7 @@ func (f *feed) Commit(n int) {
 	f.wake()
 }
 
-// Dropped implements engine.Judge.
+// Dropped implements engine.Judge: the stream was deleted, here or on another node.
 func (f *feed) Dropped() {
 	f.mu.Lock()
 	f.dropped = true
@@ -362,11 +386,14 @@ func (f *feed) Dropped() {
 	f.hub.catalog.remove(f.s)
 }
 
-// leisure is how much longer a node waits with the gaps below an entry that another one stored.
-const leisure = 200 * time.Millisecond
+// foreignDelay is how much longer a node waits before it closes gaps below another node's entry.
+// The node that stored the entry closes them in time unless it is down. The delay keeps two nodes
+// from proposing the same marker.
+const foreignDelay = 200 * time.Millisecond
 
-// schedule sees to it that gaps are closed when their grace is over. A clock that stepped back is noticed within a
-// grace. With f.mu held.
+// schedule sets the timer that closes gaps when their grace has ended. The timer never runs for
+// longer than one grace, even if the clock says that more time is left: the clock may have stepped
+// back, and State.Due must be called that often to notice. Called with f.mu held.
 func (f *feed) schedule() {
 	due, waiting := f.ahead.NextDue()
 	if !waiting {
@@ -374,7 +401,7 @@ func (f *feed) schedule() {
 	}
 	wait := min(max(due.Std().Sub(f.hub.opts.Now()), 0)+time.Millisecond, f.hub.opts.GapGrace+time.Millisecond)
 	if f.foreign {
-		wait += leisure // the node that stored it closes its gaps, unless it is gone
+		wait += foreignDelay
 	}
 	if f.timer == nil {
 		f.timer = time.AfterFunc(wait, f.closeGaps)
@@ -383,7 +410,8 @@ func (f *feed) schedule() {
 	}
 }
 
-// closeGaps proposes a marker. It runs on a goroutine of its own, when a timer fires.
+// closeGaps proposes a marker for the gaps whose grace has ended. The timer calls it in its own
+// goroutine.
 func (f *feed) closeGaps() {
 	select {
 	case <-f.hub.closing:
@@ -405,19 +433,19 @@ func (f *feed) closeGaps() {
 	if due {
 		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
 		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
-			f.hub.opts.Logger.Warn("gaps stay open", "stream", f.s.ID, "error", err)
+			f.hub.opts.Logger.Warn("failed to close gaps, will retry", "stream", f.s.ID, "error", err)
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.dropped || f.behind:
-	case err != nil: // the store is full, or nobody answers: a gap that stays open longer harms nobody
-		f.timer.Reset(gapsAgain)
+	case err != nil: // the store is full or does not answer; keeping a gap open for longer does no harm
+		f.timer.Reset(retryGapsAfter)
 	default:
 		f.schedule()
 	}
 }
 
-// gapsAgain is how soon it is tried again to close gaps.
-const gapsAgain = time.Second
+// retryGapsAfter is the time between attempts to close gaps after a failure.
+const retryGapsAfter = time.Second

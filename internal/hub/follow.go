@@ -9,13 +9,16 @@ import (
 
 var _ engine.Follower = (*feed)(nil)
 
-// Follow implements engine.Follower: what another node stored is seen here, too.
+// The methods of this file are called only if other nodes append to the same log.
+
+// Follow implements engine.Follower: another node stored an entry. It is durable and in its final
+// position, so it goes into both states at once. Its payload is read only if a subscriber needs it.
 func (f *feed) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r, now := rules(h), f.hub.now()
+	r, now := toRules(h), f.hub.now()
 	f.ahead.Follow(r, now)
-	r.Key = "" // keys are the business of the state ahead
+	r.Key = "" // only the state ahead remembers keys
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r, now)
 	f.foreign = true
@@ -29,7 +32,7 @@ func (f *feed) Follow(h engine.Header) {
 	f.wake()
 }
 
-// Trimmed implements engine.Follower: what another node evicted is gone here, too.
+// Trimmed implements engine.Follower: another node evicted up to low, so this one does too.
 func (f *feed) Trimmed(low weir.Seq) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,14 +44,16 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.wake()
 }
 
-// Note implements engine.Follower.
+// Note implements engine.Follower: the low mark and checkpoint to store with a trim. It uses the
+// visible state, because entries that are not durable must not influence what a restart finds.
 func (f *feed) Note() (weir.Seq, []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state.Low(), f.state.Checkpoint()
 }
 
-// Behind implements engine.Follower: the log is opened again for whoever uses it next, and subscribers come back to it.
+// Behind implements engine.Follower: this node can no longer follow the log. The next caller of
+// acquire reopens it. Subscribers get ErrStopping and reconnect.
 func (f *feed) Behind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +61,9 @@ func (f *feed) Behind() {
 	f.wake()
 }
 
-// Rewind implements engine.Follower: what was decided and is not stored was decided too early.
+// Rewind implements engine.Follower: the pending entries were not stored, because another node's
+// entry took their position or the store refused them. The state ahead returns to the durable
+// state. The engine then asks about the entries again, after it has reported the other node's.
 func (f *feed) Rewind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// node opens a hub of its own on a shared store.
+// node opens a hub on a shared store, like another node of the cluster.
 func node(t *testing.T, s *embedded.Server, o Options) *Hub {
 	t.Helper()
 	nc, err := s.Connect()
@@ -34,6 +34,7 @@ func node(t *testing.T, s *embedded.Server, o Options) *Hub {
 	return h
 }
 
+// shared starts a server for stores that several hubs share.
 func shared(t *testing.T) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
@@ -44,8 +45,9 @@ func shared(t *testing.T) *embedded.Server {
 	return s
 }
 
-// Three nodes publish to one stream at once: by sequence, by key, and by turns. What each was told holds on all of them, and
-// a subscriber on any node gets all of it, once and in order.
+// Three nodes publish to one stream concurrently: with chosen sequences, with idempotency keys, and
+// with neither. Every acknowledgement holds on all nodes, and a subscriber on any node gets every
+// batch once and in order.
 func TestNodesShareAStream(t *testing.T) {
 	s := shared(t)
 	first := node(t, s, Options{GapGrace: 100 * time.Millisecond})
@@ -68,7 +70,7 @@ func TestNodesShareAStream(t *testing.T) {
 				p := Publish{Batch: weir.Batch{Events: 1, Payload: fmt.Appendf(nil, "%d of %d", i, w)}}
 				switch rng.IntN(3) {
 				case 0:
-					p.Key = fmt.Sprint("key ", rng.IntN(20)) // others use it, too
+					p.Key = fmt.Sprint("key ", rng.IntN(20)) // other publishers use the same keys
 				case 1:
 					c, err := st.Cursor(ctx)
 					if err != nil {
@@ -80,7 +82,7 @@ func TestNodesShareAStream(t *testing.T) {
 				ack, err := st.Publish(ctx, &p)
 				var known *weir.Error
 				if errors.As(err, &known) && known.Code == weir.InvalidSequence {
-					continue // its gap was closed
+					continue // the gap was closed
 				}
 				if err != nil {
 					t.Error(err)
@@ -88,13 +90,13 @@ func TestNodesShareAStream(t *testing.T) {
 				}
 				mu.Lock()
 				if before, twice := acked[ack.Seq]; !ack.Duplicate && twice {
-					t.Errorf("%d was stored as %q and as %q", ack.Seq, before, p.Batch.Payload)
+					t.Errorf("sequence %d was stored twice: %q and %q", ack.Seq, before, p.Batch.Payload)
 				}
 				if !ack.Duplicate {
 					acked[ack.Seq] = fmt.Sprintf("%d of %d", i, w)
 				}
 				if seq, seen := keys[p.Key]; p.Key != "" && seen && seq != ack.Seq {
-					t.Errorf("%s is %d and %d", p.Key, seq, ack.Seq)
+					t.Errorf("%s was stored as %d and as %d", p.Key, seq, ack.Seq)
 				}
 				keys[p.Key] = ack.Seq
 				mu.Unlock()
@@ -111,7 +113,7 @@ func TestNodesShareAStream(t *testing.T) {
 	}
 }
 
-// delivers checks that a node delivers exactly what was acknowledged.
+// delivers checks that a node delivers exactly the acknowledged batches.
 func delivers(t *testing.T, h *Hub, id weir.StreamID, acked map[weir.Seq]string, newest weir.Seq) {
 	st, err := h.Stream(id)
 	if err != nil {
@@ -122,10 +124,10 @@ func delivers(t *testing.T, h *Hub, id weir.StreamID, acked map[weir.Seq]string,
 		t.Fatal(err)
 	}
 	if !maps.Equal(c.got, acked) {
-		t.Errorf("delivered %d batches %v, acknowledged were %d %v", len(c.got), c.got, len(acked), acked)
+		t.Errorf("delivered %d batches %v, want the %d acknowledged ones %v", len(c.got), c.got, len(acked), acked)
 	}
 	at, err := st.Cursor(ctx)
 	if err != nil || at.Cursor != newest {
-		t.Errorf("cursor %d, %v, want %d", at.Cursor, err, newest)
+		t.Errorf("the cursor is %d, %v; want %d", at.Cursor, err, newest)
 	}
 }

@@ -15,10 +15,11 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A trim that was asked for before another node appended and trimmed further says what holds at its place: nothing that was
-// evicted is open again on a node that reads the log anew.
-func TestTrimOvertaken(t *testing.T) {
-	for name, upTo := range map[string]weir.Seq{"further": 20, "all that it knew": 40} {
+// A trim that was proposed before another node appended and trimmed further stores the note that is
+// right at its position in the log. A node that opens the log later must not accept evicted
+// sequences again.
+func TestTrimAfterAnotherNodesTrim(t *testing.T) {
+	for name, upTo := range map[string]weir.Seq{"evicted some known batches": 20, "evicted all known batches": 40} {
 		t.Run(name, func(t *testing.T) {
 			s := shared(t)
 			a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -51,19 +52,19 @@ func TestTrimOvertaken(t *testing.T) {
 			}
 			third := find(t, node(t, s, Options{}), here.ID)
 			if c, err := third.Cursor(ctx); err != nil || c.Cursor != upTo {
-				t.Fatalf("a third node has the cursor %d, %v", c.Cursor, err)
+				t.Fatalf("the cursor on a third node is %d, %v; want %d", c.Cursor, err, upTo)
 			}
 			for _, seq := range []weir.Seq{low + 1, upTo - 10} {
 				if ack, err := third.Publish(ctx, at(seq, "again")); code(err) != weir.InvalidSequence {
-					t.Errorf("%d was evicted, and published again it gets %+v, %v", seq, ack, err)
+					t.Errorf("publishing the evicted sequence %d again: %+v, %v; want a refusal", seq, ack, err)
 				}
 			}
 		})
 	}
 }
 
-// What another node published is read once, however many subscribe to it here.
-func TestReadOnceForAll(t *testing.T) {
+// A batch of another node is read from the log once, however many subscribers it has on this node.
+func TestForeignBatchIsReadOnce(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
 	here := made(t, a, nil)
@@ -84,18 +85,19 @@ func TestReadOnceForAll(t *testing.T) {
 			t.Fatalf("subscriber %d got %d frames, %v", i, len(e.Frames), err)
 		}
 		if got := maps.Collect(batchesOf(e)); got[1] != "hello" {
-			t.Errorf("subscriber %d got %q", i, got)
+			t.Errorf("subscriber %d got %q, want hello", i, got)
 		}
 		if i == 0 {
 			first = &e.Frames[0][0]
 		} else if first != &e.Frames[0][0] {
-			t.Errorf("subscriber %d has a frame of its own", i)
+			t.Errorf("subscriber %d got its own copy of the frame", i)
 		}
 	}
 }
 
-// A stream that is used now and then waits once to be looked at, and only one node looks.
-func TestOneLook(t *testing.T) {
+// An idle stream is in the sweeper's queue once, however often it was used, and only the leading
+// node opens it.
+func TestIdleCheckOnLeadingNodeOnly(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})
 	st := find(t, h, made(t, h, nil).ID)
@@ -103,34 +105,35 @@ func TestOneLook(t *testing.T) {
 		if _, err := st.Cursor(ctx); err != nil {
 			t.Fatal(err)
 		}
-		h.fold(st, false)
+		h.closeFeed(st, false)
 	}
 	if n := len(h.sweeper.queue); n != 1 {
-		t.Fatalf("the stream is in the queue %d times", n)
+		t.Fatalf("the stream is in the queue %d times, want 1", n)
 	}
-	h.sweeper.later(st, 0)
+	h.sweeper.checkBy(st, 0)
 	h.Lead(func() bool { return false })
-	h.sweeper.lookAround()
-	if st.feed != nil || len(h.sweeper.queue) != 1 || st.look < h.now() {
-		t.Error("a node that is not the first looked, or does not look later")
+	h.sweeper.checkIdle()
+	if st.feed != nil || len(h.sweeper.queue) != 1 || st.checkAt < h.now() {
+		t.Error("a node that does not lead opened the stream, or did not postpone the check")
 	}
 	h.sweeper.mu.Lock()
-	st.look = 0
+	st.checkAt = 0
 	h.sweeper.mu.Unlock()
 	h.Lead(func() bool { return true })
-	h.sweeper.lookAround()
-	for h.sweeper.looking.Load() {
+	h.sweeper.checkIdle()
+	for h.sweeper.checking.Load() {
 		runtime.Gosched()
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.feed == nil {
-		t.Error("the first node did not look")
+		t.Error("the leading node did not open the stream")
 	}
 }
 
-// A stream that another node deletes while this one makes it, or reads the catalog, does not come back.
-func TestDeletedMeanwhile(t *testing.T) {
+// A stream that another node deletes does not reappear, neither while this node creates it nor
+// while it loads the catalog.
+func TestConcurrentlyDeletedStreamStaysDeleted(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
 	st := find(t, b, made(t, a, nil).ID)
@@ -141,27 +144,27 @@ func TestDeletedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &Stream{Spec: st.Spec, CreatedAt: st.CreatedAt, hub: b, log: st.log}
-	b.catalog.gone = map[weir.StreamID]engine.LogID{}
-	b.catalog.deleted(st.ID, st.log)
+	b.catalog.tombstones = map[weir.StreamID]engine.LogID{}
+	b.catalog.noteDeleted(st.ID, st.log)
 	b.catalog.add(again)
 	b.catalog.loaded()
 	if _, err := b.Stream(st.ID); code(err) != weir.StreamNotFound {
-		t.Errorf("deleted while the catalog was read: %v", err)
+		t.Errorf("deleted while the catalog was loaded: %v", err)
 	}
-	b.catalog.add(again) // as if nothing had been heard of it
+	b.catalog.add(again) // as if the deletion had not been reported
 	if _, err := again.Object(ctx); code(err) != weir.StreamNotFound {
-		t.Errorf("its object: %v", err)
+		t.Errorf("object of the deleted stream: %v", err)
 	}
 	if _, err := b.Stream(st.ID); code(err) != weir.StreamNotFound || b.Count(st.Project) != 0 {
-		t.Errorf("after that it is found, %v, or counts: %d", err, b.Count(st.Project))
+		t.Errorf("the deleted stream is found (%v) or counted (%d)", err, b.Count(st.Project))
 	}
 	if _, err := b.Create(ctx, st.Spec); err != nil {
-		t.Errorf("its name is not free: %v", err)
+		t.Errorf("create a stream with the id of the deleted one: %v", err)
 	}
 }
 
-// Gaps that cannot be closed, since the store is full, are not tried again at once.
-func TestGapsOfAFullStore(t *testing.T) {
+// If the store is full, the hub retries closing gaps at intervals, not in a tight loop.
+func TestClosingGapsIsRetriedSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := &fullLater{Engine: memory.New()}
 		h := open(t, full, Options{GapGrace: 10 * time.Millisecond})
@@ -173,12 +176,12 @@ func TestGapsOfAFullStore(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := full.tries.Load(); n < 2 || n > 20 {
-			t.Errorf("tried %d times in ten seconds", n)
+			t.Errorf("tried %d times in ten seconds, want 2 to 20", n)
 		}
 	})
 }
 
-// fullLater is an engine that is full when it is told so.
+// fullLater is an engine that is full while now is set.
 type fullLater struct {
 	engine.Engine
 	now   atomic.Bool

@@ -1,5 +1,8 @@
-// Package hub is where rules meet storage: one feed for every stream in use, which decides, appends, applies and wakes.
-// It knows streams and the ids of projects, and no key.
+// Package hub connects the rules of streams (package stream) with storage (package engine). It
+// keeps the catalog of streams and one feed for each stream in use. A feed decides on publishes,
+// appends them to the log, applies the durable entries, and wakes the subscribers.
+//
+// The hub knows streams and project ids, but no API keys: access is checked by its callers.
 package hub
 
 import (
@@ -15,18 +18,19 @@ import (
 	"weir/internal/engine"
 )
 
-// Options are what a hub needs beside an engine.
+// Options are the settings of a hub. Zero values select the defaults given here.
 type Options struct {
-	GapGrace          time.Duration  // D4; 2 s
-	StreamsPerProject int            // D24; 10,000
-	TailBytes         int            // of recent frames that a stream with subscribers keeps; 1 MiB
-	TailTotal         int64          // of recent frames that all streams together keep; 256 MiB
-	Memory            *budget.Budget // of frames above 64 KiB that are read from the log; nil: without bound
-	Now               func() time.Time
-	Logger            *slog.Logger
+	GapGrace          time.Duration    // time for which a gap can be filled (D4); default 2 s
+	StreamsPerProject int              // maximum number of streams (D24); default 10,000
+	TailBytes         int              // recent frames kept in memory per stream with subscribers; default 1 MiB
+	TailTotal         int64            // recent frames kept in memory for all streams; default 256 MiB
+	Memory            *budget.Budget   // for frames above 64 KiB that are read from the log; nil: unlimited
+	Now               func() time.Time // default time.Now
+	Logger            *slog.Logger     // default: no logging
 
-	// Frame appends a batch to b as subscribers of such a stream get it. It is called once a batch for as long as the
-	// batch is recent, and the result is shared.
+	// Frame appends the encoding of a batch to b, as subscribers of a stream with this mode receive
+	// it. The hub encodes a recent batch once and shares the result between all subscribers.
+	// Required.
 	Frame func(b []byte, mode weir.Mode, batch *weir.Batch) []byte
 }
 
@@ -52,24 +56,25 @@ func (o *Options) defaults() {
 	}
 }
 
-// Hub serves the streams of one engine.
+// Hub serves the streams of one engine. Its methods are safe for concurrent use.
 type Hub struct {
 	engine  engine.Engine
-	shared  engine.Shared // the same, when other nodes use it as well
+	shared  engine.Shared // the same engine if other nodes use the store too; otherwise nil
 	opts    Options
 	catalog catalog
 	sweeper sweeper
-	first   atomic.Pointer[func() bool] // tells whether this node does what only one should do
+	first   atomic.Pointer[func() bool] // set by Lead: whether this node does the work that only one should do
 
 	counts    counters
-	tail      atomic.Int64 // bytes of all tails
+	tail      atomic.Int64 // bytes in all tails
 	stopping  atomic.Bool
 	closing   chan struct{}
 	closeOnce sync.Once
 	work      sync.WaitGroup
 }
 
-// Open starts a hub on an engine.
+// Open loads the catalog of streams and starts a hub. The engine stays owned by the caller and must
+// outlive the hub. Open fails if a stream document cannot be read.
 func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
@@ -83,8 +88,9 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// StopSubscriptions ends every subscription with ErrStopping, also those that begin after it; everything else goes on.
-// Whoever waits is woken and sees the mark, so that no subscription has to wait for one thing more.
+// StopSubscriptions ends every subscription with ErrStopping, and every later one at its first
+// Next. It wakes the waiting subscriptions, so that none of them waits for another batch.
+// Everything else keeps working.
 func (h *Hub) StopSubscriptions() {
 	h.stopping.Store(true)
 	for _, s := range h.catalog.open() {
@@ -101,14 +107,15 @@ func (h *Hub) StopSubscriptions() {
 
 func (h *Hub) isStopping() bool { return h.stopping.Load() }
 
-// Close ends every subscription with ErrStopping, waits for what is in flight, and leaves the engine to its owner.
+// Close ends every subscription with ErrStopping, waits for appends in flight and closes all logs.
+// It does not close the engine.
 func (h *Hub) Close() error {
 	h.StopSubscriptions()
 	h.closeOnce.Do(func() { close(h.closing) })
 	h.work.Wait()
-	var all sync.WaitGroup // a log may wait for servers that do not answer
+	var all sync.WaitGroup // concurrently: closing a log may wait for servers that do not answer
 	for _, s := range h.catalog.open() {
-		all.Go(func() { h.fold(s, true) })
+		all.Go(func() { h.closeFeed(s, true) })
 	}
 	all.Wait()
 	return nil
@@ -116,28 +123,29 @@ func (h *Hub) Close() error {
 
 func (h *Hub) now() weir.Time { return weir.TimeOf(h.opts.Now()) }
 
-// errStopped answers what comes after Close.
+// errStopped is the error of calls after Close.
 var errStopped = weir.Errorf(weir.StorageUnavailable, "the server is shutting down")
 
 func notFound(id weir.StreamID) *weir.Error {
-	return weir.Errorf(weir.StreamNotFound, "there is no stream %s", id)
+	return weir.Errorf(weir.StreamNotFound, "stream %s does not exist", id)
 }
 
-// outcome turns an engine's error into what a caller may know. What is not known here is returned as it is.
-func outcome(id weir.StreamID, err error) error {
+// clientError translates an error of the engine into one that a client may see. It returns other
+// errors unchanged.
+func clientError(id weir.StreamID, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, engine.ErrDropped):
 		return notFound(id)
 	case errors.Is(err, engine.ErrFull):
-		return weir.Errorf(weir.StorageUnavailable, "the store has no space left: nothing can be written until there is")
+		return weir.Errorf(weir.StorageUnavailable, "the store is full: it accepts no writes until space is freed")
 	case errors.Is(err, engine.ErrReadOnly):
-		return weir.Errorf(weir.StorageUnavailable, "the store takes no writes since one failed")
+		return weir.Errorf(weir.StorageUnavailable, "the store accepts no writes since a write failed")
 	case errors.Is(err, engine.ErrUnavailable):
-		return weir.Errorf(weir.StorageUnavailable, "the store does not answer: whether this was done is not known, and sending it again settles it")
+		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
 	case errors.Is(err, engine.ErrBehind):
-		return weir.Errorf(weir.StorageUnavailable, "other nodes went on while this one could not follow: send it again")
+		return weir.Errorf(weir.StorageUnavailable, "this node fell behind the other nodes: retry the request")
 	case errors.Is(err, engine.ErrClosed):
 		return errStopped
 	}

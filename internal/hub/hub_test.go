@@ -23,7 +23,7 @@ import (
 
 var ctx = context.Background()
 
-// testFrame is the sequence, the length of the payload, and the payload.
+// testFrame encodes a batch as its sequence, the length of its payload, and the payload.
 func testFrame(b []byte, _ weir.Mode, batch *weir.Batch) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(batch.Seq))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(batch.Payload)))
@@ -40,7 +40,7 @@ func open(t *testing.T, e engine.Engine, o Options) *Hub {
 	return h
 }
 
-// made creates a stream that keeps much for long, unless change says otherwise.
+// made creates a stream with a long retention and a large size, unless change sets others.
 func made(t *testing.T, h *Hub, change func(*Spec)) *Stream {
 	t.Helper()
 	spec := Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
@@ -79,7 +79,7 @@ func code(err error) weir.Code {
 	return ""
 }
 
-// engines runs a test in a bubble of fake time, on the engine in memory and on the journal.
+// engines runs a test with fake time, on the memory engine and on the journal.
 func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	for name, make := range map[string]func() engine.Engine{
 		"memory": func() engine.Engine { return memory.New() },
@@ -101,7 +101,8 @@ func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	}
 }
 
-// collector is a subscriber that checks what it gets: every sequence once, in order, and what was evicted is told.
+// collector is a subscriber that checks what it receives: every sequence once and in order, and a
+// gap for evicted ones.
 type collector struct {
 	next weir.Seq
 	got  map[weir.Seq]string
@@ -109,7 +110,7 @@ type collector struct {
 	from From
 }
 
-// follow subscribes until it has seen sequence last, over any number of connections.
+// follow subscribes until it has seen sequence last. It reconnects after cut() events.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)
@@ -153,7 +154,7 @@ func (c *collector) take(e Event) error {
 	return nil
 }
 
-// batchesOf is what testFrame made frames of.
+// batchesOf decodes the frames that testFrame encoded.
 func batchesOf(e Event) iter.Seq2[weir.Seq, string] {
 	return func(yield func(weir.Seq, string) bool) {
 		for f := slices.Concat(e.Frames...); len(f) > 0; {
@@ -166,8 +167,9 @@ func batchesOf(e Event) iter.Seq2[weir.Seq, string] {
 	}
 }
 
-// TestExactlyOnce lets publishers keep 200 batches in flight in random order, each sent up to three times, against
-// subscribers that disconnect and resume at random: every subscriber sees exactly the stored batches, once, in order.
+// Publishers keep 200 batches in flight in random order and send each one up to three times, while
+// subscribers disconnect and resume at random. Every subscriber gets exactly the stored batches,
+// once and in order.
 func TestExactlyOnce(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{TailBytes: 8 << 10})
@@ -215,7 +217,7 @@ func TestExactlyOnce(t *testing.T) {
 			}
 			for seq, payload := range c.got {
 				if want, _ := acked.Load(seq); want != payload {
-					t.Errorf("subscriber %d got %q as %d, stored was %q", i, payload, seq, want)
+					t.Errorf("subscriber %d got %q as %d, want %q", i, payload, seq, want)
 				}
 			}
 		}
@@ -223,7 +225,7 @@ func TestExactlyOnce(t *testing.T) {
 	})
 }
 
-// TestGapCloses waits at an open gap, and goes on when its grace is over (D4).
+// A subscription waits at an open gap and continues when its grace has ended (D4).
 func TestGapCloses(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -242,20 +244,20 @@ func TestGapCloses(t *testing.T) {
 			}
 		}
 		if d := time.Since(start); d < 2*time.Second || d > 2100*time.Millisecond {
-			t.Errorf("the gap was waited for %v", d)
+			t.Errorf("waited %v for the gap, want 2 s", d)
 		}
 		if _, err := s.Publish(ctx, at(2, "late")); code(err) != weir.InvalidSequence {
 			t.Errorf("a closed gap was filled: %v", err)
 		}
 		if ack, err := s.Decide(ctx, at(3, "")); ack != nil || code(err) != weir.InvalidSequence {
-			t.Errorf("decide: %v %v", ack, err)
+			t.Errorf("decide on a closed gap: %v, %v; want a refusal", ack, err)
 		}
 		sub.Close()
 		h.Close()
 	})
 }
 
-// TestRetention evicts to the second, tells subscribers, and gives the space back (D12, D16).
+// Batches are evicted on time, subscribers are told, and the space is freed (D12, D16).
 func TestRetention(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -265,11 +267,11 @@ func TestRetention(t *testing.T) {
 		publish(t, s, at(2, "two"))
 		time.Sleep(30*time.Second - time.Millisecond)
 		if b, err := s.Batch(ctx, 1); err != nil || string(b.Payload) != "one" {
-			t.Errorf("just before: %v %v", b, err)
+			t.Errorf("just before the batch expires: %v %v", b, err)
 		}
 		time.Sleep(time.Millisecond)
 		if _, err := s.Batch(ctx, 1); code(err) != weir.StreamNotFound {
-			t.Errorf("just after: %v", err)
+			t.Errorf("just after the batch expired: %v", err)
 		}
 		if o, _ := s.Object(ctx); o.BytesStored != 3 || o.Cursor != 2 {
 			t.Errorf("%+v", o)
@@ -282,7 +284,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("%v %v", ev, err)
 		}
 		sub.Close()
-		time.Sleep(time.Hour) // nobody looks
+		time.Sleep(time.Hour) // without any request
 		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
 			t.Errorf("%+v", o)
 		}
@@ -302,7 +304,8 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// TestIdempotencyKeys answers a repeated key with the first acknowledgement, also at once and after a restart (D25).
+// A repeated key gets the first acknowledgement again, also for concurrent requests and after a
+// restart (D25).
 func TestIdempotencyKeys(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -323,7 +326,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		work.Wait()
 		if stored.Load() != 1 {
-			t.Errorf("%d were stored", stored.Load())
+			t.Errorf("%d batches were stored, want 1", stored.Load())
 		}
 		h.Close()
 		h = open(t, e, Options{})
@@ -336,7 +339,8 @@ func TestIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// TestDelete ends everything at once (D31).
+// Deleting a stream ends its subscriptions and frees its id and its place in the limit immediately
+// (D31).
 func TestDelete(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 1})
@@ -367,14 +371,14 @@ func TestDelete(t *testing.T) {
 		}
 		again := made(t, h, func(spec *Spec) { spec.ID = s.ID })
 		if o, err := again.Object(ctx); err != nil || o.Cursor != 0 {
-			t.Errorf("re-used id: %+v %v", o, err)
+			t.Errorf("reused id: %+v %v", o, err)
 		}
 		h.Close()
 	})
 }
 
-// TestFolding folds a feed away that nobody uses, and finds everything again.
-func TestFolding(t *testing.T) {
+// An idle feed is closed, and reopening it finds everything again.
+func TestIdleFeedIsClosed(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
 		s := made(t, h, nil)
@@ -384,9 +388,9 @@ func TestFolding(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s.mu.Lock()
-		folded := s.feed == nil
+		closed := s.feed == nil
 		s.mu.Unlock()
-		if !folded {
+		if !closed {
 			t.Error("the feed is still open")
 		}
 		if o, err := s.Object(ctx); err != nil || o.Cursor != 9 || o.BytesStored != 30 {
@@ -399,7 +403,7 @@ func TestFolding(t *testing.T) {
 	})
 }
 
-// TestStopping ends subscriptions when the server shuts down, and nothing else.
+// StopSubscriptions ends the subscriptions and nothing else. Close ends everything.
 func TestStopping(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -424,7 +428,7 @@ func TestStopping(t *testing.T) {
 	})
 }
 
-// TestHeartbeat returns an empty event when nothing comes.
+// Next returns an empty event if nothing happens in time.
 func TestHeartbeat(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -440,14 +444,15 @@ func TestHeartbeat(t *testing.T) {
 			}
 		}
 		if d := time.Since(start); d != 45*time.Second {
-			t.Errorf("three heartbeats took %v", d)
+			t.Errorf("three empty events took %v, want 45 s", d)
 		}
 		sub.Close()
 		h.Close()
 	})
 }
 
-// TestList pages from the newest to the oldest, whatever is created and deleted meanwhile (D27).
+// List returns pages from the newest to the oldest stream, also if streams are created in between
+// (D27).
 func TestList(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -8,70 +8,75 @@ import (
 	"weir/internal/stream"
 )
 
-// Streams is every stream, those of a project beside each other and in the order of their creation.
+// Streams returns all streams. The streams of a project are adjacent and in the order of their
+// creation.
 func (h *Hub) Streams() []*Stream {
 	h.catalog.mu.RLock()
 	defer h.catalog.mu.RUnlock()
 	all := make([]*Stream, 0, len(h.catalog.byID))
-	for _, sh := range h.catalog.projects {
-		all = append(all, sh.streams...)
+	for _, ps := range h.catalog.projects {
+		all = append(all, ps.streams...)
 	}
 	return all
 }
 
-// Glance is the stream object of now if that can be said without opening the log: for sorting thousands of streams. One that
-// nobody used since the start has a cursor and a size of 0 in it, and known is false.
+// Glance returns the current stream object without opening the log, which makes it cheap enough to
+// sort thousands of streams. known is false if the stream has not been used since the start, or if
+// a batch may have expired since; the object then has a cursor and a size of 0.
 func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	now := s.hub.now()
 	s.mu.Lock()
-	f, r := s.feed, s.resting
+	f, r := s.feed, s.summary
 	s.mu.Unlock()
 	switch {
 	case f != nil:
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.evict(now)
-		rest := resting{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
-		return s.object(rest), rest.cursor.UpdatedAt, true
+		sum := summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
+		return s.object(sum), sum.cursor.UpdatedAt, true
 	case r != nil && now < r.until:
 		return s.object(*r), r.cursor.UpdatedAt, true
 	}
-	return s.object(resting{}), s.CreatedAt, false
+	return s.object(summary{}), s.CreatedAt, false
 }
 
 // Range is a range of sequences, inclusive.
 type Range = stream.Range
 
-// Mark is a batch without its contents.
+// Mark describes a batch without its payload.
 type Mark struct {
 	Seq  weir.Seq
 	Time weir.Time
 	Size uint32
 }
 
-// Standing is how a stream stands, in more detail than its object says.
+// Standing describes the current state of a stream in more detail than the stream object.
 type Standing struct {
 	Object      weir.Stream
 	Updated     weir.Time // when the batch at the cursor was stored
-	Batches     uint64    // that are kept
+	Batches     uint64    // number of kept batches
 	Subscribers int
-	Oldest      *Mark // of the batches that are kept; nil: there are none
-	Newest      *Mark
-	Cut         bool // the first batch that was visited is not the first that was ever stored: there were more, or they are evicted
+	Oldest      *Mark // oldest kept batch; nil if there is none
+	Newest      *Mark // newest kept batch that was visited
+	Cut         bool  // Look did not visit the first batch ever stored: it was evicted or beyond the limit
 
-	Open    []Range // gaps that can still be filled: the highest ones
-	Closed  []Range // gaps that stay: the highest ones
-	Missing uint64  // sequences between oldest and newest that are not there
+	Open    []Range // the highest gaps that can still be filled
+	Closed  []Range // the highest gaps that are closed
+	Missing uint64  // number of missing and lost sequences between oldest and newest
 }
 
-// shownGaps is how many gaps of each sort a Standing has.
+// shownGaps is the maximum number of open gaps, and of closed gaps, in a Standing.
 const shownGaps = 20
 
-// lookRun is how many headers are looked at in one go: nobody can publish to the stream meanwhile.
+// lookRun is how many headers Look examines at a time. The log is locked meanwhile, so a larger
+// number would delay publishes to the stream.
 const lookRun = 2048
 
-// Look tells how the stream stands, and visits its last batches, about most of them, from the lowest sequence up. It holds no
-// lock for longer than it takes to look at a few thousand numbers.
+// Look returns the state of the stream and visits the batches of its last most sequences, in
+// increasing order. It holds no lock for longer than it takes to examine lookRun headers, so
+// batches may be stored or evicted while it runs. On a shared store it includes what other nodes
+// stored if they can be reached.
 func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -85,18 +90,18 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 		return Standing{}, notFound(s.ID)
 	}
 	f.evict(s.hub.now())
-	rest := resting{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
-	st := Standing{Object: s.object(rest), Updated: rest.cursor.UpdatedAt, Subscribers: f.tail.subscribers}
+	sum := summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
+	st := Standing{Object: s.object(sum), Updated: sum.cursor.UpdatedAt, Subscribers: f.tail.subscribers}
 	st.Open, st.Closed, st.Missing = f.state.Missing(shownGaps)
-	low, end := f.state.Low(), rest.cursor.Cursor
+	low, end := f.state.Low(), sum.cursor.Cursor
 	f.mu.Unlock()
-	st.Cut = low > 1 // 1 is where a stream begins that has no batch 0
+	st.Cut = low > 1 // a stream without a batch 0 starts at 1
 	f.marks(low, 1, func(m Mark) { st.Oldest = &m })
 	if st.Oldest == nil {
 		return st, ctx.Err()
 	}
 	if low == 0 && st.Oldest.Seq > 0 {
-		low = 1 // nobody misses a 0 that was never stored
+		low = 1 // a 0 that was never stored does not count as missing
 	}
 	if all := uint64(end) + 1 - uint64(low); all > st.Missing {
 		st.Batches = all - st.Missing
@@ -121,7 +126,8 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	return st, ctx.Err()
 }
 
-// marks visits up to n batches from a sequence on, and returns where to go on, if it did not see all that there is.
+// marks visits up to n batches from the sequence from on. If more is true, there may be further
+// ones, from next on.
 func (f *feed) marks(from weir.Seq, n int, visit func(Mark)) (next weir.Seq, more bool) {
 	seen, batches := 0, 0
 	f.log.Headers(from, func(h engine.Header) bool {

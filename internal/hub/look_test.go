@@ -8,7 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Look tells what is kept, what is missing, and who listens; Glance tells what is known without opening a log.
+// Look describes the kept batches, the gaps and the subscribers. Glance tells what is known without
+// opening the log.
 func TestLook(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -24,7 +25,7 @@ func TestLook(t *testing.T) {
 			return st, seen
 		}
 		if st, seen := look(); st.Batches != 0 || st.Oldest != nil || st.Newest != nil || st.Cut || seen != nil {
-			t.Errorf("an empty stream stands at %+v", st)
+			t.Errorf("an empty stream: %+v", st)
 		}
 		for _, seq := range []weir.Seq{1, 2, 5, 6, 7, 8, 9} {
 			publish(t, s, at(seq, "abc"))
@@ -36,23 +37,23 @@ func TestLook(t *testing.T) {
 		defer sub.Close()
 		st, seen := look()
 		if st.Batches != 7 || st.Missing != 2 || st.Subscribers != 1 || st.Oldest.Seq != 1 || st.Newest.Seq != 9 || st.Newest.Size != 3 {
-			t.Errorf("stands at %+v", st)
+			t.Errorf("got %+v", st)
 		}
 		if !slices.Equal(st.Open, []Range{{First: 3, Last: 4}}) || st.Closed != nil {
-			t.Errorf("gaps: open %v, closed %v", st.Open, st.Closed)
+			t.Errorf("open gaps %v, closed gaps %v; want 3 to 4 open", st.Open, st.Closed)
 		}
 		if !slices.Equal(seen, []weir.Seq{5, 6, 7, 8, 9}) || !st.Cut {
-			t.Errorf("visited %v, cut: %t", seen, st.Cut)
+			t.Errorf("visited %v, cut %t; want 5 to 9, cut", seen, st.Cut)
 		}
 		if st, err := s.Look(ctx, 9, func(Mark) {}); err != nil || st.Cut {
-			t.Errorf("all were visited, and it is cut: %t, %v", st.Cut, err)
+			t.Errorf("all batches were visited, but cut is %t, %v", st.Cut, err)
 		}
 		object, updated, known := s.Glance()
 		if !known || object != st.Object || updated != st.Updated || object.BytesStored != 21 {
-			t.Errorf("glance: %+v %v %v", object, updated, known)
+			t.Errorf("Glance: %+v, %v, known %v", object, updated, known)
 		}
 		if list := h.Streams(); len(list) != 1 || list[0] != s {
-			t.Errorf("streams: %v", list)
+			t.Errorf("Streams: %v", list)
 		}
 		if err := s.Delete(ctx); err != nil {
 			t.Fatal(err)
@@ -63,8 +64,8 @@ func TestLook(t *testing.T) {
 	})
 }
 
-// More batches than are looked at in one go are all visited.
-func TestLookFar(t *testing.T) {
+// Look visits all batches, even if there are more than it examines at a time.
+func TestLookInSeveralRuns(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
 		defer h.Close()

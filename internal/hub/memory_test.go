@@ -11,11 +11,12 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// Large batches that are read from the log share memory: who reads one holds it until the next, who finds none gets nothing
-// for now, and goes on once there is some.
+// Subscriptions that read large batches from the log share a memory budget. A subscription holds
+// its memory until the next call of Next. One that gets none returns an empty event and continues
+// once there is some.
 func TestLargeFramesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		room := budget.New(900 << 10) // half is for one project: two frames of 100 KiB, and what they are made from
+		room := budget.New(900 << 10) // one project may use half: for two frames of 100 KiB and the payloads they are made from
 		h := open(t, memory.New(), Options{Memory: room})
 		defer h.Close()
 		s := made(t, h, nil)
@@ -45,11 +46,11 @@ func TestLargeFramesShareMemory(t *testing.T) {
 		defer c.Close()
 		for _, sub := range []*Subscription{a, b} {
 			if got := next(sub); len(got) == 0 || got[0] != 1 {
-				t.Fatalf("got %v", got)
+				t.Fatalf("got %v, want batch 1 first", got)
 			}
 		}
 		if got := next(c); got != nil {
-			t.Fatalf("without memory there is %v", got)
+			t.Fatalf("got %v without memory, want nothing", got)
 		}
 		a.Close()
 		seen := 0
@@ -62,15 +63,15 @@ func TestLargeFramesShareMemory(t *testing.T) {
 			}
 		}
 		if got := next(c); got != nil {
-			t.Fatalf("there is %v", got)
+			t.Fatalf("got %v after the last batch", got)
 		}
 		if c.held != 0 {
-			t.Errorf("a subscription that waits holds %d bytes", c.held)
+			t.Errorf("a waiting subscription holds %d bytes, want 0", c.held)
 		}
 	})
 }
 
-// A batch's size is known without reading it.
+// SizeOf knows the size of a batch without reading it.
 func TestSizeOf(t *testing.T) {
 	h := open(t, memory.New(), Options{})
 	defer h.Close()

@@ -11,27 +11,29 @@ import (
 	"weir/internal/stream"
 )
 
-// Publish is a batch on its way into a stream.
+// Publish is a request to store a batch.
 type Publish struct {
-	Chosen bool     // the client chose Seq
-	Seq    weir.Seq // when Chosen
-	Key    string   // idempotency key; only when not Chosen
-	Batch  weir.Batch
+	Chosen bool       // the client chose Seq
+	Seq    weir.Seq   // only if Chosen
+	Key    string     // idempotency key; only if not Chosen
+	Batch  weir.Batch // Seq and Time are ignored
 }
 
-// proposal is a publish on its way through the log.
+// proposal is a publish while it is in the log's queue. It travels with the entry to Admit and
+// brings back the verdict.
 type proposal struct {
 	rules   stream.Publish
-	probe   bool           // there is no body yet: nothing may be stored
-	verdict stream.Verdict // set by the judge
-	cursor  weir.Seq       // of the stream after it was stored
+	probe   bool           // only decide, do not store: the body has not been read yet
+	verdict stream.Verdict // set by Admit
+	cursor  weir.Seq       // cursor of the stream after the batch was stored; set by Admit
 	entry   engine.Entry
 }
 
 var proposals = sync.Pool{New: func() any { return new(proposal) }}
 
-// Decide answers what needs no body (D19): an acknowledgement of a duplicate, or a refusal (InvalidSequence,
-// SequenceTooFarAhead, StreamNotFound). A nil acknowledgement and no error: send the body.
+// Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
+// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead or StreamNotFound. If
+// it returns neither, the body is needed; call Publish.
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
 		return nil, nil // there is always a next sequence
@@ -43,7 +45,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	defer f.release()
 	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: -1}
 	v, seen, cursor, err := f.preview(rules)
-	if err == nil && v.Outcome != stream.Stored && s.hub.shared != nil { // it may rest on old news
+	if err == nil && v.Outcome != stream.Stored && s.hub.shared != nil { // the state may be out of date
 		if err := f.catchUp(ctx); err != nil {
 			return nil, err
 		}
@@ -59,7 +61,8 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
 		return s.duplicate(ctx, f, v.Header.Seq, cursor)
 	}
-	// The answer rests on something that is not durable yet: ask again behind it.
+	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
+	// through the log behind that entry, so its answer is durable too (D5).
 	ack, err := f.propose(ctx, rules, &weir.Batch{}, true)
 	if err != nil || !ack.Duplicate {
 		return nil, err
@@ -67,7 +70,8 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	return &ack, nil
 }
 
-// preview is the verdict on what is known now, and on what is durable of it.
+// preview returns the verdicts of the state ahead and of the durable state. A client may only see
+// an answer on which both agree.
 func (f *feed) preview(rules stream.Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
@@ -84,8 +88,9 @@ func (f *feed) preview(rules stream.Publish) (v, seen stream.Verdict, cursor wei
 	return v, seen, f.state.Cursor().Cursor, nil
 }
 
-// visible is the verdict on what is durable. Keys are known to the state ahead alone: theirs is durable when the
-// batch is. With f.mu held.
+// visible returns the verdict of the durable state. That state does not know idempotency keys. A
+// duplicate of a key is durable if the batch that it refers to is, so visible asks about the
+// batch's sequence. Called with f.mu held.
 func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
 		p = stream.Publish{Chosen: true, Seq: ahead.Header.Seq, Size: -1}
@@ -93,8 +98,9 @@ func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) st
 	return f.state.Decide(p, now)
 }
 
-// Publish stores the batch and returns its acknowledgement once it is durable (D5), or refuses it as Decide does, or
-// with PayloadTooLarge or StorageUnavailable. The payload belongs to the hub from here on.
+// Publish stores the batch and returns its acknowledgement once it is durable (D5). It refuses a
+// batch as Decide does, or with PayloadTooLarge or StorageUnavailable. The hub takes ownership of
+// the payload. If ctx ends first, the batch may still be stored.
 func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -105,13 +111,15 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	return f.propose(ctx, rules, &p.Batch, false)
 }
 
-// propose sends a batch through the log and returns what became of it.
+// propose sends a batch through the log and returns the acknowledgement or the refusal.
 func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch, probe bool) (weir.Ack, error) {
 	v, cursor, err := f.append(ctx, rules, b, probe)
 	if err != nil {
 		return weir.Ack{}, err
 	}
-	if v.Outcome != stream.Stored && f.hub.shared != nil { // a refusal, and the cursor of a duplicate, may rest on old news
+	if v.Outcome != stream.Stored && f.hub.shared != nil {
+		// A refusal may be based on an outdated state, so the batch is proposed again after
+		// catching up. For a duplicate only the cursor may be outdated.
 		if err = f.catchUp(ctx); err == nil && v.Outcome == stream.Refused {
 			v, cursor, err = f.append(ctx, rules, b, probe)
 		}
@@ -135,7 +143,8 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch,
 	return weir.Ack{}, v.Err
 }
 
-// append has the log judge a batch, and store it if it is to be stored. The cursor is that of the stream after it.
+// append proposes a batch to the log and returns the verdict that Admit reached, once it is
+// durable. cursor is the cursor of the stream after the batch.
 func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
 	p := proposals.Get().(*proposal)
 	*p = proposal{rules: rules, probe: probe}
@@ -147,10 +156,10 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 	err = f.log.Append(ctx, &p.entry)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return v, 0, err // the engine keeps the entry
+			return v, 0, err // the engine still owns the entry, so the proposal cannot be reused
 		}
 		proposals.Put(p)
-		if known := outcome(f.s.ID, err); known != err {
+		if known := clientError(f.s.ID, err); known != err {
 			return v, 0, known
 		}
 		return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)
@@ -161,14 +170,15 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 	return v, cursor, nil
 }
 
-// duplicate acknowledges a batch that is stored already, with what the stored one says (D3).
+// duplicate acknowledges a batch that is stored already, with the number of events of the stored
+// one (D3).
 func (s *Stream) duplicate(ctx context.Context, f *feed, seq, cursor weir.Seq) (*weir.Ack, error) {
 	h, err := f.log.Header(ctx, seq)
 	if err != nil {
 		if errors.Is(err, engine.ErrNotFound) {
 			return nil, weir.Errorf(weir.InvalidSequence, "sequence %d was evicted", seq)
 		}
-		if known := outcome(s.ID, err); known != err {
+		if known := clientError(s.ID, err); known != err {
 			return nil, known
 		}
 		return nil, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)

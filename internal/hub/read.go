@@ -10,46 +10,49 @@ import (
 	"weir/internal/stream"
 )
 
-// Object is the stream object of now.
+// Object returns the current stream object. On a shared store it includes everything that any node
+// acknowledged before the call.
 func (s *Stream) Object(ctx context.Context) (weir.Stream, error) {
-	r, err := s.stand(ctx)
+	r, err := s.current(ctx)
 	return s.object(r), err
 }
 
-// Cursor is the cursor object of now.
+// Cursor returns the current cursor, with the same guarantee as Object.
 func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
-	r, err := s.stand(ctx)
+	r, err := s.current(ctx)
 	return r.cursor, err
 }
 
-// stand is where the stream stands. For one that nobody uses it is known without opening the log, until a batch
-// expires.
-func (s *Stream) stand(ctx context.Context) (resting, error) {
+// current returns the cursor and size of the stream. While the stream is not in use, its summary
+// answers without opening the log, until a batch expires. On a shared store other nodes may have
+// changed the stream, so the summary is not used.
+func (s *Stream) current(ctx context.Context) (summary, error) {
 	now := s.hub.now()
 	s.mu.Lock()
-	if r := s.resting; r != nil && s.feed == nil && !s.deleted && now < r.until && s.hub.shared == nil {
+	if r := s.summary; r != nil && s.feed == nil && !s.deleted && now < r.until && s.hub.shared == nil {
 		s.mu.Unlock()
 		return *r, nil
 	}
 	s.mu.Unlock()
 	f, err := s.acquire(ctx)
 	if err != nil {
-		return resting{}, err
+		return summary{}, err
 	}
 	defer f.release()
 	if err := f.catchUp(ctx); err != nil {
-		return resting{}, err
+		return summary{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dropped {
-		return resting{}, notFound(s.ID)
+		return summary{}, notFound(s.ID)
 	}
 	f.evict(now)
-	return resting{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
+	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
 }
 
-// Batch reads one batch. StreamNotFound, with a message that says whether it was evicted or never stored (D12).
+// Batch reads one batch. If it cannot be read, the error is StreamNotFound, and its message tells
+// whether the batch was evicted, lost or never stored (D12).
 func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -75,15 +78,15 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	}
 	e, err := f.log.Read(ctx, seq)
 	if errors.Is(err, engine.ErrNotFound) {
-		return weir.Batch{}, evicted(s.ID, seq) // between the look and the read
+		return weir.Batch{}, evicted(s.ID, seq) // evicted between lookup and Read
 	}
 	if err != nil {
-		if known := outcome(s.ID, err); known != err {
+		if known := clientError(s.ID, err); known != err {
 			return weir.Batch{}, known
 		}
 		return weir.Batch{}, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
 	}
-	if s.hub.shared != nil { // what another node stored was heard of meanwhile, and may have taken its place
+	if s.hub.shared != nil { // reading may have revealed another node's batches, which evict this one
 		if presence, _ := f.lookup(seq); presence == stream.Evicted {
 			return weir.Batch{}, evicted(s.ID, seq)
 		}
@@ -91,7 +94,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	return batch(&e), nil
 }
 
-// lookup tells whether there is such a batch.
+// lookup tells whether the batch can be read, and whether the stream was deleted.
 func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +102,8 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	return f.state.Lookup(seq), f.dropped
 }
 
-// SizeOf is how many bytes of payload a batch has; 0 when there is no such batch, as far as is known. It reads nothing from the disk.
+// SizeOf returns the payload size of a batch, or 0 if no such batch is known. It does not read from
+// disk.
 func (s *Stream) SizeOf(ctx context.Context, seq weir.Seq) int {
 	f, err := s.acquire(ctx)
 	if err != nil {

@@ -9,11 +9,24 @@ import (
 	"weir/internal/engine"
 )
 
-// lookEvery is how often a node looks at a stream of a shared store that nobody uses here: the node that would have given its
-// expired batches up may be gone.
-const lookEvery = time.Hour
+// This file holds what a hub does differently if other nodes use the same store (engine.Shared).
+// Two things follow from sharing:
+//
+// First, this node's view of the catalog and of a stream may be out of date. Most positive answers
+// are right all the same: a stored batch is a stored batch. A refusal may be wrong, because another
+// node may just have created the missing stream, or moved the cursor closer to a sequence that was
+// too far ahead. So before a refusal, and before an answer that must be current such as a cursor,
+// the hub catches up: it waits until it knows everything that any node acknowledged before the
+// call.
+//
+// Second, work that time triggers, such as evicting expired batches of idle streams, should be done
+// by one node only.
 
-// share begins to follow what other nodes do with the store, if there are others.
+// idleCheckEvery is how often one node opens each idle stream of a shared store to evict its
+// expired batches. The node that used the stream last would have done so, but it may be down.
+const idleCheckEvery = time.Hour
+
+// share starts following the changes of other nodes, if the store is shared.
 func (h *Hub) share() {
 	if s, ok := h.engine.(engine.Shared); ok {
 		h.shared = s
@@ -21,14 +34,16 @@ func (h *Hub) share() {
 	}
 }
 
-// documentChanged follows a document: a stream that was made or deleted, here or on another node.
+// documentChanged updates the catalog after a stream was created or deleted, on this node or
+// another. It is called in the order of revisions. A changed document whose log is another one than
+// before means that the stream was deleted and its id used again.
 func (h *Hub) documentChanged(c engine.Change) {
 	id, ok := StreamOf(c.Key)
 	if !ok {
 		return
 	}
 	if c.Deleted {
-		h.catalog.deleted(id, c.Created)
+		h.catalog.noteDeleted(id, c.Created)
 	}
 	h.catalog.mu.RLock()
 	known := h.catalog.byID[id]
@@ -45,14 +60,15 @@ func (h *Hub) documentChanged(c engine.Change) {
 	}
 	s, err := h.streamOf(c.Document)
 	if err != nil {
-		h.opts.Logger.Error("a stream of another node cannot be read", "key", c.Key, "error", err)
+		h.opts.Logger.Error("ignored a stream of another node: cannot read its document", "key", c.Key, "error", err)
 		return
 	}
 	h.catalog.add(s)
-	h.sweeper.later(s, h.now().Add(lookEvery))
+	h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
 }
 
-// Lead has the hub ask whether this node does what only one of those should do that share the store; before that it does.
+// Lead sets the function that tells whether this node does the work that only one node of a shared
+// store should do. Until Lead is called, this node does it.
 func (h *Hub) Lead(first func() bool) { h.first.Store(&first) }
 
 func (h *Hub) leads() bool {
@@ -60,24 +76,25 @@ func (h *Hub) leads() bool {
 	return first == nil || (*first)()
 }
 
-// lookAround looks at streams of a shared store that nobody uses here, beside everything else: each look asks servers that may
-// take their time. One node does it for all.
-func (w *sweeper) lookAround() {
-	if !w.looking.CompareAndSwap(false, true) {
+// checkIdle opens the idle streams of a shared store whose check is due, which evicts their expired
+// batches. It runs in the background, because opening a log asks servers that may be slow. At most
+// one check runs at a time. Only the leading node opens streams; the others postpone theirs.
+func (w *sweeper) checkIdle() {
+	if !w.checking.CompareAndSwap(false, true) {
 		return
 	}
 	due := w.due()
 	if len(due) == 0 || !w.h.leads() {
 		for _, s := range due {
-			w.later(s, w.h.now().Add(lookEvery))
+			w.checkBy(s, w.h.now().Add(idleCheckEvery))
 		}
-		w.looking.Store(false)
+		w.checking.Store(false)
 		return
 	}
 	w.h.work.Go(func() {
-		defer w.looking.Store(false)
+		defer w.checking.Store(false)
 		var all sync.WaitGroup
-		slots := make(chan struct{}, lookers)
+		slots := make(chan struct{}, maxParallel)
 		for _, s := range due {
 			select {
 			case slots <- struct{}{}:
@@ -103,7 +120,8 @@ func (h *Hub) streamOf(d engine.Document) (*Stream, error) {
 	return &Stream{Spec: spec, CreatedAt: created, hub: h, log: d.Created}, nil
 }
 
-// catchUp returns when the catalog has every stream that anybody was told of. Without other nodes it always has.
+// catchUp returns when the catalog knows every creation and deletion that any node acknowledged
+// before the call. If the store is not shared, it always does.
 func (h *Hub) catchUp(ctx context.Context) error {
 	if h.shared == nil {
 		return nil
@@ -111,30 +129,32 @@ func (h *Hub) catchUp(ctx context.Context) error {
 	return h.shared.CatchUp(ctx)
 }
 
-// Find is Stream, which first asks whether another node made the stream just now: nobody is refused on old news.
+// Find is Stream, except that it catches up with the other nodes before it returns StreamNotFound.
 func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	s, err := h.Stream(id)
 	if err == nil || h.shared == nil {
 		return s, err
 	}
 	if err := h.catchUp(ctx); err != nil {
-		return nil, outcome(id, err)
+		return nil, clientError(id, err)
 	}
 	return h.Stream(id)
 }
 
-// catchUp returns when the feed knows everything that anybody was told of. Without other nodes it always does.
+// catchUp returns when the feed knows every entry that any node acknowledged before the call. If
+// the store is not shared, it always does.
 func (f *feed) catchUp(ctx context.Context) error {
 	if f.hub.shared == nil {
 		return nil
 	}
 	if log, ok := f.log.(engine.SharedLog); ok {
-		return outcome(f.s.ID, log.CatchUp(ctx))
+		return clientError(f.s.ID, log.CatchUp(ctx))
 	}
 	return nil
 }
 
-// refresh is catchUp for somebody who takes what is known where others cannot be reached.
+// refresh is catchUp for callers that prefer an old answer to none: it gives up after a second and
+// ignores errors.
 func (f *feed) refresh(ctx context.Context) {
 	if f.hub.shared == nil {
 		return
@@ -144,7 +164,8 @@ func (f *feed) refresh(ctx context.Context) {
 	f.catchUp(ctx)
 }
 
-// attend has the feed hear of what other nodes publish at once, until leave.
+// attend makes the engine report entries of other nodes immediately, until leave is called. Without
+// it, the feed learns of them only when it catches up or appends.
 func (f *feed) attend() {
 	if log, ok := f.log.(engine.SharedLog); ok {
 		log.Attend()
@@ -157,11 +178,11 @@ func (f *feed) leave() {
 	}
 }
 
-// lookers is how many streams of a list are looked at at once.
-const lookers = 32
+// maxParallel bounds how many streams a list or an idle check opens concurrently.
+const maxParallel = 32
 
-// objects are the stream objects of a page, each with what went wrong. Where every look asks other nodes they are looked at
-// beside each other.
+// objects returns the stream objects of a page, and an error for each. On a shared store each one
+// may have to ask the servers, so they are read concurrently.
 func (h *Hub) objects(ctx context.Context, page []*Stream) ([]weir.Stream, []error) {
 	list, faults := make([]weir.Stream, len(page)), make([]error, len(page))
 	if h.shared == nil {
@@ -171,7 +192,7 @@ func (h *Hub) objects(ctx context.Context, page []*Stream) ([]weir.Stream, []err
 		return list, faults
 	}
 	var all sync.WaitGroup
-	slots := make(chan struct{}, lookers)
+	slots := make(chan struct{}, maxParallel)
 	for i, s := range page {
 		slots <- struct{}{}
 		all.Go(func() {

@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// find is the stream on a node that has not been asked about it.
+// find returns a stream of a hub, after catching up with the other nodes.
 func find(t *testing.T, h *Hub, id weir.StreamID) *Stream {
 	t.Helper()
 	s, err := h.Find(ctx, id)
@@ -21,7 +21,7 @@ func find(t *testing.T, h *Hub, id weir.StreamID) *Stream {
 	return s
 }
 
-// put publishes under a sequence, or the next one for 0.
+// put publishes a batch under a sequence, or under the next one if seq is 0.
 func put(t *testing.T, s *Stream, seq weir.Seq) weir.Ack {
 	t.Helper()
 	ack, err := s.Publish(ctx, &Publish{Chosen: seq > 0, Seq: seq, Batch: weir.Batch{Events: 1, Payload: []byte(`["x"]`)}})
@@ -31,9 +31,9 @@ func put(t *testing.T, s *Stream, seq weir.Seq) weir.Ack {
 	return ack
 }
 
-// What one node acknowledged every other one knows when it is asked: streams, cursors, batches, duplicates, and what may be
-// published.
-func TestNoOldNews(t *testing.T) {
+// Every node answers with what any node acknowledged before: streams, cursors, batches, duplicates,
+// and which sequences are in reach.
+func TestNodesSeeEachOthersWrites(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
 	for round := range 30 {
@@ -42,7 +42,7 @@ func TestNoOldNews(t *testing.T) {
 		for i := range weir.Seq(3) {
 			put(t, here, 0)
 			if c, err := there.Cursor(ctx); err != nil || c.Cursor != i+1 {
-				t.Fatalf("round %d: the cursor is %d on the other node, %v; want %d", round, c.Cursor, err, i+1)
+				t.Fatalf("round %d: the cursor on the other node is %d, %v; want %d", round, c.Cursor, err, i+1)
 			}
 		}
 		put(t, here, 1000)
@@ -54,7 +54,7 @@ func TestNoOldNews(t *testing.T) {
 			t.Fatalf("round %d: 3000 is within reach of 2000: %v, %v", round, ack, err)
 		}
 		put(t, here, 3000)
-		put(t, there, 4000) // 1,000 ahead of what this node has not looked for
+		put(t, there, 4000) // 1,000 above a cursor that this node has not seen yet
 		put(t, here, 4500)
 		if ack := put(t, there, 4000); !ack.Duplicate || ack.Cursor != 4500 {
 			t.Fatalf("round %d: a duplicate got %+v", round, ack)
@@ -65,8 +65,8 @@ func TestNoOldNews(t *testing.T) {
 	}
 }
 
-// A stream that is deleted on one node is gone on the others, whether or not they had it open, and its subscribers hear of it. Its
-// id can be used again at once, on any node.
+// A stream that one node deletes is deleted on all nodes, whether or not they have it open, and its
+// subscribers are told. Its id can be reused immediately, on any node.
 func TestDeletedOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -82,16 +82,16 @@ func TestDeletedOnAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sub.Next(ctx, time.Minute); !errors.Is(err, ErrDeleted) {
-		t.Errorf("the subscriber got %v", err)
+		t.Errorf("the subscriber got %v, want %v", err, ErrDeleted)
 	}
 	if _, err := b.Create(ctx, spec); err != nil {
-		t.Errorf("the id of a deleted stream on another node: %v", err)
+		t.Errorf("reuse the id of a stream that another node deleted: %v", err)
 	}
 	if c, err := find(t, a, id).Cursor(ctx); err != nil || c.Cursor != 0 {
-		t.Errorf("made again it has the cursor %d, %v", c.Cursor, err)
+		t.Errorf("the cursor of the recreated stream is %d, %v; want 0", c.Cursor, err)
 	}
 	if _, err := a.Create(ctx, spec); code(err) != weir.StreamNameTaken {
-		t.Errorf("taken by another node: %v", err)
+		t.Errorf("create a stream whose id another node has taken: %v", err)
 	}
 	if err := find(t, b, id).Delete(ctx); err != nil {
 		t.Fatal(err)
@@ -103,11 +103,11 @@ func TestDeletedOnAnotherNode(t *testing.T) {
 		t.Errorf("deleted on another node: %v", err)
 	}
 	if _, err := b.Find(ctx, "nothing"); code(err) != weir.StreamNotFound {
-		t.Errorf("no such stream: %v", err)
+		t.Errorf("find an unknown stream: %v", err)
 	}
 }
 
-// A gap that one node closes is closed on all of them, by one decision.
+// A gap is closed on all nodes by a single entry.
 func TestGapClosedOnce(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{GapGrace: 50 * time.Millisecond}), node(t, s, Options{GapGrace: 50 * time.Millisecond})
@@ -130,7 +130,7 @@ func TestGapClosedOnce(t *testing.T) {
 	for name, s := range map[string]*Stream{"here": here, "there": there} {
 		_, err := s.Publish(ctx, &Publish{Chosen: true, Seq: 2, Batch: weir.Batch{Events: 1, Payload: []byte(`[]`)}})
 		if code(err) != weir.InvalidSequence {
-			t.Errorf("%s: 2 was given up, and published it gets %v", name, err)
+			t.Errorf("%s: publishing 2 into a closed gap gives %v", name, err)
 		}
 	}
 	markers := 0
@@ -141,11 +141,11 @@ func TestGapClosedOnce(t *testing.T) {
 		return true
 	})
 	if markers != 1 {
-		t.Errorf("%d entries close the gap", markers)
+		t.Errorf("%d entries close the gap, want 1", markers)
 	}
 }
 
-// A log that went on too far without a node is opened again.
+// A log that this node can no longer follow is reopened.
 func TestBehind(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})
@@ -157,20 +157,20 @@ func TestBehind(t *testing.T) {
 	}
 	sub.f.Behind()
 	if _, err := sub.Next(ctx, time.Minute); !errors.Is(err, ErrStopping) {
-		t.Errorf("a subscriber of a feed that is behind got %v", err)
+		t.Errorf("a subscriber of a feed that fell behind got %v, want %v", err, ErrStopping)
 	}
 	sub.Close()
 	if ack := put(t, st, 0); ack.Seq != 2 || st.feed == sub.f {
-		t.Errorf("published as %d, with the same feed: %v", ack.Seq, st.feed == sub.f)
+		t.Errorf("published as %d, same feed: %v; want 2 with a new feed", ack.Seq, st.feed == sub.f)
 	}
 	st.feed.Behind()
 	h.sweeper.sweep()
 	if st.feed != nil {
-		t.Error("a feed that is behind and nobody uses is there still")
+		t.Error("the sweeper did not close an unused feed that fell behind")
 	}
 }
 
-// What another node stored reaches subscribers as it is, also when there is nothing in it.
+// Subscribers get another node's batch unchanged, even if it is empty.
 func TestEmptyBatchOfAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -192,7 +192,7 @@ func TestEmptyBatchOfAnotherNode(t *testing.T) {
 	}
 }
 
-// What another node's batches took the place of is evicted here as well, for the first who reads it.
+// A batch that another node's publish evicts is also evicted on this node, from the next read on.
 func TestEvictedByAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -204,9 +204,9 @@ func TestEvictedByAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := here.Batch(ctx, 1); err == nil || !strings.Contains(err.Error(), "was evicted") {
-		t.Errorf("read what another node evicted: %v", err)
+		t.Errorf("read a batch that another node evicted: %v", err)
 	}
 	if size := here.SizeOf(ctx, 2); size != 1<<20 {
-		t.Errorf("what another node stored has %d bytes", size)
+		t.Errorf("SizeOf another node's batch is %d, want %d", size, 1<<20)
 	}
 }

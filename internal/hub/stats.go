@@ -8,8 +8,9 @@ import (
 	"weir/internal/meter"
 )
 
-// counters are what the hub counts of its own work. Batches are counted where groups of them become durable, and
-// deliveries in a shard of the subscription's own.
+// counters count the work of the hub. Published batches are counted in groups, when they become
+// durable. Deliveries are counted in the shard of their subscription, because many cores deliver at
+// once.
 type counters struct {
 	published      atomic.Uint64
 	publishedBytes atomic.Uint64
@@ -27,17 +28,17 @@ type delivered struct {
 	_       meter.Pad
 }
 
-// handed is a run of frames that was given to a subscriber to be sent.
+// handed is a run of frames that a subscriber got from Next.
 type handed struct {
 	batches int
 	bytes   int
-	at      int64 // when the oldest of them was admitted, by the meter; 0 for what was read from the log
+	at      int64 // when the oldest batch was admitted, in meter time; 0 if the run was read from the log
 }
 
-// settle counts the run that was sent before: who asks for the next one has sent it. All frames of a run count with the
-// delay of its oldest. By now everything below next is sent.
-func (s *Subscription) settle() {
-	s.stand.Store(uint64(s.next))
+// countSent counts the previous run as delivered: a subscriber that calls Next again has sent it.
+// All batches of a run count with the delay of the oldest.
+func (s *Subscription) countSent() {
+	s.position.Store(uint64(s.next))
 	run := &s.handed
 	if run.batches == 0 {
 		return
@@ -51,7 +52,8 @@ func (s *Subscription) settle() {
 	*run = handed{}
 }
 
-// audience is the subscriptions of a stream. Its lock is its own, so that looking at all of them holds up no publish.
+// audience is the linked list of a stream's subscriptions. It has its own lock, so that Stats can
+// walk through all subscriptions without delaying publishes.
 type audience struct {
 	mu    sync.Mutex
 	first *Subscription
@@ -79,30 +81,31 @@ func (a *audience) leave(s *Subscription) {
 	}
 }
 
-// Stats is what the hub did since it was opened, and how it stands.
+// Stats holds counters since the hub was opened, and current values.
 type Stats struct {
-	Streams        int    // that there are
-	Open           int    // with a feed, that is in use
-	Published      uint64 // batches that were stored
-	PublishedBytes uint64 // of their payloads
-	GapsClosed     uint64 // times that missing sequences were given up (D4)
-	Evicted        uint64 // batches that were too old or too much (D12)
-	EvictedBytes   uint64 // of their payloads
-	Delivered      uint64 // batches that were sent to subscribers, once for each
-	DeliveredBytes uint64 // of their frames
-	TailBytes      int64  // of recent batches, held in memory for subscribers
+	Streams        int    // number of streams
+	Open           int    // streams with an open log
+	Published      uint64 // batches stored by this node
+	PublishedBytes uint64 // payload bytes of those
+	GapsClosed     uint64 // markers stored that closed gaps (D4)
+	Evicted        uint64 // evicted batches (D12)
+	EvictedBytes   uint64 // payload bytes of those
+	Delivered      uint64 // batches sent to subscribers, counted per subscriber
+	DeliveredBytes uint64 // bytes of their frames
+	TailBytes      int64  // recent batches held in memory for subscribers
 
-	// Delays is how long recent batches took from their admission to a subscriber's connection, in nanoseconds. What a
-	// subscriber catches up with is not in it.
+	// Delays is the distribution of the time from the admission of a batch to its delivery, in
+	// nanoseconds. It does not include batches that subscribers read from the log to catch up.
 	Delays meter.Distribution
 
-	// SlowestLag is how many sequences the subscriber that is furthest behind has yet to get, and Backlog is how many all
-	// of them have yet to get.
+	// SlowestLag is the number of sequences that the slowest subscriber has yet to receive. Backlog
+	// is the sum over all subscribers.
 	SlowestLag uint64
 	Backlog    uint64
 }
 
-// Stats adds everything up. It looks at every subscription, which takes milliseconds for a hundred thousand.
+// Stats returns the counters. It visits every subscription, which takes milliseconds for 100,000 of
+// them.
 func (h *Hub) Stats() Stats {
 	n := &h.counts
 	s := Stats{
@@ -131,7 +134,8 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// lags adds how far the subscribers of a feed are behind what can be sent.
+// lags adds the lags of a feed's subscribers: the distance from their position to the first
+// sequence that is not final.
 func (f *feed) lags(to *Stats) {
 	f.mu.Lock()
 	watched := f.tail.subscribers > 0
@@ -143,7 +147,7 @@ func (f *feed) lags(to *Stats) {
 	f.audience.mu.Lock()
 	defer f.audience.mu.Unlock()
 	for s := f.audience.first; s != nil; s = s.after {
-		if next := max(weir.Seq(s.stand.Load()), low); next < end {
+		if next := max(weir.Seq(s.position.Load()), low); next < end {
 			lag := uint64(end - next)
 			to.SlowestLag = max(to.SlowestLag, lag)
 			to.Backlog += lag

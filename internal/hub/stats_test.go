@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-// drain reads everything that there is to read without waiting.
+// drain reads until nothing is left to send.
 func drain(t *testing.T, sub *Subscription) {
 	t.Helper()
 	for {
@@ -31,14 +31,14 @@ func TestStats(t *testing.T) {
 		for seq := range weir.Seq(3) {
 			publish(t, s, at(seq+1, "abcde"))
 		}
-		publish(t, s, at(3, "again")) // a duplicate is nothing new
+		publish(t, s, at(3, "again")) // a duplicate does not count
 		publish(t, other, at(1, "x"))
 
 		late, err := s.Subscribe(ctx, Oldest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ahead, err := s.Subscribe(ctx, After(100)) // who is ahead of the stream is not behind
+		ahead, err := s.Subscribe(ctx, After(100)) // a subscriber ahead of the stream has no lag
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,10 +49,10 @@ func TestStats(t *testing.T) {
 		got := h.Stats()
 		want := Stats{Streams: 2, Open: 2, Published: 4, PublishedBytes: 16, SlowestLag: 3, Backlog: 3}
 		if got != want {
-			t.Fatalf("before anybody read: got %+v, want %+v", got, want)
+			t.Fatalf("before the first delivery: got %+v, want %+v", got, want)
 		}
 
-		// What is caught up with has no delay, what comes while somebody is there has one.
+		// Batches read to catch up have no delay. Batches stored while a subscriber waits have one.
 		drain(t, late)
 		drain(t, head)
 		publish(t, s, at(4, "abcde"))
@@ -64,10 +64,10 @@ func TestStats(t *testing.T) {
 			t.Errorf("after four deliveries: %+v", got)
 		}
 		if got.Delays.Count() != 1 || got.Delays.Sum < int64(20*time.Millisecond) || got.TailBytes == 0 {
-			t.Errorf("after one of them with a delay: %+v", got)
+			t.Errorf("after one delivery with a delay: %+v", got)
 		}
 
-		// A gap that is given up, and what is evicted.
+		// Count a closed gap and the evicted batches.
 		publish(t, s, at(6, "abcde"))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
@@ -84,7 +84,7 @@ func TestStats(t *testing.T) {
 		late.Close()
 		ahead.Close()
 		if got = h.Stats(); got.SlowestLag != 0 || got.TailBytes != 0 || s.feed.audience.first != nil {
-			t.Errorf("after all went: %+v", got)
+			t.Errorf("after all subscriptions ended: %+v", got)
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestAudience(t *testing.T) {
 			n++
 		}
 		if n != 3-left {
-			t.Errorf("%d are left of %d", n, 3-left)
+			t.Errorf("%d subscriptions are left, want %d", n, 3-left)
 		}
 	}
 }

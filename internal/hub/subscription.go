@@ -19,66 +19,82 @@ type From = stream.From
 
 // The starts that are not a sequence.
 var (
-	Head   = stream.Head
-	Oldest = stream.Oldest
+	Head   = stream.Head   // above the cursor
+	Oldest = stream.Oldest // at the oldest kept batch
 )
 
-// After is above sequence n, which may lie in the future.
+// After starts above sequence n, which may be above the cursor.
 func After(n weir.Seq) From { return stream.After(n) }
 
-// run is about how many bytes of frames one Next returns: all that a subscriber holds that does not go on.
+// run is the approximate number of bytes that one call of Next returns, and so the memory that a
+// stalled subscriber holds.
 const run = 24 << 10
 
-// runs is memory for frames that were read from the log.
+// runs are buffers for frames that are read from the log.
 var runs = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &b }}
 
-// Subscription is a cursor and a wake-up.
+// Subscription is a position in a stream. It holds no queue of batches: Next reads the batches at
+// the position, from the tail or from the log, and waits on feed.changed if there are none. A slow
+// subscriber therefore costs no memory beyond one run, and never slows down publishers or other
+// subscribers.
+//
+// A Subscription must be used by one goroutine at a time.
 type Subscription struct {
 	f      *feed
-	next   weir.Seq // the first sequence that it wants
+	next   weir.Seq // the first sequence that has not been handed out
 	timer  *time.Timer
-	armed  bool      // the timer runs
-	since  time.Time // the last time that there was something to send
-	recent []*frame  // room for the next run, kept while it is small
-	frames [][]byte
-	older  *[]byte // the last run, if it came from the log
-	held   int64   // of the memory for large frames
+	armed  bool      // the timer is running
+	since  time.Time // when Next was last called
+	recent []*frame  // buffer for the next run, kept while it is small
+	frames [][]byte  // likewise
+	older  *[]byte   // buffer of the last run if it was read from the log
+	held   int64     // memory reserved for large frames
 
-	before, after *Subscription // in the audience
-	stand         atomic.Uint64 // next, for others to see
-	shard         uint32        // where it counts
-	handed        handed        // what it was given last
+	before, after *Subscription // neighbours in the audience
+	position      atomic.Uint64 // copy of next, for Stats
+	shard         uint32        // index into counters.delivered
+	handed        handed        // the last run, until it is counted
 }
 
-// keptRun is how much room a subscription keeps while it waits.
+// keptRun is the largest run for which a subscription keeps its buffers while it waits. With many
+// waiting subscribers larger buffers would add up.
 const keptRun = 4
 
-// Event is what a subscriber gets next: a run of frames, a gap, or nothing for now.
+// Event is the result of Next: a run of frames, a gap, or neither if nothing happened in time.
 type Event struct {
-	Frames [][]byte // encoded batches, in order, one or more in a piece, until the next Next; shared, nobody writes into them
-	Gap    *Gap     // instead of frames: what was evicted before it could be sent, or is lost
+	// Frames are encoded batches in order. One element may hold several batches. They are shared
+	// with other subscribers: do not modify them, and do not use them after the next call of Next
+	// or Close.
+	Frames [][]byte
+	// Gap is set instead of Frames if batches were evicted before they could be sent, or were lost.
+	Gap *Gap
 }
 
-// Gap is a range of sequences that the subscriber will not get, inclusive.
+// Gap is a range of sequences, inclusive, that the subscriber will not receive.
 type Gap struct {
 	From, To weir.Seq
-	Lost     bool // not evicted: given up when the store was repaired
+	Lost     bool // not evicted, but given up when the store was repaired
 }
 
-// Why a subscription is over.
+// Why a subscription ended. After ErrStopping the subscriber should reconnect: the server is
+// shutting down, or the stream's log had to be reopened.
 var (
 	ErrDeleted  = errors.New("the stream was deleted")
-	ErrStopping = errors.New("the server shuts down")
+	ErrStopping = errors.New("the server is shutting down")
 )
 
-// Subscribe begins a subscription at from. StreamNotFound or ErrStopping when it cannot. End it with Close.
+// Subscribe starts a subscription. It fails with StreamNotFound or StorageUnavailable. The caller
+// must close the subscription.
+//
+// On a shared store, Head needs the current cursor and fails if the other nodes cannot be reached.
+// Other starts do not: the subscription waits for the batches that this node does not know yet.
 func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f.attend()
-	if err := f.catchUp(ctx); err != nil && from == Head { // another start can wait for what it does not know
+	if err := f.catchUp(ctx); err != nil && from == Head {
 		f.leave()
 		f.release()
 		return nil, err
@@ -87,24 +103,24 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if f.dropped {
 		f.mu.Unlock()
 		f.leave()
-		f.release() // takes the stream's lock, which comes before the feed's
+		f.release() // not with f.mu held: it takes Stream.mu, which comes first
 		return nil, notFound(s.ID)
 	}
 	defer f.mu.Unlock()
 	f.evict(s.hub.now())
 	f.tail.join(f)
 	sub := &Subscription{f: f, next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
-	sub.stand.Store(uint64(sub.next))
+	sub.position.Store(uint64(sub.next))
 	f.audience.join(sub)
 	return sub, nil
 }
 
-// Close ends the subscription.
+// Close ends the subscription and frees its memory.
 func (s *Subscription) Close() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.giveBack()
+	s.freeMemory()
 	s.f.audience.leave(s)
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
@@ -113,14 +129,17 @@ func (s *Subscription) Close() {
 	s.f.release()
 }
 
-// Next returns what comes next, waiting for it at most until the context ends (its error) or wait has passed (an empty
-// Event: time for a heartbeat). The frames of one call are about 24 KiB at most, unless one frame is larger.
-// ErrDeleted, ErrStopping: it is over.
+// Next returns the next frames or the next gap. A subscriber receives every batch once, in
+// increasing sequence. Next waits if there is nothing to send; after wait it returns an empty
+// Event, which is the time for a keep-alive. One call returns about 24 KiB of frames, or a single
+// larger frame. Calling it again means that the previous frames were sent.
+//
+// It fails with the context's error, with ErrDeleted or with ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
 	f := s.f
 	s.since = time.Now()
-	s.giveBack()
-	s.settle()
+	s.freeMemory()
+	s.countSent()
 	for {
 		f.mu.Lock()
 		if f.dropped {
@@ -150,10 +169,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			f.mu.Unlock()
 			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
-		s.next = step.First                    // above a 0 that was never stored
-		frames, err := s.read(ctx, step, wait) // unlocks
+		s.next = step.First                    // skips a 0 that was never stored
+		frames, err := s.read(ctx, step, wait) // unlocks f.mu
 		if errors.Is(err, errNoMemory) {
-			return Event{}, nil // a heartbeat, and then it waits again
+			return Event{}, nil // the caller sends a keep-alive and calls Next again
 		}
 		if err != nil || len(frames) > 0 {
 			return Event{Frames: frames}, err
@@ -161,8 +180,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	}
 }
 
-// wait returns true when there may be something to send. The timer is left running from one wait to the next, and looked
-// at when it fires: setting it anew for every batch would cost more than the rest.
+// wait returns true when there may be something to send, and false after the given time. It leaves
+// the timer running from one wait to the next and, when it fires, checks whether the time has
+// really passed. Resetting the timer for every batch would cost more than everything else that wait
+// does.
 func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait time.Duration) (bool, error) {
 	for {
 		if !s.armed {
@@ -187,13 +208,14 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 	}
 }
 
-// read returns the frames of a step, from the tail or from the log, and moves on. It is called with the feed's lock
-// held and gives it back.
+// read returns the frames of a step, from the tail or from the log, and advances the position. It
+// is called with the feed's lock held and releases it. It may return no frames and no error, if
+// batches were evicted while it read; the next step then reports them as a gap.
 func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Duration) ([][]byte, error) {
 	f := s.f
 	if s.next < f.tail.low {
 		f.mu.Unlock()
-		if err := s.hold(ctx, step, wait); err != nil {
+		if err := s.reserveMemory(ctx, step, wait); err != nil {
 			return nil, err
 		}
 		return s.readLog(ctx, step)
@@ -228,31 +250,32 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 		s.recent, s.frames = nil, nil
 	}
 	if err == nil || len(frames) > 0 {
-		return frames, nil // none: something was evicted while we read, and what it was is told next
+		return frames, nil
 	}
-	return nil, s.unread(err)
+	return nil, s.readError(err)
 }
 
-// unread is why nothing could be read.
-func (s *Subscription) unread(err error) error {
+// readError translates an error of the log for the subscriber.
+func (s *Subscription) readError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrDropped):
 		return ErrDeleted
 	case errors.Is(err, engine.ErrBehind):
-		return ErrStopping // whoever comes back finds the log opened again
+		return ErrStopping // a subscriber that reconnects gets a reopened log
 	}
 	return fmt.Errorf("read stream %s from %d: %w", s.f.s.ID, s.next, err)
 }
 
-// largeRun is what a subscriber may hold without asking.
+// largeRun is the size above which a run read from the log needs memory from Options.Memory.
 const largeRun = 64 << 10
 
-var errNoMemory = errors.New("no memory for a large frame yet")
+var errNoMemory = errors.New("no memory available for a large frame yet")
 
-// hold takes memory for the next run, when a batch in it is large, and waits for it at most as long as for a batch. A
-// subscriber that stalls holds it until it is cut off.
-func (s *Subscription) hold(ctx context.Context, step stream.Step, wait time.Duration) error {
-	s.giveBack()
+// reserveMemory reserves memory for the next run if it is large: otherwise many subscribers that
+// catch up on batches of 8 MiB could exhaust the memory of the process. It waits for at most wait,
+// and then returns errNoMemory. A stalled subscriber keeps its memory until it is disconnected.
+func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait time.Duration) error {
+	s.freeMemory()
 	size := 0
 	s.f.log.Headers(s.next, func(h engine.Header) bool {
 		if h.Seq <= step.Last {
@@ -266,7 +289,7 @@ func (s *Subscription) hold(ctx context.Context, step stream.Step, wait time.Dur
 	patience, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var err error
-	// What is read, and the frame that is made of it.
+	// Twice the size: for the payload that is read and for the frame that is made of it.
 	s.held, err = s.f.hub.opts.Memory.Take(patience, string(s.f.s.Project), 2*int64(size))
 	if err != nil && ctx.Err() == nil {
 		return errNoMemory
@@ -274,7 +297,7 @@ func (s *Subscription) hold(ctx context.Context, step stream.Step, wait time.Dur
 	return err
 }
 
-// readLog reads older batches, a run of them into one piece.
+// readLog reads a run of batches from the log and encodes them into one piece of memory.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
 	s.older = runs.Get().(*[]byte)
@@ -298,16 +321,16 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if cap(frames) == cap(*s.older) {
 		*s.older = frames
 	} else {
-		runs.Put(s.older) // a large frame has memory of its own
+		runs.Put(s.older) // the frame outgrew the buffer and has memory of its own
 		s.older = nil
 	}
 	if err != nil {
-		return nil, s.unread(err)
+		return nil, s.readError(err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state.Low() > s.next {
-		return nil, nil // something was evicted while we read: what, is told next
+		return nil, nil // batches were evicted while we read: the next step reports the gap
 	}
 	s.next, s.handed = next, handed{batches: batches, bytes: len(frames)}
 	if len(frames) == 0 {
@@ -316,8 +339,8 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	return append(s.frames[:0], frames), nil
 }
 
-// giveBack gives the memory of the last run to others.
-func (s *Subscription) giveBack() {
+// freeMemory releases the memory of the last run.
+func (s *Subscription) freeMemory() {
 	if s.older != nil {
 		runs.Put(s.older)
 		s.older = nil

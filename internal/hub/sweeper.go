@@ -15,43 +15,50 @@ import (
 
 const (
 	sweepEvery = time.Second
-	// idleFor is how long a feed that nobody uses stays open.
+	// idleFor is how long an unused feed stays open.
 	idleFor = 10 * time.Second
-	// trimBytes and trimAfter bound how much is evicted before the log hears of it: a record in the log is worth it
-	// for so many bytes, or after so long.
+	// A trim writes a record to the log, so evicted batches are trimmed in groups: once trimBytes
+	// have been evicted, or trimAfter after the first eviction.
 	trimBytes = 256 << 10
 	trimAfter = 5 * time.Second
-	// openAtOnce bounds how many resting streams a sweep opens.
+	// openAtOnce bounds how many idle streams one sweep opens.
 	openAtOnce = 2000
 )
 
-// sweeper does what time asks for: it trims what was evicted, folds feeds away that nobody uses, and opens resting
-// streams when their oldest batch expires. There is one for all streams.
+// sweeper does the work that time triggers. Once per second, for all streams, it
+//
+//   - evicts expired batches of open feeds and trims evicted batches from their logs,
+//   - closes feeds that have been idle for idleFor,
+//   - opens idle streams whose oldest batch expires, which evicts it, and
+//   - after a start, opens every stream once, because it is not known yet when their batches expire.
+//
+// On a shared store checkIdle does the last two, on the leading node only. It opens each idle
+// stream at least once per idleCheckEvery.
 type sweeper struct {
 	h *Hub
 
-	mu    sync.Mutex
-	queue looks
-	fresh []*Stream // of which nothing is known since the start
+	mu        sync.Mutex
+	queue     checkQueue
+	unchecked []*Stream // not opened since the start
 
-	looking atomic.Bool // at streams of a shared store
+	checking atomic.Bool // checkIdle is running in the background
 }
 
-// looks are the resting streams by when they have something to evict, each of them once.
-type looks []*Stream
+// checkQueue is a heap of idle streams by checkAt. Each stream is in it at most once.
+type checkQueue []*Stream
 
-func (q looks) Len() int           { return len(q) }
-func (q looks) Less(i, j int) bool { return q[i].look < q[j].look }
-func (q looks) Swap(i, j int) {
+func (q checkQueue) Len() int           { return len(q) }
+func (q checkQueue) Less(i, j int) bool { return q[i].checkAt < q[j].checkAt }
+func (q checkQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].queued, q[j].queued = i+1, j+1
 }
-func (q *looks) Push(x any) {
+func (q *checkQueue) Push(x any) {
 	s := x.(*Stream)
 	*q = append(*q, s)
 	s.queued = len(*q)
 }
-func (q *looks) Pop() any {
+func (q *checkQueue) Pop() any {
 	old := *q
 	s := old[len(old)-1]
 	old[len(old)-1] = nil
@@ -66,23 +73,26 @@ func (w *sweeper) init(h *Hub) {
 	defer h.catalog.mu.RUnlock()
 	for _, s := range h.catalog.byID {
 		if h.shared == nil {
-			w.fresh = append(w.fresh, s)
+			w.unchecked = append(w.unchecked, s)
 		} else {
-			w.later(s, h.now().Add(rand.N(lookEvery))) // others may have looked just now
+			// Another node may have checked it recently, so there is no hurry. The random time
+			// spreads the load.
+			w.checkBy(s, h.now().Add(rand.N(idleCheckEvery)))
 		}
 	}
 }
 
-// later has the stream looked at when its oldest batch expires, or before.
-func (w *sweeper) later(s *Stream, at weir.Time) {
+// checkBy makes the sweeper open the stream at the given time, or earlier if that is already
+// planned.
+func (w *sweeper) checkBy(s *Stream, at weir.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case s.queued == 0:
-		s.look = at
+		s.checkAt = at
 		heap.Push(&w.queue, s)
-	case at < s.look:
-		s.look = at
+	case at < s.checkAt:
+		s.checkAt = at
 		heap.Fix(&w.queue, s.queued-1)
 	}
 }
@@ -100,16 +110,18 @@ func (w *sweeper) run() {
 	}
 }
 
-// open opens a resting stream, which evicts what is too old.
+// open opens an idle stream, which evicts its expired batches. An error is ignored: the batches are
+// evicted when the stream is next used.
 func (w *sweeper) open(s *Stream) {
 	if f, err := s.acquire(context.Background()); err == nil {
 		f.release()
 	}
 }
 
+// sweep does one round. It waits for its trims, so that there are never two for one feed.
 func (w *sweeper) sweep() {
 	if w.h.shared != nil {
-		w.lookAround()
+		w.checkIdle()
 	} else {
 		for _, s := range w.due() {
 			w.open(s)
@@ -134,7 +146,7 @@ func (w *sweeper) sweep() {
 			continue
 		}
 		if f.isBehind() {
-			w.h.fold(s, true)
+			w.h.closeFeed(s, true)
 			continue
 		}
 		if f.wantsTrim(now) {
@@ -147,7 +159,7 @@ func (w *sweeper) sweep() {
 		if f.used.Swap(false) || f.idle == 0 || f.idle > now {
 			f.idle = now
 		} else if now-f.idle >= weir.Time(idleFor.Milliseconds()) {
-			w.h.fold(s, false)
+			w.h.closeFeed(s, false)
 		}
 	}
 	trims.Wait()
@@ -159,21 +171,21 @@ func (f *feed) isBehind() bool {
 	return f.behind
 }
 
-// due takes the streams that must be looked at.
+// due removes and returns the streams to be opened now, at most openAtOnce.
 func (w *sweeper) due() []*Stream {
 	now := w.h.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := min(len(w.fresh), openAtOnce)
-	list := w.fresh[:n:n]
-	w.fresh = w.fresh[n:]
-	for len(w.queue) > 0 && w.queue[0].look <= now && len(list) < openAtOnce {
+	n := min(len(w.unchecked), openAtOnce)
+	list := w.unchecked[:n:n]
+	w.unchecked = w.unchecked[n:]
+	for len(w.queue) > 0 && w.queue[0].checkAt <= now && len(list) < openAtOnce {
 		list = append(list, heap.Pop(&w.queue).(*Stream))
 	}
 	return list
 }
 
-// wantsTrim evicts what is too old, and tells whether the log should hear of it.
+// wantsTrim evicts expired batches and tells whether it is time to trim them from the log.
 func (f *feed) wantsTrim(now weir.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,8 +202,9 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	return f.evicted >= trimBytes || now-f.untrimmed >= weir.Time(trimAfter.Milliseconds())
 }
 
-// trim makes the low mark durable and lets the log give up what is below it. Of a store that is shared, the log asks again at the
-// trim's place what is below it.
+// trim makes the low mark durable and lets the log reclaim the entries below it. On a shared store
+// the engine asks for the mark again (Note) at the trim's position in the log, because other nodes
+// may have appended and evicted since.
 func (f *feed) trim() {
 	f.mu.Lock()
 	low, note := f.state.Low(), f.state.Checkpoint()
@@ -200,7 +213,7 @@ func (f *feed) trim() {
 	err := f.log.Trim(context.Background(), low, note)
 	if err != nil {
 		if !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
-			f.hub.opts.Logger.Warn("evicted batches keep their space", "stream", f.s.ID, "error", err)
+			f.hub.opts.Logger.Warn("failed to trim evicted batches, will retry", "stream", f.s.ID, "error", err)
 		}
 		return
 	}

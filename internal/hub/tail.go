@@ -11,29 +11,40 @@ import (
 	"weir/internal/engine"
 )
 
-// tail is the recent batches of a stream that somebody subscribes to, each encoded once for all subscribers. It holds
-// every batch from low on, up to a bound of bytes; older ones are read from the log.
+// tail holds the recent batches of a stream with subscribers in memory, so that a batch is encoded
+// once however many subscribers there are, and not read back from the log.
+//
+// Its invariant: the tail has a frame for every durable batch at or above low. A subscription at or
+// above low can therefore read from the tail alone, and one below low reads from the log. When the
+// tail cannot hold a batch, it must raise low above it. Batches leave the tail from the lowest up,
+// when it exceeds Options.TailBytes, or when they are evicted. A stream without subscribers has no
+// tail.
 type tail struct {
 	subscribers int
 	low         weir.Seq
 	frames      []*frame // in increasing sequence
-	bytes       int
+	bytes       int      // sum of the sizes of frames
 }
 
-// frame is an encoded batch, or one that nobody asked for yet.
+// frame is a batch in the tail. It is encoded when the first subscriber needs it.
+//
+// A batch of this node arrives with its payload, and encoded sets bytes. A batch of another node
+// (foreign) arrives as a header only; fetch reads it from the log and sets bytes, then read.
 type frame struct {
 	seq   weir.Seq
-	size  int
-	at    int64 // when it was admitted, by the meter
+	size  int   // estimated memory
+	at    int64 // when it was admitted, in meter time; 0 for another node's batch
 	once  sync.Once
-	batch weir.Batch
-	bytes []byte
+	batch weir.Batch // until it is encoded
+	bytes []byte     // the encoded batch
 
-	foreign bool        // another node's: who first asks reads it from the log
-	read    atomic.Bool // of it: bytes is set
+	foreign bool
+	read    atomic.Bool // foreign only: bytes is set
 }
 
-// encoded is the frame's bytes; nil: it could not be read any more. The first who asks makes them, outside any lock of the feed.
+// encoded returns the frame's bytes. The first caller encodes the batch; none may hold the feed's
+// lock, because encoding takes time. It returns nil for another node's batch that fetch did not
+// read, because the batch was evicted in the meantime or reading failed.
 func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	if r.foreign {
 		if !r.read.Load() {
@@ -48,7 +59,9 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// fetch reads those of some frames that other nodes published, in one go and once for all subscribers.
+// fetch reads the batches among frames that other nodes published and that have not been read yet,
+// with one scan of the log. Only one goroutine fetches at a time, so that a batch is read once for
+// all subscribers; the others find it read when they get the lock.
 func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
 	if !slices.ContainsFunc(frames, unread) {
@@ -58,7 +71,7 @@ func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	defer f.fetching.Unlock()
 	first, size := slices.IndexFunc(frames, unread), 0
 	if first < 0 {
-		return nil // somebody did meanwhile
+		return nil // another subscription has read them in the meantime
 	}
 	frames = frames[first:]
 	for _, r := range frames {
@@ -81,7 +94,8 @@ func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 
 func (t *tail) wanted() bool { return t.subscribers > 0 }
 
-// join begins the tail with the first subscriber: at what is neither durable nor on its way.
+// join adds a subscriber. The first one starts the tail, above all admitted batches: those that are
+// in flight were admitted without keeping their payload (see admitted.unknown).
 func (t *tail) join(f *feed) {
 	if t.subscribers++; t.subscribers == 1 {
 		t.low = f.ahead.Cursor().Cursor + 1
@@ -99,15 +113,16 @@ func (t *tail) clear(f *feed) {
 	t.frames, t.bytes = nil, 0
 }
 
-// add takes a batch that became durable. A late one below the tail is left to the log.
+// add adds a batch that became durable. A late batch below the tail is not added; subscribers below
+// low read it from the log.
 func (t *tail) add(f *feed, a *admitted) {
 	seq := a.header.Seq
 	if !t.wanted() || seq < t.low {
 		return
 	}
-	size := int(a.header.Size) + 128
+	size := int(a.header.Size) + 128 // the payload and an estimate of the overhead
 	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
-		t.pass(f, seq) // it was on its way before anybody subscribed, or there is no room
+		t.skip(f, seq) // it was admitted before the first subscriber joined, or all tails are full
 		return
 	}
 	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
@@ -125,20 +140,21 @@ func (t *tail) add(f *feed, a *admitted) {
 	t.shift(f, n)
 }
 
-// pass leaves a batch to the log: the tail begins anew above it.
-func (t *tail) pass(f *feed, seq weir.Seq) {
+// skip leaves a batch out of the tail. To keep the invariant, the tail drops its frames and starts
+// over above this batch and all admitted ones.
+func (t *tail) skip(f *feed, seq weir.Seq) {
 	if t.wanted() && seq >= t.low {
 		t.clear(f)
 		t.low = max(f.ahead.Cursor().Cursor, seq) + 1
 	}
 }
 
-// find is the place of the first frame at or above seq.
+// find returns the index of the first frame at or above seq.
 func (t *tail) find(seq weir.Seq) int {
 	return sort.Search(len(t.frames), func(i int) bool { return t.frames[i].seq >= seq })
 }
 
-// shift gives up the lowest n frames.
+// shift drops the lowest n frames and raises low accordingly.
 func (t *tail) shift(f *feed, n int) {
 	if n == 0 {
 		return
@@ -152,7 +168,7 @@ func (t *tail) shift(f *feed, n int) {
 	t.frames = t.frames[n:]
 }
 
-// raise gives up what was evicted.
+// raise drops the frames of evicted batches.
 func (t *tail) raise(f *feed, low weir.Seq) {
 	if len(t.frames) > 0 && t.frames[0].seq < low {
 		t.shift(f, t.find(low))

@@ -1,5 +1,5 @@
-// Package meter counts what happens on hot paths, for as little as it can cost: plain atomic words, no label, no map, no
-// lock. What the numbers are called and who is shown them is decided elsewhere.
+// Package meter provides counters cheap enough for hot paths: atomic words without labels, maps or
+// locks. Package metrics gives the numbers their names.
 package meter
 
 import (
@@ -7,51 +7,55 @@ import (
 	"time"
 )
 
-// Shards is how many copies there are of counters that many cores count at once. Each caller picks one (by anything that
-// spreads), so that cores do not fight over a cache line; whoever reads adds them up.
+// Shards is the number of copies of a counter that many cores update at once. Each caller picks a
+// shard, by any criterion that spreads callers, so that cores do not contend for one cache line. A
+// reader adds up all shards.
 const Shards = 8
 
-// Pad ends a shard: the next one begins on another cache line, and on another one than the processor fetches along.
+// Pad separates shards, so that no two share a cache line. It is two lines long because processors
+// prefetch the neighbouring line too.
 type Pad [128]byte
 
-// Bounds are the inclusive upper ends of the ranges of a histogram, in increasing order; what is above the last one is
-// counted too.
+// Bounds are the inclusive upper bounds of a histogram's buckets, in increasing order. One more
+// bucket counts the values above the last bound.
 type Bounds [16]int64
 
-// Latencies are bounds in nanoseconds, for what takes from a tenth of a millisecond to ten seconds.
+// Latencies are bounds in nanoseconds, from 0.1 ms to 10 s.
 var Latencies = Bounds{
 	100_000, 250_000, 500_000,
 	1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000, 100_000_000, 250_000_000, 500_000_000,
 	1_000_000_000, 2_500_000_000, 5_000_000_000, 10_000_000_000,
 }
 
-// Sizes are bounds of how many things come together.
+// Sizes are bounds for counts, such as the number of batches in a group.
 var Sizes = Bounds{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
 
-// Histogram counts values by range. The zero value is ready. It has always the same bounds: who observes names them.
+// Histogram counts values by bucket. The zero value is ready to use. It does not store its bounds:
+// every call of Observe must pass the same ones.
 type Histogram struct {
 	counts [len(Bounds{}) + 1]atomic.Uint64
 	sum    atomic.Int64
 }
 
-// Observe counts n values v. A negative value, of a clock that stepped, counts as 0.
+// Observe counts the value v n times. A negative value, from a clock that stepped back, counts as
+// 0.
 func (h *Histogram) Observe(b *Bounds, v int64, n uint64) {
 	v = max(v, 0)
 	i := 0
-	for i < len(b) && v > b[i] { // most values are small, so that this is shorter than halving
+	for i < len(b) && v > b[i] { // most values are small, so this is faster than a binary search
 		i++
 	}
 	h.counts[i].Add(n)
 	h.sum.Add(v * int64(n))
 }
 
-// Distribution is what histograms counted.
+// Distribution is a snapshot of one or more histograms.
 type Distribution struct {
-	Counts [len(Bounds{}) + 1]uint64 // by range; the last is above all bounds
-	Sum    int64
+	Counts [len(Bounds{}) + 1]uint64 // by bucket; the last is above all bounds
+	Sum    int64                     // of all values
 }
 
-// Add adds what a histogram counted so far.
+// Add adds the current counts of a histogram.
 func (d *Distribution) Add(h *Histogram) {
 	for i := range h.counts {
 		d.Counts[i] += h.counts[i].Load()
@@ -59,7 +63,7 @@ func (d *Distribution) Add(h *Histogram) {
 	d.Sum += h.sum.Load()
 }
 
-// Count is how many values there were.
+// Count returns the number of values.
 func (d *Distribution) Count() uint64 {
 	n := uint64(0)
 	for _, c := range d.Counts {
@@ -68,12 +72,12 @@ func (d *Distribution) Count() uint64 {
 	return n
 }
 
-// epoch is when the process began. Only what has passed since then is ever looked at.
+// epoch is when the process started. Only differences to it are used.
 var epoch = time.Now()
 
-// Now is the time since the process began, in nanoseconds. It asks the monotonic clock alone, for half the price of
-// time.Now.
+// Now returns the time since the process started, in nanoseconds. It reads only the monotonic
+// clock, which costs half as much as time.Now.
 func Now() int64 { return int64(time.Since(epoch)) }
 
-// At is a moment that time.Now returned, as Now would have.
+// At converts a result of time.Now to what Now would have returned at that time.
 func At(t time.Time) int64 { return int64(t.Sub(epoch)) }

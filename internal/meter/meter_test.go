@@ -10,19 +10,19 @@ import (
 func TestBounds(t *testing.T) {
 	for name, b := range map[string]Bounds{"Latencies": Latencies, "Sizes": Sizes} {
 		if !slices.IsSorted(b[:]) || b[0] <= 0 {
-			t.Errorf("%s: %v are no bounds", name, b)
+			t.Errorf("%s: %v is not positive and sorted", name, b)
 		}
 	}
 }
 
 func TestHistogram(t *testing.T) {
 	var h, other Histogram
-	h.Observe(&Sizes, 1, 1)     // at a bound: inclusive
-	h.Observe(&Sizes, 2, 3)     // three at once
-	h.Observe(&Sizes, 3, 1)     // between two
-	h.Observe(&Sizes, 32768, 1) // at the last
-	h.Observe(&Sizes, 32769, 1) // above all
-	h.Observe(&Sizes, -5, 1)    // as 0
+	h.Observe(&Sizes, 1, 1)     // at a bound, which is inclusive
+	h.Observe(&Sizes, 2, 3)     // three values at once
+	h.Observe(&Sizes, 3, 1)     // between two bounds
+	h.Observe(&Sizes, 32768, 1) // at the last bound
+	h.Observe(&Sizes, 32769, 1) // above all bounds
+	h.Observe(&Sizes, -5, 1)    // counts as 0
 	other.Observe(&Sizes, math.MaxInt32, 2)
 	var d Distribution
 	d.Add(&h)
@@ -41,7 +41,7 @@ func TestNow(t *testing.T) {
 	a := Now()
 	b := At(time.Now())
 	if c := Now(); a < 0 || b < a || c < b {
-		t.Errorf("%d, then %d, then %d", a, b, c)
+		t.Errorf("the clock ran backwards: %d, then %d, then %d", a, b, c)
 	}
 }
 

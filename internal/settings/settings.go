@@ -190,7 +190,7 @@ func (s *Settings) check() error {
 	for i, k := range s.BootstrapKeys {
 		project, key, _ := strings.Cut(k, ":")
 		must(project != "" && !access.IsKey(project) && access.IsKey(key), "--"+bootstrapKeysFlag+
-			": entry %d is not PROJECT_NAME:KEY, where KEY is svc_live_ or svc_test_ and 32 lower-case hexadecimal digits", i+1)
+			": entry %d is not PROJECT_NAME:KEY, where KEY is "+access.KeyForm, i+1)
 	}
 	return all.orNil()
 }

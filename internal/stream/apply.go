@@ -6,16 +6,18 @@ import (
 	"weir"
 )
 
-// Apply takes an entry into the state: a batch that Decide let through on this very state, or a marker from Due.
-// Anything else is a fault of the caller that would end in two batches under one sequence, and panics.
+// Apply adds an entry to the state: a batch that Decide admitted on this state, or a marker from
+// Due. It panics on any other entry, because continuing could store two batches under one sequence.
 //
-// A marker that closes nothing (any more) changes nothing but the newest time.
+// A marker whose gaps have all been filled or evicted in the meantime only advances the newest
+// time.
 func (s *State) Apply(h Header) {
 	s.check(h)
 	s.take(h, h.Time)
 }
 
-// take takes an entry into the state that is known since the given moment.
+// take adds an entry to the state. since is when this process learned of the entry; the grace of a
+// gap that the entry opens runs from there.
 func (s *State) take(h Header, since weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(since)
@@ -35,41 +37,42 @@ func (s *State) take(h Header, since weir.Time) {
 	}
 }
 
-// check panics when h contradicts the state.
+// check panics if h contradicts the state.
 func (s *State) check(h Header) {
 	must := func(ok bool, fault string) {
 		if !ok {
-			panic(fmt.Sprintf("stream: entry %d of time %d %s (cursor %d, low %d, newest time %d)",
+			panic(fmt.Sprintf("stream: entry %d at time %d %s (cursor %d, low %d, newest time %d)",
 				h.Seq, h.Time, fault, s.cursor, s.low, s.last))
 		}
 	}
-	must(h.Time >= s.last, "is older than the newest")
+	must(h.Time >= s.last, "is older than the newest entry")
 	must(h.Seq <= weir.MaxSeq, "is above the highest sequence")
 	if h.Closed {
 		must(h.First <= h.Seq, "closes nothing")
-		must(h.Seq < s.next(), "closes what is above the cursor")
+		must(h.Seq < s.next(), "closes sequences above the cursor")
 		must(h.Seq < s.low || s.gaps.at(h.Seq) != filled, "closes a stored batch")
 		return
 	}
-	must(h.Late == s.late(h.Seq), "is wrong about being late")
+	must(h.Late == s.late(h.Seq), "has the wrong late flag")
 	if s.ever && h.Seq <= s.cursor {
-		must(h.Seq >= s.low, "is gone")
-		must(s.gaps.at(h.Seq) == open, "is stored or closed")
+		must(h.Seq >= s.low, "was evicted")
+		must(s.gaps.at(h.Seq) == open, "is already stored or closed")
 	}
 	if h.Key != "" {
 		_, known := s.keys.find(h.Key, s.low, h.Time)
-		must(!known, "repeats a key")
-		must(!h.Late, "has a key below the cursor")
+		must(!known, "repeats an idempotency key")
+		must(!h.Late, "has an idempotency key below the cursor")
 	}
 }
 
-// extend moves the cursor up to a batch. What is left out below it is an open gap since the given moment.
+// extend moves the cursor up to a batch. The sequences that it skips become a gap, open since the
+// given time.
 func (s *State) extend(h Header, since weir.Time) {
 	if h.Seq == 0 {
 		s.zero = true
 	} else {
 		if !s.ever {
-			s.low = 1 // a missing 0 is closed at once (D4)
+			s.low = 1 // a missing 0 is closed immediately (D4)
 		}
 		if from := s.cursor + 1; from < h.Seq {
 			s.gaps.add(from, h.Seq-1, since)

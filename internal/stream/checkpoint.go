@@ -8,7 +8,8 @@ import (
 	"weir"
 )
 
-// A checkpoint is what the kept entries do not tell once others were trimmed:
+// A checkpoint records what can no longer be derived from the kept entries after older ones were
+// trimmed:
 //
 //	byte     1, the version
 //	byte     flags: 1 something was stored, 2 sequence 0 was stored
@@ -17,7 +18,8 @@ import (
 //	varint   time of the batch at the cursor
 //	varint   time of the newest entry
 //
-// Gaps are not in it: what is missing shows, and the markers that closed gaps above low are kept entries.
+// It holds no gaps: missing sequences follow from the kept entries, and the markers that closed
+// gaps above low are kept entries themselves.
 const (
 	noteVersion = 1
 
@@ -27,7 +29,8 @@ const (
 
 var errNote = errors.New("checkpoint is damaged")
 
-// Checkpoint returns the note that must be remembered together with a trim of everything below Low, for Restore.
+// Checkpoint returns the note that must be stored together with a trim of everything below Low.
+// Restore needs it.
 func (s *State) Checkpoint() []byte {
 	var flags byte
 	if s.ever {
@@ -43,13 +46,13 @@ func (s *State) Checkpoint() []byte {
 	return binary.AppendVarint(b, int64(s.last))
 }
 
-// load takes a checkpoint over into a state of New.
+// load copies a checkpoint into a state fresh from New.
 func (s *State) load(note []byte) error {
 	if len(note) < 2 {
 		return errNote
 	}
 	if note[0] != noteVersion {
-		return fmt.Errorf("checkpoint has version %d, this program reads %d", note[0], noteVersion)
+		return fmt.Errorf("checkpoint has version %d, but this program reads version %d", note[0], noteVersion)
 	}
 	flags, rest := note[1], note[2:]
 	var marks [2]uint64

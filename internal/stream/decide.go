@@ -2,37 +2,37 @@ package stream
 
 import "weir"
 
-// Publish is a batch that somebody wants to store.
+// Publish is a request to store a batch.
 type Publish struct {
-	Chosen bool     // the client chose Seq; otherwise the next one is taken (D2)
-	Seq    weir.Seq // when Chosen
-	Key    string   // idempotency key; ignored when Chosen (D25)
-	Size   int64    // bytes of payload; -1 when the body was not read yet
+	Chosen bool     // the client chose Seq; otherwise the batch gets the next sequence (D2)
+	Seq    weir.Seq // if Chosen
+	Key    string   // idempotency key; ignored if Chosen (D25)
+	Size   int64    // bytes of payload; -1 if the body has not been read yet
 }
 
-// Outcome is what a publish becomes. Zero is not one.
+// Outcome is the result of a publish. The zero value is not a valid outcome.
 type Outcome uint8
 
 // The outcomes of a publish.
 const (
-	Stored    Outcome = iota + 1 // it may be stored, under the header of the verdict
+	Stored    Outcome = iota + 1 // it may be stored, under the verdict's header
 	Duplicate                    // it is stored already, under Seq of the verdict's header
-	Refused                      // Err of the verdict says why
+	Refused                      // the verdict's Err says why
 )
 
-// Verdict is the answer to a publish.
+// Verdict is the decision on a publish.
 type Verdict struct {
 	Outcome Outcome
-	Header  Header      // of Stored: the whole entry; of Duplicate: Seq of the stored batch; of Refused: nothing
-	Err     *weir.Error // of Refused
+	Header  Header      // Stored: the complete entry; Duplicate: only Seq, of the stored batch; Refused: zero
+	Err     *weir.Error // only set if Refused
 }
 
-// Decide says what a publish becomes if it is the next entry of the log. It changes nothing, and it may be asked
-// before the body is read (Size -1, and then 0 in the header): a duplicate or a refusal that is known by then needs no
-// body (D19).
+// Decide returns the verdict on a publish that would be the next entry of the log. It does not
+// change the state. It may be called before the body has been read, with Size -1; the header then
+// has size 0. A duplicate or a refusal that is certain at that point saves reading the body (D19).
 //
-// A gap is open until a marker closes it, however long ago its grace ended: closing is durable before anybody is told
-// of it (D4).
+// A gap stays open until a marker closes it, even if its grace ended long ago: closing must be
+// durable before any client can see it (D4).
 func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	if !p.Chosen {
 		return s.decideNext(p, now)
@@ -65,7 +65,7 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	return s.admit(p, p.Seq, "", now)
 }
 
-// decideNext gives a publish the sequence above the cursor (D2), unless its key was seen (D25).
+// decideNext assigns the sequence above the cursor (D2), unless the idempotency key is known (D25).
 func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 	if p.Key != "" {
 		if seq, ok := s.keys.find(p.Key, s.low, s.clock(now)); ok {
@@ -78,8 +78,8 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 	return s.admit(p, s.cursor+1, p.Key, now)
 }
 
-// admit lets a publish be stored under seq if its size allows it. The size comes after everything that the sequence
-// decides: a retry of what is stored stays a duplicate (D19).
+// admit allows a publish to be stored under seq if it is not too large. The size is checked last,
+// so that a retry of a stored batch is a duplicate whatever its size (D19).
 func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdict {
 	if p.Size > s.rules.MaxBytes {
 		return refused(weir.PayloadTooLarge, "the batch has %d bytes and the stream keeps at most %d (max_bytes)",
@@ -97,7 +97,7 @@ func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdic
 	}}
 }
 
-// late tells whether a batch stored under seq as the next entry is below the cursor.
+// late tells whether seq lies below the cursor, so that a batch stored under it fills a gap.
 func (s *State) late(seq weir.Seq) bool { return s.ever && seq < s.cursor }
 
 func refused(code weir.Code, format string, args ...any) Verdict {

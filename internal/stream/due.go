@@ -6,11 +6,13 @@ import (
 	"weir"
 )
 
-// Due returns one marker that closes every open gap whose grace is over at now (D4). It takes effect by Apply, after
-// it is durable; until then it is returned again, as things then stand.
+// Due returns one marker that closes every open gap whose grace has ended at now (D4). The caller
+// makes the marker durable and then passes it to Apply. Until then Due returns a marker again,
+// recomputed from the current gaps.
 //
-// When the clock stepped back, the grace of open gaps starts anew at the first call that shows it. So that nobody waits
-// for the clock to catch up, ask at least once in every GapGrace while NextDue names a moment.
+// If the clock has stepped back, the first call that sees the earlier time restarts the grace of
+// the open gaps. While NextDue returns a time, call Due at least once per GapGrace; otherwise
+// subscribers would wait until the clock has caught up.
 func (s *State) Due(now weir.Time) (marker Header, ok bool) {
 	s.gaps.rewind(now)
 	n := sort.Search(len(s.gaps.open), func(i int) bool {
@@ -24,7 +26,7 @@ func (s *State) Due(now weir.Time) (marker Header, ok bool) {
 	return Header{Closed: true, First: first, Seq: last, Time: s.clock(now)}, true
 }
 
-// NextDue is the moment from which on Due returns a marker; false when no gap is open.
+// NextDue returns the time from which Due returns a marker. It is false if no gap is open.
 func (s *State) NextDue() (weir.Time, bool) {
 	first, waiting := s.gaps.firstOpen()
 	if !waiting {

@@ -2,16 +2,18 @@ package stream
 
 import "weir"
 
-// Evict moves the low mark above everything that is too old at now, and above as many of the lowest batches as it
-// takes to get down to MaxBytes (D12). It returns how many batches went. The cursor stays (D1), and what was missing
-// below the new mark is closed (D4). Idempotency keys end with their batch or their life, whichever is first (D25).
+// Evict raises the low mark above every batch that has expired at now, and then above as many of
+// the lowest batches as it takes to fit into MaxBytes (D12). It returns the number of evicted
+// batches. The cursor does not change (D1), and sequences missing below the new mark are closed
+// (D4). An idempotency key is forgotten with its batch or at the end of its life, whichever is
+// first (D25).
 //
-// headers visits the kept entries of sequence from and above in increasing sequence until visit returns false, and
-// must show every applied batch: one that is left out is never taken off Bytes. When nothing is evicted, few or no
-// headers are looked at.
+// headers must visit the kept entries from sequence from upwards, in increasing order, until visit
+// returns false. It must show every applied batch: the size of one that it leaves out is never
+// subtracted from Bytes. If nothing is evicted, few or no headers are visited.
 //
-// Until the mark is durable (a trim with Checkpoint), a crash brings back what was evicted; Evict after Restore takes it
-// away again.
+// The new mark becomes durable with a trim that carries Checkpoint. After a crash before that, the
+// evicted batches are back, and Evict after Restore evicts them again.
 func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Header) bool)) (evicted int) {
 	now = s.clock(now)
 	if s.low < s.next() {
@@ -25,9 +27,11 @@ func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Head
 	return evicted
 }
 
-// expire evicts up to the highest batch that is too old. A batch below it may be younger, having filled a gap late,
-// and goes with it: eviction takes sequences from the lowest up (D12). Above a batch that was not late everything was
-// stored after it, so the first such batch that is young enough ends the search.
+// expire evicts up to and including the highest expired batch. Eviction always takes the lowest
+// sequences (D12), so it also takes younger batches below that one, which filled a gap late.
+//
+// The search ends at the first batch that is young enough and not late: everything above such a
+// batch was stored after it and is younger still.
 func (s *State) expire(now weir.Time, headers func(weir.Seq, func(Header) bool)) (evicted int) {
 	count, bytes := 0, int64(0)
 	headers(s.low, func(h Header) bool {
@@ -48,7 +52,7 @@ func (s *State) expire(now weir.Time, headers func(weir.Seq, func(Header) bool))
 	return evicted
 }
 
-// shrink evicts the lowest batches until the rest fits into MaxBytes.
+// shrink evicts the lowest batches until the rest fit into MaxBytes.
 func (s *State) shrink(headers func(weir.Seq, func(Header) bool)) (evicted int) {
 	if s.bytes <= s.rules.MaxBytes {
 		return 0

@@ -2,9 +2,14 @@ package stream
 
 import "weir"
 
-// Follow takes an entry into the state that another process decided, at the same place of the same log. Its clock may be
-// another one, so it may have evicted more or less than we have: what is below our low mark was on its way out, and a key
-// that we still remember counts no more. The grace of a gap that it leaves begins at now, by our own clock, when we heard of it.
+// Follow adds an entry that another process decided, at the same position of the same log. Unlike
+// Apply it does not panic if the entry disagrees with the state, because the other process has its
+// own clock and may have evicted more or less than this one:
+//
+//   - An entry below this state's low mark is skipped; it is about to be evicted there too.
+//   - An idempotency key that this state still remembers is overwritten.
+//
+// The grace of a gap that the entry opens runs from now, by this process's clock.
 func (s *State) Follow(h Header, now weir.Time) {
 	h.Time = max(h.Time, s.last)
 	if h.Seq < s.low {
@@ -14,8 +19,9 @@ func (s *State) Follow(h Header, now weir.Time) {
 	s.take(h, now)
 }
 
-// Back is the state of seen with the idempotency keys of s, without the newest n of them: where s stood before the entries
-// that seen lacks were applied, n of which had a key.
+// Back returns s as it was before it applied the entries that seen lacks: a copy of seen with the
+// idempotency keys of s, minus the newest n. n is the number of those entries that had a key. s
+// must not be used afterwards, because the result takes over its keys.
 func (s *State) Back(seen *State, n int) *State {
 	c := seen.Fork()
 	c.keys = s.keys
@@ -27,8 +33,8 @@ func (s *State) Back(seen *State, n int) *State {
 	return c
 }
 
-// EvictBelow moves the low mark up to low, which another process evicted to, and returns how many batches went. headers is
-// as in Evict.
+// EvictBelow raises the low mark to low, after another process evicted up to there. It returns the
+// number of evicted batches. headers is as in Evict.
 func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(Header) bool)) (evicted int) {
 	if low = min(low, s.next()); low <= s.low {
 		return 0

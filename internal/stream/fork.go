@@ -6,8 +6,9 @@ import (
 	"weir"
 )
 
-// Fork returns an independent copy without idempotency keys. Whoever decides entries before they are durable keeps two
-// states: one ahead, which decides, and its fork, which follows when entries are durable and is what everybody sees.
+// Fork returns an independent copy without idempotency keys. It is for callers that decide entries
+// before the preceding ones are durable. They keep two states: the original runs ahead and decides,
+// and the fork applies entries once they are durable and is the one that clients see.
 func (s *State) Fork() *State {
 	c := *s
 	c.keys = keys{}
@@ -16,7 +17,8 @@ func (s *State) Fork() *State {
 	return &c
 }
 
-// Raise moves the low mark up to that of a fork that evicted. Bytes is not kept up by it: the fork knows.
+// Raise raises the low mark to that of a fork that evicted. It does not update Bytes, which only
+// the fork keeps correct.
 func (s *State) Raise(low weir.Seq) {
 	if low <= s.low {
 		return

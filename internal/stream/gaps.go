@@ -9,10 +9,13 @@ import (
 
 // gaps are the missing sequences between the low mark and the cursor, as ranges.
 //
-// All closed ranges lie below all open ones: a gap opens above the cursor, so above every other; the moments since
-// which gaps are open never decrease along the sequences, so those whose grace is over come first, and a marker
-// closes every gap up to its own sequence. Two slices say that better than a flag in one, and make the lowest open gap
-// the first element of the second however many closed ones are kept.
+// All closed ranges lie below all open ones, for three reasons. A gap opens above the cursor, so
+// above every other gap. The times since which gaps are open never decrease with the sequence, so
+// the gaps whose grace has ended are the lowest. And a marker closes every gap up to its own
+// sequence.
+//
+// This is why there are two slices instead of one with a flag: the lowest open gap is always
+// open[0], however many closed gaps are kept.
 type gaps struct {
 	closed []gap // since is not used
 	open   []gap
@@ -21,20 +24,20 @@ type gaps struct {
 // gap is the range of missing sequences from..to, inclusive.
 type gap struct {
 	from, to weir.Seq
-	since    weir.Time // the grace of D4 runs from here
+	since    weir.Time // start of the grace period (D4)
 }
 
-// filling is what there is at a sequence between the low mark and the cursor.
+// filling tells what a sequence between the low mark and the cursor holds.
 type filling uint8
 
 const (
 	filled filling = iota // a batch
 	open                  // nothing yet
-	closed                // nothing, for good
+	closed                // nothing, permanently
 )
 
-// looked, when set, is told of every gap that is looked at or moved: a test holds the cost of operations with it,
-// because a clock could not.
+// looked, if set, is called with the number of gaps that an operation examines or moves. Tests use
+// it to bound the cost of operations, which a clock cannot do reliably.
 var looked func(n int)
 
 func look(n int) {
@@ -43,7 +46,7 @@ func look(n int) {
 	}
 }
 
-// search returns the index of the first range that reaches up to seq or beyond.
+// search returns the index of the first range that ends at or above seq.
 func search(ranges []gap, seq weir.Seq) int {
 	return sort.Search(len(ranges), func(i int) bool {
 		look(1)
@@ -51,7 +54,7 @@ func search(ranges []gap, seq weir.Seq) int {
 	})
 }
 
-// at tells what there is at seq.
+// at tells what seq holds.
 func (g *gaps) at(seq weir.Seq) filling {
 	if i := search(g.open, seq); i < len(g.open) && g.open[i].from <= seq {
 		return open
@@ -62,7 +65,7 @@ func (g *gaps) at(seq weir.Seq) filling {
 	return filled
 }
 
-// firstOpen is the lowest open gap.
+// firstOpen returns the lowest open gap.
 func (g *gaps) firstOpen() (gap, bool) {
 	if len(g.open) == 0 {
 		return gap{}, false
@@ -70,13 +73,13 @@ func (g *gaps) firstOpen() (gap, bool) {
 	return g.open[0], true
 }
 
-// add opens a gap above all others.
+// add opens a gap. It must lie above all others.
 func (g *gaps) add(from, to weir.Seq, since weir.Time) {
 	g.open = append(g.open, gap{from, to, since})
 }
 
-// fill takes seq out of its open gap. A gap that is split keeps its moment on both sides: what is still missing has
-// been waited for as long as before.
+// fill removes seq from its open gap. If that splits the gap, both parts keep the start of the
+// grace period, because the remaining sequences have been missing for just as long as before.
 func (g *gaps) fill(seq weir.Seq) {
 	i := search(g.open, seq)
 	switch f := &g.open[i]; {
@@ -97,7 +100,7 @@ func (g *gaps) fill(seq weir.Seq) {
 	}
 }
 
-// close closes everything that is missing up to through.
+// close closes all missing sequences up to and including through.
 func (g *gaps) close(through weir.Seq) {
 	n := search(g.open, through+1)
 	look(n)
@@ -111,7 +114,7 @@ func (g *gaps) close(through weir.Seq) {
 	}
 }
 
-// closeRange puts a range above all closed ones, and makes one of two that touch.
+// closeRange adds a range above all closed ones. It merges ranges that touch.
 func (g *gaps) closeRange(from, to weir.Seq) {
 	if n := len(g.closed); n > 0 && g.closed[n-1].to+1 == from {
 		g.closed[n-1].to = to
@@ -120,13 +123,15 @@ func (g *gaps) closeRange(from, to weir.Seq) {
 	g.closed = append(g.closed, gap{from: from, to: to})
 }
 
-// drop forgets everything below low. No range straddles it: just below it was a batch.
+// drop forgets all ranges below low. No range straddles low, because the sequence just below it
+// held a batch.
 func (g *gaps) drop(low weir.Seq) {
 	g.closed = release(g.closed, search(g.closed, low))
 	g.open = release(g.open, search(g.open, low))
 }
 
-// release cuts off the first n ranges. Their memory comes back when the last one goes, or when the slice next grows.
+// release cuts off the first n ranges. Their memory is freed when the last range goes, or when the
+// slice next grows.
 func release(ranges []gap, n int) []gap {
 	if n == len(ranges) {
 		return nil
@@ -134,8 +139,8 @@ func release(ranges []gap, n int) []gap {
 	return ranges[n:]
 }
 
-// rewind starts the grace of gaps anew that seem to be open since a moment to come: the clock stepped back, and
-// otherwise subscribers would wait until it is where it was.
+// rewind restarts the grace of gaps that seem to be open since a time in the future. The clock has
+// stepped back, and without this, subscribers would wait until it has caught up.
 func (g *gaps) rewind(now weir.Time) {
 	for i := len(g.open) - 1; i >= 0 && g.open[i].since > now; i-- {
 		look(1)
@@ -146,8 +151,9 @@ func (g *gaps) rewind(now weir.Time) {
 // Range is a range of sequences, inclusive.
 type Range struct{ First, Last weir.Seq }
 
-// Missing is what is missing between the low mark and the cursor, as far as the last most ranges of each sort: open gaps,
-// which can still be filled, and closed ones. all is how many sequences are missing or lost altogether.
+// Missing returns the gaps between the low mark and the cursor: open ones, which can still be
+// filled, and closed ones. It returns at most the highest most ranges of each. all is the total
+// number of missing and lost sequences.
 func (s *State) Missing(most int) (open, closed []Range, all uint64) {
 	open, n := ranges(s.gaps.open, most)
 	closed, m := ranges(s.gaps.closed, most)

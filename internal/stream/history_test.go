@@ -12,7 +12,7 @@ import (
 	"weir/internal/stream"
 )
 
-// TestMain asks for 10,000 random histories of 60 steps unless the command line says otherwise.
+// TestMain runs 10,000 random histories of 60 steps unless the command line says otherwise.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	want := map[string]string{"rapid.checks": "10000", "rapid.steps": "60"}
@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestHistories plays random histories of a stream and compares everything that the rules say with the model, which
-// follows the decisions in plain words. Subscriptions are held to what they were promised: every batch once, in order,
-// and every loss told.
+// TestHistories runs random histories of a stream and compares the state with a model that
+// implements the decisions in the simplest possible way. It also checks what subscribers receive:
+// every batch once and in order, and every loss reported.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
@@ -50,14 +50,14 @@ func TestHistories(t *testing.T) {
 	})
 }
 
-// history is one random history under way: the rules, the log they are applied along, and the model beside them.
+// history is a random history in progress: the state under test, its log, and the model.
 type history struct {
 	rules stream.Rules
 	now   weir.Time
 	state *stream.State
 	model *model
 	log   log
-	low   weir.Seq // of the last trim
+	low   weir.Seq // low mark of the last trim
 	subs  []*subscriber
 }
 
@@ -83,7 +83,8 @@ func (h *history) publishKey(t *rapid.T) {
 	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")})
 }
 
-// publishSeq draws sequences around the cursor, now and then at the far end of what is allowed.
+// publishSeq draws sequences just above the cursor, and occasionally at or beyond the limit of
+// MaxAhead.
 func (h *history) publishSeq(t *rapid.T) {
 	c := h.model.cursor()
 	seq := c + weir.Seq(rapid.IntRange(0, 6).Draw(t, "above"))
@@ -91,14 +92,14 @@ func (h *history) publishSeq(t *rapid.T) {
 	case 40:
 		seq = rapid.SampledFrom([]weir.Seq{c + 1025, c + 5000, weir.MaxSeq, weir.MaxSeq + 1}).Draw(t, "far")
 	case 39:
-		if c < 20 { // once in a history: what is missing costs the model dearly
+		if c < 20 { // once per history: large gaps are expensive in the model
 			seq = c + 1024
 		}
 	}
 	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t)})
 }
 
-// fill draws sequences from low to the cursor, or what is missing there.
+// fill draws sequences at or below the cursor, often a missing one.
 func (h *history) fill(t *rapid.T) {
 	c := h.model.cursor()
 	seq := c - min(c, weir.Seq(rapid.IntRange(0, 12).Draw(t, "below")))
@@ -110,13 +111,14 @@ func (h *history) fill(t *rapid.T) {
 
 func size(t *rapid.T) int64 { return rapid.SampledFrom([]int64{3, 0, 10, 13, 1}).Draw(t, "size") }
 
-// publish decides, without the size first as a server does before it reads a body, and stores what may be stored.
+// publish first decides without a size, as a server does before it reads the body, then with it,
+// and stores the batch if that is the verdict.
 func (h *history) publish(t *rapid.T, p stream.Publish) {
 	outcome, seq, code := h.model.decide(p, h.now)
 	early := p
 	early.Size = -1
 	if v := h.state.Decide(early, h.now); v.Outcome != outcome && code != weir.PayloadTooLarge {
-		t.Fatalf("%+v before its body: got %+v, want outcome %d", p, v, outcome)
+		t.Fatalf("%+v before the body is read: got %+v, want outcome %d", p, v, outcome)
 	}
 	v := h.state.Decide(p, h.now)
 	if v.Outcome != outcome {
@@ -143,7 +145,8 @@ func (h *history) publish(t *rapid.T, p stream.Publish) {
 	}
 }
 
-// moveClock moves the clock by spans around the periods that count, now and then back.
+// moveClock moves the clock by durations around the grace, the retention and the life of a key, and
+// sometimes backwards.
 func (h *history) moveClock(t *rapid.T) {
 	const day = 24 * time.Hour
 	g, r := h.rules.GapGrace, h.rules.Retention
@@ -161,7 +164,7 @@ func (h *history) due(t *rapid.T) {
 		t.Fatalf("due: got %v (%+v), want %v (%d..%d)", ok, marker, some, first, last)
 	}
 	if next, waiting := h.state.NextDue(); waiting != (len(h.model.since) > 0) || waiting && (next <= h.now) != ok {
-		t.Fatalf("due: got %v at %d and next %d (%v), with %d waited for", ok, h.now, next, waiting, len(h.model.since))
+		t.Fatalf("due: got %v at %d, next %d (%v), but %d sequences are missing", ok, h.now, next, waiting, len(h.model.since))
 	}
 	if !ok {
 		return
@@ -182,8 +185,8 @@ func (h *history) evict(t *rapid.T) {
 	}
 }
 
-// trim makes the low mark durable: what a restart finds is the log from here on, and this note. An engine may still
-// show what it has not reclaimed yet.
+// trim makes the low mark durable: a restart finds the log from there on, and this note. An engine
+// may still show entries that it has not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
 	reclaimed := h.low
@@ -193,7 +196,8 @@ func (h *history) trim(t *rapid.T) {
 	h.log.trim(reclaimed, h.state.Checkpoint())
 }
 
-// restart is a crash: the state is rebuilt from the log and the note of the last trim, subscribers come back.
+// restart simulates a crash: it rebuilds the state from the log and the note of the last trim, and
+// reconnects the subscribers.
 func (h *history) restart(t *rapid.T) {
 	state, err := stream.Restore(h.rules, created, h.log.note, h.log.all(), h.now)
 	if err != nil {
@@ -207,28 +211,28 @@ func (h *history) restart(t *rapid.T) {
 	}
 }
 
-// compare holds everything that can be asked of the state against the model.
+// compare compares the results of all methods that read the state with the model.
 func (h *history) compare(t *rapid.T) {
-	if err := h.state.Sound(); err != nil {
+	if err := h.state.CheckInvariants(); err != nil {
 		t.Fatal(err)
 	}
 	c := weir.Cursor{Cursor: h.model.cursor(), UpdatedAt: h.model.updated()}
 	if got := h.state.Cursor(); got != c {
-		t.Fatalf("cursor is %+v, want %+v", got, c)
+		t.Fatalf("the cursor is %+v, want %+v", got, c)
 	}
 	if got, want := h.state.Bytes(), h.model.bytes(); got != want {
-		t.Fatalf("bytes are %d, want %d", got, want)
+		t.Fatalf("Bytes is %d, want %d", got, want)
 	}
 	low := h.model.low()
 	if got := h.state.Low(); got != low {
-		t.Fatalf("low is %d, want %d", got, low)
+		t.Fatalf("Low is %d, want %d", got, low)
 	}
 	if got, want := h.state.Final(), h.model.final(); got != want {
-		t.Fatalf("final is %d, want %d", got, want)
+		t.Fatalf("Final is %d, want %d", got, want)
 	}
 	for seq := weir.Seq(0); seq <= c.Cursor+2; seq++ {
 		if got, want := h.state.Lookup(seq), h.model.lookup(seq, low); got != want {
-			t.Fatalf("lookup of %d is %d, want %d", seq, got, want)
+			t.Fatalf("Lookup(%d) is %d, want %d", seq, got, want)
 		}
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"weir"
 )
 
-// keys remember which batch came with which idempotency key (D25). Only publishes with a sequence of the server's
-// choice have one, so along the order of storing both sequences and times rise, and whatever is to be forgotten, by
-// age or by eviction, is at the front of the queue.
+// keys remember which batch was published with which idempotency key (D25). Only batches whose
+// sequence the server chose have a key. Their sequences and times both increase in the order of
+// storing, so the keys to forget, by age or by eviction, are always at the front of the queue.
 type keys struct {
 	queue []key
-	gone  uint64            // how many were taken off the front of the queue
-	place map[digest]uint64 // position in the queue, those gone counted
+	gone  uint64            // number of keys removed from the front of the queue so far
+	place map[digest]uint64 // index into queue, plus gone
 }
 
 type key struct {
@@ -21,7 +21,8 @@ type key struct {
 	time   weir.Time
 }
 
-// digest stands for a key of up to 255 characters: 128 bits of SHA-256, so that nobody can make two keys meet.
+// digest stands for an idempotency key of up to 255 characters: 128 bits of SHA-256, enough that no
+// client can construct two keys with the same digest.
 type digest [16]byte
 
 func digestOf(k string) digest {
@@ -29,12 +30,12 @@ func digestOf(k string) digest {
 	return digest(sum[:16])
 }
 
-// ended tells whether k counts no more at now.
+// ended tells whether k is no longer valid at now: its batch was evicted, or its life has ended.
 func (k key) ended(low weir.Seq, now weir.Time) bool {
 	return k.seq < low || k.time.Add(weir.IdempotencyKeyLife) <= now
 }
 
-// find returns the sequence of the kept batch that came with k.
+// find returns the sequence of the kept batch that was published with k.
 func (ks *keys) find(k string, low weir.Seq, now weir.Time) (weir.Seq, bool) {
 	at, ok := ks.place[digestOf(k)]
 	if !ok {
@@ -44,7 +45,7 @@ func (ks *keys) find(k string, low weir.Seq, now weir.Time) (weir.Seq, bool) {
 	return found.seq, !found.ended(low, now)
 }
 
-// add remembers the key of the newest batch. An earlier batch under the same key, whose life is over, is found no more.
+// add remembers the key of the newest batch. It replaces an expired entry for the same key.
 func (ks *keys) add(k string, seq weir.Seq, time weir.Time) {
 	d := digestOf(k)
 	if ks.place == nil {
@@ -54,7 +55,7 @@ func (ks *keys) add(k string, seq weir.Seq, time weir.Time) {
 	ks.queue = append(ks.queue, key{d, seq, time})
 }
 
-// forget drops the keys that count no more at now.
+// forget drops the keys that are no longer valid at now.
 func (ks *keys) forget(low weir.Seq, now weir.Time) {
 	n := 0
 	for n < len(ks.queue) && ks.queue[n].ended(low, now) {
@@ -64,8 +65,8 @@ func (ks *keys) forget(low weir.Seq, now weir.Time) {
 		n++
 	}
 	ks.gone += uint64(n)
-	ks.queue = ks.queue[n:] // the memory in front comes back when the queue next grows
+	ks.queue = ks.queue[n:] // the memory in front is freed when the queue next grows
 	if len(ks.queue) == 0 {
-		ks.queue, ks.place = nil, nil // a map never shrinks by itself
+		ks.queue, ks.place = nil, nil // a map never shrinks on its own
 	}
 }

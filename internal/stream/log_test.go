@@ -9,18 +9,18 @@ import (
 	"weir/internal/stream"
 )
 
-// log is a store as small as it can be: entries in increasing sequence, and the note of the last trim.
+// log is a minimal log: entries in increasing sequence, and the note of the last trim.
 type log struct {
 	entries []stream.Header
 	note    []byte
 }
 
-// failer is what a script's test and a random history have in common.
+// failer is the common part of *testing.T and *rapid.T.
 type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// append stores an entry under its sequence; two under one sequence are a broken promise.
+// append stores an entry under its sequence, and fails the test if another one is stored there.
 func (l *log) append(t failer, h stream.Header) {
 	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= h.Seq })
 	if i < len(l.entries) && l.entries[i].Seq == h.Seq {
@@ -34,7 +34,7 @@ func (l *log) trim(low weir.Seq, note []byte) {
 	l.note = note
 }
 
-// spoil takes an entry away: its payload alone, or all of it.
+// spoil damages an entry: if known, only its payload is lost; otherwise the whole entry.
 func (l *log) spoil(seq weir.Seq, known bool) {
 	for i, h := range l.entries {
 		if h.Seq == seq && known {

@@ -7,11 +7,13 @@ import (
 	"weir"
 )
 
-// A lost batch was stored, acknowledged and perhaps delivered, and could not be read any more when the store was
-// repaired. It stays in the log as an entry without payload, so that its sequence is never used again, the cursor does
-// not go down, and subscribers are told. It ages and is evicted like any other.
+// A lost batch was stored, acknowledged and perhaps delivered, but could not be read when the store
+// was repaired. It stays in the log as an entry without payload, so that its sequence is never used
+// again, the cursor does not decrease, and subscribers learn of the loss. It expires and is evicted
+// like any other batch.
 
-// lose takes over a run of lost batches, above all others. It covers no batch that is there: the run begins above it.
+// lose adds a run of lost batches above all other entries. A run that overlaps stored batches is
+// cut so that it starts above them.
 func (s *State) lose(h Header, now weir.Time) {
 	from := max(h.First, s.next())
 	s.extend(Header{Seq: from, Time: h.Time}, now)
@@ -28,12 +30,13 @@ func (s *State) isLost(seq weir.Seq) bool {
 	return i < len(s.lost) && s.lost[i].from <= seq
 }
 
-// dropLost forgets what lies below the low mark.
+// dropLost forgets the lost batches below the low mark.
 func (s *State) dropLost() {
 	s.lost = release(s.lost, search(s.lost, s.low))
 }
 
-// aroundLost ends a step before the next lost batch, or makes it one that tells of it.
+// aroundLost cuts a Read step so that it ends before the next lost batch. If the step starts at a
+// lost batch, it becomes a Loss step.
 func (s *State) aroundLost(step Step) Step {
 	i := search(s.lost, step.First)
 	if i == len(s.lost) || s.lost[i].from > step.Last {
@@ -47,17 +50,22 @@ func (s *State) aroundLost(step Step) Step {
 	return step
 }
 
-// Mend says what a log needs that lost some of its entries, so that Restore takes it and no sequence is used twice. It
-// gets the mark's low and checkpoint (nil when that is lost), the entries that are left, those known to be lost among
-// them, and how many entries may be lost beside those: nobody knows which. It returns a checkpoint for the mark and runs of
-// lost batches to be added, over every sequence that something may have been stored under. Each batch may have been as far
-// above the one before it as a publisher can leap (D3).
+// Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
+// no sequence is used twice.
+//
+// low and note are those of the last trim; note is nil if it was lost. entries are the headers that
+// are left, with Lost set for a batch whose payload is known to be lost. unknown is the number of
+// further entries that may have been lost without a trace.
+//
+// It returns a checkpoint to store with the trim and runs of lost batches to add to the log. The
+// runs cover every sequence that a vanished entry may have had. Each of the unknown entries may
+// have been as far above its predecessor as a publisher can skip (D3), so the runs can be long.
 func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Seq[Header], unknown int, now weir.Time) ([]byte, []Header, error) {
 	s := New(r, created)
 	if note != nil && s.load(note) != nil {
 		s, note = New(r, created), nil
 	}
-	stored := s.next() // by the checkpoint, everything below it was
+	stored := s.next() // according to the checkpoint, sequences below this may have been used
 	if note == nil && low > 0 {
 		s.ever, s.low, s.cursor = true, low, low-1
 	}
@@ -68,11 +76,11 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	}
 	markers, err := s.fold(entries, now)
 	if err != nil {
-		return nil, nil, fmt.Errorf("what is left is no log: %w", err)
+		return nil, nil, fmt.Errorf("surviving entries do not form a log: %w", err)
 	}
 	for _, through := range markers {
 		s.gaps.close(min(through, s.cursor))
-		stored = max(stored, through+2) // a gap is below something that was stored
+		stored = max(stored, through+2) // a gap is closed only below a stored batch
 	}
 	var lost []Header
 	give := func(from, to weir.Seq) {
@@ -85,7 +93,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	}
 	top := s.next()
 	if !s.ever {
-		top = 1 // a missing 0 is closed
+		top = 1 // a missing 0 is closed and needs no entry (D4)
 	}
 	if end := min(max(stored, top+leap(top, unknown)), weir.MaxSeq+1); end > top {
 		give(top, end-1)
@@ -95,8 +103,9 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	return s.Checkpoint(), lost, nil
 }
 
-// leap is how far above everything that is left so many batches can have gone. Half of the sequences there are stay for
-// what comes: no stream gets near them otherwise.
+// leap returns how far above top this number of batches can have reached. It takes at most half of
+// the remaining sequences, so that the stream can still be published to. No real stream gets near
+// that.
 func leap(top weir.Seq, batches int) weir.Seq {
 	room := (weir.MaxSeq - min(top, weir.MaxSeq)) / 2
 	if weir.Seq(batches) > room/weir.MaxAhead {

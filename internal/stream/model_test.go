@@ -5,19 +5,20 @@ import (
 	"weir/internal/stream"
 )
 
-// model is the decisions in plain words: it remembers every batch that was ever stored and every missing sequence by
-// itself, and works everything else out from scratch whenever it is asked. It is slow, and short enough to be believed.
+// model implements the decisions in the simplest way. It remembers every batch that was ever stored
+// and every missing sequence, one by one, and computes everything else from scratch on each call.
+// It is slow, but short enough to be verified by reading.
 type model struct {
 	rules   stream.Rules
 	created weir.Time
 
 	stored  map[weir.Seq]stream.Header // every batch ever stored
-	last    weir.Time                  // of the newest entry
-	evicted map[weir.Seq]bool          // batches that are gone
+	last    weir.Time                  // time of the newest entry
+	evicted map[weir.Seq]bool          // evicted batches
 	closed  map[weir.Seq]bool          // missing sequences that will never be stored
-	since   map[weir.Seq]weir.Time     // missing sequences that are waited for, and since when
-	spent   map[weir.Seq]bool          // batches whose key was found to be too old
-	marked  weir.Seq                   // the highest sequence that a marker closed; 0 is none
+	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, and since when
+	spent   map[weir.Seq]bool          // batches whose key has expired
+	marked  weir.Seq                   // the highest sequence that a marker closed; 0: none
 }
 
 func newModel(r stream.Rules, created weir.Time) *model {
@@ -28,7 +29,7 @@ func newModel(r stream.Rules, created weir.Time) *model {
 	}
 }
 
-// cursor is the highest sequence ever stored, and 0 while nothing was (D1).
+// cursor is the highest sequence ever stored, and 0 before the first batch (D1).
 func (m *model) cursor() (highest weir.Seq) {
 	for seq := range m.stored {
 		highest = max(highest, seq)
@@ -36,7 +37,8 @@ func (m *model) cursor() (highest weir.Seq) {
 	return highest
 }
 
-// updated is when the batch at the cursor was stored; on a stream without batches, when it was created (D13).
+// updated is when the batch at the cursor was stored; before the first batch, when the stream was
+// created (D13).
 func (m *model) updated() weir.Time {
 	if h, ok := m.stored[m.cursor()]; ok {
 		return h.Time
@@ -44,7 +46,7 @@ func (m *model) updated() weir.Time {
 	return m.created
 }
 
-// bytes is the sum of what is kept (D11).
+// bytes is the size of all kept batches (D11).
 func (m *model) bytes() (sum int64) {
 	for seq, h := range m.stored {
 		if !m.evicted[seq] {
@@ -54,7 +56,8 @@ func (m *model) bytes() (sum int64) {
 	return sum
 }
 
-// low is just above the highest batch evicted. Before the first eviction it is 0, or 1 when 0 can come no more.
+// low is just above the highest evicted batch. Before the first eviction it is 0, or 1 if 0 is
+// closed.
 func (m *model) low() (low weir.Seq) {
 	if m.closed[0] {
 		low = 1
@@ -65,7 +68,8 @@ func (m *model) low() (low weir.Seq) {
 	return low
 }
 
-// final is the lowest sequence that is waited for; if there is none, the one above the cursor.
+// final is the lowest missing sequence that can still be filled; if there is none, the sequence
+// above the cursor.
 func (m *model) final() weir.Seq {
 	if len(m.stored) == 0 {
 		return 0
@@ -77,8 +81,8 @@ func (m *model) final() weir.Seq {
 	return final
 }
 
-// lookup tells what became of a sequence. Of what is below the low mark nobody remembers whether it was ever stored,
-// except for a 0 that came too late.
+// lookup tells whether a sequence can be read. Below the low mark, a sequence that was never stored
+// counts as evicted, except for a closed 0.
 func (m *model) lookup(seq, low weir.Seq) stream.Presence {
 	_, stored := m.stored[seq]
 	switch {
@@ -92,8 +96,8 @@ func (m *model) lookup(seq, low weir.Seq) stream.Presence {
 	return stream.Unknown
 }
 
-// decide is the table of D3, with D2 and D25 for a sequence of the server's choice. It returns the sequence to store
-// under or to repeat, or the code of the refusal.
+// decide is the table of D3, with D2 and D25 for a sequence that the server chooses. It returns the
+// sequence to store the batch under or that it duplicates, or the code of the refusal.
 func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Seq, weir.Code) {
 	c, seq := m.cursor(), p.Seq
 	_, stored := m.stored[seq]
@@ -124,8 +128,8 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 	return stream.Stored, seq, ""
 }
 
-// keyed finds the batch that came with a key. There can be two when a crash brought back the first one, evicted but
-// not trimmed; then the later one was acknowledged last.
+// keyed finds the batch that was published with a key. There can be two, if the first was evicted
+// but not trimmed and a crash brought it back. Then the later one was acknowledged last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
 		if key != "" && h.Key == key && !m.evicted[seq] && !m.spent[seq] && !m.keyOver(h, now) {
@@ -135,12 +139,14 @@ func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) 
 	return highest, known
 }
 
-// keyOver: a key counts for 24 h at most (D25). A clock that steps back makes nothing younger (D14).
+// keyOver tells whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
+// back makes no batch younger (D14).
 func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 	return h.Time.Add(weir.IdempotencyKeyLife) <= max(now, m.last)
 }
 
-// store takes a batch in. It is late when it is below the cursor, and its time is now unless the clock is behind (D14).
+// store adds a batch. It is late if it is below the cursor. Its time is now, or that of the newest
+// entry if the clock is behind (D14).
 func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Header {
 	c, first := m.cursor(), len(m.stored) == 0
 	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
@@ -159,8 +165,8 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	return h
 }
 
-// tick is what an entry or a look at the clock means for those waiting: when they seem to be waiting since a moment
-// to come, the clock stepped back and their grace starts now.
+// tick records the time of an entry. A sequence that seems to be missing since a time in the future
+// means that the clock has stepped back; its grace restarts now.
 func (m *model) tick(now weir.Time) {
 	m.last = max(m.last, now)
 	m.behind(now)
@@ -172,7 +178,7 @@ func (m *model) behind(now weir.Time) {
 	}
 }
 
-// due lists what was waited for long enough (D4), lowest and highest.
+// due returns the lowest and highest missing sequence whose grace has ended (D4).
 func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 	m.behind(now)
 	for seq, since := range m.since {
@@ -187,7 +193,7 @@ func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 	return first, last, some
 }
 
-// close closes what is due for good.
+// close closes the sequences that are due.
 func (m *model) close(now weir.Time) {
 	_, last, _ := m.due(now)
 	m.tick(max(now, m.last))
@@ -204,8 +210,8 @@ func (m *model) shut(seq weir.Seq) {
 	m.closed[seq] = true
 }
 
-// evict takes every batch that is too old, with everything below it; then the lowest ones until the rest fits (D12).
-// What is missing below an evicted batch is closed (D4).
+// evict evicts every expired batch and all batches below it, then the lowest ones until the rest
+// fit (D12). Sequences missing below an evicted batch are closed (D4).
 func (m *model) evict(now weir.Time) (count int) {
 	before := len(m.evicted)
 	for seq, h := range m.stored {
@@ -239,7 +245,7 @@ func (m *model) evictThrough(highest weir.Seq) {
 	}
 }
 
-// spend: a key that was seen to be too old stays so, even when the clock steps back.
+// spend records expired keys: they stay expired even if the clock steps back.
 func (m *model) spend(now weir.Time) {
 	for seq, h := range m.stored {
 		if m.keyOver(h, now) {
@@ -248,8 +254,9 @@ func (m *model) spend(now weir.Time) {
 	}
 }
 
-// restart is a crash after a trim to low. What was evicted since then is back. Missing is what is not stored; it is
-// closed if it is below low or below something that a marker closed, and otherwise waited for anew (D4).
+// restart simulates a crash after a trim to low. Batches evicted since then are back. A missing
+// sequence is closed if it is below low, or at or below a sequence that a marker closed. Otherwise
+// it gets a new grace period (D4).
 func (m *model) restart(low weir.Seq, now weir.Time) {
 	missing := map[weir.Seq]bool{}
 	for seq := range m.closed {

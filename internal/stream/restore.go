@@ -7,11 +7,11 @@ import (
 	"weir"
 )
 
-// Restore rebuilds a state from the note of the last trim (nil when there was none) and the entries that the log
-// holds, in increasing sequence; entries below the mark of the note are passed over. It fails when they cannot be the
-// log of one stream, or lack what the note says is there.
+// Restore rebuilds a state from the note of the last trim (nil if there was none) and the entries
+// of the log in increasing sequence. It skips entries below the note's low mark. It fails if the
+// entries cannot be the log of one stream, or if a batch is missing that the note says is kept.
 //
-// Every gap that no marker closed is open and gets its whole grace again, from now on (D4).
+// A gap that no marker closed is open and gets its full grace again, from now (D4).
 func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], now weir.Time) (*State, error) {
 	s := New(r, created)
 	if note != nil {
@@ -21,7 +21,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 	}
 	noted := *s
 	if s.low > 0 {
-		s.cursor = s.low - 1 // what is above it is for the entries to tell; when nothing is, this is the cursor
+		s.cursor = s.low - 1 // fold raises it to the highest entry; without entries this is the cursor
 	} else {
 		s.ever = false
 	}
@@ -30,7 +30,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 		return nil, err
 	}
 	if kept := noted.low < noted.next(); kept && (s.low != noted.low || noted.cursor >= s.next() || s.gaps.at(noted.cursor) != filled) {
-		return nil, fmt.Errorf("entries are missing: batch %d was stored and is kept by the checkpoint", noted.cursor)
+		return nil, fmt.Errorf("entries are missing: according to the checkpoint, batch %d is kept", noted.cursor)
 	}
 	for _, through := range markers {
 		if through >= s.next() || s.gaps.at(through) == filled && !s.isLost(through) {
@@ -42,8 +42,9 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 	return s, nil
 }
 
-// fold takes kept entries over and returns where markers end: a marker may come before the batch above its gap, so
-// gaps can be closed only when all batches are known.
+// fold adds the kept entries and returns the last sequence of each marker. The caller closes the
+// gaps afterwards: in increasing sequence a marker comes before the batch above its gap, so the gap
+// does not exist yet when fold reads the marker.
 func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Seq, err error) {
 	low := s.low
 	next := low

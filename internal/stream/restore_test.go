@@ -14,7 +14,7 @@ func marker(first, last weir.Seq) Header {
 	return Header{Closed: true, First: first, Seq: last, Time: 10}
 }
 
-// noteOf is the checkpoint of a stream with these batches of which the first ones were evicted.
+// noteOf is the checkpoint of a stream with these batches, of which those below low were evicted.
 func noteOf(t *testing.T, low weir.Seq, batches ...weir.Seq) []byte {
 	s := New(wide, 0)
 	for _, seq := range batches {
@@ -24,43 +24,43 @@ func noteOf(t *testing.T, low weir.Seq, batches ...weir.Seq) []byte {
 	return s.Checkpoint()
 }
 
-func TestRestoreRefusesWhatCannotBe(t *testing.T) {
+func TestRestoreRefusesImpossibleLogs(t *testing.T) {
 	tests := []struct {
-		story   string
+		name    string
 		note    []byte
 		entries []Header
-		fault   string // empty: it can be
+		fault   string // part of the error; empty: it succeeds
 	}{
 		{"an empty log", nil, nil, ""},
 		{"a log without a note", nil, []Header{batch(0), batch(1), batch(5)}, ""},
-		{"a marker comes before the batch above its gap", nil, []Header{batch(1), marker(2, 4), batch(5)}, ""},
-		{"everything was evicted", noteOf(t, 3, 1, 2), nil, ""},
-		{"everything was evicted, more came", noteOf(t, 3, 1, 2), []Header{batch(5)}, ""},
-		{"what was trimmed is still shown", noteOf(t, 3, 1, 2), []Header{batch(1), batch(2), batch(3)}, ""},
-		{"one batch twice", nil, []Header{batch(1), batch(1)}, "out of order"},
-		{"falling sequences", nil, []Header{batch(3), batch(2)}, "out of order"},
-		{"a late 0", nil, []Header{batch(3), batch(0)}, "out of order"},
+		{"a marker before the batch above its gap", nil, []Header{batch(1), marker(2, 4), batch(5)}, ""},
+		{"all batches evicted", noteOf(t, 3, 1, 2), nil, ""},
+		{"all batches evicted, then more stored", noteOf(t, 3, 1, 2), []Header{batch(5)}, ""},
+		{"trimmed entries are still there", noteOf(t, 3, 1, 2), []Header{batch(1), batch(2), batch(3)}, ""},
+		{"the same batch twice", nil, []Header{batch(1), batch(1)}, "out of order"},
+		{"decreasing sequences", nil, []Header{batch(3), batch(2)}, "out of order"},
+		{"0 after another batch", nil, []Header{batch(3), batch(0)}, "out of order"},
 		{"above the highest sequence", nil, []Header{batch(weir.MaxSeq + 1)}, "out of order"},
 		{"a batch and a marker under one sequence", nil, []Header{batch(1), batch(3), marker(2, 3)}, "out of order"},
 		{"a marker above the cursor", nil, []Header{batch(1), marker(2, 3)}, "marker 3"},
 		{"a marker alone", nil, []Header{marker(1, 1)}, "marker 1"},
-		{"the batch at the cursor is lost", noteOf(t, 2, 1, 2, 3), []Header{batch(2)}, "missing"},
-		{"the batch at the cursor is lost, later ones are there", noteOf(t, 2, 1, 2, 3), []Header{batch(2), batch(4)}, "missing"},
-		{"all batches are lost", noteOf(t, 0, 1, 2, 3), nil, "missing"},
-		{"all batches from 0 are lost", noteOf(t, 0, 0, 1), nil, "missing"},
-		{"batch 0 is lost", noteOf(t, 0, 0, 1), []Header{batch(1)}, "missing"},
+		{"the batch at the cursor is missing", noteOf(t, 2, 1, 2, 3), []Header{batch(2)}, "missing"},
+		{"the batch at the cursor is missing, later ones exist", noteOf(t, 2, 1, 2, 3), []Header{batch(2), batch(4)}, "missing"},
+		{"all batches are missing", noteOf(t, 0, 1, 2, 3), nil, "missing"},
+		{"all batches from 0 are missing", noteOf(t, 0, 0, 1), nil, "missing"},
+		{"batch 0 is missing", noteOf(t, 0, 0, 1), []Header{batch(1)}, "missing"},
 	}
 	for _, test := range tests {
 		s, err := Restore(wide, 0, test.note, slices.Values(test.entries), 50)
 		switch {
 		case test.fault == "" && err != nil:
-			t.Errorf("%s: %v", test.story, err)
+			t.Errorf("%s: %v", test.name, err)
 		case test.fault == "":
-			if err := s.Sound(); err != nil {
-				t.Errorf("%s: %v", test.story, err)
+			if err := s.CheckInvariants(); err != nil {
+				t.Errorf("%s: %v", test.name, err)
 			}
 		case err == nil || !strings.Contains(err.Error(), test.fault):
-			t.Errorf("%s: got %v, want a fault with %q", test.story, err, test.fault)
+			t.Errorf("%s: got %v, want an error with %q", test.name, err, test.fault)
 		}
 	}
 }
@@ -78,58 +78,59 @@ func TestNoteRoundTrip(t *testing.T) {
 		}
 		if got.ever != s.ever || got.zero != s.zero || got.cursor != s.cursor || got.low != s.low ||
 			got.stored != s.stored || got.last != s.last {
-			t.Errorf("a checkpoint of %+v is read as %+v", s, got)
+			t.Errorf("the checkpoint of %+v decodes to %+v", s, got)
 		}
 	}
 }
 
-func TestNoteIsChecked(t *testing.T) {
+func TestRestoreRefusesDamagedNotes(t *testing.T) {
 	good := noteOf(t, 2, 1, 2, 3)
 	for n := range good {
 		if err := New(wide, 0).load(good[:n]); err == nil {
-			t.Errorf("the first %d bytes of %d are taken for a note", n, len(good))
+			t.Errorf("the first %d of %d bytes were accepted as a note", n, len(good))
 		}
 	}
 	bad := map[string][]byte{
-		"longer":              append(slices.Clone(good), 0),
-		"of version 2":        append([]byte{2}, good[1:]...),
-		"low above cursor+1":  {1, 1, 3, 5, 0, 0},
-		"cursor but nothing":  {1, 0, 3, 0, 0, 0},
-		"zero but nothing":    {1, 2, 0, 0, 0, 0},
-		"unknown flag":        {1, 5, 3, 1, 0, 0},
-		"0 kept, never there": {1, 1, 3, 0, 0, 0},
-		"cursor after last":   {1, 1, 3, 1, 4, 2},
+		"trailing byte":              append(slices.Clone(good), 0),
+		"version 2":                  append([]byte{2}, good[1:]...),
+		"low above cursor+1":         {1, 1, 3, 5, 0, 0},
+		"cursor but nothing stored":  {1, 0, 3, 0, 0, 0},
+		"zero but nothing stored":    {1, 2, 0, 0, 0, 0},
+		"unknown flag":               {1, 5, 3, 1, 0, 0},
+		"0 kept but never stored":    {1, 1, 3, 0, 0, 0},
+		"cursor later than the last": {1, 1, 3, 1, 4, 2},
 	}
-	for story, note := range bad {
+	for name, note := range bad {
 		if _, err := Restore(wide, 0, note, slices.Values([]Header{}), 0); err == nil {
-			t.Errorf("a note that is %s is taken", story)
+			t.Errorf("%s: the note was accepted", name)
 		}
 	}
 }
 
-// A marker that ends inside a gap closes only that part of it; what is closed later is one with it.
-func TestPartOfAGapCanBeClosed(t *testing.T) {
+// A marker that ends inside a gap closes only the lower part. Closing the rest later merges the
+// two.
+func TestClosePartOfAGap(t *testing.T) {
 	s, err := Restore(wide, 0, nil, slices.Values([]Header{batch(1), marker(2, 3), batch(6)}), 50)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Final() != 4 || s.gaps.at(3) != closed || s.gaps.at(4) != open {
-		t.Errorf("final is %d, gaps are %+v", s.Final(), s.gaps)
+		t.Errorf("Final is %d, gaps are %+v", s.Final(), s.gaps)
 	}
 	m, ok := s.Due(2050)
 	if !ok || m.First != 4 || m.Seq != 5 {
-		t.Fatalf("due is %+v, %v", m, ok)
+		t.Fatalf("Due returned %+v, %v; want 4 to 5", m, ok)
 	}
 	s.Apply(m)
-	if err := s.Sound(); err != nil || len(s.gaps.closed) != 1 || s.Final() != 7 {
-		t.Errorf("closed gaps are %+v, final is %d: %v", s.gaps.closed, s.Final(), err)
+	if err := s.CheckInvariants(); err != nil || len(s.gaps.closed) != 1 || s.Final() != 7 {
+		t.Errorf("closed gaps are %+v, Final is %d: %v", s.gaps.closed, s.Final(), err)
 	}
 }
 
 func TestApplyPanicsOnAContradiction(t *testing.T) {
 	state := func() *State {
 		s := New(wide, 0)
-		for _, seq := range []weir.Seq{2, 4, 7, 9} { // 1 gone, 3 closed, 5, 6 and 8 open
+		for _, seq := range []weir.Seq{2, 4, 7, 9} { // 1 and 2 end up evicted, 3 closed, 5, 6 and 8 open
 			publish(t, s, Publish{Chosen: true, Seq: seq}, 10)
 		}
 		s.Apply(marker(1, 3))
@@ -139,40 +140,40 @@ func TestApplyPanicsOnAContradiction(t *testing.T) {
 		return s
 	}
 	tests := []struct {
-		story  string
+		name   string
 		h      Header
 		panics bool
 	}{
 		{"a late batch", Header{Seq: 5, Time: 10, Late: true}, false},
 		{"the next batch", Header{Seq: 11, Time: 11}, false},
 		{"a marker", marker(5, 6), false},
-		{"a marker that came too late", marker(3, 3), false},
-		{"a marker of what is gone", marker(1, 1), false},
-		{"a batch twice", Header{Seq: 4, Time: 10, Late: true}, true},
-		{"the batch at the cursor twice", Header{Seq: 10, Time: 10}, true},
+		{"a marker for a closed gap", marker(3, 3), false},
+		{"a marker below the low mark", marker(1, 1), false},
+		{"a stored batch again", Header{Seq: 4, Time: 10, Late: true}, true},
+		{"the batch at the cursor again", Header{Seq: 10, Time: 10}, true},
 		{"a batch in a closed gap", Header{Seq: 3, Time: 10, Late: true}, true},
-		{"a batch that is gone", Header{Seq: 2, Time: 10, Late: true}, true},
-		{"a batch that does not say it is late", Header{Seq: 5, Time: 10}, true},
-		{"a batch that says it is late", Header{Seq: 11, Time: 10, Late: true}, true},
-		{"a batch of an earlier time", Header{Seq: 11, Time: 9}, true},
-		{"a key twice", Header{Seq: 11, Time: 10, Key: "k"}, true},
+		{"an evicted batch", Header{Seq: 2, Time: 10, Late: true}, true},
+		{"a late batch without the flag", Header{Seq: 5, Time: 10}, true},
+		{"a late flag above the cursor", Header{Seq: 11, Time: 10, Late: true}, true},
+		{"an earlier time", Header{Seq: 11, Time: 9}, true},
+		{"a known key", Header{Seq: 11, Time: 10, Key: "k"}, true},
 		{"a key on a late batch", Header{Seq: 5, Time: 10, Late: true, Key: "l"}, true},
-		{"a sequence that is none", Header{Seq: weir.MaxSeq + 1, Time: 10}, true},
+		{"a sequence above the highest", Header{Seq: weir.MaxSeq + 1, Time: 10}, true},
 		{"a marker above the cursor", marker(8, 12), true},
 		{"a marker on a batch", marker(5, 7), true},
-		{"a marker the wrong way round", marker(6, 5), true},
+		{"a marker with its ends swapped", marker(6, 5), true},
 	}
 	for _, test := range tests {
 		func() {
 			defer func() {
 				if r := recover(); (r != nil) != test.panics {
-					t.Errorf("%s: panics: %v (%v), want %v", test.story, r != nil, r, test.panics)
+					t.Errorf("%s: panicked: %v (%v), want %v", test.name, r != nil, r, test.panics)
 				}
 			}()
 			s := state()
 			s.Apply(test.h)
-			if err := s.Sound(); err != nil {
-				t.Errorf("%s: %v", test.story, err)
+			if err := s.CheckInvariants(); err != nil {
+				t.Errorf("%s: %v", test.name, err)
 			}
 		}()
 	}

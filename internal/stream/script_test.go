@@ -13,25 +13,26 @@ import (
 	"weir/internal/stream"
 )
 
-// TestScripts plays the stories of testdata. Each block is lines of commands, a line of dashes, and what they answer;
-// -rewrite writes the answers anew. Moments are counted from the creation of the stream.
+// TestScripts runs the scripts in testdata. Each block consists of commands, a line of dashes, and
+// their output. Run with -rewrite to update the output. Times count from the creation of the
+// stream.
 //
-//	new [max-bytes=N] [retention=D] [grace=D]   a stream without batches, at moment 0
-//	clock D | clock +D | clock -D               sets or moves the clock
-//	publish [seq=N] [key=K] [size=N]            decides and, if it may be stored, stores
-//	decide [seq=N] [key=K] [size=N]             decides only; without size it is not known yet
-//	due                                         closes the gaps whose grace is over
-//	evict                                       evicts what is too old or too much
-//	show                                        where the stream stands
-//	lookup N...                                 what became of sequences
-//	subscribe NAME head|oldest|N                starts a subscription, N: after N
-//	read NAME                                   what the subscription is told until it waits
-//	trim                                        makes the low mark durable
-//	restart                                     a crash: back from what the log holds
-//	lose N                                      the payload of N is gone, and it is known to be; before a restart
-//	forget N                                    N is gone without a trace; before a mend
-//	mend N                                      adds what a log needs of which N more entries may be gone; before a restart
-//	given N                                     a log that holds batch N, wherever it came from; before a restart
+//	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
+//	clock D | clock +D | clock -D               set or move the clock
+//	publish [seq=N] [key=K] [size=N]            decide and, if admitted, store
+//	decide [seq=N] [key=K] [size=N]             only decide; without size, as before the body is read
+//	due                                         close the gaps whose grace has ended
+//	evict                                       evict batches that are too old or too many
+//	show                                        print cursor, marks and size
+//	lookup N...                                 print whether these sequences can be read
+//	subscribe NAME head|oldest|N                start a subscription; N: after N
+//	read NAME                                   print what the subscription receives until it waits
+//	trim                                        make the low mark durable
+//	restart                                     crash and restore from the log
+//	lose N                                      lose the payload of N, but not its header; before a restart
+//	forget N                                    lose N without a trace; before a mend
+//	mend N                                      repair a log of which N further entries may be lost; before a restart
+//	given N                                     add batch N to the log without publishing it; before a restart
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -53,7 +54,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is one story under way.
+// script is a script in progress.
 type script struct {
 	t     *testing.T
 	rules stream.Rules
@@ -63,12 +64,12 @@ type script struct {
 	next  map[string]weir.Seq
 }
 
-// run carries out one command and returns its answer: nothing, or whole lines.
+// run executes one command and returns its output: nothing, or complete lines.
 func (s *script) run(d *datadriven.TestData, line string) string {
 	word := strings.Fields(line)
 	args := func(i int) string {
 		if i >= len(word) {
-			d.Fatalf(s.t, "%q needs more words", line)
+			d.Fatalf(s.t, "%q: missing argument", line)
 		}
 		return word[i]
 	}
@@ -186,7 +187,7 @@ func (s *script) due() string {
 	if ok {
 		s.log.append(s.t, marker)
 		s.state.Apply(marker)
-		return fmt.Sprintf("closed what is missing in %d..%d at %s\n", marker.First, marker.Seq, moment(marker.Time))
+		return fmt.Sprintf("closed the gaps in %d..%d at %s\n", marker.First, marker.Seq, moment(marker.Time))
 	}
 	if next, waiting := s.state.NextDue(); waiting {
 		return fmt.Sprintf("nothing is due before %s\n", moment(next))
@@ -276,14 +277,14 @@ func (s *script) options(words []string) map[string]string {
 	for _, word := range words {
 		name, value, ok := strings.Cut(word, "=")
 		if !ok {
-			s.t.Fatalf("%q is no option", word)
+			s.t.Fatalf("%q is not of the form name=value", word)
 		}
 		all[name] = value
 	}
 	return all
 }
 
-// number reads a count; max stands for the highest sequence.
+// number parses a number; max is the highest sequence, and max-N the one N below it.
 func (s *script) number(word string) uint64 {
 	var n uint64
 	if rest, ok := strings.CutPrefix(word, "max"); ok {
@@ -293,7 +294,7 @@ func (s *script) number(word string) uint64 {
 		return uint64(weir.MaxSeq) - n
 	}
 	if _, err := fmt.Sscanf(word, "%d", &n); err != nil {
-		s.t.Fatalf("%q is no number: %v", word, err)
+		s.t.Fatalf("parse number %q: %v", word, err)
 	}
 	return n
 }
@@ -301,10 +302,10 @@ func (s *script) number(word string) uint64 {
 func (s *script) duration(word string) time.Duration {
 	d, err := time.ParseDuration(word)
 	if err != nil {
-		s.t.Fatalf("%q is no duration: %v", word, err)
+		s.t.Fatalf("parse duration %q: %v", word, err)
 	}
 	return d
 }
 
-// moment shows a time as the scripts write it: counted from the creation of the stream.
+// moment formats a time as the duration since the creation of the stream.
 func moment(t weir.Time) string { return (time.Duration(t) * time.Millisecond).String() }

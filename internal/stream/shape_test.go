@@ -8,11 +8,12 @@ import (
 	"weir"
 )
 
-// What a State costs is promised in gaps and keys. These tests count memory and steps; none of them reads a clock.
+// The cost of a State depends on its gaps and keys, not on its batches. These tests count
+// allocations and examined gaps; none of them reads a clock.
 
 var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * time.Second}
 
-// publish stores the batch that a publish becomes.
+// publish decides on p and applies it. It fails the test if p is not stored.
 func publish(t testing.TB, s *State, p Publish, now weir.Time) {
 	v := s.Decide(p, now)
 	if v.Outcome != Stored {
@@ -29,7 +30,7 @@ func TestContiguousBatchesCostNoMemory(t *testing.T) {
 		publish(t, s, Publish{Size: 1}, now)
 	}
 	if allocs := testing.AllocsPerRun(1_000_000, one); allocs != 0 {
-		t.Errorf("a contiguous publish allocates %v times", allocs)
+		t.Errorf("a contiguous publish allocates %v times, want 0", allocs)
 	}
 	if s.cursor < 1_000_000 || s.gaps.closed != nil || s.gaps.open != nil || s.keys.queue != nil || s.keys.place != nil {
 		t.Errorf("after %d batches the state holds %+v and %+v", s.cursor, s.gaps, s.keys)
@@ -50,7 +51,7 @@ func TestOutOfOrderBatchesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// steps counts the gaps that f looks at or moves.
+// steps counts the gaps that f examines or moves.
 func steps(f func()) (n int) {
 	looked = func(more int) { n += more }
 	defer func() { looked = nil }()
@@ -58,7 +59,7 @@ func steps(f func()) (n int) {
 	return n
 }
 
-// manyGaps is a state whose odd sequences are missing, and closed, up to twice n.
+// manyGaps returns a state whose odd sequences up to 2n are missing and closed.
 func manyGaps(t testing.TB, n int) *State {
 	s := New(wide, 0)
 	for s.cursor < weir.Seq(2*n) {
@@ -76,7 +77,7 @@ func manyGaps(t testing.TB, n int) *State {
 }
 
 func TestManyClosedGapsStayCheap(t *testing.T) {
-	const n, few = 100_000, 100 // 17 steps find one in n; an operation may search a handful of times
+	const n, few = 100_000, 100 // a binary search takes 17 steps; an operation may search a few times
 	s := manyGaps(t, n)
 	now := weir.Time(3000)
 	operations := []struct {
@@ -94,22 +95,23 @@ func TestManyClosedGapsStayCheap(t *testing.T) {
 		{"nothing due", func() { s.Due(now) }},
 		{"close", func() { m, _ := s.Due(now + 2000); s.Apply(m) }},
 		{"evict one", func() {
-			s.rules.MaxBytes = -1 // whatever is kept is too much: take one batch
+			s.rules.MaxBytes = -1 // anything is too much, so that it evicts one batch
 			s.Evict(now+2000, func(from weir.Seq, visit func(Header) bool) { visit(Header{Seq: 2, Time: now + 2000}) })
 		}},
 	}
 	for _, o := range operations {
 		if got := steps(o.run); got > few {
-			t.Errorf("%s looks at %d gaps of %d", o.name, got, n)
+			t.Errorf("%s examines %d of %d gaps, want at most %d", o.name, got, n, few)
 		}
 	}
-	if err := s.Sound(); err != nil {
+	if err := s.CheckInvariants(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A stream that goes on for long with gaps in it, evicting what is old, holds the gaps of what is kept and no more.
-func TestGapsThatComeAndGo(t *testing.T) {
+// A long-running stream that keeps opening gaps and evicting batches holds only the gaps between
+// kept batches.
+func TestEvictedGapsAreForgotten(t *testing.T) {
 	const n, kept = 50_000, 1000
 	s := New(wide, 0)
 	now := weir.Time(0)
@@ -125,12 +127,12 @@ func TestGapsThatComeAndGo(t *testing.T) {
 				s.gaps.drop(s.low)
 			}
 			if len(s.gaps.closed) > kept || cap(s.gaps.closed) > 4*kept {
-				t.Fatalf("%d closed gaps are kept in the room of %d", len(s.gaps.closed), cap(s.gaps.closed))
+				t.Fatalf("%d closed gaps are kept, with a capacity of %d", len(s.gaps.closed), cap(s.gaps.closed))
 			}
 		}
 	})
 	if got > 50*n {
-		t.Errorf("%d gaps that come and go take %d steps", n, got)
+		t.Errorf("opening and evicting %d gaps takes %d steps", n, got)
 	}
 	s.gaps.drop(s.cursor)
 	if s.gaps.closed != nil || s.gaps.open != nil {
@@ -144,17 +146,17 @@ func TestKeysAreForgotten(t *testing.T) {
 	for i := range 2000 {
 		publish(t, s, Publish{Key: fmt.Sprint("key ", i)}, weir.Time(i)*hour)
 		if len(s.keys.queue) > 24 || len(s.keys.place) > 24 || cap(s.keys.queue) > 200 {
-			t.Fatalf("after %d hours %d keys are kept, %d found", i, len(s.keys.queue), len(s.keys.place))
+			t.Fatalf("after %d hours %d keys are queued, %d indexed", i, len(s.keys.queue), len(s.keys.place))
 		}
 	}
 	s.Evict(3000*hour, func(weir.Seq, func(Header) bool) {})
 	if s.keys.queue != nil || s.keys.place != nil {
-		t.Errorf("a day later %d keys are kept, %d found", len(s.keys.queue), len(s.keys.place))
+		t.Errorf("after they expired, %d keys are queued, %d indexed", len(s.keys.queue), len(s.keys.place))
 	}
 }
 
-// When nothing is too old, eviction looks at one batch, however many are kept.
-func TestEvictingNothingLooksAtLittle(t *testing.T) {
+// If nothing has expired, eviction examines one batch, however many are kept.
+func TestEvictingNothingIsCheap(t *testing.T) {
 	s := New(wide, 0)
 	for range 1000 {
 		publish(t, s, Publish{Size: 1}, 0)
@@ -169,6 +171,6 @@ func TestEvictingNothingLooksAtLittle(t *testing.T) {
 		}
 	})
 	if evicted != 0 || visits != 1 {
-		t.Errorf("evicted %d after a look at %d batches", evicted, visits)
+		t.Errorf("evicted %d batches and examined %d; want 0 and 1", evicted, visits)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"weir/internal/stream"
 )
 
-// subscriber is a client that follows a stream over reconnects and writes down what it is told.
+// subscriber is a client that follows a stream across reconnects and records what it receives.
 type subscriber struct {
 	from  stream.From
 	start weir.Seq // the first sequence that it may expect
 	next  weir.Seq
 	got   []weir.Seq
-	lost  [][2]weir.Seq // told as evicted
-	seen  bool          // an event with an id came
-	id    weir.Seq      // of the last event: a reconnect goes on above it
+	lost  [][2]weir.Seq // ranges reported as evicted
+	seen  bool          // it received an event with an id
+	id    weir.Seq      // of the last event; a reconnect resumes above it
 }
 
 func (h *history) subscribe(t *rapid.T) {
@@ -27,7 +27,7 @@ func (h *history) subscribe(t *rapid.T) {
 	want := map[stream.From]weir.Seq{stream.Head: c + 1, stream.Oldest: h.model.low()}
 	s.begin(h)
 	if seq, ok := want[s.from]; ok && s.start != seq {
-		t.Fatalf("a subscription from %+v wants %d, want %d", s.from, s.start, seq)
+		t.Fatalf("a subscription from %+v starts at %d, want %d", s.from, s.start, seq)
 	}
 	h.subs = append(h.subs, s)
 }
@@ -37,7 +37,7 @@ func (s *subscriber) begin(h *history) {
 	s.start = s.next
 }
 
-// reconnect goes on above the last id seen. Who saw none starts as the first time.
+// reconnect resumes above the last id. A subscriber that saw no id starts over.
 func (s *subscriber) reconnect(h *history) {
 	if !s.seen {
 		s.begin(h)
@@ -65,12 +65,12 @@ func (h *history) pick(t *rapid.T) *subscriber {
 	return h.subs[rapid.IntRange(0, len(h.subs)-1).Draw(t, "subscriber")]
 }
 
-// step takes one step and checks it against what is stored, missing and gone.
+// step takes one step and compares it with the model.
 func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	step := h.state.Next(s.next)
 	wanted := s.next
 	if h.model.closed[0] {
-		wanted = max(wanted, 1) // a 0 that came too late is nobody's loss
+		wanted = max(wanted, 1) // a closed 0 is not reported as a gap
 	}
 	low, final := h.model.low(), h.model.final()
 	var want stream.Step
@@ -81,19 +81,19 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 		want = stream.Step{Kind: stream.Read, First: wanted, Last: final - 1}
 	}
 	if step != want {
-		t.Fatalf("a subscriber at %d is told %+v, want %+v", s.next, step, want)
+		t.Fatalf("a subscriber at %d gets %+v, want %+v", s.next, step, want)
 	}
 	switch step.Kind {
 	case stream.Gap:
 		if !h.model.evicted[step.Last] {
-			t.Fatalf("a subscriber is told of the loss of %d..%d, but %d was not evicted", step.First, step.Last, step.Last)
+			t.Fatalf("a subscriber gets a gap %d..%d, but %d was not evicted", step.First, step.Last, step.Last)
 		}
 		s.lost = append(s.lost, [2]weir.Seq{step.First, step.Last})
 		s.next, s.seen, s.id = step.Last+1, true, step.Last
 	case stream.Read:
 		for _, seq := range h.log.batches(step.First, step.Last) {
 			if s.seen && seq <= s.id {
-				t.Fatalf("a subscriber gets %d after it saw %d", seq, s.id)
+				t.Fatalf("a subscriber gets %d after %d", seq, s.id)
 			}
 			s.got = append(s.got, seq)
 			s.seen, s.id = true, seq
@@ -104,22 +104,24 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	return step.Kind
 }
 
-// check holds the promise of D4 and D16: of what lies behind a subscriber, every batch was sent or told as lost.
+// check verifies D4 and D16: every batch below a subscriber's position was either sent to it or
+// reported as evicted.
 func (s *subscriber) check(t *rapid.T, h *history) {
 	for seq := range h.model.stored {
 		if seq < s.start || seq >= s.next {
 			continue
 		}
 		if got, lost := slices.Contains(s.got, seq), s.told(seq); got == lost {
-			t.Fatalf("a subscriber from %d on is at %d: batch %d was sent: %v, told as lost: %v", s.start, s.next, seq, got, lost)
+			t.Fatalf("a subscriber that started at %d is at %d: batch %d was sent: %v, reported as evicted: %v", s.start, s.next, seq, got, lost)
 		}
 	}
 }
 
-// published checks that nothing is stored behind a subscriber, who would never get it.
+// published checks that no batch is stored below a subscriber's position, where it would never be
+// sent.
 func (s *subscriber) published(t *rapid.T, seq weir.Seq) {
 	if seq >= s.start && seq < s.next && !s.told(seq) {
-		t.Fatalf("batch %d is stored behind a subscriber from %d on that is at %d", seq, s.start, s.next)
+		t.Fatalf("batch %d was stored below a subscriber that started at %d and is at %d", seq, s.start, s.next)
 	}
 }
 
@@ -127,7 +129,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until it waits: it is then at the first sequence that is not final.
+// readAll lets every subscriber read until it waits, which it does at the first sequence that is
+// not final.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for s.step(t, h) != stream.Wait {

@@ -17,17 +17,17 @@ const (
 )
 
 var (
-	// Head is above the cursor: what is published from here on.
+	// Head starts above the cursor, with the next batch that is published.
 	Head = From{place: head}
-	// Oldest is at the oldest batch kept, sequence 0 included.
+	// Oldest starts at the oldest kept batch, which may have sequence 0.
 	Oldest = From{place: oldest}
 )
 
-// After is above sequence n, which may lie in the future.
+// After starts above sequence n, which may be above the cursor.
 func After(n weir.Seq) From { return From{place: after, after: n} }
 
-// Resolve returns the first sequence that a subscription wants. On a stream without batches Head wants 1, because a
-// stored 0 is behind it, and Oldest wants 0 (D15).
+// Resolve returns the first sequence that a subscription wants. On a stream without batches, Head
+// resolves to 1, so it skips a batch that is later stored under 0, and Oldest resolves to 0 (D15).
 func (s *State) Resolve(f From) weir.Seq {
 	switch f.place {
 	case oldest:
@@ -38,26 +38,28 @@ func (s *State) Resolve(f From) weir.Seq {
 	return s.cursor + 1
 }
 
-// StepKind says what a subscription does next.
+// StepKind is the kind of a Step.
 type StepKind uint8
 
 // The kinds of steps.
 const (
-	Wait StepKind = iota // there is nothing to send until the state changes
-	Gap                  // tell that First to Last was evicted, go on at Last+1 (D16)
-	Read                 // First to Last is final: send what is stored there, go on at Last+1
-	Loss                 // tell that First to Last was lost, go on at Last+1
+	Wait StepKind = iota // nothing to send until the state changes
+	Gap                  // report First to Last as evicted, continue at Last+1 (D16)
+	Read                 // send the batches stored from First to Last, continue at Last+1
+	Loss                 // report First to Last as lost, continue at Last+1
 )
 
-// Step is what a subscription does next. First and Last are inclusive, and not set for Wait.
+// Step is the next thing for a subscription to do. First and Last are inclusive; Wait leaves them
+// zero.
 type Step struct {
 	Kind        StepKind
 	First, Last weir.Seq
 }
 
-// Next returns the step of a subscription that wants the sequence next and has everything below it. At an open gap
-// it waits, because what fills it comes first (D4). Sequence 0 is skipped in silence when another was stored before
-// it: nothing was lost (D16).
+// Next returns the next step of a subscription that has received everything below the sequence
+// next. It waits at an open gap, because a batch that fills the gap must be delivered first (D4).
+// It skips sequence 0 without reporting a gap if another sequence was stored first, because no
+// batch was lost (D16).
 func (s *State) Next(next weir.Seq) Step {
 	next = max(next, s.base())
 	if next < s.low {

@@ -2,9 +2,10 @@ package stream
 
 import "fmt"
 
-// Sound reports what is wrong inside a state: gaps out of order or outside of low and cursor, closed ones above open
-// ones, moments that fall along the sequences, keys that cannot be found again.
-func (s *State) Sound() error {
+// CheckInvariants returns an error if the state is inconsistent: gaps out of order or outside low
+// and cursor, closed gaps above open ones, open gaps whose times decrease with the sequence, or
+// keys that cannot be found.
+func (s *State) CheckInvariants() error {
 	next := s.low
 	for i, g := range s.gaps.closed {
 		if i > 0 && s.gaps.closed[i-1].to+1 == g.from {
@@ -29,7 +30,7 @@ func (s *State) Sound() error {
 	}
 	for digest, at := range s.keys.place {
 		if i := at - s.keys.gone; i >= uint64(len(s.keys.queue)) || s.keys.queue[i].digest != digest {
-			return fmt.Errorf("a key has the place %d of %d", i, len(s.keys.queue))
+			return fmt.Errorf("a key points to index %d of a queue of %d, or to another key", i, len(s.keys.queue))
 		}
 	}
 	for i, k := range s.keys.queue {

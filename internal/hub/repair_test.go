@@ -18,21 +18,22 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// told is what publishers were told of a stream before its disk went bad.
-type told struct {
+// acknowledged is what publishers knew of a stream before its disk was damaged.
+type acknowledged struct {
 	id     weir.StreamID
-	stored map[weir.Seq]string // acknowledged, and not evicted
+	stored map[weir.Seq]string // acknowledged and not evicted, by sequence
 	cursor weir.Seq
 }
 
 var damageable = journal.Options{SegmentSize: 64 << 10}
 
-// Stretches of the files of a journal are overwritten, which is then repaired. Whatever that costs: what is read is what was
-// stored, no sequence that was acknowledged is taken again, no cursor goes down, and subscribers get every batch that is left and
-// are told of every one that is not.
-func TestLossKeepsTheContract(t *testing.T) {
+// Parts of a journal's files are overwritten and the journal is repaired. Whatever was lost, these
+// hold: a batch that can be read is the one that was stored, no acknowledged sequence is used
+// again, no cursor decreases, and subscribers get every remaining batch and a gap for every lost
+// one.
+func TestRepairOfDamagedFiles(t *testing.T) {
 	fs := faulty.New()
-	var all []told
+	var all []acknowledged
 	synctest.Test(t, func(t *testing.T) {
 		j, err := journal.Open(fs, damageable)
 		if err != nil {
@@ -47,7 +48,7 @@ func TestLossKeepsTheContract(t *testing.T) {
 			all[i].cursor++
 			all[i].stored[all[i].cursor] = "last"
 		}
-		time.Sleep(time.Minute) // what was evicted is trimmed
+		time.Sleep(time.Minute) // evicted batches are trimmed
 		if err := errors.Join(h.Close(), j.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -68,24 +69,25 @@ func TestLossKeepsTheContract(t *testing.T) {
 		off, length := rng.Int64N(max(used, 1)), int64(16<<rng.IntN(9))
 		overwrite(t, after, name, off, length, rng)
 		synctest.Test(t, func(t *testing.T) {
-			l, g := holdRepaired(t, fmt.Sprintf("damage %d: %d bytes at %d of %s", n, length, off, name), after, all)
+			l, g := verifyRepaired(t, fmt.Sprintf("damage %d: %d bytes at %d of %s", n, length, off, name), after, all)
 			lost, gone = lost+l, gone+g
 		})
 		if t.Failed() {
 			return
 		}
 	}
-	t.Logf("%d batches lost, %d streams gone", lost, gone)
+	t.Logf("%d batches lost, %d streams lost", lost, gone)
 	if lost < 100 {
-		t.Errorf("only %d batches were lost", lost)
+		t.Errorf("only %d batches were lost, too few to test anything", lost)
 	}
 }
 
-// Whole files are missing, each in turn: with more batches of one stream than a publisher can leap, and with marks of streams
-// that everything was evicted from, whose segments were used again since.
-func TestMissingFilesKeepTheContract(t *testing.T) {
+// Each file of a journal is missing in turn, and the journal is repaired. One stream has more
+// batches than a publisher can skip. Of other streams everything was evicted, and only the trim is
+// left, in segments that were reused since.
+func TestRepairOfMissingFiles(t *testing.T) {
 	fs := faulty.New()
-	var all []told
+	var all []acknowledged
 	synctest.Test(t, func(t *testing.T) {
 		j, err := journal.Open(fs, journal.Options{SegmentSize: 256 << 10})
 		if err != nil {
@@ -119,23 +121,23 @@ func TestMissingFilesKeepTheContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.MayBeLost == 0 {
-			continue // prepared, or the tail: what is left is the journal of an earlier moment
+			continue // a prepared file, or the newest: the rest is the journal of an earlier time
 		}
 		harmed++
 		synctest.Test(t, func(t *testing.T) {
-			l, g := holdRepaired(t, "without "+name, after, all)
+			l, g := verifyRepaired(t, "without "+name, after, all)
 			lost, gone = lost+l, gone+g
 		})
 	}
-	t.Logf("%d files, %d batches lost, %d streams gone", harmed, lost, gone)
+	t.Logf("%d files, %d batches lost, %d streams lost", harmed, lost, gone)
 	if harmed < 3 || lost < 1200 {
-		t.Errorf("only %d files and %d batches were lost", harmed, lost)
+		t.Errorf("only %d files and %d batches were lost, too few to test anything", harmed, lost)
 	}
 }
 
-// fillFiles fills several segments, the first of which are used again.
-func fillFiles(t *testing.T, h *Hub, pass func()) (all []told) {
-	one := func(s *Stream, k *told, payload string) {
+// fillFiles fills several segments, the first of which are reused.
+func fillFiles(t *testing.T, h *Hub, pass func()) (all []acknowledged) {
+	one := func(s *Stream, k *acknowledged, payload string) {
 		k.cursor++
 		publish(t, s, at(k.cursor, payload))
 		k.stored[k.cursor] = payload
@@ -147,9 +149,9 @@ func fillFiles(t *testing.T, h *Hub, pass func()) (all []told) {
 				s.RetentionSeconds = 7 * 24 * 3600
 			}
 		})
-		streams, all = append(streams, s), append(all, told{id: s.ID, stored: map[weir.Seq]string{}})
+		streams, all = append(streams, s), append(all, acknowledged{id: s.ID, stored: map[weir.Seq]string{}})
 	}
-	for range 2000 { // of these nothing is left but a mark
+	for range 2000 { // only the trim of these is left
 		one(streams[0], &all[0], strings.Repeat("short", 60))
 		one(streams[1], &all[1], "short")
 	}
@@ -166,15 +168,15 @@ func fillFiles(t *testing.T, h *Hub, pass func()) (all []told) {
 }
 
 // fillStreams publishes to streams of several kinds.
-func fillStreams(t *testing.T, h *Hub) []told {
-	var all []told
+func fillStreams(t *testing.T, h *Hub) []acknowledged {
+	var all []acknowledged
 	for i := range 4 {
 		s := made(t, h, func(s *Spec) {
 			if i == 2 {
 				s.MaxBytes = 20_000
 			}
 		})
-		k := told{id: s.ID, stored: map[weir.Seq]string{}}
+		k := acknowledged{id: s.ID, stored: map[weir.Seq]string{}}
 		for seq := weir.Seq(1); seq <= 150; seq++ {
 			if i == 1 && seq%10 == 5 {
 				continue // never published
@@ -217,8 +219,8 @@ func overwrite(t *testing.T, fs *faulty.FS, name string, off, length int64, rng 
 	}
 }
 
-// holdRepaired repairs a journal and holds its streams to what publishers were told.
-func holdRepaired(t *testing.T, what string, fs *faulty.FS, all []told) (lost, gone int) {
+// verifyRepaired repairs a journal and checks that its streams keep what was acknowledged.
+func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged) (lost, gone int) {
 	t.Helper()
 	check := func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
 		return CheckStream(d, note, entries)
@@ -244,11 +246,11 @@ func holdRepaired(t *testing.T, what string, fs *faulty.FS, all []told) (lost, g
 		s, err := h.Stream(k.id)
 		if err != nil {
 			if gone++; len(r.Documents) == 0 && r.Before.MayBeLost == 0 {
-				t.Errorf("%s: stream %s is gone", what, k.id)
+				t.Errorf("%s: stream %s is lost", what, k.id)
 			}
 			continue
 		}
-		n, err := k.hold(t, s)
+		n, err := k.verify(t, s)
 		if err != nil {
 			t.Errorf("%s: stream %s: %v\nfound %+v\nlost %+v", what, k.id, err, r.Before.Damages, r.Losses)
 		}
@@ -257,7 +259,9 @@ func holdRepaired(t *testing.T, what string, fs *faulty.FS, all []told) (lost, g
 	return lost, gone
 }
 
-func (k *told) hold(t *testing.T, s *Stream) (lost int, err error) {
+// verify checks every acknowledged batch: it can be read unchanged, or it is lost and its sequence
+// cannot be used again. It returns the number of lost batches.
+func (k *acknowledged) verify(t *testing.T, s *Stream) (lost int, err error) {
 	c, err := s.Cursor(ctx)
 	if err != nil {
 		return 0, err
@@ -271,15 +275,15 @@ func (k *told) hold(t *testing.T, s *Stream) (lost int, err error) {
 		ack, again := s.Publish(ctx, at(seq, "again"))
 		switch {
 		case err == nil && string(b.Payload) != payload:
-			return 0, fmt.Errorf("batch %d is another", seq)
+			return 0, fmt.Errorf("batch %d has another payload", seq)
 		case err == nil && (again != nil || !ack.Duplicate):
-			return 0, fmt.Errorf("batch %d is there, and publishing it gives %+v, %v", seq, ack, again)
+			return 0, fmt.Errorf("batch %d is kept, but publishing it again gives %+v, %v", seq, ack, again)
 		case err == nil:
 			left[seq] = payload
 		case code(err) != weir.StreamNotFound:
 			return 0, fmt.Errorf("batch %d: %w", seq, err)
 		case code(again) != weir.InvalidSequence:
-			return 0, fmt.Errorf("batch %d is lost, and publishing it gives %+v, %v", seq, ack, again)
+			return 0, fmt.Errorf("batch %d is lost, but publishing it again gives %+v, %v", seq, ack, again)
 		default:
 			lost++
 		}
@@ -289,47 +293,48 @@ func (k *told) hold(t *testing.T, s *Stream) (lost int, err error) {
 		return 0, fmt.Errorf("the next batch is %+v, %v", ack, err)
 	}
 	left[ack.Seq] = "new"
-	return lost, k.followed(s, ack.Seq, left)
+	return lost, k.verifySubscription(s, ack.Seq, left)
 }
 
-// followed subscribes from the oldest: all that is left comes in order, and all that is lost is told.
-func (k *told) followed(s *Stream, last weir.Seq, left map[weir.Seq]string) error {
+// verifySubscription subscribes from the oldest batch: every remaining batch arrives in order, and
+// every lost one is reported.
+func (k *acknowledged) verifySubscription(s *Stream, last weir.Seq, left map[weir.Seq]string) error {
 	sub, err := s.Subscribe(ctx, Oldest)
 	if err != nil {
 		return err
 	}
 	defer sub.Close()
-	var told []Gap
+	var gaps []Gap
 	for next := weir.Seq(0); next <= last; {
 		ev, err := sub.Next(ctx, time.Hour)
 		if err != nil {
 			return err
 		}
 		if ev.Gap == nil && len(ev.Frames) == 0 {
-			return fmt.Errorf("nothing comes after %d", next)
+			return fmt.Errorf("nothing arrived from %d on", next)
 		}
 		if g := ev.Gap; g != nil {
 			if !g.Lost || g.From < next {
-				return fmt.Errorf("after %d came the gap %+v", next, *g)
+				return fmt.Errorf("got gap %+v, want %d or above", *g, next)
 			}
-			told = append(told, *g)
+			gaps = append(gaps, *g)
 			next = g.To + 1
 		}
 		for seq, payload := range batchesOf(ev) {
 			if seq < next || left[seq] != payload {
-				return fmt.Errorf("after %d came %d", next, seq)
+				return fmt.Errorf("got batch %d with another payload, or it is below %d", seq, next)
 			}
 			delete(left, seq)
 			next = seq + 1
 		}
 	}
 	for seq := range left {
-		return fmt.Errorf("batch %d did not come", seq)
+		return fmt.Errorf("batch %d did not arrive", seq)
 	}
 	for seq := range k.stored {
-		if _, err := s.Batch(ctx, seq); err != nil && !slices.ContainsFunc(told, func(g Gap) bool { return g.From <= seq && seq <= g.To }) {
+		if _, err := s.Batch(ctx, seq); err != nil && !slices.ContainsFunc(gaps, func(g Gap) bool { return g.From <= seq && seq <= g.To }) {
 			c, _ := s.Cursor(ctx)
-			return fmt.Errorf("batch %d is lost, and nobody is told (cursor %d)", seq, c.Cursor)
+			return fmt.Errorf("batch %d is lost, but was not reported (cursor %d)", seq, c.Cursor)
 		}
 	}
 	return nil

@@ -12,12 +12,12 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// distant is a store that others change as well, and of whose changes one hears when one catches up.
+// distant is a shared store that reports changes only when a caller catches up.
 type distant struct {
 	engine.Engine
 	mu     sync.Mutex
 	visit  func(engine.Change)
-	coming []engine.Change
+	unread []engine.Change
 	asked  int
 	fails  error
 }
@@ -28,15 +28,16 @@ func (d *distant) CatchUp(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked++
-	for _, c := range d.coming {
+	for _, c := range d.unread {
 		d.visit(c)
 	}
-	d.coming = nil
+	d.unread = nil
 	return d.fails
 }
 
-// A key that another node made is not refused on old news; one that nobody made is, when that is known. However many ask, the store is
-// asked a few times.
+// A key that another node created is accepted, although this node has not heard of it. A key that
+// does not exist is refused after catching up. However many requests send unknown keys, the store
+// is asked a few times only.
 func TestKeyOfAnotherNode(t *testing.T) {
 	docs := memory.New()
 	there := open(t, docs)
@@ -45,7 +46,7 @@ func TestKeyOfAnotherNode(t *testing.T) {
 	_, secret := key(t, there, KeySpec{Project: project(t, there, "app").ID})
 	for _, prefix := range []string{projectPrefix, keyPrefix} {
 		if err := there.each(t.Context(), prefix, func(d engine.Document) error {
-			store.coming = append(store.coming, engine.Change{Document: d})
+			store.unread = append(store.unread, engine.Change{Document: d})
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -58,23 +59,23 @@ func TestKeyOfAnotherNode(t *testing.T) {
 	for range 200 {
 		all.Go(func() {
 			_, err := here.Authenticate(unknown)
-			want(t, "a key that nobody made", err, weir.InvalidAPIKey)
+			want(t, "a key that does not exist", err, weir.InvalidAPIKey)
 		})
 	}
 	all.Wait()
 	store.mu.Lock()
 	defer store.mu.Unlock()
 	if store.asked == 0 || store.asked >= 200 {
-		t.Errorf("the store was asked %d times", store.asked)
+		t.Errorf("the store was asked %d times, want 1 to 199", store.asked)
 	}
 	store.fails = engine.ErrUnavailable
 	store.mu.Unlock()
 	_, err := here.Authenticate(unknown)
 	store.mu.Lock()
-	want(t, "a key when nobody answers", err, weir.StorageUnavailable)
+	want(t, "an unknown key while the store does not answer", err, weir.StorageUnavailable)
 }
 
-// meddling is a store in which something happens just before a deletion.
+// meddling is a store that calls a function just before a deletion.
 type meddling struct {
 	engine.Engine
 	before func(key string)
@@ -88,8 +89,8 @@ func (m *meddling) Delete(ctx context.Context, key string, rev engine.Revision) 
 	return m.Engine.Delete(ctx, key, rev)
 }
 
-// A name that was given up and taken by another project meanwhile stays with that one.
-func TestRenameMeanwhile(t *testing.T) {
+// If another project takes the old name during a rename, it keeps it.
+func TestRenameKeepsANameTakenSince(t *testing.T) {
 	docs := memory.New()
 	store := &meddling{Engine: docs}
 	a := open(t, store)
@@ -111,6 +112,6 @@ func TestRenameMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := docs.Get(t.Context(), projectDocument("old")); errors.Is(err, engine.ErrNotFound) {
-		t.Error("the project of another node that took the name is gone")
+		t.Error("the rename deleted the project that took the old name")
 	}
 }

@@ -1,0 +1,84 @@
+package hub
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// A node that cannot reach its store closes all logs concurrently, so that closing takes as long as
+// one log, however many streams are open.
+func TestCloseWithUnavailableStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &unavailable{Engine: memory.New()}
+		h := open(t, e, Options{})
+		for range 100 {
+			publish(t, find(t, h, made(t, h, nil).ID), at(1, "x"))
+		}
+		begun := time.Now()
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took != timeout {
+			t.Errorf("closing took %v, want %v as for one log", took, timeout)
+		}
+	})
+}
+
+// If a stream cannot be opened, every caller gets the error after one attempt. Callers do not wait
+// for the attempts of others.
+func TestOpenWithUnavailableStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &unavailable{Engine: memory.New()}
+		h := open(t, e, Options{})
+		defer h.Close()
+		st := find(t, h, made(t, h, nil).ID)
+		e.cutOff.Store(true)
+		begun := time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if _, err := st.Batch(ctx, 1); code(err) != weir.StorageUnavailable || time.Since(begun) != timeout {
+					t.Errorf("got %v after %v, want an error after %v", err, time.Since(begun), timeout)
+				}
+			})
+		}
+		all.Wait()
+		e.cutOff.Store(false)
+		if _, err := st.Batch(ctx, 1); code(err) != weir.StreamNotFound {
+			t.Errorf("after the store is back: %v", err)
+		}
+	})
+}
+
+// unavailable is an engine whose logs take timeout to close, as if the servers did not answer.
+// While cutOff is set, opening a log fails after timeout.
+type unavailable struct {
+	engine.Engine
+	cutOff atomic.Bool
+}
+
+const timeout = 10 * time.Second
+
+func (e *unavailable) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	if e.cutOff.Load() {
+		<-time.After(timeout)
+		return nil, engine.ErrUnavailable
+	}
+	l, err := e.Engine.Open(ctx, id, j)
+	return &unavailableLog{l}, err
+}
+
+type unavailableLog struct{ engine.Log }
+
+func (l *unavailableLog) Close() error {
+	<-time.After(timeout)
+	return l.Log.Close()
+}
