@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 //	received TEXT                    wait until the subscription received a text; stdout is what it received
 //	ended                            wait until all subscriptions have ended cleanly; stdout is what they received
 //	metrics PATH                     like http, but to $METRICS
+//	logged NAME PATTERN              wait until it has logged a line that matches
 //	hangup NAME                      send it HUP and wait until it has re-read its configuration or refused it
 //	stall PATH KEY                   begin a request whose body never arrives
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
@@ -60,7 +61,7 @@ func TestTranscripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "serve": serveInBackground, "signal": sendSignal, "http": request, "capture": capture, "mode": mode,
-			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "metrics": askMetrics,
+			"subscribe": subscribe, "ended": ended, "stall": stall, "hangup": hangup, "logged": logged, "metrics": askMetrics,
 			"damage": damage, "received": received, "https": secureRequest, "keypair": makePair, "fill": fill,
 		},
 	})
@@ -136,6 +137,19 @@ func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []str
 			ts.Fatalf("serve: no %s after a minute\n%s", pattern, r.log)
 		}
 	}
+}
+
+// logged waits for a line: the log reaches its file through a pipe, so that a grep right after a
+// request may come too early.
+func logged(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: logged NAME PATTERN")
+	}
+	r := ts.Value(servers{}).(map[string]*running)[args[0]]
+	if r == nil {
+		ts.Fatalf("no server %s", args[0])
+	}
+	r.await(ts, regexp.MustCompile(args[1]))
 }
 
 func (l *log) String() string {
