@@ -45,7 +45,7 @@ func TestStreams(t *testing.T) {
 	for _, http1 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP1=%t", http1), func(t *testing.T) {
 			ctx := t.Context()
-			c := newHouse(t, nil).client(client.Options{HTTP1: http1})
+			c := startService(t, nil).client(client.Options{HTTP1: http1})
 			made, err := c.CreateStream(ctx, client.NewStream{Name: "orders", RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.Raw})
 			if err != nil || made.Name != "orders" || made.RetentionSeconds != 60 || made.MaxBytes != 1<<20 || made.Mode != weir.Raw || !weir.IsID(string(made.ID)) {
 				t.Fatalf("created %+v, %v", made, err)
@@ -65,7 +65,7 @@ func TestStreams(t *testing.T) {
 			if h, err := c.Health(ctx); err != nil || h.Status != "ok" {
 				t.Errorf("health: %+v, %v", h, err)
 			}
-			if v, err := c.Version(ctx); err != nil || v.Version != "v1.2.3" || v.Commit != "abc" {
+			if v, err := c.Version(ctx); err != nil || v.Version != thisBuild.Version || v.Commit != thisBuild.Commit {
 				t.Errorf("version: %+v, %v", v, err)
 			}
 		})
@@ -73,7 +73,7 @@ func TestStreams(t *testing.T) {
 }
 
 func TestStreamsPaging(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	var want []weir.StreamID
 	for range 2*weir.MaxPage + 3 {
 		want = append(want, newStream(t, c, client.NewStream{}))
@@ -98,15 +98,15 @@ func TestStreamsPaging(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	h := newHouse(t, nil)
-	c := h.client(client.Options{})
+	svc := startService(t, nil)
+	c := svc.client(client.Options{})
 	_, err := c.Stream(t.Context(), weir.NewStreamID())
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		t.Fatalf("got %v, want an *Error", err)
 	}
 	if e.Status != 404 || e.Code != weir.StreamNotFound || e.Type != "not_found_error" || e.Message == "" ||
-		!strings.HasPrefix(e.RequestID, "req_") || e.DocURL != "https://weir.example/docs/errors#stream_not_found" {
+		!strings.HasPrefix(e.RequestID, "req_") || e.DocURL != svc.URL()+"/docs/errors#stream_not_found" {
 		t.Errorf("got %+v", e)
 	}
 	if got := e.Error(); got != "stream_not_found: "+e.Message+" ("+e.RequestID+")" {
@@ -118,10 +118,10 @@ func TestErrors(t *testing.T) {
 	}{
 		{weir.InvalidStreamID, func() error { _, err := c.Cursor(t.Context(), "a/../b"); return err }()},
 		{weir.InvalidAPIKey, func() error {
-			_, err := h.client(client.Options{Key: "nonsense"}).Cursor(t.Context(), weir.NewStreamID())
+			_, err := svc.client(client.Options{Key: "nonsense"}).Cursor(t.Context(), weir.NewStreamID())
 			return err
 		}()},
-		{weir.ProjectForbidden, h.client(client.Options{Key: h.newKey(access.Read)}).DeleteStream(t.Context(), newStream(t, c, client.NewStream{}))},
+		{weir.ProjectForbidden, svc.client(client.Options{Key: svc.NewKey(access.Read)}).DeleteStream(t.Context(), newStream(t, c, client.NewStream{}))},
 		{weir.InvalidRequest, func() error {
 			_, err := c.CreateStream(t.Context(), client.NewStream{Name: strings.Repeat("x", 129)})
 			return err
@@ -168,7 +168,7 @@ func TestForeignResponses(t *testing.T) {
 
 func TestPublish(t *testing.T) {
 	ctx := t.Context()
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	ack, err := c.Publish(ctx, id, client.Events("a", map[string]int{"b": 1}, json.RawMessage(" [1.50, 2] "), nil))
 	if err != nil || ack != (weir.Ack{StreamID: id, Seq: 1, Accepted: 4, Cursor: 1}) {
@@ -205,7 +205,7 @@ func TestPublish(t *testing.T) {
 
 func TestPublishRaw(t *testing.T) {
 	ctx := t.Context()
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{Mode: weir.Raw})
 	for i, data := range [][]byte{{0, 1, 255}, {}, []byte(`{"seq":1}`), bytes.Repeat([]byte{7}, weir.MaxBody)} {
 		if _, err := c.Publish(ctx, id, client.Bytes(data)); err != nil {
@@ -263,17 +263,17 @@ func (d *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.Handler.ServeHTTP(w, r)
 }
 
-func newFlaky(t testing.TB) (*flaky, *house) {
+func newFlaky(t testing.TB) (*flaky, *testService) {
 	d := new(flaky)
-	h := newHouse(t, func(h http.Handler) http.Handler { d.Handler = h; return d })
-	return d, h
+	svc := startService(t, func(h http.Handler) http.Handler { d.Handler = h; return d })
+	return d, svc
 }
 
 // If the response to a successful call is lost, the retry neither repeats the effect nor fails.
 func TestRetryAfterLostResponse(t *testing.T) {
 	ctx := t.Context()
-	d, h := newFlaky(t)
-	c := h.client(client.Options{})
+	d, svc := newFlaky(t)
+	c := svc.client(client.Options{})
 	trouble := func() { d.refuse.Store(1); d.lose.Store(1) }
 	trouble()
 	s, err := c.CreateStream(ctx, client.NewStream{Name: "once"})
@@ -309,11 +309,11 @@ func TestRetryAfterLostResponse(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	d, h := newFlaky(t)
+	d, svc := newFlaky(t)
 	d.refuse.Store(100)
 	for attempts, want := range map[int]int32{1: 1, 3: 3} {
 		d.seen.Store(0)
-		_, err := h.client(client.Options{Attempts: attempts}).Version(t.Context())
+		_, err := svc.client(client.Options{Attempts: attempts}).Version(t.Context())
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 503 || d.seen.Load() != want {
 			t.Errorf("with %d attempts: %d requests, %v", attempts, d.seen.Load(), err)
 		}
@@ -322,7 +322,7 @@ func TestAttempts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := h.client(client.Options{}).Version(ctx); err == nil {
+	if _, err := svc.client(client.Options{}).Version(ctx); err == nil {
 		t.Error("the call succeeded after its context ended")
 	}
 }
@@ -331,7 +331,7 @@ func TestAttempts(t *testing.T) {
 func TestTimeoutIsRetried(t *testing.T) {
 	var asked atomic.Int32
 	release := make(chan struct{})
-	h := newHouse(t, func(h http.Handler) http.Handler {
+	svc := startService(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if asked.Add(1) == 1 {
 				select {
@@ -344,7 +344,7 @@ func TestTimeoutIsRetried(t *testing.T) {
 		})
 	})
 	defer close(release)
-	if _, err := h.client(client.Options{Timeout: 50 * time.Millisecond, Attempts: 100}).Version(t.Context()); err != nil || asked.Load() < 2 {
+	if _, err := svc.client(client.Options{Timeout: 50 * time.Millisecond, Attempts: 100}).Version(t.Context()); err != nil || asked.Load() < 2 {
 		t.Errorf("%d requests: %v", asked.Load(), err)
 	}
 }

@@ -46,7 +46,7 @@ func addNumbers(t testing.TB, p *client.Publisher, a, b int) {
 }
 
 func TestPublisher(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	var acks []weir.Ack
 	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 10, Linger: -1, OnAck: func(a weir.Ack) { acks = append(acks, a) }})
@@ -93,7 +93,7 @@ func TestPublisher(t *testing.T) {
 
 // A batch that is not full is sent after a short while.
 func TestPublisherLinger(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	acks := make(chan weir.Ack, 1)
 	p := publisher(t, c, newStream(t, c, client.NewStream{}), client.PublisherOptions{OnAck: func(a weir.Ack) { acks <- a }})
 	for n := 1; n <= 3; n++ {
@@ -105,7 +105,7 @@ func TestPublisherLinger(t *testing.T) {
 }
 
 func TestPublisherBatchBytes(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{BatchBytes: 40, Linger: -1})
 	for _, e := range []string{"aaaaaaaaaa", "bbbbbbbbbb", strings.Repeat("c", 100), "d"} { // 27+13 bytes fit; larger than a batch; alone
@@ -124,7 +124,7 @@ func TestPublisherBatchBytes(t *testing.T) {
 }
 
 func TestPublisherRaw(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{Mode: weir.Raw})
 	p := publisher(t, c, id, client.PublisherOptions{Buffer: 20})
 	b := make([]byte, 0, 8)
@@ -145,7 +145,7 @@ func TestPublisherRaw(t *testing.T) {
 
 // An invalid event is refused, and the events before and after it are stored.
 func TestPublisherBadEvents(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{})
 	addNumbers(t, p, 1, 1)
@@ -185,7 +185,7 @@ func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Han
 // more events.
 func TestPublisherBackPressure(t *testing.T) {
 	open, waiting := make(chan struct{}), new(atomic.Int32)
-	c := newHouse(t, gate(open, waiting)).client(client.Options{})
+	c := startService(t, gate(open, waiting)).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{InFlight: 3, BatchEvents: 10, Linger: -1})
 	addNumbers(t, p, 1, 40)
@@ -212,7 +212,7 @@ func TestPublisherBackPressure(t *testing.T) {
 func TestPublisherCloseTimeout(t *testing.T) {
 	open, waiting := make(chan struct{}), new(atomic.Int32)
 	defer close(open)
-	c := newHouse(t, gate(open, waiting)).client(client.Options{})
+	c := startService(t, gate(open, waiting)).client(client.Options{})
 	p := publisher(t, c, newStream(t, c, client.NewStream{}), client.PublisherOptions{BatchEvents: 10, Linger: -1})
 	addNumbers(t, p, 1, 25)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -231,7 +231,7 @@ func TestPublisherCloseTimeout(t *testing.T) {
 
 // Many goroutines add and flush at once, and each event is stored once.
 func TestPublisherConcurrent(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 7, InFlight: 4})
 	var wg sync.WaitGroup
@@ -262,10 +262,10 @@ func TestPublisherConcurrent(t *testing.T) {
 
 // A publisher uses one connection.
 func TestPublisherConnection(t *testing.T) {
-	h := newHouse(t, nil)
-	proxy := newProxy(t, h.server.Listener.Addr().String(), nil)
-	c := h.client(client.Options{URL: proxy.url})
-	id := newStream(t, h.client(client.Options{}), client.NewStream{})
+	svc := startService(t, nil)
+	proxy := newProxy(t, svc.address(), nil)
+	c := svc.client(client.Options{URL: proxy.url})
+	id := newStream(t, svc.client(client.Options{}), client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1, InFlight: 100})
 	addNumbers(t, p, 1, 2000)
 	if err := p.Close(t.Context()); err != nil {
@@ -296,12 +296,12 @@ func TestPublisherBrokenConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, nil)
-			direct := h.client(client.Options{})
+			svc := startService(t, nil)
+			direct := svc.client(client.Options{})
 			id := newStream(t, direct, client.NewStream{})
 			const n = 2000
-			proxy := newProxy(t, h.server.Listener.Addr().String(), fates)
-			c := h.client(client.Options{URL: proxy.url, Attempts: 1000})
+			proxy := newProxy(t, svc.address(), fates)
+			c := svc.client(client.Options{URL: proxy.url, Attempts: 1000})
 			p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 5, InFlight: 20})
 			addNumbers(t, p, 1, n)
 			if err := p.Close(t.Context()); err != nil {
@@ -316,7 +316,7 @@ func TestPublisherBrokenConnections(t *testing.T) {
 // A publisher detects that another writer publishes to the stream, and reports the batch that it
 // could not store.
 func TestPublisherConflict(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1})
 	addNumbers(t, p, 1, 5)
@@ -353,7 +353,7 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 		t.Run(fmt.Sprintf("same=%t", same), func(t *testing.T) {
 			var once sync.Once
 			var other func()
-			h := newHouse(t, func(h http.Handler) http.Handler {
+			svc := startService(t, func(h http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.Method == "POST" && path.Base(r.URL.Path) == "1" && r.Header.Get("User-Agent") == "first" {
 						lost := false
@@ -365,9 +365,9 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 					h.ServeHTTP(w, r)
 				})
 			})
-			c := h.client(client.Options{UserAgent: "first"})
+			c := svc.client(client.Options{UserAgent: "first"})
 			id := newStream(t, c, client.NewStream{})
-			second := h.client(client.Options{})
+			second := svc.client(client.Options{})
 			other = func() {
 				content := client.Events("something else")
 				if same { // as if the first attempt had arrived
@@ -392,7 +392,7 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 
 // With StartAt, batches can be published again under their sequences, if their content is the same.
 func TestPublisherStartAt(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	run := func(start weir.Seq, from, to int) error {
 		p := publisher(t, c, id, client.PublisherOptions{StartAt: &start, BatchEvents: 10, Linger: -1})
@@ -424,9 +424,9 @@ func TestPublisherStartAt(t *testing.T) {
 
 // A publisher works with a key that may publish but not read.
 func TestPublisherWithoutRead(t *testing.T) {
-	d, h := newFlaky(t)
-	c := h.client(client.Options{})
-	writer := h.client(client.Options{Key: h.newKey(access.Publish)})
+	d, svc := newFlaky(t)
+	c := svc.client(client.Options{})
+	writer := svc.client(client.Options{Key: svc.NewKey(access.Publish)})
 	id, raw := newStream(t, c, client.NewStream{}), newStream(t, c, client.NewStream{Mode: weir.Raw})
 	for _, from := range []int{1, 101} {
 		p := publisher(t, writer, id, client.PublisherOptions{BatchEvents: 3})
@@ -451,13 +451,13 @@ func TestPublisherWithoutRead(t *testing.T) {
 }
 
 func TestPublisherRefused(t *testing.T) {
-	h := newHouse(t, nil)
-	c := h.client(client.Options{})
+	svc := startService(t, nil)
+	c := svc.client(client.Options{})
 	if _, err := c.Publisher(t.Context(), weir.NewStreamID(), client.PublisherOptions{}); client.CodeOf(err) != weir.StreamNotFound {
 		t.Errorf("an unknown stream: %v, want stream_not_found", err)
 	}
 	id := newStream(t, c, client.NewStream{})
-	p := publisher(t, h.client(client.Options{Key: h.newKey(access.Read)}), id, client.PublisherOptions{})
+	p := publisher(t, svc.client(client.Options{Key: svc.NewKey(access.Read)}), id, client.PublisherOptions{})
 	addNumbers(t, p, 1, 1)
 	if err := p.Flush(t.Context()); client.CodeOf(err) != weir.ProjectForbidden {
 		t.Errorf("without the permission to publish: %v, want project_forbidden", err)
@@ -478,8 +478,8 @@ func TestPublisherRefused(t *testing.T) {
 
 // A resent batch that the stream has already evicted again is not a conflict.
 func TestPublisherEvicted(t *testing.T) {
-	d, h := newFlaky(t)
-	c := h.client(client.Options{})
+	d, svc := newFlaky(t)
+	c := svc.client(client.Options{})
 	id := newStream(t, c, client.NewStream{MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
 	p := publisher(t, c, id, client.PublisherOptions{})
 	d.lose.Store(6)

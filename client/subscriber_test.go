@@ -44,7 +44,7 @@ func publishNumbers(t testing.TB, c *client.Client, id weir.StreamID, from, to i
 }
 
 func TestSubscriber(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	publishNumbers(t, c, id, 0, 5)
 	for _, x := range []struct {
@@ -74,7 +74,7 @@ func TestSubscriber(t *testing.T) {
 
 // A subscription that starts at the head does not get a stored batch 0.
 func TestSubscriberAtHead(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	publishNumbers(t, c, id, 0, 0)
 	s := c.Subscriber(id, client.SubscriberOptions{})
@@ -110,7 +110,7 @@ func TestSubscriberAtHead(t *testing.T) {
 }
 
 func TestSubscriberRaw(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{Mode: weir.Raw})
 	sizes := []int{0, 1, 100_000, weir.MaxBody}
 	for _, n := range sizes {
@@ -130,7 +130,7 @@ func TestSubscriberRaw(t *testing.T) {
 }
 
 func TestSubscriberGap(t *testing.T) {
-	c := newHouse(t, nil).client(client.Options{})
+	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{Mode: weir.Raw, MaxBytes: weir.MinMaxBytes})
 	for range 4 {
 		if _, err := c.Publish(t.Context(), id, client.Bytes(make([]byte, weir.MinMaxBytes/2))); err != nil {
@@ -151,8 +151,8 @@ func TestSubscriberGap(t *testing.T) {
 
 // The iteration ends when the stream is deleted, when the context ends, and with a permanent error.
 func TestSubscriberEnds(t *testing.T) {
-	h := newHouse(t, nil)
-	c := h.client(client.Options{})
+	svc := startService(t, nil)
+	c := svc.client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	publishNumbers(t, c, id, 1, 1)
 	deleted := 0
@@ -182,10 +182,10 @@ func TestSubscriberEnds(t *testing.T) {
 			t.Errorf("a deleted stream: %v, want stream_not_found", err)
 		}
 		id := newStream(t, c, client.NewStream{})
-		if err := last(t.Context(), h.client(client.Options{Key: h.newKey(access.Publish)}), id, from); client.CodeOf(err) != weir.ProjectForbidden {
+		if err := last(t.Context(), svc.client(client.Options{Key: svc.NewKey(access.Publish)}), id, from); client.CodeOf(err) != weir.ProjectForbidden {
 			t.Errorf("without the permission to read: %v, want project_forbidden", err)
 		}
-		if err := last(t.Context(), h.client(client.Options{Key: "svc_live_00000000000000000000000000000000"}), id, from); client.CodeOf(err) != weir.InvalidAPIKey {
+		if err := last(t.Context(), svc.client(client.Options{Key: "svc_live_00000000000000000000000000000000"}), id, from); client.CodeOf(err) != weir.InvalidAPIKey {
 			t.Errorf("with an unknown key: %v, want invalid_api_key", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -198,15 +198,15 @@ func TestSubscriberEnds(t *testing.T) {
 
 // However connections fail, every batch is yielded once and in order.
 func TestSubscriberBrokenConnections(t *testing.T) {
-	h := newHouse(t, nil)
-	direct := h.client(client.Options{})
+	svc := startService(t, nil)
+	direct := svc.client(client.Options{})
 	id := newStream(t, direct, client.NewStream{})
-	proxy := newProxy(t, h.server.Listener.Addr().String(), func(int) fate { return fate{down: 3_000 + rand.Int64N(60_000)} })
+	proxy := newProxy(t, svc.address(), func(int) fate { return fate{down: 3_000 + rand.Int64N(60_000)} })
 	const n = 2000
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			c := h.client(client.Options{URL: proxy.url})
+			c := svc.client(client.Options{URL: proxy.url})
 			var events []string
 			for b, err := range c.Subscriber(id, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
 				if err != nil || b.Gap != nil {

@@ -2,10 +2,7 @@ package http3_test
 
 import (
 	"bufio"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +11,6 @@ import (
 	"testing"
 
 	"weir/client"
-	"weir/client/http3"
 )
 
 const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0"
@@ -96,17 +92,7 @@ func TestServer(t *testing.T) {
 		t.Skip("this test builds and runs the server")
 	}
 	s := newServed(t)
-	pem, err := os.ReadFile(filepath.Join(s.data, "tls", "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		t.Fatal("ca.pem contains no certificate")
-	}
-	transport := http3.New(&tls.Config{RootCAs: roots})
-	defer transport.Close()
-	c, err := client.New(client.Options{URL: s.url, Key: key, Transport: transport})
+	c, err := client.New(client.Options{URL: s.url, Key: key, Transport: newTransport(t, s.data)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,21 +117,7 @@ func TestServer(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	next := 1
-	for b, err := range c.Subscriber(stream.ID, client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, event := range b.Events {
-			if string(event) != fmt.Sprint(next) {
-				t.Fatalf("got %s, want %d", event, next)
-			}
-			next++
-		}
-		if next > n {
-			break
-		}
-	}
+	checkNumbers(t, c.Subscriber(stream.ID, client.SubscriberOptions{From: client.Oldest}), n)
 	s.end(syscall.SIGTERM)
 	if len(s.versions) != 1 || s.versions["HTTP/3.0"] < n {
 		t.Errorf("requests by HTTP version: %v, want at least %d over HTTP/3.0 only", s.versions, n)

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
-	"weir"
 	"weir/internal/api"
-	"weir/internal/disk/faulty"
+	"weir/internal/engine"
 	"weir/internal/engine/journal"
 	"weir/internal/hub"
 )
@@ -26,24 +24,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // watched returns metrics of a service with a value for every source.
-func watched(t *testing.T) (*Metrics, *Options) {
-	t.Helper()
-	j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := hub.Open(context.Background(), j, hub.Options{Frame: api.Frame})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Reloaded: func() bool { return true }}
-	m := New(*o)
+func watched() *Metrics {
+	m := New(Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Reloaded: func() bool { return true }})
 	m.Watch(Sources{
-		Pages: func() []api.Requests {
-			return []api.Requests{{Method: "GET", Route: "/docs", Status: 304, Count: 3}}
-		},
-		Hub: h.Stats, Engine: j.Status, Journal: j.Stats, Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
-		Space: func() (int64, int64, error) { return 3, 5, nil },
 		API: func() api.Stats {
 			s := api.Stats{
 				Requests: []api.Requests{{Method: "GET", Route: "/v1/streams/{id}", Status: 200, Count: 7}, {Method: "other", Route: "other", Count: 1}},
@@ -52,16 +35,16 @@ func watched(t *testing.T) (*Metrics, *Options) {
 			s.Publishes.Counts[3], s.Publishes.Counts[16], s.Publishes.Sum = 2, 1, 20_000_000_000
 			return s
 		},
+		Pages: func() []api.Requests {
+			return []api.Requests{{Method: "GET", Route: "/docs", Status: 304, Count: 3}}
+		},
+		Hub:     func() hub.Stats { return hub.Stats{Streams: 1} },
+		Engine:  func() engine.Status { return engine.Status{State: engine.Ready} },
+		Journal: func() journal.Stats { return journal.Stats{Segments: 2} },
+		Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
+		Space:   func() (int64, int64, error) { return 3, 5, nil },
 	})
-	t.Cleanup(func() {
-		h.Close()
-		j.Close()
-	})
-	_, err = h.Create(context.Background(), hub.Spec{Project: "p", Name: "n", RetentionSeconds: 60, MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m, o
+	return m
 }
 
 func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
@@ -78,7 +61,7 @@ func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
 // Names and help texts follow the Prometheus conventions, and /metrics shows every row of the
 // table.
 func TestLint(t *testing.T) {
-	m, _ := watched(t)
+	m := watched()
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +78,7 @@ func TestLint(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	m, _ := watched(t)
+	m := watched()
 	_, text := ask(t, m.Handler(), "GET", "/metrics")
 	for _, line := range []string{
 		`weir_build_info{commit="abc",go_version="go1",version="v1"} 1`,
@@ -110,6 +93,8 @@ func TestValues(t *testing.T) {
 		`weir_publish_duration_seconds_sum 20`,
 		`weir_engine_state{state="ready"} 1`,
 		`weir_engine_state{state="full"} 0`,
+		`weir_journal_segments 2`,
+		`weir_cluster_shards 17`,
 		`weir_disk_free_bytes 3`,
 		`weir_streams 1`,
 		`weir_ready 1`,
@@ -138,7 +123,7 @@ func TestStarting(t *testing.T) {
 
 // If the size of the disk is unknown, only the disk metrics are left out.
 func TestUnknownDiskSize(t *testing.T) {
-	m, _ := watched(t)
+	m := watched()
 	s := *m.sources.Load()
 	s.Space = func() (int64, int64, error) { return 0, 0, errors.ErrUnsupported }
 	s.Journal = nil
@@ -150,7 +135,7 @@ func TestUnknownDiskSize(t *testing.T) {
 }
 
 func TestHandler(t *testing.T) {
-	m, _ := watched(t)
+	m := watched()
 	h := m.Handler()
 	for _, r := range []struct {
 		method, path string

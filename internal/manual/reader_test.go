@@ -2,7 +2,6 @@ package manual
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long something that happens at once may take on a busy machine.
+// patience is the longest wait for anything that takes moments on an idle machine.
 const patience = 2 * time.Minute
 
 var binaries struct {
@@ -26,7 +25,7 @@ var binaries struct {
 	err  error
 }
 
-// binary builds the program, once, into a directory of its own.
+// binary builds weir once for all tests and returns the directory that holds it.
 func binary(t *testing.T) string {
 	t.Helper()
 	binaries.once.Do(func() {
@@ -55,17 +54,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// reader is somebody who follows a page of the manual: a directory, a shell that remembers, and a server.
+// reader follows a page of the manual as a person would: in one directory, with one shell, and with
+// the server that the page starts.
 type reader struct {
 	t      *testing.T
 	dir    string
 	server *running
 	url    string
-	key    string // the last one that was shown
-	places []string
+	key    string   // the last one that a command printed
+	places []string // pairs: text of the manual, and its replacement
 }
 
-// printed is the address that the manual prints; the reader's server has another.
+// printed is the address in the manual. The server of a reader listens on another port.
 const printed = "http://127.0.0.1:8080"
 
 func newReader(t *testing.T) *reader {
@@ -81,24 +81,25 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// mine turns what the manual prints into what holds for this reader; as the manual would say it turns it back.
+// mine replaces the addresses, keys and paths of the manual by those of this reader.
 func (r *reader) mine(s string) string {
 	s = strings.ReplaceAll(s, printed, r.url)
 	s = strings.ReplaceAll(s, "svc_live_…", r.key)
 	return strings.NewReplacer(r.places...).Replace(s)
 }
 
+// asPrinted replaces the address of the server by the one in the manual.
 func (r *reader) asPrinted(s string) string { return strings.ReplaceAll(s, r.url, printed) }
 
-// running is a command at work.
+// running is a command that was started. It collects the output.
 type running struct {
 	cmd    *exec.Cmd
-	exited chan struct{}
-	err    error
+	exited chan struct{} // closed when the command has ended
+	err    error         // how it ended; read it after exited is closed
 
 	mu    sync.Mutex
 	text  bytes.Buffer
-	grown chan struct{}
+	grown chan struct{} // closed and replaced when there is more output
 }
 
 func (p *running) Write(b []byte) (int, error) {
@@ -116,7 +117,7 @@ func (p *running) output() (string, <-chan struct{}) {
 	return p.text.String(), p.grown
 }
 
-// start runs a command in a group of its own, so that what it starts can be ended with it.
+// start starts a command in its own process group, so that end also reaches its children.
 func start(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	p := &running{cmd: cmd, exited: make(chan struct{}), grown: make(chan struct{})}
@@ -130,7 +131,7 @@ func start(t *testing.T, cmd *exec.Cmd) *running {
 	return p
 }
 
-// end sends a signal to the group, and waits for its first process; what is left of it is killed.
+// end sends a signal to the process group, waits for the command, and kills what is left.
 func (p *running) end(sig syscall.Signal) {
 	syscall.Kill(-p.cmd.Process.Pid, sig)
 	select {
@@ -141,7 +142,7 @@ func (p *running) end(sig syscall.Signal) {
 	<-p.exited
 }
 
-// await waits until the output fits.
+// await waits until the output fits, and returns it.
 func (p *running) await(fits func(output string) bool) (string, error) {
 	late := time.After(patience)
 	for {
@@ -155,14 +156,15 @@ func (p *running) await(fits func(output string) bool) (string, error) {
 			if text, _ = p.output(); fits(text) {
 				return text, nil
 			}
-			return text, fmt.Errorf("it ended: %v", p.err)
+			return text, fmt.Errorf("the command ended: %v", p.err)
 		case <-late:
-			return text, errors.New("it takes too long")
+			return text, fmt.Errorf("the command did not print it within %v", patience)
 		}
 	}
 }
 
-// shell runs a block where the last one ended, with its variables.
+// shell returns a command that runs a block in the directory of the reader. The variables of the
+// blocks before are set: each block stores them when it ends.
 func (r *reader) shell(b block, prelude string) *exec.Cmd {
 	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.mine(b.text)
 	cmd := exec.Command("bash", "-c", script)
@@ -173,7 +175,8 @@ func (r *reader) shell(b block, prelude string) *exec.Cmd {
 	return cmd
 }
 
-// env is a setting of Go, which is kept apart from the reader's home.
+// env returns a setting of Go. The reader has another HOME, and without these settings Go would
+// download and build everything again.
 func env(name string) string {
 	out, err := exec.Command("go", "env", name).Output()
 	if err != nil {
@@ -187,7 +190,8 @@ var (
 	aKey    = regexp.MustCompile(`svc_live_[0-9a-f]{32}`)
 )
 
-// serve starts a server as the manual says, on a port of its own.
+// serve starts the server of a block on a free port, waits until it is ready, and returns its
+// output.
 func (r *reader) serve(b block) string {
 	r.t.Helper()
 	cmd := r.shell(b, "WEIR_HTTP=127.0.0.1:0 WEIR_HTTPS=off WEIR_METRICS=off WEIR_LOG_FORMAT=json\n")
