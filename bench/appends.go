@@ -43,6 +43,7 @@ type contender interface {
 type row struct {
 	Workload  workload `json:"workload"`
 	Contender string   `json:"contender"`
+	Means     string   `json:"acknowledgement,omitempty"` // what an acknowledgement of a peer means
 	Ratio     float64  `json:"ratio_to_limit"`
 	Rate      float64  `json:"ops_per_second"`
 	MBps      float64  `json:"mb_per_second"`

@@ -28,7 +28,8 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, cluster")
+	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, cluster, peers")
+	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the part peers")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
 		flag.PrintDefaults()
@@ -41,7 +42,7 @@ func main() {
 		}
 		return
 	}
-	if err := run(*dir, *out, *only, *rounds, *span); err != nil {
+	if err := run(*dir, *out, *only, *npm, *rounds, *span); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -52,6 +53,7 @@ type report struct {
 	Time    time.Time  `json:"time"`
 	Appends []row      `json:"appends,omitempty"`
 	HTTP    []row      `json:"http,omitempty"`
+	Peers   []row      `json:"peers,omitempty"`
 	Figures []figure   `json:"figures,omitempty"`
 	Machine machine    `json:"machine"`
 	Options runOptions `json:"options"`
@@ -69,7 +71,7 @@ type figure struct {
 	Unit  string  `json:"unit"`
 }
 
-func run(dir, out, only string, rounds int, span time.Duration) error {
+func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 	if dir == "" {
 		tmp, err := os.MkdirTemp("", "weir-bench-")
 		if err != nil {
@@ -94,6 +96,7 @@ func run(dir, out, only string, rounds int, span time.Duration) error {
 		{"abuse", func() error { return collect(&rep, abuse, dir) }},
 		{"dashboard", func() error { return collect(&rep, dashboard, dir) }},
 		{"cluster", func() error { return collect(&rep, cluster, dir) }},
+		{"peers", func() (err error) { rep.Peers, err = peers(dir, npm, rounds, span); return }},
 	}
 	for _, p := range parts {
 		if only != "" && only != p.name {

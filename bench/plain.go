@@ -17,12 +17,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// plainServer describes a NATS server that runs in a child process: a member of a cluster that
-// syncs every write.
+// plainServer describes a NATS server that runs in a child process. Without a route address it is
+// a single server, otherwise a member of a cluster. It syncs every write, unless Lazy leaves
+// sync_interval at the default of NATS.
 type plainServer struct {
 	Name, Dir     string
 	Client, Route string
 	Routes        []string
+	Lazy          bool
 }
 
 // serveNATS runs the NATS server of a child process.
@@ -35,20 +37,36 @@ func serveNATS(text string) error {
 	if err != nil {
 		return err
 	}
-	route, err := net.ResolveTCPAddr("tcp", p.Route)
-	if err != nil {
-		return err
+	options := &server.Options{
+		ServerName: p.Name, Host: "127.0.0.1", Port: client.Port, JetStream: true, StoreDir: p.Dir, SyncAlways: !p.Lazy, NoLog: true,
 	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: p.Name, Host: "127.0.0.1", Port: client.Port, JetStream: true, StoreDir: p.Dir, SyncAlways: true, NoLog: true,
-		Cluster: server.ClusterOpts{Name: "plain", Host: "127.0.0.1", Port: route.Port}, Routes: server.RoutesFromStr(strings.Join(p.Routes, ",")),
-	})
+	if p.Route != "" {
+		route, err := net.ResolveTCPAddr("tcp", p.Route)
+		if err != nil {
+			return err
+		}
+		options.Cluster = server.ClusterOpts{Name: "plain", Host: "127.0.0.1", Port: route.Port}
+		options.Routes = server.RoutesFromStr(strings.Join(p.Routes, ","))
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return err
 	}
 	s.Start()
 	s.WaitForShutdown()
 	return nil
+}
+
+// command returns the command that runs this program as the server.
+func (p plainServer) command() (*exec.Cmd, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(p)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), plainEnv+"="+string(text))
+	return cmd, err
 }
 
 // plainCluster is a cluster of three NATS servers without Weir.
@@ -66,10 +84,7 @@ func (p *plainCluster) stop() {
 // startPlain starts the servers and creates as many streams as Weir has shards. On an error it
 // still returns the servers that are running, so that the caller can stop them.
 func startPlain(dir string) (*plainCluster, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	all := make([]plainServer, clusterNodes)
 	var routes []string
 	for i := range all {
@@ -85,13 +100,11 @@ func startPlain(dir string) (*plainCluster, error) {
 	p := &plainCluster{}
 	for _, s := range all {
 		s.Routes = routes
-		text, err := json.Marshal(s)
-		if err != nil {
-			return p, err
+		cmd, err := s.command()
+		if err == nil {
+			err = cmd.Start()
 		}
-		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), plainEnv+"="+string(text))
-		if err := cmd.Start(); err != nil {
+		if err != nil {
 			return p, err
 		}
 		p.servers = append(p.servers, &target{name: "plain JetStream", process: cmd})

@@ -132,16 +132,31 @@ func (t *target) createStreamsOf(n, maxBytes int) error {
 	return nil
 }
 
-// cpu returns the CPU time of the process, user and system.
-func (t *target) cpu() time.Duration {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.process.Process.Pid))
+// cpu returns the CPU time of the process and its descendants, user and system. Some servers leave
+// the work to a child process, as nginx does.
+func (t *target) cpu() time.Duration { return cpuOfTree(t.process.Process.Pid) }
+
+func cpuOfTree(pid int) (sum time.Duration) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	for _, field := range fields[11:15] { // user and system time, then those of children that ended
+		ticks, _ := strconv.ParseInt(field, 10, 64)
+		sum += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	// Any thread may have started a child, and the file of a thread lists only its own.
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(child); err == nil {
+				sum += cpuOfTree(pid)
+			}
+		}
+	}
+	return sum
 }
 
 // memory returns the resident set of the process in bytes.

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// peerLoad is the load of the comparison with other servers.
+var peerLoad = publishLoad{Connections: 64, Size: 1 << 10, Streams: 1}
+
+// peerKeeps is the number of batches that a stream keeps, on servers that have retention. Each of
+// them is filled before the first round, so that every round includes the cost of eviction. Servers
+// that limit bytes keep 1 KiB per batch: 128 MiB, as much as Weir's stream (see createStreamsOf).
+const peerKeeps = 128 << 10
+
+// peer is a server that is measured next to Weir.
+type peer struct {
+	*target
+	means string // what an acknowledgement says about the batch
+	fill  int    // batches to publish before the first round
+	open  opener // nil for HTTP
+}
+
+// opener connects to a server and returns a function that publishes the payload and waits for the
+// acknowledgement.
+type opener func(addr string, payload []byte) (publish func() error, c io.Closer, err error)
+
+// peers publishes to Weir, to a server that stores nothing and to the other servers that are
+// installed on this machine, in turns. Servers that are missing or do not start are skipped.
+func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
+	dir, err := emptyDir(dir, "peers")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	fmt.Println()
+	var all []*peer
+	defer func() {
+		for _, p := range all {
+			p.stop()
+		}
+	}()
+	hello, err := startHello()
+	if err != nil {
+		return nil, err
+	}
+	hello.name = "net/http"
+	all = append(all, &peer{target: hello, means: "nothing is stored"})
+	weir, err := startWeir(dir)
+	if err != nil {
+		return nil, err
+	}
+	weir.name = "Weir"
+	all = append(all, &peer{target: weir, means: "synced, grouped"})
+	if err := weir.createStreams(1); err != nil {
+		return nil, err
+	}
+	if err := weir.warmUp(512 << 20); err != nil {
+		return nil, err
+	}
+	for _, s := range peerServers(npm) {
+		p, err := s.start(dir)
+		if err != nil {
+			fmt.Printf("%s: skipped: %v\n", s.name, err)
+			continue
+		}
+		all = append(all, p)
+	}
+	for _, p := range all {
+		for stored := 0.0; stored < float64(p.fill); {
+			r, err := p.measure(time.Second)
+			if err != nil {
+				return nil, fmt.Errorf("%s: fill the stream: %w", p.name, err)
+			}
+			stored += r.Rate
+		}
+	}
+	got := make([][]row, len(all))
+	for n := range 1 + rounds { // the first round warms up the server and does not count
+		for i, p := range all {
+			syscall.Sync() // otherwise this server pays for data that the one before left in the page cache
+			r, err := p.measure(span)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			if n == 0 {
+				continue
+			}
+			r.Ratio = 1
+			if i > 0 {
+				r.Ratio = r.Rate / got[0][len(got[0])-1].Rate
+			}
+			got[i] = append(got[i], r)
+		}
+	}
+	const format = "%-46s %-31s %6s %9s %9s %8s %8s\n"
+	fmt.Printf("\n"+format, peerLoad, "acknowledged", "ratio", "acks/s", "CPU us", "p50 ms", "p99 ms")
+	var rows []row
+	for i, p := range all {
+		r := median(got[i])
+		r.Means = p.means
+		fmt.Printf(format, r.Contender, r.Means, fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.0f", r.Rate),
+			fmt.Sprintf("%.1f", r.CPU), fmt.Sprintf("%.2f", r.P50), fmt.Sprintf("%.2f", r.P99))
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// measure publishes to the server for the given time.
+func (p *peer) measure(span time.Duration) (row, error) {
+	if p.open == nil {
+		return publishing(p.target, peerLoad, span)
+	}
+	payload := body(peerLoad.Size)
+	publishers := make([]func() error, peerLoad.Connections)
+	for i := range publishers {
+		publish, c, err := p.open(p.addr, payload)
+		if err != nil {
+			return row{}, err
+		}
+		defer c.Close()
+		publishers[i] = publish
+	}
+	r, err := work(publishers, peerLoad.Size, span, p.cpu)
+	r.Workload, r.Contender = workload{peerLoad.Connections, peerLoad.Size, peerLoad.Streams}, p.name
+	return r, err
+}
+
+// openRedis connects to Redis. Like the HTTP client of this program, it builds the request in
+// advance, so that the load generator costs as little CPU as possible. The stream is trimmed as
+// Redis recommends: by whole nodes of its tree.
+func openRedis(addr string, payload []byte) (func() error, io.Closer, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	var command bytes.Buffer
+	words := []string{"XADD", "bench", "MAXLEN", "~", fmt.Sprint(peerKeeps), "*", "batch", string(payload)}
+	fmt.Fprintf(&command, "*%d\r\n", len(words))
+	for _, w := range words {
+		fmt.Fprintf(&command, "$%d\r\n%s\r\n", len(w), w)
+	}
+	r := bufio.NewReaderSize(c, 4<<10)
+	return func() error {
+		if _, err := c.Write(command.Bytes()); err != nil {
+			return err
+		}
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if line[0] != '$' { // the id of the entry is a bulk string
+			return fmt.Errorf("%w: %s", errAnswer, bytes.TrimSpace(line))
+		}
+		length, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
+		if err != nil {
+			return err
+		}
+		_, err = r.Discard(length + len("\r\n"))
+		return err
+	}, c, nil
+}
+
+// openNATS connects to NATS and publishes to a JetStream stream. The client of the NATS project
+// would take more CPU from the server, because both share the cores of this machine.
+func openNATS(addr string, payload []byte) (func() error, io.Closer, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	inbox := "_INBOX." + c.LocalAddr().(*net.TCPAddr).AddrPort().String() // unique per connection
+	if _, err := fmt.Fprintf(c, "CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB %s 1\r\n", inbox); err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	message := fmt.Appendf(nil, "PUB %s %s %d\r\n%s\r\n", natsStream, inbox, len(payload), payload)
+	r := bufio.NewReaderSize(c, 4<<10)
+	return func() error {
+		if _, err := c.Write(message); err != nil {
+			return err
+		}
+		for {
+			line, err := r.ReadSlice('\n')
+			if err != nil {
+				return err
+			}
+			switch line = bytes.TrimSpace(line); {
+			case bytes.HasPrefix(line, []byte("INFO ")):
+			case bytes.Equal(line, []byte("PING")):
+				if _, err := io.WriteString(c, "PONG\r\n"); err != nil {
+					return err
+				}
+			case bytes.HasPrefix(line, []byte("MSG ")):
+				length, err := strconv.Atoi(string(line[bytes.LastIndexByte(line, ' ')+1:]))
+				if err != nil {
+					return err
+				}
+				ack, err := r.Peek(length)
+				if err != nil {
+					return err
+				}
+				if bytes.Contains(ack, []byte(`"error"`)) {
+					return fmt.Errorf("%w: %s", errAnswer, ack)
+				}
+				_, err = r.Discard(length + len("\r\n"))
+				return err
+			default:
+				return fmt.Errorf("%w: %s", errAnswer, line)
+			}
+		}
+	}, c, nil
+}
