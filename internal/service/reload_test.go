@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/spf13/pflag"
-
 	"weir/internal/settings"
 )
 
@@ -79,14 +77,9 @@ func (h teller) Handle(ctx context.Context, r slog.Record) error {
 // loaded are the settings that serve would run with, the configuration file included.
 func loaded(t *testing.T, args ...string) *settings.Settings {
 	t.Helper()
-	var s settings.Settings
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	s.Flags(f)
-	if err := f.Parse(args); err != nil {
+	s, err := settings.Parse(args...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Load(f, os.Stderr); err != nil {
-		t.Fatal(err)
-	}
-	return &s
+	return s
 }

@@ -118,20 +118,16 @@ func (s *Settings) load(f *pflag.FlagSet) error {
 	return nil
 }
 
-// Parse returns the settings that weir serve would run with if it got these arguments. It ignores the
-// environment and reads no file. Tests start services with it.
+// Parse returns the settings that weir serve would run with if it got these arguments. Tests start
+// services with it.
 func Parse(args ...string) (*Settings, error) {
-	s := &Settings{from: sources{}, level: new(slog.LevelVar)}
-	s.flags = pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	s.Flags(s.flags)
-	if err := s.flags.Parse(args); err != nil {
+	s := &Settings{level: new(slog.LevelVar)}
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	s.Flags(f)
+	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	s.from.note(s.flags, func(f *pflag.Flag) source { return source{byFlag, "--" + f.Name} })
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.load(f)
 }
 
 // IsDefault reports whether the operator left a flag alone. A default may be given up where a value

@@ -42,16 +42,11 @@ func TestExampleConfig(t *testing.T) {
 // flagsOf loads the settings that serve would run with.
 func flagsOf(t *testing.T, args ...string) *Settings {
 	t.Helper()
-	var s Settings
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	s.Flags(f)
-	if err := f.Parse(args); err != nil {
+	s, err := Parse(args...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Load(f, os.Stderr); err != nil {
-		t.Fatal(err)
-	}
-	return &s
+	return s
 }
 
 // Every reloadable name is the name of a setting.
