@@ -20,6 +20,6 @@ var PageToken = pageToken
 
 // SetMemory replaces the budgets for large bodies and batches, and how long a call waits for them.
 // Call it before the first request.
-func (h *Handler) SetMemory(bodies, batches *budget.Budget, wait time.Duration) {
+func SetMemory(h *Handler, bodies, batches *budget.Budget, wait time.Duration) {
 	h.Bodies, h.Batches, h.memoryWait = bodies, batches, wait
 }

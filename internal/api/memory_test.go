@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/api"
 	"weir/internal/budget"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestMemoryOfBodies(t *testing.T) {
 	bodies, batches := budget.New(1<<20), budget.New(1<<20)
 	svc := startService(t)
-	svc.API.SetMemory(bodies, batches, 100*time.Millisecond)
+	api.SetMemory(svc.API, bodies, batches, 100*time.Millisecond)
 	large := strings.Repeat("x", 100<<10)
 	post := func(protocol, body string) answer {
 		return svc.do(protocol, svc.request("POST", "/v1/streams/{raw}/publish", []string{"Authorization: Bearer {key:live}", "Content-Type: application/octet-stream"}, body))
