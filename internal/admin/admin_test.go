@@ -16,8 +16,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// house is a handler on an engine whose documents can be made to fail.
-type house struct {
+// testHandler is a handler on an engine whose documents can be made to fail.
+type testHandler struct {
 	*Handler
 	docs *breakable
 	log  *bytes.Buffer
@@ -43,7 +43,7 @@ func (b *breakable) List(ctx context.Context, prefix, after string, limit int) (
 	return b.Documents.List(ctx, prefix, after, limit)
 }
 
-func newHouse(t *testing.T) *house {
+func newTestHandler(t *testing.T) *testHandler {
 	t.Helper()
 	e := memory.New()
 	t.Cleanup(func() { e.Close() })
@@ -53,11 +53,11 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	log := new(bytes.Buffer)
-	return &house{New(a, slog.New(slog.NewTextHandler(log, nil))), docs, log}
+	return &testHandler{New(a, slog.New(slog.NewTextHandler(log, nil))), docs, log}
 }
 
 // ask sends a request, checks status and content type, and decodes the JSON response.
-func (h *house) ask(t *testing.T, method, path, body string, status int, answer any) {
+func (h *testHandler) ask(t *testing.T, method, path, body string, status int, answer any) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
@@ -74,7 +74,7 @@ func (h *house) ask(t *testing.T, method, path, body string, status int, answer 
 
 // Every refusal is an Error, at whichever level the problem is found, and never repeats a key.
 func TestRefusals(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHandler(t)
 	var p weir.Project
 	h.ask(t, "POST", "/projects", `{"name":"shop"}`, 200, &p)
 	key := "svc_live_00112233445566778899aabbccddeeff"
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 
 // Faults of the server are logged and not returned, and the log never has a key.
 func TestFaults(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHandler(t)
 	h.docs.err = errors.New("the disk is on fire")
 	key := "svc_live_00112233445566778899aabbccddeeff"
 	var e Error
@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 
 // Only the response that creates a key contains it.
 func TestKeyIsShownOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHandler(t)
 	var p weir.Project
 	h.ask(t, "POST", "/projects", `{"name":"shop"}`, 200, &p)
 	var made MadeKey
@@ -175,7 +175,7 @@ func TestKeyIsShownOnce(t *testing.T) {
 
 // Empty lists are [] and not null.
 func TestEmptyLists(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHandler(t)
 	for _, path := range []string{"/projects", "/keys", "/keys?project=demo"} {
 		var plain json.RawMessage
 		h.ask(t, "GET", path, "", 200, &plain)

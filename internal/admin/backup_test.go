@@ -45,7 +45,7 @@ func newEndless() *endless {
 
 // A backup is closed when its client disconnects and when it fails. The next one can then start.
 func TestBackupEnds(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHandler(t)
 	var now *endless
 	h.Backups(func(context.Context) (Backup, error) { return now, nil })
 	s := httptest.NewServer(h)
@@ -85,7 +85,7 @@ func TestBackupEnds(t *testing.T) {
 }
 
 func TestBackupRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHandler(t)
 	held := newEndless()
 	fault := error(nil)
 	h.Backups(func(context.Context) (Backup, error) { return held, fault })

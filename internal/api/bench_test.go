@@ -1,4 +1,4 @@
-package api
+package api_test
 
 import (
 	"io"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/service/servicetest"
 )
 
 // null is a ResponseWriter that does nothing, so that benchmarks measure the handler alone.
@@ -36,9 +38,9 @@ func BenchmarkHandler(b *testing.B) {
 		{"refused", "GET", "/v1/nope", "", 404},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			h := newHouse(b, furnish{}) // a fresh one: "publish" evicts the batch that "duplicate" needs
-			h.publish("id", "1")
-			req := h.request(c.method, c.path, []string{jsonBody}, c.body)
+			svc := startService(b) // a fresh one: "publish" evicts the batch that "duplicate" needs
+			svc.publish("id", "1")
+			req := svc.request(c.method, c.path, []string{jsonBody}, c.body)
 			req.RemoteAddr = "127.0.0.1:1"
 			reader := strings.NewReader(c.body)
 			req.Body = io.NopCloser(reader)
@@ -47,7 +49,7 @@ func BenchmarkHandler(b *testing.B) {
 			for b.Loop() {
 				reader.Reset(c.body)
 				clear(w.header)
-				h.api.ServeHTTP(w, req)
+				svc.API.ServeHTTP(w, req)
 				if w.status != c.status {
 					b.Fatal(w.status)
 				}
@@ -59,17 +61,18 @@ func BenchmarkHandler(b *testing.B) {
 // BenchmarkServer measures a publish over HTTP/1.1. "nothing" is the baseline: a server that only
 // reads the body and responds with 202.
 func BenchmarkServer(b *testing.B) {
-	h := newHouse(b, furnish{})
-	nothing := &house{t: b, client: map[string]*http.Client{}, ids: h.ids, keys: h.keys}
-	nothing.listenTo(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.WriteHeader(202)
-	}))
+	svc := startService(b)
+	nothing := startServiceWith(b, servicetest.Options{Wrap: func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			w.WriteHeader(202)
+		})
+	}})
 	body := `{"events":["` + strings.Repeat("x", 1000) + `"]}`
 	for _, s := range []struct {
 		name string
-		*house
-	}{{"nothing", nothing}, {"publish", h}} {
+		*testService
+	}{{"nothing", nothing}, {"publish", svc}} {
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

@@ -1,4 +1,4 @@
-package api
+package api_test
 
 import (
 	"bufio"
@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/api"
 )
 
 const empty = `{"events":[]}`
 
 // TestHeaders is part H of the catalogue.
 func TestHeaders(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	var rows []row
 	next := func(name string, status int, code weir.Code, path, body string, header ...string) {
 		rows = append(rows, row{name, "POST", path, header, body, status, code})
@@ -67,14 +68,14 @@ func TestHeaders(t *testing.T) {
 	}
 	rows = append(rows, row{"H26", "GET", "/v1/streams/{id}", []string{"Range: bytes=0-1", "If-None-Match: *", "If-Modified-Since: Mon, 02 Jan 2106 15:04:05 GMT"}, "", 200, ""},
 		row{"S7", "HEAD", "/v1/streams/{id}", []string{"Accept: text/event-stream"}, "", 200, ""})
-	h.run(t, rows)
+	svc.run(t, rows)
 }
 
 // H24: a response does not take over values that the request has in response header fields.
 func TestNothingReflected(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	for _, protocol := range protocols {
-		a := h.do(protocol, h.request("GET", "/v1/streams", []string{"X-Request-Id: req_mine", "X-Ratelimit-Limit: 1", "Server: mine", "X-Svc-Cursor: 7"}, ""))
+		a := svc.do(protocol, svc.request("GET", "/v1/streams", []string{"X-Request-Id: req_mine", "X-Ratelimit-Limit: 1", "Server: mine", "X-Svc-Cursor: 7"}, ""))
 		if a.header.Get("x-request-id") == "req_mine" || a.header.Get("x-ratelimit-limit") == "1" || a.header.Get("x-svc-cursor") != "" {
 			t.Errorf("the response repeats the client's header fields: %v", a.header)
 		}
@@ -83,11 +84,11 @@ func TestNothingReflected(t *testing.T) {
 
 // TestCreate is part C of the catalogue.
 func TestCreate(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	var rows []row
 	add := func(name string, status int, code weir.Code, bodies ...string) {
 		for _, b := range bodies {
-			rows = append(rows, row{name, "POST", "/v1/streams", []string{jsonBody}, h.fill(b), status, code})
+			rows = append(rows, row{name, "POST", "/v1/streams", []string{jsonBody}, svc.fill(b), status, code})
 		}
 	}
 	add("C1", 400, weir.InvalidRequest, "", " ", "null", "[]", `"x"`, "1")
@@ -115,27 +116,27 @@ func TestCreate(t *testing.T) {
 	add("order: 400 before 422", 400, weir.InvalidRequest, `{"retention_seconds":1}`, `{"retention_seconds":1,"name":"a","mode":"x"}`, `{"name":"a","retention_seconds":1} x`)
 	add("order: 422 before 409", 422, weir.RetentionOutOfRange, `{"name":"a","id":"{id}","retention_seconds":1}`)
 	rows = append(rows, row{"C23", "POST", "/v1/streams", []string{"Content-Type: text/plain"}, `{"name":"a"}`, 415, weir.UnsupportedMediaType})
-	h.run(t, rows)
+	svc.run(t, rows)
 }
 
 // TestCreateLimit is C22: a project at its limit cannot create a stream, and 409 comes before 403
 // (D10).
 func TestCreateLimit(t *testing.T) {
-	h := newHouse(t, furnish{})
-	for len(h.list(t, "")) < 50 {
-		if a := h.do("HTTP/1.1", h.request("POST", "/v1/streams", []string{jsonBody}, `{"name":"x"}`)); a.status != 201 {
+	svc := startService(t)
+	for len(svc.list(t, "")) < 50 {
+		if a := svc.do("HTTP/1.1", svc.request("POST", "/v1/streams", []string{jsonBody}, `{"name":"x"}`)); a.status != 201 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	h.run(t, []row{
+	svc.run(t, []row{
 		{"C22", "POST", "/v1/streams", []string{jsonBody}, `{"name":"x"}`, 403, weir.StreamLimitReached},
-		{"C22", "POST", "/v1/streams", []string{jsonBody}, h.fill(`{"name":"x","id":"{id}"}`), 409, weir.StreamNameTaken},
+		{"C22", "POST", "/v1/streams", []string{jsonBody}, svc.fill(`{"name":"x","id":"{id}"}`), 409, weir.StreamNameTaken},
 	})
 }
 
 // TestBodies is part B of the catalogue. Cases about JSON syntax are in TestEvents.
 func TestBodies(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	var rows []row
 	add := func(name string, status int, code weir.Code, path, contentType string, bodies ...string) {
 		for _, b := range bodies {
@@ -158,24 +159,24 @@ func TestBodies(t *testing.T) {
 	add("B22", 413, weir.PayloadTooLarge, "/v1/streams/{smalljson}/publish", jsonBody, `{"events":["`+strings.Repeat("x", weir.MinMaxBytes)+`"]}`)
 	add("B22", 202, "", "/v1/streams/{smalljson}/publish", jsonBody, strings.Repeat(" ", weir.MinMaxBytes)+empty)
 	add("B23", 404, weir.StreamNotFound, "/v1/streams/{none}/publish", jsonBody, empty)
-	h.run(t, rows)
+	svc.run(t, rows)
 }
 
 // H12, D9: bodies without a Content-Length have the same limit, and the client gets the response.
 func TestUndeclaredLength(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	for _, protocol := range protocols {
-		for _, c := range []struct{ size, status int }{{0, 202}, {1, 202}, {firstRead, 202}, {firstRead + 1, 202}, {weir.MaxBody, 202}, {weir.MaxBody + 1, 413}, {20 << 20, 413}} {
-			req := h.request("POST", "/v1/streams/{raw}/publish", []string{rawBody}, "")
+		for _, c := range []struct{ size, status int }{{0, 202}, {1, 202}, {api.FirstRead, 202}, {api.FirstRead + 1, 202}, {weir.MaxBody, 202}, {weir.MaxBody + 1, 413}, {20 << 20, 413}} {
+			req := svc.request("POST", "/v1/streams/{raw}/publish", []string{rawBody}, "")
 			req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, int64(c.size))), -1
-			if a := h.do(protocol, req); a.status != c.status {
+			if a := svc.do(protocol, req); a.status != c.status {
 				t.Errorf("%s: %d bytes of unknown length: %d %s", protocol, c.size, a.status, a.body)
 			}
 		}
-		before := h.object(h.ids["raw"])
-		req := h.request("POST", "/v1/streams", []string{jsonBody}, "")
+		before := svc.object(svc.ids["raw"])
+		req := svc.request("POST", "/v1/streams", []string{jsonBody}, "")
 		req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, 1<<20)), -1
-		if a := h.do(protocol, req); h.code("create", a) != "payload_too_large" || h.object(h.ids["raw"]) != before {
+		if a := svc.do(protocol, req); svc.code("create", a) != "payload_too_large" || svc.object(svc.ids["raw"]) != before {
 			t.Errorf("%s: a create that is too large: %d %s", protocol, a.status, a.body)
 		}
 	}
@@ -187,15 +188,15 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // raw sends bytes unchanged over a new connection and returns the response. With half it closes its
 // side of the connection after the last byte.
-func (h *house) raw(t *testing.T, half bool, request string) (status int, body string) {
+func (svc *testService) raw(t *testing.T, half bool, request string) (status int, body string) {
 	t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+	c, err := net.Dial("tcp", svc.address())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.WriteString(c, h.fill(request)); err != nil {
+	if _, err := io.WriteString(c, svc.fill(request)); err != nil {
 		t.Fatal(err)
 	}
 	if half {
@@ -213,8 +214,8 @@ func (h *house) raw(t *testing.T, half bool, request string) (status int, body s
 // TestBrokenTransport is H11, H13, B17, B18 and OPTIONS *: requests that no HTTP library sends.
 // None of them is stored.
 func TestBrokenTransport(t *testing.T) {
-	h := newHouse(t, furnish{})
-	before := h.object(h.ids["id"])
+	svc := startService(t)
+	before := svc.object(svc.ids["id"])
 	head := "POST /v1/streams/{id}/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key:live}\r\nContent-Type: application/json\r\n"
 	for _, c := range []struct {
 		name, request string
@@ -232,23 +233,23 @@ func TestBrokenTransport(t *testing.T) {
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", false, 204, ""},
 		{"HTTP/1.0", "GET /v1/streams HTTP/1.0\r\nAuthorization: Bearer {key:live}\r\n\r\n", false, 200, "data"},
 	} {
-		status, body := h.raw(t, c.half, c.request)
+		status, body := svc.raw(t, c.half, c.request)
 		if status != c.status || !strings.Contains(body, c.code) {
 			t.Errorf("%s: %d %s, want %d %s", c.name, status, body, c.status, c.code)
 		}
 	}
-	if now := h.object(h.ids["id"]); now != before {
+	if now := svc.object(svc.ids["id"]); now != before {
 		t.Errorf("a broken request changed the stream: %+v", now)
 	}
 }
 
 // The response to a duplicate does not depend on its body, which is not read (D19, D25).
 func TestDuplicatesNeedNoBody(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	for _, protocol := range protocols {
 		body := fmt.Sprintf(`{"events":[%q]}`, protocol)
 		publish := func(path, body string, header ...string) answer {
-			a := h.do(protocol, h.request("POST", path, append(header, jsonBody), body))
+			a := svc.do(protocol, svc.request("POST", path, append(header, jsonBody), body))
 			if cursor := a.header.Get("x-svc-cursor"); !strings.Contains(a.body, `"cursor":`+cursor+`,`) || cursor == "" {
 				t.Errorf("x-svc-cursor is %q, the body is %s", cursor, a.body)
 			}
@@ -259,7 +260,7 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 		if first.status != 202 || again.status != 200 || strings.Replace(first.body, "false", "true", 1) != again.body {
 			t.Errorf("%s, then %s", first.body, again.body)
 		}
-		at := "/v1/streams/{other}/" + fmt.Sprint(h.object(h.ids["other"]).Cursor+1)
+		at := "/v1/streams/{other}/" + fmt.Sprint(svc.object(svc.ids["other"]).Cursor+1)
 		first, again = publish(at, body), publish(at, "rubbish")
 		if first.status != 202 || again.status != 200 || strings.Replace(first.body, "false", "true", 1) != again.body {
 			t.Errorf("%s, then %s", first.body, again.body)
@@ -269,7 +270,7 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 
 // B8, B10, B20: a batch reads back byte for byte as it was published.
 func TestBatchUnchanged(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)
@@ -277,16 +278,16 @@ func TestBatchUnchanged(t *testing.T) {
 	big := bytes.Repeat(all, weir.MaxBody/len(all))
 	for _, protocol := range protocols {
 		for _, payload := range [][]byte{all, {}, big} {
-			a := h.do(protocol, h.request("POST", "/v1/streams/{raw}/publish", []string{rawBody + "; x=y"}, string(payload)))
-			a = h.do(protocol, h.request("GET", "/v1/streams/{raw}/batches/"+a.header.Get("x-svc-cursor"), nil, ""))
+			a := svc.do(protocol, svc.request("POST", "/v1/streams/{raw}/publish", []string{rawBody + "; x=y"}, string(payload)))
+			a = svc.do(protocol, svc.request("GET", "/v1/streams/{raw}/batches/"+a.header.Get("x-svc-cursor"), nil, ""))
 			if a.status != 200 || a.body != string(payload) || a.header.Get("content-type") != "application/octet-stream; x=y" {
 				t.Errorf("%s: %d bytes read back with %d as %d bytes of %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
 			}
 		}
 		for _, events := range []string{`[1e999999,-0,1E+2,"\u0000\r\n\u2028/\/"]`, `["` + strings.Repeat("x", 5<<20) + `"]`} {
-			a := h.do(protocol, h.request("POST", "/v1/streams/{id}/publish", []string{jsonBody}, `{"events": `+events+`}`))
+			a := svc.do(protocol, svc.request("POST", "/v1/streams/{id}/publish", []string{jsonBody}, `{"events": `+events+`}`))
 			seq := a.header.Get("x-svc-cursor")
-			a = h.do(protocol, h.request("GET", "/v1/streams/{id}/batches/"+seq, nil, ""))
+			a = svc.do(protocol, svc.request("GET", "/v1/streams/{id}/batches/"+seq, nil, ""))
 			if a.status != 200 || !strings.HasPrefix(a.body, `{"seq":`+seq+`,"ts":"2`) || !strings.HasSuffix(a.body, `Z","events":`+events+`}`) {
 				t.Errorf("%s: %.80s read back with %d as %.200s", protocol, events, a.status, a.body)
 			}

@@ -96,42 +96,6 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestRateLimits is D23: every response shows its window, 429 has retry-after, and without a valid
-// key 429 comes before 401.
-func TestRateLimits(t *testing.T) {
-	h := newHouse(t, furnish{limits: &access.Limits{Live: 3, Test: 2, Demo: 2, Anonymous: 4}})
-	get := func(path string, header ...string) string {
-		t.Helper()
-		a := h.do("HTTP/1.1", h.request("GET", path, header, ""))
-		return strconv.Itoa(a.status) + " " + h.code(path, a) + " " + a.header.Get("x-ratelimit-limit") + "/" + a.header.Get("x-ratelimit-remaining")
-	}
-	wants := func(got, want string) {
-		t.Helper()
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	wants(get("/v1/streams"), "200  3/2")
-	wants(get("/v1/streams/bad"), "400 invalid_stream_id 3/1")
-	wants(get("/v1/nope"), "404 not_found 3/0")
-	wants(get("/v1/streams/bad"), "429 rate_limited 3/0")
-	wants(get("/v1/streams", "key: test"), "200  2/1")
-	for i, path := range []string{"/v1/health", "/v1/version", "/v1/streams"} {
-		wants(get(path, "key: "), map[int]string{0: "200  4/3", 1: "200  4/2", 2: "401 missing_api_key 4/1"}[i])
-	}
-	for range 3 {
-		a := h.do("h2c", h.request("OPTIONS", "/v1/streams", []string{noKey}, "")) // not counted
-		wants(a.header.Get("x-ratelimit-remaining"), "1")
-	}
-	wants(get("/v1/streams", "key: revoked"), "401 key_revoked 4/0")
-	wants(get("/v1/streams", "key: unknown"), "429 rate_limited 4/0")
-	wants(get("/v1/health"), "429 rate_limited 4/0")
-	wants(get("/v1/streams/{demo}", "key: ", "X-Forwarded-For: 1.2.3.4"), "200  2/1")
-	wants(get("/v1/streams/{demo}", "key: demo", "X-Forwarded-For: 1.2.3.5"), "200  2/0")
-	wants(get("/v1/streams/{demo}", "key: ", "X-Forwarded-For: 1.2.3.6"), "429 rate_limited 2/0")
-	wants(get("/v1/streams/{demo}", "key: theirs"), "200  3/2")
-}
-
 // An internal error is logged once, with its request id, and hidden from the client. A panic
 // becomes a 500. If the response has begun, it closes the connection instead.
 func TestInternalErrors(t *testing.T) {
@@ -168,34 +132,4 @@ func TestInternalErrors(t *testing.T) {
 	c = &call{h: h, w: w, r: c.r, sent: true}
 	defer c.finish()
 	panic("too late")
-}
-
-// TestHealth is D32, and the version and CORS with a list of origins (D29).
-func TestHealth(t *testing.T) {
-	state := ""
-	h := newHouse(t, furnish{api: func(o *Options) {
-		o.Health = func() (string, bool) { return state, state == "" }
-		o.CORSOrigins = []string{"https://a.example"}
-	}})
-	for _, protocol := range protocols {
-		for _, c := range []struct {
-			state, body string
-			status      int
-		}{{"", `{"status":"ok","uptime_s":`, 200}, {"read_only", `{"status":"read_only","uptime_s":`, 503}} {
-			state = c.state
-			if a := h.do(protocol, h.request("GET", "/v1/health", nil, "")); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
-				t.Errorf("%d %s", a.status, a.body)
-			}
-		}
-		a := h.do(protocol, h.request("GET", "/v1/version", []string{noKey}, ""))
-		if a.body != `{"version":"v1.2.3","commit":"abc","built":"1970-01-01T00:00:00.000Z"}` {
-			t.Errorf("%s", a.body)
-		}
-		for origin, want := range map[string]string{"https://a.example": "https://a.example", "https://b.example": "", "null": ""} {
-			a := h.do(protocol, h.request("OPTIONS", "/v1/streams", []string{noKey, "Origin: " + origin}, ""))
-			if a.header.Get("access-control-allow-origin") != want || a.header.Get("vary") != "Origin" || (a.header.Get("access-control-allow-methods") != "") != (want != "") {
-				t.Errorf("%s: %v", origin, a.header)
-			}
-		}
-	}
 }

@@ -1,14 +1,9 @@
 package api
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
-	"io"
-	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"weir"
 	"weir/internal/hub"
@@ -39,56 +34,6 @@ func TestFrameSize(t *testing.T) {
 			t.Errorf("a %s frame costs %v allocations, want 1", mode, n)
 		}
 	}
-}
-
-// FuzzFrame puts the frames of arbitrary batches between other frames. A strict parser must return
-// the same batches.
-func FuzzFrame(f *testing.F) {
-	f.Add([]byte(`{"events":[1,"\n\ndata: x"]}`), "application/octet-stream", uint64(7))
-	f.Add([]byte("\r\n\r\nevent: end\n\n"), "application/octet-stream; a=b", uint64(0))
-	f.Fuzz(func(t *testing.T, body []byte, contentType string, n uint64) {
-		seq := weir.Seq(n) & weir.MaxSeq
-		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
-		stream := append(bytes.Clone(helloFrame), Frame(nil, weir.Raw, &raw)...)
-		payload, _, err := events(bytes.Clone(body))
-		if err == nil {
-			stream = append(stream, Frame(nil, weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)
-		}
-		stream = append(stream, heartbeatFrame...)
-		r := sseReader{bufio.NewReader(bytes.NewReader(stream))}
-		next := func() sseEvent {
-			e, err := r.next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return e
-		}
-		next()
-		var got struct {
-			Seq         weir.Seq
-			ContentType string `json:"content_type"`
-			Data        []byte
-			Events      json.RawMessage
-		}
-		e := next()
-		if err := json.Unmarshal([]byte(e.data), &got); err != nil {
-			t.Fatal(err)
-		}
-		if e.name != "batch" || e.id != strconv.FormatUint(uint64(seq), 10) || got.Seq != seq || !bytes.Equal(got.Data, body) || utf8.ValidString(contentType) && got.ContentType != contentType {
-			t.Fatalf("%q came back as %+v", body, got)
-		}
-		if err == nil {
-			if err := json.Unmarshal([]byte(next().data), &got); err != nil || !bytes.Equal(got.Events, payload) {
-				t.Fatalf("%q came back as %q: %v", payload, got.Events, err)
-			}
-		}
-		if !next().comment {
-			t.Fatal("the heartbeat is missing")
-		}
-		if _, err := r.next(); err != io.EOF {
-			t.Fatalf("after the last frame: %v, want EOF", err)
-		}
-	})
 }
 
 func TestAccept(t *testing.T) {

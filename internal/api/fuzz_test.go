@@ -1,42 +1,21 @@
-package api
+package api_test
 
 import (
-	"context"
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"testing"
+	"unicode/utf8"
 
 	"weir"
 	"weir/internal/access"
-	"weir/internal/engine/memory"
-	"weir/internal/hub"
+	"weir/internal/api"
 )
-
-// fuzzed returns a handler without a listener, and a key for it.
-func fuzzed(f *testing.F) (h *Handler, key string) {
-	ctx := context.Background()
-	e := memory.New()
-	acc, err := access.Open(ctx, e, access.Options{Demo: true})
-	if err != nil {
-		f.Fatal(err)
-	}
-	p, err := acc.CreateProject(ctx, "p")
-	if err != nil {
-		f.Fatal(err)
-	}
-	_, secret, err := acc.CreateKey(ctx, access.KeySpec{Project: p.ID, Kind: access.Live})
-	if err != nil {
-		f.Fatal(err)
-	}
-	hb, err := hub.Open(ctx, e, hub.Options{Frame: Frame})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { hb.Close() })
-	return New(Options{Hub: hb, Access: acc, CORSOrigins: []string{"*"}}), secret.Reveal()
-}
 
 // sane checks what is true of every response.
 func sane(t *testing.T, w *httptest.ResponseRecorder) {
@@ -53,7 +32,7 @@ func sane(t *testing.T, w *httptest.ResponseRecorder) {
 }
 
 func FuzzPath(f *testing.F) {
-	h, key := fuzzed(f)
+	svc := startService(f)
 	for _, p := range []string{"/v1/streams", "/v1//x", "/v1/streams/%2e%2e/..", "/v1/streams/a%2fb/%70ublish", "/v1/streams/abc%00/batches/1", "/v1/health/", "/v1/streams/0000000000000000000000/9?limit=%zz&;"} {
 		f.Add("GET", p)
 	}
@@ -62,15 +41,15 @@ func FuzzPath(f *testing.F) {
 		if err != nil || method == "" {
 			return
 		}
-		r := &http.Request{Method: method, URL: u, Header: http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: "1.2.3.4:5"}
+		r := &http.Request{Method: method, URL: u, Header: http.Header{"Authorization": {"Bearer " + svc.Key}, "Content-Type": {"application/json"}}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: "1.2.3.4:5"}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		svc.API.ServeHTTP(w, r) // without a listener
 		sane(t, w)
 	})
 }
 
 func FuzzAuthorization(f *testing.F) {
-	h, key := fuzzed(f)
+	svc := startService(f)
 	for _, a := range []string{"", "Bearer", "Bearer ", "bearer x", "Basic x", "Bearer svc_live_00000000000000000000000000000000", "Bearer " + access.DemoKey} {
 		f.Add(a, "")
 	}
@@ -81,29 +60,60 @@ func FuzzAuthorization(f *testing.F) {
 			r.Header["Authorization"] = []string{one, two}
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		svc.API.ServeHTTP(w, r) // without a listener
 		sane(t, w)
-		if w.Code == 200 && (two != "" || len(one) < len("Bearer ")+len(key)) || w.Code != 200 && w.Code != 401 {
+		if w.Code == 200 && (two != "" || len(one) < len("Bearer ")+len(svc.Key)) || w.Code != 200 && w.Code != 401 {
 			t.Fatalf("%q, %q: %d", one, two, w.Code)
 		}
 	})
 }
 
-func FuzzLastEventID(f *testing.F) {
-	for _, s := range []string{"", "0", "1", "-1", "9007199254740991", "9007199254740992", "01", "head"} {
-		f.Add(s, "cursor="+s)
-	}
-	f.Fuzz(func(t *testing.T, last, query string) {
-		c := &call{r: &http.Request{Header: http.Header{"Last-Event-Id": {last}}, URL: &url.URL{RawQuery: query}}}
-		from, err := c.from()
-		if err != nil {
-			if code(err) != weir.InvalidRequest {
+// FuzzFrame puts the frames of arbitrary batches between other frames. A strict parser must return
+// the same batches.
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte(`{"events":[1,"\n\ndata: x"]}`), "application/octet-stream", uint64(7))
+	f.Add([]byte("\r\n\r\nevent: end\n\n"), "application/octet-stream; a=b", uint64(0))
+	f.Fuzz(func(t *testing.T, body []byte, contentType string, n uint64) {
+		seq := weir.Seq(n) & weir.MaxSeq
+		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
+		stream := append(bytes.Clone(api.HelloFrame), api.Frame(nil, weir.Raw, &raw)...)
+		payload, _, err := api.ParseEvents(bytes.Clone(body))
+		if err == nil {
+			stream = append(stream, api.Frame(nil, weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)
+		}
+		stream = append(stream, api.HeartbeatFrame...)
+		r := sseReader{bufio.NewReader(bytes.NewReader(stream))}
+		next := func() sseEvent {
+			e, err := r.next()
+			if err != nil {
 				t.Fatal(err)
 			}
-			return
+			return e
 		}
-		if seq, err := weir.ParseSeq(last); last != "" && (err != nil || from != hub.After(seq)) {
-			t.Fatalf("Last-Event-ID %q parses as %+v", last, from)
+		next()
+		var got struct {
+			Seq         weir.Seq
+			ContentType string `json:"content_type"`
+			Data        []byte
+			Events      json.RawMessage
+		}
+		e := next()
+		if err := json.Unmarshal([]byte(e.data), &got); err != nil {
+			t.Fatal(err)
+		}
+		if e.name != "batch" || e.id != strconv.FormatUint(uint64(seq), 10) || got.Seq != seq || !bytes.Equal(got.Data, body) || utf8.ValidString(contentType) && got.ContentType != contentType {
+			t.Fatalf("%q came back as %+v", body, got)
+		}
+		if err == nil {
+			if err := json.Unmarshal([]byte(next().data), &got); err != nil || !bytes.Equal(got.Events, payload) {
+				t.Fatalf("%q came back as %q: %v", payload, got.Events, err)
+			}
+		}
+		if !next().comment {
+			t.Fatal("the heartbeat is missing")
+		}
+		if _, err := r.next(); err != io.EOF {
+			t.Fatalf("after the last frame: %v, want EOF", err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package api
+package api_test
 
 import (
 	"encoding/json"
@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"weir"
+	"weir/internal/api"
 )
 
 // list returns the ids of all streams that a key can list, in pages of 7.
-func (h *house) list(t *testing.T, key string) (ids []string) {
+func (svc *testService) list(t *testing.T, key string) (ids []string) {
 	t.Helper()
 	header := []string{}
 	if key != "" {
 		header = append(header, "key: "+key)
 	}
 	for cursor, n := "", 0; n < 100; n++ {
-		a := h.do("HTTP/1.1", h.request("GET", "/v1/streams?limit=7"+cursor, header, ""))
+		a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams?limit=7"+cursor, header, ""))
 		var page struct {
 			Data       []weir.Stream
 			HasMore    bool    `json:"has_more"`
@@ -38,13 +39,13 @@ func (h *house) list(t *testing.T, key string) (ids []string) {
 }
 
 func TestList(t *testing.T) {
-	h := newHouse(t, furnish{})
+	svc := startService(t)
 	for key, want := range map[string][]string{"live": {"smalljson", "small", "other", "raw", "id"}, "reader": {"smalljson", "small", "other", "raw", "id"}, "theirs": {"theirs"}, "confined": {"other"}, "demo": {"demo"}} {
 		var ids []string
 		for _, name := range want {
-			ids = append(ids, h.ids[name])
+			ids = append(ids, svc.ids[name])
 		}
-		if got := h.list(t, key); strings.Join(got, " ") != strings.Join(ids, " ") {
+		if got := svc.list(t, key); strings.Join(got, " ") != strings.Join(ids, " ") {
 			t.Errorf("%s sees %v, want %v", key, got, ids)
 		}
 	}
@@ -56,25 +57,10 @@ func TestList(t *testing.T) {
 	}
 	add("L1", 400, weir.InvalidRequest, "limit=0", "limit=101", "limit=-1", "limit=%2b1", "limit=abc", "limit=1.5", "limit=1e1", "limit=%D9%A3", "limit=", "limit=1&limit=1", "limit=01", "limit=18446744073709551617")
 	add("L1", 200, "", "limit=1", "limit=100", "", "unknown=1&limit=5", "LIMIT=0")
-	ours, theirs := pageToken(h.project, 7), pageToken(h.stranger, 7)
-	add("L2", 400, weir.InvalidRequest, "cursor=", "cursor=abc", "cursor=AAAAAAAAAAAAAAAAAAAAAAA", "cursor="+ours[1:], "cursor="+ours+"A", "cursor="+theirs, "cursor="+strings.Repeat("A", 60<<10),
-		"cursor="+ours+"&cursor="+ours, "cursor=head", "cursor=0", "cursor="+pageToken(h.project, 0), "cursor=%00")
+	ours, theirs := api.PageToken(svc.Project, 7), api.PageToken(svc.other, 7)
+	add("L2", 400, weir.InvalidRequest, "cursor=", "cursor=abc", "cursor=AAAAAAAAAAAAAAAAAAAAAAA", "cursor="+ours[1:], "cursor="+ours+"A", "cursor="+theirs, "cursor="+strings.Repeat("A", 12<<10),
+		"cursor="+ours+"&cursor="+ours, "cursor=head", "cursor=0", "cursor="+api.PageToken(svc.Project, 0), "cursor=%00")
 	add("L2", 200, "", "cursor="+ours, "cursor="+ours+"&limit=1")
-	h.run(t, rows)
-}
-
-func FuzzPageToken(f *testing.F) {
-	f.Add("project", uint64(7), "AAAA")
-	f.Fuzz(func(t *testing.T, project string, before uint64, other string) {
-		token := pageToken(weir.ProjectID(project), before)
-		if got, ok := parsePageToken(weir.ProjectID(project), token); before != 0 && (!ok || got != before) {
-			t.Fatalf("%q parses as %d, %t; want %d", token, got, ok, before)
-		}
-		if _, ok := parsePageToken(weir.ProjectID(project+"x"), token); ok {
-			t.Fatalf("another project accepts %q", token)
-		}
-		if before, ok := parsePageToken(weir.ProjectID(project), other); ok && pageToken(weir.ProjectID(project), before) != other {
-			t.Fatalf("%q and %q stand for the same position", other, pageToken(weir.ProjectID(project), before))
-		}
-	})
+	svc.run(t, rows)
+	svc.run(t, []row{{"L2", "GET", "/v1/streams?cursor=" + strings.Repeat("A", 60<<10), nil, "", 400, weir.InvalidRequest}}, noListener)
 }

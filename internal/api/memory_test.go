@@ -1,4 +1,4 @@
-package api
+package api_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/api"
 	"weir/internal/budget"
 )
 
@@ -15,14 +16,14 @@ import (
 // need the budget, and every call returns the memory it has borrowed.
 func TestMemoryOfBodies(t *testing.T) {
 	bodies, batches := budget.New(1<<20), budget.New(1<<20)
-	h := newHouse(t, furnish{api: func(o *Options) { o.Bodies, o.Batches = bodies, batches }})
-	h.api.memoryWait = 100 * time.Millisecond
+	svc := startService(t)
+	api.SetMemory(svc.API, bodies, batches, 100*time.Millisecond)
 	large := strings.Repeat("x", 100<<10)
 	post := func(protocol, body string) answer {
-		return h.do(protocol, h.request("POST", "/v1/streams/{raw}/publish", []string{"Authorization: Bearer {key:live}", "Content-Type: application/octet-stream"}, body))
+		return svc.do(protocol, svc.request("POST", "/v1/streams/{raw}/publish", []string{"Authorization: Bearer {key:live}", "Content-Type: application/octet-stream"}, body))
 	}
 	get := func(protocol string) answer {
-		return h.do(protocol, h.request("GET", "/v1/streams/{raw}/batches/1", []string{"Authorization: Bearer {key:live}"}, ""))
+		return svc.do(protocol, svc.request("GET", "/v1/streams/{raw}/batches/1", []string{"Authorization: Bearer {key:live}"}, ""))
 	}
 	for _, protocol := range protocols {
 		if a := post(protocol, large); a.status != http.StatusAccepted {
@@ -32,7 +33,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	held := map[*budget.Budget]int64{}
 	for _, b := range []*budget.Budget{bodies, batches} {
 		var err error
-		if held[b], err = b.Take(context.Background(), string(h.project), weir.MaxBody); err != nil || held[b] != 512<<10 {
+		if held[b], err = b.Take(context.Background(), string(svc.Project), weir.MaxBody); err != nil || held[b] != 512<<10 {
 			t.Fatalf("Take = %d, %v: a call has not returned its memory", held[b], err)
 		}
 	}
@@ -45,12 +46,12 @@ func TestMemoryOfBodies(t *testing.T) {
 		}
 	}
 	for range cap(refused) {
-		if a := <-refused; a.status != http.StatusServiceUnavailable || h.code("memory", a) != "overloaded" || a.header.Get("Retry-After") == "" {
+		if a := <-refused; a.status != http.StatusServiceUnavailable || svc.code("memory", a) != "overloaded" || a.header.Get("Retry-After") == "" {
 			t.Errorf("with no memory free: %d %s, want 503 overloaded", a.status, a.body)
 		}
 	}
 	for b, n := range held {
-		b.Give(string(h.project), n)
+		b.Give(string(svc.Project), n)
 	}
 	for _, protocol := range protocols {
 		if a, b := post(protocol, large), get(protocol); a.status != http.StatusAccepted || string(b.body) != large {

@@ -1,10 +1,8 @@
-package dashboard
+package dashboard_test
 
 import (
 	"context"
-	"math"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +11,9 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/dashboard"
 	"weir/internal/hub"
+	"weir/internal/service/servicetest"
 )
 
 // TestBrowser drives the dashboard in Chromium through the steps in testdata/browser/run.mjs.
@@ -24,31 +24,27 @@ func TestBrowser(t *testing.T) {
 		t.Skip("the browser test is slow")
 	}
 	browser, node := tools(t)
-	h := newHouse(t)
-	raw := h.rawStream()
-	// The service, plus a URL with which the script moves the clock forward.
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/test/advance":
-			h.clock.advance(lastsFor)
-			h.d.sessions.sweep()
-		case Serves(r.URL.Path):
-			h.d.ServeHTTP(w, r)
-		default:
-			h.api.ServeHTTP(w, r)
-		}
-	}))
-	defer front.Close()
-	defer h.hub.StopSubscriptions()
-	h.d.BaseURL = front.URL
-	h.pastDay()
+	var svc *testService
+	svc = startServiceWith(t, servicetest.Options{Wrap: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/test/advance" { // the script moves the clock forward
+				svc.clock.advance(dashboard.LastsFor)
+				dashboard.SweepSessions(svc.Dashboard)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	raw := svc.rawStream()
+	dashboard.SetStore(svc.Dashboard, dashboard.Store{Journal: 64 << 20, Live: 5 << 20, Free: 60 << 30, Size: 100 << 30})
+	dashboard.PastDay(svc.Dashboard, svc.clock.now())
 	shots, err := filepath.Abs("../../bin/screenshots")
-	h.must(err)
+	svc.must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "run.mjs")
 	cmd.Dir = "testdata/browser"
-	cmd.Env = append(os.Environ(), "URL="+front.URL, "STREAM="+string(h.stream), "RAW="+string(raw), "KEY="+h.key, "PASSWORD="+password,
+	cmd.Env = append(os.Environ(), "URL="+svc.HTTP, "STREAM="+string(svc.stream), "RAW="+string(raw), "KEY="+svc.key, "PASSWORD="+password,
 		"SHOTS="+shots, "CHROMIUM="+browser)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
@@ -57,9 +53,9 @@ func TestBrowser(t *testing.T) {
 		t.Errorf("browser script failed: %v", err)
 	}
 	if pictures := os.Getenv("PICTURES"); pictures != "" && err == nil {
-		h.must(shrink(shots, pictures))
+		svc.must(shrink(shots, pictures))
 	}
-	if log := h.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "panic") {
+	if log := svc.log(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "panic") {
 		t.Errorf("the log contains errors:\n%s", log)
 	}
 }
@@ -86,36 +82,16 @@ func tools(t *testing.T) (browser, node string) {
 }
 
 // rawStream creates a raw stream whose first batches were evicted.
-func (h *house) rawStream() weir.StreamID {
+func (svc *testService) rawStream() weir.StreamID {
 	ctx := context.Background()
-	o, err := h.hub.Create(ctx, hub.Spec{Project: h.project.ID, Name: "sensor", RetentionSeconds: 3600, MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
-	h.must(err)
-	s, err := h.hub.Stream(o.ID)
-	h.must(err)
+	o, err := svc.Hub.Create(ctx, hub.Spec{Project: svc.Project, Name: "sensor", RetentionSeconds: 3600, MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
+	svc.must(err)
+	s, err := svc.Hub.Stream(o.ID)
+	svc.must(err)
 	for range 8 {
 		payload := append([]byte{0xff, 0, 'h', 'i', '<', 'b', '>'}, make([]byte, 300<<10)...)
 		_, err := s.Publish(ctx, &hub.Publish{Batch: weir.Batch{Events: 1, ContentType: "application/octet-stream", Payload: payload}})
-		h.must(err)
+		svc.must(err)
 	}
 	return o.ID
-}
-
-// pastDay fills the plots with a day of made-up figures, and keeps real samples from being added.
-func (h *house) pastDay() {
-	f := &h.d.figures
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := h.clock.now()
-	f.coarse.last.taken, f.fine.last.taken = now.Add(48*time.Hour), now.Add(48*time.Hour)
-	for i := range 24 * 60 {
-		var s sample
-		wave := (1 + math.Sin(float64(i)/110)) / 2
-		s[at], s[span] = float64(now.Add(-time.Duration(24*60-i)*time.Minute).Unix()), 60
-		s[requests], s[published], s[delivered] = 60*(900+400*wave), 60*(800+350*wave), 60*(2400+900*wave)
-		s[received], s[sent] = s[published]*1100, s[delivered]*1200
-		s[refused], s[limited], s[subscribers] = 60*12*wave, 60*5*max(0, wave-.8), math.Round(40+25*wave)
-		s[syncMedian], s[syncSlow] = 1.2+wave, 4+3*wave
-		s[diskUsed], s[diskFree] = 40*(1<<30)+float64(i)*3e6, 60*(1<<30)-float64(i)*3e6
-		f.coarse.add(s)
-	}
 }

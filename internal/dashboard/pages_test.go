@@ -1,4 +1,4 @@
-package dashboard
+package dashboard_test
 
 import (
 	"context"
@@ -13,58 +13,57 @@ import (
 
 	"weir"
 	"weir/internal/access"
-	"weir/internal/api"
+	"weir/internal/dashboard"
 	"weir/internal/hub"
-	"weir/internal/meter"
 )
 
 // A key is shown once, only to the session that created it, and never in a list. It has exactly the
 // permissions and streams that were selected.
 func TestKeys(t *testing.T) {
-	h := newHouse(t)
-	b := h.signedIn()
-	other, err := h.access.CreateProject(t.Context(), "other")
-	h.must(err)
-	elsewhere, err := h.hub.Create(t.Context(), hub.Spec{Project: other.ID, Name: "elsewhere", RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
-	h.must(err)
+	svc := startService(t)
+	b := svc.signedIn()
+	other, err := svc.Access.CreateProject(t.Context(), "other")
+	svc.must(err)
+	elsewhere, err := svc.Hub.Create(t.Context(), hub.Spec{Project: other.ID, Name: "elsewhere", RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
+	svc.must(err)
 	for _, c := range []struct {
 		what  string
 		pairs []string
 	}{
-		{"without a permission", []string{"project", string(h.project.ID), "kind", "live"}},
-		{"restricted to no stream", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1"}},
-		{"without a kind", []string{"project", string(h.project.ID), "permission", "read"}},
+		{"without a permission", []string{"project", string(svc.Project), "kind", "live"}},
+		{"restricted to no stream", []string{"project", string(svc.Project), "kind", "live", "permission", "read", "confined", "1"}},
+		{"without a kind", []string{"project", string(svc.Project), "permission", "read"}},
 		{"unknown project", []string{"project", "nope", "kind", "live", "permission", "read"}},
-		{"unknown permission", []string{"project", string(h.project.ID), "kind", "live", "permission", "brew"}},
-		{"stream of another project", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", string(elsewhere.ID)}},
-		{"nonexistent stream", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", strings.Repeat("0", 22)}},
-		{"malformed stream ID", []string{"project", string(h.project.ID), "kind", "live", "permission", "read", "confined", "1", "stream", "x"}},
+		{"unknown permission", []string{"project", string(svc.Project), "kind", "live", "permission", "brew"}},
+		{"stream of another project", []string{"project", string(svc.Project), "kind", "live", "permission", "read", "confined", "1", "stream", string(elsewhere.ID)}},
+		{"nonexistent stream", []string{"project", string(svc.Project), "kind", "live", "permission", "read", "confined", "1", "stream", strings.Repeat("0", 22)}},
+		{"malformed stream ID", []string{"project", string(svc.Project), "kind", "live", "permission", "read", "confined", "1", "stream", "x"}},
 	} {
 		if status, text, _ := b.post("/dashboard/keys", c.pairs...); status != http.StatusBadRequest || !strings.Contains(text, `role="alert"`) {
 			t.Errorf("create key, %s: status %d, want 400 and an alert", c.what, status)
 		}
 	}
-	status, _, header := b.post("/dashboard/keys", "project", string(h.project.ID), "kind", "test", "name", "mine", "permission", "publish", "confined", "1", "stream", string(h.stream))
+	status, _, header := b.post("/dashboard/keys", "project", string(svc.Project), "kind", "test", "name", "mine", "permission", "publish", "confined", "1", "stream", string(svc.stream))
 	page := header.Get("Location")
 	if status != http.StatusSeeOther {
 		t.Fatalf("create key: status %d", status)
 	}
-	if other := h.signedIn(); strings.Contains(other.see(page), "It is not shown again") {
+	if other := svc.signedIn(); strings.Contains(other.see(page), "It is not shown again") {
 		t.Error("another session sees the key")
 	}
 	text := b.see(page)
 	key := keyPattern.FindString(text)
-	if key == "" || !strings.Contains(text, "/v1/streams/"+string(h.stream)+"/publish") || strings.Contains(text, "cursor=0") {
+	if key == "" || !strings.Contains(text, "/v1/streams/"+string(svc.stream)+"/publish") || strings.Contains(text, "cursor=0") {
 		t.Fatalf("the page of a new publish-only key lacks the key or the publish command, or has a subscribe command: %s", text)
 	}
 	if strings.Contains(b.see(page), key) || strings.Contains(b.see("/dashboard/keys"), key) || strings.Contains(b.see("/dashboard/audit"), key) {
 		t.Error("the key is shown twice")
 	}
-	publish := "/v1/streams/" + string(h.stream) + "/publish"
-	if status, _ := h.v1("POST", publish, key, `{"events":[1]}`); status != http.StatusAccepted {
+	publish := "/v1/streams/" + string(svc.stream) + "/publish"
+	if status, _ := svc.v1("POST", publish, key, `{"events":[1]}`); status != http.StatusAccepted {
 		t.Errorf("publish: status %d, want 202", status)
 	}
-	if status, _ := h.v1("GET", "/v1/streams", key, ""); status != http.StatusForbidden {
+	if status, _ := svc.v1("GET", "/v1/streams", key, ""); status != http.StatusForbidden {
 		t.Errorf("read without the permission: status %d, want 403", status)
 	}
 	if text := b.see("/dashboard/keys"); !regexp.MustCompile(`mine</td>(?s:.)*?class="right">2</td>`).MatchString(text) {
@@ -74,18 +73,18 @@ func TestKeys(t *testing.T) {
 	// Rotation: the new key has the permissions and streams of the old one.
 	_, _, header = b.post(page+"/rotate", "name", "mine, next")
 	fresh := keyPattern.FindString(b.see(header.Get("Location")))
-	if status, _ := h.v1("POST", publish, fresh, `{"events":[2]}`); status != http.StatusAccepted {
+	if status, _ := svc.v1("POST", publish, fresh, `{"events":[2]}`); status != http.StatusAccepted {
 		t.Errorf("publish with the new key: status %d, want 202", status)
 	}
-	if status, _ := h.v1("GET", "/v1/streams", fresh, ""); status != http.StatusForbidden {
+	if status, _ := svc.v1("GET", "/v1/streams", fresh, ""); status != http.StatusForbidden {
 		t.Errorf("read with the new key: status %d, want 403", status)
 	}
 	b.post(page + "/revoke")
-	if status, _ := h.v1("POST", publish, key, `{"events":[3]}`); status != http.StatusAccepted {
+	if status, _ := svc.v1("POST", publish, key, `{"events":[3]}`); status != http.StatusAccepted {
 		t.Errorf("publish after a revoke without confirmation: status %d, want 202", status)
 	}
 	b.post(page+"/revoke", "sure", "1")
-	status, id := h.v1("POST", publish, key, `{"events":[4]}`)
+	status, id := svc.v1("POST", publish, key, `{"events":[4]}`)
 	if status != http.StatusUnauthorized {
 		t.Errorf("publish with a revoked key: status %d, want 401", status)
 	}
@@ -95,35 +94,35 @@ func TestKeys(t *testing.T) {
 	if text := b.see("/dashboard/requests?id=" + key); strings.Contains(text, key) || !strings.Contains(text, "That is an API key") {
 		t.Error("the page repeats a key that was typed into the wrong field")
 	}
-	if strings.Contains(h.log.String(), key[12:30]) {
+	if strings.Contains(svc.log(), key[12:30]) {
 		t.Error("the log contains a key")
 	}
 }
 
 func TestStreams(t *testing.T) {
-	h := newHouse(t)
-	b := h.signedIn()
+	svc := startService(t, "--demo")
+	b := svc.signedIn()
 	for _, c := range []struct {
 		status int
 		pairs  []string
 	}{
-		{400, []string{"project", string(h.project.ID), "mode", "json", "name", ""}},
+		{400, []string{"project", string(svc.Project), "mode", "json", "name", ""}},
 		{400, []string{"project", string(access.DemoProject), "mode", "json", "name", "x"}},
-		{400, []string{"project", string(h.project.ID), "mode", "brew", "name", "x"}},
-		{400, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "max_bytes", "1e9"}},
-		{400, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "max_bytes", "lots"}},
-		{400, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "id", "short"}},
-		{409, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "id", string(h.stream)}},
-		{409, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "id", string(access.DemoStream)}},
-		{422, []string{"project", string(h.project.ID), "mode", "json", "name", "x", "retention_seconds", "59"}},
+		{400, []string{"project", string(svc.Project), "mode", "brew", "name", "x"}},
+		{400, []string{"project", string(svc.Project), "mode", "json", "name", "x", "max_bytes", "1e9"}},
+		{400, []string{"project", string(svc.Project), "mode", "json", "name", "x", "max_bytes", "lots"}},
+		{400, []string{"project", string(svc.Project), "mode", "json", "name", "x", "id", "short"}},
+		{409, []string{"project", string(svc.Project), "mode", "json", "name", "x", "id", string(svc.stream)}},
+		{409, []string{"project", string(svc.Project), "mode", "json", "name", "x", "id", string(access.DemoStream)}},
+		{422, []string{"project", string(svc.Project), "mode", "json", "name", "x", "retention_seconds", "59"}},
 	} {
 		if status, text, _ := b.post("/dashboard/streams", c.pairs...); status != c.status || !strings.Contains(text, `role="alert"`) {
 			t.Errorf("create stream with %v: status %d, want %d and an alert", c.pairs, status, c.status)
 		}
 	}
-	_, _, header := b.post("/dashboard/streams", "project", string(h.project.ID), "mode", "raw", "name", "bytes", "max_bytes", "1048576", "retention_seconds", "60")
+	_, _, header := b.post("/dashboard/streams", "project", string(svc.Project), "mode", "raw", "name", "bytes", "max_bytes", "1048576", "retention_seconds", "60")
 	page := header.Get("Location")
-	if text := b.see(page); !strings.Contains(text, "raw stream in project default") {
+	if text := b.see(page); !strings.Contains(text, "raw stream in project test") {
 		t.Errorf("the stream's page does not show its mode and project: %s", text)
 	}
 	status, text, _ := b.do("POST", page+"/publish", "\xff\x00", "text/plain")
@@ -131,15 +130,15 @@ func TestStreams(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &ack); err != nil || status != http.StatusOK || ack.Seq != 1 {
 		t.Errorf("publish: status %d, body %s", status, text)
 	}
-	if status, _, _ := b.do("POST", page+"/publish", strings.Repeat("x", maxTestBatch+1), "text/plain"); status != http.StatusRequestEntityTooLarge {
+	if status, _, _ := b.do("POST", page+"/publish", strings.Repeat("x", dashboard.MaxTestBatch+1), "text/plain"); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("publish a batch over the limit: status %d, want 413", status)
 	}
-	if status, _, _ := b.do("POST", "/dashboard/streams/"+string(h.stream)+"/publish", "{", "text/plain"); status != http.StatusBadRequest {
+	if status, _, _ := b.do("POST", "/dashboard/streams/"+string(svc.stream)+"/publish", "{", "text/plain"); status != http.StatusBadRequest {
 		t.Errorf("publish malformed JSON: status %d, want 400", status)
 	}
 	var f struct {
 		Cursor, Batches, Subscribers int
-		Plot                         rates
+		Plot                         dashboard.Rates
 	}
 	if err := json.Unmarshal([]byte(b.see(page+"/figures")), &f); err != nil || f.Cursor != 1 || f.Batches != 1 || len(f.Plot.At) == 0 {
 		t.Errorf("figures: %+v, %v", f, err)
@@ -164,14 +163,14 @@ func TestStreams(t *testing.T) {
 
 // The list of streams can be searched, sorted and paged, and no page exceeds the size limit.
 func TestManyStreams(t *testing.T) {
-	h := newHouse(t)
+	svc := startService(t)
 	ctx := context.Background()
 	for i := range 300 {
-		_, err := h.hub.Create(ctx, hub.Spec{Project: h.project.ID, Name: fmt.Sprintf("stream %03d", i), RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
-		h.must(err)
+		_, err := svc.Hub.Create(ctx, hub.Spec{Project: svc.Project, Name: fmt.Sprintf("stream %03d", i), RetentionSeconds: 60, MaxBytes: 1 << 20, Mode: weir.JSON})
+		svc.must(err)
 	}
-	h.pastDay()
-	b := h.signedIn()
+	dashboard.PastDay(svc.Dashboard, svc.clock.now())
+	b := svc.signedIn()
 	names := regexp.MustCompile(`<th scope="row"><a [^>]*>([^<]*)</a>`)
 	list := func(query string) []string {
 		var all []string
@@ -180,16 +179,16 @@ func TestManyStreams(t *testing.T) {
 		}
 		return all
 	}
-	h.v1("POST", "/v1/streams/"+string(h.stream)+"/publish", h.key, `{"events":["x"]}`)
+	svc.v1("POST", "/v1/streams/"+string(svc.stream)+"/publish", svc.key, `{"events":["x"]}`)
 	for query, want := range map[string]string{
-		"sort=name&page=2":                "stream 049",
+		"sort=name&page=2":                "stream 048",
 		"sort=name&q=stream+12":           "stream 120",
 		"q=STREAM+299":                    "stream 299",
-		"sort=bytes":                      "first",
-		"sort=cursor":                     "first",
+		"sort=bytes":                      "clicks",
+		"sort=cursor":                     "clicks",
 		"sort=active&project=nope":        "",
-		"q=" + string(h.stream)[:10]:      "first",
-		"sort=name&page=1000000":          "stream 299", // shows the last page
+		"q=" + string(svc.stream)[:10]:    "clicks",
+		"sort=name&page=1000000":          "stream 298", // shows the last page
 		"page=-1&sort=nope&q=stream+0001": "",
 	} {
 		got := list(query)
@@ -197,8 +196,8 @@ func TestManyStreams(t *testing.T) {
 			t.Errorf("%s lists %q, want %q first", query, got, want)
 		}
 	}
-	weigh(t, b, "/dashboard", "/dashboard/streams", "/dashboard/streams/"+string(h.stream), "/dashboard/keys/new", "/dashboard/keys", "/dashboard/audit")
-	weigh(t, h.browser(), "/dashboard/sign-in")
+	weigh(t, b, "/dashboard", "/dashboard/streams", "/dashboard/streams/"+string(svc.stream), "/dashboard/keys/new", "/dashboard/keys", "/dashboard/audit")
+	weigh(t, svc.browser(), "/dashboard/sign-in")
 }
 
 var loaded = regexp.MustCompile(`(?:src|href)="(/dashboard/assets/[^"]+)"|from ['"]\./([a-z/]+\.js)['"]`)
@@ -246,100 +245,46 @@ func weigh(t *testing.T, b *browser, paths ...string) {
 
 // Samples count what happened since the last one, survive a restart, and are deleted after a day.
 func TestFigures(t *testing.T) {
-	h := newHouse(t)
+	svc := startService(t)
 	ctx := context.Background()
-	publish := func() { h.v1("POST", "/v1/streams/"+string(h.stream)+"/publish", h.key, `{"events":["x"]}`) }
+	publish := func() { svc.v1("POST", "/v1/streams/"+string(svc.stream)+"/publish", svc.key, `{"events":["x"]}`) }
 	publish()
-	h.v1("GET", "/v1/streams/none", h.key, "")
-	h.clock.advance(coarseEvery)
-	h.d.tick(ctx)
-	list := h.d.figures.between(h.clock.now(), time.Hour)
-	if total(list, requests) != 2 || total(list, published) != 1 || total(list, refused) != 1 || total(list, received) != 16 {
-		t.Errorf("samples: %v", list)
+	svc.v1("GET", "/v1/streams/none", svc.key, "")
+	svc.clock.advance(dashboard.CoarseEvery)
+	dashboard.Tick(svc.Dashboard, ctx)
+	sums := dashboard.Totals(svc.Dashboard, svc.clock.now(), time.Hour)
+	if sums["requests"] != 2 || sums["published"] != 1 || sums["refused"] != 1 || sums["received"] != 16 {
+		t.Errorf("totals: %v", sums)
 	}
-	publish() // in the current minute, which Close stores too
-	h.clock.advance(5 * time.Second)
-	h.d.Health = func() (string, bool) { return "stopping", false }
-	h.d.Close(ctx)
-	h.clock.advance(30 * time.Minute)
-	h.open(ctx)
-	if list = h.d.figures.between(h.clock.now(), time.Hour); total(list, requests) != 3 {
-		t.Errorf("after a restart: %v", list)
+	publish() // in the current minute, which is stored when the service stops
+	svc.clock.advance(5 * time.Second)
+	svc.Stop()
+	svc.clock.advance(30 * time.Minute)
+	svc.restart()
+	if sums = dashboard.Totals(svc.Dashboard, svc.clock.now(), time.Hour); sums["requests"] != 3 {
+		t.Errorf("after a restart: %v", sums)
 	}
-	if h.d.keyUse()[h.keyID] < 2 {
-		t.Errorf("after a restart the key has %d requests, want at least 2", h.d.keyUse()[h.keyID])
+	if dashboard.KeyUse(svc.Dashboard)[svc.keyID] < 2 {
+		t.Errorf("after a restart the key has %d requests, want at least 2", dashboard.KeyUse(svc.Dashboard)[svc.keyID])
 	}
-	b := h.signedIn()
+	b := svc.signedIn()
 	for _, span := range []string{"hour", "day"} {
 		var f struct{ Plots map[string][]*float64 }
 		if err := json.Unmarshal([]byte(b.see("/dashboard/figures?span="+span)), &f); err != nil || len(f.Plots["at"]) == 0 || len(f.Plots["at"]) != len(f.Plots["requests"]) {
 			t.Errorf("%s: %+v, %v", span, f, err)
 		}
 	}
-	h.clock.advance(26 * time.Hour)
-	h.d.tick(ctx)
-	docs, err := h.engine.List(ctx, FiguresPrefix, "", 100)
+	svc.clock.advance(26 * time.Hour)
+	dashboard.Tick(svc.Dashboard, ctx)
+	docs, err := svc.engine.List(ctx, dashboard.FiguresPrefix, "", 100)
 	if err != nil || len(docs) > 1 {
 		t.Errorf("%d hours are stored, want at most 1; error %v", len(docs), err)
 	}
 	var f struct{ Plots map[string][]*float64 }
-	if h.must(json.Unmarshal([]byte(h.signedIn().see("/dashboard/figures?span=none")), &f)); f.Plots != nil {
+	if svc.must(json.Unmarshal([]byte(svc.signedIn().see("/dashboard/figures?span=none")), &f)); f.Plots != nil {
 		t.Error("span=none returns plots")
 	}
-	if len(h.d.keyUse()) != 0 {
-		t.Errorf("key requests older than a day still count: %v", h.d.keyUse())
-	}
-}
-
-func TestForecast(t *testing.T) {
-	line := func(n int, each float64) (list []sample) {
-		for i := range n {
-			var s sample
-			s[at], s[diskUsed] = float64(i*60), 50e9+float64(i)*each
-			s[diskFree] = 100e9 - s[diskUsed]
-			list = append(list, s)
-		}
-		return list
-	}
-	for _, c := range []struct {
-		samples []sample
-		want    string
-	}{
-		{nil, "Not enough history"}, {line(5, 1e6), "Not enough history"}, {line(100, 0), "barely grown"}, {line(100, -1e6), "usage is lower"},
-		{line(121, 1e6), "At the rate of the last 2 hours, the disk will be full in about 35 days."}, {line(100, 1e9), "full, or will be within a minute"},
-	} {
-		if got := foresee(c.samples).String(); !strings.Contains(got, c.want) {
-			t.Errorf("%d samples: %s, want %s", len(c.samples), got, c.want)
-		}
-	}
-}
-
-func TestQuantile(t *testing.T) {
-	var h meter.Histogram
-	var d meter.Distribution
-	if q := quantile(&d, .5); q != 0 {
-		t.Errorf("quantile of an empty distribution: %v, want 0", q)
-	}
-	h.Observe(&meter.Latencies, 150_000, 99)
-	h.Observe(&meter.Latencies, int64(time.Minute), 1)
-	d.Add(&h)
-	if m, s := quantile(&d, .5), quantile(&d, .999); m < 100_000 || m > 250_000 || s != float64(10*time.Second) {
-		t.Errorf("p50 %v, p99.9 %v", m, s)
-	}
-}
-
-func TestText(t *testing.T) {
-	for in, want := range map[any]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 150 << 10: "150 KiB", int64(5) << 40: "5.0 TiB", 1.5: "2 B"} {
-		if got := bytesText(in); got != want {
-			t.Errorf("bytesText(%v) = %q, want %q", in, got, want)
-		}
-	}
-	for in, want := range map[any]string{0: "0", 999: "999", 1000: "1\u202f000", uint64(1234567): "1\u202f234\u202f567", 0.25: "0.2", -1500: "-1\u202f500", weir.Seq(7): "7"} {
-		if got := numberText(in); got != want {
-			t.Errorf("numberText(%v) = %q, want %q", in, got, want)
-		}
-	}
-	if got := api.StatusOf(weir.Errorf(weir.StreamNotFound, "")); got != 404 {
-		t.Errorf("StatusOf(StreamNotFound) = %d, want 404", got)
+	if len(dashboard.KeyUse(svc.Dashboard)) != 0 {
+		t.Errorf("key requests older than a day still count: %v", dashboard.KeyUse(svc.Dashboard))
 	}
 }

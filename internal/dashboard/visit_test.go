@@ -1,4 +1,4 @@
-package dashboard
+package dashboard_test
 
 import (
 	"net/http"
@@ -6,14 +6,16 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"weir/internal/dashboard"
 )
 
 // HEAD returns the header fields of a page. It does not use up a key or a message that is shown
 // only once, and it does not subscribe.
 func TestHead(t *testing.T) {
-	h := newHouse(t)
-	b := h.signedIn()
-	_, _, header := b.post("/dashboard/keys", "project", string(h.project.ID), "kind", "live", "permission", "read")
+	svc := startService(t)
+	b := svc.signedIn()
+	_, _, header := b.post("/dashboard/keys", "project", string(svc.Project), "kind", "live", "permission", "read")
 	page := header.Get("Location")
 	head := func(path string) http.Header {
 		t.Helper()
@@ -27,7 +29,7 @@ func TestHead(t *testing.T) {
 	if !strings.Contains(b.see(page), "It is not shown again") {
 		t.Error("HEAD used up the key")
 	}
-	_, _, header = b.post("/dashboard/keys/"+h.keyID+"/rotate", "name", "next")
+	_, _, header = b.post("/dashboard/keys/"+svc.keyID+"/rotate", "name", "next")
 	head(header.Get("Location"))
 	if !strings.Contains(b.see(header.Get("Location")), "It is not shown again") {
 		t.Error("HEAD used up the key of a rotation")
@@ -37,10 +39,10 @@ func TestHead(t *testing.T) {
 	if !strings.Contains(b.see("/dashboard/projects"), "Project said created.") {
 		t.Error("HEAD used up the message")
 	}
-	if kind := head("/dashboard/streams/" + string(h.stream) + "/tail").Get("Content-Type"); kind != "text/event-stream" {
+	if kind := head("/dashboard/streams/" + string(svc.stream) + "/tail").Get("Content-Type"); kind != "text/event-stream" {
 		t.Errorf("content type of the tail: %q", kind)
 	}
-	if n := h.api.Stats().Subscriptions; n != 0 {
+	if n := svc.API.Stats().Subscriptions; n != 0 {
 		t.Errorf("HEAD opened %d subscriptions", n)
 	}
 }
@@ -48,11 +50,8 @@ func TestHead(t *testing.T) {
 // With an HTTPS base URL, the cookie is restricted to HTTPS and requests from that origin are
 // trusted, whatever headers the proxy in front of the server adds.
 func TestBehindProxy(t *testing.T) {
-	h := newHouse(t)
-	h.d.Close(t.Context())
-	h.base = "https://Weir.example:443/"
-	h.open(t.Context())
-	in := url.Values{"name": {Account}, "password": {password}, "next": {"/dashboard/keys"}}
+	svc := startService(t, "--base-url", "https://Weir.example:443/")
+	in := url.Values{"name": {dashboard.Account}, "password": {password}, "next": {"/dashboard/keys"}}
 	ask := func(method, path, body string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "http://10.0.0.7:8080"+path, strings.NewReader(body))
 		r.Header.Set("Accept", "text/html")
@@ -61,12 +60,12 @@ func TestBehindProxy(t *testing.T) {
 			r.Header.Set(header[i], header[i+1])
 		}
 		w := httptest.NewRecorder()
-		h.d.ServeHTTP(w, r)
+		svc.Dashboard.ServeHTTP(w, r)
 		return w
 	}
 	w := ask("POST", "/dashboard/sign-in", in.Encode(), "Origin", "https://weir.example")
 	cookie := w.Header().Get("Set-Cookie")
-	if w.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, secureCookieName+"=") || !strings.Contains(cookie, "Secure") {
+	if w.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, dashboard.SecureCookieName+"=") || !strings.Contains(cookie, "Secure") {
 		t.Fatalf("sign-in: status %d, cookie %s", w.Code, cookie)
 	}
 	cookie, _, _ = strings.Cut(cookie, ";")
@@ -85,10 +84,8 @@ func TestBehindProxy(t *testing.T) {
 	}
 
 	// Without a base URL the proxy's X-Forwarded-Proto decides. Case does not matter.
-	h.d.Close(t.Context())
-	h.base = ""
-	h.open(t.Context())
-	for proto, want := range map[string]string{"HTTPS": secureCookieName, "https": secureCookieName, "Https, http": secureCookieName, "http": cookieName, "": cookieName} {
+	svc.restart("--base-url", "")
+	for proto, want := range map[string]string{"HTTPS": dashboard.SecureCookieName, "https": dashboard.SecureCookieName, "Https, http": dashboard.SecureCookieName, "http": dashboard.CookieName, "": dashboard.CookieName} {
 		w := ask("POST", "/dashboard/sign-in", in.Encode(), "X-Forwarded-Proto", proto)
 		if c := w.Header().Get("Set-Cookie"); !strings.HasPrefix(c, want+"=") {
 			t.Errorf("X-Forwarded-Proto %q: cookie %s, want %s", proto, c, want)

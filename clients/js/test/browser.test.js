@@ -9,7 +9,7 @@ import { test } from "node:test";
 import tls from "node:tls";
 
 import { Client } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers, start } from "./house.js";
+import { Proxy, Server, deferred, key, numbers, start } from "./fixtures.js";
 
 const browser = ["chromium", "chromium-browser", "google-chrome"].find((name) => spawnSync(name, ["--version"]).status === 0);
 

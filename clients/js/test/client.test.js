@@ -3,7 +3,7 @@ import http from "node:http";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, WeirError } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers } from "./house.js";
+import { Proxy, Server, deferred, key, numbers } from "./fixtures.js";
 
 const server = await Server.start({ after });
 const client = new Client({ url: server.url, key });

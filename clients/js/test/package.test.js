@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 import * as modules from "../src/index.js";
-import { Server, key, numbers, take } from "./house.js";
+import { Server, key, numbers, take } from "./fixtures.js";
 
 const run = promisify(execFile);
 const here = fileURLToPath(new URL("../", import.meta.url));

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { Client, PublishError, WeirError } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers, take } from "./house.js";
+import { Proxy, Server, deferred, key, numbers, take } from "./fixtures.js";
 
 // Gaps stay open for a minute, so that the tests do not depend on the speed of the machine.
 const server = await Server.start({ after }, "--gap-grace", "60s");

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Agent, fetch as undiciFetch } from "undici";
 
 import { Client } from "../src/index.js";
-import { Server, key, numbers, take } from "./house.js";
+import { Server, key, numbers, take } from "./fixtures.js";
 
 test("publishing and subscribing over HTTP/2", async (t) => {
   const server = await Server.secure(t);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, Subscription } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers, take } from "./house.js";
+import { Proxy, Server, deferred, key, numbers, take } from "./fixtures.js";
 
 const server = await Server.start({ after });
 const client = new Client({ url: server.url, key });

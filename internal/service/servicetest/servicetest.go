@@ -32,8 +32,10 @@ const grace = 10 * time.Second
 type Options struct {
 	// Args are arguments of weir serve. They override the defaults.
 	Args []string
-	// Engine, if set, stores the data. The service closes it.
-	Engine engine.Engine
+	// Engine, if set, stores the data. The service closes it, unless KeepEngine leaves it open for
+	// another service to start on.
+	Engine     engine.Engine
+	KeepEngine bool
 	// Journal stores the data in a journal below Data, as weir serve does without --engine.
 	Journal bool
 	// Data is a data directory that outlives the service, so that another one can start on it. The
@@ -110,6 +112,9 @@ func (s *Service) start(o Options) error {
 	if o.Engine == nil && !o.Journal {
 		o.Engine = memory.New()
 	}
+	if o.KeepEngine {
+		o.Engine = kept{o.Engine}
+	}
 	s.Service, err = service.Start(context.Background(), service.Options{
 		Settings: parsed, Engine: o.Engine, Wrap: o.Wrap, Now: o.Now,
 		Logger: slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: o.LogLevel})),
@@ -126,6 +131,11 @@ func (s *Service) start(o Options) error {
 	}
 	return nil
 }
+
+// kept is an engine that stays open when a service closes it.
+type kept struct{ engine.Engine }
+
+func (kept) Close() error { return nil }
 
 // Stop stops the service as weir serve does when it gets SIGTERM. A test that does not call it
 // stops the service when it ends.

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/access"
+	"weir/internal/engine/memory"
 	"weir/internal/hub"
 	"weir/internal/service/servicetest"
 )
@@ -74,12 +75,18 @@ func TestArgs(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
-	o := servicetest.Options{Journal: true, Data: t.TempDir()}
-	s := servicetest.Start(t, o)
-	project, key, id := s.Project, s.Key, string(s.NewStream(hub.Spec{Name: "a"}))
-	s.Stop()
-	s = servicetest.Start(t, o)
-	if status, body := get(t, s.HTTP+"/v1/streams/"+id, key); status != 200 || s.Project != project {
-		t.Errorf("after a restart: project %s instead of %s, status %d: %s", s.Project, project, status, body)
+	for name, o := range map[string]servicetest.Options{
+		"on a directory": {Journal: true, Data: t.TempDir()},
+		"on an engine":   {Engine: memory.New(), KeepEngine: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := servicetest.Start(t, o)
+			project, key, id := s.Project, s.Key, string(s.NewStream(hub.Spec{Name: "a"}))
+			s.Stop()
+			s = servicetest.Start(t, o)
+			if status, body := get(t, s.HTTP+"/v1/streams/"+id, key); status != 200 || s.Project != project {
+				t.Errorf("after a restart: project %s instead of %s, status %d: %s", s.Project, project, status, body)
+			}
+		})
 	}
 }

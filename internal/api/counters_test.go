@@ -1,0 +1,82 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Every status that the API can send is counted separately, and both lookup tables agree with their
+// lists.
+func TestStatusAndMethodPlaces(t *testing.T) {
+	for _, f := range faults {
+		if !slices.Contains(statuses[:], f.status) {
+			t.Errorf("status %d of %s is not counted separately", f.status, f.code)
+		}
+	}
+	for i, s := range statuses {
+		if int(statusPlace[s]) != i {
+			t.Errorf("statusPlace[%d] = %d, want %d", s, statusPlace[s], i)
+		}
+	}
+	for i, m := range methodNames {
+		if methodPlace(m) != i {
+			t.Errorf("methodPlace(%s) = %d, want %d", m, methodPlace(m), i)
+		}
+	}
+}
+
+// Refusals for problems of the server are logged with their request id, but at most once per
+// second.
+func TestComplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b strings.Builder
+		h := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
+		complain := func(n int) {
+			for range n {
+				c := call{h: h, r: httptest.NewRequest("POST", "/", nil), id: newRequestID()}
+				c.complain(503, "storage_unavailable")
+			}
+		}
+		complain(5)
+		time.Sleep(2 * time.Second)
+		complain(1)
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], "request_id=req_") || !strings.Contains(lines[1], "unsaid=4") {
+			t.Errorf("got:\n%s", b.String())
+		}
+	})
+}
+
+// BenchmarkCount measures what counting adds to an acknowledged publish.
+func BenchmarkCount(b *testing.B) {
+	h := New(Options{})
+	c := call{h: h, r: httptest.NewRequest("POST", "/", nil), id: newRequestID(), route: route{kind: nextRoute}}
+	b.RunParallel(func(pb *testing.PB) {
+		c := c
+		for pb.Next() {
+			c.id[len(c.id)-1]++ // another shard
+			c.status, c.received, c.written, c.window.At = 202, 1000, 100, 1
+			c.count()
+		}
+	})
+}
+
+// A client that disconnects before the response is counted with status 0, and nothing is logged.
+func TestDisconnectStats(t *testing.T) {
+	var b strings.Builder
+	h := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c := call{h: h, w: httptest.NewRecorder(), r: httptest.NewRequestWithContext(ctx, "POST", "/", nil), id: newRequestID(), route: route{kind: nextRoute}}
+	c.refuse(ctx.Err())
+	c.count()
+	if got := h.Stats().Requests; !slices.Equal(got, []Requests{{"POST", "/v1/streams/{id}/publish", 0, 1}}) || b.Len() > 0 {
+		t.Errorf("got %+v, log: %s", got, b.String())
+	}
+}

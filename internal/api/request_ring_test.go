@@ -1,0 +1,55 @@
+package api
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"testing"
+
+	"weir"
+	"weir/internal/meter"
+)
+
+// A ring holds the latest requests, up to its maximum size.
+func TestRequestRing(t *testing.T) {
+	for _, n := range []int{1, 63, 64, 65, 200, 512, 513, 5000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var r requestRing
+			const most = 512
+			for i := range n {
+				r.slot(most).at = int64(i)
+			}
+			if len(r.notes) != min(n, most) || cap(r.notes) > most {
+				t.Fatalf("%d notes with capacity %d, want %d with at most %d", len(r.notes), cap(r.notes), min(n, most), most)
+			}
+			kept := map[int64]bool{}
+			for _, note := range r.notes {
+				kept[note.at] = true
+			}
+			for i := max(0, n-most); i < n; i++ {
+				if !kept[int64(i)] {
+					t.Fatalf("note %d of %d is missing", i, n)
+				}
+			}
+		})
+	}
+}
+
+// Refused requests do not displace failed ones.
+func TestFailedRequestsStay(t *testing.T) {
+	h, r := New(Options{}), httptest.NewRequest("GET", "/v1/streams", nil)
+	note := func(status int, id string) {
+		c := &call{r: r, status: status, fault: faultOf[weir.InternalError]}
+		copy(c.id[:], "req_"+id)
+		h.requests.note(c, 1)
+	}
+	note(500, "failed0000000000")
+	for i := range 2 * meter.Shards * refusedRing {
+		note(404, fmt.Sprintf("refused%09d", i))
+	}
+	if list := h.Failed(10); len(list) != 1 || list[0].ID != "req_failed0000000000" || list[0].Code != weir.InternalError {
+		t.Errorf("failed: %+v", list)
+	}
+	if _, ok := h.Request("req_failed0000000000"); !ok {
+		t.Error("the failed request is not found")
+	}
+}

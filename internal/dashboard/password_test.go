@@ -1,0 +1,33 @@
+package dashboard
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPasswordHash(t *testing.T) {
+	hash := hashPassword("päßword 1")
+	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") || hash == hashPassword("päßword 1") {
+		t.Errorf("the hash has other parameters, or no random salt: %s", hash)
+	}
+	for password, want := range map[string]bool{"päßword 1": true, "päßword 2": false, "": false} {
+		if ok, err := matches(hash, password); ok != want || err != nil {
+			t.Errorf("matches(%q) = %t, %v, want %t", password, ok, err, want)
+		}
+	}
+	for _, bad := range []string{"", "x", "$argon2id$v=19$m=1,t=0,p=1$AA$AA", "$argon2i$v=19$m=8,t=1,p=1$AA$AA", hash + "$", strings.Replace(hash, "v=19", "v=18", 1)} {
+		if ok, err := matches(bad, "x"); ok || err == nil {
+			t.Errorf("the malformed hash %q is accepted", bad)
+		}
+	}
+	if ok, err := matches(unmatchable, "x"); ok || err != nil {
+		t.Errorf("matches(unmatchable) = %t, %v, want false and no error", ok, err)
+	}
+	for password, ok := range map[string]bool{
+		"12345678": true, "1234567": false, "": false, "éééééééé": true, "1234567\n8": false, "1234567\xff8": false, strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false,
+	} {
+		if err := CheckPassword(password); (err == nil) != ok {
+			t.Errorf("CheckPassword(%q): %v, want acceptable: %t", password, err, ok)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package dashboard
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/hub"
+)
+
+// The plot of a stream ends now and starts where its batches are known. It does not show evicted
+// batches, or batches beyond the reading limit, as time without publishes.
+func TestPlot(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	mark := func(ago time.Duration) hub.Mark { return hub.Mark{Time: weir.TimeOf(now.Add(-ago)), Size: 100} }
+	every := func(each, back time.Duration) (marks []hub.Mark) {
+		for ago := back; ago > 0; ago -= each {
+			marks = append(marks, mark(ago-each/2))
+		}
+		return marks
+	}
+	for _, c := range []struct {
+		what      string
+		cut       bool
+		retention int64
+		marks     []hub.Mark
+		points    int
+		first     float64 // batches/s at the first point
+		last      float64 // and at the last
+	}{
+		{"no batches", false, 3600, nil, 60, 0, 0},
+		{"one batch just now", false, 3600, []hub.Mark{mark(0)}, 60, 0, 1. / 60},
+		{"one batch after the request", false, 3600, []hub.Mark{mark(-time.Second)}, 60, 0, 1. / 60},
+		{"one batch an hour ago", false, 7200, []hub.Mark{mark(time.Hour - time.Second)}, 60, 1. / 60, 0},
+		{"one batch before that", false, 7200, []hub.Mark{mark(2 * time.Hour)}, 60, 0, 0},
+		{"one batch per second, all but ten minutes evicted", true, 3600, every(time.Second, 10*time.Minute), 60, 1, 1},
+		{"more batches than the limit", true, 3600, every(10*time.Millisecond, 30*time.Second), 29, 100, 100},
+		{"all batches at one moment", true, 3600, []hub.Mark{mark(0), mark(0)}, 1, 2, 2},
+		{"all batches evicted by age", true, 60, nil, 60, 0, 0},
+		{"evicted, but not in the last hour", true, 7200, every(time.Minute, 90*time.Minute), 60, 1. / 60, 1. / 60},
+	} {
+		st := hub.Standing{Cut: c.cut, Object: weir.Stream{RetentionSeconds: c.retention}}
+		r := plot(c.marks, plotFrom(&st, c.marks, now), now)
+		if len(r.At) != c.points || r.At[len(r.At)-1] != now.Unix() {
+			t.Errorf("%s: %d points, want %d; the last is %d s after now", c.what, len(r.At), c.points, r.At[len(r.At)-1]-now.Unix())
+			continue
+		}
+		if first, last := r.Batches[0], r.Batches[len(r.Batches)-1]; math.Abs(first-c.first) > 0.12*c.first || math.Abs(last-c.last) > 0.12*c.last {
+			t.Errorf("%s: first point %v, last %v, want %v and %v", c.what, first, last, c.first, c.last)
+		}
+	}
+}
