@@ -123,7 +123,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	isFirst := svc.isFirst() && svc.claim(ctx, "first")
-	if err := svc.furnish(ctx); err != nil {
+	if err := svc.prepare(ctx); err != nil {
 		return err
 	}
 	if svc.operators, err = admin.Listen(s.Data); err != nil {
@@ -144,8 +144,8 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// furnish creates what the settings ask for: bootstrap keys and the demo.
-func (svc *Service) furnish(ctx context.Context) error {
+// prepare creates what the settings ask for: bootstrap keys and the demo.
+func (svc *Service) prepare(ctx context.Context) error {
 	for i, k := range svc.settings.BootstrapKeys {
 		name, key, _ := strings.Cut(k, ":")
 		p, err := svc.Access.EnsureProject(ctx, name)
