@@ -76,7 +76,9 @@ func TestCallerLeaves(t *testing.T) {
 		h := open(t, e, Options{})
 		defer h.Close()
 		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
-		h.Create(leave(), spec)
+		if _, err := h.Create(leave(), spec); err != nil {
+			t.Error("the outcome is lost to the audit log:", err)
+		}
 		agrees(t, h, e, spec)
 
 		if _, err := h.Create(ctx, spec); err != nil {
@@ -86,7 +88,9 @@ func TestCallerLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Delete(leave())
+		if err := s.Delete(leave()); err != nil {
+			t.Error("the outcome is lost to the audit log:", err)
+		}
 		agrees(t, h, e, spec)
 	})
 }
@@ -97,7 +101,7 @@ func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 3})
 		defer h.Close()
-		for range 10 {
+		for range 10 { // the limit refuses all but three
 			h.Create(leave(), Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
 		}
 		if _, err := e.Create(ctx, "barrier", nil); err != nil {
@@ -106,6 +110,37 @@ func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 		docs, err := e.List(ctx, documents, "", 100)
 		if err != nil || len(docs) != 3 || h.Count("p") != 3 {
 			t.Errorf("the store has %d streams of the project and the catalog %d, want 3 (%v)", len(docs), h.Count("p"), err)
+		}
+	})
+}
+
+// A stream on its way from the store to the caller that created it counts once towards the limit: a
+// project can have as many streams as it may have.
+func TestCreationsReachTheLimit(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		const limit = 2
+		h := open(t, e, Options{StreamsPerProject: limit})
+		defer h.Close()
+		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
+		// Called after the hub, before Create returns.
+		err := e.Watch(ctx, func(c engine.Change) {
+			if h.Count("p") != 1 {
+				t.Errorf("%d streams in the catalog, want 1", h.Count("p"))
+			}
+			second := Spec{ID: weir.NewStreamID(), Project: "p"}
+			if refused := h.catalog.reserve(&second, limit); refused != nil {
+				t.Error("the second stream:", refused)
+			}
+			if h.catalog.reserve(&Spec{ID: weir.NewStreamID(), Project: "p"}, limit) == nil {
+				t.Error("a third stream was not refused")
+			}
+			h.catalog.unreserve(&second)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Create(ctx, spec); err != nil {
+			t.Error(err)
 		}
 	})
 }
