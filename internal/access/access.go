@@ -1,8 +1,8 @@
 // Package access decides which caller may do what. It manages projects, API keys and their scopes,
 // the demo, rate limits, and the client address that a request counts under.
 //
-// Requests are answered from memory. Open and Refresh read the documents of the store, and every
-// change is durable before the call that makes it returns. The package knows no HTTP status, and of
+// Requests are answered from memory, which follows the documents of the store. Every change is durable
+// and in memory before the call that makes it returns. The package knows no HTTP status, and of
 // a stream only its id and its owner.
 package access
 
@@ -42,13 +42,16 @@ type Access struct {
 	renaming sync.Mutex // held during a rename, which changes two documents
 
 	// mu guards the maps and the entries, but not the grants in them. It is never held during calls
-	// to the store. So two changes can reach memory in the wrong order; the revision of a document
-	// tells which one is newer.
-	mu       sync.RWMutex
-	projects map[weir.ProjectID]projectEntry
-	names    map[string]weir.ProjectID
-	digests  map[digest]*entry // includes the demo key
-	keys     map[string]*entry // by id; without the demo key
+	// to the store: documentChanged takes it, and must not wait for the store. Besides the demo, only
+	// documentChanged changes what it guards, so memory agrees with the store even if the caller
+	// that changed it has left (D33).
+	mu         sync.RWMutex
+	projects   map[weir.ProjectID]projectEntry
+	names      map[string]weir.ProjectID
+	digests    map[digest]*entry // includes the demo key
+	keys       map[string]*entry // by id; without the demo key
+	loaded     bool              // Open has read all documents
+	unreadable error             // about the first document that Open could not read
 }
 
 // entry is a key in memory: its grant and its document.
@@ -87,11 +90,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		a.reader = demoGrant("")
 		a.digests[digestOf(DemoKey)] = &entry{grant: demoGrant(DemoKeyID), digest: digestOf(DemoKey)}
 	}
-	if shared, ok := docs.(engine.Shared); ok {
-		shared.Watch(a.documentChanged)
-		a.catchUp.shared = shared
-	}
-	if err := a.Refresh(ctx); err != nil {
+	if err := a.load(ctx); err != nil {
 		return nil, err
 	}
 	if err := a.finishRenames(ctx); err != nil {
@@ -100,52 +99,45 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	return a, nil
 }
 
-// documentChanged updates memory after a document changed, on this node or another. So a revocation
-// ends the key's subscriptions on all nodes.
+// load reads all projects and keys, and follows the store from then on.
+func (a *Access) load(ctx context.Context) error {
+	if err := a.docs.Watch(ctx, a.documentChanged); err != nil {
+		return fmt.Errorf("read projects and keys: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.loaded = true
+	return a.unreadable
+}
+
+// documentChanged updates memory after a document changed, on this node or another, whether or not
+// the caller that changed it still waits. Nothing else changes projects and keys in memory. So a
+// revocation ends the key's subscriptions on all nodes. It is called in the order of revisions.
 func (a *Access) documentChanged(c engine.Change) {
+	var err error
 	switch {
-	case c.Deleted && IsKeyDocument(c.Key):
-		if d, err := digestIn(c.Key); err == nil {
-			a.forgetBefore(d, c.Revision)
-		}
-	case c.Deleted && IsProjectDocument(c.Key):
-		a.forgetProject(c.Key, c.Revision)
-	case c.Deleted:
+	case IsKeyDocument(c.Key) && c.Deleted:
+		a.forgetKey(c.Key)
 	case IsKeyDocument(c.Key):
-		a.adoptKey(c.Document) // a key whose document cannot be read stays unknown and is refused
+		err = a.adoptKey(c.Document)
+	case IsProjectDocument(c.Key) && c.Deleted:
+		a.forgetProject(c.Key)
 	case IsProjectDocument(c.Key):
-		a.adoptProject(c.Document)
+		err = a.adoptProject(c.Document)
+	}
+	if err != nil {
+		a.cannotRead(c.Key, err)
 	}
 }
 
-// Refresh reads the changes that other processes made in the same store: projects, and keys with
-// their revocations and times of use. A shared store (engine.Shared) reports changes by itself, a
-// moment later. Refresh forgets a key whose document was deleted and ends its grant.
-func (a *Access) Refresh(ctx context.Context) error {
-	a.mu.RLock()
-	gone := make(map[digest]struct{}, len(a.keys)) // keys without a document, once all were read
-	for _, e := range a.keys {
-		gone[e.digest] = struct{}{}
+// cannotRead keeps Access from opening because of a document that cannot be read. Later it can only
+// be the work of another node, and is left out: a key stays unknown and is refused.
+func (a *Access) cannotRead(name string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.loaded && a.unreadable == nil {
+		a.unreadable = fmt.Errorf("read %s: %w", name, err)
 	}
-	a.mu.RUnlock()
-
-	if err := a.each(ctx, projectPrefix, a.adoptProject); err != nil {
-		return err
-	}
-	err := a.each(ctx, keyPrefix, func(doc engine.Document) error {
-		e, err := a.adoptKey(doc)
-		if err == nil {
-			delete(gone, e.digest)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for d := range gone {
-		a.forget(d)
-	}
-	return nil
 }
 
 // each visits all documents with a prefix.
@@ -168,30 +160,16 @@ func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Docu
 	}
 }
 
-// adoptKey updates memory from a key document, unless memory has the same or a newer revision.
-func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
-	d, err := digestIn(doc.Key)
+// adoptKey updates memory from a key document. Only documentChanged calls it.
+func (a *Access) adoptKey(doc engine.Document) error {
+	d, record, err := readKey(doc)
 	if err != nil {
-		return nil, err
-	}
-	a.mu.RLock()
-	e := a.digests[d]
-	known := e != nil && doc.Revision <= e.revision
-	a.mu.RUnlock()
-	if known {
-		return e, nil
-	}
-	_, record, err := readKey(doc)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e = a.digests[d]
-	if e != nil && doc.Revision <= e.revision {
-		return e, nil
-	}
-	if e != nil && e.record.ID != record.ID { // deleted and imported again by another process
+	e := a.digests[d]
+	if e != nil && e.record.ID != record.ID { // deleted and imported again
 		a.drop(e)
 		e = nil
 	}
@@ -207,24 +185,15 @@ func (a *Access) adoptKey(doc engine.Document) (*entry, error) {
 	if record.RevokedAt != nil {
 		e.grant.end()
 	}
-	return e, nil
+	return nil
 }
 
-// forget drops a key whose document was deleted.
-func (a *Access) forget(d digest) {
+// forgetKey drops a key whose document was deleted. Only documentChanged calls it.
+func (a *Access) forgetKey(name string) {
+	d, err := digestIn(name)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e := a.digests[d]; e != nil {
-		a.drop(e)
-	}
-}
-
-// forgetBefore drops a key whose document was deleted at revision rev, unless the key was imported
-// again since.
-func (a *Access) forgetBefore(d digest, rev engine.Revision) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if e := a.digests[d]; e != nil && e.revision < rev {
+	if e := a.digests[d]; err == nil && e != nil {
 		a.drop(e)
 	}
 }

@@ -224,18 +224,13 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// After Refresh, a node knows the changes that another node made in the same store.
-func TestRefresh(t *testing.T) {
+// Memory follows the store: it knows the changes that another node made there.
+func TestMemoryFollowsTheStore(t *testing.T) {
 	docs := memory.New()
 	here, there := open(t, docs), open(t, docs)
 	p := project(t, here, "shared")
 	k, secret := key(t, here, KeySpec{Project: p.ID})
 
-	_, err := there.Authenticate([]string{"Bearer " + secret})
-	want(t, "before the refresh", err, weir.InvalidAPIKey)
-	if err := there.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	g := caller(t, there, secret)
 	if got, ok := there.Project(p.ID); !ok || got != p {
 		t.Errorf("the project on the other node is %v, want %v", got, p)
@@ -243,17 +238,11 @@ func TestRefresh(t *testing.T) {
 	if _, err := here.Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if ended(g) {
-		t.Error("the grant ended before the refresh")
-	}
-	if err := there.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	if !ended(g) {
 		t.Error("a revocation on another node did not end the grant")
 	}
-	_, err = there.Authenticate([]string{"Bearer " + secret})
-	want(t, "after the refresh", err, weir.KeyRevoked)
+	_, err := there.Authenticate([]string{"Bearer " + secret})
+	want(t, "after the revocation", err, weir.KeyRevoked)
 }
 
 // A project or key that one node created can be used for administration on another node
@@ -270,29 +259,7 @@ func TestRefreshOnDemand(t *testing.T) {
 	want(t, "the name of another node's project", err, weir.InvalidRequest)
 }
 
-// A document that was read before a change does not undo the change if it arrives after it.
-func TestOldRevisionsAreNotAdopted(t *testing.T) {
-	docs := memory.New()
-	a := open(t, docs)
-	p := project(t, a, "app")
-	k, secret := key(t, a, KeySpec{Project: p.ID})
-	before, err := docs.Get(t.Context(), digestOf(secret).document())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.Revoke(t.Context(), k.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.adoptKey(before); err != nil {
-		t.Fatal(err)
-	}
-	if k, _ := a.Key(k.ID); k.RevokedAt == nil {
-		t.Error("an old revision undid a revocation")
-	}
-	caller(t, a, DemoKey)
-}
-
-func TestRefreshForgetsDeletedKeys(t *testing.T) {
+func TestDeletedKeysAreForgotten(t *testing.T) {
 	docs := memory.New()
 	a := open(t, docs)
 	p := project(t, a, "app")
@@ -300,9 +267,6 @@ func TestRefreshForgetsDeletedKeys(t *testing.T) {
 	_, kept := key(t, a, KeySpec{Project: p.ID})
 	g := caller(t, a, secret)
 	if err := docs.Delete(t.Context(), digestOf(secret).document(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := a.Authenticate([]string{"Bearer " + secret})
@@ -313,7 +277,7 @@ func TestRefreshForgetsDeletedKeys(t *testing.T) {
 	caller(t, a, kept)
 	caller(t, a, DemoKey)
 
-	// A key that was deleted and imported again between two refreshes is another key, with another
+	// A key that was deleted and imported again is another key, with another
 	// id.
 	elsewhere := open(t, docs)
 	g = caller(t, a, kept)
@@ -322,9 +286,6 @@ func TestRefreshForgetsDeletedKeys(t *testing.T) {
 	}
 	again, err := elsewhere.ImportKey(t.Context(), KeySpec{Project: p.ID, Permissions: []Permission{Read}}, kept)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if h := caller(t, a, kept); !ended(g) || h.KeyID() != again.ID || h.Allows(Manage, streamA) || len(a.Keys("")) != 1 {

@@ -55,8 +55,8 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	// of a nearly right guess is unrelated to that of the key.
 	d := digestOf(key)
 	e := a.withDigest(d)
-	if e == nil && a.catchUp.shared != nil {
-		if a.catchUp.wait() != nil {
+	if e == nil && a.docs.Shared() {
+		if a.catchUp.wait(a.docs) != nil {
 			return nil, errUnsure
 		}
 		e = a.withDigest(d)
@@ -84,8 +84,6 @@ func (a *Access) withDigest(d digest) *entry {
 // request to the store, and there are at most 20 requests per second. So clients that send unknown
 // keys cannot overload the store.
 type catchUp struct {
-	shared engine.Shared // nil: the store is not shared
-
 	mu   sync.Mutex
 	last time.Time // when the last request started
 	next *inquiry  // the request that has not started yet; callers that arrive now join it
@@ -105,7 +103,7 @@ const (
 // wait returns when every change that any node acknowledged before the call is known. It joins a
 // request only if that has not started yet: one that has may miss a change made just before the
 // call.
-func (n *catchUp) wait() error {
+func (n *catchUp) wait(docs engine.Documents) error {
 	n.mu.Lock()
 	q := n.next
 	if q == nil {
@@ -117,7 +115,7 @@ func (n *catchUp) wait() error {
 			n.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), catchUpTimeout)
 			defer cancel()
-			q.err = n.shared.CatchUp(ctx)
+			q.err = docs.CatchUp(ctx)
 			close(q.done)
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// distant is a shared store that reports changes only when a caller catches up.
+// distant is a shared store that reports the changes of other nodes only when a caller catches up.
 type distant struct {
 	engine.Engine
 	mu     sync.Mutex
@@ -22,7 +22,12 @@ type distant struct {
 	fails  error
 }
 
-func (d *distant) Watch(visit func(engine.Change)) { d.visit = visit }
+func (d *distant) Shared() bool { return true }
+
+func (d *distant) Watch(_ context.Context, visit func(engine.Change)) error {
+	d.visit = visit
+	return nil
+}
 
 func (d *distant) CatchUp(context.Context) error {
 	d.mu.Lock()

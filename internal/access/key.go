@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"weir"
@@ -125,17 +126,15 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 	if err != nil {
 		return Key{}, err
 	}
-	name := digestOf(secret).document()
-	doc, err := a.docs.Create(ctx, name, value)
-	if errors.Is(err, engine.ErrExists) {
-		doc, err = a.docs.Get(ctx, name)
-	}
-	if err != nil {
+	d := digestOf(secret)
+	// The key is created even if the caller leaves. It waits, so that the audit log learns of it.
+	_, err = a.docs.Create(context.WithoutCancel(ctx), d.document(), value)
+	if err != nil && !errors.Is(err, engine.ErrExists) {
 		return Key{}, storeError("create a key", err)
 	}
-	e, err := a.adoptKey(doc)
-	if err != nil {
-		return Key{}, storeError("read "+name, err)
+	e := a.withDigest(d)
+	if e == nil { // another process wrote the document
+		return Key{}, fmt.Errorf("create a key: the document %s was deleted or cannot be read", d.document())
 	}
 	return a.recordOf(e), nil
 }
@@ -163,8 +162,8 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 	}
 	_, ok := a.Project(s.Project)
 	if !ok { // another node may have created it a moment ago
-		if err := a.Refresh(ctx); err != nil {
-			return err
+		if err := a.docs.CatchUp(ctx); err != nil {
+			return storeError("create a key", err)
 		}
 		_, ok = a.Project(s.Project)
 	}
@@ -248,8 +247,8 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 	}
 	e := a.find(id)
 	if e == nil { // another node may have created it a moment ago
-		if err := a.Refresh(ctx); err != nil {
-			return Key{}, err
+		if err := a.docs.CatchUp(ctx); err != nil {
+			return Key{}, storeError("revoke a key", err)
 		}
 		e = a.find(id)
 	}
@@ -257,7 +256,8 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", Redacted(id))
 	}
 	now := weir.TimeOf(a.now())
-	err := a.update(ctx, e, func(k *Key) bool {
+	// The key is revoked even if the caller leaves. It waits, so that the audit log learns of it.
+	err := a.update(context.WithoutCancel(ctx), e, func(k *Key) bool {
 		if k.RevokedAt != nil {
 			return false
 		}
@@ -279,39 +279,27 @@ func (a *Access) find(id string) *entry {
 	return a.keys[id]
 }
 
-// update changes the stored record of a key, and then memory. change modifies the record, or
-// returns false if there is nothing to change. It is called again, on the new record, if another
-// process changed the record first.
+// update changes the stored record of a key, and with it the one in memory. change modifies the
+// record, or returns false if there is nothing to change. It is called again, on the new record, if
+// another caller or process changed the record first.
 func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) error {
-	name := e.digest.document()
-	for {
+	for tried := engine.Revision(0); ; {
 		a.mu.RLock()
 		record, revision := e.current(), e.revision
 		a.mu.RUnlock()
 		if !change(&record) {
 			return nil
 		}
+		if revision == tried { // the document that is in the way cannot be read
+			return engine.ErrConflict
+		}
 		value, err := json.Marshal(record)
 		if err != nil {
 			return err
 		}
-		doc, err := a.docs.Update(ctx, name, value, revision)
-		if errors.Is(err, engine.ErrConflict) {
-			doc, err = a.docs.Get(ctx, name)
-			if err == nil {
-				if _, err = a.adoptKey(doc); err == nil {
-					continue
-				}
-			}
-		}
-		if errors.Is(err, engine.ErrNotFound) {
-			a.forget(e.digest)
+		if _, err = a.docs.Update(ctx, e.digest.document(), value, revision); !errors.Is(err, engine.ErrConflict) {
 			return err
 		}
-		if err != nil {
-			return err
-		}
-		_, err = a.adoptKey(doc)
-		return err
+		tried = revision
 	}
 }

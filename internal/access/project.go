@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"unicode"
 	"unicode/utf8"
@@ -52,18 +53,16 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 		return p, false, err
 	}
 	key := projectDocument(name)
-	doc, err := a.docs.Create(ctx, key, value)
+	// The project is created even if the caller leaves. It waits, so that the audit log learns of it.
+	_, err = a.docs.Create(context.WithoutCancel(ctx), key, value)
 	made = err == nil
-	if errors.Is(err, engine.ErrExists) {
-		doc, err = a.docs.Get(ctx, key)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, engine.ErrExists) {
 		return weir.Project{}, false, storeError("create a project", err)
 	}
-	if err := a.adoptProject(doc); err != nil {
-		return weir.Project{}, false, storeError("read "+key, err)
+	p, ok := a.ProjectNamed(name)
+	if !ok { // another process wrote the document
+		return weir.Project{}, false, fmt.Errorf("create a project: the document %s was deleted or cannot be read", key)
 	}
-	p, _ = a.ProjectNamed(name)
 	return p, made, nil
 }
 
@@ -80,8 +79,9 @@ type projectEntry struct {
 	revision engine.Revision
 }
 
-// adoptProject updates memory from a project document, unless memory has a newer revision. There
-// can be two documents of one project: an interrupted rename leaves the old one behind.
+// adoptProject updates memory from a project document. There can be two documents of one project: an
+// interrupted rename leaves the old one behind. The new one has the higher revision, and comes last.
+// Only documentChanged calls it.
 func (a *Access) adoptProject(doc engine.Document) error {
 	p, err := readProject(doc)
 	if err != nil {
@@ -90,9 +90,6 @@ func (a *Access) adoptProject(doc engine.Document) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, ok := a.projects[p.ID]
-	if ok && known.revision >= doc.Revision {
-		return nil
-	}
 	if ok && a.names[known.Name] == p.ID {
 		delete(a.names, known.Name)
 	}
@@ -102,12 +99,12 @@ func (a *Access) adoptProject(doc engine.Document) error {
 }
 
 // forgetProject drops a project whose document was deleted, unless it has another document, as a
-// renamed project does.
-func (a *Access) forgetProject(key string, rev engine.Revision) {
+// renamed project does. Only documentChanged calls it.
+func (a *Access) forgetProject(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, p := range a.projects {
-		if p.revision < rev && projectDocument(p.Name) == key {
+		if projectDocument(p.Name) == key {
 			delete(a.projects, id)
 			if a.names[p.Name] == id {
 				delete(a.names, p.Name)
@@ -126,6 +123,7 @@ func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name stri
 	if err := checkName("project", name, 1); err != nil {
 		return weir.Project{}, err
 	}
+	ctx = context.WithoutCancel(ctx) // a rename must not stop between its two documents
 	a.renaming.Lock()
 	defer a.renaming.Unlock()
 	a.mu.RLock()
@@ -148,15 +146,12 @@ func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name stri
 	}
 	// The new document is created before the old one is deleted. After a crash in between, the
 	// project has its new name, and finishRenames deletes the old document.
-	doc, err := a.docs.Create(ctx, projectDocument(name), value)
+	_, err = a.docs.Create(ctx, projectDocument(name), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "a project named %q already exists", name)
 	}
 	if err != nil {
 		return weir.Project{}, storeError("rename a project", err)
-	}
-	if err := a.adoptProject(doc); err != nil {
-		return weir.Project{}, storeError("read "+doc.Key, err)
 	}
 	if err := a.deleteName(ctx, projectDocument(old), entry.revision); err != nil {
 		return weir.Project{}, storeError("delete the old name of a project", err)

@@ -66,7 +66,7 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 		defer a.mu.RUnlock()
 		return e.unstored() // after a conflict: another node may have stored a later use
 	})
-	if errors.Is(err, engine.ErrNotFound) { // the key was deleted; update has dropped it from memory
+	if errors.Is(err, engine.ErrNotFound) { // the key was deleted in the meantime
 		return nil
 	}
 	if err != nil {

@@ -82,9 +82,6 @@ func TestFlushAfterAConflict(t *testing.T) {
 	here, there := open(t, docs, clock.set), open(t, docs, clock.set)
 	p := project(t, here, "app")
 	k, secret := key(t, here, KeySpec{Project: p.ID})
-	if err := there.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	g := caller(t, here, secret)
 	clock.advance(time.Minute)
 	caller(t, there, secret)

@@ -36,12 +36,7 @@ func (b *breakable) Create(ctx context.Context, key string, value []byte) (engin
 	return b.Documents.Create(ctx, key, value)
 }
 
-func (b *breakable) List(ctx context.Context, prefix, after string, limit int) ([]engine.Document, error) {
-	if b.err != nil {
-		return nil, b.err
-	}
-	return b.Documents.List(ctx, prefix, after, limit)
-}
+func (b *breakable) CatchUp(context.Context) error { return b.err }
 
 func newTestHandler(t *testing.T) *testHandler {
 	t.Helper()

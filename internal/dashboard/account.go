@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"weir"
 	"weir/internal/engine"
@@ -17,16 +16,15 @@ import (
 // Account is the name of the only account.
 const Account = "admin"
 
-// account caches the stored account.
+// account is the stored account.
 type account struct {
-	mu       sync.Mutex // held across writes to the store
-	record   accountRecord
-	revision engine.Revision // of the stored document; 0 if there is none
-	managed  bool            // the password comes from a file, and the dashboard must not change it
+	changing sync.Mutex // held across writes to the store, so that there is one at a time
 
-	// news is a version that another node stored, not applied yet: the watcher that sets it must
-	// not wait for mu. adopt applies it.
-	news atomic.Pointer[engine.Document]
+	mu         sync.Mutex // never held across calls to the store, because follow takes it
+	record     accountRecord
+	revision   engine.Revision // of the stored document; 0 if there is none
+	unreadable error           // why the stored document cannot be read
+	managed    bool            // the password comes from a file, and the dashboard must not change it
 }
 
 type accountRecord struct {
@@ -38,7 +36,6 @@ type accountRecord struct {
 func (a *account) hash() (string, engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.adopt()
 	return a.record.Hash, a.revision
 }
 
@@ -46,24 +43,7 @@ func (a *account) hash() (string, engine.Revision) {
 func (a *account) changedAt() (at weir.Time, managed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.adopt()
 	return a.record.ChangedAt, a.managed
-}
-
-// loadAccount reads the account if it exists.
-func (d *Dashboard) loadAccount(ctx context.Context) error {
-	doc, err := d.Documents.Get(ctx, AccountKey)
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(doc.Value, &d.account.record)
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", AccountKey, err)
-	}
-	d.account.revision = doc.Revision
-	return nil
 }
 
 // HasPassword reports whether a password is set. Without one, signing in is impossible.
@@ -93,7 +73,6 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	}
 	d.account.mu.Lock()
 	d.account.managed = true
-	d.account.adopt()
 	hash := d.account.record.Hash
 	d.account.mu.Unlock()
 	if hash != "" {
@@ -130,27 +109,29 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 		return 0, err
 	}
 	a := &d.account
+	a.changing.Lock()
+	defer a.changing.Unlock()
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.adopt()
+	now, managed := a.revision, a.managed
+	a.mu.Unlock()
 	switch {
-	case checked == none && a.revision != 0:
+	case checked == none && now != 0:
 		return 0, engine.ErrExists
-	case checked != 0 && checked != none && (checked != a.revision || a.managed):
+	case checked != 0 && checked != none && (checked != now || managed):
 		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed in another session in the meantime; nothing was changed")
 	}
+	// The password changes even if the caller leaves. It waits, so that the audit log learns of it.
+	ctx = context.WithoutCancel(ctx)
 	var doc engine.Document
-	if a.revision == 0 {
+	if now == 0 {
 		doc, err = d.Documents.Create(ctx, AccountKey, value)
 	} else {
-		doc, err = d.Documents.Update(ctx, AccountKey, value, a.revision)
+		doc, err = d.Documents.Update(ctx, AccountKey, value, now)
 	}
 	if err != nil {
 		return 0, unstored("store password", err)
 	}
-	a.record, a.revision = record, doc.Revision
-	d.sessions.endAll(nil)
-	return a.revision, nil
+	return doc.Revision, nil
 }
 
 // admit starts a session for a client whose password was correct at the given revision of the
@@ -160,7 +141,6 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 	a := &d.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.adopt()
 	if checked != a.revision {
 		return "", nil
 	}

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 
 	"weir"
+	"weir/internal/engine"
 )
 
 // The audit log records who did what and when. It never contains keys or passwords.
@@ -31,69 +34,85 @@ type entry struct {
 type audit struct {
 	mu      sync.Mutex
 	entries []entry
-	keys    []string // their document keys, in the same order; empty for an entry that was not stored
+	keys    []string            // their document keys, in the same order; empty for an entry that was not stored
+	excess  map[string]struct{} // keys of older entries, whose documents are to be deleted
 }
 
-// loadAudit reads the stored log.
-func (d *Dashboard) loadAudit(ctx context.Context) error {
-	for after := ""; ; {
-		docs, err := d.Documents.List(ctx, AuditPrefix, after, 500)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", AuditPrefix, err)
-		}
-		for _, doc := range docs {
-			after = doc.Key
-			var e entry
-			if err := json.Unmarshal(doc.Value, &e); err != nil {
-				d.Logger.Warn("skipped unreadable audit log entry", "document", doc.Key, "error", err)
-				continue
-			}
-			d.audit.add(e, doc.Key)
-		}
-		if len(docs) < 500 {
-			return nil
-		}
+// follow applies a change of the stored log.
+func (a *audit) follow(c engine.Change) error {
+	if c.Deleted {
+		a.remove(c.Key)
+		return nil
 	}
+	var e entry
+	if err := json.Unmarshal(c.Value, &e); err != nil {
+		return err
+	}
+	a.add(e, c.Key)
+	return nil
 }
 
-// add adds an entry to memory unless it is there already. It returns the document keys of the
-// oldest entries that it dropped to stay within maxAudit.
-func (a *audit) add(e entry, key string) (old []string) {
+// add adds an entry unless it is there already, and drops the oldest entries to stay within maxAudit.
+func (a *audit) add(e entry, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if key != "" && slices.Contains(a.keys[max(0, len(a.keys)-100):], key) {
-		return nil // a shared store also notifies this node of its own entries
+		return // it was added when its write ended in doubt
 	}
 	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
 	if n := len(a.entries) - maxAudit; n > 0 {
-		old = slices.Clone(a.keys[:n])
+		for _, key := range a.keys[:n] {
+			if key != "" {
+				a.excess[key] = struct{}{}
+			}
+		}
 		a.entries, a.keys = slices.Clone(a.entries[n:]), slices.Clone(a.keys[n:])
 	}
-	return old
+}
+
+// remove removes an entry whose document does not exist any more.
+func (a *audit) remove(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.excess, key)
+	if i := slices.Index(a.keys, key); i >= 0 {
+		a.entries, a.keys = slices.Delete(a.entries, i, i+1), slices.Delete(a.keys, i, i+1)
+	}
+}
+
+// old returns the documents to be deleted.
+func (a *audit) old() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.excess))
 }
 
 // note adds an entry with the current time, and logs it. The entry is durable when the call
 // returns, unless the store refuses the write: then it stays in memory only, which is logged. A
 // canceled ctx does not stop the write, since the action itself has already happened.
 func (d *Dashboard) note(ctx context.Context, e entry) {
+	ctx = context.WithoutCancel(ctx)
 	e.At = weir.TimeOf(d.Now())
+	// Keys sort by time. The random part separates entries of the same millisecond.
+	key := fmt.Sprintf("%s%013d-%s", AuditPrefix, int64(e.At), weir.Base62(8))
 	value, err := json.Marshal(e)
-	key := ""
 	if err == nil {
-		// Keys sort by time. The random part separates entries of the same millisecond.
-		key = fmt.Sprintf("%s%013d-%s", AuditPrefix, int64(e.At), weir.Base62(8))
-		_, err = d.Documents.Create(context.WithoutCancel(ctx), key, value)
+		_, err = d.Documents.Create(ctx, key, value)
 	}
 	if err != nil {
-		key = ""
 		d.Logger.Warn("failed to store audit log entry", "what", e.What, "error", err)
+		if !errors.Is(err, engine.ErrUnavailable) { // otherwise it may be stored after all
+			key = ""
+		}
+		d.audit.add(e, key)
 	}
 	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What)
-	for _, key := range d.audit.add(e, key) {
-		if key != "" {
-			if err := d.Documents.Delete(context.WithoutCancel(ctx), key, 0); err != nil {
-				d.Logger.Debug("failed to delete old audit log entry", "error", err)
-			}
+	for _, key := range d.audit.old() {
+		err := d.Documents.Delete(ctx, key, 0)
+		if errors.Is(err, engine.ErrNotFound) { // never stored, or deleted by another node
+			d.audit.remove(key)
+		} else if err != nil {
+			d.Logger.Debug("failed to delete old audit log entry", "error", err)
 		}
 	}
 }

@@ -57,22 +57,22 @@ type Options struct {
 // concurrent use. The caller must close it.
 type Dashboard struct {
 	Options
-	account  account
-	sessions sessions
-	throttle throttle
-	audit    audit
-	refusals refusals
-	figures  figures
-	hashing  chan struct{} // a slot per password being hashed
-	origin   *http.CrossOriginProtection
-	base     url.URL // BaseURL, parsed
-	mux      *http.ServeMux
-	assets   map[string]asset
+	account   account
+	sessions  sessions
+	throttle  throttle
+	audit     audit
+	refusals  refusals
+	figures   figures
+	revisions revisions
+	hashing   chan struct{} // a slot per password being hashed
+	origin    *http.CrossOriginProtection
+	base      url.URL // BaseURL, parsed
+	mux       *http.ServeMux
+	assets    map[string]asset
 
 	// Used by the sampling goroutine only, and by Close after that goroutine has ended. No lock.
-	stored     map[int64]engine.Revision // revisions of the figures documents, by hour
-	written    map[int64]string          // their contents, to skip writes that change nothing
-	complained bool                      // the last attempt to store figures failed and was logged
+	written    map[int64]string // contents of the figures documents by hour, to skip writes that change nothing
+	complained bool             // the last attempt to store figures failed and was logged
 
 	closing chan struct{}
 	work    sync.WaitGroup
@@ -109,7 +109,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	o.defaults()
 	d := &Dashboard{
 		Options: o, hashing: make(chan struct{}, hashers), closing: make(chan struct{}), origin: http.NewCrossOriginProtection(),
-		stored: map[int64]engine.Revision{}, written: map[int64]string{},
+		written: map[int64]string{}, revisions: revisions{of: map[string]engine.Revision{}},
 	}
 	d.assets = maps.Clone(assets)
 	if err := cmp.Or(d.trustBase(), readAssets(d.assets, "client/", o.Client)); err != nil {
@@ -121,8 +121,8 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	d.figures.fine = ring{every: fineEvery, kept: fineKept}
 	d.figures.coarse = ring{every: coarseEvery, kept: coarseKept}
 	d.figures.usage.hours = map[int64]map[string]uint64{}
-	d.share()
-	for _, load := range []func(context.Context) error{d.loadAccount, d.loadAudit, d.loadRefusals, d.loadFigures} {
+	d.audit.excess = map[string]struct{}{}
+	for _, load := range []func(context.Context) error{d.follow, d.loadRefusals, d.loadFigures} {
 		if err := load(ctx); err != nil {
 			return nil, fmt.Errorf("open dashboard: %w", err)
 		}

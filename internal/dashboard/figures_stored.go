@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -58,7 +59,6 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 			continue // belongs to another node
 		}
 		var record figuresRecord
-		d.stored[hour] = doc.Revision
 		if err := json.Unmarshal(doc.Value, &record); err != nil { // it will be overwritten, or deleted once it is old
 			d.Logger.Warn("skipped unreadable figures", "document", doc.Key, "error", err)
 			continue
@@ -85,16 +85,15 @@ func (d *Dashboard) storeFigures(ctx context.Context) error {
 			faults = append(faults, d.storeHour(ctx, h, record))
 		}
 	}
-	for h := range d.stored {
-		if h < hour-24 {
-			if err := d.Documents.Delete(ctx, d.figuresDocument(h), 0); err != nil && !errors.Is(err, engine.ErrNotFound) {
+	oldest := d.figuresDocument(hour - 24)
+	for _, key := range d.revisions.keys(d.figuresOf()) {
+		if key < oldest {
+			if err := d.Documents.Delete(ctx, key, 0); err != nil && !errors.Is(err, engine.ErrNotFound) {
 				faults = append(faults, err)
-				continue
 			}
-			delete(d.stored, h)
-			delete(d.written, h)
 		}
 	}
+	maps.DeleteFunc(d.written, func(h int64, _ string) bool { return h < hour-24 })
 	return errors.Join(faults...)
 }
 
@@ -131,17 +130,10 @@ func (d *Dashboard) hourOf(hour int64) []byte {
 // storeHour writes the document of an hour.
 func (d *Dashboard) storeHour(ctx context.Context, hour int64, value []byte) error {
 	key := d.figuresDocument(hour)
-	var doc engine.Document
-	var err error
-	if rev := d.stored[hour]; rev != 0 {
-		doc, err = d.Documents.Update(ctx, key, value, rev)
-	} else {
-		doc, err = d.Documents.Create(ctx, key, value)
-	}
-	if err != nil {
+	if err := d.put(ctx, key, value); err != nil {
 		return fmt.Errorf("store %s: %w", key, err)
 	}
-	d.stored[hour], d.written[hour] = doc.Revision, string(value)
+	d.written[hour] = string(value)
 	return nil
 }
 

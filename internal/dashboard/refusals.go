@@ -39,8 +39,7 @@ type refusals struct {
 	all   []*refusal
 	dirty map[*refusal]bool // changed since they were last taken for storing
 
-	storing  sync.Mutex      // held across writes to the store; guards revision
-	revision engine.Revision // of the stored document; 0 if there is none
+	storing sync.Mutex // held across writes to the store
 }
 
 // add counts a refusal. IPv6 clients are counted per /64 network. The name that was typed is not
@@ -131,7 +130,6 @@ func (d *Dashboard) loadRefusals(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", d.refusalsKept(), err)
 	}
-	d.refusals.revision = doc.Revision
 	if err := json.Unmarshal(doc.Value, &d.refusals.all); err != nil {
 		d.Logger.Warn("skipped unreadable record of refused passwords", "document", d.refusalsKept(), "error", err)
 		d.refusals.all = nil
@@ -154,15 +152,10 @@ func (d *Dashboard) keepRefusals(ctx context.Context) {
 		return
 	}
 	value, err := json.Marshal(all)
-	var doc engine.Document
-	if err == nil && r.revision == 0 {
-		doc, err = d.Documents.Create(context.WithoutCancel(ctx), d.refusalsKept(), value)
-	} else if err == nil {
-		doc, err = d.Documents.Update(context.WithoutCancel(ctx), d.refusalsKept(), value, r.revision)
+	if err == nil {
+		err = d.put(context.WithoutCancel(ctx), d.refusalsKept(), value)
 	}
 	if err != nil {
 		d.Logger.Warn("failed to store refused passwords", "error", err)
-		return
 	}
-	r.revision = doc.Revision
 }

@@ -93,6 +93,17 @@ type Log interface {
 	// frees their space in the background.
 	Trim(ctx context.Context, low weir.Seq, note []byte) error
 
+	// CatchUp returns when the judge knows everything that was acknowledged to any client before
+	// the call. ErrUnavailable: whether it does is unknown.
+	CatchUp(ctx context.Context) error
+
+	// Attend makes the engine report entries of other processes to the judge as soon as they are
+	// stored. It stays in effect until Leave has been called as often as Attend. Otherwise the
+	// judge hears of such entries only when it must: before an entry of this process is stored
+	// behind them, when a caller catches up, and from time to time.
+	Attend()
+	Leave()
+
 	// Close detaches the judge after the appends in flight have finished. The log can be opened
 	// again.
 	Close() error
@@ -124,9 +135,9 @@ type Judge interface {
 	Dropped()
 }
 
-// Follower is a Judge for a log that other processes append to as well. A shared engine needs it as
-// soon as another process appends; an engine that serves a single process never uses it. The engine
-// makes these calls between those of Admit and Commit, never at the same time.
+// Follower is a Judge for a log that other processes append to as well. An engine whose store is
+// shared needs it as soon as another process appends; an engine that serves a single process never
+// uses it. The engine makes these calls between those of Admit and Commit, never at the same time.
 type Follower interface {
 	Judge
 
@@ -155,44 +166,6 @@ type Follower interface {
 	// entries that came first (Follow), and then asks again about those that callers still wait
 	// for.
 	Rewind()
-}
-
-// Shared is an engine whose store other processes change as well. An engine that serves a single
-// process does not implement it.
-type Shared interface {
-	Engine
-
-	// Watch calls visit for every change of a document from now on, no matter which process makes
-	// it, in order of revisions. For a change made by this process, visit runs before the call that
-	// made it returns. If changes of one document follow each other closely, visit may get only the
-	// last one. It must not block, and must not call the engine.
-	Watch(visit func(Change))
-
-	// CatchUp returns when watchers have received every change of a document that was acknowledged
-	// to any client before the call. ErrUnavailable: whether they have is unknown.
-	CatchUp(ctx context.Context) error
-}
-
-// Change is a document that changed.
-type Change struct {
-	Document      // Value is nil if it was deleted, and Revision is that of the deletion
-	Deleted  bool // Created tells which document it was; 0 if this process did not know it
-}
-
-// SharedLog is a log of a Shared engine.
-type SharedLog interface {
-	Log
-
-	// CatchUp returns when the judge knows everything that was acknowledged to any client before
-	// the call. ErrUnavailable: whether it does is unknown.
-	CatchUp(ctx context.Context) error
-
-	// Attend makes the engine report entries of other processes to the judge as soon as they are
-	// stored. It stays in effect until Leave has been called as often as Attend. Otherwise the
-	// judge hears of such entries only when it must: before an entry of this process is stored
-	// behind them, when a caller catches up, and from time to time.
-	Attend()
-	Leave()
 }
 
 // Kind says what an entry is.
@@ -246,6 +219,9 @@ type Entry struct {
 
 // Documents are small records under string keys, each with the revision of its last change. Every
 // change is durable when the call returns, and visible to every call that starts after that.
+//
+// The context of a change bounds the waiting alone. After an error of the context, a change that was
+// on its way is made or refused as if its caller still waited, and watchers hear of it.
 type Documents interface {
 	// Create stores a document under a key that has none; ErrExists otherwise. The new document's
 	// revision is also its Created, which names its log.
@@ -266,6 +242,29 @@ type Documents interface {
 	// List returns up to limit documents whose key begins with prefix and is greater than after, in
 	// order of keys.
 	List(ctx context.Context, prefix, after string, limit int) ([]Document, error)
+
+	// Watch calls visit for every document of the store, and then for every change of a document, no
+	// matter which process makes it: one call at a time, and in order of revisions. It returns when
+	// visit has received everything that was acknowledged to any client before the call. For a
+	// change made by this process, visit runs before the call that made it returns, before any call
+	// returns that was refused because of it, and before Judge.Dropped. If changes of one document
+	// follow each other closely, visit may get only the last one. It must not block, and must not
+	// call the engine. It is called until the store is closed.
+	Watch(ctx context.Context, visit func(Change)) error
+
+	// CatchUp returns when watchers have received every change of a document that was acknowledged
+	// to any client before the call. ErrUnavailable: whether they have is unknown.
+	CatchUp(ctx context.Context) error
+
+	// Shared tells whether other processes use the store as well. If not, CatchUp costs nothing, here
+	// and on a log, because watchers and judges know everything already.
+	Shared() bool
+}
+
+// Change is a document as it is now, after it changed or when Watch was called.
+type Change struct {
+	Document      // Value is nil if it was deleted, and Revision is that of the deletion
+	Deleted  bool // Created tells which document it was; 0 if this process did not know it
 }
 
 // Revision counts the changes of all documents of a store. It is never used twice and never 0.

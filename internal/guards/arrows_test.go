@@ -13,11 +13,11 @@ import (
 var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest"}
 
 // testArrows are the imports that tests need beyond those of their room. The hub's tests run on
-// every engine and repair the journal, the tests of the JetStream engine start a NATS server, the
-// API's tests know the version, and the client's tests know it too and make keys.
+// every engine and repair the journal, those of access hang up while the journal writes, the tests of
+// the JetStream engine start a NATS server, and those of the API and the client know the version.
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
-	"api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"},
+	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"},
 }
 
 // table says which rooms each room imports, or may import. A room is a package: weir is the root,

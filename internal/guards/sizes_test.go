@@ -32,7 +32,7 @@ var allowed = exceptions{
 	},
 	types: map[string]string{
 		"internal/engine/jetstream: log":    "one stream on a cluster: its files are split by the cluster's work",
-		"internal/engine/jetstream: Engine": "implements engine.Shared, and looks after the store that all logs share",
+		"internal/engine/jetstream: Engine": "implements engine.Engine, and looks after the store that all logs share",
 		"internal/dashboard: visit":         "one request to the dashboard: it has a method for each page and form",
 		"internal/api: call":                "one request to the interface: it has a method for each endpoint",
 		"internal/access: Access":           "projects, keys and rate windows share one lock; its files divide them",

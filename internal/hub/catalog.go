@@ -54,80 +54,128 @@ type summary struct {
 	until  weir.Time // no batch expires before this time
 }
 
-// catalog holds all streams of the store.
+// empty is the summary of a stream that was just created.
+func (s *Stream) empty() *summary {
+	return &summary{cursor: weir.Cursor{UpdatedAt: s.CreatedAt}, until: never}
+}
+
+// catalog holds all streams of the store. It follows the documents of the store, and changes for no
+// other reason: so it agrees with the store even if the caller that changed it has left (D33).
 type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
 	opened   map[*Stream]struct{} // streams with a feed
 
-	// tombstones records deletions while the catalog is loaded from a list, which may be older than
-	// the deletion. Afterwards it is nil.
-	tombstones map[weir.StreamID]engine.LogID
+	loaded     bool  // Open has read all documents
+	unreadable error // about the first document that Open could not read
 }
 
 // projectStreams are the streams of one project.
 type projectStreams struct {
-	streams  []*Stream // oldest first: in increasing order of log, which is unique and never reused
-	creating int       // calls of Create in flight, which count towards the limit
+	streams []*Stream // oldest first: in increasing order of log, which is unique and never reused
+
+	// Streams that calls of Create in flight may add, with the number of calls. They count towards
+	// the limit, until they are in streams.
+	creating map[weir.StreamID]int
 }
 
 func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*projectStreams)
 	c.opened = make(map[*Stream]struct{})
-	c.tombstones = make(map[weir.StreamID]engine.LogID)
 }
 
-// load reads the catalog from the store.
+// load reads the catalog from the store, and follows the store from then on.
 func (h *Hub) load(ctx context.Context) error {
-	defer h.catalog.loaded()
-	for after := ""; ; {
-		docs, err := h.engine.List(ctx, documents, after, 1000)
-		if err != nil {
-			return fmt.Errorf("list streams: %w", err)
-		}
-		if len(docs) == 0 {
-			break
-		}
-		for _, d := range docs {
-			after = d.Key
-			s, err := h.streamOf(d)
-			if err != nil {
-				return fmt.Errorf("read %s: %w", d.Key, err)
-			}
-			h.catalog.add(s)
-		}
+	if err := h.engine.Watch(ctx, h.documentChanged); err != nil {
+		return fmt.Errorf("read the catalog of streams: %w", err)
 	}
-	return nil
+	h.catalog.mu.Lock()
+	defer h.catalog.mu.Unlock()
+	h.catalog.loaded = true
+	return h.catalog.unreadable
+}
+
+// documentChanged updates the catalog after a stream was created or deleted, on this node or
+// another, whether or not the caller that did it still waits. Nothing else changes the catalog. It is
+// called in the order of revisions. A changed document whose log is another one than before means
+// that the stream was deleted and its id used again.
+func (h *Hub) documentChanged(c engine.Change) {
+	id, ok := StreamOf(c.Key)
+	if !ok {
+		return
+	}
+	h.catalog.mu.RLock()
+	known := h.catalog.byID[id]
+	h.catalog.mu.RUnlock()
+	if known != nil && (c.Deleted || known.log != c.Created) {
+		known.mu.Lock()
+		known.deleted = true
+		known.mu.Unlock()
+		h.catalog.remove(known)
+		known = nil
+	}
+	if c.Deleted || known != nil {
+		return
+	}
+	s, err := h.streamOf(c)
+	if err != nil {
+		h.cannotRead(c.Key, err)
+		return
+	}
+	h.catalog.add(s)
+	if h.shared {
+		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
+	}
+}
+
+// cannotRead reports a document that describes no stream. It keeps the hub from opening; later it
+// can only be the work of another node, and is left out.
+func (h *Hub) cannotRead(key string, err error) {
+	h.catalog.mu.Lock()
+	loaded := h.catalog.loaded
+	if !loaded && h.catalog.unreadable == nil {
+		h.catalog.unreadable = fmt.Errorf("read %s: %w", key, err)
+	}
+	h.catalog.mu.Unlock()
+	if loaded {
+		h.opts.Logger.Error("ignored a stream of another node: cannot read its document", "key", key, "error", err)
+	}
+}
+
+// streamOf returns the stream that a document describes. Once all documents are read, the stream is a
+// new one, and its log is empty: no caller of this node can have opened it before it is in the
+// catalog, and if the store is not shared, there are no others.
+func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
+	spec, created, err := readDocument(c.Document)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{Spec: spec, CreatedAt: created, hub: h, log: c.Created}
+	if h.catalog.isLoaded() && !h.shared {
+		s.summary = s.empty()
+	}
+	return s, nil
 }
 
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
 	s := c.projects[p]
 	if s == nil {
-		s = &projectStreams{}
+		s = &projectStreams{creating: map[weir.StreamID]int{}}
 		c.projects[p] = s
 	}
 	return s
 }
 
-// add adds a stream and returns it. It returns the known stream instead if the catalog has this one
-// already, or a newer one with the same id. A shared store reports a node's own changes too, so a
-// node can learn of a stream twice.
-func (c *catalog) add(s *Stream) *Stream {
+// add adds a stream. Only documentChanged calls it.
+func (c *catalog) add(s *Stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.byID[s.ID]; known != nil && known.log >= s.log {
-		return known
-	}
-	if c.tombstones[s.ID] >= s.log {
-		return s // deleted since the list was read
-	}
 	c.byID[s.ID] = s
 	ps := c.project(s.Project)
-	i := ps.find(s.log)
-	ps.streams = slices.Insert(ps.streams, i, s)
-	return s
+	ps.streams = slices.Insert(ps.streams, ps.find(s.log), s)
+	delete(ps.creating, s.ID)
 }
 
 // find returns the index of the first stream whose log is not older than log.
@@ -135,23 +183,7 @@ func (ps *projectStreams) find(log engine.LogID) int {
 	return sort.Search(len(ps.streams), func(i int) bool { return ps.streams[i].log >= log })
 }
 
-// noteDeleted records a deletion while the catalog is being loaded, so that add ignores a list that
-// was read before it.
-func (c *catalog) noteDeleted(id weir.StreamID, log engine.LogID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.tombstones != nil {
-		c.tombstones[id] = max(c.tombstones[id], log)
-	}
-}
-
-// loaded ends the recording of deletions.
-func (c *catalog) loaded() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tombstones = nil
-}
-
+// remove removes a stream. Only documentChanged calls it.
 func (c *catalog) remove(s *Stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,17 +206,26 @@ func (c *catalog) reserve(s *Spec, limit int) *weir.Error {
 		return weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
 	}
 	ps := c.project(s.Project)
-	if len(ps.streams)+ps.creating >= limit {
+	if len(ps.streams)+len(ps.creating) >= limit && ps.creating[s.ID] == 0 {
 		return weir.Errorf(weir.StreamLimitReached, "the project has reached its limit of %d streams", limit)
 	}
-	ps.creating++
+	ps.creating[s.ID]++
 	return nil
 }
 
-func (c *catalog) unreserve(p weir.ProjectID) {
+func (c *catalog) unreserve(s *Spec) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.project(p).creating--
+	creating := c.project(s.Project).creating
+	if creating[s.ID]--; creating[s.ID] <= 0 { // below 0 if the stream is in the catalog
+		delete(creating, s.ID)
+	}
+}
+
+func (c *catalog) isLoaded() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.loaded
 }
 
 // open returns the streams with a feed.
@@ -198,10 +239,12 @@ func (c *catalog) open() []*Stream {
 	return all
 }
 
+// setOpen records whether a stream has a feed. A stream that was deleted while its log was opened has
+// none that matters.
 func (c *catalog) setOpen(s *Stream, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if open {
+	if open && c.byID[s.ID] == s {
 		c.opened[s] = struct{}{}
 	} else {
 		delete(c.opened, s)
@@ -216,8 +259,8 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 		s.ID = weir.NewStreamID()
 	}
 	refused := h.catalog.reserve(&s, h.opts.StreamsPerProject)
-	if refused != nil && h.shared != nil { // another node may have deleted a stream in the meantime
-		if err := h.catchUp(ctx); err != nil {
+	if refused != nil { // another node may have deleted a stream in the meantime
+		if err := h.engine.CatchUp(ctx); err != nil {
 			return weir.Stream{}, clientError(s.ID, err)
 		}
 		refused = h.catalog.reserve(&s, h.opts.StreamsPerProject)
@@ -225,27 +268,22 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if refused != nil {
 		return weir.Stream{}, refused
 	}
-	defer h.catalog.unreserve(s.Project)
+	defer h.catalog.unreserve(&s)
 	created := h.now()
 	value, err := writeDocument(&s, created)
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	doc, err := h.engine.Create(ctx, documentKey(s.ID), value)
+	// The creation takes its course even if the caller leaves, so its place stays reserved as long.
+	_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
 	}
 	if err != nil {
 		return weir.Stream{}, clientError(s.ID, err)
 	}
-	empty := summary{cursor: weir.Cursor{UpdatedAt: created}, until: never}
-	made := &Stream{Spec: s, CreatedAt: created, hub: h, log: doc.Created, summary: &empty}
-	// On a shared store documentChanged has added it already. Adding it here again could bring back
-	// a stream that another node has deleted since.
-	if h.shared == nil {
-		h.catalog.add(made)
-	}
-	return made.object(empty), nil
+	made := Stream{Spec: s, CreatedAt: created}
+	return made.object(*made.empty()), nil
 }
 
 // Stream returns the stream with this id, or StreamNotFound. On a shared store it may not know a
@@ -275,7 +313,7 @@ func (h *Hub) Count(p weir.ProjectID) int {
 // follow, and next is the position to continue from (D27). Positions are creation order, so streams
 // that are created or deleted between two calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
-	if err := h.catchUp(ctx); err != nil {
+	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, 0, false, clientError("", err)
 	}
 	var page []*Stream
@@ -315,8 +353,9 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 
 // Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. It fails with
 // StreamNotFound if the stream was deleted before, even if another stream with the same id has been
-// created since.
+// created since. It tells how the deletion ended even if ctx ends before, so that the audit log does.
 func (s *Stream) Delete(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
 	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
 	if errors.Is(err, engine.ErrNotFound) || err == nil && doc.Created != s.log {
 		return notFound(s.ID)
@@ -324,17 +363,10 @@ func (s *Stream) Delete(ctx context.Context) error {
 	if err == nil {
 		err = s.hub.engine.Delete(ctx, documentKey(s.ID), doc.Revision)
 	}
-	switch {
-	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrConflict):
+	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) {
 		return notFound(s.ID)
-	case err != nil:
-		return clientError(s.ID, err)
 	}
-	s.mu.Lock()
-	s.deleted = true
-	s.mu.Unlock()
-	s.hub.catalog.remove(s)
-	return nil
+	return clientError(s.ID, err)
 }
 
 func (s *Stream) object(r summary) weir.Stream {

@@ -81,7 +81,7 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 			return nil, notFound(s.ID)
 		}
 		if f := s.feed; f != nil {
-			if s.hub.shared != nil && f.isBehind() {
+			if s.hub.shared && f.isBehind() {
 				s.mu.Unlock()
 				s.hub.closeFeed(s, true)
 				continue
@@ -124,8 +124,7 @@ type transition struct {
 	err  error         // why opening failed; valid once done is closed
 }
 
-// open opens the log of a stream. If the log is gone, another node deleted the stream, and the
-// catalog drops it.
+// open opens the log of a stream.
 func (s *Stream) open() (*feed, error) {
 	select {
 	case <-s.hub.closing:
@@ -134,12 +133,6 @@ func (s *Stream) open() (*feed, error) {
 	}
 	f := &feed{s: s, hub: s.hub}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
-	if errors.Is(err, engine.ErrDropped) {
-		s.mu.Lock()
-		s.deleted = true
-		s.mu.Unlock()
-		s.hub.catalog.remove(s)
-	}
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {
 			return nil, known
@@ -195,7 +188,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 
 	f.log.Close()
 	h.catalog.setOpen(s, false)
-	if h.shared != nil {
+	if h.shared {
 		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
 	}
 	s.mu.Lock()
@@ -370,20 +363,17 @@ func (f *feed) Commit(n int) {
 	f.wake()
 }
 
-// Dropped implements engine.Judge: the stream was deleted, here or on another node.
+// Dropped implements engine.Judge: the stream was deleted, here or on another node. The catalog
+// learns of it from documentChanged.
 func (f *feed) Dropped() {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.dropped = true
 	if f.timer != nil {
 		f.timer.Stop()
 	}
 	f.tail.clear(f)
 	f.wake()
-	f.mu.Unlock()
-	f.s.mu.Lock()
-	f.s.deleted = true
-	f.s.mu.Unlock()
-	f.hub.catalog.remove(f.s)
 }
 
 // foreignDelay is how much longer a node waits before it closes gaps below another node's entry.

@@ -59,7 +59,7 @@ func (o *Options) defaults() {
 // Hub serves the streams of one engine. Its methods are safe for concurrent use.
 type Hub struct {
 	engine  engine.Engine
-	shared  engine.Shared // the same engine if other nodes use the store too; otherwise nil
+	shared  bool // other nodes use the store too
 	opts    Options
 	catalog catalog
 	sweeper sweeper
@@ -77,9 +77,8 @@ type Hub struct {
 // outlive the hub. Open fails if a stream document cannot be read.
 func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
-	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
+	h := &Hub{engine: e, shared: e.Shared(), opts: o, closing: make(chan struct{})}
 	h.catalog.init()
-	h.share()
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	defer f.release()
 	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: -1}
 	v, seen, cursor, err := f.preview(rules)
-	if err == nil && v.Outcome != stream.Stored && s.hub.shared != nil { // the state may be out of date
+	if err == nil && v.Outcome != stream.Stored { // the state may be out of date
 		if err := f.catchUp(ctx); err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch,
 	if err != nil {
 		return weir.Ack{}, err
 	}
-	if v.Outcome != stream.Stored && f.hub.shared != nil {
+	if v.Outcome != stream.Stored && f.hub.shared {
 		// A refusal may be based on an outdated state, so the batch is proposed again after
 		// catching up. For a duplicate only the cursor may be outdated.
 		if err = f.catchUp(ctx); err == nil && v.Outcome == stream.Refused {

@@ -29,7 +29,7 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 func (s *Stream) current(ctx context.Context) (summary, error) {
 	now := s.hub.now()
 	s.mu.Lock()
-	if r := s.summary; r != nil && s.feed == nil && !s.deleted && now < r.until && s.hub.shared == nil {
+	if r := s.summary; r != nil && s.feed == nil && !s.deleted && now < r.until && !s.hub.shared {
 		s.mu.Unlock()
 		return *r, nil
 	}
@@ -60,7 +60,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	}
 	defer f.release()
 	presence, dropped := f.lookup(seq)
-	if presence == stream.Unknown && s.hub.shared != nil {
+	if presence == stream.Unknown { // another node may have stored it just now
 		if err := f.catchUp(ctx); err != nil {
 			return weir.Batch{}, err
 		}
@@ -86,10 +86,8 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		}
 		return weir.Batch{}, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
 	}
-	if s.hub.shared != nil { // reading may have revealed another node's batches, which evict this one
-		if presence, _ := f.lookup(seq); presence == stream.Evicted {
-			return weir.Batch{}, evicted(s.ID, seq)
-		}
+	if presence, _ := f.lookup(seq); presence == stream.Evicted {
+		return weir.Batch{}, evicted(s.ID, seq) // reading may have revealed batches of another node that evict it
 	}
 	return batch(&e), nil
 }

@@ -6,18 +6,17 @@ import (
 	"time"
 
 	"weir"
-	"weir/internal/engine"
 )
 
-// This file holds what a hub does differently if other nodes use the same store (engine.Shared).
-// Two things follow from sharing:
+// This file holds what a hub does because other nodes may use the same store. Two things follow from
+// sharing:
 //
 // First, this node's view of the catalog and of a stream may be out of date. Most positive answers
 // are right all the same: a stored batch is a stored batch. A refusal may be wrong, because another
 // node may just have created the missing stream, or moved the cursor closer to a sequence that was
 // too far ahead. So before a refusal, and before an answer that must be current such as a cursor,
 // the hub catches up: it waits until it knows everything that any node acknowledged before the
-// call.
+// call. If no other node uses the store, there is nothing to wait for.
 //
 // Second, work that time triggers, such as evicting expired batches of idle streams, should be done
 // by one node only.
@@ -25,47 +24,6 @@ import (
 // idleCheckEvery is how often one node opens each idle stream of a shared store to evict its
 // expired batches. The node that used the stream last would have done so, but it may be down.
 const idleCheckEvery = time.Hour
-
-// share starts following the changes of other nodes, if the store is shared.
-func (h *Hub) share() {
-	if s, ok := h.engine.(engine.Shared); ok {
-		h.shared = s
-		s.Watch(h.documentChanged)
-	}
-}
-
-// documentChanged updates the catalog after a stream was created or deleted, on this node or
-// another. It is called in the order of revisions. A changed document whose log is another one than
-// before means that the stream was deleted and its id used again.
-func (h *Hub) documentChanged(c engine.Change) {
-	id, ok := StreamOf(c.Key)
-	if !ok {
-		return
-	}
-	if c.Deleted {
-		h.catalog.noteDeleted(id, c.Created)
-	}
-	h.catalog.mu.RLock()
-	known := h.catalog.byID[id]
-	h.catalog.mu.RUnlock()
-	if known != nil && (c.Deleted || known.log != c.Created) {
-		known.mu.Lock()
-		known.deleted = true
-		known.mu.Unlock()
-		h.catalog.remove(known)
-		known = nil
-	}
-	if c.Deleted || known != nil {
-		return
-	}
-	s, err := h.streamOf(c.Document)
-	if err != nil {
-		h.opts.Logger.Error("ignored a stream of another node: cannot read its document", "key", c.Key, "error", err)
-		return
-	}
-	h.catalog.add(s)
-	h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
-}
 
 // Lead sets the function that tells whether this node does the work that only one node of a shared
 // store should do. Until Lead is called, this node does it.
@@ -111,71 +69,28 @@ func (w *sweeper) checkIdle() {
 	})
 }
 
-// streamOf returns the stream that a document describes.
-func (h *Hub) streamOf(d engine.Document) (*Stream, error) {
-	spec, created, err := readDocument(d)
-	if err != nil {
-		return nil, err
-	}
-	return &Stream{Spec: spec, CreatedAt: created, hub: h, log: d.Created}, nil
-}
-
-// catchUp returns when the catalog knows every creation and deletion that any node acknowledged
-// before the call. If the store is not shared, it always does.
-func (h *Hub) catchUp(ctx context.Context) error {
-	if h.shared == nil {
-		return nil
-	}
-	return h.shared.CatchUp(ctx)
-}
-
 // Find is Stream, except that it catches up with the other nodes before it returns StreamNotFound.
 func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
-	s, err := h.Stream(id)
-	if err == nil || h.shared == nil {
-		return s, err
+	if s, err := h.Stream(id); err == nil {
+		return s, nil
 	}
-	if err := h.catchUp(ctx); err != nil {
+	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, clientError(id, err)
 	}
 	return h.Stream(id)
 }
 
-// catchUp returns when the feed knows every entry that any node acknowledged before the call. If
-// the store is not shared, it always does.
+// catchUp returns when the feed knows every entry that any node acknowledged before the call.
 func (f *feed) catchUp(ctx context.Context) error {
-	if f.hub.shared == nil {
-		return nil
-	}
-	if log, ok := f.log.(engine.SharedLog); ok {
-		return clientError(f.s.ID, log.CatchUp(ctx))
-	}
-	return nil
+	return clientError(f.s.ID, f.log.CatchUp(ctx))
 }
 
 // refresh is catchUp for callers that prefer an old answer to none: it gives up after a second and
 // ignores errors.
 func (f *feed) refresh(ctx context.Context) {
-	if f.hub.shared == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	f.catchUp(ctx)
-}
-
-// attend makes the engine report entries of other nodes immediately, until leave is called. Without
-// it, the feed learns of them only when it catches up or appends.
-func (f *feed) attend() {
-	if log, ok := f.log.(engine.SharedLog); ok {
-		log.Attend()
-	}
-}
-
-func (f *feed) leave() {
-	if log, ok := f.log.(engine.SharedLog); ok {
-		log.Leave()
-	}
 }
 
 // maxParallel bounds how many streams a list or an idle check opens concurrently.
@@ -185,7 +100,7 @@ const maxParallel = 32
 // may have to ask the servers, so they are read concurrently.
 func (h *Hub) objects(ctx context.Context, page []*Stream) ([]weir.Stream, []error) {
 	list, faults := make([]weir.Stream, len(page)), make([]error, len(page))
-	if h.shared == nil {
+	if !h.shared {
 		for i, s := range page {
 			list[i], faults[i] = s.Object(ctx)
 		}

@@ -96,7 +96,7 @@ func TestDeletedOnAnotherNode(t *testing.T) {
 	if err := find(t, b, id).Delete(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.catchUp(ctx); err != nil {
+	if err := a.engine.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Stream(id); code(err) != weir.StreamNotFound {

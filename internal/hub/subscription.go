@@ -93,16 +93,16 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if err != nil {
 		return nil, err
 	}
-	f.attend()
+	f.log.Attend()
 	if err := f.catchUp(ctx); err != nil && from == Head {
-		f.leave()
+		f.log.Leave()
 		f.release()
 		return nil, err
 	}
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
-		f.leave()
+		f.log.Leave()
 		f.release() // not with f.mu held: it takes Stream.mu, which comes first
 		return nil, notFound(s.ID)
 	}
@@ -125,7 +125,7 @@ func (s *Subscription) Close() {
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
 	s.f.mu.Unlock()
-	s.f.leave()
+	s.f.log.Leave()
 	s.f.release()
 }
 

@@ -72,7 +72,7 @@ func (w *sweeper) init(h *Hub) {
 	h.catalog.mu.RLock()
 	defer h.catalog.mu.RUnlock()
 	for _, s := range h.catalog.byID {
-		if h.shared == nil {
+		if !h.shared {
 			w.unchecked = append(w.unchecked, s)
 		} else {
 			// Another node may have checked it recently, so there is no hurry. The random time
@@ -120,7 +120,7 @@ func (w *sweeper) open(s *Stream) {
 
 // sweep does one round. It waits for its trims, so that there are never two for one feed.
 func (w *sweeper) sweep() {
-	if w.h.shared != nil {
+	if w.h.shared {
 		w.checkIdle()
 	} else {
 		for _, s := range w.due() {

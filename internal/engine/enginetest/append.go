@@ -13,6 +13,8 @@ import (
 
 var appendCases = []testCase{
 	{"entries are admitted in the order of their appends", []string{
+		"Log is one ordered log.",
+		"Admit is asked about every entry, in log order, before the entry becomes part of the log.",
 		"The engine asks the judge (Judge.Admit) at the entry's position in the log's order, and the judge may complete the entry.",
 	}, appendOrder},
 	{"an entry can be read once its append returned", []string{
@@ -22,12 +24,16 @@ var appendCases = []testCase{
 	{"thousands of appends on one log", []string{
 		"Any number of appends may be in flight, also on one log. None delays another for longer than a sync.",
 		"It is called before the Appends of those entries return.",
+		"Admit and Commit may run at the same time, because the engine decides entries while the disk is still busy with earlier ones.",
 	}, manyOnOne},
 	{"appends on many logs", []string{
+		"Engine is one store: documents, and one log per document.",
 		"Any number of appends may be in flight, also on one log. None delays another for longer than a sync.",
 		"The engine calls Admit for one entry at a time per log, and Commit for one group at a time, each in the log's order.",
 	}, manyOnMany},
 	{"a refusal is as durable as its grounds", []string{
+		"Append proposes an entry and waits for the outcome.",
+		"When Append returns nil, the entry was either stored or refused.",
 		"If the judge refused it, everything admitted before it is durable: a refusal (\"a duplicate of that one\") is as durable as the entries it is based on.",
 		"Returning false keeps the entry out.",
 	}, refusal},

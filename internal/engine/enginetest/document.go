@@ -16,6 +16,7 @@ var documentCases = []testCase{
 		"Create stores a document under a key that has none; ErrExists otherwise. The new document's revision is also its Created, which names its log.",
 		"Update replaces the value of the document if its revision is still rev. ErrConflict: it has another revision. ErrNotFound: there is no such document.",
 		"Delete removes the document if its revision is still rev (any revision if rev is 0)",
+		"ErrConflict and ErrNotFound are as for Update.",
 		"Get returns the document; ErrNotFound if there is none.",
 	}, documentLife},
 	{"a refused change changes nothing", []string{

@@ -18,6 +18,7 @@ var dropCases = []testCase{
 		"If the document does not exist or was deleted, Open returns ErrDropped.",
 	}, dropUnknown},
 	{"a document that is created again has an empty log", []string{
+		"LogID names a log: the revision at which its document was created.",
 		"It is never used twice. A document that is deleted and created again under the same key gets a fresh log without the old entries.",
 	}, dropAgain},
 	{"a document is deleted while entries are appended", []string{

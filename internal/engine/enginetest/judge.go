@@ -16,12 +16,14 @@ type judge struct {
 	admit   func(e *engine.Entry) bool                  // nil admits all
 	restore func(entries iter.Seq[engine.Header]) error // nil collects all
 	commit  func()                                      // called at the end of Commit unless nil
+	drop    func()                                      // called at the beginning of Dropped unless nil
 	log     atomic.Pointer[engine.Log]                  // for calling Headers inside Commit
 	over    chan struct{}                               // closed by Dropped
 
 	// Set while a call is running. Admit and Commit may run at the same time, but neither may run
 	// twice at once.
 	admitting, committing atomic.Bool
+	following             atomic.Bool // during a call of a follower, which excludes all others
 
 	mu        sync.Mutex
 	faults    []string
@@ -56,6 +58,9 @@ func (j *judge) enter(call string) bool {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.following.Load() {
+		j.faults = append(j.faults, call+" during a call of the follower")
+	}
 	if j.dropped {
 		j.faults = append(j.faults, call+" after Dropped")
 	}
@@ -148,12 +153,22 @@ func (j *judge) Dropped() {
 		return
 	}
 	defer j.leave("Dropped")
+	if j.drop != nil {
+		j.drop()
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.dropped {
 		close(j.over)
 	}
 	j.dropped = true
+}
+
+// rewind forgets what was admitted and not committed.
+func (j *judge) rewind() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.admitted = j.admitted[:j.committed]
 }
 
 // order returns the admitted entries in order.

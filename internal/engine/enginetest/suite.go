@@ -26,6 +26,10 @@ type Fixture struct {
 	// still be running and may end in any way. It is nil for an engine that cannot be crashed;
 	// cases that need it are then skipped.
 	Crash func(t *testing.T, e engine.Engine) engine.Engine
+
+	// Join opens the store a second time, as another process that shares it does. It is nil for an
+	// engine that serves a single process; cases that need it are then skipped.
+	Join func(t *testing.T) engine.Engine
 }
 
 // testCase is one behaviour to check.
@@ -37,7 +41,7 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(appendCases, judgeCases, entryCases, readCases, scanCases, trimCases, restoreCases, dropCases,
-		documentCases, listCases, closeCases, crashCases, randomCases)
+		documentCases, listCases, watchCases, sharedCases, closeCases, crashCases, randomCases)
 }
 
 // Run checks an engine. It calls new once for each case; new returns a store that only this case

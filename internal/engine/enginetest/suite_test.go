@@ -1,11 +1,43 @@
 package enginetest
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// unchecked are sentences of package engine that no case quotes, each with the reason.
+var unchecked = map[string]string{
+	// What a disk, a network or a repair does to a store is out of the reach of a suite that knows only
+	// the interfaces. The engines that can get there check it.
+	"ErrFull not appended: no space was left, and the judge was not asked":                                                                   "journal: TestFullDisk; jetstream: TestFull",
+	"ErrReadOnly unknown: the store takes no more writes, the entry cannot be read now, and it may or may not be in the log after a restart": "journal: TestEveryCallFails",
+	"An answer takes effect only with the Commit that follows it: if the store fails in between, that Commit never comes.":                   "journal: TestEveryCallFails",
+	"ErrDamaged (wrapped): the entry is there but fails its check.":                                                                          "journal: TestOlderRecordDamaged",
+	"A damaged entry is never served.":                                                                          "journal: TestOlderRecordDamaged",
+	"ErrUnavailable unknown: the store did not answer in time":                                                  "jetstream: TestNoQuorum",
+	"ErrUnavailable: whether it does is unknown.":                                                               "jetstream: TestNoQuorum",
+	"ErrUnavailable: whether they have is unknown.":                                                             "jetstream: TestNoQuorum",
+	"ErrBehind not appended; every method returns it from then on, and the log must be closed and opened again": "jetstream: TestRefreshTooFarBehind",
+	"Behind reports that this process can no longer catch up with what other processes appended and removed.":   "jetstream: TestRefreshTooFarBehind",
+	"The log must be closed and opened again.":                                                                  "jetstream: TestRefreshTooFarBehind",
+	"The engine frees their space in the background.":                                                           "no method shows the space; journal: TestReclaim",
+	"It never blocks on a disk.":                                                                                "a test without timing cannot tell",
+
+	// What the caller or the judge must do is not the engine's to keep.
+	"It holds the log's lock: visit must be quick and must not call the log.": "a demand on the caller",
+	"Admit must not block and must not call the engine.":                      "a demand on the judge",
+	"Two entries of one log must never be admitted under the same sequence.":  "a demand on the judge",
+	"It must not block.":                                "a demand on the judge",
+	"Follow must not block.":                            "a demand on the judge",
+	"Note must not block and must not call the engine.": "a demand on the judge",
+	"It must not block, and must not call the engine.":  "a demand on the caller",
+}
 
 // Every sentence that a case quotes must be in package engine, word for word.
 func TestQuotations(t *testing.T) {
@@ -30,4 +62,130 @@ func TestQuotations(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Every sentence of every promise in package engine is quoted by a case, or excused with a reason.
+func TestEveryPromiseIsQuoted(t *testing.T) {
+	excused := map[string]bool{}
+	all := promises(t)
+	if len(all) < 60 {
+		t.Fatalf("found only %d sentences", len(all))
+	}
+	for _, sentence := range all {
+		reason, excuse := unchecked[sentence]
+		excused[sentence] = excuse
+		left := unquoted(sentence)
+		switch {
+		case left == "" && excuse:
+			t.Errorf("excused, but a case quotes it: %q", sentence)
+		case left != "" && !excuse:
+			t.Errorf("no case quotes %q of %q", left, sentence)
+		case excuse:
+			exists(t, reason)
+		}
+	}
+	for sentence := range unchecked {
+		if !excused[sentence] {
+			t.Errorf("excused, but package engine does not say it: %q", sentence)
+		}
+	}
+}
+
+// exists checks the tests that an excuse names.
+func exists(t *testing.T, reason string) {
+	t.Helper()
+	for _, named := range regexp.MustCompile(`(\w+): (Test\w+)`).FindAllStringSubmatch(reason, -1) {
+		files, err := filepath.Glob("../" + named[1] + "/*_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(text), "func "+named[2]+"(")
+		}
+		if !found {
+			t.Errorf("%s has no %s", named[1], named[2])
+		}
+	}
+}
+
+// unquoted returns the part of a sentence that no case quotes. Several cases may share a sentence.
+func unquoted(sentence string) string {
+	covered := make([]bool, len(sentence))
+	for _, c := range cases() {
+		for _, p := range c.promise {
+			from := strings.Index(sentence, p)
+			to := from + len(p)
+			if strings.Contains(p, sentence) { // it quotes several sentences
+				from, to = 0, len(sentence)
+			}
+			for i := from; from >= 0 && i < to; i++ {
+				covered[i] = true
+			}
+		}
+	}
+	var left strings.Builder
+	for i, is := range covered {
+		if !is {
+			left.WriteByte(sentence[i])
+		}
+	}
+	if strings.Trim(left.String(), " .,:;") == "" {
+		return ""
+	}
+	return left.String()
+}
+
+// promises returns the sentences of the comments on interfaces and their methods, and on the types
+// that name logs and revisions.
+func promises(t *testing.T) (all []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../engine.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, decl := range file.Decls {
+		types, ok := decl.(*ast.GenDecl)
+		if !ok || types.Tok != token.TYPE {
+			continue
+		}
+		spec := types.Specs[0].(*ast.TypeSpec)
+		face, isInterface := spec.Type.(*ast.InterfaceType)
+		if isInterface || spec.Name.Name == "LogID" || spec.Name.Name == "Revision" {
+			all = append(all, sentences(types.Doc.Text())...)
+		}
+		if isInterface {
+			for _, m := range face.Methods.List {
+				all = append(all, sentences(m.Doc.Text())...)
+			}
+		}
+	}
+	return all
+}
+
+var (
+	sentenceEnd = regexp.MustCompile(`\. [A-Z]`)
+	tableRow    = regexp.MustCompile(`\n\t(Err|error of)`)
+)
+
+// sentences splits a comment. Each row of a table, which is indented, is a sentence.
+func sentences(comment string) (all []string) {
+	for _, part := range strings.Split(tableRow.ReplaceAllString(comment, "\n\n$1"), "\n\n") {
+		part = strings.Join(strings.Fields(part), " ")
+		for part != "" {
+			at := len(part)
+			if end := sentenceEnd.FindStringIndex(part); end != nil {
+				at = end[0] + 1
+			}
+			if !strings.HasSuffix(part[:at], ":") { // the title of a table
+				all = append(all, part[:at])
+			}
+			part = strings.TrimSpace(part[at:])
+		}
+	}
+	return all
 }

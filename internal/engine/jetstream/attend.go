@@ -51,7 +51,7 @@ type attendance struct {
 	stop      func()     // cancels the last refresh; nil before the first
 }
 
-// Attend implements engine.SharedLog.
+// Attend implements engine.Log.
 func (l *log) Attend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *log) Attend() {
 	l.wake()
 }
 
-// Leave implements engine.SharedLog. The log stays followed until the next review, because another
+// Leave implements engine.Log. The log stays followed until the next review, because another
 // caller may attend soon.
 func (l *log) Leave() {
 	l.mu.Lock()

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -27,11 +28,15 @@ type documents struct {
 	line
 	prefix string // of its subjects
 
-	mu       sync.Mutex
-	byKey    btree.Map[string, engine.Document]
-	byLog    map[engine.LogID]string
+	// Held while the copy changes and watchers are told of it, which therefore are one step for Watch.
+	// Locks are taken in the order telling, mu.
+	telling  sync.Mutex
 	watchers []func(engine.Change)
-	seen     map[string]struct{} // keys found so far while everything is read again; nil otherwise
+
+	mu    sync.Mutex
+	byKey btree.Map[string, engine.Document]
+	byLog map[engine.LogID]string
+	seen  map[string]struct{} // keys found so far while everything is read again; nil otherwise
 }
 
 const (
@@ -118,9 +123,11 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 }
 
-// follow applies a change to the copy and notifies the watchers. If the change ends a document, its
-// log is dropped.
+// follow applies a change to the copy and tells the watchers. If the change ends a document, its log
+// is dropped after that.
 func (d *documents) follow(change engine.Change) {
+	d.telling.Lock()
+	defer d.telling.Unlock()
 	d.mu.Lock()
 	before, had := d.byKey.Get(change.Key)
 	if change.Deleted {
@@ -136,30 +143,44 @@ func (d *documents) follow(change engine.Change) {
 		delete(d.byLog, before.Created)
 		gone = d.e.opened(before.Created)
 	}
-	watchers := d.watchers
 	d.mu.Unlock()
+	for _, visit := range d.watchers {
+		visit(change)
+	}
 	if gone != nil {
 		gone.drop()
 	}
-	for _, visit := range watchers {
-		visit(change)
+}
+
+// Watch implements engine.Documents.
+func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
+	if err := e.CatchUp(ctx); err != nil {
+		return err
 	}
+	d := &e.docs
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	d.mu.Lock()
+	docs := d.byKey.Values()
+	d.mu.Unlock()
+	slices.SortFunc(docs, func(a, b engine.Document) int { return cmp.Compare(a.Revision, b.Revision) })
+	for _, doc := range docs {
+		visit(engine.Change{Document: doc})
+	}
+	d.watchers = append(d.watchers, visit)
+	return nil
 }
 
-// Watch implements engine.Shared.
-func (e *Engine) Watch(visit func(engine.Change)) {
-	e.docs.mu.Lock()
-	defer e.docs.mu.Unlock()
-	e.docs.watchers = append(slices.Clip(e.docs.watchers), visit)
-}
-
-// CatchUp implements engine.Shared.
+// CatchUp implements engine.Documents.
 func (e *Engine) CatchUp(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
 	return e.docs.catchUp(ctx)
 }
+
+// Shared implements engine.Documents.
+func (e *Engine) Shared() bool { return true }
 
 func document(key string, h nats.Header, value []byte, rev uint64) engine.Document {
 	doc := engine.Document{Key: key, Value: value, Created: engine.LogID(rev), Revision: engine.Revision(rev)}
@@ -209,12 +230,18 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	if err != nil {
 		return 0, err
 	}
+	return rev, d.delivered(ctx, rev)
+}
+
+// delivered waits until the copy has everything up to a revision, and the watchers were told.
+func (d *documents) delivered(ctx context.Context, rev uint64) error {
 	seen, cancel := context.WithTimeout(ctx, d.e.opts.Patience)
 	defer cancel()
-	if err = d.reach(seen, rev); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	err := d.reach(seen, rev)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: a document was written, but the write was not delivered back", engine.ErrUnavailable)
 	}
-	return rev, err
+	return err
 }
 
 // writerName returns a random name.
@@ -224,9 +251,40 @@ func writerName() string {
 	return hex.EncodeToString(name[:])
 }
 
-// Create stores a document under a key that has none.
+// detached runs a change in the background and waits until it is done or ctx ends. The change itself
+// does not depend on ctx: a deletion, for example, must not stop between the document and its log.
+func (e *Engine) detached(ctx context.Context, change func(context.Context) (engine.Document, error)) (engine.Document, error) {
+	if err := e.usable(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	type outcome struct {
+		doc engine.Document
+		err error
+	}
+	done := make(chan outcome, 1)
+	if !e.background(func() {
+		doc, err := change(e.ctx)
+		done <- outcome{doc, err}
+	}) {
+		return engine.Document{}, engine.ErrClosed
+	}
+	select {
+	case o := <-done:
+		return o.doc, o.err
+	case <-ctx.Done():
+		return engine.Document{}, ctx.Err()
+	}
+}
+
+// Create implements engine.Documents.
 func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
-	if err := e.fits(ctx, key, value); err != nil {
+	value = slices.Clone(value) // the caller may leave while it is being sent
+	return e.detached(ctx, func(ctx context.Context) (engine.Document, error) { return e.create(ctx, key, value) })
+}
+
+// create stores a document under a key that has none.
+func (e *Engine) create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	if err := e.fits(key, value); err != nil {
 		return engine.Document{}, err
 	}
 	if err := e.admits(ctx, len(value)); err != nil {
@@ -250,6 +308,9 @@ func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.D
 		case err != nil:
 			return engine.Document{}, err
 		case last.header.Get(operation) == "":
+			if err := e.docs.delivered(ctx, last.seq); err != nil { // watchers come first
+				return engine.Document{}, err
+			}
 			return engine.Document{}, engine.ErrExists
 		default:
 			expected = last.seq
@@ -257,10 +318,7 @@ func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.D
 	}
 }
 
-func (e *Engine) fits(ctx context.Context, key string, value []byte) error {
-	if err := e.usable(ctx); err != nil {
-		return err
-	}
+func (e *Engine) fits(key string, value []byte) error {
 	if key == "" || len(key) > engine.MaxKey || len(value) > engine.MaxValue {
 		return fmt.Errorf("document %.20q: value of %d bytes (at most %d) under a key of %d bytes (1 to %d)",
 			key, len(value), engine.MaxValue, len(key), engine.MaxKey)
@@ -274,16 +332,22 @@ func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (
 	if doc, ok := e.docs.get(key); ok && doc.Revision == rev {
 		return doc, nil
 	}
-	doc, err := e.Get(ctx, key)
+	doc, err := e.latest(ctx, key)
 	if err == nil && doc.Revision != rev {
 		err = engine.ErrConflict
 	}
 	return doc, err
 }
 
-// Update replaces the value of a document.
+// Update implements engine.Documents.
 func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
-	if err := e.fits(ctx, key, value); err != nil {
+	value = slices.Clone(value)
+	return e.detached(ctx, func(ctx context.Context) (engine.Document, error) { return e.update(ctx, key, value, rev) })
+}
+
+// update replaces the value of a document.
+func (e *Engine) update(ctx context.Context, key string, value []byte, rev engine.Revision) (engine.Document, error) {
+	if err := e.fits(key, value); err != nil {
 		return engine.Document{}, err
 	}
 	writer := writerName()
@@ -304,16 +368,19 @@ func (e *Engine) Update(ctx context.Context, key string, value []byte, rev engin
 	}
 }
 
-// Delete removes a document and ends its log on all nodes. It deletes the document first and then
+// Delete implements engine.Documents.
+func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
+	_, err := e.detached(ctx, func(ctx context.Context) (engine.Document, error) { return engine.Document{}, e.delete(ctx, key, rev) })
+	return err
+}
+
+// delete removes a document and ends its log on all nodes. It deletes the document first and then
 // stores a message that ends the log, so that nodes that have not heard of the deletion cannot
 // append any more.
-func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) error {
-	if err := e.usable(ctx); err != nil {
-		return err
-	}
+func (e *Engine) delete(ctx context.Context, key string, rev engine.Revision) error {
 	writer := writerName()
 	for {
-		doc, err := e.Get(ctx, key)
+		doc, err := e.latest(ctx, key)
 		if err != nil {
 			return err
 		}
@@ -330,7 +397,7 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 		if err != nil {
 			return err
 		}
-		return e.dropLog(ctx, doc.Created)
+		return e.dropLog(doc.Created)
 	}
 }
 
@@ -339,6 +406,11 @@ func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
 	if err := e.usable(ctx); err != nil {
 		return engine.Document{}, err
 	}
+	return e.latest(ctx, key)
+}
+
+// latest returns a document, after catching up.
+func (e *Engine) latest(ctx context.Context, key string) (engine.Document, error) {
 	if err := e.docs.catchUp(ctx); err != nil {
 		return engine.Document{}, err
 	}

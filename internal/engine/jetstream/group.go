@@ -89,8 +89,8 @@ func (l *log) decideTrim(g *group, r *request) {
 	low := l.low
 	l.mu.Unlock()
 	to, note := r.low, r.note
-	if f, ok := l.judge.(engine.Follower); ok {
-		if to, note = f.Note(); to <= low {
+	if l.follower != nil {
+		if to, note = l.follower.Note(); to <= low {
 			return
 		}
 	}

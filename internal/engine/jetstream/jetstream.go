@@ -112,7 +112,7 @@ type Engine struct {
 	later  map[engine.LogID]purging // purges that wait until other nodes have heard of the trim
 }
 
-var _ engine.Shared = (*Engine)(nil)
+var _ engine.Engine = (*Engine)(nil)
 
 // Open opens the store behind a connection and creates it if it does not exist. Unless Open fails,
 // the engine owns the connection from then on. Call Check first to verify the servers.

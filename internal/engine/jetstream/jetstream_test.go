@@ -36,6 +36,7 @@ func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
 			crash(t, s, e.(*Engine))
 			return open(t, s, name)
 		},
+		Join: func(t *testing.T) engine.Engine { return open(t, s, name) },
 	}
 }
 

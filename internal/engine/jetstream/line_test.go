@@ -22,11 +22,14 @@ func TestWatch(t *testing.T) {
 	defer b.Close()
 	var mu sync.Mutex
 	var told []string
-	b.Watch(func(c engine.Change) {
+	err := b.Watch(ctx, func(c engine.Change) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprint(c.Key, " ", string(c.Value), " ", c.Deleted))
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	doc, err := a.Create(ctx, "key", []byte("one"))
 	for _, next := range []func() error{
 		func() error { doc, err = a.Update(ctx, "key", []byte("two"), doc.Revision); return err },

@@ -20,11 +20,12 @@ import (
 // and its view always matches a prefix of the log. All other goroutines only put requests into the
 // queue or read the index, under mu.
 type log struct {
-	e       *Engine
-	id      engine.LogID
-	shard   *shard
-	subject string
-	judge   engine.Judge
+	e        *Engine
+	id       engine.LogID
+	shard    *shard
+	subject  string
+	judge    engine.Judge
+	follower engine.Follower // the judge, if it is one; otherwise nil
 
 	// Used by the worker only.
 	last     uint64    // JetStream sequence of the newest message that the judge knows
@@ -67,7 +68,7 @@ type log struct {
 	attendance attendance
 }
 
-var _ engine.SharedLog = (*log)(nil)
+var _ engine.Log = (*log)(nil)
 
 // entry says where an entry is stored, and holds the fields that Headers returns.
 type entry struct {
@@ -84,8 +85,9 @@ type entry struct {
 
 func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 	s := e.shard(id)
+	follower, _ := judge.(engine.Follower)
 	return &log{
-		e: e, id: id, shard: s, subject: s.subject(id), judge: judge, working: true, heard: make(chan struct{}, 1),
+		e: e, id: id, shard: s, subject: s.subject(id), judge: judge, follower: follower, working: true, heard: make(chan struct{}, 1),
 		gone: make(chan struct{}), giveUp: make(chan struct{}), reads: map[uint64]*reading{},
 	}
 }
@@ -221,7 +223,7 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// CatchUp implements engine.SharedLog. If the log is followed, a fence behind all acknowledged
+// CatchUp implements engine.Log. If the log is followed, a fence behind all acknowledged
 // messages is written, and CatchUp waits until the line has delivered it and the worker has
 // reported everything before it. Otherwise, or if the line is too slow, it asks the servers for the
 // newest message of the log, and the worker reads the missing ones only if the judge does not know

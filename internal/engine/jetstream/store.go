@@ -142,18 +142,21 @@ func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	}
 }
 
+// errAlone says that the judge of a log cannot share it.
+var errAlone = errors.New("another process appends to this log, but its judge is not a Follower")
+
 // rewind takes back the judge's decisions about a group that was not stored. It returns an error if
 // the group cannot be tried again.
 func (l *log) rewind(g *group, why error) error {
 	if g.admitted == 0 {
 		return why
 	}
-	if f, ok := l.judge.(engine.Follower); ok {
-		f.Rewind()
+	if l.follower != nil {
+		l.follower.Rewind()
 		return why
 	}
 	if why == nil {
-		why = errors.New("another process appends to this log, but its judge is not a Follower")
+		why = errAlone
 	}
 	return l.fail(why)
 }
@@ -174,8 +177,8 @@ func (l *log) fail(why error) error {
 	l.over = fmt.Errorf("%w: log %d: %w", engine.ErrBehind, l.id, why)
 	l.mu.Unlock()
 	l.e.opts.Logger.Error("log failed and must be reopened", "log", l.id, "error", why)
-	if f, ok := l.judge.(engine.Follower); ok {
-		f.Behind()
+	if l.follower != nil {
+		l.follower.Behind()
 	}
 	return l.over
 }
@@ -291,13 +294,12 @@ func (l *log) apply(m message) error {
 	if m.position <= l.position {
 		return nil
 	}
-	f, ok := l.judge.(engine.Follower)
-	if !ok {
-		return errors.New("another process appends to this log, but its judge is not a Follower")
+	if l.follower == nil {
+		return errAlone
 	}
 	if m.kind == trim {
 		// Before the index is cut: the judge may still visit the removed entries.
-		f.Trimmed(m.Seq)
+		l.follower.Trimmed(m.Seq)
 	}
 	l.rival = time.Now()
 	l.mu.Lock()
@@ -313,24 +315,19 @@ func (l *log) apply(m message) error {
 		return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 	}
 	if m.isEntry() {
-		f.Follow(m.Header)
+		l.follower.Follow(m.Header)
 	}
 	return nil
 }
 
-// dropLog ends the log of a deleted document. It continues in the background if ctx ends first.
-func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
-	ended := make(chan error, 1)
-	if !e.background(func() {
-		for {
-			err := e.endLog(e.ctx, id)
-			select {
-			case ended <- err: // only the first result has a reader
-			default:
-			}
-			if err == nil {
-				return
-			}
+// dropLog ends the log of a deleted document. If that fails, it tries again in the background.
+func (e *Engine) dropLog(id engine.LogID) error {
+	failed := e.endLog(e.ctx, id)
+	if failed == nil {
+		return nil
+	}
+	e.background(func() {
+		for err := failed; err != nil; err = e.endLog(e.ctx, id) {
 			e.opts.Logger.Warn("could not end the log of a deleted document, will retry", "log", id, "error", err)
 			select {
 			case <-e.ending:
@@ -338,15 +335,8 @@ func (e *Engine) dropLog(ctx context.Context, id engine.LogID) error {
 			case <-time.After(dropAgain):
 			}
 		}
-	}) {
-		return engine.ErrClosed
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	})
+	return failed
 }
 
 // dropAgain is the interval between attempts to end a log.
@@ -357,8 +347,12 @@ const dropAgain = time.Second
 func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	if l := e.opened(id); l != nil {
 		if gone := l.drop(); gone != nil {
+			late := time.NewTimer(e.opts.Patience)
+			defer late.Stop()
 			select {
 			case <-gone:
+			case <-late.C:
+				return fmt.Errorf("end log %d: %w: a write to it got no answer", id, engine.ErrUnavailable)
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -82,29 +82,51 @@ func (o *documentOp) stage(g *group) {
 	g.setDocument(o.key, o.result)
 }
 
-// settle applies the change to memory. For a deletion, the judge first gets the Commit of entries
-// that came earlier in this group, and Dropped last.
-func (o *documentOp) settle(g *group) {
+// settle applies the change to the documents in memory.
+func (o *documentOp) settle(*group) {
 	switch {
 	case o.err != nil:
 	case o.change != deleteDocument:
 		o.j.store.put(o.result)
 	default:
-		g.commitNow(o.log)
 		o.j.store.remove(o.key, o.deleted)
-		o.log.drop(o.judge)
 	}
 }
 
+// finish leaves the answer to the announcer. That holds for refusals too: the change that one is
+// based on may not be announced yet.
 func (o *documentOp) finish(err error) {
 	if err == nil {
 		err = o.err
 	}
+	o.j.announce.add(o, err)
+}
+
+// announce tells the watchers of the change, and then answers the caller, if it still waits. A
+// deletion drops the log in between: the judge gets Dropped when no watcher takes the document for
+// an existing one any more. All entries of the log were reported to it before, because the deletion
+// was settled behind them.
+func (o *documentOp) announce(a *announcer, err error) {
+	if err == nil {
+		a.tell(o.changed())
+		if o.log != nil {
+			o.log.drop(o.judge)
+		}
+	}
 	o.done <- err
 }
 
+// changed returns the change for the watchers.
+func (o *documentOp) changed() engine.Change {
+	if o.change != deleteDocument {
+		return engine.Change{Document: o.result.Document}
+	}
+	doc := engine.Document{Key: o.key, Created: o.deleted.created, Revision: o.deleted.revision}
+	return engine.Change{Document: doc, Deleted: true}
+}
+
 // changeDocument validates a change, queues it and waits for its outcome. If ctx ends first, the
-// change may still take effect.
+// change takes its course all the same, and only this caller does not learn of it.
 func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	switch {
 	case o.key == "" || len(o.key) > engine.MaxKey:

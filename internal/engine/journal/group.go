@@ -39,7 +39,7 @@ type group struct {
 type commit struct {
 	log     *log
 	judge   engine.Judge
-	entries int
+	entries int // at least 1
 }
 
 // piece is a part of the group's content: a range of the buffer, or a large payload that was not
@@ -154,22 +154,4 @@ func (g *group) admit(l *log, e *engine.Entry) bool {
 	}
 	g.commits[l.commit].entries++
 	return true
-}
-
-// tell reports the entries to the judge, at most once.
-func (c *commit) tell() {
-	if c.entries > 0 {
-		c.judge.Commit(c.entries)
-		c.entries = 0
-	}
-}
-
-// commitNow reports the entries of one log to its judge ahead of the other logs. A deletion uses it
-// so that Commit comes before Dropped.
-func (g *group) commitNow(l *log) {
-	for i := range g.commits {
-		if g.commits[i].log == l {
-			g.commits[i].tell()
-		}
-	}
 }

@@ -46,15 +46,16 @@ type Journal struct {
 	salt [8]byte
 	opts Options
 
-	queue   queue
-	store   store
-	prepare preparer
-	reclaim reclaimer
-	commit  committer
-	write   writer
-	counts  counters
-	appends sync.Pool              // of *appendOp
-	slots   atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
+	queue    queue
+	store    store
+	prepare  preparer
+	reclaim  reclaimer
+	commit   committer
+	write    writer
+	announce announcer
+	counts   counters
+	appends  sync.Pool              // of *appendOp
+	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
 	closing atomic.Bool
@@ -90,6 +91,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)
+	j.start(j.announce.run)
 	j.start(j.prepare.run)
 	j.start(j.reclaim.run)
 	j.reclaim.wake()
@@ -106,6 +108,7 @@ func newJournal(fs disk.FS, o Options) *Journal {
 	j.reclaim.init(j)
 	j.commit.init(j)
 	j.write.init(j)
+	j.announce.init()
 	return j
 }
 
@@ -124,9 +127,10 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	// The order matters. The committer still processes what is queued and may need a new segment
-	// for it, so the preparer must run until the writer is done.
+	// for it, so the preparer must run until the writer is done. The announcer leaves dropped entries
+	// to the reclaimer.
 	j.queue.close()
-	<-j.write.done
+	<-j.announce.done
 	j.reclaim.stop()
 	j.prepare.stop()
 	j.work.Wait()

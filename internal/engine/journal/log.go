@@ -115,13 +115,20 @@ func (o *attachOp) stage(*group) {
 	o.l.judge, o.l.owner = o.judge, o.owner
 }
 
-// finish succeeds in a read-only journal too, so that its logs can be opened, read and closed.
+// finish succeeds in a read-only journal too, so that its logs can be opened, read and closed. A
+// detached judge gets no calls any more, so a deletion that is not announced yet comes first.
 func (o *attachOp) finish(err error) {
 	if err == nil || errors.Is(err, engine.ErrReadOnly) {
 		err = o.err
 	}
+	if o.judge == nil {
+		o.l.j.announce.add(o, err)
+		return
+	}
 	o.done <- err
 }
+
+func (o *attachOp) announce(_ *announcer, err error) { o.done <- err }
 
 // Close implements engine.Log.
 func (h *handle) Close() error {
@@ -130,7 +137,7 @@ func (h *handle) Close() error {
 	}
 	// Detaching is queued behind every append in flight, so the judge gets no calls after Close.
 	if err := h.j.attach(h, nil); err != nil {
-		<-h.j.write.done // the journal is closing: wait until it has settled those appends
+		<-h.j.announce.done // the journal is closing: wait until it has settled those appends
 	}
 	h.mu.Lock()
 	h.open = false
@@ -139,7 +146,7 @@ func (h *handle) Close() error {
 }
 
 // drop removes all entries after the deletion of the document is durable, and notifies the judge.
-// The writer calls it.
+// The announcer calls it.
 func (l *log) drop(judge engine.Judge) {
 	l.mu.Lock()
 	gone, mark := l.index, l.mark
@@ -150,6 +157,15 @@ func (l *log) drop(judge engine.Judge) {
 		judge.Dropped()
 	}
 }
+
+// CatchUp implements engine.Log. The judge always knows everything that was acknowledged.
+func (h *handle) CatchUp(context.Context) error { return h.usable() }
+
+// Attend implements engine.Log. There are no other processes to hear of.
+func (h *handle) Attend() {}
+
+// Leave implements engine.Log.
+func (h *handle) Leave() {}
 
 // usable returns engine.ErrClosed if the log or the journal is closed.
 func (h *handle) usable() error {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type store struct {
 	logs     map[engine.LogID]*log // one per document, by Created; nil until it is first used
 	segments map[uint32]*segment
 	deleted  map[string]*tombstone // by key
+	revision engine.Revision       // of the last document change since the journal was opened
 }
 
 // document is the current state of a key and the place of its record. It owns the log that is named
@@ -86,6 +88,7 @@ func (s *store) put(d *document) {
 		s.logs[d.Created] = nil
 	}
 	s.keep(d.at)
+	s.revision = max(s.revision, d.Revision)
 }
 
 // remove deletes a document and stores its tombstone. It drops the document's current place, not
@@ -100,6 +103,20 @@ func (s *store) remove(key string, t *tombstone) {
 	delete(s.logs, t.created)
 	s.deleted[key] = t
 	s.keep(t.at)
+	s.revision = max(s.revision, t.revision)
+}
+
+// everything returns all documents in order of revisions, and the revision of the last change.
+func (s *store) everything() (docs []engine.Document, revision engine.Revision) {
+	s.mu.RLock()
+	s.docs.Scan(func(_ string, d *document) bool {
+		docs = append(docs, d.Document)
+		return true
+	})
+	revision = s.revision
+	s.mu.RUnlock()
+	slices.SortFunc(docs, func(a, b engine.Document) int { return cmp.Compare(a.Revision, b.Revision) })
+	return docs, revision
 }
 
 // keep and drop add and subtract the live bytes of a segment.

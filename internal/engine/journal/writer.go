@@ -16,19 +16,16 @@ type writer struct {
 	next    uint64    // number of the next group
 	settled chan []op // settled ops whose callers must be woken
 	reuse   chan []op // emptied slices of those ops, for reuse
-	done    chan struct{}
 }
 
 func (w *writer) init(j *Journal) {
 	w.j, w.next = j, 1
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
-	w.done = make(chan struct{})
 }
 
 // run writes groups until the committer ends. It writes the watermark when there was no group for a
 // while, and at the end.
 func (w *writer) run() {
-	defer close(w.done)
 	defer close(w.settled)
 	idling := time.NewTimer(idle)
 	defer idling.Stop()
@@ -85,8 +82,8 @@ func (w *writer) commit(g *group) {
 	if g.live > 0 {
 		g.seg.live.Add(g.live)
 	}
-	for i := range g.commits {
-		g.commits[i].tell()
+	for _, c := range g.commits {
+		c.judge.Commit(c.entries)
 	}
 	w.settled <- g.ops
 	select {
@@ -125,8 +122,10 @@ func (w *writer) write(g *group) error {
 	return nil
 }
 
-// tell wakes the callers of settled ops while the writer already works on the next group.
+// tell wakes the callers of settled ops while the writer already works on the next group. It hands
+// document changes to the announcer, in their order.
 func (w *writer) tell() {
+	defer w.j.announce.close()
 	for ops := range w.settled {
 		for _, o := range ops {
 			o.finish(nil)

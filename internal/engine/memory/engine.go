@@ -4,6 +4,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ type Engine struct {
 	revision engine.Revision // the last one assigned
 	docs     map[string]engine.Document
 	logs     map[engine.LogID]*log // one per document, opened or not
+	watchers []func(engine.Change) // called with mu held
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -55,7 +57,15 @@ func (e *Engine) put(doc engine.Document) (engine.Document, error) {
 		e.logs[doc.Created] = new(log)
 	}
 	e.docs[doc.Key] = doc
+	e.tell(engine.Change{Document: doc})
 	return doc, nil
+}
+
+// tell tells the watchers of a change. The caller holds mu, so they hear of changes in order.
+func (e *Engine) tell(c engine.Change) {
+	for _, visit := range e.watchers {
+		visit(c)
+	}
 }
 
 // Create stores a document under a key that has none.
@@ -139,6 +149,8 @@ func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Rev
 		delete(e.docs, doc.Key)
 		delete(e.logs, doc.Created)
 		open = l.drop()
+		gone := engine.Document{Key: doc.Key, Created: doc.Created, Revision: e.revision}
+		e.tell(engine.Change{Document: gone, Deleted: true})
 	}
 	e.mu.Unlock()
 	if open != nil {
@@ -161,6 +173,31 @@ func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]e
 	}
 	return docs, nil
 }
+
+// Watch visits all documents, and then every change, before the call that makes it returns.
+func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
+	if err := e.lock(ctx); err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	for _, doc := range slices.SortedFunc(maps.Values(e.docs), func(a, b engine.Document) int { return cmp.Compare(a.Revision, b.Revision) }) {
+		visit(engine.Change{Document: doc})
+	}
+	e.watchers = append(e.watchers, visit)
+	return nil
+}
+
+// CatchUp has nothing to wait for.
+func (e *Engine) CatchUp(ctx context.Context) error {
+	err := e.lock(ctx)
+	if err == nil {
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// Shared is false: no other process sees the memory of this one.
+func (e *Engine) Shared() bool { return false }
 
 // Open attaches a judge to a log.
 func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {

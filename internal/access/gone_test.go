@@ -1,0 +1,117 @@
+package access
+
+import (
+	"context"
+	"testing"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+)
+
+// leaving is the context of a caller that leaves at the worst moment: it ends as soon as a call
+// begins to wait for it, when what the call asked for is on its way and cannot be stopped.
+type leaving struct {
+	context.Context
+	left chan struct{}
+}
+
+func leave() *leaving { return &leaving{context.Background(), make(chan struct{})} }
+
+func (l *leaving) Done() <-chan struct{} {
+	if l.Err() == nil {
+		close(l.left)
+	}
+	return l.left
+}
+
+func (l *leaving) Err() error {
+	select {
+	case <-l.left:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// onJournal opens a journal on a disk in memory.
+func onJournal(t *testing.T) engine.Engine {
+	t.Helper()
+	j, err := journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+// settled returns when everything that callers left behind in the queue of the store has happened.
+func settled(t *testing.T, e engine.Engine) {
+	t.Helper()
+	if _, err := e.Create(t.Context(), "barrier/"+string(weir.NewStreamID()), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same checks that a has the projects and keys that another start on the same store reads.
+func same(t *testing.T, a *Access, e engine.Engine) {
+	t.Helper()
+	settled(t, e)
+	again := open(t, e)
+	names := func(a *Access) (list []string) {
+		for _, p := range a.Projects() {
+			list = append(list, p.Name)
+		}
+		for _, k := range a.Keys("") {
+			state := " is valid"
+			if k.RevokedAt != nil {
+				state = " is revoked"
+			}
+			list = append(list, k.Name+state)
+		}
+		return list
+	}
+	got, want := names(a), names(again)
+	if len(got) != len(want) {
+		t.Fatalf("in memory: %q, in the store: %q", got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("in memory: %q, in the store: %q", got, want)
+		}
+	}
+}
+
+// A caller that leaves while it changes projects or keys leaves memory and store in agreement
+// (D33).
+func TestCallerLeaves(t *testing.T) {
+	e := onJournal(t)
+	a := open(t, e)
+	told := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: the outcome is lost to the audit log: %v", what, err)
+		}
+		same(t, a, e)
+	}
+	_, err := a.CreateProject(leave(), "left")
+	told("create a project", err)
+	p := project(t, a, "app")
+	_, err = a.RenameProject(leave(), p.ID, "renamed")
+	told("rename a project", err)
+	_, _, err = a.CreateKey(leave(), KeySpec{Project: p.ID, Kind: Live, Name: "left"})
+	told("create a key", err)
+	k, secret := key(t, a, KeySpec{Project: p.ID, Name: "revoked"})
+	g := caller(t, a, secret)
+	_, err = a.Revoke(leave(), k.ID)
+	told("revoke a key", err)
+	if record, _ := a.Key(k.ID); record.RevokedAt == nil {
+		t.Fatal("the key is not revoked, although the store took the change")
+	}
+	_, err = a.Authenticate([]string{"Bearer " + secret})
+	want(t, "a key whose revocation had no waiting caller", err, weir.KeyRevoked)
+	if !g.hasEnded() {
+		t.Error("the grant of the revoked key has not ended")
+	}
+}

@@ -1,0 +1,103 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"weir/internal/engine"
+)
+
+// The account, the audit log, and the revisions of the documents that this node writes follow the
+// store: they change in documentChanged, and nowhere else. So they agree with the store even if the
+// request that changed them was cut off (D33). Nodes that share a store have one password and one
+// audit log in common. Each node has its own sessions and figures.
+
+// follow reads what the store holds, and follows it from then on.
+func (d *Dashboard) follow(ctx context.Context) error {
+	if err := d.Documents.Watch(ctx, d.documentChanged); err != nil {
+		return fmt.Errorf("read the account and the audit log: %w", err)
+	}
+	d.account.mu.Lock()
+	defer d.account.mu.Unlock()
+	return d.account.unreadable
+}
+
+// documentChanged applies a change that this or another node stored. It must not take a lock that is
+// held across a write, such as account.changing: the write waits for this call.
+func (d *Dashboard) documentChanged(c engine.Change) {
+	switch {
+	case c.Key == AccountKey:
+		d.account.follow(c)
+		d.sessions.endAll(nil)
+	case strings.HasPrefix(c.Key, AuditPrefix):
+		if err := d.audit.follow(c); err != nil {
+			d.Logger.Warn("skipped unreadable audit log entry", "document", c.Key, "error", err)
+		}
+	case c.Key == d.refusalsKept(), strings.HasPrefix(c.Key, d.figuresOf()):
+		d.revisions.follow(c)
+	}
+}
+
+// follow adopts the stored account. One that cannot be read keeps the dashboard from opening; later
+// the last one stays.
+func (a *account) follow(c engine.Change) {
+	var record accountRecord
+	if !c.Deleted {
+		if err := json.Unmarshal(c.Value, &record); err != nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.unreadable = fmt.Errorf("read %s: %w", c.Key, err)
+			return
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.record, a.revision = record, c.Revision; c.Deleted {
+		a.revision = 0
+	}
+}
+
+// revisions are those of the documents that this node writes, by key.
+type revisions struct {
+	mu sync.Mutex
+	of map[string]engine.Revision
+}
+
+func (r *revisions) follow(c engine.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Deleted {
+		delete(r.of, c.Key)
+	} else {
+		r.of[c.Key] = c.Revision
+	}
+}
+
+// keys returns the keys with a prefix.
+func (r *revisions) keys(prefix string) (keys []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.of {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// put stores a document that no other node writes. If an earlier write ended in doubt, the store has
+// told by now what became of it.
+func (d *Dashboard) put(ctx context.Context, key string, value []byte) (err error) {
+	d.revisions.mu.Lock()
+	rev := d.revisions.of[key]
+	d.revisions.mu.Unlock()
+	if rev == 0 {
+		_, err = d.Documents.Create(ctx, key, value)
+	} else {
+		_, err = d.Documents.Update(ctx, key, value, rev)
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// following returns the parts of a dashboard that follow a store.
+func following(t *testing.T, docs engine.Documents) *Dashboard {
+	t.Helper()
+	d := &Dashboard{Options: Options{Documents: docs, Logger: slog.New(slog.DiscardHandler), Now: time.Now}}
+	d.sessions = sessions{now: time.Now, all: map[digest]*session{}}
+	d.revisions.of, d.audit.excess = map[string]engine.Revision{}, map[string]struct{}{}
+	if err := d.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// doubtful is a store whose writes take effect and end in doubt.
+type doubtful struct{ engine.Documents }
+
+func (s doubtful) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
+	doc, err := s.Documents.Create(ctx, key, value)
+	return doc, errors.Join(err, engine.ErrUnavailable)
+}
+
+// A document whose write ended in doubt can be written again, because the store has told by then what
+// became of it.
+func TestWriteAfterAWriteInDoubt(t *testing.T) {
+	docs := memory.New()
+	d := following(t, doubtful{docs})
+	key := d.figuresDocument(1)
+	if err := d.put(t.Context(), key, []byte("one")); !errors.Is(err, engine.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	if err := d.put(t.Context(), key, []byte("two")); err != nil {
+		t.Error(err)
+	}
+	d.note(t.Context(), entry{What: "something"})
+	if n := len(d.searchAudit("something")); n != 1 {
+		t.Errorf("an audit log entry whose write ended in doubt is there %d times, want once", n)
+	}
+}
+
+// Nodes that share a store have one audit log. The node that adds to it deletes what is too old, on
+// all nodes.
+func TestNodesShareTheAuditLog(t *testing.T) {
+	docs := memory.New()
+	nodes := []*Dashboard{following(t, docs), following(t, docs)}
+	for i := range maxAudit + 7 {
+		nodes[i/500%2].note(t.Context(), entry{What: fmt.Sprint("action ", i)})
+	}
+	stored, err := docs.List(t.Context(), AuditPrefix, "", 2*maxAudit)
+	if err != nil || len(stored) != maxAudit {
+		t.Errorf("%d entries are stored, want %d (%v)", len(stored), maxAudit, err)
+	}
+	for i, d := range append(nodes, following(t, docs)) {
+		if n := len(d.searchAudit("")); n != maxAudit || len(d.audit.old()) != 0 {
+			t.Errorf("node %d has %d entries and %d to delete, want %d and none", i, n, len(d.audit.old()), maxAudit)
+		}
+	}
+}
+
+// A password that is set on one node is the password on all, and ends the sessions there.
+func TestNodesShareThePassword(t *testing.T) {
+	docs := memory.New()
+	here, there := following(t, docs), following(t, docs)
+	there.sessions.begin("192.0.2.1", "browser")
+	rev, err := here.setPassword(t.Context(), "correct horse", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hash, at := there.account.hash(); hash == "" || at != rev {
+		t.Errorf("the other node has revision %d, want %d", at, rev)
+	}
+	if n := len(there.sessions.list()); n != 0 {
+		t.Errorf("%d sessions outlived the change of the password", n)
+	}
+	if err := docs.Delete(t.Context(), AccountKey, 0); err != nil {
+		t.Fatal(err)
+	}
+	if here.HasPassword() || there.HasPassword() {
+		t.Error("the account was deleted, and there still is a password")
+	}
+}

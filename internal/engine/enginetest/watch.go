@@ -1,0 +1,303 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"weir/internal/engine"
+)
+
+const (
+	watchSays = "Watch calls visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
+	watchBy   = "For a change made by this process, visit runs before the call that made it returns, before any call returns that was refused because of it, and before Judge.Dropped."
+	watchLast = "If changes of one document follow each other closely, visit may get only the last one."
+	watchUpTo = "It returns when visit has received everything that was acknowledged to any client before the call."
+	leftSays  = "The context of a change bounds the waiting alone. After an error of the context, a change that was on its way is made or refused as if its caller still waited, and watchers hear of it."
+	catchUp   = "CatchUp returns when watchers have received every change of a document that was acknowledged to any client before the call."
+)
+
+var watchCases = []testCase{
+	{"a watcher gets what there is and then what changes", []string{watchSays, watchUpTo}, watchAll},
+	{"a watcher is told before the answer", []string{watchSays, watchBy, watchLast, catchUp}, watchBeforeAnswers},
+	{"a watcher hears of a deletion before the judge", []string{
+		watchBy, "Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
+	}, watchBeforeDropped},
+	{"a caller leaves before the answer", []string{leftSays}, watchLeft},
+	{"a watcher of a closed store", []string{"It is called until the store is closed."}, watchClosed},
+}
+
+// watcher records what it is told, and every call that the promise rules out.
+type watcher struct {
+	busy atomic.Bool
+	mu   sync.Mutex
+	last engine.Revision // of the last change
+	docs map[string]engine.Document
+	all  []engine.Change
+	bad  []string
+	news chan struct{} // closed at the next change
+}
+
+// watchAs starts a watcher on an engine. Its faults are reported at the end of the case.
+func (s *store) watchAs(e engine.Engine) *watcher {
+	s.Helper()
+	w := &watcher{docs: map[string]engine.Document{}, news: make(chan struct{})}
+	if err := e.Watch(s.ctx, w.visit); err != nil {
+		s.Fatalf("watch: %v", err)
+	}
+	s.Cleanup(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, fault := range w.bad {
+			s.Error("watcher: " + fault)
+		}
+	})
+	return w
+}
+
+func (w *watcher) visit(c engine.Change) {
+	alone := w.busy.CompareAndSwap(false, true)
+	defer w.busy.Store(false)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known, had := w.docs[c.Key]
+	switch {
+	case !alone:
+		w.bad = append(w.bad, "called twice at the same time")
+	case c.Revision <= w.last:
+		w.bad = append(w.bad, fmt.Sprintf("revision %d of %q after %d", c.Revision, c.Key, w.last))
+	case c.Deleted && (c.Value != nil || had && c.Created != known.Created):
+		w.bad = append(w.bad, fmt.Sprintf("deletion of %q with %d bytes, created %d, known as %d", c.Key, len(c.Value), c.Created, known.Created))
+	}
+	w.last = c.Revision
+	w.all = append(w.all, c)
+	if w.docs[c.Key] = c.Document; c.Deleted {
+		delete(w.docs, c.Key)
+	}
+	close(w.news)
+	w.news = make(chan struct{})
+}
+
+// knows returns the newest change of a key that the watcher was told.
+func (w *watcher) knows(key string) (c engine.Change, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range slices.Backward(w.all) {
+		if c.Key == key {
+			return c, true
+		}
+	}
+	return c, false
+}
+
+// until waits until the watcher was told something about a key that is as wanted.
+func (s *store) until(w *watcher, key string, wanted func(engine.Change) bool) {
+	s.Helper()
+	for {
+		w.mu.Lock()
+		news := w.news
+		w.mu.Unlock()
+		if c, ok := w.knows(key); ok && wanted(c) {
+			return
+		}
+		s.await(news, "a change of "+key)
+	}
+}
+
+// agrees checks that the watcher knows the documents that the store has, and no others.
+func (s *store) agrees(w *watcher) {
+	s.Helper()
+	if err := s.CatchUp(s.ctx); err != nil {
+		s.Fatalf("catch up: %v", err)
+	}
+	list := s.list("", "", 10_000)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(list) != len(w.docs) {
+		s.Errorf("the watcher knows %d documents, the store has %d", len(w.docs), len(list))
+	}
+	for _, doc := range list {
+		s.sameDocument(w.docs[doc.Key], doc)
+	}
+}
+
+func watchAll(s *store) {
+	a := s.create("a", "1")
+	b := s.create("b", "1")
+	s.update(a, "2")
+	s.delete("b", b.Revision)
+	b = s.create("b", "2")
+	s.create("c", "1")
+	w := s.watchAs(s.Engine)
+	var got []string
+	for _, c := range w.all {
+		got = append(got, fmt.Sprint(c.Key, " ", string(c.Value), " ", c.Deleted))
+	}
+	if want := []string{"a 2 false", "b 2 false", "c 1 false"}; !slices.Equal(got, want) {
+		s.Fatalf("Watch told %q, want %q", got, want)
+	}
+	b = s.update(b, "3")
+	if c, _ := w.knows("b"); c.Deleted || c.Revision != b.Revision || string(c.Value) != "3" {
+		s.Errorf("after an update the watcher knows %+v", c)
+	}
+	s.delete("b", 0)
+	if c, _ := w.knows("b"); !c.Deleted || c.Revision <= b.Revision || c.Created != b.Created {
+		s.Errorf("after a deletion the watcher knows %+v, want the end of %d", c, b.Created)
+	}
+	s.agrees(w)
+	s.reopen()
+	again := s.watchAs(s.Engine)
+	if len(again.all) != 2 {
+		s.Errorf("after a restart Watch told %d documents, want 2", len(again.all))
+	}
+	s.agrees(again)
+}
+
+// watchBeforeAnswers changes a few documents from many goroutines. Whatever a call returns, the
+// watchers know at least as much, and one that starts in between misses nothing.
+func watchBeforeAnswers(s *store) {
+	w := s.watchAs(s.Engine)
+	const keys, workers, rounds = 3, 8, 12
+	atLeast := func(what, key string, rev engine.Revision) {
+		if c, ok := w.knows(key); !ok || c.Revision < rev {
+			s.Errorf("%s %s: the watcher knows revision %d, want at least %d", what, key, c.Revision, rev)
+		}
+	}
+	var late *watcher
+	s.parallel(workers+1, func(i int) {
+		if i == workers {
+			late = s.watchAs(s.Engine)
+			return
+		}
+		for n := range rounds {
+			key := fmt.Sprint("key ", (i+n)%keys)
+			doc, err := s.Create(s.ctx, key, fmt.Append(nil, i, " ", n))
+			switch {
+			case err == nil:
+				atLeast("created", key, doc.Revision)
+			case !errors.Is(err, engine.ErrExists):
+				s.Errorf("create: %v", err)
+			default:
+				if _, ok := w.knows(key); !ok {
+					s.Errorf("create was refused because of %q, which the watcher does not know", key)
+				}
+				s.change(key, atLeast)
+			}
+			if err := s.CatchUp(s.ctx); err != nil {
+				s.Errorf("catch up: %v", err)
+			}
+		}
+	})
+	s.agrees(w)
+	s.agrees(late)
+}
+
+// change updates a document and deletes it, unless another goroutine is faster.
+func (s *store) change(key string, atLeast func(what, key string, rev engine.Revision)) {
+	doc, err := s.Get(s.ctx, key)
+	if err == nil {
+		doc, err = s.Update(s.ctx, key, []byte("updated"), doc.Revision)
+	}
+	if err == nil {
+		atLeast("updated", key, doc.Revision)
+		err = s.Delete(s.ctx, key, doc.Revision)
+	}
+	if err == nil {
+		atLeast("deleted", key, doc.Revision+1)
+	}
+	if err != nil && !errors.Is(err, engine.ErrConflict) && !errors.Is(err, engine.ErrNotFound) {
+		s.Errorf("change %s: %v", key, err)
+	}
+}
+
+func watchBeforeDropped(s *store) {
+	w := s.watchAs(s.Engine)
+	for i := range 20 {
+		key := fmt.Sprint("stream ", i)
+		j := counting(1)
+		j.drop = func() {
+			if c, ok := w.knows(key); !ok || !c.Deleted {
+				j.fault("Dropped before the watcher was told: it knows %+v", c)
+			}
+		}
+		_, log := s.stream(key, j)
+		s.parallel(4, func(n int) {
+			if n == 0 {
+				s.delete(key, 0)
+			} else if err := log.Append(s.ctx, batch(0, "x")); err != nil && !errors.Is(err, engine.ErrDropped) {
+				s.Errorf("append: %v", err)
+			}
+		})
+		s.await(j.over, "Dropped")
+	}
+}
+
+// leaving is the context of a caller that leaves as soon as a call waits for it, when the change is
+// on its way.
+type leaving struct {
+	context.Context
+	left chan struct{}
+}
+
+func (s *store) leaving() context.Context { return &leaving{s.ctx, make(chan struct{})} }
+
+func (l *leaving) Done() <-chan struct{} {
+	if l.Err() == nil {
+		close(l.left)
+	}
+	return l.left
+}
+
+func (l *leaving) Err() error {
+	select {
+	case <-l.left:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+func watchLeft(s *store) {
+	w := s.watchAs(s.Engine)
+	left := func(what string, err error) {
+		s.Helper()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			s.Fatalf("%s by a caller that left: %v", what, err)
+		}
+	}
+	for i := range 10 {
+		key := fmt.Sprint("stream ", i)
+		_, err := s.Create(s.leaving(), key, []byte("created"))
+		left("create", err)
+		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "created" })
+		doc, err := s.Get(s.ctx, key)
+		if err != nil {
+			s.Fatalf("get what a caller that left created: %v", err)
+		}
+		_, err = s.Create(s.ctx, key, nil)
+		s.fails("create again", err, engine.ErrExists)
+		_, err = s.Update(s.leaving(), key, []byte("updated"), doc.Revision)
+		left("update", err)
+		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "updated" })
+		j := newJudge()
+		log := s.open(doc.Created, j)
+		left("delete", s.Delete(s.leaving(), key, 0))
+		s.until(w, key, func(c engine.Change) bool { return c.Deleted })
+		s.await(j.over, "Dropped")
+		s.noLog(log)
+	}
+	s.agrees(w)
+}
+
+func watchClosed(s *store) {
+	w := s.watchAs(s.Engine)
+	s.create("a", "")
+	s.reopen()
+	s.create("b", "")
+	if _, ok := w.knows("b"); ok || len(w.all) != 1 {
+		s.Errorf("the watcher of the closed store was told %+v", w.all)
+	}
+}

@@ -1,0 +1,84 @@
+package journal
+
+import (
+	"sync"
+	"testing"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// A watcher that takes long delays document changes and the end of dropped logs, but no append, no
+// trim and no opening of another log.
+func TestSlowWatcherDelaysNoAppend(t *testing.T) {
+	j, err := Open(faulty.New(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	var docs []engine.Document
+	var logs []engine.Log
+	for _, key := range []string{"busy", "dropped", "opened later"} {
+		doc, err := j.Create(background, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, doc)
+	}
+	for _, doc := range docs[:2] {
+		log, err := j.Open(background, doc.Created, &fixed{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs = append(logs, log)
+	}
+	told, wait := make(chan string, 10), make(chan struct{})
+	err = j.Watch(background, func(c engine.Change) {
+		told <- c.Key
+		if c.Deleted {
+			<-wait
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range docs {
+		<-told
+	}
+	var changes sync.WaitGroup
+	changes.Go(func() {
+		if err := j.Delete(background, "dropped", 0); err != nil {
+			t.Error(err)
+		}
+	})
+	<-told // the watcher waits from here on
+	changes.Go(func() {
+		if _, err := j.Create(background, "behind it", nil); err != nil {
+			t.Error(err)
+		}
+	})
+	for seq := range weir.Seq(100) {
+		if err := logs[0].Append(background, &engine.Entry{Header: engine.Header{Kind: engine.Batch, Seq: seq}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := logs[0].Trim(background, 50, nil); err != nil {
+		t.Error(err)
+	}
+	log, err := j.Open(background, docs[2].Created, &fixed{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(background, &engine.Entry{Header: engine.Header{Kind: engine.Batch}}); err != nil {
+		t.Error(err)
+	}
+	if len(told) != 0 {
+		t.Errorf("the watcher was told of %q before it was done with the change before", <-told)
+	}
+	close(wait)
+	changes.Wait()
+	if key := <-told; key != "behind it" {
+		t.Errorf("the watcher was told of %q", key)
+	}
+}

@@ -1,0 +1,109 @@
+package service_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"weir"
+	"weir/internal/service/servicetest"
+)
+
+// leaving is the context of a client that hangs up at the worst moment: it ends as soon as a call
+// waits for it, when what the request asked for is on its way and cannot be stopped.
+type leaving struct {
+	context.Context
+	left chan struct{}
+}
+
+func (l *leaving) Done() <-chan struct{} {
+	if l.Err() == nil {
+		close(l.left)
+	}
+	return l.left
+}
+
+func (l *leaving) Err() error {
+	select {
+	case <-l.left:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// After a client hung up while a stream was created or deleted, every endpoint says the same about
+// the stream, at once and after a restart (D33). TestHangUp in internal/trials cuts real connections.
+func TestClientHangsUp(t *testing.T) {
+	o := servicetest.Options{Journal: true, Data: t.TempDir(), Wrap: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Leaving") != "" {
+				r = r.WithContext(&leaving{r.Context(), make(chan struct{})})
+			}
+			next.ServeHTTP(w, r)
+		})
+	}}
+	s := servicetest.Start(t, o)
+	ask := func(method, path, body string, leaving bool) (int, string) {
+		t.Helper()
+		r, err := http.NewRequest(method, s.HTTP+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Authorization": {"Bearer " + s.Key}, "Content-Type": {"application/json"}}
+		if leaving {
+			r.Header.Set("Leaving", "yes")
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	want := func(status int, method, path, body string) {
+		t.Helper()
+		if got, b := ask(method, path, body, false); got != status {
+			t.Errorf("%s %s: %d %s, want %d", method, path, got, b, status)
+		}
+	}
+	listed := func(id string, is bool) {
+		t.Helper()
+		if _, b := ask("GET", "/v1/streams", "", false); strings.Contains(b, id) != is {
+			t.Errorf("list: %s", b)
+		}
+	}
+	exists := func(id string) {
+		t.Helper()
+		want(200, "GET", "/v1/streams/"+id, "")
+		listed(id, true)
+		want(409, "POST", "/v1/streams", `{"name":"n","id":"`+id+`"}`)
+		want(202, "POST", "/v1/streams/"+id+"/publish", `{"events":[1]}`)
+	}
+	missing := func(id string) {
+		t.Helper()
+		want(404, "GET", "/v1/streams/"+id, "")
+		listed(id, false)
+		want(404, "POST", "/v1/streams/"+id+"/publish", `{"events":[1]}`)
+		want(404, "DELETE", "/v1/streams/"+id, "")
+	}
+	kept, gone := string(weir.NewStreamID()), string(weir.NewStreamID())
+	for _, id := range []string{kept, gone} {
+		ask("POST", "/v1/streams", `{"name":"n","id":"`+id+`"}`, true)
+		exists(id)
+	}
+	ask("DELETE", "/v1/streams/"+gone, "", true)
+	missing(gone)
+	s.Stop()
+	o.Wrap = nil
+	s = servicetest.Start(t, o)
+	exists(kept)
+	missing(gone)
+	want(201, "POST", "/v1/streams", `{"name":"n","id":"`+gone+`"}`)
+}
