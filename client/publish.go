@@ -22,7 +22,7 @@ func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, 
 		return ack, err
 	}
 	if !validKey(key) {
-		return ack, weir.Errorf(weir.InvalidRequest, "the idempotency key has %d bytes; it must be 1 to %d visible ASCII characters", len(key), weir.MaxIdempotencyKey)
+		return ack, weir.Errorf(weir.InvalidRequest, "the idempotency key is %d bytes; it must be 1 to %d visible ASCII characters", len(key), weir.MaxIdempotencyKey)
 	}
 	_, err = c.do(ctx, publishNext(id, key, p), &ack)
 	return ack, err

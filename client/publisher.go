@@ -60,16 +60,16 @@ const (
 
 // Errors of a publisher, in addition to those of the service.
 var (
-	// ErrConflict means that another writer publishes to the stream: a sequence holds a batch that
-	// this publisher did not send, or can no longer be filled. A stream can have one publisher at a
-	// time. Other writers must use [Client.Publish].
-	ErrConflict = errors.New("another writer publishes to the stream")
+	// ErrConflict means that another writer is publishing to the stream: a sequence number holds a
+	// batch that this publisher did not send, or can no longer be used. A stream can have one
+	// publisher at a time. Other writers must use [Client.Publish].
+	ErrConflict = errors.New("another writer is publishing to the stream")
 
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
 
 	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp].
-	ErrGivenUp = errors.New("given up")
+	ErrGivenUp = errors.New("gave up")
 )
 
 // PublishError says why a publisher failed, and on which batch. When it is reported, batches below
@@ -89,10 +89,10 @@ func (e *PublishError) Unwrap() error { return e.Err }
 // for concurrent use. When [Publisher.Flush] or [Publisher.Close] returns nil, all events that were
 // added before are stored.
 //
-// It writes batches to one connection in the order of their sequences. It does not wait for a batch
-// to be acknowledged before it writes the next. A batch without a response is sent again under the
-// same sequence, so that it is stored only once. If the service refuses a batch and a retry cannot
-// help, the publisher fails and sends nothing more.
+// It writes batches to one connection in the order of their sequence numbers. It does not wait for
+// a batch to be acknowledged before it writes the next. A batch without a response is sent again
+// with the same number, so that it is stored only once. If the service refuses a batch and a retry
+// cannot help, the publisher fails and sends nothing more.
 type Publisher struct {
 	c         *Client
 	id        weir.StreamID

@@ -56,7 +56,7 @@ function checked(payload) {
 
 /** @param {number} size */
 export function tooLarge(size) {
-  return new WeirError(`payload_too_large: the batch has ${size} bytes; the limit is ${maxBody}`, { code: "payload_too_large" });
+  return new WeirError(`payload_too_large: the batch is ${size} bytes; the limit is ${maxBody}`, { code: "payload_too_large" });
 }
 
 /**

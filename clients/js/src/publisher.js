@@ -423,7 +423,7 @@ export class Publisher {
       if (flight.tries > 1 && (await wasEvicted(this.#caller, this.#path, seq, signal))) {
         return { streamId: this.#path.slice(-22), seq, accepted: payload.events, cursor: seq, duplicate: true };
       }
-      throw new PublishError("conflict", `sequence ${seq} is closed: another writer publishes to the stream, or the batch arrived too late`, seq, error);
+      throw new PublishError("conflict", `sequence number ${seq} is closed: another writer is publishing to the stream, or the batch arrived too late`, seq, error);
     }
     if (ack.duplicate) {
       flight.ack = ack;
@@ -431,7 +431,7 @@ export class Publisher {
       // batch.
       const unread = flight.tries > 1 || this.#o.startAt !== undefined;
       if (!(await isMine(this.#caller, this.#path, payload, ack, unread, signal))) {
-        throw new PublishError("conflict", `sequence ${seq} holds another batch: another writer publishes to the stream`, seq);
+        throw new PublishError("conflict", `sequence number ${seq} holds a different batch: another writer is publishing to the stream`, seq);
       }
     }
     return ack;
