@@ -122,7 +122,7 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
 	dir := Journal(data)
 	if !HasJournal(data) {
-		return nil, 0, fmt.Errorf("no server and %w in %s; --data names the directory", ErrNoData, data)
+		return nil, 0, fmt.Errorf("no server is running, and there is %w in %s; set --data to the data directory", ErrNoData, data)
 	}
 	snap, err := journal.OpenSnapshot(disk.OS(dir))
 	if err != nil {

@@ -80,7 +80,7 @@ func TestSizeOf(t *testing.T) {
 	publish(t, s, at(3, "three"))
 	for seq, want := range []int{0, 3, 0, 5, 0} {
 		if got := s.SizeOf(ctx, weir.Seq(seq)); got != want {
-			t.Errorf("batch %d has %d bytes, want %d", seq, got, want)
+			t.Errorf("batch %d is %d bytes, want %d", seq, got, want)
 		}
 	}
 }
