@@ -1,6 +1,6 @@
 package weir
 
-// Mode tells what the batches of a stream contain.
+// Mode says what the batches of a stream contain.
 type Mode string
 
 // The modes. The mode of a stream never changes.
@@ -9,7 +9,7 @@ const (
 	Raw  Mode = "raw"  // a batch is one opaque body with a content type
 )
 
-// Valid tells whether m is JSON or Raw.
+// Valid reports whether m is JSON or Raw.
 func (m Mode) Valid() bool { return m == JSON || m == Raw }
 
 // Stream is the stream object that clients see.

@@ -34,7 +34,7 @@ func publishers(dir string) ([]figure, error) {
 		{"publisher, grouped", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 0) }},
 	}
 	rates, ratios := make([][]float64, len(ways)), make([][]float64, len(ways))
-	for range publisherRounds { // in turns, so that a ratio compares measurements of about the same time
+	for range publisherRounds { // in turn, so that a ratio compares measurements of about the same time
 		for i, way := range ways {
 			s, err := c.CreateStream(context.Background(), goclient.NewStream{Name: way.name})
 			if err != nil {

@@ -232,7 +232,7 @@ func (m *meter) figure(part string, size int64) figure {
 	return f
 }
 
-// live shows the progress of a part while it runs.
+// live shows the progress of a part while it is running.
 func (l *load) live(part string, m *meter) (stop func()) {
 	return l.stderr.refresh(func() {
 		span := time.Since(m.start)

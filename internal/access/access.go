@@ -43,7 +43,7 @@ type Access struct {
 
 	// mu guards the maps and the entries, but not the grants in them. It is never held during calls
 	// to the store. So two changes can reach memory in the wrong order; the revision of a document
-	// tells which one is newer.
+	// says which one is newer.
 	mu       sync.RWMutex
 	projects map[weir.ProjectID]projectEntry
 	names    map[string]weir.ProjectID

@@ -38,7 +38,7 @@ func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, 
 	return p, err
 }
 
-// makeProject creates a project with this name, or returns the existing one. made tells which.
+// makeProject creates a project with this name, or returns the existing one. made reports which.
 func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
 	if err := checkName("project", name, 1); err != nil {
 		return p, false, err

@@ -78,7 +78,8 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored tells whether the key was used since its record was stored. Called with Access.mu held.
+// unstored reports whether the key was used since its record was stored. Called with Access.mu
+// held.
 func (e *entry) unstored() bool {
 	used := e.grant.lastUsed()
 	return used != 0 && (e.record.LastUsedAt == nil || *e.record.LastUsedAt < used)

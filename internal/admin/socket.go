@@ -22,7 +22,7 @@ const socketName = "admin.sock"
 // of the directory can connect to it.
 func Listen(data string) (net.Listener, error) {
 	path := filepath.Join(data, socketName)
-	os.Remove(path) // a killed server leaves it behind, and the lock proves that no other server runs
+	os.Remove(path) // a killed server leaves it behind, and the lock proves that no other server is running
 	old := umask(0o177)
 	l, err := net.Listen("unix", path)
 	umask(old)
@@ -50,7 +50,7 @@ func Ask(ctx context.Context, data, method, path string, body, answer any) error
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// ErrNoServer means that no server runs on the data directory.
+// ErrNoServer means that no server is using the data directory.
 var ErrNoServer = errors.New("no server is running")
 
 // Do sends a request to the server that runs on a data directory and returns its answer, which the

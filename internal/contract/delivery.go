@@ -6,7 +6,7 @@ import (
 )
 
 var deliveryCases = []Case{
-	{"several subscribers", `D4: every subscriber gets every batch exactly once, in increasing sequence`, func(t *T) {
+	{"several subscribers", `D4: every subscriber gets every batch exactly once, in increasing order`, func(t *T) {
 		s := t.jsonStream()
 		var subs []*Subscription
 		for i := range 8 {

@@ -69,7 +69,7 @@ var gapCases = []Case{
 			sub.Batch(seq)
 		}
 	}},
-	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing sequence`, func(t *T) {
+	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing order`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		const n = 60

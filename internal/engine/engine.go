@@ -24,7 +24,7 @@ type Engine interface {
 	// ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
-	// Status tells whether the store takes writes now. It never blocks on a disk.
+	// Status reports whether the store takes writes now. It never blocks on a disk.
 	Status() Status
 
 	// Close waits for the calls in flight, makes their writes durable and closes the store. Later
@@ -74,12 +74,12 @@ type Log interface {
 	// Header is Read without the payload: all fields are set, and nothing but the header is read.
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
-	// Scan visits the entries whose sequence is from or higher, in increasing sequence and with
-	// their payloads, until visit returns false or there are no more. It sees at least what was
-	// durable when it was called. It reads in runs of about run bytes: pass how much the caller
-	// expects to take, or 0 for long runs. It holds no lock while visit runs. The payload belongs
-	// to the engine and is valid only during the visit. An entry that is trimmed during the scan is
-	// left out.
+	// Scan visits the entries whose sequence is from or higher, in increasing order and with their
+	// payloads, until visit returns false or there are no more. It sees at least what was durable
+	// when it was called. It reads in runs of about run bytes: pass how much the caller expects to
+	// take, or 0 for long runs. It holds no lock while visit runs. The payload belongs to the
+	// engine and is valid only during the visit. An entry that is trimmed during the scan is left
+	// out.
 	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
@@ -103,8 +103,8 @@ type Log interface {
 // time, because the engine decides entries while the disk is still busy with earlier ones.
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
-	// was none) and the headers of all entries that the log holds, in increasing sequence. Count
-	// and ContentType are not set.
+	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
+	// Count and ContentType are not set.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// Admit is asked about every entry, in log order, before the entry becomes part of the log. It
@@ -176,7 +176,7 @@ type Shared interface {
 // Change is a document that changed.
 type Change struct {
 	Document      // Value is nil if it was deleted, and Revision is that of the deletion
-	Deleted  bool // Created tells which document it was; 0 if this process did not know it
+	Deleted  bool // Created says which document it was; 0 if this process did not know it
 }
 
 // SharedLog is a log of a Shared engine.

@@ -12,7 +12,7 @@ import (
 )
 
 // Subscriptions that read large batches from the log share a memory budget. A subscription holds
-// its memory until the next call of Next. One that gets none returns an empty event and continues
+// its memory until the next call to Next. One that gets none returns an empty event and continues
 // once there is some.
 func TestLargeFramesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

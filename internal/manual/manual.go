@@ -51,7 +51,7 @@ type Flag struct {
 	Usage   string
 }
 
-// file is a response that stays the same for as long as the server runs.
+// file is a response that stays the same for as long as the server is running.
 type file struct {
 	contentType string
 	body        []byte

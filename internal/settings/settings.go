@@ -1,6 +1,6 @@
-// Package settings holds the settings of a server: the flags, the environment variables and the keys
-// of the configuration file that set them, where each value came from, and which may change while
-// the server runs.
+// Package settings holds the settings of a server: the flags, the environment variables and the
+// keys of the configuration file that set them, where each value came from, and which may change
+// while the server is running.
 package settings
 
 import (

@@ -97,7 +97,7 @@ func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdic
 	}}
 }
 
-// late tells whether seq lies below the cursor, so that a batch stored under it fills a gap.
+// late reports whether seq lies below the cursor, so that a batch stored under it fills a gap.
 func (s *State) late(seq weir.Seq) bool { return s.ever && seq < s.cursor }
 
 func refused(code weir.Code, format string, args ...any) Verdict {

@@ -100,7 +100,7 @@ func (s *State) base() weir.Seq {
 // clock is the time to measure ages at: a clock that steps back makes no batch younger (D14).
 func (s *State) clock(now weir.Time) weir.Time { return max(now, s.last) }
 
-// Presence tells whether a sequence can be read, and if not, why.
+// Presence reports whether a sequence can be read, and if not, why.
 type Presence uint8
 
 // The results of Lookup (D12).
@@ -111,8 +111,8 @@ const (
 	Lost                    // stored once, and given up when the store was repaired
 )
 
-// Lookup tells whether a sequence can be read. An expired batch counts as Kept until Evict has seen
-// it.
+// Lookup reports whether a sequence can be read. An expired batch counts as Kept until Evict has
+// seen it.
 func (s *State) Lookup(seq weir.Seq) Presence {
 	switch {
 	case seq < s.base() || seq >= s.next():

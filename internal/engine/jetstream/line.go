@@ -187,7 +187,7 @@ func (l *line) where() (from uint64, end func()) {
 	return 1, l.reread()
 }
 
-// certain tells whether the line cannot have missed a deletion.
+// certain reports whether the line cannot have missed a deletion.
 func (l *line) certain() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

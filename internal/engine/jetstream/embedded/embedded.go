@@ -138,7 +138,7 @@ func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect("", all...)
 }
 
-// Connected tells whether the connection with this id still exists. Tests use it to see when the
+// Connected reports whether the connection with this id still exists. Tests use it to see when the
 // server has noticed that a client is gone.
 func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
 
