@@ -24,8 +24,8 @@ type Stream struct {
 	Mode             Mode     `json:"mode"`
 }
 
-// Cursor is the cursor object that clients see: the highest sequence ever stored, and when it was
-// stored (D13).
+// Cursor is the cursor object that clients see: the highest sequence number ever stored, and when
+// that batch was stored (D13).
 type Cursor struct {
 	Cursor    Seq  `json:"cursor"`
 	UpdatedAt Time `json:"updated_at"`

@@ -2,8 +2,8 @@
 // the demo, rate limits, and the client address that a request counts under.
 //
 // Requests are answered from memory. Open and Refresh read the documents of the store, and every
-// change is durable before the call that makes it returns. The package knows no HTTP status, and of
-// a stream only its id and its owner.
+// change is durable before the call that makes it returns. The package does not deal with HTTP
+// statuses, and knows only the id and the owner of a stream.
 package access
 
 import (

@@ -72,7 +72,7 @@ type Action uint8
 // The actions. The zero value is not valid.
 const (
 	ReadStream   Action = iota + 1 // the object, the cursor, batches, subscriptions
-	PublishBatch                   // with or without a sequence
+	PublishBatch                   // with or without a sequence number
 	DeleteStream
 	CreateStream
 	ListStreams
@@ -129,7 +129,7 @@ func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) e
 		return forbidden("the demo stream can only be read")
 	}
 	if owner != g.project && action != CreateStream && action != ListStreams {
-		return forbidden("stream %s belongs to another project than this key", stream)
+		return forbidden("stream %s belongs to a different project than this key", stream)
 	}
 	need := action.needs()
 	if !g.has(need) {

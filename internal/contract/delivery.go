@@ -72,7 +72,7 @@ var deliveryCases = []Case{
 		slow, fast := t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(1); seq <= n; seq++ {
 			if got := fast.raw(seq); string(got.Data) != fmt.Sprintf("%0262144d", seq-1) {
-				t.Fatalf("batch %d was delivered with other bytes", seq)
+				t.Fatalf("batch %d was delivered with different bytes", seq)
 			}
 		}
 		t.Post(NextPath(s.ID), RawBody([]byte("live"))).Want(202)

@@ -61,7 +61,7 @@ var gapCases = []Case{
 			return a.Status == 409
 		})
 	}},
-	{"contiguous publishers never wait", `D4: publishers of contiguous sequences never wait for a grace period`, func(t *T) {
+	{"no wait without gaps", `D4: in a stream without missing sequences, no grace period delays delivery`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
 		for seq := int64(1); seq <= 20; seq++ {

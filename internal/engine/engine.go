@@ -1,7 +1,7 @@
 // Package engine defines the promises that storage keeps: ordered durable logs and small documents.
 // It holds interfaces and the errors that rooms above branch on, and no code. An engine knows
 // nothing of duplicates, retention or projects. The Judge that a log was opened with decides about
-// each entry, along the one order that the engine keeps.
+// each entry, in the one order that the engine keeps.
 package engine
 
 import (
@@ -98,9 +98,10 @@ type Log interface {
 	Close() error
 }
 
-// Judge applies rules along a log's order. The engine calls Admit for one entry at a time per log,
-// and Commit for one group at a time, each in the log's order. Admit and Commit may run at the same
-// time, because the engine decides entries while the disk is still busy with earlier ones.
+// Judge applies rules to the entries of a log, in the log's order. The engine calls Admit for one
+// entry at a time per log, and Commit for one group at a time, each in the log's order. Admit and
+// Commit may run at the same time, because the engine decides entries while the disk is still busy
+// with earlier ones.
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
@@ -176,7 +177,7 @@ type Shared interface {
 // Change is a document that changed.
 type Change struct {
 	Document      // Value is nil if it was deleted, and Revision is that of the deletion
-	Deleted  bool // Created says which document it was; 0 if this process did not know it
+	Deleted  bool // Created tells which document it was; 0 if this process did not know it
 }
 
 // SharedLog is a log of a Shared engine.

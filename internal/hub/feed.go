@@ -124,8 +124,8 @@ type transition struct {
 	err  error         // why opening failed; valid once done is closed
 }
 
-// open opens the log of a stream. If the log is gone, another node deleted the stream, and the
-// catalog drops it.
+// open opens the log of a stream. If the log no longer exists, another node deleted the stream, and
+// the catalog drops it.
 func (s *Stream) open() (*feed, error) {
 	select {
 	case <-s.hub.closing:
@@ -229,8 +229,8 @@ func toRules(h engine.Header) stream.Header {
 	}
 }
 
-// evict evicts the batches that are too old or too many at now. Every read calls it first, so that
-// clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
+// evict evicts the batches that exceed the age or size limit at now. Every read calls it first, so
+// that clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
 	before := f.state.Bytes()
 	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {

@@ -57,7 +57,7 @@ type file struct {
 	body        []byte
 	zipped      []byte // body compressed with gzip; nil if compression does not help
 	etag        string
-	public      bool // pages of other origins may read it (CORS)
+	public      bool // pages from other origins may read it (CORS)
 }
 
 // newFile compresses the body once, so that no request has to. It is for text; images stay as they are

@@ -8,7 +8,7 @@ import { backoff } from "./wait.js";
 
 /**
  * @typedef {object} PublisherOptions how a publisher groups, numbers and sends
- * @property {number} [startAt] sequence of the first batch; by default one above the cursor of the stream, so that a program
+ * @property {number} [startAt] sequence number of the first batch; by default the stream's cursor + 1, so that a program
  *   that is started again continues where the stream ends
  * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. With 1 there is never a gap, so
  *   none can close while the connection is broken. The publisher uses more than 1 only while responses arrive quickly

@@ -23,7 +23,7 @@ import (
 // Options configure a node.
 type Options struct {
 	Dir    string // directory for all of its data
-	Most   int64  // most bytes to store; 0 means three quarters of the free disk space at start
+	Most   int64  // maximum number of bytes to store; 0 means three quarters of the free disk space at start
 	Logger *slog.Logger
 
 	// For a node of a cluster.
