@@ -43,7 +43,7 @@ func TestSignInWhilePasswordChanges(t *testing.T) {
 }
 
 // A verified password is worthless once the password has changed: it neither starts a session nor
-// authorizes another change.
+// authorises another change.
 func TestVerifiedPasswordExpires(t *testing.T) {
 	h := newHouse(t)
 	ctx := context.Background()
@@ -57,7 +57,7 @@ func TestVerifiedPasswordExpires(t *testing.T) {
 		t.Error("a replaced password started a session")
 	}
 	if _, err := h.d.setPassword(ctx, "a third one", checked); err == nil {
-		t.Error("a replaced password authorized a change")
+		t.Error("a replaced password authorised a change")
 	}
 	if _, s := h.d.admit(now, "", ""); s == nil {
 		t.Error("the current password did not start a session")

@@ -23,7 +23,7 @@ const (
 
 // group is the content of one write.
 type group struct {
-	id       uint64 // names this write, so that a node recognizes it when it reads the log
+	id       uint64 // names this write, so that a node recognises it when it reads the log
 	msgs     []*nats.Msg
 	records  []message  // in the order of their positions
 	in       []int      // for each record: the index in msgs of the message that holds it
