@@ -75,8 +75,8 @@ func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 	return &Subscriber{c: c, id: id, o: o, from: o.From, retry: defaultRetry}
 }
 
-// Position returns the sequence number after which the subscriber continues. It returns false while
-// that is not known: the subscription starts at [Head] and has not connected yet, or it starts at
+// Position returns the sequence after which the subscriber continues. It returns false while that
+// is not known: the subscription starts at [Head] and has not connected yet, or it starts at
 // [Oldest] and has not yielded a batch yet. A program that saves the position can continue in its
 // next run with [After].
 func (s *Subscriber) Position() (weir.Seq, bool) { return s.from.seq, s.from.start == after }

@@ -2,8 +2,8 @@
 // the demo, rate limits, and the client address that a request counts under.
 //
 // Requests are answered from memory. Open and Refresh read the documents of the store, and every
-// change is durable before the call that makes it returns. The package does not deal with HTTP
-// statuses, and knows only the id and the owner of a stream.
+// change is durable before the call that makes it returns. The package knows no HTTP status, and of
+// a stream only its id and its owner.
 package access
 
 import (
@@ -43,7 +43,7 @@ type Access struct {
 
 	// mu guards the maps and the entries, but not the grants in them. It is never held during calls
 	// to the store. So two changes can reach memory in the wrong order; the revision of a document
-	// says which one is newer.
+	// tells which one is newer.
 	mu       sync.RWMutex
 	projects map[weir.ProjectID]projectEntry
 	names    map[string]weir.ProjectID

@@ -57,7 +57,7 @@ func TestVerifiedPasswordExpires(t *testing.T) {
 		t.Error("a replaced password started a session")
 	}
 	if _, err := h.d.setPassword(ctx, "a third one", checked); err == nil {
-		t.Error("a replaced password authorised a change")
+		t.Error("a replaced password authorized a change")
 	}
 	if _, s := h.d.admit(now, "", ""); s == nil {
 		t.Error("the current password did not start a session")

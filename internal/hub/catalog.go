@@ -69,7 +69,7 @@ type catalog struct {
 // projectStreams are the streams of one project.
 type projectStreams struct {
 	streams  []*Stream // oldest first: in increasing order of log, which is unique and never reused
-	creating int       // calls to Create in flight, which count towards the limit
+	creating int       // calls of Create in flight, which count towards the limit
 }
 
 func (c *catalog) init() {
@@ -271,7 +271,7 @@ func (h *Hub) Count(p weir.ProjectID) int {
 }
 
 // List returns up to limit streams of a project for which show returns true, newest first. It
-// starts below the position before; 0 starts at the newest. more reports whether further streams
+// starts below the position before; 0 starts at the newest. more tells whether further streams
 // follow, and next is the position to continue from (D27). Positions are creation order, so streams
 // that are created or deleted between two calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {

@@ -124,8 +124,8 @@ type transition struct {
 	err  error         // why opening failed; valid once done is closed
 }
 
-// open opens the log of a stream. If the log no longer exists, another node deleted the stream, and
-// the catalog drops it.
+// open opens the log of a stream. If the log is gone, another node deleted the stream, and the
+// catalog drops it.
 func (s *Stream) open() (*feed, error) {
 	select {
 	case <-s.hub.closing:

@@ -67,8 +67,8 @@ func (h *Hub) documentChanged(c engine.Change) {
 	h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
 }
 
-// Lead sets the function that reports whether this node does the work that only one node of a
-// shared store should do. Until Lead is called, this node does it.
+// Lead sets the function that tells whether this node does the work that only one node of a shared
+// store should do. Until Lead is called, this node does it.
 func (h *Hub) Lead(first func() bool) { h.first.Store(&first) }
 
 func (h *Hub) leads() bool {

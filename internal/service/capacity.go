@@ -53,7 +53,7 @@ func (c capacity) payloads() *budget.Budget {
 	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)))
 }
 
-// connections returns the current maximum number of connections.
+// connections is the maximum number of connections at this moment.
 func (svc *Service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }
 
 // isProxy reports whether an address is a trusted proxy, which stands for many clients.
