@@ -19,7 +19,7 @@ LDFLAGS := -X weir/internal/build.commit=$(COMMIT) -X weir/internal/build.built=
 build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
 
-test: browser lint ## run lint, then all tests; Go tests run under the race detector
+test: browser lint ## run lint, then all tests, with the race detector if a C compiler is installed
 	@tools/test
 
 browser:

@@ -29,7 +29,7 @@ func ParseStreamID(s string) (StreamID, error) {
 	return StreamID(s), nil
 }
 
-// IsID tells whether s has the form of an identifier: 22 base62 characters.
+// IsID reports whether s has the form of an identifier: 22 base62 characters.
 func IsID(s string) bool {
 	if len(s) != idLength {
 		return false

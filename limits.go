@@ -17,7 +17,7 @@ const (
 	MaxBody       = 8 << 20  // bytes in the body of a publish, inclusive (D9)
 	MaxCreateBody = 64 << 10 // bytes in the body of a create (D10)
 
-	MaxAhead = 1024 // maximum distance of a sequence above the cursor (D3)
+	MaxAhead = 1024 // maximum distance of a sequence number above the cursor (D3)
 
 	MaxIdempotencyKey = 255 // characters (D25)
 

@@ -8,15 +8,15 @@ import (
 // Seq is the sequence number of a batch within its stream, from 0 to MaxSeq (D1).
 type Seq uint64
 
-// MaxSeq is the highest sequence: 2^53-1, so that a JavaScript number holds every sequence exactly
-// (D1).
+// MaxSeq is the highest sequence number: 2^53-1, so that a JavaScript number holds every sequence
+// number exactly (D1).
 const MaxSeq Seq = 1<<53 - 1
 
 // ErrSeq is the error of ParseSeq.
-var ErrSeq = errors.New("a sequence is a decimal integer from 0 to " + MaxSeq.String() +
+var ErrSeq = errors.New("a sequence number is a decimal integer from 0 to " + MaxSeq.String() +
 	", without sign or leading zeros")
 
-// ParseSeq parses a sequence. It accepts plain decimal only: no sign, no leading zeros, no
+// ParseSeq parses a sequence number. It accepts plain decimal only: no sign, no leading zeros, no
 // exponent, so that every sequence has exactly one spelling (D1). The only error is ErrSeq.
 func ParseSeq(s string) (Seq, error) {
 	if s == "" || len(s) > 16 || (s[0] == '0' && len(s) > 1) {

@@ -1,6 +1,6 @@
 package weir
 
-// Mode tells what the batches of a stream contain.
+// Mode says what the batches of a stream contain.
 type Mode string
 
 // The modes. The mode of a stream never changes.
@@ -9,7 +9,7 @@ const (
 	Raw  Mode = "raw"  // a batch is one opaque body with a content type
 )
 
-// Valid tells whether m is JSON or Raw.
+// Valid reports whether m is JSON or Raw.
 func (m Mode) Valid() bool { return m == JSON || m == Raw }
 
 // Stream is the stream object that clients see.
@@ -24,8 +24,8 @@ type Stream struct {
 	Mode             Mode     `json:"mode"`
 }
 
-// Cursor is the cursor object that clients see: the highest sequence ever stored, and when it was
-// stored (D13).
+// Cursor is the cursor object that clients see: the highest sequence number ever stored, and when
+// that batch was stored (D13).
 type Cursor struct {
 	Cursor    Seq  `json:"cursor"`
 	UpdatedAt Time `json:"updated_at"`

@@ -72,8 +72,8 @@ func appends(dir string, rounds int, span time.Duration) ([]row, error) {
 	return rows, nil
 }
 
-// contest runs all contenders in turns, so that other load on the machine affects them alike.
-// Ratios are taken within each round, and the result is their median.
+// contest runs all contenders in turn, so that other load on the machine affects them alike. Ratios
+// are taken within each round, and the result is their median.
 func contest(dir string, w workload, rounds int, span time.Duration) ([]row, error) {
 	all, err := contenders(dir)
 	if err != nil {

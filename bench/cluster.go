@@ -86,8 +86,8 @@ func cluster(dir string) ([]figure, error) {
 	return figures, err
 }
 
-// compare runs a load on all three systems in turns. Each stream has a randomly chosen leader, and
-// a publisher connected to the leader saves a network hop. To average that out, a single publisher
+// compare runs a load on all three systems in turn. Each stream has a randomly chosen leader, and a
+// publisher connected to the leader saves a network hop. To average that out, a single publisher
 // moves to the next node and stream every round, and compare uses the mean rate of all rounds.
 func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, add func(string, float64, string)) error {
 	var got [3][]row

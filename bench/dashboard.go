@@ -27,9 +27,10 @@ const (
 )
 
 // dashboard measures how long pages of the dashboard take while clients publish to 10,000 streams,
-// and what an open dashboard costs those publishes: a user who follows a stream and loads five
-// pages per second. Rounds with and without that user alternate. The output includes the spread of
-// each figure, because a difference smaller than the spread means nothing.
+// and how much an open dashboard slows those publishes down. The open dashboard is a user who
+// follows a stream and loads five pages per second. Rounds with and without that user alternate.
+// The output includes the spread of each figure, because a difference smaller than the spread means
+// nothing.
 func dashboard(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "dashboard")
 	if err != nil {
@@ -62,14 +63,14 @@ func dashboard(dir string) ([]figure, error) {
 	if !strings.HasSuffix(resp.Request.URL.Path, "/dashboard") {
 		return nil, fmt.Errorf("sign in to the dashboard: %s", resp.Status)
 	}
-	var alone, beside []paced
+	var without, with []paced
 	var pages []time.Duration
 	for range dashboardRounds {
 		p, err := publishPaced(t)
 		if err != nil {
 			return nil, err
 		}
-		alone = append(alone, p)
+		without = append(without, p)
 		ctx, cancel := context.WithCancel(context.Background())
 		var looking sync.WaitGroup
 		looking.Go(func() { pages = append(pages, look(ctx, user, t)...) })
@@ -80,7 +81,7 @@ func dashboard(dir string) ([]figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		beside = append(beside, p)
+		with = append(with, p)
 	}
 	if len(pages) == 0 {
 		return nil, errors.New("no page was loaded")
@@ -101,12 +102,12 @@ func dashboard(dir string) ([]figure, error) {
 		{"server CPU per publish", "us", func(p paced) float64 { return p.cpu }},
 		{"server CPU", "% of a core", func(p paced) float64 { return p.cpu * p.rate / 1e4 }},
 	} {
-		without, with := spread(alone, of.value), spread(beside, of.value)
+		off, on := spread(without, of.value), spread(with, of.value)
 		figures = append(figures,
-			figure{of.name + ", without dashboard", without[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, without[0], without[2])},
-			figure{of.name + ", with dashboard", with[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, with[0], with[2])},
-			figure{of.name + ", with / without", pairs(alone, beside, of.value), "median of the rounds"},
-			figure{of.name + ", minimum with / minimum without", with[0] / without[0], "ratio"})
+			figure{of.name + ", without dashboard", off[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, off[0], off[2])},
+			figure{of.name + ", with dashboard", on[1], fmt.Sprintf("%s (%.4g to %.4g)", of.unit, on[0], on[2])},
+			figure{of.name + ", with / without", medianRatio(without, with, of.value), "median of the rounds"},
+			figure{of.name + ", minimum with / minimum without", on[0] / off[0], "ratio"})
 	}
 	return figures, nil
 }
@@ -121,9 +122,9 @@ func spread(rounds []paced, value func(paced) float64) [3]float64 {
 	return [3]float64{all[0], all[len(all)/2], all[len(all)-1]}
 }
 
-// pairs returns the median over the rounds of the ratio between a round with the dashboard and the
-// round without it just before.
-func pairs(without, with []paced, value func(paced) float64) float64 {
+// medianRatio compares each round with the dashboard with the round without it that came just
+// before, and returns the median of these ratios.
+func medianRatio(without, with []paced, value func(paced) float64) float64 {
 	var all []float64
 	for i := range with {
 		all = append(all, value(with[i])/value(without[i]))

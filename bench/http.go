@@ -38,7 +38,7 @@ func body(size int) []byte {
 }
 
 // client is an HTTP/1.1 connection with minimal CPU cost for the load generator: requests are built
-// in advance, and of the response only the status and the length are parsed.
+// in advance, and only the status and the length of a response are parsed.
 type client struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -99,7 +99,7 @@ func (c *client) do(request []byte) error {
 	return err
 }
 
-// publishing measures a server under a load.
+// publishing measures a server under the given load.
 func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 	payload := body(l.Size)
 	publishers := make([]func() error, l.Connections)
@@ -110,7 +110,7 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 		}
 		defer c.conn.Close()
 		var requests [][]byte
-		for k := i; k < l.Streams; k += l.Connections { // connections do not share streams
+		for k := i; k < l.Streams; k += l.Connections { // if there are enough streams, connections do not share them
 			requests = append(requests, request("POST", s.publishPath(k), s.key, payload))
 		}
 		if len(requests) == 0 {
@@ -127,7 +127,7 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 	return r, err
 }
 
-// overHTTP runs the publish loads against a server that does nothing and against Weir, in turns.
+// overHTTP runs the publish loads alternately against a server that does nothing and against Weir.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	hello, err := startHello()
 	if err != nil {

@@ -142,8 +142,8 @@ func (p *plainCluster) createStreams() error {
 	return nil
 }
 
-// publishing measures the servers under a load. Each publisher has a connection and waits for its
-// acknowledgements. From is the index of the server and the stream to start with.
+// publishing measures the servers under the given load. Each publisher has a connection and waits
+// for its acknowledgements. From is the index of the server and the stream to start with.
 func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
 	payload := body(l.Size)
 	publishers := make([]func() error, l.Connections)

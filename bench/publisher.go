@@ -12,7 +12,7 @@ import (
 
 // publishers compares three ways to publish single events with the Go client over one connection,
 // each with a synced acknowledgement: one request at a time, a publisher with one batch per event,
-// and a publisher that groups events. Rounds alternate. The figures are medians, and the best
+// and a publisher that groups events. Rounds alternate. The figures are the medians, and the best
 // rounds, which other load on the machine disturbed least.
 func publishers(dir string) ([]figure, error) {
 	server, err := startWeir(dir)
@@ -34,7 +34,7 @@ func publishers(dir string) ([]figure, error) {
 		{"publisher, grouped", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 0) }},
 	}
 	rates, ratios := make([][]float64, len(ways)), make([][]float64, len(ways))
-	for range publisherRounds { // in turns, so that a ratio compares measurements of about the same time
+	for range publisherRounds { // in turn, so that a ratio compares measurements of about the same time
 		for i, way := range ways {
 			s, err := c.CreateStream(context.Background(), goclient.NewStream{Name: way.name})
 			if err != nil {
@@ -70,7 +70,7 @@ const (
 	publisherSpan   = 500 * time.Millisecond
 )
 
-// smallEvent has about 100 bytes.
+// smallEvent is about 100 bytes long.
 const smallEvent = "an event of about a hundred bytes, like those of many programs: small, frequent, and worth keeping"
 
 func oneByOne(ctx context.Context, c *goclient.Client, id weir.StreamID) (n int, err error) {

@@ -23,8 +23,8 @@ type Batch struct {
 	Gap *Gap
 }
 
-// Gap is a range of sequences, From and To included, that a subscriber will not get, because they
-// were evicted or lost before it could read them.
+// Gap is a range of sequence numbers, From and To included. The subscriber will not get these
+// batches, because they were evicted or lost before it could read them.
 type Gap struct {
 	From   weir.Seq `json:"from"`
 	To     weir.Seq `json:"to"`
@@ -66,7 +66,7 @@ func parseBatch(b []byte) (Batch, error) {
 		return Batch{}, permanent{fmt.Errorf("decode a batch: %w", err)}
 	}
 	if object.Seq == nil || *object.Seq > weir.MaxSeq {
-		return Batch{}, permanent{fmt.Errorf("decode a batch: it has no valid sequence")}
+		return Batch{}, permanent{fmt.Errorf("decode a batch: it has no valid sequence number")}
 	}
 	batch := Batch{Seq: *object.Seq, Time: object.TS, ContentType: object.ContentType, Data: object.Data}
 	if object.ContentType == "" {

@@ -28,8 +28,8 @@ type request struct {
 // maxAnswer limits the size of a response: a batch of 8 MiB, with room for the members around it.
 const maxAnswer = weir.MaxBody + 1<<20
 
-// open sends a request once. If the status is 2xx it returns the response, whose body the caller
-// closes. Any other status is an error.
+// open sends a request once. If the status is 2xx it returns the response; the caller must close
+// its body. Any other status is an error.
 func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answ
 		return fmt.Errorf("read the response: %w", err)
 	}
 	if len(b) > maxAnswer {
-		return permanent{fmt.Errorf("the response is not from Weir: it has more than %d bytes; check the service URL", maxAnswer)}
+		return permanent{fmt.Errorf("the response is not from Weir: it is larger than %d bytes; check the service URL", maxAnswer)}
 	}
 	switch answer := answer.(type) {
 	case nil:
@@ -113,12 +113,12 @@ type body struct {
 }
 
 // backoff returns how long to wait after the n-th attempt: 50 to 100 ms after the first, and twice
-// as long after each further one, up to most. The upper half of the range is random, so that
-// clients that were disconnected together do not retry together.
-func backoff(n int, most time.Duration) time.Duration {
-	d := most
+// as long after each subsequent attempt, up to longest. The wait is chosen at random from the upper
+// half of its range, so that clients that were disconnected together do not retry together.
+func backoff(n int, longest time.Duration) time.Duration {
+	d := longest
 	if n < 20 {
-		d = min(most, 100*time.Millisecond<<(n-1))
+		d = min(longest, 100*time.Millisecond<<(n-1))
 	}
 	return d/2 + rand.N(d/2+1)
 }

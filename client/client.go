@@ -22,7 +22,7 @@ type Options struct {
 	Key string
 
 	// TLS configures https connections, for example with the certificate authority of the service.
-	// Nil means the defaults, which trust the authorities of the system.
+	// Nil means the defaults, which trust the system's CA certificates.
 	TLS *tls.Config
 
 	// HTTP1 makes the client use HTTP/1.1 for an http URL, instead of cleartext HTTP/2, which some

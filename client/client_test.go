@@ -155,7 +155,7 @@ func TestForeignResponses(t *testing.T) {
 		{404, `{"error":"gone"}`, "status 404: the response is not from Weir: 404 Not Found"},
 		{403, strings.Repeat("x", 1<<20), "status 403: the response is not from Weir: 403 Forbidden"},
 		{200, "<html>", "the response is not from Weir: invalid character"},
-		{200, strings.Repeat(" ", 10<<20), "the response is not from Weir: it has more than"},
+		{200, strings.Repeat(" ", 10<<20), "the response is not from Weir: it is larger than"},
 	} {
 		status.Store(int32(x.status))
 		text.Store(x.text)
@@ -227,7 +227,7 @@ func TestPublishInvalid(t *testing.T) {
 	for name, err := range map[string]error{
 		"event 1: ":         second(c.Publish(t.Context(), "x", client.Events(1, make(chan int)))),
 		"payload_too_large": second(c.Publish(t.Context(), "x", client.Bytes(make([]byte, weir.MaxBody+1)))),
-		"the batch has":     second(c.PublishAt(t.Context(), "x", 1, client.Events(strings.Repeat("x", weir.MaxBody)))),
+		"the batch is":      second(c.PublishAt(t.Context(), "x", 1, client.Events(strings.Repeat("x", weir.MaxBody)))),
 		"idempotency key":   second(c.PublishOnce(t.Context(), "x", "", client.Events())),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {

@@ -7,9 +7,9 @@
 //
 // There are three ways to publish:
 //
-//   - [Client.Publish] sends one batch and lets the service choose its sequence. It sends an
+//   - [Client.Publish] sends one batch and lets the service choose its number. It sends an
 //     idempotency key, so a retry does not store the batch twice.
-//   - [Client.PublishAt] sends one batch under a sequence that the caller chooses.
+//   - [Client.PublishAt] sends one batch with a sequence number that the caller chooses.
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,
 //     it resends what was not acknowledged. Each event is stored once and in order, or the

@@ -56,7 +56,7 @@ func (p *Payload) check() error {
 }
 
 func tooLarge(n int) error {
-	return weir.Errorf(weir.PayloadTooLarge, "the batch has %d bytes; the limit is %d", n, weir.MaxBody)
+	return weir.Errorf(weir.PayloadTooLarge, "the batch is %d bytes; the limit is %d", n, weir.MaxBody)
 }
 
 // Errors for JSON that is well-formed but that the service refuses.

@@ -7,8 +7,8 @@ import (
 	"weir"
 )
 
-// Publish stores a batch under the next sequence, which the service chooses. It returns once the
-// batch is durable. It sends a random idempotency key, so that a retry does not store the batch
+// Publish stores a batch under the next sequence number, which the service chooses. It returns once
+// the batch is durable. It sends a random idempotency key, so that a retry does not store the batch
 // twice.
 func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir.Ack, error) {
 	return c.PublishOnce(ctx, id, weir.Base62(22), p)
@@ -22,7 +22,7 @@ func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, 
 		return ack, err
 	}
 	if !validKey(key) {
-		return ack, weir.Errorf(weir.InvalidRequest, "the idempotency key has %d bytes; it must be 1 to %d visible ASCII characters", len(key), weir.MaxIdempotencyKey)
+		return ack, weir.Errorf(weir.InvalidRequest, "the idempotency key is %d bytes; it must be 1 to %d visible ASCII characters", len(key), weir.MaxIdempotencyKey)
 	}
 	_, err = c.do(ctx, publishNext(id, key, p), &ack)
 	return ack, err
@@ -32,9 +32,9 @@ func publishNext(id weir.StreamID, key string, p Payload) *request {
 	return &request{method: "POST", path: streamPath(id) + "/publish", contentType: p.contentType, body: p.body, key: key}
 }
 
-// PublishAt stores a batch under a sequence that the caller chooses. It returns once the batch is
-// durable, and is safe to repeat: if the sequence already holds a batch, that batch stays and the
-// acknowledgement has Duplicate set.
+// PublishAt stores a batch under a sequence number that the caller chooses. It returns once the
+// batch is durable, and is safe to repeat: if the number already holds a batch, that batch stays
+// and the acknowledgement has Duplicate set.
 func (c *Client) PublishAt(ctx context.Context, id weir.StreamID, seq weir.Seq, p Payload) (ack weir.Ack, err error) {
 	if err := p.check(); err != nil {
 		return ack, err

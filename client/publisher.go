@@ -14,8 +14,8 @@ import (
 
 // PublisherOptions configure a [Publisher]. The zero value is a good default.
 type PublisherOptions struct {
-	// StartAt is the sequence of the first batch. Nil means one above the cursor of the stream, so
-	// that a program that is restarted continues where the stream ends.
+	// StartAt is the sequence number of the first batch. Nil means the stream's cursor + 1, so that
+	// a program that is restarted continues where the stream ends.
 	StartAt *weir.Seq
 
 	// InFlight is the maximum number of batches in flight: 0 means 64, and the limit is 512.
@@ -39,8 +39,8 @@ type PublisherOptions struct {
 	// the publisher fails with [ErrGivenUp]. 0 means that it retries forever.
 	GiveUp time.Duration
 
-	// OnAck is called for every stored batch, in order of sequences and never concurrently. It must
-	// not call the publisher.
+	// OnAck is called for every stored batch, in order of sequence number and never concurrently.
+	// It must not call the publisher.
 	OnAck func(weir.Ack)
 
 	// OnRetry is called before a retry, with the reason and the time until the retry. It may be
@@ -60,16 +60,16 @@ const (
 
 // Errors of a publisher, in addition to those of the service.
 var (
-	// ErrConflict means that another writer publishes to the stream: a sequence holds a batch that
-	// this publisher did not send, or can no longer be filled. A stream can have one publisher at a
-	// time. Other writers must use [Client.Publish].
-	ErrConflict = errors.New("another writer publishes to the stream")
+	// ErrConflict means that another writer is publishing to the stream: a sequence number holds a
+	// batch that this publisher did not send, or can no longer be used. A stream can have one
+	// publisher at a time. Other writers must use [Client.Publish].
+	ErrConflict = errors.New("another writer is publishing to the stream")
 
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
 
 	// ErrGivenUp means that nothing was acknowledged for the time in [PublisherOptions.GiveUp].
-	ErrGivenUp = errors.New("given up")
+	ErrGivenUp = errors.New("gave up")
 )
 
 // PublishError says why a publisher failed, and on which batch. When it is reported, batches below
@@ -89,10 +89,10 @@ func (e *PublishError) Unwrap() error { return e.Err }
 // for concurrent use. When [Publisher.Flush] or [Publisher.Close] returns nil, all events that were
 // added before are stored.
 //
-// It writes batches to one connection in the order of their sequences. It does not wait for a batch
-// to be acknowledged before it writes the next. A batch without a response is sent again under the
-// same sequence, so that it is stored only once. If the service refuses a batch and a retry cannot
-// help, the publisher fails and sends nothing more.
+// It writes batches to one connection in the order of their sequence numbers. It does not wait for
+// a batch to be acknowledged before it writes the next. A batch without a response is sent again
+// with the same number, so that it is stored only once. If the service refuses a batch and a retry
+// cannot help, the publisher fails and sends nothing more.
 type Publisher struct {
 	c         *Client
 	id        weir.StreamID
@@ -105,7 +105,7 @@ type Publisher struct {
 	mu       sync.Mutex
 	changed  sync.Cond // signals a change of any field below
 	mode     weir.Mode // empty until it is known
-	claim    string    // idempotency key of the first batch if the service chooses its sequence; empty once that is known
+	claim    string    // idempotency key of the first batch if the service chooses its number; empty once that is known
 	group    group     // events of the next batch
 	window   []*flight // batches that are not settled, in order of sequences, without holes
 	unsent   int       // index in window of the first batch to send
@@ -134,9 +134,9 @@ type resend struct {
 	ahead    int       // acknowledged batches above one that is not; above 0 there is a gap
 }
 
-// Publisher opens a publisher. The caller must close it. The call first fetches the stream, and ctx
-// only applies to that. If the key may publish but not read, the service chooses the sequence of
-// the first batch, and the following batches are numbered from there.
+// Publisher opens a publisher. The caller must close it. The call first fetches the stream; ctx
+// applies only to that request. If the key may publish but not read, the service chooses the
+// sequence number of the first batch, and the following batches are numbered from there.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
 	s, err := c.Stream(ctx, id)
 	blind := CodeOf(err) == weir.ProjectForbidden
@@ -316,8 +316,8 @@ func (p *Publisher) Close(ctx context.Context) error {
 	return err
 }
 
-// Acknowledged returns the highest sequence up to which all batches of this publisher are stored,
-// or false if there is none yet.
+// Acknowledged returns the highest sequence number up to which all batches of this publisher are
+// stored, or false if there is none yet.
 func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -333,7 +333,7 @@ func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 
 // Unacknowledged returns the batches that were added and not acknowledged, in order. After a failed
 // Close, they are all that may be missing from the stream. A batch that was sent may still be
-// stored: fetch its sequence with [Client.Batch] to find out.
+// stored: to find out, fetch it by its number with [Client.Batch].
 func (p *Publisher) Unacknowledged() []Unacknowledged {
 	p.mu.Lock()
 	defer p.mu.Unlock()

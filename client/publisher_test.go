@@ -313,7 +313,7 @@ func TestPublisherBrokenConnections(t *testing.T) {
 	}
 }
 
-// A publisher detects that another writer publishes to the stream, and reports the batch that it
+// A publisher detects that another writer is publishing to the stream, and reports the batch that it
 // could not store.
 func TestPublisherConflict(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})

@@ -13,16 +13,16 @@ import (
 )
 
 // The longest pauses before a retry. If the publisher may have left a gap in the stream, it retries
-// after gapRetry at the latest, because the service closes gaps after a grace period (D4).
+// within gapRetry, because the service closes gaps after a grace period (D4).
 const (
 	gapRetry = 250 * time.Millisecond
 	maxRetry = 5 * time.Second
 )
 
-// send sends batches until the publisher ends, always the lowest sequence first. It starts a batch
-// when the previous one has been written to the connection. So if a connection breaks, the service
-// has received a prefix of the batches. Without that order it could have received 5 without 4, and
-// the gap would stay open until the client has reconnected.
+// send sends batches until the publisher ends, always the lowest sequence number first. It starts a
+// batch when the previous one has been written to the connection. So if a connection breaks, the
+// service has received a prefix of the batches. Without that order, it could receive 5 but not 4,
+// and the gap would stay open until the client reconnected.
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
@@ -61,7 +61,8 @@ type attempt struct {
 
 func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
 
-// carry makes an attempt, and then further ones. Reusing the goroutine saves growing a new stack.
+// carry makes an attempt, and then takes further attempts from next. Reusing the goroutine saves
+// growing a new stack.
 func (p *Publisher) carry(a *attempt, next <-chan *attempt) {
 	for ; a != nil; a = <-next {
 		p.attempt(a)
@@ -98,8 +99,8 @@ func (p *Publisher) toSend() *flight {
 	return f
 }
 
-// attempt sends a batch once. If the service has already reported a duplicate, it does not send it
-// again, and only checks whether the stored batch is this one.
+// attempt sends a batch once. If the service has already reported the batch as a duplicate, attempt
+// does not send it again; it only checks whether the stored batch is the same.
 func (p *Publisher) attempt(a *attempt) {
 	defer a.wrote()
 	f := a.f
@@ -120,8 +121,8 @@ func (p *Publisher) attempt(a *attempt) {
 	}
 }
 
-// try publishes a batch once. A retry of a batch that is stored and already evicted counts as a
-// success.
+// try publishes a batch once. Retrying a batch that was stored but has since been evicted counts as
+// a success.
 func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err error) {
 	f := a.f
 	r := publishAt(p.id, f.seq, f.payload)
@@ -136,21 +137,22 @@ func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err erro
 	return ack, err
 }
 
-// mine checks whether the batch that is stored under a sequence is the one that was sent under it.
-// The service reports a duplicate in two cases: an earlier attempt was stored and its response got
-// lost, or another writer used the sequence. If the batch cannot be read, because the key lacks the
-// permission or because it was evicted, mine compares only the number of events.
+// mine checks whether the batch that is stored under a sequence number is the one that was sent
+// under it. The service reports a duplicate in two cases: an earlier attempt was stored and its
+// response got lost, or another writer used the number. If the batch cannot be read, because the
+// key lacks the permission or because the batch was evicted, mine compares only the number of
+// events.
 func (p *Publisher) mine(ctx context.Context, f *flight) error {
 	// A duplicate at the first attempt cannot be this batch, unless an earlier run has stored it.
 	if f.tries == 1 && p.o.StartAt == nil {
-		return fmt.Errorf("%w: sequence %d was already used", ErrConflict, f.seq)
+		return fmt.Errorf("%w: sequence number %d was already used", ErrConflict, f.seq)
 	}
 	var got body
 	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), &got)
 	if err == nil {
 		batch, err := got.batch(f.seq)
 		if err == nil && !f.holds(batch) {
-			err = fmt.Errorf("%w: sequence %d holds a different batch", ErrConflict, f.seq)
+			err = fmt.Errorf("%w: sequence number %d holds a different batch", ErrConflict, f.seq)
 		}
 		return err
 	}
@@ -158,12 +160,12 @@ func (p *Publisher) mine(ctx context.Context, f *flight) error {
 	case code != weir.ProjectForbidden && code != weir.StreamNotFound:
 		return err
 	case int(f.ack.Accepted) != f.events:
-		return fmt.Errorf("%w: sequence %d holds %d events, but %d were sent", ErrConflict, f.seq, f.ack.Accepted, f.events)
+		return fmt.Errorf("%w: sequence number %d holds %d events, but %d were sent", ErrConflict, f.seq, f.ack.Accepted, f.events)
 	}
 	return nil
 }
 
-// passed reports whether the service refuses a resent batch because its sequence has been evicted
+// passed reports whether the service refuses a resent batch because the batch has been evicted
 // since the first attempt. That is not a conflict: the batch could not be read any more anyway.
 func (p *Publisher) passed(ctx context.Context, f *flight) bool {
 	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), nil)
@@ -172,7 +174,7 @@ func (p *Publisher) passed(ctx context.Context, f *flight) bool {
 	return ok && e.Code == weir.StreamNotFound && strings.Contains(e.Message, "evicted")
 }
 
-// succeed records an acknowledgement, and reports all that are next in order.
+// succeed records an acknowledgement, and reports every acknowledgement that is now next in order.
 func (p *Publisher) succeed(f *flight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,8 +201,8 @@ func (p *Publisher) succeed(f *flight) {
 		p.cutDue()
 		p.changed.Broadcast()
 		if p.o.OnAck != nil {
-			// Without the lock, so that a slow OnAck does not block Add. The flag settling makes
-			// sure that only one goroutine is here, which keeps the order.
+			// Without the lock, so that a slow OnAck does not block Add. The settling flag ensures
+			// that only one goroutine gets here at a time, which preserves the order.
 			p.mu.Unlock()
 			p.o.OnAck(f.ack)
 			p.mu.Lock()
@@ -245,7 +247,8 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
-// end makes the publisher fail. If several batches fail, it keeps the error of the lowest sequence.
+// end makes the publisher fail. If several batches fail, it keeps the error of the lowest sequence
+// number.
 func (p *Publisher) end(f *flight, err error) {
 	if p.err == nil || f.seq < p.err.Seq {
 		p.err = &PublishError{Stream: p.id, Seq: f.seq, Err: err}
@@ -273,11 +276,11 @@ func (p *Publisher) pause(err error) time.Duration {
 	return pause
 }
 
-// explain marks an invalid_sequence as a conflict: the sequence was closed because another writer
-// stored batches above it, or because this publisher resent the batch too late.
+// explain marks an invalid_sequence as a conflict: the sequence number was closed because another
+// writer stored batches above it, or because this publisher resent the batch too late.
 func explain(err error) error {
 	if CodeOf(err) == weir.InvalidSequence {
-		return fmt.Errorf("%w: the sequence can no longer be filled: %w", ErrConflict, err)
+		return fmt.Errorf("%w: the sequence number can no longer be used: %w", ErrConflict, err)
 	}
 	return err
 }

@@ -86,7 +86,8 @@ func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
 	return err
 }
 
-// Cursor returns the highest sequence of a stream and the time at which it was stored.
+// Cursor returns the highest sequence number of a stream and the time at which that batch was
+// stored.
 func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Cursor, err error) {
 	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id) + "/cursor"}, &cursor)
 	return cursor, err

@@ -34,8 +34,8 @@ var (
 	Oldest = From{start: oldest} // the oldest stored batch
 )
 
-// After starts with the first batch above a sequence, for example the last one seen in a previous
-// run.
+// After starts with the first batch above a sequence number, for example the last one seen in a
+// previous run.
 func After(seq weir.Seq) From { return From{after, seq} }
 
 // SubscriberOptions configure a [Subscriber]. The zero value starts at [Head].
@@ -81,8 +81,8 @@ func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 // next run with [After].
 func (s *Subscriber) Position() (weir.Seq, bool) { return s.from.seq, s.from.start == after }
 
-// Batches yields every batch from the start on, once and in order of sequences, and then waits for
-// new ones. It reconnects and resumes when the connection is lost or the service restarts. Missed
+// Batches yields every batch from the starting point on, once and in order, and then waits for new
+// ones. It reconnects and resumes when the connection is lost or the service restarts. Missed
 // batches are yielded as a [Batch] with a Gap. The iteration ends
 //
 //   - without an error when the stream is deleted,
@@ -119,7 +119,7 @@ func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 }
 
 // pause returns how long to wait before a reconnect: the service's delay after the first failure,
-// and twice as long after each further one, up to a limit. It adds up to half of that at random,
+// and twice as long after each subsequent one, up to a limit. It adds up to half of that at random,
 // because the service sends the same delay to all clients.
 func (s *Subscriber) pause(failures int, err error) time.Duration {
 	d := retryAfter(err)

@@ -24,7 +24,7 @@ type Transport interface {
 }
 
 // New returns a transport for https URLs. The configuration may name the certificate authority of
-// the service. Nil means the defaults, which trust the authorities of the system.
+// the service. Nil means the defaults, which trust the system's CA certificates.
 //
 // The transport closes a dead connection after 5 seconds, so that a publisher can soon open
 // another.

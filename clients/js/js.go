@@ -58,7 +58,7 @@ func Modules() fs.FS {
 	return files
 }
 
-// Handler serves the client as one module to pages of any origin, because it contains nothing
+// Handler serves the client as one module to pages from any origin, because it contains nothing
 // secret.
 func Handler() http.Handler {
 	sum := sha256.Sum256(Module())

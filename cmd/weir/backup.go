@@ -40,13 +40,15 @@ func backupCommand() *cobra.Command {
 	var asJSON, force bool
 	var rate int64
 	c := &cobra.Command{
-		Use: "backup FILE", Short: "Back up the data directory into a file, even while the server runs", Args: args("FILE"),
-		Long: `Back up everything the server keeps into a file. Everything that was acknowledged before the command began is in it.
+		Use: "backup FILE", Short: "Back up the data directory to a file, even while the server is running", Args: args("FILE"),
+		Long: `Write a backup of everything the server stores to a file. The backup contains everything that was acknowledged before
+the command started.
 
-A running server takes the backup itself and keeps serving. If no server runs, the command reads the directory, and no
-server can start on it until the backup is done. FILE - writes to standard output.
+A running server takes the backup itself and keeps serving. If no server is running, the command reads the data
+directory itself, and no server can start on it until the backup is done. If FILE is -, the backup is written to
+standard output.
 
-The file holds hashes of keys and the private keys of certificates. Only its owner can read it.`,
+The file contains hashes of API keys, and the private keys of certificates. Only its owner can read it.`,
 		Example: "  weir backup /backups/weir.tar\n  weir backup - --data /var/lib/weir | zstd > weir.tar.zst",
 		RunE: func(c *cobra.Command, got []string) error {
 			if rate < 0 {
@@ -122,7 +124,8 @@ func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fau
 	return nil
 }
 
-// openBackup opens a backup as a stream: from the running server, or from the directory if none runs.
+// openBackup opens a backup as a stream: from the running server, or from the directory if no
+// server is running.
 func openBackup(ctx context.Context, data string, rate int64) (source io.ReadCloser, size int64, via string, err error) {
 	resp, err := admin.Do(ctx, data, "POST", "/backup?rate="+strconv.FormatInt(rate, 10), nil)
 	if errors.Is(err, admin.ErrNoServer) {

@@ -35,7 +35,7 @@ type load struct {
 
 	event   json.RawMessage
 	bytes   int64
-	talk    *terminal
+	stderr  *terminal
 	made    []weir.StreamID
 	figures []figure
 }
@@ -63,11 +63,12 @@ func benchCommand() *cobra.Command {
 afterwards. There are three parts:
 
   publish    publishers that each keep many one-event batches in flight; the latency is the time until the
-             acknowledgement, which means synced to disk
+             acknowledgement, that is, until the batch is synced to disk
   fan-out    one publisher and many subscribers; the latency is the time from publish to delivery
-  catch-up   one subscriber that reads from the beginning what the publishers stored
+  catch-up   one subscriber that reads everything that one publisher stored, from the beginning
 
-The load generator needs CPU time too: on the same machine as the service, the figures are lower than with two machines.`,
+The load generator needs CPU time too: on the same machine as the service, rates are lower and latencies higher than
+with two machines.`,
 		Example: "  weir bench\n  weir bench --only publish --publishers 8 --size 64KiB --for 30s\n  weir bench --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := l.check(); err != nil {
@@ -113,7 +114,7 @@ func (l *load) check() error {
 func (l *load) run(ctx context.Context, c *cobra.Command, cl *client.Client) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	l.talk = terminalOf(c.ErrOrStderr())
+	l.stderr = terminalOf(c.ErrOrStderr())
 	l.event = json.RawMessage(`"` + strings.Repeat("x", int(l.bytes)-2) + `"`)
 	defer l.clean(context.WithoutCancel(ctx), cl)
 	for _, part := range []struct {
@@ -142,7 +143,7 @@ func (l *load) clean(ctx context.Context, cl *client.Client) {
 	defer cancel()
 	for _, id := range l.made {
 		if err := cl.DeleteStream(ctx, id); err != nil {
-			l.talk.say("weir: deleting stream %s failed: %v", id, err)
+			l.stderr.say("weir: deleting stream %s failed: %v", id, err)
 		}
 	}
 }
@@ -231,12 +232,12 @@ func (m *meter) figure(part string, size int64) figure {
 	return f
 }
 
-// live shows the progress of a part while it runs.
+// live shows the progress of a part while it is running.
 func (l *load) live(part string, m *meter) (stop func()) {
-	return l.talk.refresh(func() {
+	return l.stderr.refresh(func() {
 		span := time.Since(m.start)
 		n := m.events.Load()
-		l.talk.show("%s  %s events  %s/s  %.1f MB/s  %v", l.talk.paint(bold, part), count(n), count(int64(float64(n)/span.Seconds())),
+		l.stderr.show("%s  %s events  %s/s  %.1f MB/s  %v", l.stderr.paint(bold, part), count(n), count(int64(float64(n)/span.Seconds())),
 			float64(n*l.bytes)/1e6/span.Seconds(), span.Round(time.Second))
 	})
 }

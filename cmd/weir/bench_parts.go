@@ -110,7 +110,7 @@ func (l *load) listen(ctx context.Context, cl *client.Client, id weir.StreamID, 
 	return errors.New("the stream was deleted")
 }
 
-// catchUp reads from the beginning what one publisher stored.
+// catchUp reads everything that one publisher stored, from the beginning.
 func (l *load) catchUp(ctx context.Context, cl *client.Client) error {
 	id := l.made[0]
 	cursor, err := cl.Cursor(ctx, id)

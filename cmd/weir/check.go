@@ -14,13 +14,14 @@ func checkCommand() *cobra.Command {
 	var data string
 	var asJSON, repair bool
 	c := &cobra.Command{
-		Use: "check", Short: "Verify a data directory that no server uses", Args: args(),
-		Long: `Read every record in a data directory that no server uses, and report its contents and every damaged place: stream,
-sequence, file and offset. The exit code is 1 if anything is damaged. Nothing is changed.
+		Use: "check", Short: "Verify a data directory that no server is using", Args: args(),
+		Long: `Read every record in a data directory that no server is using. Report what the directory contains and, for any damage,
+the stream, sequence number, file and offset. The exit code is 1 if anything is damaged. Without --repair nothing is
+changed.
 
-With --repair, damaged files are copied into a directory damaged-TIME beside the journal, and every intact record stays
-in service. Lost sequences are not used again, and subscribers are told about them. If it cannot be known which records
-were lost, keys that may have been revoked in them are revoked, and the exit code is 1.`,
+With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
+kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If there is no
+way to tell which records were lost, every key whose revocation may be among them is revoked, and the exit code is 1.`,
 		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {
 			p := newProgress(c.ErrOrStderr(), 0)
@@ -31,7 +32,7 @@ were lost, keys that may have been revoked in them are revoked, and the exit cod
 			return checkData(c, data, p, asJSON)
 		},
 	}
-	c.Flags().BoolVar(&repair, "repair", false, "move damaged files aside and keep the rest in service")
+	c.Flags().BoolVar(&repair, "repair", false, "copy damaged files aside, and rebuild the journal from the intact records")
 	return operator(c, &data, &asJSON)
 }
 
@@ -73,7 +74,7 @@ func printReport(w io.Writer, data string, r *datadir.Report) {
 	fmt.Fprintf(w, "%d streams, %d projects, %d keys\n", streams, projects, keys)
 	fmt.Fprintf(w, "%d batches, %s; %d closed gaps\n", r.Batches, size(r.Payload), r.ClosedGaps)
 	if r.LostBatches > 0 {
-		fmt.Fprintf(w, "%d sequences were lost and given up by an earlier repair\n", r.LostBatches)
+		fmt.Fprintf(w, "sequence numbers given up as lost by an earlier repair: %d\n", r.LostBatches)
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(w, "a crash cut the newest write short: %d bytes, none of them acknowledged\n", r.Torn)

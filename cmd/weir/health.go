@@ -25,8 +25,8 @@ func healthCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "health", Short: "Check whether a server accepts reads and writes", Args: args(),
-		Long: `Check whether a server accepts reads and writes. The exit code is 0 if it does, and 1 if it does not or does not
-answer. Use it as the health check of a container.`,
+		Long: `Check whether a server accepts reads and writes. The exit code is 0 if it does, and 1 if it does not or if it
+cannot be reached. Use this command as the health check of a container.`,
 		Example: "  weir health\n  weir health --url https://127.0.0.1:8443 --cacert ./weir-data/tls/ca.pem",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := settings.Environment(c.Flags()); err != nil {
@@ -50,9 +50,10 @@ answer. Use it as the health check of a container.`,
 			return health(ctx, c.OutOrStdout(), strings.TrimRight(address, "/"), ca, asJSON)
 		},
 	}
-	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server (default: derived from WEIR_HTTP if that is set)")
-	c.Flags().StringVar(&ca, "cacert", "", "`file` holding the certificate authority to trust (default: those of the system)")
-	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "time to wait for the answer")
+	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server (default: WEIR_URL, then the address in WEIR_HTTP, then http://127.0.0.1:8080)")
+	c.Flags().Lookup("url").DefValue = "" // the text above names the default, which help would otherwise add
+	c.Flags().StringVar(&ca, "cacert", "", "`file` holding the CA certificate to trust (default: the system's CA certificates)")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "time to wait for the response")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
@@ -76,7 +77,7 @@ func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) e
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
-		return fmt.Errorf("no answer from the server: %w", err)
+		return fmt.Errorf("no response from the server: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))

@@ -85,8 +85,8 @@ func createKey(data *string, asJSON *bool) *cobra.Command {
 	f.StringVar(&spec.Project, "project", "", "`name` of the project")
 	f.StringVar(&kind, "kind", "live", "live or test")
 	f.StringSliceVar(&permissions, "permissions", nil, "any of read, publish and manage, comma-separated (default: all)")
-	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key may use, comma-separated (default: all of the project)")
-	f.StringVar(&spec.Name, "name", "", "a `text` that says what the key is for")
+	f.StringSliceVar(&streams, "streams", nil, "`ids` of the streams that the key may use, comma-separated (default: all streams of the project)")
+	f.StringVar(&spec.Name, "name", "", "a `note` on what the key is for")
 	return c
 }
 

@@ -45,7 +45,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
 		Short:         "Append-only streams of batches over plain HTTP",
-		Long:          "Weir stores append-only streams of batches, published over HTTP under sequence numbers\nand subscribed to over server-sent events.",
+		Long:          "Weir stores append-only streams of batches. Publishers send numbered batches over HTTP,\nand subscribers receive them over server-sent events.",
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs, // otherwise cobra refuses an unknown command itself, with another exit code
 		RunE: func(c *cobra.Command, got []string) error {

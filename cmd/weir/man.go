@@ -15,7 +15,7 @@ import (
 // manCommand writes manual pages for packages. They are made of the same texts as --help.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write manual pages of all commands into a directory", Args: args("DIR"), Hidden: true,
+		Use: "man DIR", Short: "Write a manual page for every command to a directory", Args: args("DIR"), Hidden: true,
 		Example: "  weir man /usr/share/man/man1",
 		RunE: func(c *cobra.Command, got []string) error {
 			if err := os.MkdirAll(got[0], 0o755); err != nil {

@@ -15,14 +15,14 @@ func migrateCommand() *cobra.Command {
 	var data string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "migrate DIR", Short: "Copy the data of a single server onto a cluster", Args: args("DIR"),
-		Long: `Copy the data of a single server onto a cluster that has not been used: streams with their batches, sequences and
+		Use: "migrate DIR", Short: "Copy the data of a single server to a cluster", Args: args("DIR"),
+		Long: `Copy the data of a single server to a cluster that has not been used: streams with their batches, sequence numbers and
 times, projects, keys, the audit log and the dashboard's password.
 
-DIR is the data directory of the old server, which must not be running. It is not changed. --data names the data
-directory of a running node of the cluster on this machine. What the cluster's first start created is deleted: its
-project, key and stream. A cluster in which a stream has batches is refused. No key is valid during the migration:
-keys are copied last. If it is interrupted, run it again.`,
+DIR is the data directory of the old server, which must not be running. The directory is not changed. --data names the
+data directory of a running node of the cluster, on this machine. The project, key and stream that the cluster created
+at its first start are deleted. The command refuses a cluster that already has batches in any stream. No key is valid
+during the migration, because keys are copied last. If the migration is interrupted, run the command again.`,
 		Example: "  weir migrate /var/lib/weir --data /var/lib/weir-cluster",
 		RunE: func(c *cobra.Command, got []string) error {
 			dir, err := filepath.Abs(got[0])

@@ -30,11 +30,11 @@ type publishing struct {
 	linger   time.Duration
 	giveUp   time.Duration
 
-	// Counts of what was read and what is stored.
+	// What was read, and what is stored.
 	lines, read     atomic.Int64
 	events, batches atomic.Int64
 	duplicates      atomic.Int64
-	first, last     atomic.Int64 // sequences; first is -1 before the first acknowledgement
+	first, last     atomic.Int64 // sequence numbers; first is -1 before the first acknowledgement
 }
 
 // chunk is the largest batch that is made of raw input, in bytes.
@@ -49,11 +49,11 @@ published as they are.
 
 The command keeps many batches in flight and retries those that were not acknowledged. If the connection breaks or the
 server restarts, every event is still stored once and in order. A line that is not JSON ends the run after everything
-before it has been stored; the error gives its number.
+before it has been stored; the error gives the line number.
 
-Events are grouped into batches by number and time. With --seq every line is a batch of its own: the first is published
-under that sequence, the second under the next, and so on. An interrupted run can be repeated from its beginning, or
-from any line whose sequence is known: batches that are already stored are not stored again.`,
+Events are grouped into batches by count, size and time. With --seq every line is a batch of its own: the first gets
+that sequence number, the second the next one, and so on. You can repeat an interrupted run from its beginning, or from
+any line whose sequence number you know: batches that are already stored are not stored again.`,
 		Example: `  seq 1 1000 | weir publish 0000000000000000000001
   tail -F app.log.json | weir publish 0000000000000000000001
   weir publish 0000000000000000000001 --seq 1 < events.jsonl
@@ -72,11 +72,11 @@ from any line whose sequence is known: batches that are already stored are not s
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&p.seq, "seq", "", "`sequence` of the first batch; every line is a batch unless --batch-events is given (default: the stream's cursor + 1)")
+	f.StringVar(&p.seq, "seq", "", "sequence `number` of the first batch (default: the stream's cursor + 1); if given, every line is a batch unless --batch-events is given too")
 	f.BoolVar(&p.raw, "raw", false, "publish the bytes of standard input to a raw stream")
-	f.IntVar(&p.batch, "batch-events", 0, "maximum number of events in a batch (default: 1000, with --seq 1)")
+	f.IntVar(&p.batch, "batch-events", 0, "maximum number of events in a batch (default: 1000, or 1 if --seq is given)")
 	f.IntVar(&p.inFlight, "in-flight", 64, "maximum number of batches in flight, 1 to 512")
-	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "time that a batch that is not full waits for more events; not with --seq")
+	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "time to wait for more events before sending a batch that is not full; has no effect with --seq")
 	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "give up if nothing has been acknowledged for this long; 0 means never")
 	return p.r.flags(c)
 }
@@ -243,7 +243,7 @@ func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Rea
 	}
 }
 
-// summary tells what has been stored.
+// summary says what has been stored.
 func (p *publishing) summary() string {
 	if p.first.Load() < 0 {
 		return "nothing was published"
@@ -255,9 +255,9 @@ func (p *publishing) summary() string {
 	if p.events.Load() != 1 {
 		what += "s"
 	}
-	under := fmt.Sprintf("sequence %d", p.first.Load())
+	under := fmt.Sprintf("sequence number %d", p.first.Load())
 	if p.last.Load() > p.first.Load() {
-		under = fmt.Sprintf("sequences %d to %d", p.first.Load(), p.last.Load())
+		under = fmt.Sprintf("sequence numbers %d to %d", p.first.Load(), p.last.Load())
 	}
 	return fmt.Sprintf("%d %s stored under %s", p.events.Load(), what, under)
 }

@@ -34,10 +34,10 @@ const defaultURL = "http://127.0.0.1:8080"
 // were not given are set from the environment.
 func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
-	f.StringVar(&r.url, "url", defaultURL, "`URL` of the service, or WEIR_URL")
+	f.StringVar(&r.url, "url", defaultURL, "`URL` of the service; can also be set as WEIR_URL")
 	f.StringVar(&r.key, "key", "", "API `key`; prefer WEIR_KEY, because other users of the machine can see arguments")
-	f.StringVar(&r.ca, "cacert", "", "`file` holding the certificate authority to trust, such as tls/ca.pem in the data directory of the service")
-	f.BoolVar(&r.http1, "http1", false, "use HTTP/1.1 for an http URL, for proxies without cleartext HTTP/2")
+	f.StringVar(&r.ca, "cacert", "", "`file` holding the CA certificate to trust, such as tls/ca.pem in the data directory of the service")
+	f.BoolVar(&r.http1, "http1", false, "use HTTP/1.1 for http URLs; needed for proxies that do not support cleartext HTTP/2")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if err := settings.Environment(c.Flags()); err != nil {

@@ -21,7 +21,8 @@ func restoreCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "restore FILE", Short: "Create a data directory from a backup", Args: args("FILE"),
 		Long: `Create a data directory from a backup. The directory must be empty or missing. Every checksum of the backup and every
-record of the journal is verified before a server can use the directory. FILE - reads standard input.`,
+record of the journal is verified before a server can use the directory. If FILE is -, the backup is read from standard
+input.`,
 		Example: "  weir restore /backups/weir.tar --data /var/lib/weir\n  zstd -dc weir.tar.zst | weir restore - --data /var/lib/weir",
 		RunE: func(c *cobra.Command, got []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)

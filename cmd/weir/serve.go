@@ -45,8 +45,8 @@ A second signal stops it at once.`,
 	return c
 }
 
-// loadSettings completes the settings of a command, and warns of variables that look like settings and are
-// not.
+// loadSettings completes the settings of a command, and warns about variables that look like
+// settings but are not.
 func loadSettings(c *cobra.Command, s *settings.Settings) (*slog.Logger, error) {
 	logger, err := s.Load(c.Flags(), c.ErrOrStderr())
 	if err != nil {

@@ -82,7 +82,7 @@ func createStream(r *remote) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&id, "id", "", "stream `id`, "+weir.IDForm+" (default: random)")
 	f.StringVar(&mode, "mode", "", "json or raw (default: json)")
-	f.DurationVar(&retention, "retention", 0, "time that a batch is kept, 1m to 720h (default: 24h)")
+	f.DurationVar(&retention, "retention", 0, "time to keep a batch, 1m to 720h (default: 24h)")
 	f.StringVar(&maxBytes, "max-bytes", "", "maximum size of the stream, 1MiB to 4GiB (default: 256MiB)")
 	complete(c, "mode", "json\tevents are JSON values", "raw\ta batch is bytes")
 	return c

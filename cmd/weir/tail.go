@@ -31,7 +31,7 @@ type tailing struct {
 
 	out    *bufio.Writer
 	screen *terminal // standard output
-	talk   *terminal // standard error
+	stderr *terminal
 }
 
 func tailCommand() *cobra.Command {
@@ -41,9 +41,9 @@ func tailCommand() *cobra.Command {
 		Long: `Print the events of a stream, one per line, until the stream is deleted or the command gets a signal. If the connection
 breaks or the server restarts, the command resumes where it stopped: it prints every event once and in order.
 
-On a terminal, each event is preceded by the sequence and the time of its batch. With --json every batch is one line: an
-object with its sequence, its time and its events. Batches of a raw stream are printed as lines of base64; with --raw
-their bytes are written as they are.
+On a terminal, each event is preceded by the sequence number and the time of its batch. With --json every batch is one
+line: an object with its sequence number, its time and its events. Each batch of a raw stream is printed as a line of
+base64; with --raw its bytes are written as they are.
 
 Batches that were evicted before they could be read are reported on standard error, or with --json as an object with
 the member "gap".`,
@@ -67,9 +67,9 @@ the member "gap".`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&t.cursor, "cursor", "head", "where to start: `head` (only new batches), 0 (the oldest batch that is kept), or a sequence (batches above it)")
+	f.StringVar(&t.cursor, "cursor", "head", "where to `start`: head (only new batches), 0 (the oldest stored batch), or a sequence number (batches above it)")
 	f.BoolVar(&t.raw, "raw", false, "write the bytes of a raw stream as they are")
-	f.BoolVar(&t.follow, "follow", true, "wait for new batches; with --follow=false, stop at the present cursor")
+	f.BoolVar(&t.follow, "follow", true, "wait for new batches; with --follow=false, stop at the current cursor")
 	complete(c, "cursor", "head\tonly new batches", "0\tfrom the oldest batch")
 	return t.r.flags(c)
 }
@@ -83,7 +83,7 @@ func parseFrom(s string) (client.From, error) {
 	}
 	seq, err := weir.ParseSeq(s)
 	if err != nil {
-		return client.From{}, fmt.Errorf("--cursor %q: not head, 0 or a sequence", s)
+		return client.From{}, fmt.Errorf("--cursor %q: not head, 0 or a sequence number", s)
 	}
 	return client.After(seq), nil
 }
@@ -91,7 +91,7 @@ func parseFrom(s string) (client.From, error) {
 func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, id weir.StreamID, from client.From) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	t.screen, t.talk = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
+	t.screen, t.stderr = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
 	s, err := cl.Stream(ctx, id) // fails at once on an error that the subscriber would retry for ever
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 		return nil
 	}
 	sub := cl.Subscriber(id, client.SubscriberOptions{From: from, OnRetry: func(err error, wait time.Duration) {
-		t.talk.say("weir: %v; retrying in %v", err, wait.Round(100*time.Millisecond))
+		t.stderr.say("weir: %v; retrying in %v", err, wait.Round(100*time.Millisecond))
 	}})
 	if at, ok := sub.Position(); !t.follow && ok && at >= s.Cursor {
 		return nil
@@ -126,7 +126,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 			return nil
 		}
 	}
-	t.talk.say("weir: the stream was deleted")
+	t.stderr.say("weir: the stream was deleted")
 	return nil
 }
 
@@ -138,34 +138,35 @@ func (t *tailing) print(b client.Batch) error {
 			return err
 		}
 	case b.Gap != nil:
-		t.talk.say("weir: batches %d to %d were %s before they could be read", b.Gap.From, b.Gap.To, b.Gap.Reason)
+		t.stderr.say("weir: batches %d to %d were %s before they could be read", b.Gap.From, b.Gap.To, b.Gap.Reason)
 	case t.raw:
 		t.out.Write(b.Data)
 	case b.ContentType != "":
-		t.lead(b)
+		t.writePrefix(b)
 		w := base64.NewEncoder(base64.StdEncoding, t.out)
 		w.Write(b.Data)
 		w.Close()
 		t.out.WriteByte('\n')
 	default:
 		for _, e := range b.Events {
-			t.lead(b)
-			t.out.Write(t.tame(e))
+			t.writePrefix(b)
+			t.out.Write(t.escapeControls(e))
 			t.out.WriteByte('\n')
 		}
 	}
 	return t.out.Flush()
 }
 
-// lead writes the sequence and time before an event on a terminal.
-func (t *tailing) lead(b client.Batch) {
+// writePrefix writes the sequence number and time before an event on a terminal.
+func (t *tailing) writePrefix(b client.Batch) {
 	if t.screen.live {
 		io.WriteString(t.out, t.screen.paint(yellow, fmt.Sprintf("%6d", b.Seq))+"  "+t.screen.paint(dim, b.Time.Std().Local().Format("15:04:05.000"))+"  ")
 	}
 }
 
-// tame escapes control characters, which JSON allows inside strings and a terminal would obey.
-func (t *tailing) tame(event []byte) []byte {
+// escapeControls escapes the control characters that JSON allows unescaped in strings (DEL and C1),
+// because a terminal would act on them.
+func (t *tailing) escapeControls(event []byte) []byte {
 	if !t.screen.live || bytes.IndexFunc(event, unicode.IsControl) < 0 {
 		return event
 	}

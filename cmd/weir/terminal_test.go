@@ -57,7 +57,7 @@ func TestTame(t *testing.T) {
 	event := []byte("{\"a\":\"\u009b31m\u007fé\"}")
 	for live, want := range map[bool]string{true: `{"a":"\u009b31m\u007fé"}`, false: string(event)} {
 		tail := &tailing{screen: &terminal{live: live}}
-		if got := tail.tame(event); string(got) != want {
+		if got := tail.escapeControls(event); string(got) != want {
 			t.Errorf("on a terminal %t: %q", live, got)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument tells whether a document of the store can be read as a project or key, if its key
+// CheckDocument reports whether a document of the store can be read as a project or key, if its key
 // says that it is one. It accepts all other documents.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {

@@ -38,7 +38,7 @@ func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 	return client
 }
 
-// cutLast removes the last element of a comma-separated list. more tells whether others are left.
+// cutLast removes the last element of a comma-separated list. more reports whether others are left.
 func cutLast(list string) (rest, element string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	return list[:max(i, 0)], strings.Trim(list[i+1:], " \t"), i >= 0

@@ -24,12 +24,12 @@ const (
 	keyPrefix = KeyKind + "/"
 )
 
-// IsProjectDocument tells whether the document under this key of the store is a project's. It looks
-// at the key alone, not at whether the value can be read.
+// IsProjectDocument reports whether the document under this key of the store is a project's. It
+// looks at the key alone, not at whether the value can be read.
 func IsProjectDocument(key string) bool { return strings.HasPrefix(key, projectPrefix) }
 
-// IsKeyDocument tells whether the document under this key of the store is an API key's. It looks at
-// the key alone, not at whether the value can be read. A copy of a store should write these
+// IsKeyDocument reports whether the document under this key of the store is an API key's. It looks
+// at the key alone, not at whether the value can be read. A copy of a store should write these
 // documents last: until they exist, no client can publish to a half-copied store.
 func IsKeyDocument(key string) bool { return strings.HasPrefix(key, keyPrefix) }
 

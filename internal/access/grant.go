@@ -72,7 +72,7 @@ type Action uint8
 // The actions. The zero value is not valid.
 const (
 	ReadStream   Action = iota + 1 // the object, the cursor, batches, subscriptions
-	PublishBatch                   // with or without a sequence
+	PublishBatch                   // with or without a sequence number
 	DeleteStream
 	CreateStream
 	ListStreams
@@ -87,7 +87,7 @@ func (g *Grant) KeyID() string { return g.id }
 // Kind returns the kind of the caller's key.
 func (g *Grant) Kind() Kind { return g.kind }
 
-// Demo tells whether the caller uses the demo key or no key. Both may read the demo stream and
+// Demo reports whether the caller uses the demo key or no key. Both may read the demo stream and
 // nothing else.
 func (g *Grant) Demo() bool { return g.demo }
 
@@ -95,7 +95,7 @@ func (g *Grant) Demo() bool { return g.demo }
 // is.
 func (g *Grant) Ended() <-chan struct{} { return g.ended }
 
-// Allows tells whether the caller has this permission for this stream of its own project (D20). A
+// Allows reports whether the caller has this permission for this stream of its own project (D20). A
 // list shows the streams of Project for which Allows(Read, id) is true.
 func (g *Grant) Allows(p Permission, stream weir.StreamID) bool {
 	return g.has(p) && g.reaches(stream)
@@ -129,7 +129,7 @@ func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) e
 		return forbidden("the demo stream can only be read")
 	}
 	if owner != g.project && action != CreateStream && action != ListStreams {
-		return forbidden("stream %s belongs to another project than this key", stream)
+		return forbidden("stream %s belongs to a different project than this key", stream)
 	}
 	need := action.needs()
 	if !g.has(need) {
@@ -193,7 +193,7 @@ func (p permissions) String() string {
 // end closes Ended, once.
 func (g *Grant) end() { g.ending.Do(func() { close(g.ended) }) }
 
-// hasEnded tells whether the key was revoked or deleted.
+// hasEnded reports whether the key was revoked or deleted.
 func (g *Grant) hasEnded() bool {
 	select {
 	case <-g.ended:

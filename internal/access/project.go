@@ -39,7 +39,7 @@ func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, 
 	return p, err
 }
 
-// makeProject creates a project with this name, or returns the existing one. made tells which.
+// makeProject creates a project with this name, or returns the existing one. made reports which.
 func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
 	if err := checkName("project", name, 1); err != nil {
 		return p, false, err
@@ -67,7 +67,7 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 }
 
 // projectDocument returns the key of the document of the project with this name. It contains a
-// digest of the name, because a name may be longer than a key of the store.
+// digest of the name, because a name may be longer than the store allows for a key.
 func projectDocument(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return projectPrefix + hex.EncodeToString(sum[:])
@@ -226,15 +226,15 @@ func (a *Access) ProjectNamed(name string) (weir.Project, bool) {
 	return p.Project, ok
 }
 
-// checkName checks that a name has least to 128 code points and no control characters, because
-// names are printed on terminals. It also refuses a name that contains a key, which would end up in
-// logs.
-func checkName(what, name string, least int) error {
+// checkName checks that a name has at least shortest and at most 128 code points and no control
+// characters, because names are printed on terminals. It also refuses a name that contains a key,
+// which would end up in logs.
+func checkName(what, name string, shortest int) error {
 	if !utf8.ValidString(name) {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must be valid UTF-8", what)
 	}
-	if n := utf8.RuneCountInString(name); n < least || n > weir.MaxName {
-		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, least, weir.MaxName, n)
+	if n := utf8.RuneCountInString(name); n < shortest || n > weir.MaxName {
+		return weir.Errorf(weir.InvalidRequest, "the name of a %s must have %d to %d characters, not %d", what, shortest, weir.MaxName, n)
 	}
 	if Redacted(name) != name {
 		return weir.Errorf(weir.InvalidRequest, "the name of a %s must not contain an API key", what)

@@ -30,20 +30,20 @@ func digestOf(key string) digest {
 	return sha256.Sum256(b[:copy(b[:], key)])
 }
 
-// document returns the key of the document that holds the key's record.
+// document returns the name of the document that holds the record of this API key.
 func (d digest) document() string { return keyPrefix + hex.EncodeToString(d[:]) }
 
-// digestIn parses the digest in the key of a document.
+// digestIn parses the digest in a document's name.
 func digestIn(document string) (d digest, err error) {
 	name := strings.TrimPrefix(document, keyPrefix)
 	if len(name) != hex.EncodedLen(len(d)) {
-		return d, fmt.Errorf("document key %s does not contain a digest", document)
+		return d, fmt.Errorf("document name %s does not contain a digest", document)
 	}
 	_, err = hex.Decode(d[:], []byte(name))
 	return d, err
 }
 
-// kindOf tells whether s has the form of a key, and of which kind.
+// kindOf reports whether s has the form of a key, and if so, its kind.
 func kindOf(s string) (Kind, bool) {
 	if len(s) != keyLength {
 		return "", false
@@ -64,13 +64,13 @@ func kindOf(s string) (Kind, bool) {
 	return kind, true
 }
 
-// IsKey tells whether s has the form of a key. It does not check that such a key exists.
+// IsKey reports whether s has the form of a key. It does not check that such a key exists.
 func IsKey(s string) bool {
 	_, ok := kindOf(s)
 	return ok
 }
 
-// masked returns the form of a key that lists show (D21).
+// masked returns a key in the masked form shown in lists (D21).
 func masked(key string) string { return key[:12] + "..." + key[len(key)-4:] }
 
 // Redacted returns s with every key in it masked. Use it for strings that end up in logs and
@@ -119,7 +119,7 @@ func (s Secret) String() string {
 	return masked(*s.key)
 }
 
-// Format prints the masked form under every verb.
+// Format prints the masked form for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
 // LogValue returns the masked form.

@@ -16,10 +16,10 @@ const flushEvery = time.Minute
 // flushers is the number of concurrent writes. The store combines concurrent writes into one sync.
 const flushers = 32
 
-// Flush stores the last use of each key, at most once per minute and key. Call it periodically, but
-// not while the store is full: key records are written to the space that is reserved for revoking
-// keys. It stops at the first error, and the next call writes the rest. It also drops rate windows
-// that have ended.
+// Flush stores the last use of each key, at most once per minute for each key. Call it
+// periodically, but not while the store is full: key records are written to the space that is
+// reserved for revoking keys. It stops at the first error, and the next call writes the rest. It
+// also drops rate windows that have ended.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
 
 // Close stores the last use of all keys. Access has nothing else to close.
@@ -78,7 +78,8 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored tells whether the key was used since its record was stored. Called with Access.mu held.
+// unstored reports whether the key was used since its record was stored. Called with Access.mu
+// held.
 func (e *entry) unstored() bool {
 	used := e.grant.lastUsed()
 	return used != 0 && (e.record.LastUsedAt == nil || *e.record.LastUsedAt < used)

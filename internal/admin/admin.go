@@ -108,7 +108,7 @@ func status(c weir.Code) int {
 	return http.StatusBadRequest
 }
 
-// read decodes a body of one JSON value. Unknown members are an error, so that a misspelled
+// read decodes a body of one JSON value. Unknown members are an error, so that a misspelt
 // permission or restriction is never silently ignored.
 func read(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))

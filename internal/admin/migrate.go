@@ -14,7 +14,7 @@ type NewMigration struct {
 	From string `json:"from"`
 }
 
-// Migration is one line of the answer: the progress so far, or how the migration ended.
+// Migration is one line of the response: the progress so far, or how the migration ended.
 type Migration struct {
 	Documents int     `json:"documents"`
 	Streams   int     `json:"streams"`
@@ -25,11 +25,12 @@ type Migration struct {
 	Seconds   float64 `json:"seconds"`
 }
 
-// migrationEvery is how often the answer reports progress.
+// migrationEvery is the interval at which the response reports progress.
 const migrationEvery = time.Second
 
-// Migrations makes the handler serve POST /migrate {from}. The answer is a line of JSON per second and
-// a last line with done or an error. take copies and calls tell with its progress.
+// Migrations makes the handler serve POST /migrate {from}. The response is a line of JSON per
+// second, and a last line with done or an error. take does the copying and calls tell with its
+// progress.
 func (h *Handler) Migrations(take func(ctx context.Context, from string, tell func(Migration)) (Migration, error)) {
 	h.mux.HandleFunc("POST /migrate", func(w http.ResponseWriter, r *http.Request) {
 		var ask NewMigration

@@ -22,7 +22,7 @@ const socketName = "admin.sock"
 // of the directory can connect to it.
 func Listen(data string) (net.Listener, error) {
 	path := filepath.Join(data, socketName)
-	os.Remove(path) // a killed server leaves it behind, and the lock proves that no other server runs
+	os.Remove(path) // a killed server leaves it behind, and the lock proves that no other server is running
 	old := umask(0o177)
 	l, err := net.Listen("unix", path)
 	umask(old)
@@ -32,7 +32,7 @@ func Listen(data string) (net.Listener, error) {
 	return l, nil
 }
 
-// Ask sends a request to the server that runs on a data directory and decodes its JSON answer.
+// Ask sends a request to the server that is using a data directory, and decodes its JSON response.
 func Ask(ctx context.Context, data, method, path string, body, answer any) error {
 	var b bytes.Buffer
 	if body != nil {
@@ -50,11 +50,11 @@ func Ask(ctx context.Context, data, method, path string, body, answer any) error
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// ErrNoServer means that no server runs on the data directory.
+// ErrNoServer means that no server is using the data directory.
 var ErrNoServer = errors.New("no server is running")
 
-// Do sends a request to the server that runs on a data directory and returns its answer, which the
-// caller must close. A refusal is returned as an error.
+// Do sends a request to the server that is using a data directory, and returns the response. The
+// caller must close it. A refusal is returned as an error.
 func Do(ctx context.Context, data, method, path string, body *bytes.Buffer) (*http.Response, error) {
 	if body == nil {
 		body = new(bytes.Buffer)
@@ -85,11 +85,11 @@ func transport(data string) *http.Transport {
 	}
 }
 
-// askFault explains why no server answered.
+// askFault explains why there was no response.
 func askFault(data string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w on %s; --data names its directory", ErrNoServer, data)
+		return fmt.Errorf("%w on %s; set --data to its data directory", ErrNoServer, data)
 	case errors.Is(err, syscall.EINVAL): // no server can listen on a path that long
 		return noServer{socketFault(filepath.Join(data, socketName), err)}
 	case errors.Is(err, fs.ErrPermission):
@@ -103,7 +103,7 @@ type noServer struct{ error }
 
 func (e noServer) Is(target error) bool { return target == ErrNoServer }
 
-// refusal is the error of an answer that is not 200.
+// refusal is the error for a response that is not 200.
 func refusal(resp *http.Response) error {
 	var e Error
 	if err := json.NewDecoder(resp.Body).Decode(&e); err != nil {

@@ -1,5 +1,5 @@
 // Package api implements the HTTP API: everything under /v1, on net/http. It translates requests
-// into calls of the hub, and results into responses. The hub knows the state of the streams, and
+// into calls to the hub, and results into responses. The hub knows the state of the streams, and
 // package access knows what a key may do; this package duplicates neither.
 //
 // Each endpoint has a file of its own. The comment there says what the endpoint does, what it
@@ -182,7 +182,7 @@ func (c *call) endpoint() func(*call) error {
 	return f
 }
 
-// stream returns the stream of the path, if the caller may do this with it (D19).
+// stream returns the stream named in the path, if the caller may perform the action on it (D19).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// cors lets pages of other origins use the API (D29). Allowing any origin is safe because the API
+// cors lets pages from other origins use the API (D29). Allowing any origin is safe because the API
 // ignores cookies.
 type cors struct {
 	any     bool

@@ -54,13 +54,13 @@ var faults = [...]fault{
 		"Copy the id from the stream object."},
 	{weir.StreamNotFound, http.StatusNotFound, notFound, "",
 		"The stream does not exist, or it does not have this batch, which was evicted, lost or never stored. The message says which.",
-		"Check the stream id. A deleted stream cannot be restored. For a batch, compare the sequence with the stream's cursor and its retention."},
+		"Check the stream id. A deleted stream cannot be restored. For a batch, compare the sequence number with the stream's cursor and its retention."},
 	{weir.StreamNameTaken, http.StatusConflict, conflict, "",
 		"A stream with the requested id already exists, in this project or in another one.",
 		"If you created it earlier, use it. Otherwise choose another id, or leave the id out."},
 	{weir.InvalidSequence, http.StatusConflict, conflict, "",
-		"The sequence is not a plain decimal number from 0 to 9007199254740991. Or it is at or below the cursor, holds no batch, and can no longer be filled.",
-		"Continue above the stream's cursor. If the batch never reached the server, publish it under a new sequence."},
+		"The sequence number is not a plain decimal number from 0 to 9007199254740991. Or it is at or below the cursor, holds no batch, and can no longer be used.",
+		"Continue above the stream's cursor. If the batch never reached the server, publish it with a new number."},
 	{weir.PayloadTooLarge, http.StatusRequestEntityTooLarge, invalid, "",
 		"The body is larger than 8 MiB for a publish or 64 KiB for a create, or the batch is larger than the stream's max_bytes.",
 		"Split the events into several batches."},
@@ -71,7 +71,7 @@ var faults = [...]fault{
 		"retention_seconds is not between 60 and 2592000.",
 		"Choose a value in this range, or leave it out to get 86400 (one day)."},
 	{weir.SequenceTooFarAhead, http.StatusUnprocessableEntity, invalid, "",
-		"The sequence is more than 1024 above the stream's cursor.",
+		"The sequence number is more than 1024 above the stream's cursor.",
 		"Publish the batches before it first, and keep at most 1024 batches in flight."},
 	{weir.RateLimited, http.StatusTooManyRequests, rateLimit, "",
 		"The key or the address has used up the requests of the current window.",
@@ -84,7 +84,7 @@ var faults = [...]fault{
 		"Use one of the methods in the allow header field."},
 	{weir.InternalError, http.StatusInternalServerError, apiError, "",
 		"The server failed unexpectedly. Its log has the cause under the request id.",
-		"Retry. A publish with a sequence or an Idempotency-Key is never stored twice. If the error persists, give the request id to the operator."},
+		"Retry. A publish with a sequence number or an Idempotency-Key is never stored twice. If the error persists, give the request id to the operator."},
 	{weir.StorageUnavailable, http.StatusServiceUnavailable, apiError, "5",
 		"The store cannot take writes at the moment, for example because the disk is full. Nothing was acknowledged.",
 		"Retry after the number of seconds in retry-after. Reading and deleting still work. The operator has to free space or repair the disk."},
@@ -127,7 +127,7 @@ var (
 	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "the API has no such path; paths are case-sensitive and have no trailing slash"}
 	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: "invalid stream id in the path: " + weir.ErrStreamID.Error()}
 	errNoSuchBatch = &weir.Error{Code: weir.StreamNotFound, Message: "there is no such batch: " + weir.ErrSeq.Error()}
-	errSequence    = &weir.Error{Code: weir.InvalidSequence, Message: "invalid sequence in the path: " + weir.ErrSeq.Error()}
+	errSequence    = &weir.Error{Code: weir.InvalidSequence, Message: "invalid sequence number in the path: " + weir.ErrSeq.Error()}
 	errRateLimited = &weir.Error{Code: weir.RateLimited, Message: "too many requests in this window; retry after the number of seconds in retry-after"}
 	errInternal    = &weir.Error{Code: weir.InternalError, Message: "internal server error; if it persists, give the request id to the operator"}
 	errGone        = &weir.Error{Code: weir.StorageUnavailable, Message: "the client disconnected before the outcome of the request was known"}

@@ -35,8 +35,9 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 		}
 	}
 	if c.held > 0 {
-		// The store uses the body until it is written, even if the client disconnects. Waiting for
-		// that keeps finish from returning the memory to the budget while it is still in use.
+		// The store uses the body until the batch is written, even if the client disconnects. So
+		// wait for the write: otherwise finish would return the memory to the budget while it is
+		// still in use.
 		ctx = context.WithoutCancel(ctx)
 	}
 	ack, err := s.Publish(ctx, p)
@@ -69,7 +70,7 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 		return errBodyTooLarge
 	}
 	if s.Mode == weir.Raw && c.r.ContentLength > s.MaxBytes {
-		return weir.Errorf(weir.PayloadTooLarge, "the batch has %d bytes, and the stream's max_bytes is %d; "+
+		return weir.Errorf(weir.PayloadTooLarge, "the batch is %d bytes, but the stream's max_bytes is %d; "+
 			"split it into several batches", c.r.ContentLength, s.MaxBytes)
 	}
 	return nil
@@ -87,5 +88,5 @@ func (c *call) acknowledge(a *weir.Ack) error {
 	return err
 }
 
-// publishTo returns the stream of the path, if the caller may publish to it.
+// publishTo returns the stream named in the path, if the caller may publish to it.
 func (c *call) publishTo() (*hub.Stream, error) { return c.stream(access.PublishBatch) }

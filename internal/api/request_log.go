@@ -82,8 +82,8 @@ func (l *requestLog) note(c *call, took int64) {
 	}
 }
 
-// slot returns the place of the next note. The ring doubles in size until it has most notes, and
-// then overwrites the oldest.
+// slot returns the place of the next note. The ring doubles in size until it holds as many notes as
+// most allows, and then overwrites the oldest.
 func (r *requestRing) slot(most int) *requestNote {
 	if len(r.notes) < most {
 		if len(r.notes) == cap(r.notes) {

@@ -60,7 +60,7 @@ func init() { // not in the declaration, which would refer to itself through met
 // public reports whether no method of the route needs a key.
 func (r *route) public() bool { return r.kind == healthRoute || r.kind == versionRoute }
 
-// parseRoute parses a path without normalizing it. A path with an empty part or a trailing slash is
+// parseRoute parses a path without normalising it. A path with an empty part or a trailing slash is
 // no route. A part such as ".." in the place of a stream id is an invalid id (D30).
 func parseRoute(u *url.URL) route {
 	path, encoded := u.Path, false

@@ -164,6 +164,6 @@ func (c *call) from() (hub.From, error) {
 }
 
 var (
-	errLastEventID = &weir.Error{Code: weir.InvalidRequest, Message: "invalid Last-Event-ID: send one header field with the id of an event of this stream, which is a sequence"}
-	errStart       = &weir.Error{Code: weir.InvalidRequest, Message: `invalid cursor: send it once, as "head", 0 or a sequence`}
+	errLastEventID = &weir.Error{Code: weir.InvalidRequest, Message: "invalid Last-Event-ID: send one header field with the id of an event of this stream, which is a sequence number"}
+	errStart       = &weir.Error{Code: weir.InvalidRequest, Message: `invalid cursor: send it once, as "head", 0 or a sequence number`}
 )

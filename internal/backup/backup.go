@@ -144,7 +144,7 @@ func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []st
 			return a.head, nil, err
 		}
 		if a.size != e.Size {
-			return a.head, nil, fmt.Errorf("%w: %s has %d bytes, the file list says %d", ErrAltered, e.Name, a.size, e.Size)
+			return a.head, nil, fmt.Errorf("%w: %s is %d bytes, but the file list says %d", ErrAltered, e.Name, a.size, e.Size)
 		}
 		if err := a.pass(e, visit); err != nil {
 			return a.head, nil, err
@@ -264,7 +264,7 @@ func (a *reader) readSums() ([]string, error) {
 		return nil, err
 	}
 	if a.size > maxHead {
-		return nil, fmt.Errorf("%w: %s has %d bytes", ErrAltered, sumsName, a.size)
+		return nil, fmt.Errorf("%w: %s is %d bytes", ErrAltered, sumsName, a.size)
 	}
 	want := a.sums.String()
 	b, err := a.small(sumsName)

@@ -38,7 +38,7 @@ func archive(t *testing.T, remarks ...string) []byte {
 		t.Fatal(err)
 	}
 	if want := h.Size(); int64(b.Len()) > want+4096 || int64(b.Len()) < want-8192 {
-		t.Errorf("archive has %d bytes, Size says %d", b.Len(), want)
+		t.Errorf("archive is %d bytes, Size says %d", b.Len(), want)
 	}
 	return b.Bytes()
 }
@@ -162,7 +162,7 @@ func TestRefusals(t *testing.T) {
 		"file list":       {altered(`"journal/1.seg"`, `"journal/2.seg"`), ErrAltered, `found "journal/1.seg" instead of journal/2.seg`},
 		"parent path":     {altered(`"journal/1.seg"`, `"../rnal/1.seg"`), ErrAltered, `lists "../rnal/1.seg"`},
 		"absolute path":   {altered(`"journal/1.seg"`, `"/ournal/1.seg"`), ErrAltered, `lists "/ournal/1.seg"`},
-		"size":            {altered(`"size": 1200`, `"size": 1201`), ErrAltered, "journal/1.seg has 1200 bytes, the file list says 1201"},
+		"size":            {altered(`"size": 1200`, `"size": 1201`), ErrAltered, "journal/1.seg is 1200 bytes, but the file list says 1201"},
 		"cut in a file":   {good[:at("abcabc")+100], ErrShort, "in journal/1.seg"},
 		"cut before sums": {good[:at("weir-backup.sums")], ErrShort, "ends before weir-backup.sums"},
 		"two archives":    {append(good[:len(good)-1024:len(good)-1024], good...), ErrAltered, "unexpected data"},

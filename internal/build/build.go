@@ -17,7 +17,7 @@ var (
 	built   string // RFC 3339
 )
 
-// Info is the answer of /v1/version and of weir version.
+// Info is the response of /v1/version and the output of weir version.
 type Info struct {
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`

@@ -13,8 +13,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// certmagic keeps a rate limiter for each account until the process ends, and a goroutine for
-	// each lock that notices only after five seconds that the lock was removed.
+	// certmagic keeps a rate limiter for each account until the process ends and, for each lock, a
+	// goroutine that takes up to five seconds to notice that the lock was removed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"),
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
 }
@@ -42,8 +42,8 @@ func (a *announcing) String() string {
 	return a.text.String()
 }
 
-// If the CA does not answer, Start succeeds and the log has the error. Close ends the retries.
-// (TestACME of the contract suite covers a CA that answers.)
+// If the CA does not respond, Start succeeds and the log has the error. Close ends the retries.
+// (TestACME in internal/trials covers a CA that responds.)
 func TestACMEUnreachableCA(t *testing.T) {
 	log, dir := &announcing{wrote: make(chan struct{}, 1)}, t.TempDir()
 	a, err := NewACME(ACMEOptions{
@@ -67,8 +67,9 @@ func TestACMEUnreachableCA(t *testing.T) {
 	}
 }
 
-// The HTTP challenge is disabled if the cleartext listener is on a different host than TLS: the CA
-// cannot reach it, and certmagic must not open a port.
+// The HTTP challenge is disabled if the cleartext listener is on a different host than TLS:
+// certmagic uses one host for both challenges, and would open a port there itself. 0.0.0.0 and ::
+// count as the same host.
 func TestACMEHTTPChallenge(t *testing.T) {
 	for _, test := range []struct {
 		plain, secure string

@@ -49,7 +49,7 @@ func Secret(path string) (*[32]byte, error) {
 		return nil, err
 	}
 	if len(b) != 32 {
-		return nil, fmt.Errorf("read secret %s: it has %d bytes, want 32; remove it to create a new one", path, len(b))
+		return nil, fmt.Errorf("read secret %s: it is %d bytes, want 32; remove it to create a new one", path, len(b))
 	}
 	return (*[32]byte)(b), nil
 }

@@ -35,7 +35,7 @@ var authCases = []Case{
 			t.eachOfStream(s.ID, func(a *Answer) { a.Refused(401, "invalid_api_key") }, WithKey(k))
 		}
 	}},
-	{"the scheme in any case", `D19: the case of the scheme does not matter`, func(t *T) {
+	{"the scheme is case-insensitive", `D19: the case of the scheme does not matter`, func(t *T) {
 		for _, scheme := range []string{"bearer ", "BEARER ", "bEaReR "} {
 			t.Get("/v1/streams?limit=1", WithHeader("Authorization", scheme+t.Live)).Want(200)
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 var bodyCases = []Case{
-	{"events are returned unchanged", `D8: events are returned byte for byte as JSON values: no number is rounded, no member reordered, no string re-escaped`, func(t *T) {
+	{"events are returned unchanged", `D8: events are returned as the same JSON text, except for white space between tokens: no number is rounded, no member reordered, no string re-escaped`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		for i, events := range exactEvents {

@@ -6,7 +6,7 @@ import (
 )
 
 var deliveryCases = []Case{
-	{"several subscribers", `D4: every subscriber gets every batch exactly once, in increasing sequence`, func(t *T) {
+	{"several subscribers", `D4: every subscriber gets every batch exactly once, in increasing order`, func(t *T) {
 		s := t.jsonStream()
 		var subs []*Subscription
 		for i := range 8 {
@@ -72,7 +72,7 @@ var deliveryCases = []Case{
 		slow, fast := t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(1); seq <= n; seq++ {
 			if got := fast.raw(seq); string(got.Data) != fmt.Sprintf("%0262144d", seq-1) {
-				t.Fatalf("batch %d was delivered with other bytes", seq)
+				t.Fatalf("batch %d was delivered with different bytes", seq)
 			}
 		}
 		t.Post(NextPath(s.ID), RawBody([]byte("live"))).Want(202)

@@ -141,7 +141,7 @@ var evictionCases = []Case{
 		t.evicted(s.ID, 1)
 		t.Get(BatchPath(s.ID, 2)).Want(200)
 	}},
-	{"by age", `D12: a batch older than retention_seconds cannot be read from that second on`, func(t *T) {
+	{"by age", `D12: a batch can no longer be read once it is older than retention_seconds`, func(t *T) {
 		if !t.Slow {
 			t.Skip("takes more than a minute; Target.Slow runs it")
 		}

@@ -61,7 +61,7 @@ var gapCases = []Case{
 			return a.Status == 409
 		})
 	}},
-	{"contiguous publishers never wait", `D4: publishers of contiguous sequences never wait for a grace period`, func(t *T) {
+	{"no wait without gaps", `D4: in a stream without missing sequences, no grace period delays delivery`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "")
 		for seq := int64(1); seq <= 20; seq++ {
@@ -69,7 +69,7 @@ var gapCases = []Case{
 			sub.Batch(seq)
 		}
 	}},
-	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing sequence`, func(t *T) {
+	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing order`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		const n = 60

@@ -43,7 +43,7 @@ var idempotencyCases = []Case{
 		t.Publish(a.ID, `[]`, Idempotent("K"))
 		t.Publish(b.ID, `[]`, Idempotent("k"))
 	}},
-	{"two at once", `D25: of two concurrent requests with one key, one is stored and the other gets its acknowledgement`, func(t *T) {
+	{"two at once", `D25: of two concurrent requests with one key, one is stored and the other gets the acknowledgement of the first`, func(t *T) {
 		s := t.jsonStream()
 		var mu sync.Mutex
 		stored := 0

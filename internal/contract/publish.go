@@ -72,7 +72,7 @@ var publishCases = []Case{
 		}
 		t.same(t.Batch(s.ID, 1).Events, fmt.Appendf(nil, `[%d]`, winner))
 	}},
-	{"many at once", `D2: the server gives each sequence once; D5: an acknowledged batch is stored`, func(t *T) {
+	{"many at once", `D2: the server assigns each sequence number only once; D5: an acknowledged batch is stored`, func(t *T) {
 		s := t.jsonStream()
 		var mu sync.Mutex
 		stored := map[int64]int{}

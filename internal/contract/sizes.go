@@ -12,7 +12,7 @@ var sizeCases = []Case{
 		t.Post(NextPath(s.ID), RawBody(full)).Want(202)
 		t.Post(NextPath(s.ID), RawBody(full), undeclared()).Want(202)
 		if a := t.Get(BatchPath(s.ID, 2)).Want(200); string(a.Body) != string(full) {
-			t.Errorf("a batch of 8 MiB was read with other bytes")
+			t.Errorf("a batch of 8 MiB was read with different bytes")
 		}
 		t.Post(NextPath(s.ID), RawBody(append(full, 0))).Refused(413, "payload_too_large")
 		t.Post(NextPath(s.ID), RawBody(append(full, 0)), undeclared()).Refused(413, "payload_too_large")

@@ -58,7 +58,7 @@ var wireCases = []Case{
 			r.Body, r.Length = body, -1
 		}).Want(202)
 		if got := t.Get(BatchPath(s.ID, 1)).Want(200).Body; !bytes.Equal(got, want) {
-			t.Errorf("the batch was read with other bytes (%d)", len(got))
+			t.Errorf("the batch was read with different bytes (%d)", len(got))
 		}
 	}},
 	{"many at once", `spec: "HTTP/2 and HTTP/3 are supported. HTTP/1.1 also works for streaming": many subscriptions run next to each other and next to publishes`, func(t *T) {

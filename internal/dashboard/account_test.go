@@ -40,7 +40,7 @@ func TestSignInWhilePasswordChanges(t *testing.T) {
 }
 
 // A verified password is worthless once the password has changed: it neither starts a session nor
-// authorizes another change.
+// authorises another change.
 func TestVerifiedPasswordExpires(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()

@@ -89,7 +89,7 @@ func (a *audit) old() []string {
 
 // note adds an entry with the current time, and logs it. The entry is durable when the call
 // returns, unless the store refuses the write: then it stays in memory only, which is logged. A
-// canceled ctx does not stop the write, since the action itself has already happened.
+// cancelled ctx does not stop the write, since the action itself has already happened.
 func (d *Dashboard) note(ctx context.Context, e entry) {
 	ctx = context.WithoutCancel(ctx)
 	e.At = weir.TimeOf(d.Now())

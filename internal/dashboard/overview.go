@@ -50,7 +50,7 @@ func (v *visit) look() overviewView {
 }
 
 // Remembers returns the period for which requests are remembered, in words. Requests are kept in
-// memory for a day.
+// memory for at most a day.
 func (w overviewView) Remembers() string {
 	if w.Uptime < 24*time.Hour {
 		return "since the server started"
@@ -89,7 +89,7 @@ func (v *visit) tiles() []tile {
 		{"received", "Bytes received/s", bytesText(rate(received)), bytesText(total(hour, received)) + " in the last hour"},
 		{"sent", "Bytes sent/s", bytesText(rate(sent)), bytesText(total(hour, sent)) + " in the last hour"},
 		{"subscribers", "Subscribers", numberText(v.API.Subscribers()), "max lag " + numberText(stats.SlowestLag)},
-		{"failed", "Errors, last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
+		{"failed", "Failed, last hour", numberText(total(hour, failed)), numberText(total(hour, refused)) + " refused"},
 		{"limited", "429s, last hour", numberText(total(hour, limited)), "over a rate limit"},
 		{"sync", "Disk sync, p50", msText(now[syncMedian]), "p99 " + msText(now[syncSlow])},
 		{"streams", "Streams", numberText(stats.Streams), numberText(stats.Open) + " in use"},

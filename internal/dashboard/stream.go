@@ -70,7 +70,7 @@ func (v *visit) publish() error {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(v.w, v.r.Body, maxTestBatch))
 	if err != nil {
-		return weir.Errorf(weir.PayloadTooLarge, "a test batch can have at most %d bytes", maxTestBatch)
+		return weir.Errorf(weir.PayloadTooLarge, "a test batch can be at most %d bytes", maxTestBatch)
 	}
 	p := &hub.Publish{Batch: weir.Batch{Events: 1, Payload: body}}
 	if s.Mode == weir.Raw {

@@ -15,16 +15,16 @@ type streamView struct {
 	hub.Standing
 	Project   weir.Project
 	Demo      bool
-	Published bool   // at least one batch was ever published
+	Published bool   // at least one batch has ever been published
 	JSON      string // the stream object as /v1 returns it
 	Age       int64  // of the oldest batch, in seconds
 }
 
 // Limits of a stream's plots.
 const (
-	looked    = 100_000   // batches to read at most
-	plotted   = 60        // points
-	plottedIn = time.Hour // time span
+	maxBatches = 100_000   // maximum number of batches to read
+	plotPoints = 60        // number of points
+	plotSpan   = time.Hour // time span
 )
 
 // streamParts are the templates of the page that streamFigures renders again on each update.
@@ -76,7 +76,7 @@ func (v *visit) streamFigures() error {
 		return err
 	}
 	var marks []hub.Mark
-	st, err := v.lookAt(s, looked, func(m hub.Mark) { marks = append(marks, m) })
+	st, err := v.lookAt(s, maxBatches, func(m hub.Mark) { marks = append(marks, m) })
 	if err != nil {
 		return err
 	}
@@ -102,10 +102,10 @@ type rates struct {
 }
 
 // plotFrom returns the start of a plot. That is an hour ago, or later if marks do not reach back
-// that far: there were more batches than looked, or older ones were evicted. Starting earlier would
-// show those batches as time without publishes.
+// that far: there were more than maxBatches batches, or older ones were evicted. Starting earlier
+// would show those batches as time without publishes.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
-	from := now.Add(-plottedIn)
+	from := now.Add(-plotSpan)
 	if !st.Cut {
 		return from
 	}
@@ -121,7 +121,7 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 
 // plot counts batches in intervals of equal length, the last of which ends now.
 func plot(marks []hub.Mark, from, now time.Time) rates {
-	step := max(now.Sub(from)/plotted, time.Second)
+	step := max(now.Sub(from)/plotPoints, time.Second)
 	n := max(1, int(now.Sub(from)/step))
 	r := rates{At: make([]int64, n), Batches: make([]float64, n), Bytes: make([]float64, n)}
 	for i := range n {

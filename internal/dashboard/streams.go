@@ -19,7 +19,7 @@ type streamRow struct {
 	weir.Stream
 	ProjectName string
 	Updated     weir.Time
-	Published   bool // at least one batch was ever published
+	Published   bool // at least one batch has ever been published
 }
 
 // streamsView is the data of a page of the stream list.

@@ -31,8 +31,8 @@ type Archive struct {
 	files []journal.SnapshotFile
 }
 
-// NewArchive prepares a backup of a journal's snapshot and of what else the data directory keeps. It
-// takes over the snapshot.
+// NewArchive prepares a backup of a journal's snapshot and of the other files that the data
+// directory keeps. It takes ownership of the snapshot.
 func NewArchive(data string, snap *journal.Snapshot) (*Archive, error) {
 	a := &Archive{snap: snap, files: snap.Files(), kept: map[string][]byte{}}
 	a.head = backup.Head{Taken: time.Now().UTC().Truncate(time.Millisecond), Version: build.This().Version}
@@ -82,7 +82,7 @@ func (a *Archive) keep(data, dir string) error {
 	})
 }
 
-// Size is about how many bytes Copy writes.
+// Size returns the approximate number of bytes that Copy writes.
 func (a *Archive) Size() int64 { return a.head.Size() }
 
 // Close releases the snapshot.
@@ -117,12 +117,12 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 	return out.Close(remarks)
 }
 
-// Read streams a backup of a directory that no server has open, and returns about how many bytes it
-// has. No server can start on the directory until the stream is closed.
+// Read streams a backup of a directory that no server has open, and returns its approximate size in
+// bytes. No server can start on the directory until the stream is closed.
 func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
 	dir := Journal(data)
 	if !HasJournal(data) {
-		return nil, 0, fmt.Errorf("no server and %w in %s; --data names the directory", ErrNoData, data)
+		return nil, 0, fmt.Errorf("no server is running, and there is %w in %s; set --data to the data directory", ErrNoData, data)
 	}
 	snap, err := journal.OpenSnapshot(disk.OS(dir))
 	if err != nil {

@@ -28,13 +28,13 @@ type Copied struct {
 	Bytes     int64
 }
 
-// CopyInto copies everything that a data directory keeps into another store, and verifies the copy.
-// No server may run on the directory, and no stream of the store may hold batches. Streams keep
+// CopyInto copies everything that a data directory holds to another store, and verifies the copy.
+// No server may be using the directory, and no stream of the store may hold batches. Streams keep
 // their batches as they are: sequences, times, closed gaps, idempotency keys. A copy that was
 // interrupted is started over by the next call. tell receives the progress.
 func CopyInto(ctx context.Context, to engine.Engine, data string, tell func(Copied)) (Copied, error) {
 	if !HasJournal(data) {
-		return Copied{}, fmt.Errorf("%w: %s is not the data directory of a server on the journal", ErrNoData, data)
+		return Copied{}, fmt.Errorf("%w: %s is not the data directory of a server that uses the journal engine", ErrNoData, data)
 	}
 	from, err := journal.Open(disk.OS(Journal(data)), journal.Options{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package datadir works on whole data directories: it backs them up, restores them, checks and repairs
-// them while no server runs on them, and copies what one store keeps into another.
+// Package datadir works on whole data directories: it backs them up, restores them, checks and
+// repairs them while no server is using them, and copies the contents of one store to another.
 package datadir
 
 import (
@@ -16,14 +16,15 @@ import (
 	"weir/internal/hub"
 )
 
-// journalDir is the journal's place in a data directory.
+// journalDir is the directory of the journal in a data directory.
 const journalDir = "journal"
 
-// Journal is where the journal of a data directory is.
+// Journal returns the path of the journal in a data directory.
 func Journal(data string) string { return filepath.Join(data, journalDir) }
 
-// ErrNoData means that a directory is not the data directory of a server on the journal.
-var ErrNoData = errors.New("no data")
+// ErrNoData means that a directory is not the data directory of a server that uses the journal
+// engine.
+var ErrNoData = errors.New("no Weir data")
 
 // HasJournal reports whether a data directory holds a journal.
 func HasJournal(data string) bool {
@@ -31,11 +32,11 @@ func HasJournal(data string) bool {
 	return err == nil
 }
 
-// Check verifies every record of a data directory that no server uses. It changes nothing. progress
-// may be nil.
+// Check verifies every record of a data directory that no server is using. It changes nothing.
+// progress may be nil.
 func Check(data string, progress func(done, total int64)) (*journal.Report, error) {
 	if !HasJournal(data) {
-		return nil, fmt.Errorf("%w in %s; --data names the directory", ErrNoData, data)
+		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
 	}
 	r, err := journal.Check(disk.OS(Journal(data)), checkOptions(progress))
 	if err != nil {
@@ -47,12 +48,12 @@ func Check(data string, progress func(done, total int64)) (*journal.Report, erro
 // explain says what to do about a directory that is in use.
 func explain(doing, data string, err error) error {
 	if errors.Is(err, disk.ErrLocked) {
-		return fmt.Errorf("a server runs on %s; stop it first", data)
+		return fmt.Errorf("a server is using %s; stop it first", data)
 	}
 	return fmt.Errorf("%s %s: %w", doing, data, err)
 }
 
-// checkOptions let the rooms that own documents check them.
+// checkOptions returns options that let the owner of each document, hub or access, check it.
 func checkOptions(progress func(done, total int64)) journal.CheckOptions {
 	return journal.CheckOptions{
 		Progress: progress,

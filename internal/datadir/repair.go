@@ -22,12 +22,12 @@ type Repaired struct {
 	Revoked   []access.Key `json:"revoked"`   // keys whose revocation may have been among the lost records
 }
 
-// Repair makes a damaged data directory serve again. It copies damaged files into a new directory
-// damaged-TIME and keeps every record that is whole. Where it cannot know which records were lost, it
-// revokes the keys that may have been revoked in them. progress may be nil.
+// Repair makes a damaged data directory usable again. It copies damaged files to a new directory
+// damaged-TIME and keeps every intact record. If there is no way to tell which records were lost,
+// it revokes every key whose revocation may be among them. progress may be nil.
 func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	if !HasJournal(data) {
-		return nil, fmt.Errorf("%w in %s; --data names the directory", ErrNoData, data)
+		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)
 	}
 	if err := refuseForeign(data); err != nil {
 		return nil, err

@@ -9,18 +9,18 @@ import (
 	"weir/internal/hub"
 )
 
-// Report is what a check found, and Damage one damaged place in it.
+// Report is the result of a check, and Damage is one piece of damage in it.
 type (
 	Report = journal.Report
 	Damage = journal.Damage
 )
 
-// Counts are the streams, projects and keys of a report.
+// Counts returns the numbers of streams, projects and keys in a report.
 func Counts(r *Report) (streams, projects, keys int) {
 	return r.Documents[hub.DocumentKind], r.Documents[access.ProjectKind], r.Documents[access.KeyKind]
 }
 
-// outcomes say what becomes of damage.
+// outcomes describe the consequence of each fate.
 var outcomes = map[journal.Fate]string{
 	journal.Dead:    "nothing is lost: the data was no longer in use",
 	journal.Intact:  "nothing is lost: it can be rebuilt",
@@ -29,7 +29,8 @@ var outcomes = map[journal.Fate]string{
 	journal.Unknown: "content unknown",
 }
 
-// Describe is a line about one damaged place: file, offset, what was there and what becomes of it.
+// Describe returns a line about one piece of damage: the file, the offset, what was stored there,
+// and the consequence.
 func Describe(d *Damage) string {
 	what := d.What
 	if d.Seq != nil {
@@ -41,8 +42,8 @@ func Describe(d *Damage) string {
 	return fmt.Sprintf("%s at %d: %s: %s (%s)", d.File, d.Offset, what, d.Why, outcomes[d.Fate])
 }
 
-// Name is how people refer to the document under a key. It shows only the start of the digest of an
-// API key, enough to tell keys apart.
+// Name returns a readable name for the document under a key. It shows only the start of the digest
+// of an API key, enough to tell keys apart.
 func Name(key string) string {
 	if key == "" {
 		return "a document whose name is lost too"

@@ -1,7 +1,7 @@
 // Package engine defines the promises that storage keeps: ordered durable logs and small documents.
 // It holds interfaces and the errors that rooms above branch on, and no code. An engine knows
 // nothing of duplicates, retention or projects. The Judge that a log was opened with decides about
-// each entry, along the one order that the engine keeps.
+// each entry, in the one order that the engine keeps.
 package engine
 
 import (
@@ -24,7 +24,7 @@ type Engine interface {
 	// ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
-	// Status tells whether the store takes writes now. It never blocks on a disk.
+	// Status reports whether the store takes writes now. It never blocks on a disk.
 	Status() Status
 
 	// Close waits for the calls in flight, makes their writes durable and closes the store. Later
@@ -74,12 +74,12 @@ type Log interface {
 	// Header is Read without the payload: all fields are set, and nothing but the header is read.
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
-	// Scan visits the entries whose sequence is from or higher, in increasing sequence and with
-	// their payloads, until visit returns false or there are no more. It sees at least what was
-	// durable when it was called. It reads in runs of about run bytes: pass how much the caller
-	// expects to take, or 0 for long runs. It holds no lock while visit runs. The payload belongs
-	// to the engine and is valid only during the visit. An entry that is trimmed during the scan is
-	// left out.
+	// Scan visits the entries whose sequence is from or higher, in increasing order and with their
+	// payloads, until visit returns false or there are no more. It sees at least what was durable
+	// when it was called. It reads in runs of about run bytes: pass how much the caller expects to
+	// take, or 0 for long runs. It holds no lock while visit runs. The payload belongs to the
+	// engine and is valid only during the visit. An entry that is trimmed during the scan is left
+	// out.
 	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
@@ -109,13 +109,14 @@ type Log interface {
 	Close() error
 }
 
-// Judge applies rules along a log's order. The engine calls Admit for one entry at a time per log,
-// and Commit for one group at a time, each in the log's order. Admit and Commit may run at the same
-// time, because the engine decides entries while the disk is still busy with earlier ones.
+// Judge applies rules to the entries of a log, in the log's order. The engine calls Admit for one
+// entry at a time per log, and Commit for one group at a time, each in the log's order. Admit and
+// Commit may run at the same time, because the engine decides entries while the disk is still busy
+// with earlier ones.
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
-	// was none) and the headers of all entries that the log holds, in increasing sequence. Count
-	// and ContentType are not set.
+	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
+	// Count and ContentType are not set.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// Admit is asked about every entry, in log order, before the entry becomes part of the log. It

@@ -137,7 +137,7 @@ func directories(tr *tree) (all, code map[string]bool) {
 	return all, code
 }
 
-// listed tells whether a directory is a listed room. A directory without code, such as internal,
+// listed reports whether a directory is a listed room. A directory without code, such as internal,
 // counts as listed when something in it is.
 func listed(rooms []string, dir string, code bool) bool {
 	return slices.Contains(rooms, dir) ||

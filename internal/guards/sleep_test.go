@@ -33,7 +33,7 @@ func checkSleep(tr *tree) []string {
 	return complaints
 }
 
-// bubbles returns the calls of synctest.Test in a file.
+// bubbles returns the calls to synctest.Test in a file.
 func bubbles(file *ast.File) []ast.Node {
 	tests := calls(file, "testing/synctest", "Test")
 	var found []ast.Node

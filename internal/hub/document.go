@@ -23,7 +23,7 @@ const documents = DocumentKind + "/"
 func documentKey(id weir.StreamID) string { return documents + string(id) }
 
 // StreamOf returns the id of the stream that the document under key describes. It is false if key
-// belongs to another kind of document. It looks at the key alone: it does not tell whether such a
+// belongs to another kind of document. It looks at the key alone: it does not report whether such a
 // document exists, or whether its value can be read.
 func StreamOf(key string) (weir.StreamID, bool) {
 	id, ok := strings.CutPrefix(key, documents)
@@ -40,7 +40,7 @@ type document struct {
 	Mode             weir.Mode      `json:"mode"`
 }
 
-// check tells what is wrong with a document that describes no stream.
+// check returns what is wrong with a document that describes no stream.
 func (v *document) check() error {
 	switch {
 	case v.Project == "":

@@ -222,8 +222,8 @@ func toRules(h engine.Header) stream.Header {
 	}
 }
 
-// evict evicts the batches that are too old or too many at now. Every read calls it first, so that
-// clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
+// evict evicts the batches that exceed the age or size limit at now. Every read calls it first, so
+// that clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
 	before := f.state.Bytes()
 	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {

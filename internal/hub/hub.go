@@ -140,7 +140,7 @@ func clientError(id weir.StreamID, err error) error {
 	case errors.Is(err, engine.ErrFull):
 		return weir.Errorf(weir.StorageUnavailable, "the store is full: it accepts no writes until space is freed")
 	case errors.Is(err, engine.ErrReadOnly):
-		return weir.Errorf(weir.StorageUnavailable, "the store accepts no writes since a write failed")
+		return weir.Errorf(weir.StorageUnavailable, "the store accepts no writes because an earlier write failed")
 	case errors.Is(err, engine.ErrUnavailable):
 		return weir.Errorf(weir.StorageUnavailable, "the store did not answer in time, and the request may have taken effect: retry it")
 	case errors.Is(err, engine.ErrBehind):

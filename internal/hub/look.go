@@ -73,10 +73,10 @@ const shownGaps = 20
 // number would delay publishes to the stream.
 const lookRun = 2048
 
-// Look returns the state of the stream and visits the batches of its last most sequences, in
-// increasing order. It holds no lock for longer than it takes to examine lookRun headers, so
-// batches may be stored or evicted while it runs. On a shared store it includes what other nodes
-// stored if they can be reached.
+// Look returns the state of the stream and visits the batches under its last sequences, as many as
+// most says, in increasing order. It holds no lock for longer than it takes to examine lookRun
+// headers, so batches may be stored or evicted during the call. On a shared store it includes what
+// other nodes stored if they can be reached.
 func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {

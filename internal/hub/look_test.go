@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Look describes the kept batches, the gaps and the subscribers. Glance tells what is known without
-// opening the log.
+// Look describes the kept batches, the gaps and the subscribers. Glance returns what is known
+// without opening the log.
 func TestLook(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

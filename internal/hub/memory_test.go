@@ -12,7 +12,7 @@ import (
 )
 
 // Subscriptions that read large batches from the log share a memory budget. A subscription holds
-// its memory until the next call of Next. One that gets none returns an empty event and continues
+// its memory until the next call to Next. One that gets none returns an empty event and continues
 // once there is some.
 func TestLargeFramesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestSizeOf(t *testing.T) {
 	publish(t, s, at(3, "three"))
 	for seq, want := range []int{0, 3, 0, 5, 0} {
 		if got := s.SizeOf(ctx, weir.Seq(seq)); got != want {
-			t.Errorf("batch %d has %d bytes, want %d", seq, got, want)
+			t.Errorf("batch %d is %d bytes, want %d", seq, got, want)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (s *Stream) current(ctx context.Context) (summary, error) {
 	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
 }
 
-// Batch reads one batch. If it cannot be read, the error is StreamNotFound, and its message tells
+// Batch reads one batch. If it cannot be read, the error is StreamNotFound, and its message reports
 // whether the batch was evicted, lost or never stored (D12).
 func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	f, err := s.acquire(ctx)
@@ -92,7 +92,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	return batch(&e), nil
 }
 
-// lookup tells whether the batch can be read, and whether the stream was deleted.
+// lookup reports whether the batch can be read, and whether the stream was deleted.
 func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

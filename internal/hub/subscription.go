@@ -26,7 +26,7 @@ var (
 // After starts above sequence n, which may be above the cursor.
 func After(n weir.Seq) From { return stream.After(n) }
 
-// run is the approximate number of bytes that one call of Next returns, and so the memory that a
+// run is the approximate number of bytes that one call to Next returns, and so the memory that a
 // stalled subscriber holds.
 const run = 24 << 10
 
@@ -63,7 +63,7 @@ const keptRun = 4
 // Event is the result of Next: a run of frames, a gap, or neither if nothing happened in time.
 type Event struct {
 	// Frames are encoded batches in order. One element may hold several batches. They are shared
-	// with other subscribers: do not modify them, and do not use them after the next call of Next
+	// with other subscribers: do not modify them, and do not use them after the next call to Next
 	// or Close.
 	Frames [][]byte
 	// Gap is set instead of Frames if batches were evicted before they could be sent, or were lost.
@@ -130,9 +130,9 @@ func (s *Subscription) Close() {
 }
 
 // Next returns the next frames or the next gap. A subscriber receives every batch once, in
-// increasing sequence. Next waits if there is nothing to send; after wait it returns an empty
-// Event, which is the time for a keep-alive. One call returns about 24 KiB of frames, or a single
-// larger frame. Calling it again means that the previous frames were sent.
+// increasing order. Next waits if there is nothing to send; after wait it returns an empty Event,
+// which is the time for a keep-alive. One call returns about 24 KiB of frames, or a single larger
+// frame. Calling it again means that the previous frames were sent.
 //
 // It fails with the context's error, with ErrDeleted or with ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {

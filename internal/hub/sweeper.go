@@ -185,7 +185,7 @@ func (w *sweeper) due() []*Stream {
 	return list
 }
 
-// wantsTrim evicts expired batches and tells whether it is time to trim them from the log.
+// wantsTrim evicts expired batches and reports whether it is time to trim them from the log.
 func (f *feed) wantsTrim(now weir.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

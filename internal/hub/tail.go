@@ -22,7 +22,7 @@ import (
 type tail struct {
 	subscribers int
 	low         weir.Seq
-	frames      []*frame // in increasing sequence
+	frames      []*frame // in increasing order of sequence
 	bytes       int      // sum of the sizes of frames
 }
 

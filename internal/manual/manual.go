@@ -51,13 +51,13 @@ type Flag struct {
 	Usage   string
 }
 
-// file is a response that stays the same for as long as the server runs.
+// file is a response that stays the same for as long as the server is running.
 type file struct {
 	contentType string
 	body        []byte
 	zipped      []byte // body compressed with gzip; nil if compression does not help
 	etag        string
-	public      bool // pages of other origins may read it (CORS)
+	public      bool // pages from other origins may read it (CORS)
 }
 
 // newFile compresses the body once, so that no request has to. It is for text; images stay as they are

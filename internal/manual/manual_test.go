@@ -160,7 +160,7 @@ func TestTables(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/docs/errors":       {`<section class="fault" id="rate_limited">`, "429 Too Many Requests", "Too &lt;many&gt;.", "with <code class=\"word\">retry-after</code>"},
 		"/docs/command-line": {`<h2 id="weir-key-ls">`, "List &lt;all&gt; keys.", "--project NAME"},
-		"/docs/reference": {`<h2 id="publishAt">Publish under a given sequence`, `<code class="word">/v1/streams/{id}/batches/{seq}</code>`, `href="/docs/errors#sequence_too_far_ahead"`,
+		"/docs/reference": {`<h2 id="publishAt">Publish with a given sequence number`, `<code class="word">/v1/streams/{id}/batches/{seq}</code>`, `href="/docs/errors#sequence_too_far_ahead"`,
 			`<h3 id="Ack">`, "x-ratelimit-remaining", "Idempotency-Key", "Last-Event-ID", "text/event-stream", "event: gap"},
 	} {
 		body := ask(h, "GET", path).Body.String()

@@ -78,7 +78,7 @@ func TestPictures(t *testing.T) {
 		total += len(body)
 	}
 	if total > 600<<10 {
-		t.Errorf("the images have %d bytes, want at most 600 KiB: they are part of every binary", total)
+		t.Errorf("the images are %d bytes, want at most 600 KiB: they are part of every binary", total)
 	}
 }
 

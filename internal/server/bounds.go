@@ -35,8 +35,8 @@ const (
 	quicKeepAlive = 20 * time.Second
 	quicSilence   = 60 * time.Second
 
-	// The most data that an HTTP/3 client may send beyond what the handlers have read. It bounds
-	// the memory for one stream and for one connection.
+	// The maximum amount of data that an HTTP/3 client may send beyond what the handlers have read.
+	// It bounds the memory for one stream and for one connection.
 	quicStreamWindow     = 2 << 20
 	quicConnectionWindow = 8 << 20
 	quicUniStreams       = 16 // HTTP/3 itself needs three

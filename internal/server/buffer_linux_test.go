@@ -37,7 +37,7 @@ func TestWriteBuffer(t *testing.T) {
 		var size int
 		raw.Control(func(fd uintptr) { size, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF) })
 		if err != nil || size > 2*writeBuffer {
-			t.Errorf("the send buffer has %d bytes (%v), want at most %d", size, err, 2*writeBuffer)
+			t.Errorf("the send buffer is %d bytes (%v), want at most %d", size, err, 2*writeBuffer)
 		}
 	})
 }

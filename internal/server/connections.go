@@ -27,7 +27,7 @@ type connections struct {
 }
 
 const (
-	boundAge  = time.Second      // time between calls of most, which may be slow
+	boundAge  = time.Second      // time between calls to most, which may be slow
 	complaint = 10 * time.Second // time between log entries about refused connections
 )
 

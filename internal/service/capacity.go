@@ -9,21 +9,22 @@ import (
 	"weir/internal/budget"
 )
 
-// What connections may not use up.
+// Resources that connections must leave free.
 const (
 	spareFiles    = 128      // file descriptors for everything but connections and segments
 	connectionRAM = 64 << 10 // bytes per connection; twice what a subscription uses
 	fewest        = 16       // connections are always allowed
 )
 
-// Bounds of the memory for large request bodies, and again for large batches on their way to clients.
+// Bounds of the memory for large request bodies, and again for large batches in flight to clients.
 // Each gets an eighth of the machine's memory within them.
 const (
 	leastPayloads = 64 << 20
 	mostPayloads  = 512 << 20
 )
 
-// capacity is how much of the resources that attackers exhaust this process may use.
+// capacity is the amount of the resources that an attacker could exhaust which this process may
+// use.
 type capacity struct {
 	files  int   // file descriptors
 	memory int64 // bytes
@@ -40,8 +41,8 @@ func thisCapacity() capacity {
 	return c
 }
 
-// connections is the maximum number of connections beside a number of segments. Each segment may be
-// open twice, while it is reclaimed or backed up.
+// connections returns the maximum number of connections, given the number of segments. Each segment
+// may be open twice, while it is reclaimed or backed up.
 func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }

@@ -29,8 +29,8 @@ type observer struct {
 	failed atomic.Bool // the last SIGHUP failed
 }
 
-// observe listens on the address and serves it. If a default address is taken, the server does
-// without.
+// observe listens on the address and serves it. If a default address is taken, the server runs
+// without metrics.
 func (svc *Service) observe() error {
 	b := build.This()
 	o := &svc.observer

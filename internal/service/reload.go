@@ -47,7 +47,7 @@ func (svc *Service) followHangups(hangups <-chan os.Signal) {
 }
 
 // reread reads the file and the environment again, under the flags of the start, and applies the
-// settings that may change while the server runs. It returns the settings in effect.
+// settings that may change while the server is running. It returns the settings in effect.
 func (svc *Service) reread(running *settings.Settings) (*settings.Settings, error) {
 	next, err := running.Reread()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package service runs a server: settings in, a running service out. It opens the engine, the
-// listeners, the certificates, the dashboard, the metrics and the admin socket, and drains them when
-// the server stops. weir serve and the tests of other rooms start the same service.
+// listeners, the certificates, the dashboard, the metrics and the admin socket, and drains them
+// when the server stops. weir serve and the tests of other packages start the same service.
 package service
 
 import (
@@ -66,7 +66,7 @@ type Service struct {
 
 	capacity capacity
 	bodies   *budget.Budget // memory of request bodies
-	batches  *budget.Budget // memory of batches on their way to clients
+	batches  *budget.Budget // memory of batches in flight to clients
 	reloads  []reload       // what SIGHUP re-reads besides the settings
 	observer observer
 	observed sync.WaitGroup // ends after everything else
@@ -84,8 +84,8 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return svc, nil
 }
 
-// start opens one room after the other. Secrets that are shown only once are made last: a start that
-// fails must not have made them.
+// start opens one package after the other. Secrets that are shown only once are created last: a
+// start that fails must not have created any.
 func (svc *Service) start(ctx context.Context) (err error) {
 	s := svc.settings
 	if err := svc.checkPassword(); err != nil {
@@ -221,10 +221,10 @@ func (svc *Service) serveSocket() {
 	svc.work.Go(func() { svc.socket.Serve(svc.operators) })
 }
 
-// Failed receives an error if the server stops serving by itself.
+// Failed returns a channel that receives an error if the server stops serving by itself.
 func (svc *Service) Failed() <-chan error { return svc.server.Failed() }
 
-// URL is the address that links start with.
+// URL returns the address that links start with.
 func (svc *Service) URL() string {
 	if svc.settings.BaseURL != "" {
 		return strings.TrimRight(svc.settings.BaseURL, "/")
@@ -235,7 +235,7 @@ func (svc *Service) URL() string {
 	return settings.LocalURL("https", svc.server.HTTPS())
 }
 
-// Addresses are where the server listens, as attributes for the log.
+// Addresses returns the addresses on which the server listens, as log attributes.
 func (svc *Service) Addresses() []any {
 	var all []any
 	if at := svc.server.HTTP(); at != "" {

@@ -103,7 +103,7 @@ func (svc *Service) migrate(ctx context.Context, from string, tell func(admin.Mi
 	if err != nil {
 		return admin.Migration{}, err
 	}
-	// The store exists, since this node runs on it. Any number of replicas is accepted then, and 1
+	// The store exists, since this node is using it. Any number of replicas is accepted then, and 1
 	// fits every cluster.
 	to, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: 1, Logger: svc.logger})
 	if err != nil {

@@ -33,15 +33,15 @@ const (
 
 func (e *Engine) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.Kind, "engine", Journal, "storage engine: journal (in the data directory, one node) or nats (NATS JetStream, several nodes)")
-	f.StringSliceVar(&e.NATSURLs, "nats-url", nil, "`URLs` of the NATS servers for --engine nats, comma-separated; put credentials into --nats-creds")
+	f.StringSliceVar(&e.NATSURLs, "nats-url", nil, "`URLs` of the NATS servers for --engine nats, comma-separated; put credentials in the --nats-creds file, not in the URL")
 	f.StringVar(&e.NATSCreds, "nats-creds", "", "`file` holding the credentials for --nats-url: a NATS .creds file, or one line USER:PASSWORD")
 	f.StringVar(&e.SystemCreds, "nats-system-creds", "", "`file` holding credentials of the NATS system account, used to check that the servers of --nats-url sync before they acknowledge (default: --nats-creds)")
-	f.IntVar(&e.Replicas, "nats-replicas", 3, "number of NATS servers that store each message; fixed when the store is created; always 1 on a node without --cluster-peers")
-	f.IntVar(&e.Shards, "nats-shards", jetstream.DefaultShards, "number of shards; fixed when the store is created; fewer shards sync more batches at once, more shards use more servers")
+	f.IntVar(&e.Replicas, "nats-replicas", 3, "number of NATS servers that store each message; fixed when the store is created; always 1 with --cluster-listen but no --cluster-peers")
+	f.IntVar(&e.Shards, "nats-shards", jetstream.DefaultShards, "number of shards; fixed when the store is created; fewer shards put more batches into one sync, more shards spread the load over more servers")
 	f.BoolVar(&e.AllowUnsynced, "nats-allow-unsynced", false, "accept servers of --nats-url that acknowledge before they sync; a power cut may lose acknowledged batches")
 	f.StringVar(&e.Cluster, "cluster-name", "weir", "`name` of the cluster of embedded NATS servers")
-	f.StringVar(&e.Listen, "cluster-listen", "", "`address` where the embedded NATS server accepts the other nodes (default: none; --nats-url is used)")
-	f.StringSliceVar(&e.Peers, "cluster-peers", nil, "`addresses` (--cluster-listen) of the other nodes, comma-separated")
+	f.StringVar(&e.Listen, "cluster-listen", "", "`address` where the embedded NATS server accepts connections from other nodes (default: none; the node uses --nats-url)")
+	f.StringSliceVar(&e.Peers, "cluster-peers", nil, "the --cluster-listen `addresses` of the other nodes, comma-separated")
 	f.StringVar(&e.Secret, "cluster-secret", "", "`file` holding the cluster's shared secret, at least 32 random bytes; required with --cluster-peers")
 }
 

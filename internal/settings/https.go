@@ -27,7 +27,7 @@ func (h *HTTPS) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&h.ACMEDomains, "acme-domain", nil, "host `name` of this server to get an ACME certificate for; may be repeated")
 	f.StringVar(&h.ACMEEmail, "acme-email", "", "contact `address` for the ACME authority")
 	f.StringVar(&h.ACMEDirectory, "acme-directory", "", "directory `URL` of the ACME authority (default: Let's Encrypt)")
-	f.StringVar(&h.ACMERoot, "acme-root", "", "`file` holding the certificates to trust for --acme-directory (default: those of the system)")
+	f.StringVar(&h.ACMERoot, "acme-root", "", "`file` holding the certificates to trust for --acme-directory (default: the system's CA certificates)")
 }
 
 var hostName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)

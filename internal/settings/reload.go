@@ -10,7 +10,7 @@ import (
 // reloadable are the settings that change without a restart, sorted.
 var reloadable = []string{"log-level", "rate-anonymous", "rate-demo", "rate-live", "rate-test"}
 
-// Reread loads settings with the same flags from the present environment and configuration file.
+// Reread loads settings with the same flags from the current environment and configuration file.
 func (s *Settings) Reread() (*Settings, error) {
 	next := &Settings{level: s.level}
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)

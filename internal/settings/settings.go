@@ -1,6 +1,6 @@
-// Package settings holds the settings of a server: the flags, the environment variables and the keys
-// of the configuration file that set them, where each value came from, and which may change while
-// the server runs.
+// Package settings holds the settings of a server: the flags, the environment variables and the
+// keys of the configuration file that set them, where each value came from, and which may change
+// while the server is running.
 package settings
 
 import (
@@ -69,29 +69,29 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	s.HTTPS.flags(f)
 	s.Engine.flags(f)
 	f.StringVar(&s.BaseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or from --https if --http is off)")
-	f.StringSliceVar(&s.BootstrapKeys, bootstrapKeysFlag, nil, "`PROJECT_NAME:KEY` pairs, comma-separated; missing projects and keys are created at start")
+	f.StringSliceVar(&s.BootstrapKeys, bootstrapKeysFlag, nil, "`PROJECT_NAME:KEY` pairs, comma-separated; missing projects and keys are created at startup")
 	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and prints it once)")
 	f.BoolVar(&s.Demo, "demo", true, "serve the demo project and stream")
-	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "time in which a missing sequence below the cursor can still be filled")
+	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "how long a missing sequence number below the cursor can still be filled in")
 	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key; 0 means unlimited")
 	f.IntVar(&s.Limits.Test, "rate-test", 6_000, "requests per minute for each test key; 0 means unlimited")
 	f.IntVar(&s.Limits.Demo, "rate-demo", 60, "requests per minute to the demo for each client address; 0 means unlimited")
-	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute without a valid key for each client address; 0 means unlimited")
+	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute for each client address, counting only requests without a valid key; 0 means unlimited")
 	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
 	f.IntVar(&s.MaxSubscribers, "max-subscribers", 100_000, "maximum number of open subscriptions on this node")
 	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
-	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`CIDRs` of proxies whose X-Forwarded-For is trusted, comma-separated")
+	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`addresses` or CIDRs of proxies whose X-Forwarded-For is trusted, comma-separated")
 	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz, /readyz and /debug/pprof; off to disable")
-	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time that requests in flight get when the server stops")
+	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time allowed for requests in flight to finish when the server stops")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
 }
 
 // DataFlag adds the flag that names the data directory.
 func DataFlag(f *pflag.FlagSet, data *string) {
-	f.StringVar(data, "data", "./weir-data", "data `directory`; everything the server keeps is in it")
+	f.StringVar(data, "data", "./weir-data", "data `directory`, which holds everything the server stores")
 }
 
 // Load completes settings whose flags were added to f and parsed: it adds what the environment and

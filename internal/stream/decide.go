@@ -82,11 +82,11 @@ func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 // so that a retry of a stored batch is a duplicate whatever its size (D19).
 func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdict {
 	if p.Size > s.rules.MaxBytes {
-		return refused(weir.PayloadTooLarge, "the batch has %d bytes and the stream keeps at most %d (max_bytes)",
+		return refused(weir.PayloadTooLarge, "the batch is %d bytes, but the stream keeps at most %d (max_bytes)",
 			p.Size, s.rules.MaxBytes)
 	}
 	if p.Size > weir.MaxBody {
-		return refused(weir.PayloadTooLarge, "the batch has %d bytes and the limit is %d", p.Size, weir.MaxBody)
+		return refused(weir.PayloadTooLarge, "the batch is %d bytes, but the limit is %d", p.Size, weir.MaxBody)
 	}
 	return Verdict{Outcome: Stored, Header: Header{
 		Seq:  seq,
@@ -97,7 +97,7 @@ func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdic
 	}}
 }
 
-// late tells whether seq lies below the cursor, so that a batch stored under it fills a gap.
+// late reports whether seq lies below the cursor, so that a batch stored under it fills a gap.
 func (s *State) late(seq weir.Seq) bool { return s.ever && seq < s.cursor }
 
 func refused(code weir.Code, format string, args ...any) Verdict {

@@ -27,7 +27,7 @@ type gap struct {
 	since    weir.Time // start of the grace period (D4)
 }
 
-// filling tells what a sequence between the low mark and the cursor holds.
+// filling says what a sequence between the low mark and the cursor holds.
 type filling uint8
 
 const (
@@ -54,7 +54,7 @@ func search(ranges []gap, seq weir.Seq) int {
 	})
 }
 
-// at tells what seq holds.
+// at returns what seq holds.
 func (g *gaps) at(seq weir.Seq) filling {
 	if i := search(g.open, seq); i < len(g.open) && g.open[i].from <= seq {
 		return open

@@ -30,7 +30,7 @@ func digestOf(k string) digest {
 	return digest(sum[:16])
 }
 
-// ended tells whether k is no longer valid at now: its batch was evicted, or its life has ended.
+// ended reports whether k is no longer valid at now: its batch was evicted, or its life has ended.
 func (k key) ended(low weir.Seq, now weir.Time) bool {
 	return k.seq < low || k.time.Add(weir.IdempotencyKeyLife) <= now
 }

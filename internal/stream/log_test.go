@@ -9,7 +9,7 @@ import (
 	"weir/internal/stream"
 )
 
-// log is a minimal log: entries in increasing sequence, and the note of the last trim.
+// log is a minimal log: entries in increasing order of sequence, and the note of the last trim.
 type log struct {
 	entries []stream.Header
 	note    []byte

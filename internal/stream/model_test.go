@@ -81,8 +81,8 @@ func (m *model) final() weir.Seq {
 	return final
 }
 
-// lookup tells whether a sequence can be read. Below the low mark, a sequence that was never stored
-// counts as evicted, except for a closed 0.
+// lookup reports whether a sequence can be read. Below the low mark, a sequence that was never
+// stored counts as evicted, except for a closed 0.
 func (m *model) lookup(seq, low weir.Seq) stream.Presence {
 	_, stored := m.stored[seq]
 	switch {
@@ -139,7 +139,7 @@ func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) 
 	return highest, known
 }
 
-// keyOver tells whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
+// keyOver reports whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
 // back makes no batch younger (D14).
 func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 	return h.Time.Add(weir.IdempotencyKeyLife) <= max(now, m.last)

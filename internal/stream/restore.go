@@ -8,8 +8,9 @@ import (
 )
 
 // Restore rebuilds a state from the note of the last trim (nil if there was none) and the entries
-// of the log in increasing sequence. It skips entries below the note's low mark. It fails if the
-// entries cannot be the log of one stream, or if a batch is missing that the note says is kept.
+// of the log in increasing order of sequence. It skips entries below the note's low mark. It fails
+// if the entries cannot be the log of one stream, or if a batch is missing that the note says is
+// kept.
 //
 // A gap that no marker closed is open and gets its full grace again, from now (D4).
 func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], now weir.Time) (*State, error) {
@@ -43,7 +44,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 }
 
 // fold adds the kept entries and returns the last sequence of each marker. The caller closes the
-// gaps afterwards: in increasing sequence a marker comes before the batch above its gap, so the gap
+// gaps afterwards: in increasing order a marker comes before the batch above its gap, so the gap
 // does not exist yet when fold reads the marker.
 func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Seq, err error) {
 	low := s.low

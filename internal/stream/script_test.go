@@ -20,19 +20,19 @@ import (
 //	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
 //	clock D | clock +D | clock -D               set or move the clock
 //	publish [seq=N] [key=K] [size=N]            decide and, if admitted, store
-//	decide [seq=N] [key=K] [size=N]             only decide; without size, as before the body is read
+//	decide [seq=N] [key=K] [size=N]             only decide; without size, decide as if the body had not been read
 //	due                                         close the gaps whose grace has ended
-//	evict                                       evict batches that are too old or too many
+//	evict                                       evict batches that exceed the age or size limit
 //	show                                        print cursor, marks and size
 //	lookup N...                                 print whether these sequences can be read
-//	subscribe NAME head|oldest|N                start a subscription; N: after N
+//	subscribe NAME head|oldest|N                start a subscription; a number N means after N
 //	read NAME                                   print what the subscription receives until it waits
 //	trim                                        make the low mark durable
 //	restart                                     crash and restore from the log
-//	lose N                                      lose the payload of N, but not its header; before a restart
-//	forget N                                    lose N without a trace; before a mend
-//	mend N                                      repair a log of which N further entries may be lost; before a restart
-//	given N                                     add batch N to the log without publishing it; before a restart
+//	lose N                                      lose the payload of N, but not its header; use before a restart
+//	forget N                                    lose N without a trace; use before a mend
+//	mend N                                      repair a log that may have lost up to N more entries; use before a restart
+//	given N                                     add batch N to the log without publishing it; use before a restart
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -135,13 +135,13 @@ func (s *script) create(words []string) string {
 }
 
 func (s *script) clock(word string) string {
-	switch moment := weir.Time(s.duration(strings.TrimLeft(word, "+-")).Milliseconds()); word[0] {
+	switch d := weir.Time(s.duration(strings.TrimLeft(word, "+-")).Milliseconds()); word[0] {
 	case '+':
-		s.now += moment
+		s.now += d
 	case '-':
-		s.now -= moment
+		s.now -= d
 	default:
-		s.now = moment
+		s.now = d
 	}
 	return ""
 }
@@ -197,7 +197,7 @@ func (s *script) due() string {
 
 func (s *script) show() string {
 	c := s.state.Cursor()
-	return fmt.Sprintf("cursor %d of %s, low %d, final %d, bytes %d\n",
+	return fmt.Sprintf("cursor %d updated at %s, low %d, final %d, bytes %d\n",
 		c.Cursor, moment(c.UpdatedAt), s.state.Low(), s.state.Final(), s.state.Bytes())
 }
 
@@ -253,7 +253,7 @@ func (s *script) mend(unknown string) string {
 	if s.log.note != nil {
 		s.log.note = note
 	}
-	answer := "gives up"
+	answer := "declares lost:"
 	for _, h := range lost {
 		s.log.append(s.t, h)
 		if answer += fmt.Sprintf(" %d", h.First); h.First < h.Seq {

@@ -4,9 +4,9 @@
 // goroutine. Processes that apply the same entries in the same order are therefore in the same
 // state, whether after a crash or on another node of a cluster.
 //
-// A State does not remember single batches. It grows with the number of gaps and idempotency keys
-// of the kept batches, never with the number of batches. The few operations that need the batches
-// (Evict, Restore) receive their headers as an argument.
+// A State does not remember individual batches. It grows with the number of gaps and idempotency
+// keys of the kept batches, never with the number of batches. The few operations that need the
+// batches (Evict, Restore) receive their headers as an argument.
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
@@ -31,7 +31,7 @@ type Header struct {
 	Closed bool      // a marker: the sequences missing from First to Seq stay missing (D4)
 	First  weir.Seq  // markers and lost batches only: lowest sequence of the range
 	Seq    weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
-	Time   weir.Time // when it was stored; never decreases along the log (D14)
+	Time   weir.Time // when it was stored; never decreases in log order (D14)
 	Size   uint32    // bytes of payload (D11)
 	Key    string    // idempotency key (D25)
 	Late   bool      // the batch was below the cursor when it was stored
@@ -89,7 +89,7 @@ func (s *State) next() weir.Seq {
 }
 
 // base is the lowest sequence that was or can be stored. Sequence 0 is never waited for (D4): if
-// another sequence was stored first, 0 is closed, and no subscriber is told that it is missing.
+// another sequence was stored first, 0 is closed, and subscribers get no gap event for it.
 func (s *State) base() weir.Seq {
 	if s.ever && !s.zero {
 		return 1
@@ -100,7 +100,7 @@ func (s *State) base() weir.Seq {
 // clock is the time to measure ages at: a clock that steps back makes no batch younger (D14).
 func (s *State) clock(now weir.Time) weir.Time { return max(now, s.last) }
 
-// Presence tells whether a sequence can be read, and if not, why.
+// Presence reports whether a sequence can be read, and if not, why.
 type Presence uint8
 
 // The results of Lookup (D12).
@@ -111,8 +111,8 @@ const (
 	Lost                    // stored once, and given up when the store was repaired
 )
 
-// Lookup tells whether a sequence can be read. An expired batch counts as Kept until Evict has seen
-// it.
+// Lookup reports whether a sequence can be read. An expired batch counts as Kept until Evict has
+// seen it.
 func (s *State) Lookup(seq weir.Seq) Presence {
 	switch {
 	case seq < s.base() || seq >= s.next():

@@ -269,7 +269,7 @@ func TestStopWithStalledSubscribers(t *testing.T) {
 	}
 }
 
-// vanishing creates an HTTP/3 client. After a call of vanish all its packets are dropped, in both
+// vanishing creates an HTTP/3 client. After a call to vanish all its packets are dropped, in both
 // directions, as if its machine had lost power.
 func vanishing(t testing.TB, trust *x509.CertPool) (client func() *http.Client, vanish func()) {
 	t.Helper()

@@ -26,7 +26,7 @@ import { Subscription } from "./subscription.js";
  * @property {Date} createdAt
  * @property {number} retentionSeconds
  * @property {number} maxBytes
- * @property {number} cursor the highest sequence ever stored; 0 if nothing was stored
+ * @property {number} cursor the highest sequence number ever stored; 0 if nothing was stored
  * @property {number} bytesStored
  * @property {"json" | "raw"} mode
  */
@@ -117,7 +117,7 @@ export class Client {
   }
 
   /**
-   * Returns the highest sequence of a stream, and when it was stored.
+   * Returns the highest sequence number of a stream, and when that batch was stored.
    *
    * @param {string | {id: string}} stream
    * @param {CallOptions} [options]
@@ -143,8 +143,8 @@ export class Client {
   }
 
   /**
-   * Stores a batch under the next sequence, which the service assigns. The request has an idempotency key, so a retry does
-   * not store the batch twice. A program that supplies its own key can also repeat the call after a restart.
+   * Stores a batch under the next sequence number, which the service assigns. The request has an idempotency key, so a
+   * retry does not store the batch twice. A program that supplies its own key can also repeat the call after a restart.
    *
    * @param {string | {id: string}} stream
    * @param {any[] | ArrayBuffer | ArrayBufferView} payload events, or bytes for a raw stream
@@ -158,8 +158,8 @@ export class Client {
   }
 
   /**
-   * Stores a batch under the given sequence. The call can be repeated safely: if the sequence is already stored, the stored
-   * batch is kept and the acknowledgement has `duplicate` set.
+   * Stores a batch under the given sequence number. The call can be repeated safely: if the number already holds a batch,
+   * that batch is kept and the acknowledgement has `duplicate` set.
    *
    * @param {string | {id: string}} stream
    * @param {number} seq
@@ -174,7 +174,7 @@ export class Client {
 
   /**
    * Opens a publisher. The caller must close it. The publisher reads the cursor of the stream and continues from there. If
-   * the key may publish but not read, the service assigns the sequence of the first batch, and the others follow it.
+   * the key may publish but not read, the service assigns the number of the first batch, and the others follow it.
    *
    * @param {string | {id: string}} stream
    * @param {import("./publisher.js").PublisherOptions & CallOptions} [options] the signal applies only to opening

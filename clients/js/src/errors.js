@@ -43,7 +43,7 @@ export class ConnectionError extends Error {
  * A publisher failed. `reason` is
  *
  * - `refused`: the service refused the batch; `cause` is its {@link WeirError},
- * - `conflict`: another writer publishes to the stream, or the batch arrived after its gap had been closed for good,
+ * - `conflict`: another writer is publishing to the stream, or the batch arrived after its gap had been closed for good,
  * - `given_up`: nothing was acknowledged within `giveUp`,
  * - `closed`: the publisher is closed.
  */

@@ -12,14 +12,14 @@ const encoder = new TextEncoder();
 
 /**
  * @typedef {object} Gap a range of sequences that can no longer be delivered to a subscriber
- * @property {number} from the first missing sequence
- * @property {number} to the last missing sequence
+ * @property {number} from the first missing sequence number
+ * @property {number} to the last missing sequence number
  * @property {string} reason `evicted` (by the retention of the stream) or `lost` (to a damaged disk)
  */
 
 /**
  * @typedef {object} Batch a batch as it was published, or a gap
- * @property {number} seq its sequence
+ * @property {number} seq its sequence number
  * @property {Date} [time] when it was stored; missing for a raw batch from {@link Client.batch}, and for a gap
  * @property {any[]} events the events of a json stream; empty for a raw stream
  * @property {string} [contentType] the content type, for a raw stream
@@ -56,7 +56,7 @@ function checked(payload) {
 
 /** @param {number} size */
 export function tooLarge(size) {
-  return new WeirError(`payload_too_large: the batch has ${size} bytes; the limit is ${maxBody}`, { code: "payload_too_large" });
+  return new WeirError(`payload_too_large: the batch is ${size} bytes; the limit is ${maxBody}`, { code: "payload_too_large" });
 }
 
 /**

@@ -4,7 +4,7 @@ import { codeOf, transient } from "./errors.js";
 import { eventsOf } from "./payload.js";
 
 /**
- * Publishes under the next sequence.
+ * Publishes with the next sequence number.
  *
  * @param {string} path of the stream
  * @param {string} key the idempotency key
@@ -16,7 +16,7 @@ export function nextCall(path, key, payload) {
 }
 
 /**
- * Publishes under a given sequence.
+ * Publishes with a given sequence number.
  *
  * @param {string} path of the stream
  * @param {number} seq

@@ -8,7 +8,7 @@ import { backoff } from "./wait.js";
 
 /**
  * @typedef {object} PublisherOptions how a publisher groups, numbers and sends
- * @property {number} [startAt] sequence of the first batch; by default one above the cursor of the stream, so that a program
+ * @property {number} [startAt] sequence number of the first batch; by default the stream's cursor + 1, so that a program
  *   that is started again continues where the stream ends
  * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. With 1 there is never a gap, so
  *   none can close while the connection is broken. The publisher uses more than 1 only while responses arrive quickly
@@ -423,7 +423,7 @@ export class Publisher {
       if (flight.tries > 1 && (await wasEvicted(this.#caller, this.#path, seq, signal))) {
         return { streamId: this.#path.slice(-22), seq, accepted: payload.events, cursor: seq, duplicate: true };
       }
-      throw new PublishError("conflict", `sequence ${seq} is closed: another writer publishes to the stream, or the batch arrived too late`, seq, error);
+      throw new PublishError("conflict", `sequence number ${seq} is closed: another writer is publishing to the stream, or the batch arrived too late`, seq, error);
     }
     if (ack.duplicate) {
       flight.ack = ack;
@@ -431,7 +431,7 @@ export class Publisher {
       // batch.
       const unread = flight.tries > 1 || this.#o.startAt !== undefined;
       if (!(await isMine(this.#caller, this.#path, payload, ack, unread, signal))) {
-        throw new PublishError("conflict", `sequence ${seq} holds another batch: another writer publishes to the stream`, seq);
+        throw new PublishError("conflict", `sequence number ${seq} holds a different batch: another writer is publishing to the stream`, seq);
       }
     }
     return ack;

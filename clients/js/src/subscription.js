@@ -9,7 +9,7 @@ import { Scope, wait } from "./wait.js";
 /**
  * @typedef {object} SubscribeOptions
  * @property {number | "head" | "oldest"} [cursor] where to start. `head`, the default: with batches published from now on;
- *   `oldest` or 0: with the oldest stored batch; any other number: with the first batch above that sequence
+ *   `oldest` or 0: with the oldest stored batch; any other number: with the first batch above that sequence number
  * @property {AbortSignal} [signal] ends the subscription: the loop throws the reason of the signal
  * @property {number} [silence] milliseconds without any data, not even a heartbeat, after which the connection is considered
  *   dead; 45,000 by default, which is three heartbeats at the default settings of the service
@@ -23,7 +23,7 @@ const maxReconnect = 30_000;
 const defaultSilence = 45_000;
 
 /**
- * Subscription yields every batch from its starting point on, once each and in order of their sequences. It reconnects when
+ * Subscription yields every batch from its starting point on, each once and in order. It reconnects when
  * the connection breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the
  * stream is deleted. It throws the reason of the signal when the signal is aborted, and a {@link WeirError} that a retry
  * cannot fix, such as an unknown stream or a revoked key.

@@ -290,7 +290,7 @@ test("another writer is detected, unless it stored the same events", async () =>
       await publisher.close(); // the stored batch is the one that was to be stored
       continue;
     }
-    await assert.rejects(publisher.flush(), { name: "PublishError", reason: "conflict", seq: 1, message: /holds another batch/ });
+    await assert.rejects(publisher.flush(), { name: "PublishError", reason: "conflict", seq: 1, message: /holds a different batch/ });
     await assert.rejects(publisher.add(1), { reason: "conflict" });
     assert.equal(publisher.error.reason, "conflict");
     assert.deepEqual(publisher.unacknowledged(), [{ seq: 1, sent: true, events: ["mine"] }]);

@@ -28,7 +28,7 @@ document.querySelector('#publish')?.addEventListener('submit', async event => {
 	const said = document.querySelector('#publish-said');
 	try {
 		const ack = await ask(at + '/publish', {method: 'POST', body: document.querySelector('#publish-text').value});
-		said.textContent = `Published as sequence ${ack.seq}.`;
+		said.textContent = `Published with sequence number ${ack.seq}.`;
 		refresh().catch(() => {});
 	} catch (fault) {
 		said.textContent = 'Refused: ' + fault.message;

@@ -76,7 +76,7 @@ export class Tail {
 		this.waiting = []; // received, to be added with the next animation frame
 		this.size = 0; // of the waiting ones
 		this.caller = new Caller(location.origin, {key: '', attempts: 1, timeout: 20000, fetch: async (path, options) => {
-			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session cookie authorizes it
+			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session cookie authorises it
 			if (answer.ok && /\/tail(\?|$)/.test(path)) {
 				this.say('following');
 				opened();

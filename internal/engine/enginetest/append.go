@@ -38,8 +38,8 @@ var appendCases = []testCase{
 		"Returning false keeps the entry out.",
 	}, refusal},
 	{"sequences may arrive out of order", []string{
-		"Scan visits the entries whose sequence is from or higher, in increasing sequence and with their payloads, until visit returns false or there are no more.",
-		"headers of all entries that the log holds, in increasing sequence.",
+		"Scan visits the entries whose sequence is from or higher, in increasing order and with their payloads, until visit returns false or there are no more.",
+		"headers of all entries that the log holds, in increasing order of sequence.",
 	}, outOfOrder},
 	{"an append whose context has ended", []string{
 		"error of ctx unknown: ctx ended first, and the entry may still be appended",

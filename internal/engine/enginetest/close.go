@@ -17,7 +17,7 @@ var closeCases = []testCase{
 		"Close waits for the calls in flight, makes their writes durable and closes the store.",
 	}, closeWaits},
 	{"a fresh store is ready", []string{
-		"Status tells whether the store takes writes now.",
+		"Status reports whether the store takes writes now.",
 	}, statusReady},
 }
 

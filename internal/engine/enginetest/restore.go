@@ -13,7 +13,7 @@ var restoreCases = []testCase{
 	{"open restores once, before anything else", []string{
 		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
-		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing sequence. Count and ContentType are not set.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. Count and ContentType are not set.",
 	}, restoreFirst},
 	{"a judge may stop reading or refuse", []string{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",

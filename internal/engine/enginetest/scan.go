@@ -11,7 +11,7 @@ import (
 
 var scanCases = []testCase{
 	{"a scan ends when the visitor returns false", []string{
-		"Scan visits the entries whose sequence is from or higher, in increasing sequence and with their payloads, until visit returns false or there are no more.",
+		"Scan visits the entries whose sequence is from or higher, in increasing order and with their payloads, until visit returns false or there are no more.",
 	}, scanStops},
 	{"a scan sees the same entries in runs of any length", []string{
 		"It reads in runs of about run bytes: pass how much the caller expects to take, or 0 for long runs.",

@@ -68,7 +68,7 @@ func (l *log) Leave() {
 	l.attendance.watchers--
 }
 
-// mustRefresh tells whether the worker has to read what other nodes wrote. The caller holds l.mu.
+// mustRefresh reports whether the worker has to read what other nodes wrote. The caller holds l.mu.
 func (l *log) mustRefresh() bool {
 	a := &l.attendance
 	return len(a.refreshes) > 0 || a.wanted && !a.followed && !l.closing && l.over == nil

@@ -142,7 +142,7 @@ func (c *census) verdict() error {
 	return nil
 }
 
-// recent tells whether a version is new enough.
+// recent reports whether a version is new enough.
 func recent(version string) bool {
 	plain, before, _ := strings.Cut(version, "-")
 	parts := strings.SplitN(plain, ".", 3)

@@ -72,7 +72,7 @@ func TestCheckWithoutProof(t *testing.T) {
 	}
 }
 
-// A server that syncs is accepted. One that does not is refused by name.
+// A server that syncs is accepted. One that does not is refused with an error that names it.
 func TestCheckServers(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		system := natsd.NewAccount("SYS")

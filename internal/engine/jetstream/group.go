@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	groupMessages = 500      // most messages in an atomic batch; JetStream takes 1,000
-	groupBytes    = 8 << 20  // most bytes of payload written together; a single batch may have more
+	groupMessages = 500      // maximum number of messages in an atomic batch; JetStream takes 1,000
+	groupBytes    = 8 << 20  // maximum number of payload bytes written together; a single batch may have more
 	headRoom      = 16 << 10 // bytes of a message that are kept for its header
-	chunkMost     = 1 << 20  // most bytes of payload in a message, even if the servers take more
+	chunkMost     = 1 << 20  // maximum number of payload bytes in a message, even if the servers take more
 
 	// Entries that are written together share a message up to these sizes, because JetStream's cost
 	// is per message. The limit exists because reading one entry reads its whole message. In base64
@@ -23,7 +23,7 @@ const (
 
 // group is the content of one write.
 type group struct {
-	id       uint64 // names this write, so that a node recognizes it when it reads the log
+	id       uint64 // names this write, so that a node recognises it when it reads the log
 	msgs     []*nats.Msg
 	records  []message  // in the order of their positions
 	in       []int      // for each record: the index in msgs of the message that holds it

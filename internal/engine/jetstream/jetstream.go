@@ -1,6 +1,7 @@
 // Package jetstream is the engine for more than one machine, on NATS JetStream. Any number of
-// processes serve the same logs, and an answer means that most replicas have the data on disk.
-// DESIGN.md says which feature of JetStream keeps which promise, and defines the words used here.
+// processes serve the same logs, and an acknowledgement means that a majority of the replicas has
+// the data on disk. DESIGN.md says which feature of JetStream keeps which promise, and defines the
+// words used here.
 package jetstream
 
 import (

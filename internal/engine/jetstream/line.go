@@ -35,7 +35,7 @@ type line struct {
 	// reread is called before the whole stream is read again from its start, and returns a function
 	// to call when that is done. It is set for the documents only. After a silence longer than
 	// maxSilence the servers may have forgotten deletions, so a deleted document can only be
-	// recognized by its absence.
+	// recognised by its absence.
 	reread func() (end func())
 
 	mu      sync.Mutex
@@ -187,7 +187,7 @@ func (l *line) where() (from uint64, end func()) {
 	return 1, l.reread()
 }
 
-// certain tells whether the line cannot have missed a deletion.
+// certain reports whether the line cannot have missed a deletion.
 func (l *line) certain() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

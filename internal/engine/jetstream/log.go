@@ -166,7 +166,7 @@ func (l *log) start(begun time.Time) {
 	l.wake()
 }
 
-// started tells whether the log has been read completely.
+// started reports whether the log has been read completely.
 func (l *log) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -111,7 +111,7 @@ func (n *Nodes) Names() []string {
 	return all
 }
 
-// First tells whether this node is the one that does the tasks only one node should do. For a
+// First reports whether this node is the one that does the tasks only one node should do. For a
 // moment, when a node joins or leaves, there can be none or two.
 func (n *Nodes) First() bool {
 	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.name

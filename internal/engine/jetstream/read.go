@@ -154,7 +154,7 @@ const (
 	lagMost = 3 * time.Second
 )
 
-// keeps tells whether an entry is in the log, as far as this node knows.
+// keeps reports whether an entry is in the log, as far as this node knows.
 func (l *log) keeps(seq weir.Seq) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

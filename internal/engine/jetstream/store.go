@@ -12,14 +12,14 @@ import (
 	"weir/internal/engine"
 )
 
-// store stores a group after l.last, the message it was decided after. It sends the group again
-// until there is an answer. All attempts expect the same last message, so at most one of them can
-// succeed.
+// store writes a group directly after l.last, the last message that was known when the group was
+// decided. It sends the group again until a server answers. All attempts expect the same last
+// message, so at most one of them can succeed.
 //
 // The results:
 //
-//	others != nil   other records came first. The group is not stored and never will be, unless
-//	                it was stored and has already been purged (g.doubt).
+//	others != nil   other records came first. The group was not stored and never will be. If
+//	                g.doubt is set, it may instead have been stored and already purged.
 //	ErrFull,        not stored, and never will be
 //	errRefused
 //	ErrUnavailable  unknown; happens only when Close has stopped waiting
@@ -35,8 +35,9 @@ func (l *log) store(g *group) (others []message, err error) {
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
-			// Another write is in flight, perhaps an earlier attempt of this group. If the line
-			// delivers it, that is the answer. Otherwise the group is sent again.
+			// Another write is in flight, perhaps an earlier attempt of this group. If the
+			// subscription (type line) delivers it, the outcome is known. Otherwise the group is
+			// sent again.
 			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
@@ -50,8 +51,8 @@ func (l *log) store(g *group) (others []message, err error) {
 			case !errors.Is(err, errConflict):
 				return nil, err
 			}
-			// No record came first: the server that said so has been replaced as leader, so this is
-			// no answer.
+			// The server reported a conflict, but no other record exists: it is no longer the
+			// leader, so its answer does not count.
 			pause(l.e.ctx, retry/4)
 		case errors.Is(err, errRefused), errors.Is(err, engine.ErrFull):
 			return nil, err
@@ -60,7 +61,7 @@ func (l *log) store(g *group) (others []message, err error) {
 		default:
 			doubt = true
 			l.e.opts.Logger.Debug("write got no answer and will be repeated", "log", l.id, "error", err)
-			// The line may deliver the first attempt: that is an answer as well.
+			// The line may deliver the first attempt: then the outcome is known too.
 			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
@@ -97,8 +98,9 @@ func (l *log) send(g *group) (uint64, error) {
 }
 
 // others returns the records after the last one that the judge knows: those of another node, or
-// this group. If the log is followed, the line is about to deliver them, so others waits for that
-// first and asks the servers only if they do not arrive. From now on the log is followed.
+// this group. It also makes this node follow the log. If the log was already followed, the line is
+// about to deliver the records, so others waits for them and asks the servers only if they do not
+// come.
 func (l *log) others(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
@@ -115,8 +117,8 @@ func (l *log) others(g *group) ([]message, error) {
 	return l.readMissing(l.e.ctx)
 }
 
-// awaitOthers waits for the line to deliver those records. It returns nil if they do not arrive in
-// time. It returns the group's own records only when all of them are there.
+// awaitOthers waits for the line to deliver the records after l.position. It returns nil if they do
+// not arrive in time. It returns the group's own records only when all of them have arrived.
 func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -142,11 +144,11 @@ func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	}
 }
 
-// errAlone says that the judge of a log cannot share it.
+// errAlone means that the judge of a log cannot share it.
 var errAlone = errors.New("another process appends to this log, but its judge is not a Follower")
 
-// rewind takes back the judge's decisions about a group that was not stored. It returns an error if
-// the group cannot be tried again.
+// rewind takes back the judge's decisions about a group that was not stored. It returns why. If the
+// judge cannot take its decisions back, the log fails and rewind returns that error.
 func (l *log) rewind(g *group, why error) error {
 	if g.admitted == 0 {
 		return why
@@ -187,7 +189,7 @@ func (l *log) fail(why error) error {
 func (l *log) commit(g *group, begun time.Time) {
 	trimmed := false
 	l.mu.Lock()
-	// The write was stored, so nothing came before it that the judge does not know.
+	// The write succeeded, so the judge knows every earlier record.
 	l.attendance.sure, l.attendance.wrote = begun, begun
 	for _, m := range g.records {
 		l.pass(m)
@@ -203,8 +205,8 @@ func (l *log) commit(g *group, begun time.Time) {
 	}
 }
 
-// pass adds a record to the index and moves the worker's position behind it. The caller is the
-// worker and holds l.mu.
+// pass adds a record to the index and moves the worker's position past it. The caller is the worker
+// and holds l.mu.
 func (l *log) pass(m message) {
 	switch {
 	case m.isEntry():
@@ -218,7 +220,7 @@ func (l *log) pass(m message) {
 	l.last, l.position = m.js, m.position
 }
 
-// follow follows the records in the inbox.
+// follow applies the records in the inbox.
 func (l *log) follow() {
 	for {
 		l.mu.Lock()
@@ -236,8 +238,8 @@ func (l *log) follow() {
 	}
 }
 
-// applyAll follows records in order and skips those already known. If a position is missing, it
-// reads the missing records from the servers.
+// applyAll applies records of other nodes in order and skips those already known. If a position is
+// missing, it reads the missing records from the servers.
 func (l *log) applyAll(all []message) error {
 	for _, m := range all {
 		if m.kind != dropped && m.position > l.position+1 {
@@ -262,14 +264,14 @@ func (l *log) applyAll(all []message) error {
 // contiguous returns nil if the records begin right after the last one that the judge knows.
 func (l *log) contiguous(found []message) error {
 	if len(found) == 0 || found[0].kind != dropped && found[0].position != l.position+1 {
-		return errors.New("other nodes wrote and trimmed more than this node has followed")
+		return errors.New("other nodes trimmed records that this node had not read")
 	}
 	return nil
 }
 
-// readMissing reads the records after the last message that the judge knows. ErrDamaged: that
-// message was removed, and there is none after it. It tries again while no server answers, because
-// nothing can happen on the log before it succeeds.
+// readMissing reads the records after the last message that the judge knows. It returns ErrDamaged
+// if that message was removed and no later one exists. It tries again while no server answers,
+// because no other work on the log is possible until it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
 		found, err := l.shard.since(ctx, l.subject, l.last)
@@ -285,7 +287,7 @@ func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	}
 }
 
-// apply follows one record.
+// apply takes over one record of another node, and reports it to the judge.
 func (l *log) apply(m message) error {
 	if m.kind == dropped {
 		l.drop()
@@ -342,8 +344,8 @@ func (e *Engine) dropLog(id engine.LogID) error {
 // dropAgain is the interval between attempts to end a log.
 const dropAgain = time.Second
 
-// endLog ends the log of a deleted document for all nodes. It stores a last message: a write that
-// was decided before it expects an earlier last message, so the servers refuse it.
+// endLog ends the log of a deleted document for all nodes. It stores an end marker. Any write that
+// was decided before the marker expects a different last message, so the servers refuse that write.
 func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	if l := e.opened(id); l != nil {
 		if gone := l.drop(); gone != nil {

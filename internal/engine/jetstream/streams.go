@@ -120,7 +120,7 @@ func suits(want, got jetstream.StreamConfig) error {
 	return nil
 }
 
-// final tells whether another attempt is pointless.
+// final reports whether another attempt is pointless.
 func final(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {

@@ -244,7 +244,7 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 	return all, err
 }
 
-// readMany asks any replica for messages that arrive one by one, at most most of them (0: all).
+// readMany asks any replica for messages that arrive one by one, as many as most allows (0: all).
 // Each must arrive within readWithin. End is the header of the message after the last one: status
 // 204, that was all; 404, there is none.
 func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {

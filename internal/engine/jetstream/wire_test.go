@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The usual acknowledgement is recognized without decoding JSON, and nothing else passes for one.
+// The usual acknowledgement is recognised without decoding JSON, and nothing else passes for one.
 func TestAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
@@ -17,7 +17,7 @@ func TestAcknowledged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seq, ok := acknowledged(answer.Data); !ok || seq != 1 {
-		t.Errorf("the server's answer was not recognized: %s", answer.Data)
+		t.Errorf("the server's answer was not recognised: %s", answer.Data)
 	}
 	for answer, want := range map[string]uint64{
 		`{"stream":"weir-log-0","seq":7}`:                        7,

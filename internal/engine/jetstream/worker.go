@@ -99,7 +99,7 @@ func (l *log) hear(records []message) {
 	l.signal()
 }
 
-// hears tells whether the log takes messages from the line.
+// hears reports whether the log takes messages from the line.
 func (l *log) hears() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

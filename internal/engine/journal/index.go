@@ -56,7 +56,7 @@ const (
 	maxPayload = 1<<sizeBits - 1
 )
 
-// chunk is a run of entries in increasing sequence.
+// chunk is a run of entries in increasing order of sequence.
 type chunk struct {
 	seq   weir.Seq  // base
 	time  weir.Time // base

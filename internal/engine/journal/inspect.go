@@ -67,7 +67,7 @@ func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 		x.structural(0, headerSize, "segment header", err)
 	}
 	if have != size {
-		x.structural(0, 0, "segment", fmt.Errorf("file has %d bytes, want %d", have, size))
+		x.structural(0, 0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size))
 	}
 	limit := x.readIndex()
 	x.walk(limit)

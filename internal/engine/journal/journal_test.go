@@ -30,7 +30,7 @@ func TestEngineSuite(t *testing.T) {
 
 // fixture opens journals with small segments. The suite then rotates and reclaims, and its many
 // journals are created quickly. Cases that test the largest payloads need larger segments; they are
-// recognized by their names.
+// recognised by their names.
 func fixture(t *testing.T, fs func() disk.FS, crash func()) enginetest.Fixture {
 	size := int64(256 << 10)
 	for _, large := range []string{"every_size", "value", "document"} {

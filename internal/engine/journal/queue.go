@@ -13,7 +13,7 @@ import (
 // called without settle.
 type op interface {
 	// bound returns an upper bound for what the op writes, in bytes and in records. An op with 0
-	// records writes nothing and is staged even if the disk is full or failed.
+	// records writes nothing and is staged even if the disk is full or has failed.
 	bound() (bytes, records int)
 	// class says how much space the op must leave free when the disk is full.
 	class() class
@@ -30,7 +30,7 @@ type op interface {
 type class uint8
 
 const (
-	growing  class = iota // takes space permanently; refused first, so that room remains to free space
+	growing  class = iota // takes space permanently; refused first, so that there is room left for ops that free space
 	copying               // takes some space in order to free more
 	deleting              // small, and either frees space or must not wait
 	freeing               // frees a segment, or writes nothing
@@ -123,7 +123,7 @@ func (q *queue) grab() []op {
 	return ops
 }
 
-// give returns the slice of a grab for reuse.
+// give hands back a slice that grab returned, for reuse.
 func (q *queue) give(ops []op) {
 	clear(ops)
 	q.mu.Lock()

@@ -114,7 +114,7 @@ func (r *recovery) checkHeader(s *segment) error {
 		return s.damage(0, "segment header", err)
 	}
 	if size != r.j.size {
-		return s.damage(0, "segment", fmt.Errorf("file has %d bytes, want %d", size, r.j.size))
+		return s.damage(0, "segment", fmt.Errorf("file is %d bytes, want %d", size, r.j.size))
 	}
 	return nil
 }

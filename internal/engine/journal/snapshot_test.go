@@ -35,7 +35,7 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 			return errors.Join(err, r.Abort())
 		}
 		if int64(b.Len()) != f.Size {
-			return fmt.Errorf("%s has %d bytes, want %d", f.Name, b.Len(), f.Size)
+			return fmt.Errorf("%s is %d bytes, want %d", f.Name, b.Len(), f.Size)
 		}
 		if err := r.Add(f.Name, &b); err != nil {
 			return errors.Join(err, r.Abort())

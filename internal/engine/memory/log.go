@@ -14,7 +14,7 @@ import (
 
 // log is the content of one document's log, whether it is open or not.
 type log struct {
-	// Held during every call of the judge: the order in which it is taken is the log's order.
+	// Held during every call to the judge: the order in which it is taken is the log's order.
 	order sync.Mutex
 
 	// Guards the fields below; not held while a judge or a visitor runs, except in Headers.

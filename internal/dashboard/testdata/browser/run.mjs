@@ -191,7 +191,7 @@ const steps = {
 		page.expected = /never/;
 		await page.getByLabel('Body').fill('{"events":["by hand"]}');
 		await page.getByRole('button', {name: 'Publish'}).click();
-		await page.getByText('Published as sequence 4.').waitFor();
+		await page.getByText('Published with sequence number 4.').waitFor();
 		await page.locator('.batch').getByText('by hand').waitFor();
 	},
 	async 'the tail misses nothing before its first batch'(page, kept) {

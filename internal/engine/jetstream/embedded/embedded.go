@@ -23,7 +23,7 @@ import (
 // Options configure a node.
 type Options struct {
 	Dir    string // directory for all of its data
-	Most   int64  // most bytes to store; 0 means three quarters of the free disk space at start
+	Most   int64  // maximum number of bytes to store; 0 means three quarters of the free disk space at start
 	Logger *slog.Logger
 
 	// For a node of a cluster.
@@ -138,7 +138,7 @@ func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect("", all...)
 }
 
-// Connected tells whether the connection with this id still exists. Tests use it to see when the
+// Connected reports whether the connection with this id still exists. Tests use it to see when the
 // server has noticed that a client is gone.
 func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
 

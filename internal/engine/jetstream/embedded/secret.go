@@ -24,7 +24,7 @@ const minSecret = 32
 // nodes without the secret cannot join or read traffic.
 func mutual(secret []byte) (*tls.Config, error) {
 	if len(secret) < minSecret {
-		return nil, fmt.Errorf("cluster secret has %d bytes: at least %d are needed", len(secret), minSecret)
+		return nil, fmt.Errorf("cluster secret is %d bytes: at least %d are needed", len(secret), minSecret)
 	}
 	seed, err := hkdf.Key(sha256.New, secret, nil, "weir cluster authority", ed25519.SeedSize)
 	if err != nil {
