@@ -9,7 +9,7 @@ import (
 
 var judgeCases = []testCase{
 	{"the judge completes entries", []string{
-		"Judge applies rules along a log's order.",
+		"Judge applies rules to the entries of a log, in the log's order.",
 		"It may set the entry's sequence, time, flags and count.",
 	}, completes},
 	{"committed entries are visible inside Commit", []string{
