@@ -47,7 +47,6 @@ type feed struct {
 	trimmed   weir.Seq      // low mark of the last trim
 	evicted   int64         // bytes evicted since the last trim
 	untrimmed weir.Time     // when the sweeper first saw something to trim; 0: it has not
-	changed   chan struct{} // closed when something changes; nil while no subscription waits
 	dropped   bool          // the stream was deleted
 	behind    bool          // shared stores only: the log must be reopened
 	foreign   bool          // the newest entry was stored by another node
@@ -55,8 +54,13 @@ type feed struct {
 	expiry    weir.Time     // no batch expires before this time
 	timer     *time.Timer   // calls closeGaps
 	tail      tail
-	fetching  sync.Mutex // held while reading batches of other nodes for the tail
-	audience  audience   // has its own lock
+
+	// For subscriptions, which do not take mu to read.
+	view     atomic.Pointer[view] // set while there are subscriptions
+	rows     rows                 // has its own lock
+	turn     sync.Mutex           // taken before mu by subscriptions that need it, so that at most one competes with publishers
+	fetching sync.Mutex           // held while reading batches of other nodes for the tail
+	audience audience             // has its own lock
 }
 
 // admitted is an entry between Admit and Commit.
@@ -232,21 +236,28 @@ func toRules(h engine.Header) stream.Header {
 // evict evicts the batches that are too old or too many at now. Every read calls it first, so that
 // clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
+	if f.shrink(now) {
+		f.wake() // a subscription below the low mark has a gap to report
+	}
+}
+
+// shrink is evict without waking subscriptions. It tells whether it evicted anything.
+func (f *feed) shrink(now weir.Time) bool {
 	before := f.state.Bytes()
 	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {
-		return // the common case costs two comparisons
+		return false // the common case costs two comparisons
 	}
 	n := f.state.Evict(now, f.headers)
 	f.expiry = f.nextExpiry()
 	if n == 0 {
-		return
+		return false
 	}
 	f.evicted += before - f.state.Bytes()
 	f.hub.counts.evicted.Add(uint64(n))
 	f.hub.counts.evictedBytes.Add(uint64(before - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
-	f.wake() // a subscription below the low mark has a gap to report
+	return true
 }
 
 // never is later than any other time.
@@ -266,14 +277,6 @@ func (f *feed) nextExpiry() weir.Time {
 		return never
 	}
 	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
-}
-
-// wake wakes all waiting subscriptions. Called with f.mu held.
-func (f *feed) wake() {
-	if f.changed != nil {
-		close(f.changed)
-		f.changed = nil
-	}
 }
 
 // Restore implements engine.Judge.
@@ -366,7 +369,7 @@ func (f *feed) Commit(n int) {
 	if f.pending = f.pending[n:]; len(f.pending) == 0 {
 		f.pending = nil
 	}
-	f.evict(f.hub.now())
+	f.shrink(f.hub.now())
 	f.wake()
 }
 

@@ -63,6 +63,7 @@ type Hub struct {
 	opts    Options
 	catalog catalog
 	sweeper sweeper
+	waker   waker
 	first   atomic.Pointer[func() bool] // set by Lead: whether this node does the work that only one should do
 
 	counts    counters
@@ -79,12 +80,14 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
 	h.catalog.init()
+	h.waker.init()
 	h.share()
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}
 	h.sweeper.init(h)
 	h.work.Go(h.sweeper.run)
+	h.work.Go(h.waker.run)
 	return h, nil
 }
 
@@ -98,9 +101,7 @@ func (h *Hub) StopSubscriptions() {
 		f := s.feed
 		s.mu.Unlock()
 		if f != nil {
-			f.mu.Lock()
-			f.wake()
-			f.mu.Unlock()
+			h.waker.wake(f)
 		}
 	}
 }
@@ -112,6 +113,7 @@ func (h *Hub) isStopping() bool { return h.stopping.Load() }
 func (h *Hub) Close() error {
 	h.StopSubscriptions()
 	h.closeOnce.Do(func() { close(h.closing) })
+	h.waker.stop()
 	h.work.Wait()
 	var all sync.WaitGroup // concurrently: closing a log may wait for servers that do not answer
 	for _, s := range h.catalog.open() {
