@@ -35,8 +35,9 @@ type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
-	used atomic.Bool // since the last sweep
-	idle weir.Time   // since when it has not been used; only the sweeper reads and writes it
+	used atomic.Bool   // since the last sweep
+	idle weir.Time     // since when it has not been used; only the sweeper reads and writes it
+	kept *stream.State // what the last feed of the stream left, until Restore has used it
 
 	users int // calls and subscriptions that use the feed; guarded by Stream.mu
 
@@ -136,13 +137,13 @@ func (s *Stream) open() (*feed, error) {
 		return nil, errStopped
 	default:
 	}
-	f := &feed{s: s, hub: s.hub}
+	f := &feed{s: s, hub: s.hub, kept: s.hub.folded.take(s)}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if errors.Is(err, engine.ErrDropped) {
 		s.mu.Lock()
 		s.deleted = true
 		s.mu.Unlock()
-		s.hub.catalog.remove(s)
+		s.hub.forget(s)
 	}
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {
@@ -192,6 +193,10 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if f.timer != nil {
 		f.timer.Stop()
 	}
+	var kept *stream.State
+	if h.shared == nil && !force {
+		kept = f.ahead.Back(f.state, 0)
+	}
 	f.mu.Unlock()
 	busy := &transition{done: make(chan struct{})}
 	s.feed, s.busy = nil, busy
@@ -204,6 +209,9 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	s.mu.Lock()
 	s.busy, s.summary = nil, &sum
+	if kept != nil && !s.deleted {
+		h.folded.put(s, kept)
+	}
 	s.mu.Unlock()
 	close(busy.done)
 	if sum.until != never {
@@ -283,6 +291,11 @@ func (f *feed) nextExpiry() weir.Time {
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s := f.kept; s != nil { // entries is left alone: reading it is what takes time
+		f.ahead, f.state, f.kept = s, s.Fork(), nil
+		f.trimmed = s.Low()
+		return nil
+	}
 	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
 	if err != nil {
 		return err
@@ -386,7 +399,7 @@ func (f *feed) Dropped() {
 	f.s.mu.Lock()
 	f.s.deleted = true
 	f.s.mu.Unlock()
-	f.hub.catalog.remove(f.s)
+	f.hub.forget(f.s)
 }
 
 // foreignDelay is how much longer a node waits before it closes gaps below another node's entry.

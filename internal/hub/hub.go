@@ -24,6 +24,7 @@ type Options struct {
 	StreamsPerProject int              // maximum number of streams (D24); default 10,000
 	TailBytes         int              // recent frames kept in memory per stream with subscribers; default 1 MiB
 	TailTotal         int64            // recent frames kept in memory for all streams; default 256 MiB
+	StateBytes        int64            // states kept in memory for closed streams; default 256 MiB
 	Memory            *budget.Budget   // for frames above 64 KiB that are read from the log; nil: unlimited
 	Now               func() time.Time // default time.Now
 	Logger            *slog.Logger     // default: no logging
@@ -45,6 +46,9 @@ func (o *Options) defaults() {
 	if o.TailTotal == 0 {
 		o.TailTotal = 256 << 20
 	}
+	if o.StateBytes == 0 {
+		o.StateBytes = 256 << 20
+	}
 	if o.GapGrace == 0 {
 		o.GapGrace = 2 * time.Second
 	}
@@ -64,6 +68,7 @@ type Hub struct {
 	catalog catalog
 	sweeper sweeper
 	waker   waker
+	folded  folded
 	first   atomic.Pointer[func() bool] // set by Lead: whether this node does the work that only one should do
 
 	counts    counters
@@ -81,6 +86,7 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	h := &Hub{engine: e, opts: o, closing: make(chan struct{})}
 	h.catalog.init()
 	h.waker.init()
+	h.folded.init(o.StateBytes)
 	h.share()
 	if err := h.load(ctx); err != nil {
 		return nil, err
