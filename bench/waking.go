@@ -35,6 +35,9 @@ type timed struct {
 	on *stopwatch
 }
 
+// KeysSince implements engine.Forgetful, as the hub's judges do.
+func (t timed) KeysSince() weir.Time { return t.Judge.(engine.Forgetful).KeysSince() }
+
 func (t timed) Commit(n int) {
 	start := time.Now()
 	t.Judge.Commit(n)

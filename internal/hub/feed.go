@@ -287,6 +287,9 @@ func (f *feed) nextExpiry() weir.Time {
 	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
 }
 
+// KeysSince implements engine.Forgetful: older keys have ended (D25).
+func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
+
 // Restore implements engine.Judge.
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
