@@ -7,8 +7,7 @@ func (s *State) Memory() int64 {
 		alone = 512 // the state without gaps and keys, and what refers to it
 		gap   = 24
 		key   = 32
-		place = 48 // of a map entry, with the average share of free entries
 	)
 	gaps := cap(s.gaps.open) + cap(s.gaps.closed) + cap(s.lost)
-	return int64(alone + gaps*gap + cap(s.keys.queue)*key + len(s.keys.place)*place)
+	return int64(alone + gaps*gap + cap(s.keys.queue)*key + len(s.keys.place.slots)*8)
 }
