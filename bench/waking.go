@@ -111,6 +111,13 @@ func waking(dir string) ([]figure, error) {
 		}
 		figures = append(figures, f...)
 	}
+	for _, n := range []int{1000, 30_000} {
+		f, err := onFreshServer(filepath.Join(dir, "crowd"+strconv.Itoa(n)), wakingOverHTTP(n))
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
 	return figures, nil
 }
 
@@ -200,11 +207,6 @@ func wakeUp(s *hub.Stream, payload []byte, over <-chan struct{}) (sent int64) {
 			}
 		}
 	}
-}
-
-func middle(all []float64) float64 {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
 }
 
 // opening measures the first publish to a stream that was idle, with as many idempotency keys as it
