@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// rowSize is how many subscriptions wake up together.
-const rowSize = 16
+// rowSize is how many subscriptions wake up together. A publisher that becomes ready runs behind one
+// row for each core, so it is small.
+const rowSize = 4
 
 // row is a group of subscriptions that wait on one channel.
 type row struct {

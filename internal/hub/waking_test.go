@@ -138,14 +138,14 @@ func testCrowd(t *testing.T, e engine.Engine) {
 	}{{1 << 30, false}, {3000, false}, {1 << 30, true}, {3000, true}} {
 		s := made(t, h, func(s *Spec) { s.MaxBytes = kind.maxBytes })
 		c := &crowd{t: t, s: s, last: 400, deleted: kind.deleted}
-		for n := range 3*rowSize + 5 {
+		for n := range 50 {
 			rng := rand.New(rand.NewPCG(uint64(i), uint64(n)))
 			busy.Go(func() { c.follow(rng) })
 		}
 		busy.Go(func() { c.publish(rand.New(rand.NewPCG(uint64(i), 1000))) })
 	}
 	quiet := made(t, h, nil)
-	for range 3 * rowSize { // they wait until the hub stops
+	for range 50 { // they wait until the hub stops
 		sub, err := quiet.Subscribe(ctx, Head)
 		if err != nil {
 			t.Fatal(err)
@@ -205,5 +205,39 @@ func TestRowsTakeTurns(t *testing.T) {
 		if len(due) > 0 && !queued {
 			t.Fatal("rows are due and the feed is not in the queue")
 		}
+	}
+}
+
+// Subscriptions do not take the lock that publishers need, and a publish does not wait for
+// subscriptions that are being woken.
+func TestSubscribersAndPublishersDoNotMeet(t *testing.T) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	s := made(t, h, nil)
+	sub, err := s.Subscribe(ctx, Head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	next := func() (weir.Seq, error) {
+		e, err := sub.Next(ctx, time.Minute)
+		for seq := range batchesOf(e) {
+			return seq, err
+		}
+		return 0, err
+	}
+	publish(t, s, at(1, "one"))
+	s.feed.mu.Lock()
+	if seq, err := next(); seq != 1 || err != nil {
+		t.Errorf("while a publisher holds the lock: got %d, %v", seq, err)
+	}
+	s.feed.mu.Unlock()
+
+	sub.row.mu.Lock() // the waker is stuck
+	publish(t, s, at(2, "two"))
+	publish(t, made(t, h, nil), at(1, "another stream"))
+	sub.row.mu.Unlock()
+	if seq, err := next(); seq != 2 || err != nil {
+		t.Errorf("got %d, %v", seq, err)
 	}
 }
