@@ -28,7 +28,7 @@ func main() {
 	out := flag.String("out", "results", "`directory` for the JSON file with the results")
 	rounds := flag.Int("rounds", 5, "number of rounds per workload; the output shows medians")
 	span := flag.Duration("for", time.Second, "duration of a round")
-	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, cluster, peers")
+	only := flag.String("only", "", "run a single `part`: appends, http, streaming, client, memory, start, reclaim, abuse, dashboard, waking, opening, cluster, peers")
 	npm := flag.String("durable-streams", "", "`directory` in which \"npm install @durable-streams/server\" ran, for the part peers")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags]\n\nCompares Weir with the limits of this machine and with alternatives.\n\n")
@@ -95,6 +95,8 @@ func run(dir, out, only, npm string, rounds int, span time.Duration) error {
 		{"reclaim", func() error { return collect(&rep, reclaiming, dir) }},
 		{"abuse", func() error { return collect(&rep, abuse, dir) }},
 		{"dashboard", func() error { return collect(&rep, dashboard, dir) }},
+		{"waking", func() error { return collect(&rep, waking, dir) }},
+		{"opening", func() error { return collect(&rep, opening, dir) }},
 		{"cluster", func() error { return collect(&rep, cluster, dir) }},
 		{"peers", func() (err error) { rep.Peers, err = peers(dir, npm, rounds, span); return }},
 	}

@@ -136,6 +136,16 @@ type Judge interface {
 	Dropped()
 }
 
+// Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log
+// without reading them.
+type Forgetful interface {
+	Judge
+
+	// KeysSince is asked before Restore. The headers of entries that were stored before the time
+	// that it returns may come without their Key.
+	KeysSince() weir.Time
+}
+
 // Follower is a Judge for a log that other processes append to as well. An engine whose store is
 // shared needs it as soon as another process appends; an engine that serves a single process never
 // uses it. The engine makes these calls between those of Admit and Commit, never at the same time.

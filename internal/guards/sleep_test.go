@@ -8,8 +8,9 @@ import (
 
 // sleepers are test files that may sleep, each for the reason beside it.
 var sleepers = map[string]string{
-	"internal/hub/hub_test.go":   "every test of it runs in engines, which is a bubble of fake time",
-	"internal/hub/stats_test.go": "as hub_test.go",
+	"internal/hub/hub_test.go":    "every test of it runs in engines, which is a bubble of fake time",
+	"internal/hub/stats_test.go":  "as hub_test.go",
+	"internal/hub/folded_test.go": "as hub_test.go",
 }
 
 // checkSleep wants tests that wait for an event, not for time to pass: a sleep is too short on a

@@ -44,6 +44,7 @@ type Stream struct {
 	// Guarded by sweeper.mu.
 	checkAt weir.Time // when the sweeper opens the stream to evict
 	queued  int       // position in the sweeper's queue, counted from 1; 0: not in the queue
+	gone    bool      // deleted: never to be queued again
 }
 
 // summary holds what is known of a stream while its log is closed. It is valid until a batch
@@ -113,7 +114,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 		known.mu.Lock()
 		known.deleted = true
 		known.mu.Unlock()
-		h.catalog.remove(known)
+		h.forget(known)
 		known = nil
 	}
 	if c.Deleted || known != nil {
@@ -317,22 +318,24 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 		return nil, 0, false, clientError("", err)
 	}
 	var page []*Stream
-	h.catalog.mu.RLock()
-	if ps := h.catalog.projects[p]; ps != nil {
-		i := len(ps.streams)
-		if before > 0 {
-			i = ps.find(engine.LogID(before))
-		}
-		for i--; i >= 0 && !more; i-- {
-			if !show(ps.streams[i].ID) {
+	buf := make([]*Stream, min(limit+1, listRun))
+	for below := before; !more; {
+		run := h.catalog.below(p, below, buf)
+		for _, s := range run {
+			if !show(s.ID) {
 				continue
 			}
-			if more = len(page) == limit; !more {
-				page = append(page, ps.streams[i])
+			if more = len(page) == limit; more {
+				break
 			}
+			page = append(page, s)
 		}
+		if len(run) < len(buf) {
+			break
+		}
+		below = uint64(run[len(run)-1].log)
+		buf = make([]*Stream, listRun) // a key that may read few of the streams
 	}
-	h.catalog.mu.RUnlock()
 	objects, faults := h.objects(ctx, page)
 	for i, o := range objects {
 		err := faults[i]
@@ -351,6 +354,29 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 	return list, next, more, nil
 }
 
+// listRun is how many streams List looks at while it holds the catalog's lock.
+const listRun = 256
+
+// below fills buf with streams of a project, newest first, from below the position before on (0: from
+// the newest), and returns the part that it filled.
+func (c *catalog) below(p weir.ProjectID, before uint64, buf []*Stream) []*Stream {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	ps := c.projects[p]
+	if ps == nil {
+		return nil
+	}
+	i := len(ps.streams)
+	if before > 0 {
+		i = ps.find(engine.LogID(before))
+	}
+	n := min(i, len(buf))
+	for k := range n {
+		buf[k] = ps.streams[i-1-k]
+	}
+	return buf[:n]
+}
+
 // Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. It fails with
 // StreamNotFound if the stream was deleted before, even if another stream with the same id has been
 // created since. It tells how the deletion ended even if ctx ends before, so that the audit log does.
@@ -367,6 +393,13 @@ func (s *Stream) Delete(ctx context.Context) error {
 		return notFound(s.ID)
 	}
 	return clientError(s.ID, err)
+}
+
+// forget removes a deleted stream from everything that knows it. Its deleted mark is set before.
+func (h *Hub) forget(s *Stream) {
+	h.catalog.remove(s)
+	h.sweeper.forget(s)
+	h.folded.take(s)
 }
 
 func (s *Stream) object(r summary) weir.Stream {

@@ -35,8 +35,9 @@ type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
-	used atomic.Bool // since the last sweep
-	idle weir.Time   // since when it has not been used; only the sweeper reads and writes it
+	used atomic.Bool   // since the last sweep
+	idle weir.Time     // since when it has not been used; only the sweeper reads and writes it
+	kept *stream.State // what the last feed of the stream left, until Restore has used it
 
 	users int // calls and subscriptions that use the feed; guarded by Stream.mu
 
@@ -47,7 +48,6 @@ type feed struct {
 	trimmed   weir.Seq      // low mark of the last trim
 	evicted   int64         // bytes evicted since the last trim
 	untrimmed weir.Time     // when the sweeper first saw something to trim; 0: it has not
-	changed   chan struct{} // closed when something changes; nil while no subscription waits
 	dropped   bool          // the stream was deleted
 	behind    bool          // shared stores only: the log must be reopened
 	foreign   bool          // the newest entry was stored by another node
@@ -55,8 +55,13 @@ type feed struct {
 	expiry    weir.Time     // no batch expires before this time
 	timer     *time.Timer   // calls closeGaps
 	tail      tail
-	fetching  sync.Mutex // held while reading batches of other nodes for the tail
-	audience  audience   // has its own lock
+
+	// For subscriptions, which do not take mu to read.
+	view     atomic.Pointer[view] // set while there are subscriptions
+	rows     rows                 // has its own lock
+	turn     sync.Mutex           // taken before mu by subscriptions that need it, so that at most one competes with publishers
+	fetching sync.Mutex           // held while reading batches of other nodes for the tail
+	audience audience             // has its own lock
 }
 
 // admitted is an entry between Admit and Commit.
@@ -131,7 +136,7 @@ func (s *Stream) open() (*feed, error) {
 		return nil, errStopped
 	default:
 	}
-	f := &feed{s: s, hub: s.hub}
+	f := &feed{s: s, hub: s.hub, kept: s.hub.folded.take(s)}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {
@@ -181,6 +186,10 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	if f.timer != nil {
 		f.timer.Stop()
 	}
+	var kept *stream.State
+	if !h.shared && !force {
+		kept = f.ahead.Back(f.state, 0)
+	}
 	f.mu.Unlock()
 	busy := &transition{done: make(chan struct{})}
 	s.feed, s.busy = nil, busy
@@ -193,6 +202,9 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	s.mu.Lock()
 	s.busy, s.summary = nil, &sum
+	if kept != nil && !s.deleted {
+		h.folded.put(s, kept)
+	}
 	s.mu.Unlock()
 	close(busy.done)
 	if sum.until != never {
@@ -225,21 +237,28 @@ func toRules(h engine.Header) stream.Header {
 // evict evicts the batches that exceed the age or size limit at now. Every read calls it first, so
 // that clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
+	if f.shrink(now) {
+		f.wake() // a subscription below the low mark has a gap to report
+	}
+}
+
+// shrink is evict without waking subscriptions. It tells whether it evicted anything.
+func (f *feed) shrink(now weir.Time) bool {
 	before := f.state.Bytes()
 	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {
-		return // the common case costs two comparisons
+		return false // the common case costs two comparisons
 	}
 	n := f.state.Evict(now, f.headers)
 	f.expiry = f.nextExpiry()
 	if n == 0 {
-		return
+		return false
 	}
 	f.evicted += before - f.state.Bytes()
 	f.hub.counts.evicted.Add(uint64(n))
 	f.hub.counts.evictedBytes.Add(uint64(before - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
-	f.wake() // a subscription below the low mark has a gap to report
+	return true
 }
 
 // never is later than any other time.
@@ -261,18 +280,18 @@ func (f *feed) nextExpiry() weir.Time {
 	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
 }
 
-// wake wakes all waiting subscriptions. Called with f.mu held.
-func (f *feed) wake() {
-	if f.changed != nil {
-		close(f.changed)
-		f.changed = nil
-	}
-}
+// KeysSince implements engine.Forgetful: older keys have ended (D25).
+func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
 
 // Restore implements engine.Judge.
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s := f.kept; s != nil { // entries is left alone: reading it is what takes time
+		f.ahead, f.state, f.kept = s, s.Fork(), nil
+		f.trimmed = s.Low()
+		return nil
+	}
 	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
 	if err != nil {
 		return err
@@ -359,7 +378,7 @@ func (f *feed) Commit(n int) {
 	if f.pending = f.pending[n:]; len(f.pending) == 0 {
 		f.pending = nil
 	}
-	f.evict(f.hub.now())
+	f.shrink(f.hub.now())
 	f.wake()
 }
 

@@ -27,7 +27,7 @@ func (f *feed) Follow(h engine.Header) {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
 		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
-	f.evict(now)
+	f.shrink(now)
 	f.schedule()
 	f.wake()
 }

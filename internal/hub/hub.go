@@ -24,6 +24,7 @@ type Options struct {
 	StreamsPerProject int              // maximum number of streams (D24); default 10,000
 	TailBytes         int              // recent frames kept in memory per stream with subscribers; default 1 MiB
 	TailTotal         int64            // recent frames kept in memory for all streams; default 256 MiB
+	StateBytes        int64            // states kept in memory for closed streams; default 256 MiB
 	Memory            *budget.Budget   // for frames above 64 KiB that are read from the log; nil: unlimited
 	Now               func() time.Time // default time.Now
 	Logger            *slog.Logger     // default: no logging
@@ -45,6 +46,9 @@ func (o *Options) defaults() {
 	if o.TailTotal == 0 {
 		o.TailTotal = 256 << 20
 	}
+	if o.StateBytes == 0 {
+		o.StateBytes = 256 << 20
+	}
 	if o.GapGrace == 0 {
 		o.GapGrace = 2 * time.Second
 	}
@@ -63,6 +67,8 @@ type Hub struct {
 	opts    Options
 	catalog catalog
 	sweeper sweeper
+	waker   waker
+	folded  folded
 	first   atomic.Pointer[func() bool] // set by Lead: whether this node does the work that only one should do
 
 	counts    counters
@@ -79,11 +85,14 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	o.defaults()
 	h := &Hub{engine: e, shared: e.Shared(), opts: o, closing: make(chan struct{})}
 	h.catalog.init()
+	h.waker.init()
+	h.folded.init(o.StateBytes)
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}
 	h.sweeper.init(h)
 	h.work.Go(h.sweeper.run)
+	h.work.Go(h.waker.run)
 	return h, nil
 }
 
@@ -97,9 +106,7 @@ func (h *Hub) StopSubscriptions() {
 		f := s.feed
 		s.mu.Unlock()
 		if f != nil {
-			f.mu.Lock()
-			f.wake()
-			f.mu.Unlock()
+			h.waker.wake(f)
 		}
 	}
 }
@@ -111,6 +118,7 @@ func (h *Hub) isStopping() bool { return h.stopping.Load() }
 func (h *Hub) Close() error {
 	h.StopSubscriptions()
 	h.closeOnce.Do(func() { close(h.closing) })
+	h.waker.stop()
 	h.work.Wait()
 	var all sync.WaitGroup // concurrently: closing a log may wait for servers that do not answer
 	for _, s := range h.catalog.open() {

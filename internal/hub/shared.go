@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -34,15 +35,16 @@ func (h *Hub) leads() bool {
 	return first == nil || (*first)()
 }
 
-// checkIdle opens the idle streams of a shared store whose check is due, which evicts their expired
-// batches. It runs in the background, because opening a log asks servers that may be slow. At most
-// one check runs at a time. Only the leading node opens streams; the others postpone theirs.
+// checkIdle opens the idle streams whose check is due, which evicts their expired batches. It runs
+// in the background, because opening a log reads the disk, or asks servers that may be slow. At most
+// one check runs at a time. On a shared store only the leading node opens streams; the others
+// postpone theirs.
 func (w *sweeper) checkIdle() {
 	if !w.checking.CompareAndSwap(false, true) {
 		return
 	}
 	due := w.due()
-	if len(due) == 0 || !w.h.leads() {
+	if len(due) == 0 || w.h.shared && !w.h.leads() {
 		for _, s := range due {
 			w.checkBy(s, w.h.now().Add(idleCheckEvery))
 		}
@@ -52,7 +54,7 @@ func (w *sweeper) checkIdle() {
 	w.h.work.Go(func() {
 		defer w.checking.Store(false)
 		var all sync.WaitGroup
-		slots := make(chan struct{}, maxParallel)
+		slots := make(chan struct{}, w.parallel())
 		for _, s := range due {
 			select {
 			case slots <- struct{}{}:
@@ -95,6 +97,15 @@ func (f *feed) refresh(ctx context.Context) {
 
 // maxParallel bounds how many streams a list or an idle check opens concurrently.
 const maxParallel = 32
+
+// parallel is how many streams an idle check opens concurrently. Opening a log of this process takes
+// a core, and at most half of them should do that.
+func (w *sweeper) parallel() int {
+	if !w.h.shared {
+		return max(1, min(maxParallel, runtime.GOMAXPROCS(0)/2))
+	}
+	return maxParallel
+}
 
 // objects returns the stream objects of a page, and an error for each. On a shared store each one
 // may have to ask the servers, so they are read concurrently.

@@ -34,16 +34,18 @@ const run = 24 << 10
 var runs = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &b }}
 
 // Subscription is a position in a stream. It holds no queue of batches: Next reads the batches at
-// the position, from the tail or from the log, and waits on feed.changed if there are none. A slow
-// subscriber therefore costs no memory beyond one run, and never slows down publishers or other
-// subscribers.
+// the position, from the tail or from the log, and waits for its row to be woken if there are none.
+// A slow subscriber therefore costs no memory beyond one run, and never slows down publishers or
+// other subscribers.
 //
 // A Subscription must be used by one goroutine at a time.
 type Subscription struct {
 	f      *feed
+	row    *row
 	next   weir.Seq // the first sequence that has not been handed out
 	timer  *time.Timer
 	armed  bool      // the timer is running
+	shard  uint32    // index into counters.delivered
 	since  time.Time // when Next was last called
 	recent []*frame  // buffer for the next run, kept while it is small
 	frames [][]byte  // likewise
@@ -52,7 +54,6 @@ type Subscription struct {
 
 	before, after *Subscription // neighbours in the audience
 	position      atomic.Uint64 // copy of next, for Stats
-	shard         uint32        // index into counters.delivered
 	handed        handed        // the last run, until it is counted
 }
 
@@ -99,6 +100,8 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 		f.release()
 		return nil, err
 	}
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
@@ -109,7 +112,8 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	defer f.mu.Unlock()
 	f.evict(s.hub.now())
 	f.tail.join(f)
-	sub := &Subscription{f: f, next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
+	f.show()
+	sub := &Subscription{f: f, row: f.rows.join(), next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
 	sub.position.Store(uint64(sub.next))
 	f.audience.join(sub)
 	return sub, nil
@@ -122,9 +126,12 @@ func (s *Subscription) Close() {
 	}
 	s.freeMemory()
 	s.f.audience.leave(s)
+	s.f.rows.leave(s.row)
+	s.f.turn.Lock()
 	s.f.mu.Lock()
 	s.f.tail.leave(s.f)
 	s.f.mu.Unlock()
+	s.f.turn.Unlock()
 	s.f.log.Leave()
 	s.f.release()
 }
@@ -141,24 +148,19 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	s.freeMemory()
 	s.countSent()
 	for {
-		f.mu.Lock()
-		if f.dropped {
-			f.mu.Unlock()
+		v := f.current(f.hub.now())
+		if v.dropped {
 			return Event{}, ErrDeleted
 		}
-		if f.hub.isStopping() || f.behind {
-			f.mu.Unlock()
+		if f.hub.isStopping() || v.behind {
 			return Event{}, ErrStopping
 		}
-		f.evict(f.hub.now())
-		step := f.state.Next(s.next)
+		step := v.rules.Next(s.next)
 		if step.Kind == stream.Wait {
-			changed := f.changed
-			if changed == nil {
-				changed = make(chan struct{})
-				f.changed = changed
+			changed := s.row.wait()
+			if f.view.Load() != v || f.hub.isStopping() {
+				continue // it changed before there was a channel to wait on
 			}
-			f.mu.Unlock()
 			if more, err := s.wait(ctx, changed, wait); !more {
 				return Event{}, err
 			}
@@ -166,11 +168,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 		}
 		if step.Kind == stream.Gap || step.Kind == stream.Loss {
 			s.next = step.Last + 1
-			f.mu.Unlock()
 			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
-		s.next = step.First                    // skips a 0 that was never stored
-		frames, err := s.read(ctx, step, wait) // unlocks f.mu
+		s.next = step.First // skips a 0 that was never stored
+		frames, err := s.read(ctx, v, step, wait)
 		if errors.Is(err, errNoMemory) {
 			return Event{}, nil // the caller sends a keep-alive and calls Next again
 		}
@@ -209,12 +210,11 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 }
 
 // read returns the frames of a step, from the tail or from the log, and advances the position. It
-// is called with the feed's lock held and releases it. It may return no frames and no error, if
-// batches were evicted while it read; the next step then reports them as a gap.
-func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Duration) ([][]byte, error) {
+// may return no frames and no error, if batches were evicted while it read; the next step then
+// reports them as a gap.
+func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait time.Duration) ([][]byte, error) {
 	f := s.f
-	if s.next < f.tail.low {
-		f.mu.Unlock()
+	if s.next < v.low {
 		if err := s.reserveMemory(ctx, step, wait); err != nil {
 			return nil, err
 		}
@@ -222,15 +222,14 @@ func (s *Subscription) read(ctx context.Context, step stream.Step, wait time.Dur
 	}
 	recent, frames := s.recent[:0], s.frames[:0]
 	size := 0
-	i := f.tail.find(s.next)
-	for ; i < len(f.tail.frames) && f.tail.frames[i].seq <= step.Last && size < run; i++ {
-		recent = append(recent, f.tail.frames[i])
-		size += f.tail.frames[i].size
+	i := seek(v.frames, s.next)
+	for ; i < len(v.frames) && v.frames[i].seq <= step.Last && size < run; i++ {
+		recent = append(recent, v.frames[i])
+		size += v.frames[i].size
 	}
-	if s.next = step.Last + 1; i < len(f.tail.frames) && f.tail.frames[i].seq <= step.Last {
-		s.next = f.tail.frames[i].seq
+	if s.next = step.Last + 1; i < len(v.frames) && v.frames[i].seq <= step.Last {
+		s.next = v.frames[i].seq
 	}
-	f.mu.Unlock()
 	err := f.fetch(ctx, recent)
 	for _, r := range recent {
 		b := r.encoded(f.hub, f.s.Mode)
@@ -327,9 +326,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if err != nil {
 		return nil, s.readError(err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.state.Low() > s.next {
+	if f.view.Load().rules.Low() > s.next {
 		return nil, nil // batches were evicted while we read: the next step reports the gap
 	}
 	s.next, s.handed = next, handed{batches: batches, bytes: len(frames)}

@@ -32,8 +32,9 @@ const (
 //   - opens idle streams whose oldest batch expires, which evicts it, and
 //   - after a start, opens every stream once, because it is not known yet when their batches expire.
 //
-// On a shared store checkIdle does the last two, on the leading node only. It opens each idle
-// stream at least once per idleCheckEvery.
+// It opens streams in the background (checkIdle): opening one can take long, and must delay neither
+// the trims of others nor each other. On a shared store only the leading node opens idle streams,
+// each at least once per idleCheckEvery.
 type sweeper struct {
 	h *Hub
 
@@ -88,12 +89,24 @@ func (w *sweeper) checkBy(s *Stream, at weir.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case s.gone:
 	case s.queued == 0:
 		s.checkAt = at
 		heap.Push(&w.queue, s)
 	case at < s.checkAt:
 		s.checkAt = at
 		heap.Fix(&w.queue, s.queued-1)
+	}
+}
+
+// forget removes a deleted stream from the queue. It would stay there until its oldest batch would
+// have expired, which can take years.
+func (w *sweeper) forget(s *Stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.gone = true
+	if s.queued > 0 {
+		heap.Remove(&w.queue, s.queued-1)
 	}
 }
 
@@ -120,18 +133,7 @@ func (w *sweeper) open(s *Stream) {
 
 // sweep does one round. It waits for its trims, so that there are never two for one feed.
 func (w *sweeper) sweep() {
-	if w.h.shared {
-		w.checkIdle()
-	} else {
-		for _, s := range w.due() {
-			w.open(s)
-			select {
-			case <-w.h.closing:
-				return
-			default:
-			}
-		}
-	}
+	w.checkIdle()
 	var trims sync.WaitGroup
 	slots := make(chan struct{}, 256)
 	now := w.h.now()

@@ -19,11 +19,15 @@ import (
 // tail cannot hold a batch, it must raise low above it. Batches leave the tail from the lowest up,
 // when it exceeds Options.TailBytes, or when they are evicted. A stream without subscribers has no
 // tail.
+//
+// Subscriptions read frames through a view, without a lock. So the tail never writes to an element
+// of frames, but only appends; to insert or to free elements it makes a copy.
 type tail struct {
 	subscribers int
 	low         weir.Seq
 	frames      []*frame // in increasing order of sequence
 	bytes       int      // sum of the sizes of frames
+	dropped     int      // sum of the sizes of frames that were dropped and that the array still holds
 }
 
 // frame is a batch in the tail. It is encoded when the first subscriber needs it.
@@ -105,12 +109,13 @@ func (t *tail) join(f *feed) {
 func (t *tail) leave(f *feed) {
 	if t.subscribers--; t.subscribers == 0 {
 		t.clear(f)
+		f.view.Store(nil) // it would keep the frames in memory
 	}
 }
 
 func (t *tail) clear(f *feed) {
-	f.hub.tail.Add(-int64(t.bytes))
-	t.frames, t.bytes = nil, 0
+	f.hub.tail.Add(-int64(t.bytes + t.dropped))
+	t.frames, t.bytes, t.dropped = nil, 0, 0
 }
 
 // add adds a batch that became durable. A late batch below the tail is not added; subscribers below
@@ -126,11 +131,12 @@ func (t *tail) add(f *feed, a *admitted) {
 		return
 	}
 	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
-	i := len(t.frames)
-	if i > 0 && t.frames[i-1].seq > seq {
-		i = t.find(seq)
+	if i := seek(t.frames, seq); i == len(t.frames) {
+		t.frames = append(t.frames, r)
+	} else {
+		t.free(f)
+		t.frames = slices.Insert(t.frames, i, r)
 	}
-	t.frames = slices.Insert(t.frames, i, r)
 	t.bytes += size
 	f.hub.tail.Add(int64(size))
 	n := 0
@@ -149,9 +155,12 @@ func (t *tail) skip(f *feed, seq weir.Seq) {
 	}
 }
 
-// find returns the index of the first frame at or above seq.
-func (t *tail) find(seq weir.Seq) int {
-	return sort.Search(len(t.frames), func(i int) bool { return t.frames[i].seq >= seq })
+// seek returns the index of the first frame at or above seq.
+func seek(frames []*frame, seq weir.Seq) int {
+	if n := len(frames); n == 0 || frames[n-1].seq < seq {
+		return n // the common case: subscriptions and publishers are at the end
+	}
+	return sort.Search(len(frames), func(i int) bool { return frames[i].seq >= seq })
 }
 
 // shift drops the lowest n frames and raises low accordingly.
@@ -161,16 +170,26 @@ func (t *tail) shift(f *feed, n int) {
 	}
 	for _, r := range t.frames[:n] {
 		t.bytes -= r.size
-		f.hub.tail.Add(-int64(r.size))
+		t.dropped += r.size
 		t.low = r.seq + 1
 	}
-	clear(t.frames[:n])
 	t.frames = t.frames[n:]
+	if t.dropped > f.hub.opts.TailBytes/4 || len(t.frames) == 0 {
+		t.free(f)
+	}
+}
+
+// free moves the frames to an array of their own, so that the memory of dropped ones is freed as
+// soon as no view has them.
+func (t *tail) free(f *feed) {
+	t.frames = slices.Clone(t.frames)
+	f.hub.tail.Add(-int64(t.dropped))
+	t.dropped = 0
 }
 
 // raise drops the frames of evicted batches.
 func (t *tail) raise(f *feed, low weir.Seq) {
 	if len(t.frames) > 0 && t.frames[0].seq < low {
-		t.shift(f, t.find(low))
+		t.shift(f, seek(t.frames, low))
 	}
 }

@@ -23,6 +23,12 @@ const (
 	mostPayloads  = 512 << 20
 )
 
+// Bounds of the memory for the states of streams that are not in use.
+const (
+	leastStates = 16 << 20
+	mostStates  = 256 << 20
+)
+
 // capacity is the amount of the resources that an attacker could exhaust which this process may
 // use.
 type capacity struct {
@@ -52,6 +58,10 @@ func (c capacity) connections(segments int) int {
 func (c capacity) payloads() *budget.Budget {
 	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)))
 }
+
+// states is the memory for the states of streams that are not in use: enough for about three million
+// idempotency keys on a machine with 4 GiB.
+func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
 
 // connections is the maximum number of connections at this moment.
 func (svc *Service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }

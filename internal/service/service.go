@@ -111,6 +111,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	}
 	svc.Hub, err = hub.Open(ctx, svc.engine, hub.Options{
 		GapGrace: s.GapGrace, StreamsPerProject: s.StreamsPerProject, Logger: svc.logger, Frame: api.Frame, Memory: svc.batches,
+		StateBytes: svc.capacity.states(),
 	})
 	if err != nil {
 		return err

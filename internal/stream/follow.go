@@ -26,8 +26,8 @@ func (s *State) Back(seen *State, n int) *State {
 	c := seen.Fork()
 	c.keys = s.keys
 	n = min(n, len(c.keys.queue))
-	for _, k := range c.keys.queue[len(c.keys.queue)-n:] {
-		delete(c.keys.place, k.digest)
+	for i := len(c.keys.queue) - n; i < len(c.keys.queue); i++ {
+		c.keys.drop(i)
 	}
 	c.keys.queue = c.keys.queue[:len(c.keys.queue)-n]
 	return c

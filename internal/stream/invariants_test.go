@@ -28,10 +28,19 @@ func (s *State) CheckInvariants() error {
 	if len(s.gaps.closed)+len(s.gaps.open) > 0 && next > s.cursor {
 		return fmt.Errorf("a gap ends at %d, the cursor is %d", next-1, s.cursor)
 	}
-	for digest, at := range s.keys.place {
-		if i := at - s.keys.gone; i >= uint64(len(s.keys.queue)) || s.keys.queue[i].digest != digest {
+	used := 0
+	for _, slot := range s.keys.place.slots {
+		if slot == 0 {
+			continue
+		}
+		used++
+		i := uint32(slot) - uint32(s.keys.gone)
+		if int(i) >= len(s.keys.queue) || tagOf(s.keys.queue[i].digest)>>32 != slot>>32 {
 			return fmt.Errorf("a key points to index %d of a queue of %d, or to another key", i, len(s.keys.queue))
 		}
+	}
+	if used != s.keys.place.used {
+		return fmt.Errorf("%d keys can be found, want %d", used, s.keys.place.used)
 	}
 	for i, k := range s.keys.queue {
 		if k.seq < s.low {

@@ -39,13 +39,13 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 		}
 		s.gaps.close(through)
 	}
-	s.keys.forget(s.low, s.clock(now))
+	s.keys.index(s.low, s.clock(now))
 	return s, nil
 }
 
 // fold adds the kept entries and returns the last sequence of each marker. The caller closes the
 // gaps afterwards: in increasing order a marker comes before the batch above its gap, so the gap
-// does not exist yet when fold reads the marker.
+// does not exist yet when fold reads the marker. Keys are only collected.
 func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Seq, err error) {
 	low := s.low
 	next := low
@@ -69,8 +69,7 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 		s.extend(h, now)
 		s.bytes += int64(h.Size)
 		if h.Key != "" {
-			s.keys.forget(s.low, h.Time)
-			s.keys.add(h.Key, h.Seq, h.Time)
+			s.keys.collect(h.Key, h.Seq, h.Time)
 		}
 	}
 	return markers, nil

@@ -32,7 +32,7 @@ func TestContiguousBatchesCostNoMemory(t *testing.T) {
 	if allocs := testing.AllocsPerRun(1_000_000, one); allocs != 0 {
 		t.Errorf("a contiguous publish allocates %v times, want 0", allocs)
 	}
-	if s.cursor < 1_000_000 || s.gaps.closed != nil || s.gaps.open != nil || s.keys.queue != nil || s.keys.place != nil {
+	if s.cursor < 1_000_000 || s.gaps.closed != nil || s.gaps.open != nil || s.keys.queue != nil || s.keys.place.slots != nil {
 		t.Errorf("after %d batches the state holds %+v and %+v", s.cursor, s.gaps, s.keys)
 	}
 }
@@ -145,13 +145,13 @@ func TestKeysAreForgotten(t *testing.T) {
 	hour := weir.Time(time.Hour.Milliseconds())
 	for i := range 2000 {
 		publish(t, s, Publish{Key: fmt.Sprint("key ", i)}, weir.Time(i)*hour)
-		if len(s.keys.queue) > 24 || len(s.keys.place) > 24 || cap(s.keys.queue) > 200 {
-			t.Fatalf("after %d hours %d keys are queued, %d indexed", i, len(s.keys.queue), len(s.keys.place))
+		if len(s.keys.queue) > 24 || s.keys.place.used > 24 || len(s.keys.place.slots) > 256 || cap(s.keys.queue) > 200 {
+			t.Fatalf("after %d hours %d keys are queued, %d indexed", i, len(s.keys.queue), s.keys.place.used)
 		}
 	}
 	s.Evict(3000*hour, func(weir.Seq, func(Header) bool) {})
-	if s.keys.queue != nil || s.keys.place != nil {
-		t.Errorf("after they expired, %d keys are queued, %d indexed", len(s.keys.queue), len(s.keys.place))
+	if s.keys.queue != nil || s.keys.place.slots != nil {
+		t.Errorf("after they expired, %d keys are queued, %d indexed", len(s.keys.queue), s.keys.place.used)
 	}
 }
 

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -15,6 +16,10 @@ var restoreCases = []testCase{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
 		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. Count and ContentType are not set.",
 	}, restoreFirst},
+	{"a judge may do without old keys", []string{
+		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading them.",
+		"KeysSince is asked before Restore. The headers of entries that were stored before the time that it returns may come without their Key.",
+	}, restoreRecentKeys},
 	{"a judge may stop reading or refuse", []string{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
 	}, restoreStops},
@@ -54,6 +59,58 @@ func restoreFirst(s *store) {
 			s.Errorf("restored %v, note %q, entries\n     %+v\nwant %+v", j.restored, j.note, j.kept, want)
 		}
 	})
+}
+
+// forgetful is a judge that needs the keys of recent entries only.
+type forgetful struct {
+	*judge
+	since weir.Time
+}
+
+func (f forgetful) KeysSince() weir.Time { return f.since }
+
+func restoreRecentKeys(s *store) {
+	doc, log := s.stream("stream", nil)
+	const n = 1300 // more than the journal reads at once
+	key := func(seq weir.Seq) string {
+		if seq%5 == 0 {
+			return ""
+		}
+		return fmt.Sprint("key of ", seq)
+	}
+	var all []*engine.Entry
+	for seq := weir.Seq(1); seq <= n; seq++ {
+		h := engine.Header{Kind: engine.Batch, Seq: seq, Time: weir.Time(seq), Key: key(seq)}
+		payload := make([]byte, int(seq)%7*100)
+		if seq%500 == 0 {
+			payload = make([]byte, 20<<10)
+		}
+		h.Size = uint32(len(payload))
+		all = append(all, &engine.Entry{Header: h, Payload: payload})
+	}
+	s.append(log, all...)
+	if err := log.Close(); err != nil {
+		s.Fatal(err)
+	}
+	for _, since := range []weir.Time{0, 600, n + 1} {
+		j := forgetful{newJudge(), since}
+		log, err := s.Open(s.Context(), doc.Created, j)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if len(j.kept) != n {
+			s.Fatalf("Restore received %d entries of %d", len(j.kept), n)
+		}
+		for i, h := range j.kept {
+			want := all[i].Header
+			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || h.Key != want.Key && (h.Key != "" || h.Time >= since) {
+				s.Errorf("with keys since %d, Restore received %+v, want %+v", since, h, want)
+			}
+		}
+		if err := log.Close(); err != nil {
+			s.Fatal(err)
+		}
+	}
 }
 
 func restoreStops(s *store) {

@@ -119,28 +119,38 @@ func (r *record) appendHead(b []byte, seed uint32) []byte {
 // decodeHead decodes the head of the record at the start of b and verifies its checksum. b may be
 // longer or shorter than the record.
 func (r *record) decodeHead(b []byte, seed uint32) error {
-	if len(b) < recordSize {
-		return errShort
-	}
-	head := int(binary.LittleEndian.Uint16(b[12:]))
-	if head < recordSize || head > len(b) {
-		return errShort
-	}
-	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
-		return errChecksum
-	}
-	ct, key := int(binary.LittleEndian.Uint16(b[44:])), int(binary.LittleEndian.Uint16(b[46:]))
-	if recordSize+ct+key != head || b[14] == 0 {
-		return errChecksum
+	ct, head, err := checkHead(b, seed)
+	if err != nil {
+		return err
 	}
 	*r = record{
 		kind: kind(b[14]), flags: engine.Flags(b[15]),
 		log: binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
 		time: int64(binary.LittleEndian.Uint64(b[32:])), count: binary.LittleEndian.Uint32(b[40:]),
-		contentType: string(b[recordSize : recordSize+ct]), key: string(b[recordSize+ct : head]),
+		contentType: string(b[recordSize:ct]), key: string(b[ct:head]),
 		payloadSum: binary.LittleEndian.Uint32(b[4:]), length: binary.LittleEndian.Uint32(b[8:]),
 	}
 	return nil
+}
+
+// checkHead verifies the head of the record at the start of b. It returns where the content type
+// ends, which begins at recordSize, and where the key ends, which follows it.
+func checkHead(b []byte, seed uint32) (ct, head int, err error) {
+	if len(b) < recordSize {
+		return 0, 0, errShort
+	}
+	head = int(binary.LittleEndian.Uint16(b[12:]))
+	if head < recordSize || head > len(b) {
+		return 0, 0, errShort
+	}
+	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
+		return 0, 0, errChecksum
+	}
+	ct = recordSize + int(binary.LittleEndian.Uint16(b[44:]))
+	if ct+int(binary.LittleEndian.Uint16(b[46:])) != head || b[14] == 0 {
+		return 0, 0, errChecksum
+	}
+	return ct, head, nil
 }
 
 // decode decodes the whole record at the start of b and verifies both checksums. The payload is a

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"fmt"
-	"iter"
 	"sync"
 
 	"weir"
@@ -242,54 +241,6 @@ func near(spots []spot) (n, length int) {
 		length = int(total)
 	}
 	return n, length
-}
-
-// restore passes the content of the log to a judge. Entries with a key and closed gaps are read
-// from disk, because the index holds neither keys nor the first sequence of a gap.
-func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
-	var fault error
-	entries := func(yield func(engine.Header) bool) {
-		for from := weir.Seq(0); ; {
-			spots, _ := l.ahead(from, longRun)
-			if len(spots) == 0 {
-				return
-			}
-			from = spots[len(spots)-1].seq + 1
-			if fault = ctx.Err(); fault != nil {
-				release(spots)
-				return
-			}
-			more, err := l.headers(spots, yield)
-			if fault = err; err != nil || !more {
-				return
-			}
-		}
-	}
-	if err := judge.Restore(note, iter.Seq[engine.Header](entries)); err != nil {
-		return err
-	}
-	return fault
-}
-
-// headers yields the headers of the spots and releases the spots. It reads only what the index does
-// not know.
-func (l *log) headers(spots []spot, yield func(engine.Header) bool) (more bool, err error) {
-	defer release(spots)
-	for _, s := range spots {
-		h := s.header()
-		if s.kind == kindGapClosed || s.keyed {
-			r, err := l.load(s, false)
-			if err != nil {
-				return false, err
-			}
-			h = r.header()
-			h.Count, h.ContentType = 0, "" // not set for any entry, whether it was read or not
-		}
-		if !yield(h) {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 func release(spots []spot) {

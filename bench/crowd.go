@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// crowd is many subscriptions over a few HTTP/2 connections, because the limit of open files allows
+// fewer connections than subscriptions.
+type crowd struct {
+	conns     []net.Conn
+	readers   sync.WaitGroup
+	started   atomic.Int64 // subscriptions that got their first frame
+	delivered atomic.Int64 // batches
+}
+
+// perConnection is how many subscriptions share a connection. The server allows 1,000.
+const perConnection = 1000
+
+func newCrowd(t *target, stream, n int) (*crowd, error) {
+	var head bytes.Buffer
+	e := hpack.NewEncoder(&head)
+	for _, f := range [][2]string{
+		{":method", "GET"}, {":scheme", "http"}, {":path", "/v1/streams/" + t.streams[stream]}, {":authority", "bench"},
+		{"authorization", "Bearer " + t.key}, {"accept", "text/event-stream"},
+	} {
+		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // the same bytes are valid for every request
+	}
+	c := &crowd{}
+	for opened := 0; opened < n; opened += perConnection {
+		conn, err := net.Dial("tcp", t.addr)
+		if err != nil {
+			return c, err
+		}
+		c.conns = append(c.conns, conn)
+		var out bytes.Buffer
+		f := http2.NewFramer(&out, nil)
+		out.WriteString(http2.ClientPreface)
+		f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+		f.WriteWindowUpdate(0, 1<<31-1-65535) // enough for the whole run
+		for i := range min(perConnection, n-opened) {
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true})
+		}
+		c.readers.Go(func() { c.read(conn) })
+		if _, err := out.WriteTo(conn); err != nil {
+			return c, err
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); c.started.Load() < int64(n); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return c, fmt.Errorf("%d of %d subscriptions started", c.started.Load(), n)
+		}
+	}
+	return c, nil
+}
+
+// read counts the batches that arrive over a connection.
+func (c *crowd) read(conn net.Conn) {
+	f := http2.NewFramer(conn, conn)
+	f.SetReuseFrames()
+	var first [2*perConnection + 1]bool
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil && !errors.As(err, new(http2.StreamError)) {
+			return
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				f.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				f.WritePing(true, frame.Data)
+			}
+		case *http2.DataFrame:
+			if id := frame.StreamID; !first[id] {
+				first[id] = true
+				c.started.Add(1)
+			}
+			c.delivered.Add(int64(bytes.Count(frame.Data(), marker)))
+		}
+	}
+}
+
+func (c *crowd) close() {
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	c.readers.Wait()
+}
+
+// wakingOverHTTP measures publishes to one stream over HTTP/1.1, without and with n subscribers of
+// another stream that are woken 20 times per second.
+func wakingOverHTTP(n int) func(*target) ([]figure, error) {
+	return func(t *target) ([]figure, error) {
+		const crowded, quiet = 1, 2
+		c, err := newCrowd(t, crowded, n)
+		defer c.close()
+		if err != nil {
+			return nil, err
+		}
+		one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[quiet : quiet+1]}
+		load := publishLoad{Connections: 1, Size: 200, Streams: 1}
+		var alone, beside, tails []float64
+		sent, got, cpu := int64(0), int64(0), time.Duration(0)
+		for range wakingTurns {
+			a, err := publishing(one, load, wakingSpan)
+			if err != nil {
+				return nil, err
+			}
+			before, base := t.cpu(), c.delivered.Load()
+			over, done := make(chan struct{}), make(chan error)
+			var published int64
+			go func() { done <- callOut(t, crowded, over, &published) }()
+			b, err := publishing(one, load, wakingSpan)
+			close(over)
+			if err := errors.Join(err, <-done); err != nil {
+				return nil, err
+			}
+			due := published * int64(n)
+			for deadline := time.Now().Add(30 * time.Second); c.delivered.Load()-base < due && time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond)
+			}
+			sent, got, cpu = sent+due, got+c.delivered.Load()-base, cpu+t.cpu()-before
+			alone, beside, tails = append(alone, a.P50), append(beside, b.P50), append(tails, b.P99)
+		}
+		return []figure{
+			{fmt.Sprintf("%d subscribers woken 20 times/s over HTTP/2: publish p50 / alone", n), middle(beside) / middle(alone), ""},
+			{"  publish p50 alone", middle(alone), "ms"},
+			{"  publish p50 beside", middle(beside), "ms"},
+			{"  publish p99 beside", middle(tails), "ms"},
+			{"  share of expected deliveries", float64(got) / float64(sent), ""},
+			{"  server CPU for 100,000 deliveries", cpu.Seconds() * 100_000 / float64(max(got, 1)), "s"},
+		}, nil
+	}
+}
+
+// callOut publishes small batches to a stream until over is closed.
+func callOut(t *target, stream int, over <-chan struct{}, published *int64) error {
+	c, err := dial(t.addr)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	r := request("POST", t.publishPath(stream), t.key, body(100))
+	tick := time.NewTicker(time.Second / wakings)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return nil
+		case <-tick.C:
+			if err := c.do(r); err != nil {
+				return err
+			}
+			*published++
+		}
+	}
+}
+
+func middle(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir"
+	"weir/internal/disk"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/hub"
+)
+
+// stopwatch is an engine that measures how long judges take in Commit, which runs in the journal's
+// only writer: every publish to any stream waits for it.
+type stopwatch struct {
+	engine.Engine
+	mu    sync.Mutex
+	taken []time.Duration
+}
+
+// reset returns the longest time since the last reset, and the time that one in a thousand exceeded.
+func (s *stopwatch) reset() (longest, rare float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.Sort(s.taken)
+	if n := len(s.taken); n > 0 {
+		longest, rare = ms(s.taken[n-1]), ms(s.taken[n*999/1000])
+	}
+	s.taken = s.taken[:0]
+	return longest, rare
+}
+
+func (s *stopwatch) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
+	return s.Engine.Open(ctx, id, timed{judge, s})
+}
+
+type timed struct {
+	engine.Judge
+	on *stopwatch
+}
+
+// KeysSince implements engine.Forgetful, as the hub's judges do.
+func (t timed) KeysSince() weir.Time { return t.Judge.(engine.Forgetful).KeysSince() }
+
+func (t timed) Commit(n int) {
+	start := time.Now()
+	t.Judge.Commit(n)
+	took := time.Since(start)
+	t.on.mu.Lock()
+	defer t.on.mu.Unlock()
+	t.on.taken = append(t.on.taken, took)
+}
+
+// inside is a hub on a journal inside this process, without HTTP.
+type inside struct {
+	*hub.Hub
+	j     *journal.Journal
+	watch *stopwatch
+	ahead atomic.Int64 // how far the hub's clock is ahead of the real one
+}
+
+func openInside(dir string) (*inside, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	j, err := journal.Open(disk.OS(dir), journal.Options{})
+	if err != nil {
+		return nil, err
+	}
+	in := &inside{j: j, watch: &stopwatch{Engine: j}}
+	in.Hub, err = hub.Open(context.Background(), in.watch, hub.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(in.ahead.Load())) },
+		Frame: func(b []byte, _ weir.Mode, batch *weir.Batch) []byte {
+			return append(strconv.AppendUint(b, uint64(batch.Seq), 10), batch.Payload...)
+		},
+	})
+	return in, err
+}
+
+func (in *inside) close() {
+	in.Hub.Close()
+	in.j.Close()
+}
+
+func (in *inside) stream() (*hub.Stream, error) {
+	o, err := in.Create(context.Background(), hub.Spec{
+		Project: "bench", Name: "bench", RetentionSeconds: 3 * 86400, MaxBytes: 4 << 30, Mode: weir.Raw,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return in.Stream(o.ID)
+}
+
+// store publishes a batch with a sequence that the server chooses.
+func store(s *hub.Stream, key string, payload []byte) error {
+	_, err := s.Publish(context.Background(), &hub.Publish{Key: key, Batch: weir.Batch{Events: 1, Payload: slices.Clone(payload)}})
+	return err
+}
+
+const (
+	wakings     = 20 // batches per second to the stream with the subscribers
+	wakingSpan  = 4 * time.Second
+	wakingTurns = 3
+)
+
+// waking measures what waking the subscribers of one stream costs the publishers of another: first
+// inside one process, with the longest Commit, and then over HTTP/2.
+func waking(dir string) ([]figure, error) {
+	var figures []figure
+	for _, n := range []int{1000, 10_000, 30_000} {
+		f, err := wakingInside(filepath.Join(dir, "waking"+strconv.Itoa(n)), n)
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
+	for _, n := range []int{1000, 30_000} {
+		f, err := onFreshServer(filepath.Join(dir, "crowd"+strconv.Itoa(n)), wakingOverHTTP(n))
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
+	return figures, nil
+}
+
+func wakingInside(dir string, n int) ([]figure, error) {
+	in, err := openInside(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	crowded, err := in.stream()
+	if err != nil {
+		return nil, err
+	}
+	quiet, err := in.stream()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	var got atomic.Int64
+	for range n {
+		sub, err := crowded.Subscribe(ctx, hub.Head)
+		if err != nil {
+			return nil, err
+		}
+		readers.Go(func() {
+			defer sub.Close()
+			for {
+				e, err := sub.Next(ctx, time.Minute)
+				if err != nil {
+					return
+				}
+				got.Add(int64(len(e.Frames)))
+			}
+		})
+	}
+	payload := make([]byte, 100)
+	publishing := []func() error{func() error { return store(quiet, "", payload) }}
+	none := func() time.Duration { return 0 }
+	var alone, beside, tails, longest, rare, undisturbed []float64
+	share := 1.0
+	in.watch.reset()
+	for range wakingTurns {
+		a, err := work(publishing, len(payload), wakingSpan, none)
+		if err != nil {
+			return nil, err
+		}
+		quietest, _ := in.watch.reset()
+		undisturbed = append(undisturbed, quietest)
+		got.Store(0)
+		over, done := make(chan struct{}), make(chan int64)
+		go func() { done <- wakeUp(crowded, payload, over) }()
+		b, err := work(publishing, len(payload), wakingSpan, none)
+		close(over)
+		sent := <-done
+		if err != nil {
+			return nil, err
+		}
+		for deadline := time.Now().Add(10 * time.Second); got.Load() < sent*int64(n) && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		most, often := in.watch.reset()
+		longest, rare = append(longest, most), append(rare, often)
+		share = min(share, float64(got.Load())/float64(sent*int64(n)))
+		alone, beside, tails = append(alone, a.P50), append(beside, b.P50), append(tails, b.P99)
+	}
+	name := fmt.Sprintf("%d subscribers woken 20 times/s, no HTTP", n)
+	return []figure{
+		{name + ": publish p50 / alone", middle(beside) / middle(alone), ""},
+		{"  publish p50 alone", middle(alone), "ms"},
+		{"  publish p50 beside", middle(beside), "ms"},
+		{"  publish p99 beside", middle(tails), "ms"},
+		{"  longest Commit, median of three turns", middle(longest), "ms"},
+		{"  longest Commit without waking", middle(undisturbed), "ms"},
+		{"  Commit p99.9", middle(rare), "ms"},
+		{"  share of expected deliveries", share, ""},
+	}, nil
+}
+
+// wakeUp publishes until over is closed, and returns how many batches it published.
+func wakeUp(s *hub.Stream, payload []byte, over <-chan struct{}) (sent int64) {
+	tick := time.NewTicker(time.Second / wakings)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return sent
+		case <-tick.C:
+			if store(s, "", payload) == nil {
+				sent++
+			}
+		}
+	}
+}
+
+// opening measures the first publish to a stream that was idle, with as many idempotency keys as it
+// has batches.
+func opening(dir string) ([]figure, error) {
+	var figures []figure
+	for _, n := range []int{100_000, 1_000_000} {
+		f, err := openingOf(filepath.Join(dir, "opening"+strconv.Itoa(n)), n)
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
+	return figures, nil
+}
+
+func openingOf(dir string, n int) ([]figure, error) {
+	in, err := openInside(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { in.close() }()
+	s, err := in.stream()
+	if err != nil {
+		return nil, err
+	}
+	payload := make([]byte, 100)
+	if err := fillKeyed(s, n, payload); err != nil {
+		return nil, err
+	}
+	key := n
+	first := func() (float64, error) {
+		key++
+		start := time.Now()
+		err := store(s, "key-"+strconv.Itoa(key), payload)
+		return ms(time.Since(start)), err
+	}
+	var open, idle []float64
+	for range 9 {
+		t, err := first()
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, t)
+	}
+	for range 5 {
+		if err := in.idle(); err != nil {
+			return nil, err
+		}
+		t, err := first()
+		if err != nil {
+			return nil, err
+		}
+		idle = append(idle, t)
+	}
+	var fresh, old []float64
+	for _, ahead := range []time.Duration{0, 25 * time.Hour} {
+		for range 3 {
+			in.close()
+			at := in.ahead.Load()
+			if in, err = openInside(dir); err != nil {
+				return nil, err
+			}
+			in.ahead.Store(at + int64(ahead))
+			if s, err = in.Stream(s.ID); err != nil {
+				return nil, err
+			}
+			t, err := first()
+			if err != nil {
+				return nil, err
+			}
+			if ahead == 0 {
+				fresh = append(fresh, t)
+			} else {
+				old = append(old, t)
+			}
+		}
+	}
+	return []figure{
+		{fmt.Sprintf("publish to an open stream of %d keyed batches", n), middle(open), "ms"},
+		{"  first after ten idle seconds", middle(idle), "ms"},
+		{"  first after a restart", middle(fresh), "ms"},
+		{"  first after a restart, keys older than a day", middle(old), "ms"},
+	}, nil
+}
+
+// idle lets the hub's clock jump until the hub has closed all streams.
+func (in *inside) idle() error {
+	in.ahead.Add(int64(time.Second)) // the sweeper must see the streams unused once
+	for deadline := time.Now().Add(time.Minute); in.Stats().Open > 0; time.Sleep(100 * time.Millisecond) {
+		in.ahead.Add(int64(time.Second))
+		if time.Now().After(deadline) {
+			return errors.New("the stream did not become idle")
+		}
+	}
+	return nil
+}
+
+// fillKeyed publishes n batches, each with an idempotency key.
+func fillKeyed(s *hub.Stream, n int, payload []byte) error {
+	var next atomic.Int64
+	var failure atomic.Pointer[error]
+	var all sync.WaitGroup
+	for range 512 {
+		all.Go(func() {
+			for failure.Load() == nil {
+				i := next.Add(1)
+				if i > int64(n) {
+					return
+				}
+				if err := store(s, "key-"+strconv.FormatInt(i, 10), payload); err != nil {
+					failure.Store(&err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if p := failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package hub
+
+import (
+	"container/list"
+	"sync"
+
+	"weir/internal/stream"
+)
+
+// folded keeps the states of closed streams, so that reopening a stream costs nothing that grows
+// with its batches. It drops the least recently used states when all of them together exceed the
+// limit; those streams are restored from their logs.
+//
+// A state may only be used if the log did not change since it was closed. So it is not used with a
+// store that other nodes write to.
+type folded struct {
+	limit int64 // bytes
+
+	mu    sync.Mutex
+	bytes int64
+	order list.List // of *fold, most recently closed first
+	of    map[*Stream]*list.Element
+}
+
+type fold struct {
+	s     *Stream
+	state *stream.State
+	bytes int64
+}
+
+func (d *folded) init(limit int64) {
+	d.limit = limit
+	d.of = make(map[*Stream]*list.Element)
+}
+
+// put keeps the state of a stream whose log was closed. The caller must not use the state any more.
+func (d *folded) put(s *Stream, state *stream.State) {
+	f := &fold{s, state, state.Memory()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.remove(s)
+	if f.bytes > d.limit {
+		return
+	}
+	d.of[s] = d.order.PushFront(f)
+	for d.bytes += f.bytes; d.bytes > d.limit; {
+		d.remove(d.order.Back().Value.(*fold).s)
+	}
+}
+
+// take removes and returns the state of a stream, or nil if there is none.
+func (d *folded) take(s *Stream) *stream.State {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.remove(s)
+}
+
+func (d *folded) remove(s *Stream) *stream.State {
+	e := d.of[s]
+	if e == nil {
+		return nil
+	}
+	f := d.order.Remove(e).(*fold)
+	delete(d.of, s)
+	d.bytes -= f.bytes
+	return f.state
+}

@@ -1,0 +1,93 @@
+package hub
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// A list that shows few of a project's streams looks at all of them, but other calls can change the
+// catalog in the meantime.
+func TestListHoldsNoLockWhileItFilters(t *testing.T) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	const n = 3*listRun + 10
+	var want []weir.StreamID
+	for i := range n {
+		if s := made(t, h, nil); i%(n/7) == 0 {
+			want = append(want, s.ID)
+		}
+	}
+	slices.Reverse(want)
+	var got []weir.StreamID
+	for before, more := uint64(0), true; more; {
+		var page []weir.Stream
+		var err error
+		page, before, more, err = h.List(ctx, "p", before, 3, func(id weir.StreamID) bool {
+			if !h.catalog.mu.TryLock() {
+				t.Error("the catalog is locked")
+			} else {
+				h.catalog.mu.Unlock()
+			}
+			return slices.Contains(want, id)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range page {
+			got = append(got, s.ID)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %v, want %v", got, want)
+	}
+}
+
+// stuck is an engine in which one log cannot be opened until it is released.
+type stuck struct {
+	engine.Engine
+	log     engine.LogID
+	release chan struct{}
+}
+
+func (e *stuck) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
+	if id == e.log {
+		<-e.release
+	}
+	return e.Engine.Open(ctx, id, judge)
+}
+
+// A stream that takes long to open does not keep the sweeper from trimming others.
+func TestOpeningDoesNotDelayTrims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := memory.New()
+		first := open(t, e, Options{})
+		slow, busy := made(t, first, nil), made(t, first, nil)
+		first.Close()
+
+		held := &stuck{Engine: e, log: slow.log, release: make(chan struct{})}
+		h := open(t, held, Options{})
+		s, err := h.Stream(busy.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.MaxBytes = 10
+		publish(t, s, at(1, "123456789"))
+		publish(t, s, at(2, "123456789"))
+		time.Sleep(trimAfter + 3*sweepEvery)
+		synctest.Wait()
+		s.feed.mu.Lock()
+		if s.feed.trimmed != 2 {
+			t.Errorf("the log was trimmed below %d, want 2", s.feed.trimmed)
+		}
+		s.feed.mu.Unlock()
+		close(held.release)
+		h.Close()
+	})
+}

@@ -1,0 +1,243 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/engine/memory"
+)
+
+// crowd is a stream whose batches are published out of order, while many subscriptions of it start,
+// stop and fall behind at random. Every sequence from 1 to last is published, unless the stream is
+// deleted before.
+type crowd struct {
+	t       *testing.T
+	s       *Stream
+	last    weir.Seq
+	deleted bool // the stream is deleted halfway
+}
+
+func (c *crowd) payload(seq weir.Seq) string { return fmt.Sprintf("%s %d", c.s.ID, seq) }
+
+// publish publishes all sequences, in random order within windows of 20. If the stream is to be
+// deleted, it is deleted during the window in the middle.
+func (c *crowd) publish(rng *rand.Rand) {
+	for from, gone := weir.Seq(1), false; from <= c.last && !gone; from += 20 {
+		var window sync.WaitGroup
+		for _, i := range rng.Perm(20) {
+			seq := from + weir.Seq(i)
+			window.Go(func() {
+				_, err := c.s.Publish(ctx, at(seq, c.payload(seq)))
+				if err != nil && (!c.deleted || code(err) != weir.StreamNotFound) {
+					c.t.Errorf("publish %d: %v", seq, err)
+				}
+			})
+		}
+		if gone = c.deleted && from > c.last/2; gone {
+			if err := c.s.Delete(ctx); err != nil {
+				c.t.Error(err)
+			}
+		}
+		window.Wait()
+	}
+}
+
+// follow reads until the last sequence, or until the stream is deleted. It resumes where it stopped
+// after a random number of events, some of which it does not wait for.
+func (c *crowd) follow(rng *rand.Rand) {
+	next := weir.Seq(1)
+	for next <= c.last {
+		sub, err := c.s.Subscribe(ctx, After(next-1))
+		if err != nil {
+			if !c.deleted || code(err) != weir.StreamNotFound {
+				c.t.Error(err)
+			}
+			return
+		}
+		for n := 1 + rng.IntN(60); n > 0 && next <= c.last && err == nil; n-- {
+			next, err = c.step(sub, next, rng)
+		}
+		sub.Close()
+		if err != nil {
+			if !c.deleted || !errors.Is(err, ErrDeleted) {
+				c.t.Error(err)
+			}
+			return
+		}
+	}
+}
+
+// step takes one event and checks it: the next sequences without exception, or a gap that begins
+// there and was evicted.
+func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq, error) {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if rng.IntN(10) == 0 {
+		cancel() // a client that hangs up
+	}
+	e, err := sub.Next(within, time.Minute)
+	if errors.Is(err, context.Canceled) {
+		return next, nil
+	}
+	if err != nil {
+		return next, err
+	}
+	if g := e.Gap; g != nil {
+		if g.From != next || g.To < g.From || g.Lost {
+			return next, fmt.Errorf("gap %+v at %d", *g, next)
+		}
+		if _, err := c.s.Batch(ctx, g.To); code(err) != weir.StreamNotFound {
+			return next, fmt.Errorf("gap %+v, but its last batch can be read: %v", *g, err)
+		}
+		next = g.To + 1
+	}
+	for seq, payload := range batchesOf(e) {
+		if seq != next || payload != c.payload(seq) {
+			return next, fmt.Errorf("got %d (%q), want %d", seq, payload, next)
+		}
+		next++
+	}
+	return next, nil
+}
+
+// Whatever subscriptions, evictions and deletions coincide with wake-ups: a subscription gets every
+// batch once and in order, or is told that it was evicted, and none keeps waiting.
+func TestCrowd(t *testing.T) {
+	for name, open := range map[string]func() (engine.Engine, error){
+		"memory": func() (engine.Engine, error) { return memory.New(), nil },
+		"journal": func() (engine.Engine, error) {
+			return journal.Open(faulty.New(), journal.Options{SegmentSize: 256 << 10})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			testCrowd(t, e)
+		})
+	}
+}
+
+func testCrowd(t *testing.T, e engine.Engine) {
+	h := open(t, e, Options{TailBytes: 2 << 10, GapGrace: time.Hour})
+	var busy, idle sync.WaitGroup
+	for i, kind := range []struct {
+		maxBytes int64
+		deleted  bool
+	}{{1 << 30, false}, {3000, false}, {1 << 30, true}, {3000, true}} {
+		s := made(t, h, func(s *Spec) { s.MaxBytes = kind.maxBytes })
+		c := &crowd{t: t, s: s, last: 400, deleted: kind.deleted}
+		for n := range 50 {
+			rng := rand.New(rand.NewPCG(uint64(i), uint64(n)))
+			busy.Go(func() { c.follow(rng) })
+		}
+		busy.Go(func() { c.publish(rand.New(rand.NewPCG(uint64(i), 1000))) })
+	}
+	quiet := made(t, h, nil)
+	for range 50 { // they wait until the hub stops
+		sub, err := quiet.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle.Go(func() {
+			defer sub.Close()
+			if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrStopping) {
+				t.Errorf("an idle subscription ended with %v", err)
+			}
+		})
+	}
+	busy.Wait()
+	h.StopSubscriptions()
+	idle.Wait()
+	if n := h.Stats().TailBytes; n != 0 {
+		t.Errorf("without subscriptions, tails hold %d bytes", n)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every row that exists when the rows are marked gets its turn, whatever joins and leaves in the
+// meantime.
+func TestRowsTakeTurns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var rs rows
+	var members []*row
+	due := map[*row]bool{}
+	queued := false
+	for range 100_000 {
+		switch n := rng.IntN(10); {
+		case n < 4:
+			members = append(members, rs.join())
+		case n < 7 && len(members) > 0:
+			i := rng.IntN(len(members))
+			rs.leave(members[i])
+			members[i] = members[len(members)-1]
+			if members = members[:len(members)-1]; len(members) == 0 {
+				clear(due)
+			}
+		case n == 7:
+			if rs.mark() {
+				queued = true
+			}
+			for _, r := range members {
+				due[r] = true
+			}
+		case queued:
+			r := rs.next()
+			if r == nil && len(due) > 0 {
+				t.Fatalf("%d rows did not get their turn", len(due))
+			}
+			delete(due, r)
+			queued = r != nil
+		}
+		if len(due) > 0 && !queued {
+			t.Fatal("rows are due and the feed is not in the queue")
+		}
+	}
+}
+
+// Subscriptions do not take the lock that publishers need, and a publish does not wait for
+// subscriptions that are being woken.
+func TestSubscribersAndPublishersDoNotMeet(t *testing.T) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	s := made(t, h, nil)
+	sub, err := s.Subscribe(ctx, Head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	next := func() (weir.Seq, error) {
+		e, err := sub.Next(ctx, time.Minute)
+		for seq := range batchesOf(e) {
+			return seq, err
+		}
+		return 0, err
+	}
+	publish(t, s, at(1, "one"))
+	s.feed.mu.Lock()
+	if seq, err := next(); seq != 1 || err != nil {
+		t.Errorf("while a publisher holds the lock: got %d, %v", seq, err)
+	}
+	s.feed.mu.Unlock()
+
+	sub.row.mu.Lock() // the waker is stuck
+	publish(t, s, at(2, "two"))
+	publish(t, made(t, h, nil), at(1, "another stream"))
+	sub.row.mu.Unlock()
+	if seq, err := next(); seq != 2 || err != nil {
+		t.Errorf("got %d, %v", seq, err)
+	}
+}

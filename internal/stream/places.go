@@ -1,0 +1,99 @@
+package stream
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+)
+
+// places finds the positions of keys in their queue by digest. It is a hash table with linear
+// probing, and takes a third of the memory and a tenth of the time of a map: restoring a stream with
+// a million keys is mostly filling this table.
+//
+// A slot holds 31 bits of the digest, a bit that marks it as used, and the low 32 bits of a
+// position. The digest's bits give the slot where a search starts, so the table can grow and shrink
+// without looking at the keys.
+type places struct {
+	slots []uint64 // a power of two; at most three quarters are used
+	used  int
+	shift int // 64 minus the binary logarithm of the number of slots
+}
+
+// spread is a random odd number, different in each process, so that clients cannot choose keys whose
+// searches all start in the same place.
+var spread = rand.Uint64() | 1
+
+const (
+	slotUsed    = 1 << 32
+	fewestSlots = 8
+)
+
+// tagOf returns the part of a digest that a slot holds, with the mark.
+func tagOf(d digest) uint64 {
+	return uint64(binary.LittleEndian.Uint32(d[:]))<<32 | slotUsed
+}
+
+// home returns the slot where the search for a tag starts. It depends on nothing but the tag's part
+// of a slot.
+func (p *places) home(slot uint64) int { return int(slot >> 33 * spread >> p.shift) }
+
+// find returns the slot of the key for whose position is returns true, or the free slot where it
+// belongs.
+func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
+	tag := tagOf(d)
+	for i := p.home(tag); ; i = (i + 1) & (len(p.slots) - 1) {
+		s := p.slots[i]
+		if s == 0 {
+			return i, false
+		}
+		if s&^(slotUsed-1) == tag && is(uint32(s)) {
+			return i, true
+		}
+	}
+}
+
+// set stores a position in a slot that find returned, or that is used already.
+func (p *places) set(slot int, d digest, pos uint64) {
+	if p.slots[slot] == 0 {
+		p.used++
+	}
+	p.slots[slot] = tagOf(d) | uint64(uint32(pos))
+}
+
+// grow makes room for one more. Slots found before are not valid afterwards.
+func (p *places) grow() {
+	if (p.used+1)*4 > len(p.slots)*3 {
+		p.resize(max(fewestSlots, 2*len(p.slots)))
+	}
+}
+
+// remove frees a slot and moves the following ones up, so that searches still find them.
+func (p *places) remove(slot int) {
+	p.used--
+	mask := len(p.slots) - 1
+	for next := (slot + 1) & mask; p.slots[next] != 0; next = (next + 1) & mask {
+		if away := (next - p.home(p.slots[next])) & mask; away >= (next-slot)&mask {
+			p.slots[slot], slot = p.slots[next], next
+		}
+	}
+	p.slots[slot] = 0
+	if len(p.slots) > fewestSlots && p.used*8 < len(p.slots) {
+		p.resize(len(p.slots) / 4)
+	}
+}
+
+func (p *places) resize(n int) {
+	old := p.slots
+	p.slots = make([]uint64, max(n, fewestSlots))
+	p.shift = 64 - bits.TrailingZeros(uint(len(p.slots)))
+	mask := len(p.slots) - 1
+	for _, s := range old {
+		if s != 0 {
+			i := p.home(s)
+			for p.slots[i] != 0 {
+				i = (i + 1) & mask
+			}
+			p.slots[i] = s
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package stream
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"weir"
+)
+
+// Keys that come, go from either end and come again are found as a map would find them, however the
+// table grows, shrinks and wraps around.
+func TestPlacesAgreeWithAMap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	ks := &keys{gone: 1<<32 - 300} // so that positions exceed 32 bits on the way
+	model := map[string]weir.Seq{}
+	seq := weir.Seq(0)
+	var names []string // in the order of the queue
+	for round := range 60 {
+		for range rng.IntN(400) {
+			seq++
+			name := fmt.Sprint(rng.IntN(3000))
+			if _, known := model[name]; known {
+				continue
+			}
+			ks.add(name, seq, weir.Time(seq))
+			names = append(names, name)
+			model[name] = seq
+		}
+		n := rng.IntN(len(names) + 1)
+		if round%10 == 9 {
+			n = len(names)
+		}
+		for _, name := range names[:n] {
+			delete(model, name)
+		}
+		low := seq + 1
+		if n < len(names) {
+			low = model[names[n]]
+		}
+		ks.forget(low, 0)
+		names = names[n:]
+		if len(names) > 3 {
+			s := &State{keys: *ks}
+			back := s.Back(&State{}, 3)
+			*ks = back.keys
+			for _, name := range names[len(names)-3:] {
+				delete(model, name)
+			}
+			names = names[:len(names)-3]
+		}
+		for i := range 3000 {
+			name := fmt.Sprint(i)
+			got, ok := ks.find(name, 0, 0)
+			if want, known := model[name]; ok != known || got != want {
+				t.Fatalf("round %d: key %s is at %d (%t), want %d (%t)", round, name, got, ok, want, known)
+			}
+		}
+		if ks.place.used != len(model) || len(ks.place.slots) > max(fewestSlots, 16*len(model)) {
+			t.Fatalf("round %d: %d of %d slots are used for %d keys", round, ks.place.used, len(ks.place.slots), len(model))
+		}
+	}
+}
