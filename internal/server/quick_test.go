@@ -118,7 +118,7 @@ func newPair(t testing.TB) *pair {
 	s.Serve(h, TLS{})
 	t.Cleanup(func() { s.Shutdown(context.Background()) })
 	other := httptest.NewUnstartedServer(h)
-	other.Config.MaxHeaderBytes, other.Config.DisableGeneralOptionsHandler = maxHeaderBytes, true
+	other.Config.MaxHeaderBytes, other.Config.DisableGeneralOptionsHandler = libraryHeaderBytes, true
 	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	other.Start()
 	t.Cleanup(other.Close)
@@ -218,7 +218,6 @@ var quickCases = []struct {
 	{"line break between", post11("/", "", "x") + "\r\n" + post11("/", "", "y"), 1},
 	{"many line breaks between", post11("/", "", "x") + "\r\n\r\n\r\n" + post11("/", "", "y"), 1},
 	{"long head", post11("/", "X-A: "+strings.Repeat("a", 8<<10)+"\r\n", "x"), 0},
-	{"head too long", post11("/", "X-A: "+strings.Repeat("a", 64<<10)+"\r\n", "x"), 0},
 	{"incomplete head", "POST / HTTP/1.1\r\nHost: a\r\n", 0},
 	{"empty", "", 0},
 	{"something else", "hello\r\n\r\n", 0},
@@ -247,6 +246,9 @@ func FuzzQuick(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) {
 		if strings.Contains(raw, "PRI ") {
 			t.Skip("HTTP/2, which the plain server does not support")
+		}
+		if len(raw) > maxHeaderBytes {
+			t.Skip("the servers have different limits for header fields")
 		}
 		p.compare(t, raw)
 	})

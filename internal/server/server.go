@@ -43,12 +43,14 @@ type Server struct {
 	logger *slog.Logger
 	failed chan error
 	work   sync.WaitGroup
+
+	oversized http.Handler // answers requests with large header fields
 }
 
 // Listen binds the addresses. Clients can connect from then on, and are served once Serve is
 // called. If it returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
-	s := &Server{failed: make(chan error, 2), logger: o.Logger}
+	s := &Server{failed: make(chan error, 2), logger: o.Logger, oversized: http.HandlerFunc(oversized)}
 	within := newConnections(o)
 	if o.HTTP != "off" {
 		l, err := net.Listen("tcp", o.HTTP)
@@ -114,11 +116,19 @@ func (s *Server) HTTP() string { return s.http.addr() }
 // HTTPS returns the address of the TLS listener, or "" if it is disabled.
 func (s *Server) HTTPS() string { return s.https.addr() }
 
+// Oversized sets the handler of requests whose target and header fields are larger than 16 KiB. It
+// should send 431, which is also what the server sends by default. Call it before Serve.
+//
+// It is called up to 32 KiB. Above that net/http and http3 send a bare 431, except over cleartext
+// HTTP/1.1: there it is called at any size, with a request that has nothing but the client's address,
+// because net/http has parsed nothing.
+func (s *Server) Oversized(h http.Handler) { s.oversized = h }
+
 // Serve starts serving and returns immediately. Errors of listeners are sent to Failed. t is
 // ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
-		clear := s.http.serve(h, nil)
+		clear := s.http.serve(h, s.oversized, nil)
 		s.work.Go(func() { s.report(clear()) })
 	}
 	if s.https == nil {
@@ -126,14 +136,14 @@ func (s *Server) Serve(h http.Handler, t TLS) {
 	}
 	secure, announced := t.config(), h
 	if s.http3 != nil {
-		if err := s.http3.listen(h, secure, t.ResetKey); err != nil {
+		if err := s.http3.listen(h, s.oversized, secure, t.ResetKey); err != nil {
 			s.logger.Warn("HTTP/3 disabled (--https)", "error", err)
 		} else {
 			s.work.Go(s.http3.serve)
 			announced = s.http3.announce(h)
 		}
 	}
-	encrypted := s.https.serve(announced, secure)
+	encrypted := s.https.serve(announced, s.oversized, secure)
 	s.work.Go(func() { s.report(encrypted()) })
 }
 

@@ -183,6 +183,7 @@ func (svc *Service) serve(secure server.TLS) error {
 	if svc.options.Wrap != nil {
 		handler = svc.options.Wrap(handler)
 	}
+	svc.server.Oversized(http.HandlerFunc(svc.API.RefuseHeader))
 	svc.server.Serve(handler, secure)
 	return svc.certs.start(svc.server)
 }
