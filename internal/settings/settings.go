@@ -70,7 +70,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	s.Engine.flags(f)
 	f.StringVar(&s.BaseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or from --https if --http is off)")
 	f.StringSliceVar(&s.BootstrapKeys, bootstrapKeysFlag, nil, "`PROJECT_NAME:KEY` pairs, comma-separated; missing projects and keys are created at start")
-	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and prints it once)")
+	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and shows it once)")
 	f.BoolVar(&s.Demo, "demo", true, "serve the demo project and stream")
 	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "time in which a missing sequence below the cursor can still be filled")
 	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key; 0 means unlimited")
