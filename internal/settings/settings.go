@@ -40,6 +40,7 @@ type Settings struct {
 	CORSOrigins       []string
 	TrustedProxies    []string
 	Metrics           string
+	Profiles          bool
 	ShutdownGrace     time.Duration
 	LogLevel          string
 	LogFormat         string
@@ -83,7 +84,8 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
 	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`CIDRs` of proxies whose X-Forwarded-For is trusted, comma-separated")
-	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz, /readyz and /debug/pprof; off to disable")
+	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")
+	f.BoolVar(&s.Profiles, "pprof", false, "also serve profiles on the address of --metrics, as /debug/pprof")
 	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time that requests in flight get when the server stops")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
