@@ -134,6 +134,9 @@ func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.https == nil {
 		return
 	}
+	if t.Strict {
+		h = strict(h)
+	}
 	secure, announced := t.config(), h
 	if s.http3 != nil {
 		if err := s.http3.listen(h, s.oversized, secure, t.ResetKey); err != nil {
