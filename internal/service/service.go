@@ -88,6 +88,9 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 // fails must not have made them.
 func (svc *Service) start(ctx context.Context) (err error) {
 	s := svc.settings
+	for _, exposed := range s.SecretsExposed() {
+		svc.logger.Warn("a secret is not protected", "problem", exposed)
+	}
 	if err := svc.checkPassword(); err != nil {
 		return err
 	}
