@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"weir"
+	"weir/internal/access"
 )
 
 // The audit log records who did what and when. It never contains keys or passwords.
@@ -88,7 +89,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 		key = ""
 		d.Logger.Warn("failed to store audit log entry", "what", e.What, "error", err)
 	}
-	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What)
+	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What, "detail", access.Redacted(e.Detail))
 	for _, key := range d.audit.add(e, key) {
 		if key != "" {
 			if err := d.Documents.Delete(context.WithoutCancel(ctx), key, 0); err != nil {
