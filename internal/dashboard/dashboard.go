@@ -117,6 +117,9 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
 	d.throttle = newThrottle(o.Now)
+	d.throttle.locked = func(client netip.Addr, wait time.Duration) {
+		o.Logger.Warn("signing in is locked after wrong passwords", "from", client, "wait", wait.Round(time.Second))
+	}
 	d.refusals.dirty = map[*refusal]bool{}
 	d.figures.fine = ring{every: fineEvery, kept: fineKept}
 	d.figures.coarse = ring{every: coarseEvery, kept: coarseKept}

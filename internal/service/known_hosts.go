@@ -7,21 +7,23 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"weir/internal/settings"
 )
 
 // knownHosts refuses requests to names that are not of this server. A page of another site can make
 // its own name resolve to the operator's address (DNS rebinding), and then the browser lets it read
 // the responses; but the name stays in the Host field. Addresses are fine there: a page that was
 // loaded from this address is ours.
-func (svc *Service) knownHosts(h http.Handler) http.Handler {
+func knownHosts(h http.Handler, s *settings.Settings) http.Handler {
 	known := map[string]bool{"localhost": true}
 	if name, err := os.Hostname(); err == nil {
 		known[strings.ToLower(name)] = true
 	}
-	if host, _, err := net.SplitHostPort(svc.settings.Metrics); err == nil {
+	if host, _, err := net.SplitHostPort(s.Metrics); err == nil {
 		known[strings.ToLower(host)] = true
 	}
-	if u, err := url.Parse(svc.settings.BaseURL); err == nil {
+	if u, err := url.Parse(s.BaseURL); err == nil {
 		known[strings.ToLower(u.Hostname())] = true
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -52,7 +52,7 @@ func (svc *Service) observe() error {
 	}
 	o.listener = l
 	o.server = &http.Server{
-		Handler: svc.knownHosts(o.metrics.Handler()), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: knownHosts(o.metrics.Handler(), svc.settings), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelDebug),
 	}
 	svc.observed.Go(func() { o.server.Serve(l) })

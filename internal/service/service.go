@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -108,7 +109,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	svc.Access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.Limits, Demo: s.Demo, TrustedProxies: s.Proxies})
+	svc.Access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.Limits, Demo: s.Demo, TrustedProxies: s.Proxies, Untrusted: unnamedProxy(svc.logger)})
 	if err != nil {
 		return err
 	}
@@ -145,6 +146,14 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		svc.work.Go(svc.feedDemo)
 	}
 	return nil
+}
+
+// unnamedProxy warns of a proxy that is not in --trusted-proxies, or of a client that pretends to be one.
+func unnamedProxy(logger *slog.Logger) func(peer netip.Addr) {
+	return func(peer netip.Addr) {
+		logger.Warn("X-Forwarded-For of a peer was ignored: if it is your proxy, name it with --trusted-proxies; "+
+			"otherwise all its clients count as one, for rate limits and for wrong passwords", "peer", peer)
+	}
 }
 
 // furnish creates what the settings ask for: bootstrap keys and the demo.
