@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +18,10 @@ import (
 
 // Options are the addresses and limits of a server.
 type Options struct {
-	HTTP   string // address for HTTP/1.1 and cleartext HTTP/2; "off" disables it
-	HTTPS  string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
-	Logger *slog.Logger
+	HTTP     string // address for HTTP/1.1 and cleartext HTTP/2; "off" disables it
+	HTTPFlag string // the setting that HTTP comes from, for errors; empty for --http
+	HTTPS    string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
+	Logger   *slog.Logger
 
 	// Connections returns the current limit for open connections of all kinds together. One address
 	// can have half of them. The server calls it at most once per second. If it is nil, there is no
@@ -55,7 +57,7 @@ func Listen(o Options) (*Server, error) {
 	if o.HTTP != "off" {
 		l, err := net.Listen("tcp", o.HTTP)
 		if err != nil {
-			return nil, fmt.Errorf("listen on %s (--http): %w", o.HTTP, err)
+			return nil, fmt.Errorf("listen on %s (%s): %w", o.HTTP, cmp.Or(o.HTTPFlag, "--http"), err)
 		}
 		s.http = newTCP(l, within, o.Logger)
 	}

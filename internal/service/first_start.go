@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -124,7 +125,7 @@ Sign in as %s with this password. It is shown only once:
 
   %s
 
-`, svc.URL(), dashboard.Account, svc.password)
+`, cmp.Or(svc.office.url(), svc.URL()), dashboard.Account, svc.password)
 		svc.password = ""
 	}
 }

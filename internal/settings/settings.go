@@ -30,6 +30,7 @@ type Settings struct {
 	BaseURL           string
 	BootstrapKeys     []string
 	PasswordFile      string
+	Dashboard         string // DashboardOn, DashboardOff or an address
 	Demo              bool
 	GapGrace          time.Duration
 	Limits            access.Limits
@@ -60,6 +61,13 @@ const (
 	HTTPSFlag        = "https"
 	MetricsFlag      = "metrics"
 	PasswordFileFlag = "admin-password-file"
+	DashboardFlag    = "dashboard"
+)
+
+// Values of --dashboard that are not an address.
+const (
+	DashboardOn  = "on"
+	DashboardOff = "off"
 )
 
 // Flags adds the flags to a set, with the settings as their targets.
@@ -72,6 +80,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.BaseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or from --https if --http is off)")
 	f.StringSliceVar(&s.BootstrapKeys, bootstrapKeysFlag, nil, "`PROJECT_NAME:KEY` pairs, comma-separated; missing projects and keys are created at start")
 	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and shows it once)")
+	f.StringVar(&s.Dashboard, DashboardFlag, DashboardOn, "where the dashboard is: on (at /dashboard of --http and --https), off, or an `address` of its own for HTTP")
 	f.BoolVar(&s.Demo, "demo", true, "serve the demo project and stream")
 	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "time in which a missing sequence below the cursor can still be filled")
 	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key; 0 means unlimited")
@@ -163,6 +172,10 @@ func (s *Settings) check() error {
 	if s.Metrics != "off" {
 		_, _, err := net.SplitHostPort(s.Metrics)
 		must(err == nil, "--metrics %q: not HOST:PORT or off", s.Metrics)
+	}
+	if s.Dashboard != DashboardOn && s.Dashboard != DashboardOff {
+		_, _, err := net.SplitHostPort(s.Dashboard)
+		must(err == nil, "--dashboard %q: not on, off or HOST:PORT", s.Dashboard)
 	}
 	s.HTTPS.check(must)
 	s.Engine.check(must)
