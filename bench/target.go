@@ -72,7 +72,7 @@ func startWeir(dir string, flags ...string) (*target, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
-	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--demo=false",
+	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--pprof", "--demo=false",
 		"--bootstrap-keys", "bench:" + benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
 	cmd := exec.Command(bin, args...)
 	log, err := cmd.StderrPipe()

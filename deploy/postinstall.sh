@@ -7,6 +7,7 @@ if command -v systemd-sysusers >/dev/null; then
 elif ! getent passwd weir >/dev/null; then
 	useradd --system --user-group --home-dir /var/lib/weir --shell /usr/sbin/nologin weir
 fi
+chmod 0600 /etc/default/weir # an upgrade keeps the file and its mode
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
 	systemctl try-restart weir.service # an upgrade restarts a running service

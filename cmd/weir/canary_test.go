@@ -82,7 +82,7 @@ func cage(t *testing.T, cs *canaries, data string, env []string, args ...string)
 		t.Fatal(err)
 	}
 	s := &caged{t: t, cs: cs, data: data, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}}
-	s.cmd = exec.Command(program, append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+	s.cmd = exec.Command(program, append([]string{"serve", "--data", data, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--pprof",
 		"--log-level", "debug", "--log-format", "json", "--demo=false"}, args...)...)
 	s.cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0"}, env...)
 	s.cmd.Stdout = &s.out

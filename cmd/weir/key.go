@@ -36,7 +36,7 @@ func listKeys(data *string, asJSON *bool) *cobra.Command {
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "ID\tPROJECT\tKIND\tKEY\tNAME\tPERMISSIONS\tCREATED\tLAST USED\tREVOKED")
 			for _, k := range list {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Kind, k.Masked, k.Name,
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Kind, k.Masked, printable(k.Name),
 					join(k.Permissions), k.CreatedAt, moment(k.LastUsedAt), moment(k.RevokedAt))
 			}
 			return w.Flush()

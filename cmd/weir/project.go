@@ -29,7 +29,7 @@ func projectCommand() *cobra.Command {
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "ID\tNAME\tCREATED")
 			for _, p := range list {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", p.ID, p.Name, p.CreatedAt)
+				fmt.Fprintf(w, "%s\t%s\t%s\n", p.ID, printable(p.Name), p.CreatedAt)
 			}
 			return w.Flush()
 		},

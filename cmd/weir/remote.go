@@ -120,7 +120,7 @@ func (r *remote) completeStream(c *cobra.Command, got []string, _ string) ([]cob
 		if err != nil || len(ids) == 1000 {
 			break
 		}
-		ids = append(ids, cobra.CompletionWithDesc(string(s.ID), s.Name))
+		ids = append(ids, cobra.CompletionWithDesc(printable(string(s.ID)), printable(s.Name)))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -74,6 +74,18 @@ func allFlags(c *cobra.Command) (names []string) {
 // space and no memory.
 const ballast = 32 << 20
 
+// welcome shows what the first start created: on a terminal, or else in a file, because the output may be
+// kept in a log. Without that file the operator can still create a key and set a password.
+func welcome(svc *service.Service, out io.Writer, logger *slog.Logger) {
+	if isTerminal(out) {
+		svc.Welcome(out)
+		return
+	}
+	if err := svc.WelcomeFile(out); err != nil {
+		logger.Error("the first key and password were not shown: create a key with weir key create, and set a password with --admin-password-file", "error", err)
+	}
+}
+
 // serve runs the service until a signal arrives or the context ends.
 func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out io.Writer) error {
 	defer runtime.KeepAlive(make([]byte, ballast))
@@ -90,7 +102,7 @@ func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out i
 		return err
 	}
 	svc.FollowHangups(hangups)
-	svc.Welcome(out)
+	welcome(svc, out, logger)
 	notify("READY=1")
 	logger.Info("ready", svc.Addresses()...)
 	select {

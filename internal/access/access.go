@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir"
@@ -23,6 +24,7 @@ type Options struct {
 	Limits         Limits
 	Demo           bool             // serve the demo (D22)
 	TrustedProxies []netip.Prefix   // peers whose X-Forwarded-For is believed (D23)
+	Untrusted      func(netip.Addr) // called once, with the first other peer that sends X-Forwarded-For; may be nil
 	Now            func() time.Time // default time.Now
 }
 
@@ -34,6 +36,8 @@ type Access struct {
 	demo    bool
 	reader  *Grant // the caller without a key; nil while the demo is off
 	trusted []netip.Prefix
+	unnamed func(netip.Addr) // Options.Untrusted
+	told    atomic.Bool      // unnamed was called
 	windows windows
 	catchUp catchUp
 
@@ -77,6 +81,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 		now:      o.Now,
 		demo:     o.Demo,
 		trusted:  unmapped(o.TrustedProxies),
+		unnamed:  o.Untrusted,
 		projects: map[weir.ProjectID]projectEntry{},
 		names:    map[string]weir.ProjectID{},
 		digests:  map[digest]*entry{},

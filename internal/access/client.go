@@ -17,6 +17,12 @@ func (a *Access) ClientIP(remoteAddr string, forwardedFor []string) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
+	if len(forwardedFor) > 0 && !a.trusts(client) {
+		if a.unnamed != nil && !a.told.Load() && !a.told.Swap(true) {
+			a.unnamed(client)
+		}
+		return client
+	}
 	for i := len(forwardedFor) - 1; i >= 0; i-- {
 		rest, more := forwardedFor[i], true
 		for more {

@@ -167,7 +167,8 @@ func TestPaths(t *testing.T) {
 	add("U14", "GET", 404, weir.NotFound, "/v1/"+strings.Repeat("x", 9<<10))
 	add("U14", "GET", 400, weir.InvalidStreamID, "/v1/streams/"+strings.Repeat("x", 9<<10))
 	add("U15", "GET", 200, "", "/v1/streams?"+strings.Repeat("a=1&", 3000))
-	add("U16", "GET", 200, "", "/v1/streams?limit=1;cursor=2", "/v1/streams?a;b", "/v1/streams?%zz=1", "/v1/streams?x=%zz", "/v1/health?limit=0")
+	add("U16", "GET", 200, "", "/v1/streams?a;b", "/v1/streams?%zz=1", "/v1/streams?x=%zz", "/v1/health?limit=0")
+	add("U16", "GET", 400, weir.InvalidRequest, "/v1/streams?limit=1;cursor=2") // D35
 	add("U17", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/-1", "/v1/streams/{id}/+1", "/v1/streams/{id}/01", "/v1/streams/{id}/00", "/v1/streams/{id}/1.0", "/v1/streams/{id}/1e3", "/v1/streams/{id}/0x1",
 		"/v1/streams/{id}/%D9%A1", "/v1/streams/{id}/1%20", "/v1/streams/{id}/%201", "/v1/streams/{id}/1%00", "/v1/streams/{id}/1%2f2", "/v1/streams/{id}/batches", "/v1/streams/{id}/cursor", "/v1/streams/{id}/..")
 	add("U18", "POST", 422, weir.SequenceTooFarAhead, "/v1/streams/{id}/1025", "/v1/streams/{id}/9007199254740991")

@@ -93,6 +93,9 @@ var faults = [...]fault{
 		"Retry after the number of seconds in retry-after, or use another server."},
 }
 
+// headerFault is the only other status of a code in the table (D26).
+var headerFault = fault{code: weir.InvalidRequest, status: http.StatusRequestHeaderFieldsTooLarge, kind: invalid}
+
 // faultOf maps each code to its row.
 var faultOf = func() map[weir.Code]*fault {
 	m := make(map[weir.Code]*fault, len(faults))
@@ -132,6 +135,8 @@ var (
 	errInternal    = &weir.Error{Code: weir.InternalError, Message: "internal server error; if it persists, give the request id to the operator"}
 	errGone        = &weir.Error{Code: weir.StorageUnavailable, Message: "the client disconnected before the outcome of the request was known"}
 
+	errHeader = &weir.Error{Code: weir.InvalidRequest, Message: "the request target and the header fields are larger than 16 KiB together"}
+
 	errPanic = errors.New("panic") // finish has already logged it
 )
 
@@ -169,6 +174,9 @@ func (c *call) refuse(err error) {
 		}
 	}
 	f := faultOf[e.Code]
+	if e == errHeader {
+		f = &headerFault
+	}
 	if f == nil { // a code without a row; a test makes sure that there is none
 		f, e = faultOf[weir.InternalError], errInternal
 	}
@@ -193,6 +201,17 @@ func (c *call) refuse(err error) {
 	if gone {
 		c.status = 0 // the client did not get the response, so it does not count as a refusal
 	}
+}
+
+// RefuseHeader answers a request whose target and header fields are too large: 431 with the error
+// object and the header fields of every response. It does not count the request in a rate window:
+// over HTTP/1.1 the server cannot always tell which client of a proxy sent it.
+func (h *Handler) RefuseHeader(w http.ResponseWriter, r *http.Request) {
+	c := calls.Get().(*call)
+	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), parseRoute(r.URL)
+	defer c.finish()
+	c.peek()
+	c.refuse(errHeader)
 }
 
 // appendError appends the error object.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"net/url"
 
 	"weir"
 	"weir/internal/access"
@@ -16,7 +15,7 @@ func (c *call) streamList() error {
 	if err := c.grant.May(access.ListStreams, "", ""); err != nil {
 		return err
 	}
-	limit, before, err := parsePage(c.r.URL.Query(), c.grant.Project())
+	limit, before, err := parsePage(c.r.URL.RawQuery, c.grant.Project())
 	if err != nil {
 		return err
 	}
@@ -46,25 +45,20 @@ func (c *call) streamList() error {
 	return err
 }
 
-// parsePage parses the parameters limit and cursor. A parameter that occurs twice is ambiguous, so
-// it is refused.
-func parsePage(query url.Values, project weir.ProjectID) (limit int, before uint64, err error) {
+// parsePage parses the parameters limit and cursor (D27, D35). A parameter that occurs twice is
+// ambiguous, so it is refused.
+func parsePage(query string, project weir.ProjectID) (limit int, before uint64, err error) {
 	limit = weir.DefaultPage
-	if values, ok := query["limit"]; ok {
-		if len(values) != 1 {
-			return 0, 0, errLimit
-		}
-		n, err := weir.ParseSeq(values[0]) // limit has the same decimal form as a sequence
-		if err != nil || n < 1 || n > weir.MaxPage {
+	if value, given, ok := parameter(query, "limit"); given {
+		n, err := weir.ParseSeq(value) // limit has the same decimal form as a sequence
+		if !ok || err != nil || n < 1 || n > weir.MaxPage {
 			return 0, 0, errLimit
 		}
 		limit = int(n)
 	}
-	if values, ok := query["cursor"]; ok {
-		if len(values) == 1 {
-			before, ok = parsePageToken(project, values[0])
-		}
-		if len(values) != 1 || !ok {
+	if value, given, ok := parameter(query, "cursor"); given {
+		var valid bool
+		if before, valid = parsePageToken(project, value); !ok || !valid {
 			return 0, 0, errPageToken
 		}
 	}

@@ -132,7 +132,7 @@ func (w *writer) send(frames ...[]byte) error {
 	return w.flush()
 }
 
-// from returns where the client wants to start (D15). Last-Event-ID takes precedence over the
+// from returns where the client wants to start (D15, D35). Last-Event-ID takes precedence over the
 // query: a browser that reconnects repeats the URL with its original cursor, and only the header
 // field says how far it got.
 func (c *call) from() (hub.From, error) {
@@ -145,18 +145,18 @@ func (c *call) from() (hub.From, error) {
 		}
 		return hub.After(seq), nil
 	}
-	values, ok := c.r.URL.Query()["cursor"]
+	value, given, ok := parameter(c.r.URL.RawQuery, "cursor")
 	switch {
+	case !given:
+		return hub.Head, nil
 	case !ok:
-		return hub.Head, nil
-	case len(values) != 1:
 		return hub.From{}, errStart
-	case values[0] == "head":
+	case value == "head":
 		return hub.Head, nil
-	case values[0] == "0":
+	case value == "0":
 		return hub.Oldest, nil
 	}
-	seq, err := weir.ParseSeq(values[0])
+	seq, err := weir.ParseSeq(value)
 	if err != nil {
 		return hub.From{}, errStart
 	}

@@ -86,6 +86,19 @@ var pagingCases = []Case{
 		}
 		t.Get("/v1/streams?limit=1&cursor=" + url.QueryEscape(token)).Want(200)
 	}},
+	{"malformed queries", `D35: a query that cannot be parsed at one of our parameters gives 400, never page one or the default limit`, func(t *T) {
+		t.several(2)
+		token := url.QueryEscape(*t.page("?limit=1").NextCursor)
+		for _, q := range []string{"cursor=%gg", "cursor=%", "cursor=" + token + "%zz", "cursor=" + token + ";a=b", "cursor;a=b", "c%75rsor=%gg", "a=b&cursor=%gg",
+			"limit=%zz", "limit=1%", "limit=1;a=b", "limit;cursor=" + token, "limit=1;", "cursor=" + token + "&limit=%zz", "limit=1&limit=%zz"} {
+			t.Get("/v1/streams?"+q).Refused(400, "invalid_request_error")
+		}
+		for _, q := range []string{"a=%zz", "%zz=1", "a;b", ";", "%", "&&=&", "a=b;limit=0", "limit%=0", "cursors=%gg", "xlimit=%zz"} {
+			if p := t.page("?" + q + "&limit=1"); len(p.Data) != 1 {
+				t.Errorf("?%s&limit=1: got %d streams", q, len(p.Data))
+			}
+		}
+	}},
 }
 
 // several creates n streams and returns their ids, the newest first.

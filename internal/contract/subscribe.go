@@ -96,6 +96,17 @@ var subscribeCases = []Case{
 			t.Get("/v1/streams/"+s.ID, sse, WithHeader("Last-Event-ID", v)).Refused(400, "invalid_request_error")
 		}
 	}},
+	{"malformed queries", `D35: a query that cannot be parsed at one of our parameters gives 400, never a start at the head`, func(t *T) {
+		s := t.jsonStream()
+		t.Publish(s.ID, `[]`)
+		sse := WithHeader("Accept", "text/event-stream")
+		for _, q := range []string{"cursor=%zz", "cursor=1;a=b", "cursor=0%", "cursor=0;", "cursor;a=b", "c%75rsor=%zz", "a=b&cursor=%zz", "cursor=0&cursor=%zz"} {
+			t.Get("/v1/streams/"+s.ID+"?"+q, sse).Refused(400, "invalid_request_error")
+		}
+		for _, q := range []string{"a=%zz", "%zz=1", "a;b", "a=b;cursor=x", "curso%=7", "cursors=%zz"} {
+			t.Subscribe(s.ID, q+"&cursor=0").Batch(1)
+		}
+	}},
 	{"accept", `D28: a request is a subscription when its Accept lists text/event-stream with a quality above 0`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[]`)

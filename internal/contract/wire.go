@@ -110,4 +110,16 @@ var wireCases = []Case{
 	{"long header fields", `spec: requests with header fields of ordinary size are answered`, func(t *T) {
 		t.Get("/v1/health", WithHeader("X-Long", strings.Repeat("x", 8<<10))).Want(200)
 	}},
+	{"header fields too large", `D26: more than 16 KiB of header fields give 431 with the error object, the request id and the universal header fields`, func(t *T) {
+		s := t.jsonStream()
+		for range 2 {
+			for _, path := range []string{"/v1/health", "/v1/streams", "/v1/streams/" + s.ID} {
+				t.Get(path, WithHeader("X-Long", strings.Repeat("x", 24<<10))).Refused(431, "invalid_request_error")
+			}
+			t.Post(NextPath(s.ID), JSONBody(`{"events":[]}`), WithHeader("X-Long", strings.Repeat("x", 24<<10))).Refused(431, "invalid_request_error")
+		}
+		if got := t.Stream(s.ID).Cursor; got != 0 {
+			t.Errorf("cursor is %d, want 0", got)
+		}
+	}},
 }

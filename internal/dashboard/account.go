@@ -184,7 +184,8 @@ func (v *visit) changePassword() error {
 		return v.wrong(page, "The password is set by --admin-password-file. Change it in that file.")
 	}
 	from := v.client()
-	if wait := v.throttle.try(from); wait > 0 {
+	wait, succeeded := v.attempt()
+	if wait > 0 {
 		v.refusals.add(v.now, from, changeRefused, true)
 		return v.wrong(page, fmt.Sprintf("Too many attempts. Try again in %s.", roughly(wait)))
 	}
@@ -196,7 +197,7 @@ func (v *visit) changePassword() error {
 		v.refusals.add(v.now, from, changeRefused, false)
 		return v.wrong(page, "The old password is wrong. Nothing was changed.")
 	}
-	v.throttle.succeeded(from)
+	succeeded()
 	fresh := v.r.PostForm.Get("new")
 	if fresh != v.r.PostForm.Get("again") {
 		return v.wrong(page, "The new passwords do not match. Nothing was changed.")
@@ -213,6 +214,7 @@ func (v *visit) changePassword() error {
 	}
 	v.session = s
 	http.SetCookie(v.w, v.cookie(v.r, token))
+	v.mark()
 	return v.back(page, "Password changed. All other sessions were signed out.")
 }
 

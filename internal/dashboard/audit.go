@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"weir"
+	"weir/internal/access"
 	"weir/internal/engine"
 )
 
@@ -106,7 +107,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 		}
 		d.audit.add(e, key)
 	}
-	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What)
+	d.Logger.Info("audit", "who", e.Who, "from", e.From, "what", e.What, "detail", access.Redacted(e.Detail))
 	for _, key := range d.audit.old() {
 		err := d.Documents.Delete(ctx, key, 0)
 		if errors.Is(err, engine.ErrNotFound) { // never stored, or deleted by another node

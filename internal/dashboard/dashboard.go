@@ -38,6 +38,7 @@ type Options struct {
 
 	Client fs.FS // modules of the JavaScript client, which the live tail loads
 
+	At      string // URL of the dashboard, if it has an address of its own; empty if it is at BaseURL
 	Node    string // name of this node if several nodes share Documents; empty for a single server
 	BaseURL string // public URL of the server, for commands to copy; no trailing slash
 	Curl    string // extra curl flags for those commands, such as a CA file; empty or starts with a space
@@ -66,7 +67,7 @@ type Dashboard struct {
 	revisions revisions
 	hashing   chan struct{} // a slot per password being hashed
 	origin    *http.CrossOriginProtection
-	base      url.URL // BaseURL, parsed
+	base      url.URL // At or BaseURL, parsed
 	mux       *http.ServeMux
 	assets    map[string]asset
 
@@ -117,6 +118,9 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 	}
 	d.sessions = sessions{now: o.Now, all: map[digest]*session{}}
 	d.throttle = newThrottle(o.Now)
+	d.throttle.locked = func(client netip.Addr, wait time.Duration) {
+		o.Logger.Warn("signing in is locked after wrong passwords", "from", client, "wait", wait.Round(time.Second))
+	}
 	d.refusals.dirty = map[*refusal]bool{}
 	d.figures.fine = ring{every: fineEvery, kept: fineKept}
 	d.figures.coarse = ring{every: coarseEvery, kept: coarseKept}
@@ -138,7 +142,7 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 // own forms would be refused as coming from another site. A loopback base URL, the default, is not
 // trusted this way: on the browser's machine that origin can belong to another program.
 func (d *Dashboard) trustBase() error {
-	base, err := url.Parse(d.BaseURL)
+	base, err := url.Parse(cmp.Or(d.At, d.BaseURL))
 	if err != nil || base.Host == "" {
 		return err
 	}

@@ -37,7 +37,8 @@ const (
 const hashers = 2
 
 // CheckPassword returns InvalidRequest unless the string is acceptable as a password: valid UTF-8,
-// a single line, at least 8 characters and at most 1024 bytes.
+// a single line, at least 8 characters and at most 1024 bytes, and not one of those that are guessed
+// first.
 func CheckPassword(password string) error {
 	switch n := utf8.RuneCountInString(password); {
 	case !utf8.ValidString(password):
@@ -46,6 +47,8 @@ func CheckPassword(password string) error {
 		return weir.Errorf(weir.InvalidRequest, "a password must have at least %d characters and at most %d bytes", minPassword, maxPassword)
 	case strings.ContainsAny(password, "\r\n\x00"):
 		return weir.Errorf(weir.InvalidRequest, "a password must be a single line without NUL characters")
+	case isCommon(password):
+		return weir.Errorf(weir.InvalidRequest, "this password is one of the first that are guessed; choose another, such as four random words")
 	}
 	return nil
 }

@@ -46,7 +46,8 @@ func (v *visit) door(status int, f signInForm) error {
 func (v *visit) signIn() error {
 	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
-	if wait := v.throttle.try(from); wait > 0 {
+	wait, succeeded := v.attempt()
+	if wait > 0 {
 		v.refusals.add(v.now, from, signInRefused, true)
 		seconds := int(math.Ceil(wait.Seconds()))
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
@@ -68,11 +69,12 @@ func (v *visit) signIn() error {
 		f.Error = "Wrong name or password."
 		return v.door(http.StatusUnauthorized, f)
 	}
-	v.throttle.succeeded(from)
+	succeeded()
 	if v.session != nil {
 		v.sessions.endOne(v.session)
 	}
 	http.SetCookie(v.w, v.cookie(v.r, token))
+	v.mark()
 	v.keepRefusals(v.r.Context()) // log the failures that came before this success
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)

@@ -9,7 +9,8 @@ import (
 )
 
 // Each address may fail to sign in a few times per window, then it must wait for the window to end.
-// IPv6 clients are counted per /64 network.
+// IPv6 clients are counted per /64 network. Browsers that have signed in before are counted one by
+// one, and not by address.
 //
 // A second limit protects against guesses from many addresses. All addresses without a successful
 // sign-in since the server started share it. The address of an operator is exempt from it after the
@@ -18,16 +19,18 @@ const (
 	maxFailures   = 5    // per address and window
 	maxStrangers  = 1000 // per window, of all addresses without a successful sign-in
 	failureWindow = 5 * time.Minute
-	maxThrottled  = 10_000 // addresses with failures that are remembered; the oldest is dropped first
+	maxThrottled  = 10_000 // addresses or browsers with failures that are remembered; the oldest is dropped first
 	maxKnown      = 1000   // addresses with a successful sign-in that are remembered
 )
 
 // throttle counts failed sign-ins.
 type throttle struct {
-	now func() time.Time
+	now    func() time.Time
+	locked func(client netip.Addr, wait time.Duration) // called at the first refusal of a window; may be nil
 
 	mu        sync.Mutex
 	all       map[netip.Addr]*failures
+	browsers  map[string]*failures
 	strangers failures
 	known     map[netip.Addr]time.Time // last successful sign-in since the server started, by address
 }
@@ -35,10 +38,11 @@ type throttle struct {
 type failures struct {
 	since time.Time // start of the window
 	n     int
+	told  bool // of a refusal
 }
 
 func newThrottle(now func() time.Time) throttle {
-	return throttle{now: now, all: map[netip.Addr]*failures{}, known: map[netip.Addr]time.Time{}}
+	return throttle{now: now, all: map[netip.Addr]*failures{}, browsers: map[string]*failures{}, known: map[netip.Addr]time.Time{}}
 }
 
 // try counts an attempt and returns how long the client must wait; 0 means that it may proceed. It
@@ -48,9 +52,9 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f := t.of(at, now)
+	f := failuresOf(t.all, at, now)
 	if f.n >= maxFailures {
-		return f.since.Add(failureWindow).Sub(now)
+		return t.refuse(f, client, now)
 	}
 	if _, ok := t.known[at]; !ok {
 		s := &t.strangers
@@ -58,12 +62,43 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 			*s = failures{since: now}
 		}
 		if s.n >= maxStrangers {
-			return s.since.Add(failureWindow).Sub(now)
+			return t.refuse(s, client, now)
 		}
 		s.n++
 	}
 	f.n++
 	return 0
+}
+
+// tryBrowser is try for a browser that has signed in before.
+func (t *throttle) tryBrowser(id string, client netip.Addr) time.Duration {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := failuresOf(t.browsers, id, now)
+	if f.n >= maxFailures {
+		return t.refuse(f, client, now)
+	}
+	f.n++
+	return 0
+}
+
+// browserSucceeded clears the failures of a browser.
+func (t *throttle) browserSucceeded(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.browsers, id)
+}
+
+// refuse returns how long a client must wait, and reports the first refusal of a window. The caller
+// holds t.mu.
+func (t *throttle) refuse(f *failures, client netip.Addr, now time.Time) time.Duration {
+	wait := f.since.Add(failureWindow).Sub(now)
+	if !f.told && t.locked != nil {
+		t.locked(client, wait)
+	}
+	f.told = true
+	return wait
 }
 
 // succeeded clears the failures of an address and remembers it as known.
@@ -81,27 +116,27 @@ func (t *throttle) succeeded(client netip.Addr) {
 	t.known[at] = now
 }
 
-// of returns the failures of an address in the current window. The caller holds t.mu.
-func (t *throttle) of(at netip.Addr, now time.Time) *failures {
-	f := t.all[at]
-	if f == nil && len(t.all) >= maxThrottled {
-		dropOldest(t.all, func(f *failures) time.Time { return f.since })
+// failuresOf returns the failures of an address or a browser in the current window.
+func failuresOf[K comparable](all map[K]*failures, of K, now time.Time) *failures {
+	f := all[of]
+	if f == nil && len(all) >= maxThrottled {
+		dropOldest(all, func(f *failures) time.Time { return f.since })
 	}
 	if f == nil || now.Sub(f.since) >= failureWindow {
 		f = &failures{since: now}
-		t.all[at] = f
+		all[of] = f
 	}
 	return f
 }
 
 // dropOldest removes the oldest entry. It scans the whole map, which costs little compared to
 // hashing a password.
-func dropOldest[V any](all map[netip.Addr]V, since func(V) time.Time) {
-	var oldest netip.Addr
+func dropOldest[K comparable, V any](all map[K]V, since func(V) time.Time) {
+	var oldest K
 	var at time.Time
-	for a, v := range all {
-		if s := since(v); !oldest.IsValid() || s.Before(at) {
-			oldest, at = a, s
+	for k, v := range all {
+		if s := since(v); at.IsZero() || s.Before(at) {
+			oldest, at = k, s
 		}
 	}
 	delete(all, oldest)

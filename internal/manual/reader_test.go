@@ -200,6 +200,10 @@ func (r *reader) serve(b block) string {
 	if err != nil {
 		r.t.Fatalf("weir serve: %v\n%s", err, text)
 	}
+	// A reader has a terminal and sees there what the first start writes to a file here.
+	if shown, err := os.ReadFile(filepath.Join(r.dir, "weir-data", "first-start.txt")); err == nil {
+		text = string(shown) + text
+	}
 	if m := address.FindStringSubmatch(text); m != nil {
 		r.url, r.key = m[1], aKey.FindString(text)
 	}

@@ -51,6 +51,9 @@ type Options struct {
 	// Ready reports whether the service accepts reads and writes, and otherwise the reason (D32).
 	Ready func() (status string, ok bool)
 
+	// Profiles adds /debug/pprof to Handler.
+	Profiles bool
+
 	// Reloaded reports whether the last attempt to reload the configuration succeeded.
 	Reloaded func() bool
 }
@@ -73,8 +76,8 @@ func New(o Options) *Metrics {
 // Watch sets the sources of a running service. Call it once the service is open.
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
-// Handler serves /metrics, /healthz, /readyz and /debug/pprof. /debug/pprof/cmdline is left out,
-// because the command line may hold keys.
+// Handler serves /metrics, /healthz, /readyz and, if Options.Profiles is set, /debug/pprof. Of the
+// latter, /debug/pprof/cmdline is left out, because the command line may hold keys.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -86,6 +89,9 @@ func (m *Metrics) Handler() http.Handler {
 		}
 		say(w, http.StatusOK, "ok")
 	})
+	if !m.opts.Profiles {
+		return mux
+	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // watched returns metrics of a service with a value for every source.
 func watched() *Metrics {
-	m := New(Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Reloaded: func() bool { return true }})
+	m := New(Options{Version: "v1", Commit: "abc", Go: "go1", Ready: func() (string, bool) { return "ok", true }, Profiles: true, Reloaded: func() bool { return true }})
 	m.Watch(Sources{
 		API: func() api.Stats {
 			s := api.Stats{

@@ -12,8 +12,13 @@ import (
 const (
 	readHeaderTimeout = 10 * time.Second // also for the TLS handshake
 	idleTimeout       = 2 * time.Minute  // without a request
-	maxHeaderBytes    = 16 << 10
-	maxStreams        = 1000 // concurrent requests of one HTTP/2 or HTTP/3 connection
+	maxHeaderBytes    = 16 << 10         // request target and header fields
+	maxStreams        = 1000             // concurrent requests of one HTTP/2 or HTTP/3 connection
+
+	// libraryHeaderBytes is where the libraries stop reading header fields. They answer with a bare
+	// 431 then, so the server gives them room above maxHeaderBytes and refuses in its own words what
+	// lies between.
+	libraryHeaderBytes = 2 * maxHeaderBytes
 
 	// writeBuffer is the kernel's send buffer of a TCP connection. By default the kernel lets it
 	// grow to megabytes, all of which a client that reads nothing would hold.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// patience is the handler that net/http and http3 call. It sets time limits for two things that
-// they do without one:
+// patience is the handler that net/http and http3 call. It refuses requests with large header
+// fields, and sets time limits for two things that they do without one:
 //
 //   - If the handler does not read a body, net/http reads it, so that the connection can be used
 //     again. The read deadline ends this for a client that sends slowly.
@@ -15,7 +15,10 @@ import (
 //     request, forever. The write deadline ends this.
 //
 // A handler that waits for a body, or writes more than a buffer holds, must set its own deadlines.
-type patience struct{ http.Handler }
+type patience struct {
+	http.Handler
+	oversized http.Handler
+}
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
@@ -34,6 +37,10 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// Over HTTP/1.1 the response is sent only after the rest of the body was skipped.
 		patience += skipTime
 	}
-	p.Handler.ServeHTTP(w, r)
+	h := p.Handler
+	if headerBytes(r) > maxHeaderBytes {
+		h = p.oversized
+	}
+	h.ServeHTTP(w, r)
 	_ = control.SetWriteDeadline(time.Now().Add(patience))
 }

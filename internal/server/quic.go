@@ -37,7 +37,7 @@ func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
 }
 
 // listen starts QUIC on the socket. Connections wait until serve is called.
-func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) error {
+func (u *udp) listen(h, oversized http.Handler, secure *tls.Config, resetKey *[32]byte) error {
 	transport := &quic.Transport{
 		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.requireRetry, ConnContext: u.admit,
 	}
@@ -49,7 +49,7 @@ func (u *udp) listen(h http.Handler, secure *tls.Config, resetKey *[32]byte) err
 	}
 	u.transport, u.listener = transport, l
 	u.http = &http3.Server{
-		MaxHeaderBytes: maxHeaderBytes, Logger: slog.New(warningsOnly{u.logger.Handler()}), Handler: u.track(patience{h}),
+		MaxHeaderBytes: libraryHeaderBytes, Logger: slog.New(warningsOnly{u.logger.Handler()}), Handler: u.track(patience{h, oversized}),
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 			ctx.Value(visitKey{}).(*visit).shake(c)
 			return ctx

@@ -32,8 +32,9 @@ import (
 //
 // A connection belongs to one goroutine (converse) until it is closed or handed over.
 type quick struct {
-	handler http.Handler
-	logger  *slog.Logger
+	handler   http.Handler
+	oversized http.Handler
+	logger    *slog.Logger
 
 	rest     chan accepted // connections for net/http
 	closed   chan struct{} // closed when net/http closes its listener
@@ -50,9 +51,9 @@ type accepted struct {
 	err  error
 }
 
-func newQuick(h http.Handler, l *slog.Logger) *quick {
+func newQuick(h, oversized http.Handler, l *slog.Logger) *quick {
 	return &quick{
-		handler: h, logger: l, rest: make(chan accepted), closed: make(chan struct{}), conns: make(map[*quickConn]struct{}),
+		handler: h, oversized: oversized, logger: l, rest: make(chan accepted), closed: make(chan struct{}), conns: make(map[*quickConn]struct{}),
 	}
 }
 
@@ -249,7 +250,7 @@ func (q *quick) handOver(c *quickConn, raw []byte) {
 		return
 	}
 	select {
-	case q.rest <- accepted{conn: newReplayed(c.Conn, raw)}:
+	case q.rest <- accepted{conn: newReplayed(c.Conn, raw, q.oversized)}:
 	case <-q.closed:
 		c.Close()
 	}

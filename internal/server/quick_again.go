@@ -15,7 +15,8 @@ import (
 // The requests share the URL and the header. A handler may read them until it returns, and must not
 // change them; net/http requires the same.
 
-// remembered is the last request of a connection that http.ReadRequest parsed.
+// remembered is the last request of a connection that http.ReadRequest parsed. Its header fields
+// have at most one Content-Length.
 type remembered struct {
 	request http.Request
 	fields  []byte // header fields as received, with the blank line; empty if none
@@ -25,41 +26,42 @@ type remembered struct {
 // maxRemembered is the maximum length of the header fields that a connection keeps.
 const maxRemembered = 1 << 10
 
-// remember keeps a request. raw begins with its head. A request with more than one Content-Length,
-// with one that is written in an unusual way, or with long header fields is not kept, and the next
-// one is parsed.
-func (m *remembered) remember(raw []byte, r *http.Request) {
+// remember keeps the header fields of a request, before they are parsed: http.ReadRequest changes
+// names in the buffer that it reads from. Long header fields, and those with an unusual
+// Content-Length, are not kept, and the next request is parsed. remember reports false if there is
+// more than one Content-Length; then the request must go to net/http.
+func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
-	fields := raw[bytes.IndexByte(raw, '\n')+1:]
-	fields = fields[:bytes.Index(fields, blankLine)+len(blankLine)]
-	lengths := r.Header["Content-Length"]
-	if len(fields) > maxRemembered || len(lengths) > 1 {
-		return
+	lines, digits := findLength(fields)
+	if len(fields) <= maxRemembered && (lines == 0 || digits[1] > 0) {
+		m.fields, m.digits = append(m.fields, fields...), digits
 	}
-	m.digits = [2]int{}
-	if len(lengths) == 1 {
-		if m.digits = findLength(fields); m.digits[1] == 0 {
-			return
-		}
-	}
-	m.fields, m.request = append(m.fields, fields...), *r
+	return lines <= 1
 }
 
 var contentLength = []byte("content-length:")
 
-// findLength returns the start and end of the digits of Content-Length, or 0, 0 if the line is not
-// the name, one space and digits only.
-func findLength(fields []byte) [2]int {
+// findLength returns the number of lines of Content-Length, and the start and end of the digits of
+// the last one, or 0, 0 if that line is not the name, one space and digits only.
+//
+// It counts the lines as they were sent. The header of a parsed request has one Content-Length even
+// if there were several equal ones. If then only one of them varied, the others would be ignored,
+// and the server would disagree with a proxy about where the request ends.
+func findLength(fields []byte) (lines int, digits [2]int) {
 	for at := 0; at < len(fields); at += bytes.IndexByte(fields[at:], '\n') + 1 {
 		line := fields[at:]
-		if n := len(contentLength); len(line) > n && bytes.EqualFold(line[:n], contentLength) && line[n] == ' ' {
-			from := at + n + 1
+		n := len(contentLength)
+		if len(line) < n || !bytes.EqualFold(line[:n], contentLength) {
+			continue
+		}
+		lines, digits = lines+1, [2]int{}
+		if from := at + n + 1; line[n] == ' ' {
 			if end := from + countDigits(fields[from:]); end > from && fields[end] == '\r' {
-				return [2]int{from, end}
+				digits = [2]int{from, end}
 			}
 		}
 	}
-	return [2]int{}
+	return lines, digits
 }
 
 // countDigits returns the number of digits at the start of b, or 0 if there are more than 15. That

@@ -12,9 +12,22 @@ func (c *quickConn) request(raw []byte) *http.Request {
 	if r := c.again(raw); r != nil {
 		return r
 	}
-	if !plain(raw) {
+	if c.last == nil {
+		c.last = new(remembered)
+	}
+	fields := plain(raw)
+	if fields == nil || !c.last.remember(fields) {
 		return nil
 	}
+	r := c.parse()
+	if r != nil {
+		c.last.request = *r
+	}
+	return r
+}
+
+// parse reads a request from the buffer, or returns nil if it must go to net/http.
+func (c *quickConn) parse() *http.Request {
 	r, err := http.ReadRequest(c.in)
 	if err != nil || r.ContentLength < 0 || len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || !plainHost(r.Host) {
 		return nil
@@ -27,10 +40,6 @@ func (c *quickConn) request(raw []byte) *http.Request {
 	if v := r.Header["Connection"]; len(v) > 1 || len(v) == 1 && v[0] != "keep-alive" && v[0] != "close" {
 		return nil
 	}
-	if c.last == nil {
-		c.last = new(remembered)
-	}
-	c.last.remember(raw, r)
 	return r
 }
 
@@ -40,36 +49,37 @@ var (
 	blankLine = []byte("\r\n\r\n")
 )
 
-// plain reports whether raw begins with the complete head of an HTTP/1.1 POST request to a path, in
-// which every line is printable ASCII and ends with CR LF. It is deliberately narrow: inputs on
-// which HTTP parsers disagree (bare line feeds, folded lines, spaces before a colon, control
-// characters) are the ones used for request smuggling, and net/http decides about them.
-func plain(raw []byte) bool {
+// plain returns the header fields of raw, with the blank line, if raw begins with the complete head
+// of an HTTP/1.1 POST request to a path, in which every line is printable ASCII and ends with CR
+// LF. Otherwise it returns nil. It is deliberately narrow: inputs on which HTTP parsers disagree
+// (bare line feeds, folded lines, spaces before a colon, control characters) are the ones used for
+// request smuggling, and net/http decides about them.
+func plain(raw []byte) []byte {
 	if !bytes.HasPrefix(raw, post) {
-		return false
+		return nil
 	}
 	end := bytes.Index(raw, blankLine)
 	if end < 0 {
-		return false
+		return nil
 	}
 	head := raw[:end+2]
 	line := bytes.IndexByte(head, '\n')
 	if !bytes.HasSuffix(head[:line+1], version11) {
-		return false
+		return nil
 	}
 	for _, b := range head[:line-1] {
 		if b < ' ' || b > '~' {
-			return false
+			return nil
 		}
 	}
 	for lines := head[line+1:]; len(lines) > 0; {
 		n := plainField(lines)
 		if n == 0 {
-			return false
+			return nil
 		}
 		lines = lines[n:]
 	}
-	return true
+	return raw[line+1 : end+len(blankLine)]
 }
 
 // plainField returns the length of the first line, including its CR LF, if it is a header field: a

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 )
 
 // replayed is a connection that first returns data that was already read from it, and that reads
-// ahead if it speaks HTTP/2.
+// ahead if it speaks HTTP/2. It also replaces the 431 of net/http (see oversized).
 //
 // net/http reads each HTTP/2 frame with two system calls, one for the nine bytes of its header and
 // one for the rest, although the frames of many small requests often arrive together. So when
@@ -23,11 +24,13 @@ type replayed struct {
 	raw    []byte       // data that Read returns before it reads from the connection
 	frames bool         // the connection speaks HTTP/2
 	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not in one
+
+	oversized http.Handler
 }
 
 // newReplayed returns a connection that begins with raw. It detects HTTP/2 by its preface.
-func newReplayed(c net.Conn, raw []byte) *replayed {
-	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI "))}
+func newReplayed(c net.Conn, raw []byte, oversized http.Handler) *replayed {
+	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI ")), oversized: oversized}
 }
 
 // frameHeader is the length of the header of an HTTP/2 frame.
@@ -59,6 +62,17 @@ func (c *replayed) Read(p []byte) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// Write writes p, or the response of the handler for large header fields if p is that of net/http.
+func (c *replayed) Write(p []byte) (int, error) {
+	if c.frames || !bytes.HasPrefix(p, bareTooLarge) {
+		return c.Conn.Write(p)
+	}
+	if _, err := c.Conn.Write(tooLarge(c.oversized, c.RemoteAddr().String())); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // CloseWrite lets net/http close the sending side first, so that the client can still read the

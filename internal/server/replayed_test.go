@@ -81,7 +81,7 @@ func TestReadAhead(t *testing.T) {
 // Only HTTP/2 connections read ahead.
 func TestReadAheadFramesOnly(t *testing.T) {
 	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
-		c := newReplayed(&pieces{list: [][]byte{[]byte("01234567890123456789")}}, []byte(raw))
+		c := newReplayed(&pieces{list: [][]byte{[]byte("01234567890123456789")}}, []byte(raw), nil)
 		if _, err := io.ReadFull(c, make([]byte, len(raw))); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +18,10 @@ import (
 
 // Options are the addresses and limits of a server.
 type Options struct {
-	HTTP   string // address for HTTP/1.1 and cleartext HTTP/2; "off" disables it
-	HTTPS  string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
-	Logger *slog.Logger
+	HTTP     string // address for HTTP/1.1 and cleartext HTTP/2; "off" disables it
+	HTTPFlag string // the setting that HTTP comes from, for errors; empty for --http
+	HTTPS    string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
+	Logger   *slog.Logger
 
 	// Connections returns the current limit for open connections of all kinds together. One address
 	// can have half of them. The server calls it at most once per second. If it is nil, there is no
@@ -43,17 +45,19 @@ type Server struct {
 	logger *slog.Logger
 	failed chan error
 	work   sync.WaitGroup
+
+	oversized http.Handler // answers requests with large header fields
 }
 
 // Listen binds the addresses. Clients can connect from then on, and are served once Serve is
 // called. If it returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
-	s := &Server{failed: make(chan error, 2), logger: o.Logger}
+	s := &Server{failed: make(chan error, 2), logger: o.Logger, oversized: http.HandlerFunc(oversized)}
 	within := newConnections(o)
 	if o.HTTP != "off" {
 		l, err := net.Listen("tcp", o.HTTP)
 		if err != nil {
-			return nil, fmt.Errorf("listen on %s (--http): %w", o.HTTP, err)
+			return nil, fmt.Errorf("listen on %s (%s): %w", o.HTTP, cmp.Or(o.HTTPFlag, "--http"), err)
 		}
 		s.http = newTCP(l, within, o.Logger)
 	}
@@ -114,26 +118,37 @@ func (s *Server) HTTP() string { return s.http.addr() }
 // HTTPS returns the address of the TLS listener, or "" if it is disabled.
 func (s *Server) HTTPS() string { return s.https.addr() }
 
+// Oversized sets the handler of requests whose target and header fields are larger than 16 KiB. It
+// should send 431, which is also what the server sends by default. Call it before Serve.
+//
+// It is called up to 32 KiB. Above that net/http and http3 send a bare 431, except over cleartext
+// HTTP/1.1: there it is called at any size, with a request that has nothing but the client's address,
+// because net/http has parsed nothing.
+func (s *Server) Oversized(h http.Handler) { s.oversized = h }
+
 // Serve starts serving and returns immediately. Errors of listeners are sent to Failed. t is
 // ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
-		clear := s.http.serve(h, nil)
+		clear := s.http.serve(h, s.oversized, nil)
 		s.work.Go(func() { s.report(clear()) })
 	}
 	if s.https == nil {
 		return
 	}
+	if t.Strict {
+		h = strict(h)
+	}
 	secure, announced := t.config(), h
 	if s.http3 != nil {
-		if err := s.http3.listen(h, secure, t.ResetKey); err != nil {
+		if err := s.http3.listen(h, s.oversized, secure, t.ResetKey); err != nil {
 			s.logger.Warn("HTTP/3 disabled (--https)", "error", err)
 		} else {
 			s.work.Go(s.http3.serve)
 			announced = s.http3.announce(h)
 		}
 	}
-	encrypted := s.https.serve(announced, secure)
+	encrypted := s.https.serve(announced, s.oversized, secure)
 	s.work.Go(func() { s.report(encrypted()) })
 }
 

@@ -156,29 +156,6 @@ func TestGeneralOptions(t *testing.T) {
 	}
 }
 
-func TestHeaderTooLarge(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
-	each(t, func(t *testing.T, w wire) {
-		r, _ := http.NewRequest("GET", w.url(s), nil)
-		r.Header.Set("X-Long", strings.Repeat("a", maxHeaderBytes+8<<10))
-		c := w.client(t)
-		resp, err := c.Do(r)
-		switch {
-		case err != nil && w.proto != "HTTP/1.1": // the client knows the server's limit and refuses to send
-		case err != nil:
-			t.Error(err)
-		default:
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-				t.Errorf("status %d", resp.StatusCode)
-			}
-		}
-		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
-			t.Errorf("the next request: status %d", resp.StatusCode)
-		}
-	})
-}
-
 // The client gets the response even if the handler does not read the body.
 func TestEarlyAnswer(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })

@@ -20,7 +20,7 @@ type tcp struct {
 
 func newTCP(l net.Listener, c *connections, logger *slog.Logger) *tcp {
 	return &tcp{listener: l, connections: c, logger: logger, http: &http.Server{
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, HTTP2: http2Bounds(),
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: libraryHeaderBytes, HTTP2: http2Bounds(),
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 	}}
 }
@@ -35,16 +35,16 @@ func (t *tcp) addr() string {
 // serve configures the listener and returns a function that serves until shutdown. The function
 // returns the error if the listener fails, and nil after shutdown. Splitting it this way sets all
 // fields before another goroutine, such as the one of shutdown, can read them.
-func (t *tcp) serve(h http.Handler, secure *tls.Config) func() error {
+func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error {
 	var p http.Protocols
 	p.SetHTTP1(true)
 	p.SetHTTP2(secure != nil)
 	p.SetUnencryptedHTTP2(secure == nil)
-	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience{h}, secure, &p
+	t.http.Handler, t.http.TLSConfig, t.http.Protocols = patience{h, oversized}, secure, &p
 	within := bounded{t.listener, t.connections, secure == nil}
 	accept := func() error { return t.http.ServeTLS(within, "", "") }
 	if secure == nil {
-		t.quick = newQuick(h, t.logger)
+		t.quick = newQuick(h, oversized, t.logger)
 		rest := t.quick.front(within)
 		accept = func() error { return t.http.Serve(rest) }
 	}

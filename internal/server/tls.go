@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/tls"
+	"net/http"
 	"slices"
 )
 
@@ -15,10 +16,24 @@ type TLS struct {
 	// challenge.
 	Protocols []string
 
+	// Strict tells browsers to use nothing but HTTPS for the host of this server during the next
+	// year (HSTS). A browser then shows no way around an invalid certificate, so set it only for
+	// certificates that browsers trust.
+	Strict bool
+
 	// ResetKey is a secret that is the same after a restart. With it, the server can tell HTTP/3
 	// clients of a process that died that their connections no longer exist (stateless reset). If
 	// it is nil, these clients wait until their connections time out.
 	ResetKey *[32]byte
+}
+
+// strict adds the HSTS field to the responses of h, which must be sent over TLS.
+func strict(h http.Handler) http.Handler {
+	year := []string{"max-age=31536000"}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Strict-Transport-Security"] = year
+		h.ServeHTTP(w, r)
+	})
 }
 
 // config allows TLS 1.3, and TLS 1.2 with cipher suites that have forward secrecy and authenticated

@@ -83,9 +83,9 @@ func serverNames(baseURL, address string) []string {
 func (c certificates) tls(data string) (t server.TLS, err error) {
 	switch {
 	case c.acme != nil:
-		t.GetCertificate, t.Protocols = c.acme.Get, []string{certificate.ACMEProtocol}
+		t.GetCertificate, t.Protocols, t.Strict = c.acme.Get, []string{certificate.ACMEProtocol}, true
 	case c.files != nil:
-		t.GetCertificate = c.files.Get
+		t.GetCertificate, t.Strict = c.files.Get, true
 	default:
 		t.GetCertificate = c.authority.Get
 	}

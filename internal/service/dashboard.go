@@ -24,7 +24,7 @@ func (svc *Service) openDashboard(b build.Info) error {
 	ctx := context.Background()
 	var err error
 	svc.Dashboard, err = dashboard.Open(ctx, dashboard.Options{
-		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Client: js.Modules(), Node: svc.store.node, BaseURL: svc.URL(), Curl: svc.trusting(),
+		Documents: svc.engine, Hub: svc.Hub, Access: svc.Access, API: svc.API, Client: js.Modules(), Node: svc.store.node, BaseURL: svc.URL(), At: svc.office.url(), Curl: svc.trusting(),
 		Version: b.Version, Commit: b.Commit, Started: time.Now(), Now: svc.options.Now,
 		Store: svc.storeFigures, Cluster: svc.store.clusterLine, Health: svc.health, Logger: svc.logger,
 		Writes: func() bool { return svc.engine.Status().State == engine.Ready },
@@ -36,7 +36,7 @@ func (svc *Service) openDashboard(b build.Info) error {
 		svc.reloads = append(svc.reloads, reload{"the password of the dashboard", svc.readPassword})
 		return svc.readPassword()
 	}
-	if svc.Dashboard.HasPassword() {
+	if svc.Dashboard.HasPassword() || svc.settings.Dashboard == settings.DashboardOff {
 		return nil
 	}
 	if svc.password, err = svc.Dashboard.MakePassword(ctx); err != nil {

@@ -1,10 +1,15 @@
 package service
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	"weir"
 	"weir/internal/access"
@@ -48,8 +53,49 @@ func (svc *Service) makeFirst(ctx context.Context) error {
 	return nil
 }
 
+// FirstStart is the file in the data directory that WelcomeFile writes.
+const FirstStart = "first-start.txt"
+
+// WelcomeFile is Welcome for an output that others may read later, such as the log of a service
+// manager: the text goes to a file in the data directory that only this user can read, and w gets
+// its path. What an earlier start wrote to the file stays, because the operator may not have read it.
+func (svc *Service) WelcomeFile(w io.Writer) error {
+	if svc.first == nil && svc.password == "" {
+		return nil
+	}
+	path, err := filepath.Abs(filepath.Join(svc.settings.Data, FirstStart))
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var text bytes.Buffer
+	svc.Welcome(&text)
+	if err := f.Chmod(0o600); err != nil {
+		return err
+	}
+	if _, err := f.Write(text.Bytes()); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, `
+Weir is running at %s
+What the first start created, with its secrets and commands to try, is in this file. Delete it when
+you have read it:
+
+  %s
+
+`, svc.URL(), path)
+	return nil
+}
+
 // Welcome prints the key and the password that this start created, with commands to try. It prints
-// them once, and nothing if there are none.
+// them once, and nothing if there are none. The output must be a terminal: see WelcomeFile.
 func (svc *Service) Welcome(w io.Writer) {
 	if svc.first != nil {
 		fmt.Fprintf(w, `
@@ -79,7 +125,7 @@ Sign in as %s with this password. It is shown only once:
 
   %s
 
-`, svc.URL(), dashboard.Account, svc.password)
+`, cmp.Or(svc.office.url(), svc.URL()), dashboard.Account, svc.password)
 		svc.password = ""
 	}
 }

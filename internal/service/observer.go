@@ -35,7 +35,7 @@ func (svc *Service) observe() error {
 	b := build.This()
 	o := &svc.observer
 	o.metrics = metrics.New(metrics.Options{
-		Version: b.Version, Commit: b.Commit, Go: runtime.Version(), Ready: svc.ready,
+		Version: b.Version, Commit: b.Commit, Go: runtime.Version(), Ready: svc.ready, Profiles: svc.settings.Profiles,
 		Reloaded: func() bool { return !o.failed.Load() },
 	})
 	addr := svc.settings.Metrics
@@ -52,7 +52,7 @@ func (svc *Service) observe() error {
 	}
 	o.listener = l
 	o.server = &http.Server{
-		Handler: o.metrics.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: knownHosts(o.metrics.Handler(), svc.settings), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(svc.logger.Handler(), slog.LevelDebug),
 	}
 	svc.observed.Go(func() { o.server.Serve(l) })

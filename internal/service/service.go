@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ type Service struct {
 	engine    engine.Engine
 	store     store // behind the engine
 	server    *server.Server
+	office    office
 	certs     certificates
 	password  string // of the dashboard; made by this start and not shown so far
 	visits    visits
@@ -88,6 +90,9 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 // start that fails must not have created any.
 func (svc *Service) start(ctx context.Context) (err error) {
 	s := svc.settings
+	for _, exposed := range s.SecretsExposed() {
+		svc.logger.Warn("a secret is not protected", "problem", exposed)
+	}
 	if err := svc.checkPassword(); err != nil {
 		return err
 	}
@@ -95,6 +100,9 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		HTTP: s.HTTP, HTTPS: s.HTTPS.Address, HTTPSMayFail: s.IsDefault(settings.HTTPSFlag), Logger: svc.logger, Connections: svc.connections, Proxy: svc.isProxy,
 	})
 	if err != nil {
+		return err
+	}
+	if svc.office, err = openOffice(s, svc.logger, svc.isProxy); err != nil {
 		return err
 	}
 	if err := svc.observe(); err != nil {
@@ -105,7 +113,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	svc.Access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.Limits, Demo: s.Demo, TrustedProxies: s.Proxies})
+	svc.Access, err = access.Open(ctx, svc.engine, access.Options{Limits: s.Limits, Demo: s.Demo, TrustedProxies: s.Proxies, Untrusted: unnamedProxy(svc.logger)})
 	if err != nil {
 		return err
 	}
@@ -145,6 +153,14 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	return nil
 }
 
+// unnamedProxy warns of a proxy that is not in --trusted-proxies, or of a client that pretends to be one.
+func unnamedProxy(logger *slog.Logger) func(peer netip.Addr) {
+	return func(peer netip.Addr) {
+		logger.Warn("X-Forwarded-For of a peer was ignored: if it is your proxy, name it with --trusted-proxies; "+
+			"otherwise all its clients count as one, for rate limits and for wrong passwords", "peer", peer)
+	}
+}
+
 // prepare creates what the settings ask for: bootstrap keys and the demo.
 func (svc *Service) prepare(ctx context.Context) error {
 	for i, k := range svc.settings.BootstrapKeys {
@@ -180,31 +196,33 @@ func (svc *Service) serve(secure server.TLS) error {
 		return err
 	}
 	svc.serveSocket()
-	handler := svc.certs.handler(v1First(svc.API, svc.visits.counted(svc.pages())))
+	pages := svc.manual()
+	if svc.office.server != nil {
+		svc.work.Go(func() { svc.office.watch(svc.stopping) })
+		svc.office.serve(svc.visits.counted(withDashboard(svc.Dashboard, pages)))
+	}
+	if svc.settings.Dashboard == settings.DashboardOn {
+		pages = withDashboard(svc.Dashboard, pages)
+	}
+	handler := svc.certs.handler(v1First(svc.API, svc.visits.counted(pages)))
 	if svc.options.Wrap != nil {
 		handler = svc.options.Wrap(handler)
 	}
+	svc.server.Oversized(http.HandlerFunc(svc.API.RefuseHeader))
 	svc.server.Serve(handler, secure)
 	return svc.certs.start(svc.server)
 }
 
-// pages serves everything outside /v1: the dashboard, the manual and the JavaScript client. Other
+// manual serves everything outside /v1 but the dashboard: the manual and the JavaScript client. Other
 // paths are /v1's to refuse.
-func (svc *Service) pages() http.Handler {
+func (svc *Service) manual() http.Handler {
 	o := manual.Options{Commands: svc.options.Commands}
 	for _, f := range api.Faults() {
 		o.Faults = append(o.Faults, manual.Fault{
 			Code: string(f.Code), Status: f.Status, Type: f.Type, RetryAfter: f.RetryAfter, Means: f.Means, Todo: f.Todo,
 		})
 	}
-	rest := manual.New(o, svc.API)
-	return clientJS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if dashboard.Serves(r.URL.Path) {
-			svc.Dashboard.ServeHTTP(w, r)
-			return
-		}
-		rest.ServeHTTP(w, r)
-	}))
+	return clientJS(manual.New(o, svc.API))
 }
 
 // serveSocket answers the operator's commands on the admin socket.
@@ -245,7 +263,11 @@ func (svc *Service) Addresses() []any {
 	if at := svc.server.HTTPS(); at != "" {
 		all = append(all, "https", settings.LocalURL("https", at))
 	}
-	return append(all, "data", svc.settings.Data, "url", svc.URL(), "metrics", svc.observer.address())
+	all = append(all, "data", svc.settings.Data, "url", svc.URL(), "metrics", svc.observer.address())
+	if at := svc.office.url(); at != "" {
+		all = append(all, "dashboard", at+"/dashboard")
+	}
+	return all
 }
 
 // health reports whether the service accepts reads and writes (D32).
@@ -294,8 +316,9 @@ func (svc *Service) Stop(grace time.Duration) error {
 		// all. Cutting it off leaves the other half to the requests in flight.
 		defer time.AfterFunc(grace/2, svc.API.EndSubscriptions).Stop()
 	}
+	office := svc.office.shutdown(ctx)
 	if svc.server != nil {
-		if err := svc.server.Shutdown(ctx); err != nil {
+		if err := errors.Join(svc.server.Shutdown(ctx), office()); err != nil {
 			svc.logger.Warn("requests were cut off at the end of the grace period", "error", err)
 		}
 	}

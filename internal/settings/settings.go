@@ -30,6 +30,7 @@ type Settings struct {
 	BaseURL           string
 	BootstrapKeys     []string
 	PasswordFile      string
+	Dashboard         string // DashboardOn, DashboardOff or an address
 	Demo              bool
 	GapGrace          time.Duration
 	Limits            access.Limits
@@ -40,6 +41,7 @@ type Settings struct {
 	CORSOrigins       []string
 	TrustedProxies    []string
 	Metrics           string
+	Profiles          bool
 	ShutdownGrace     time.Duration
 	LogLevel          string
 	LogFormat         string
@@ -59,6 +61,13 @@ const (
 	HTTPSFlag        = "https"
 	MetricsFlag      = "metrics"
 	PasswordFileFlag = "admin-password-file"
+	DashboardFlag    = "dashboard"
+)
+
+// Values of --dashboard that are not an address.
+const (
+	DashboardOn  = "on"
+	DashboardOff = "off"
 )
 
 // Flags adds the flags to a set, with the settings as their targets.
@@ -70,7 +79,8 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	s.Engine.flags(f)
 	f.StringVar(&s.BaseURL, "base-url", "", "`URL` that doc_url and printed links start with (default: from --http, or from --https if --http is off)")
 	f.StringSliceVar(&s.BootstrapKeys, bootstrapKeysFlag, nil, "`PROJECT_NAME:KEY` pairs, comma-separated; missing projects and keys are created at startup")
-	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and prints it once)")
+	f.StringVar(&s.PasswordFile, PasswordFileFlag, "", "`file` holding the password of the dashboard's admin account (default: the first start creates one and shows it once)")
+	f.StringVar(&s.Dashboard, DashboardFlag, DashboardOn, "where the dashboard is: on (at /dashboard of --http and --https), off, or an `address` of its own for HTTP")
 	f.BoolVar(&s.Demo, "demo", true, "serve the demo project and stream")
 	f.DurationVar(&s.GapGrace, "gap-grace", 2*time.Second, "how long a missing sequence number below the cursor can still be filled in")
 	f.IntVar(&s.Limits.Live, "rate-live", 600_000, "requests per minute for each live key; 0 means unlimited")
@@ -83,7 +93,8 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
 	f.StringSliceVar(&s.TrustedProxies, "trusted-proxies", nil, "`addresses` or CIDRs of proxies whose X-Forwarded-For is trusted, comma-separated")
-	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz, /readyz and /debug/pprof; off to disable")
+	f.StringVar(&s.Metrics, MetricsFlag, "127.0.0.1:9090", "`address` for /metrics, /healthz and /readyz; off to disable")
+	f.BoolVar(&s.Profiles, "pprof", false, "also serve profiles on the address of --metrics, as /debug/pprof")
 	f.DurationVar(&s.ShutdownGrace, "shutdown-grace", 10*time.Second, "time allowed for requests in flight to finish when the server stops")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "", "text or json (default: text on a terminal, json elsewhere)")
@@ -157,6 +168,10 @@ func (s *Settings) check() error {
 	if s.Metrics != "off" {
 		_, _, err := net.SplitHostPort(s.Metrics)
 		must(err == nil, "--metrics %q: not HOST:PORT or off", s.Metrics)
+	}
+	if s.Dashboard != DashboardOn && s.Dashboard != DashboardOff {
+		_, _, err := net.SplitHostPort(s.Dashboard)
+		must(err == nil, "--dashboard %q: not on, off or HOST:PORT", s.Dashboard)
 	}
 	s.HTTPS.check(must)
 	s.Engine.check(must)

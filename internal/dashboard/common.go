@@ -1,0 +1,77 @@
+package dashboard
+
+import (
+	_ "embed"
+	"strings"
+	"unicode"
+)
+
+// isCommon reports whether a password is among the first that an attacker tries: a word of the list
+// once or twice, with capitals, with digits and signs around it or in place of letters, keys in a row,
+// or a few characters repeated. Guessing is limited to 1,000 attempts per five minutes, so the list holds the
+// roots of the most frequent passwords of published leaks, and need not be long.
+func isCommon(password string) bool {
+	lower := strings.ToLower(password)
+	different := map[rune]bool{}
+	for _, r := range lower {
+		different[r] = true
+	}
+	if len(different) < fewCharacters {
+		return true
+	}
+	for _, row := range keysInARow {
+		if strings.Contains(row, lower) || strings.Contains(row, reversed(lower)) {
+			return true
+		}
+	}
+	root := strings.TrimFunc(lower, notLetter)
+	if root == "" {
+		return len(lower) < allDigits
+	}
+	for _, word := range []string{root, spelled.Replace(root), strings.TrimFunc(spelled.Replace(lower), notLetter)} {
+		half := word[:len(word)/2]
+		if commonRoots[word] || half+half == word && commonRoots[half] {
+			return true
+		}
+	}
+	return false
+}
+
+func notLetter(r rune) bool { return !unicode.IsLetter(r) }
+
+const (
+	fewCharacters = 5  // a password with fewer different ones is repetitive
+	allDigits     = 12 // a password without letters must be as long as this: shorter ones are dates and telephone numbers
+)
+
+// keysInARow are rows of the keyboard, columns, digits and the alphabet, each long enough to find any
+// part of them that goes on at the start.
+var keysInARow = []string{
+	"01234567890123456789012345678901234567890", "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz",
+	"qwertyuiopasdfghjklzxcvbnmqwertyuiop", "1234567890qwertyuiopasdfghjklzxcvbnm", "qwertzuiopasdfghjklyxcvbnmqwertzuiop",
+	"azertyuiopqsdfghjklmwxcvbnazertyuiop", "1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik9ol0p", "qazwsxedcrfvtgbyhnujmikolp",
+	"q1w2e3r4t5y6u7i8o9p0", "1q2w3e4r5t6y7u8i9o0p", "a1b2c3d4e5f6g7h8i9j0", "1a2b3c4d5e6f7g8h9i0j", "qweasdzxcrtyfghvbn", "123qweasdzxc",
+}
+
+// spelled undoes the usual ways to write a letter as a digit or sign.
+var spelled = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "$", "s", "5", "s", "7", "t")
+
+//go:embed common.txt
+var commonText string
+
+// commonRoots are the words of common.txt.
+var commonRoots = func() map[string]bool {
+	words := map[string]bool{}
+	for _, w := range strings.Fields(commonText) {
+		words[w] = true
+	}
+	return words
+}()
+
+func reversed(s string) string {
+	r := []rune(s)
+	for i, j := 0, len(r)-1; i < j; i, j = i+1, j-1 {
+		r[i], r[j] = r[j], r[i]
+	}
+	return string(r)
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// headerBytes is the size of the request target and the header fields, as HTTP/1.1 writes them.
+func headerBytes(r *http.Request) int {
+	const around = len(": \r\n")
+	n := len(r.RequestURI) + len(r.Host) + around
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + around
+		}
+	}
+	return n
+}
+
+// oversized is the default handler of requests with large header fields.
+func oversized(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
+}
+
+// bareTooLarge begins the response that net/http writes, in one piece, when it stops reading header
+// fields that are too large. No other response begins like this: those of handlers have a Date
+// field. If net/http ever writes it differently, clients get the response of net/http again,
+// and TestHeaderTooLarge fails.
+var bareTooLarge = []byte("HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+
+// tooLarge is the response of a handler to a request of which nothing is known but the address of
+// the client. The connection is closed after it.
+func tooLarge(h http.Handler, remote string) []byte {
+	a := &kept{status: http.StatusOK, header: make(http.Header)}
+	h.ServeHTTP(a, &http.Request{
+		Method: http.MethodGet, URL: &url.URL{Path: "/"}, RequestURI: "/", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header), Body: http.NoBody, RemoteAddr: remote,
+	})
+	a.header.Del("Content-Length")
+	a.header.Set("Date", date(time.Now()))
+	var b bytes.Buffer
+	resp := http.Response{
+		StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Header: a.header, Close: true,
+		Body: io.NopCloser(&a.body), ContentLength: int64(a.body.Len()),
+	}
+	_ = resp.Write(&b) // a buffer accepts everything
+	return b.Bytes()
+}
+
+// kept is a response in memory.
+type kept struct {
+	status int
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (k *kept) Header() http.Header         { return k.header }
+func (k *kept) WriteHeader(status int)      { k.status = status }
+func (k *kept) Write(p []byte) (int, error) { return k.body.Write(p) }

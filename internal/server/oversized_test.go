@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// serveOversized starts a server that answers requests with large header fields with "too large" and
+// the path.
+func serveOversized(t *testing.T) *Server {
+	s := listen(t)
+	s.Oversized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", "one")
+		w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
+		io.WriteString(w, "too large: "+r.URL.Path)
+	}))
+	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }), secured())
+	t.Cleanup(func() { s.Shutdown(context.Background()) })
+	return s
+}
+
+// Header fields above the limit get the response of the handler for them, over every protocol. The
+// next request of the client is served.
+func TestHeaderTooLarge(t *testing.T) {
+	s := serveOversized(t)
+	each(t, func(t *testing.T, w wire) {
+		c := w.client(t)
+		for _, method := range []string{"GET", "POST", "HEAD"} {
+			for _, size := range []int{maxHeaderBytes, maxHeaderBytes + 8<<10} {
+				r, _ := http.NewRequest(method, w.url(s)+"/path", http.NoBody)
+				r.Header.Set("X-Long", strings.Repeat("a", size))
+				resp, err := c.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				want := "too large: /path"
+				if method == "HEAD" {
+					want = ""
+				}
+				if resp.StatusCode != 431 || resp.Header.Get("X-Request-Id") != "one" || string(body) != want || err != nil {
+					t.Errorf("%s with %d bytes: got %d %v %q, %v", method, size, resp.StatusCode, resp.Header, body, err)
+				}
+			}
+			if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
+				t.Errorf("the next request: status %d", resp.StatusCode)
+			}
+		}
+	})
+}
+
+// Where the libraries stop reading, the client learns it in one way or another, and can go on. Over
+// cleartext HTTP/1.1 it even gets the response of the handler.
+func TestHeaderMuchTooLarge(t *testing.T) {
+	s := serveOversized(t)
+	each(t, func(t *testing.T, w wire) {
+		r, _ := http.NewRequest("GET", w.url(s)+"/path", nil)
+		r.Header.Set("X-Long", strings.Repeat("a", 8*libraryHeaderBytes))
+		c := w.client(t)
+		resp, err := c.Do(r)
+		switch {
+		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit of the server and refuses to send
+		case err != nil:
+			t.Error(err)
+		default:
+			resp.Body.Close()
+			if resp.StatusCode != 431 {
+				t.Errorf("status %d", resp.StatusCode)
+			}
+		}
+		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
+			t.Errorf("the next request: status %d", resp.StatusCode)
+		}
+	})
+	for _, first := range []string{"", post11("/", "", "x")} {
+		got := ask(t, s.HTTP(), first+"GET /path HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", 2*libraryHeaderBytes)+"\r\n\r\n")
+		last := got[len(got)-1]
+		if last.status != 431 || last.header.Get("X-Request-Id") != "one" || last.body != "too large: /" || last.header.Get("Content-Length") != "12" {
+			t.Errorf("got %+v", last)
+		}
+	}
+}
+
+// Without a handler for large header fields the server refuses them too.
+func TestHeaderTooLargeByDefault(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {})
+	got := ask(t, s.HTTP(), "GET / HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", maxHeaderBytes)+"\r\n\r\n")
+	if len(got) != 1 || got[0].status != 431 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hidden is the body of every request of a sequence. A server that takes a wrong length for the
+// request before it executes it as a request of its own.
+const hidden = "0123456789abcdefPOST /hidden HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n"
+
+// sequence returns requests that share their header fields. Each # in fields is a place that
+// varies. variants has one line per request, with the values of its places separated by bars.
+// Places beyond the values get the length of the body.
+func sequence(fields, variants string) string {
+	var all strings.Builder
+	for variant := range strings.SplitSeq(variants, "\n") {
+		values := strings.Split(variant, "|")
+		head := "POST /visible HTTP/1.1\r\n" + fields + "\r\n"
+		for strings.Contains(head, "#") {
+			value := "58"
+			if len(values) > 0 {
+				value, values = values[0], values[1:]
+			}
+			head = strings.Replace(head, "#", strings.ReplaceAll(value, "#", ""), 1)
+		}
+		all.WriteString(head + hidden)
+	}
+	return all.String()
+}
+
+// sequences are header fields with places that vary, and what stands there in one request after
+// another.
+var sequences = []struct{ name, fields, variants string }{
+	{"one length", "Host: a\r\nContent-Length: #\r\n", "58\n16\n58\n058"},
+	{"two lengths", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58"},
+	{"two lengths, the second varies", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n58|16"},
+	{"two lengths, the first without a space", "Host: a\r\nContent-Length:#\r\ncontent-length: #\r\n", "58|58\n58|16\n16|58"},
+	{"two lengths, one a list", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n58|58,58\n58, 58|58"},
+	{"three lengths", "Host: a\r\nContent-Length: #\r\nX-A: b\r\nCONTENT-LENGTH: #\r\nContent-length: #\r\n", "58|58|58\n16|16|58\n16|58|16"},
+	{"a length, then a second one", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Content-Length: 58\r\n\n16|Content-Length: 58\r\n"},
+	{"a second length, then none", "Host: a\r\nContent-Length: #\r\n#", "58|Content-Length: 58\r\n\n16|\n16|Content-Length: 58\r\n"},
+	{"a length in the value of another field", "Host: a\r\nX-A: Content-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58\n58|16"},
+	{"a field whose name ends like the length", "Host: a\r\nX-Content-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58\n58|16"},
+	{"a coding", "Host: a\r\nContent-Length: #\r\nTransfer-Encoding: #\r\n", "58|chunked\n58|identity\n16|"},
+	{"a length, then a coding", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Transfer-Encoding: chunked\r\n\n58|"},
+	{"a host", "Host: #\r\nContent-Length: #\r\n", "a|58\nb|58\na b|58"},
+	{"a second host", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Host: b\r\n"},
+	{"a connection", "Host: a\r\nConnection: #\r\nContent-Length: #\r\n", "keep-alive|58\nKeep-Alive|58\nclose|58"},
+	{"two connections", "Host: a\r\nConnection: #\r\nConnection: #\r\nContent-Length: #\r\n", "keep-alive|keep-alive|58\nkeep-alive|close|58"},
+	{"an expectation", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Expect: 100-continue\r\n\n58|Expect: more\r\n"},
+	{"a folded length", "Host: a\r\nContent-Length: #\r\n", "58\n16\r\n 58"},
+	{"a path", "Host: a\r\nContent-Length: #\r\n\r\n", "58\n58"},
+}
+
+// Requests that share header fields with the request before them get the responses of net/http,
+// which remembers nothing. Most of all, both agree where a request ends.
+func TestQuickSequences(t *testing.T) {
+	p := newPair(t)
+	for _, s := range sequences {
+		t.Run(s.name, func(t *testing.T) { p.compare(t, sequence(s.fields, s.variants)) })
+	}
+}
+
+// Random sequences of requests: some of these lines in any order. The first request is plain, and
+// each of the others changes one value.
+func TestQuickRandomSequences(t *testing.T) {
+	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 58\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
+	values := []string{
+		"58", "16", "0", "058", "+58", "58,58", " 58", "", "58\r\nConnection: close", "58\r\nExpect: 100-continue", "58\r\nHost: b",
+		"58\r\nContent-Length: 58", "58\r\nContent-Length: 16", "58\r\nTransfer-Encoding: chunked", "58\r\nX-A: b",
+	}
+	p := newPair(t)
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		fields := "Host: a\r\nContent-Length: #\r\n"
+		for range r.IntN(4) {
+			fields += lines[r.IntN(len(lines))]
+		}
+		row := slices.Repeat([]string{"58"}, strings.Count(fields, "#"))
+		variants := []string{strings.Join(row, "|")}
+		for range 1 + r.IntN(3) {
+			row[r.IntN(len(row))] = values[r.IntN(len(values))]
+			variants = append(variants, strings.Join(row, "|"))
+		}
+		if p.compare(t, sequence(fields, strings.Join(variants, "\n"))); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// Header fields are recognised again in whatever case the client writes their names, although
+// http.ReadRequest changes them in the buffer.
+func TestQuickRecognisesFields(t *testing.T) {
+	raw := []byte(sequence("host: a\r\ncontent-length: #\r\nx-a: b\r\n", "0"))
+	c := &quickConn{in: bufio.NewReaderSize(bytes.NewReader(slices.Concat(raw, raw)), quickBuffer)}
+	for i := range 2 {
+		if _, err := c.in.Peek(len(raw)); err != nil {
+			t.Fatal(err)
+		}
+		head, _ := c.in.Peek(c.in.Buffered())
+		if again := c.again(head) != nil; again != (i == 1) {
+			t.Fatalf("request %d: recognised: %v", i, again)
+		}
+		if i == 0 && c.request(head) == nil {
+			t.Fatal("the request is not plain")
+		}
+		c.in.Discard(len(hidden))
+	}
+}
+
+func FuzzQuickSequence(f *testing.F) {
+	for _, s := range sequences {
+		f.Add(s.fields, s.variants)
+	}
+	p := newPair(f)
+	f.Fuzz(func(t *testing.T, fields, variants string) {
+		raw := sequence(fields, variants)
+		if strings.Contains(raw, "PRI ") {
+			t.Skip("HTTP/2, which the plain server does not support")
+		}
+		p.compare(t, raw)
+	})
+}

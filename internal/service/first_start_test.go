@@ -1,0 +1,75 @@
+package service_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"weir/internal/service"
+	"weir/internal/service/servicetest"
+)
+
+var secrets = regexp.MustCompile(`svc_live_[0-9a-f]{32}|(?m)^  [0-9A-Za-z]{20}$`)
+
+// On a terminal the first start shows key and password, once.
+func TestWelcome(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	var out bytes.Buffer
+	s.Welcome(&out)
+	if got := secrets.FindAllString(out.String(), -1); len(got) != 4 { // the key thrice, the password
+		t.Errorf("%d secrets in %s", len(got), &out)
+	}
+	for _, again := range []func(){func() { s.Welcome(&out) }, func() { s.WelcomeFile(&out) }} {
+		if out.Reset(); true {
+			again()
+		}
+		if out.Len() > 0 {
+			t.Errorf("shown again: %s", &out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.Data, service.FirstStart)); err == nil {
+		t.Error("the file exists")
+	}
+}
+
+// Elsewhere they go to a file that only this user can read, behind what an earlier start wrote.
+func TestWelcomeFile(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	path := filepath.Join(s.Data, service.FirstStart)
+	if err := os.WriteFile(path, []byte("an earlier start\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := s.WelcomeFile(&out); err != nil {
+		t.Fatal(err)
+	}
+	if secrets.MatchString(out.String()) || !strings.Contains(out.String(), path) || !strings.Contains(out.String(), s.URL()) {
+		t.Errorf("printed %s", &out)
+	}
+	text, err := os.ReadFile(path)
+	if got := secrets.FindAllString(string(text), -1); len(got) != 4 || !strings.HasPrefix(string(text), "an earlier start\n") {
+		t.Errorf("got %s, %v", text, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("got %v, %v", info.Mode(), err)
+	}
+}
+
+// The file is not written through a link, which could lead to a file that others read.
+func TestWelcomeFileIsLink(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{})
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Symlink(target, filepath.Join(s.Data, service.FirstStart)); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := s.WelcomeFile(&out); err == nil || out.Len() > 0 {
+		t.Errorf("got %v and printed %s", err, &out)
+	}
+	if _, err := os.Stat(target); err == nil {
+		t.Error("the target exists")
+	}
+}

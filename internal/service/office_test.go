@@ -1,0 +1,113 @@
+package service_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"weir/internal/service"
+	"weir/internal/service/servicetest"
+	"weir/internal/settings"
+)
+
+// seen requests a path and returns the status and the place that a redirect leads to.
+func seen(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode, resp.Header.Get("Location")
+}
+
+// own returns the dashboard's own address.
+func own(s *servicetest.Service) string {
+	for pairs := s.Addresses(); len(pairs) > 0; pairs = pairs[2:] {
+		if pairs[0] == "dashboard" {
+			return strings.TrimSuffix(pairs[1].(string), "/dashboard")
+		}
+	}
+	return ""
+}
+
+// With --dashboard off there is no dashboard and no password for it. The rest is served.
+func TestDashboardOff(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "off"}})
+	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/dashboard/assets/style.css": 404, "/docs": 200, "/v1/health": 200} {
+		if got, _ := seen(t, s.HTTP+path); got != want {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+	if got, to := seen(t, s.HTTP+"/"); got != 302 || to != "/docs" {
+		t.Errorf("/: %d to %s", got, to)
+	}
+	var out bytes.Buffer
+	s.Welcome(&out)
+	if strings.Contains(out.String(), "Dashboard") || strings.Contains(out.String(), "password") {
+		t.Errorf("shown: %s", &out)
+	}
+}
+
+// With an address of its own the dashboard is there and nowhere else, without /v1.
+func TestDashboardAddress(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "127.0.0.1:0", "--base-url", "https://streams.example.com"}})
+	at := own(s)
+	if at == "" {
+		t.Fatalf("no address in %v", s.Addresses())
+	}
+	for path, want := range map[string]int{"/dashboard": 401, "/dashboard/sign-in": 200, "/docs": 200, "/v1/health": 404, "/v1/streams": 404} {
+		if got, _ := seen(t, at+path); got != want {
+			t.Errorf("%s there: %d", path, got)
+		}
+	}
+	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/docs": 200, "/v1/health": 200} {
+		if got, _ := seen(t, s.HTTP+path); got != want {
+			t.Errorf("%s on the public address: %d", path, got)
+		}
+	}
+	var out bytes.Buffer
+	s.Welcome(&out)
+	if !strings.Contains(out.String(), "Dashboard: "+at+"/dashboard\n") {
+		t.Errorf("shown: %s", &out)
+	}
+	// A cookie for HTTPS only, as the base URL has it elsewhere, would not come back from a browser.
+	password := strings.TrimSpace(out.String()[strings.LastIndex(strings.TrimSpace(out.String()), "\n"):])
+	resp, err := http.PostForm(at+"/dashboard/sign-in", map[string][]string{"name": {"admin"}, "password": {password}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	resp.Body.Close()
+	if c := resp.Request.Response; c == nil || c.StatusCode != 303 || len(c.Cookies()) == 0 || c.Cookies()[0].Secure {
+		t.Errorf("signing in: %+v", c)
+	}
+}
+
+// An address that is taken is an error that names the setting.
+func TestDashboardAddressTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	parsed, err := settings.Parse("--data", t.TempDir(), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "off", "--dashboard", taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Start(t.Context(), service.Options{Settings: parsed, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "(--dashboard)") {
+		t.Errorf("got %v", err)
+	}
+	for _, bad := range []string{"", "yes", "localhost"} {
+		if _, err := settings.Parse("--dashboard", bad); err == nil || !strings.Contains(err.Error(), "--dashboard") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
