@@ -201,9 +201,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 // finish ends a call, counts it and recycles it. A panic becomes a 500. If the response has begun,
 // the panic closes the connection instead, so that no client takes half a response for a whole one.
 func (c *call) finish() {
-	if c.held > 0 {
-		c.lender.Give(c.holder(), c.held)
-	}
+	c.loan.End()
 	if p := recover(); p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)

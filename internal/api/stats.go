@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/budget"
 	"weir/internal/hub"
 	"weir/internal/meter"
 )
@@ -94,7 +95,7 @@ type end int
 
 const (
 	endClient   end = iota // the client disconnected
-	endSlow                // the client accepted nothing for the length of the write timeout (D17)
+	endSlow                // the client accepted too little: see writer and budget.Loan (D17, D34)
 	endDeleted             // the stream was deleted
 	endRevoked             // the key was revoked (D18)
 	endStopping            // the server is shutting down
@@ -111,6 +112,8 @@ func (c *call) whyEnded(err error, w *writer) end {
 	default:
 	}
 	switch {
+	case w.loan.IsCut():
+		return endSlow
 	case errors.Is(err, hub.ErrDeleted):
 		return endDeleted
 	case errors.Is(err, hub.ErrStopping):
@@ -187,6 +190,8 @@ type Stats struct {
 	Subscriptions uint64             // subscriptions that were started
 	Ended         map[string]uint64  // subscriptions that ended, by reason
 	Panics        uint64
+	Bodies        budget.Stats // memory of request bodies
+	Batches       budget.Stats // memory of batches on their way to clients
 }
 
 // Requests is the number of requests with the same method, route and status. Method and Route are
@@ -203,7 +208,7 @@ func (h *Handler) Stats() Stats {
 	n := &h.counts
 	s := Stats{
 		Subscribers: h.Subscribers(), Subscriptions: n.subscriptions.Load(), Panics: n.panics.Load(),
-		Limited: map[string]uint64{}, Ended: map[string]uint64{},
+		Limited: map[string]uint64{}, Ended: map[string]uint64{}, Bodies: h.Bodies.Stats(), Batches: h.Batches.Stats(),
 	}
 	for i, name := range windowNames {
 		s.Limited[name] = n.limited[i].Load()

@@ -62,6 +62,8 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 		return err
 	}
 	defer sub.Close()
+	w.loan = sub.ChargeTo(c.holder(), ender.end)
+	w.loan.Watch(true)
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
 	head()
@@ -75,7 +77,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 // follow sends events until the subscription ends, and returns the error that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	for {
-		event, err := sub.Next(w.ended, c.h.Heartbeat)
+		event, err := sub.Next(w.ended, c.h.Heartbeat) // holds no memory while it waits
 		switch {
 		case err == nil && event.Gap != nil:
 			err = w.send(gapFrame(event.Gap))

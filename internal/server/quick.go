@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -109,8 +110,8 @@ const (
 	finished         // closed, or handed over
 )
 
-// quickConn is a connection on which all requests so far took the quick path. Only state is used by
-// more than one goroutine.
+// quickConn is a connection on which all requests so far took the quick path. Only state and cut
+// are used by more than one goroutine.
 type quickConn struct {
 	net.Conn
 	in     *bufio.Reader
@@ -121,6 +122,8 @@ type quickConn struct {
 	// should have, set the one it has. A body that arrived together with its head is read from the
 	// buffer, and needs no deadline and no system call.
 	wanted, set time.Time
+
+	cut atomic.Bool // nothing more may be read
 
 	writeUntil time.Time // current write deadline
 	now        time.Time // time of the last response
@@ -157,7 +160,17 @@ func (c *quickConn) Read(p []byte) (int, error) {
 		}
 		c.set = c.wanted
 	}
+	if c.cut.Load() { // after the deadline was set: see cutOff
+		return 0, os.ErrDeadlineExceeded
+	}
 	return c.Conn.Read(p)
+}
+
+// cutOff ends reading, also a read that is waiting. The order matters: if a Read replaces the
+// deadline that cutOff sets, it is sure to see that the connection is cut.
+func (c *quickConn) cutOff() error {
+	c.cut.Store(true)
+	return c.Conn.SetReadDeadline(started)
 }
 
 // within limits the next read to a duration of about d. It keeps the current deadline if that is at

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"weir"
 	"weir/internal/budget"
 )
 
@@ -46,11 +47,19 @@ func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
 
-// payloads is the memory for large payloads in one direction. Each direction has its own, so that
-// subscribers that do not read cannot keep others from publishing.
-func (c capacity) payloads() *budget.Budget {
-	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)))
+// payloads is the memory for large payloads in one direction, of which one needs at most largest.
+// Each direction has its own, so that subscribers that do not read cannot keep others from
+// publishing.
+func (c capacity) payloads(largest int64) *budget.Budget {
+	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)), largest)
 }
+
+// The most that a body needs, with a byte to see its end; and a batch on its way to a subscriber,
+// as a payload and as a frame with that payload in base64.
+const (
+	largestBody  = weir.MaxBody + 1
+	largestBatch = weir.MaxBody*5/2 + 64<<10
+)
 
 // connections is the maximum number of connections at this moment.
 func (svc *Service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }

@@ -76,7 +76,7 @@ type Service struct {
 func Start(ctx context.Context, o Options) (*Service, error) {
 	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), capacity: thisCapacity()}
 	svc.store.settings, svc.store.logger = o.Settings, o.Logger
-	svc.bodies, svc.batches = svc.capacity.payloads(), svc.capacity.payloads()
+	svc.bodies, svc.batches = svc.capacity.payloads(largestBody), svc.capacity.payloads(largestBatch)
 	if err := svc.start(ctx); err != nil {
 		svc.Stop(0)
 		return nil, err
