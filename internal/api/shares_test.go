@@ -153,3 +153,82 @@ func TestStalledReadersHoldNobodyUp(t *testing.T) {
 		}
 	}
 }
+
+// subscribe subscribes, and returns the status. With no key, it sends none. The subscription lasts
+// until the connection is closed.
+func subscribe(t *testing.T, s *servicetest.Service, stream, key string) (net.Conn, *http.Response) {
+	t.Helper()
+	if key != "" {
+		key = "Authorization: Bearer " + key + "\r\n"
+	}
+	c := stall(t, s, "GET /v1/streams/"+stream+" HTTP/1.1\r\nHost: test\r\nAccept: text/event-stream\r\n"+key+"\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, resp
+}
+
+// One key takes places as long as there are plenty. The last ones are for other keys and projects.
+func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "40"}})
+	id := string(s.NewStream(hub.Spec{}))
+	greedy, second := s.NewKey(access.Read), s.NewKey(access.Read)
+	var open []net.Conn
+	for range 30 {
+		c, resp := subscribe(t, s, id, greedy)
+		if open = append(open, c); resp.StatusCode != http.StatusOK {
+			t.Fatalf("subscription %d of one key got %d", len(open), resp.StatusCode)
+		}
+	}
+	_, resp := subscribe(t, s, id, greedy)
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusTooManyRequests || !bytes.Contains(b, []byte(`"rate_limited"`)) || resp.Header.Get("Retry-After") != "5" {
+		t.Errorf("one key with three quarters of all places got %d, retry-after %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), b)
+	}
+	if _, resp := subscribe(t, s, id, second); resp.StatusCode != http.StatusOK {
+		t.Errorf("another key of the project got %d", resp.StatusCode)
+	}
+	open[0].Close()
+	for end := time.Now().Add(time.Minute); s.API.Subscribers() == 31 && time.Now().Before(end); <-time.After(time.Millisecond) {
+	}
+	if _, resp := subscribe(t, s, id, second); resp.StatusCode != http.StatusOK {
+		t.Errorf("another key of the project got %d for its second subscription", resp.StatusCode)
+	}
+	if got := s.API.Stats(); got.Refused["share"] != 1 || got.Refused["full"] != 0 || got.Places != 40 {
+		t.Errorf("counted %v", got.Refused)
+	}
+}
+
+// Callers of the demo without a key have a sixteenth of all places per address.
+func TestDemoDoesNotTakeAllPlaces(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "64", "--demo"}})
+	for i := range 6 {
+		key, want := "", http.StatusOK
+		if i%2 == 1 {
+			key = access.DemoKey
+		}
+		if i >= 4 {
+			want = http.StatusTooManyRequests
+		}
+		if _, resp := subscribe(t, s, string(access.DemoStream), key); resp.StatusCode != want {
+			t.Errorf("subscription %d of one address to the demo got %d, want %d", i+1, resp.StatusCode, want)
+		}
+	}
+	if _, resp := subscribe(t, s, string(access.DemoStream), s.Key); resp.StatusCode != http.StatusOK {
+		t.Errorf("a subscription to the demo with a key of a project got %d", resp.StatusCode)
+	}
+}
+
+// Operators can set fixed limits besides.
+func TestFixedLimitsOfPlaces(t *testing.T) {
+	for flag, want := range map[string]int{"--max-subscribers-per-key": 3, "--max-subscribers-per-project": 4, "--max-subscribers-per-address": 4} {
+		s := servicetest.Start(t, servicetest.Options{Args: []string{flag, fmt.Sprint(want)}})
+		id := string(s.NewStream(hub.Spec{}))
+		for i := range want + 1 {
+			_, resp := subscribe(t, s, id, s.Key)
+			if ok := resp.StatusCode == http.StatusOK; ok != (i < want) {
+				t.Errorf("%s %d: subscription %d got %d", flag, want, i+1, resp.StatusCode)
+			}
+		}
+	}
+}

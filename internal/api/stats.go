@@ -21,6 +21,7 @@ type counters struct {
 	shards        [meter.Shards]shard
 	limited       [len(windowNames)]atomic.Uint64
 	subscriptions atomic.Uint64
+	refused       [len(refusalNames)]atomic.Uint64
 	ended         [len(endNames)]atomic.Uint64
 	panics        atomic.Uint64
 	complained    atomic.Int64  // when complain last logged, by meter.Now; 0 means never
@@ -103,6 +104,9 @@ const (
 )
 
 var endNames = [...]string{"client", "slow", "stream_deleted", "key_revoked", "stopping", "failed"}
+
+// refusalNames say why subscriptions are refused: no place is free, or the caller holds enough (D34).
+var refusalNames = [...]string{"full", "share"}
 
 // whyEnded derives the reason from the error that ended a subscription.
 func (c *call) whyEnded(err error, w *writer) end {
@@ -187,6 +191,8 @@ type Stats struct {
 	Publishes     meter.Distribution // duration of acknowledged publishes, in nanoseconds
 	Limited       map[string]uint64  // requests refused with 429, by kind of rate window
 	Subscribers   int                // open subscriptions
+	Places        int                // limit of open subscriptions
+	Refused       map[string]uint64  // subscriptions that were refused for want of a place, by reason
 	Subscriptions uint64             // subscriptions that were started
 	Ended         map[string]uint64  // subscriptions that ended, by reason
 	Panics        uint64
@@ -208,10 +214,14 @@ func (h *Handler) Stats() Stats {
 	n := &h.counts
 	s := Stats{
 		Subscribers: h.Subscribers(), Subscriptions: n.subscriptions.Load(), Panics: n.panics.Load(),
+		Places: h.MaxSubscribers, Refused: map[string]uint64{},
 		Limited: map[string]uint64{}, Ended: map[string]uint64{}, Bodies: h.Bodies.Stats(), Batches: h.Batches.Stats(),
 	}
 	for i, name := range windowNames {
 		s.Limited[name] = n.limited[i].Load()
+	}
+	for i, name := range refusalNames {
+		s.Refused[name] = n.refused[i].Load()
 	}
 	for i, name := range endNames {
 		s.Ended[name] = n.ended[i].Load()

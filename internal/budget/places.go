@@ -8,7 +8,7 @@ import (
 
 // Why a place is refused.
 var (
-	// ErrFull means that no place is free, although the holder could have one.
+	// ErrFull means that no place is free.
 	ErrFull = errors.New("all places are taken")
 	// ErrShare means that the few places left are for those who hold less, or that the holder, its
 	// project, its address or the demo has reached a cap.
@@ -66,7 +66,7 @@ func (p *Places) refusal(k *key, at netip.Addr) error {
 		return ErrShare
 	case reached(p.o.Key, k.held) || reached(p.o.Project, k.project.held) || reached(p.o.Address, int64(p.addresses[at])):
 		return ErrShare
-	case p.free == 0 && p.isLight(k):
+	case p.free == 0:
 		return ErrFull
 	case !p.allows(k, 1):
 		return ErrShare

@@ -8,7 +8,7 @@ type Holder struct{ Project, Key string }
 // it (D34):
 //
 //   - While more than a quarter is free, any key may.
-//   - The last quarter is for keys that hold less than a fair share of what is taken, and no more
+//   - The last quarter is for keys that hold less than a fair share of what is taken, and not more
 //     than what is left. The second condition makes each newcomer leave room for the next: without
 //     it, two greedy keys would take everything.
 //   - The last eighth is for the projects that hold less than a fair share. Without it, a project
@@ -95,7 +95,7 @@ func (s *shares) allows(k *key, n int64) bool {
 		return false
 	case left >= s.total/4:
 		return true
-	case !s.isLight(k) || k.held > 0 && k.held+n > s.free:
+	case !s.isLight(k) || k.held > s.free:
 		return false
 	case left >= s.total/8:
 		return true

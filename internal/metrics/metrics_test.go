@@ -30,7 +30,7 @@ func watched() *Metrics {
 		API: func() api.Stats {
 			s := api.Stats{
 				Requests: []api.Requests{{Method: "GET", Route: "/v1/streams/{id}", Status: 200, Count: 7}, {Method: "other", Route: "other", Count: 1}},
-				Limited:  map[string]uint64{"live": 1}, Ended: map[string]uint64{"client": 2},
+				Limited:  map[string]uint64{"live": 1}, Ended: map[string]uint64{"client": 2}, Refused: map[string]uint64{"full": 1},
 			}
 			s.Publishes.Counts[3], s.Publishes.Counts[16], s.Publishes.Sum = 2, 1, 20_000_000_000
 			return s

@@ -13,7 +13,7 @@ import (
 // What connections may not use up.
 const (
 	spareFiles    = 128      // file descriptors for everything but connections and segments
-	connectionRAM = 64 << 10 // bytes per connection; twice what a subscription uses
+	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription uses
 	fewest        = 16       // connections are always allowed
 )
 
@@ -46,6 +46,15 @@ func thisCapacity() capacity {
 func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
+
+// subscribers is the default of --max-subscribers (D34): all places together may use half of the
+// memory.
+func (c capacity) subscribers() int {
+	return int(max(fewest, min(c.memory/2/connectionRAM, mostSubscribers)))
+}
+
+// mostSubscribers bounds the default where the memory of the machine is unknown.
+const mostSubscribers = 1 << 20
 
 // payloads is the memory for large payloads in one direction, of which one needs at most largest.
 // Each direction has its own, so that subscribers that do not read cannot keep others from

@@ -168,9 +168,14 @@ func (svc *Service) furnish(ctx context.Context) error {
 // serve starts to answer requests.
 func (svc *Service) serve(secure server.TLS) error {
 	b := build.This()
+	places := svc.settings.MaxSubscribers
+	if places == 0 {
+		places = svc.capacity.subscribers()
+	}
 	svc.API = api.New(api.Options{
 		Hub: svc.Hub, Access: svc.Access, BaseURL: svc.URL(), Version: b.Version, Commit: b.Commit, Built: b.Built,
-		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: svc.settings.MaxSubscribers,
+		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: places,
+		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})

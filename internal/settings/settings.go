@@ -34,7 +34,10 @@ type Settings struct {
 	GapGrace          time.Duration
 	Limits            access.Limits
 	StreamsPerProject int
-	MaxSubscribers    int
+	MaxSubscribers    int // 0: as many as the machine's memory allows
+	PerKey            int // open subscriptions; 0: no limit
+	PerProject        int
+	PerAddress        int
 	Heartbeat         time.Duration
 	WriteTimeout      time.Duration
 	CORSOrigins       []string
@@ -78,7 +81,10 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.Limits.Demo, "rate-demo", 60, "requests per minute to the demo for each client address; 0 means unlimited")
 	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute without a valid key for each client address; 0 means unlimited")
 	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
-	f.IntVar(&s.MaxSubscribers, "max-subscribers", 100_000, "maximum number of open subscriptions on this node")
+	f.IntVar(&s.MaxSubscribers, "max-subscribers", 0, "maximum number of open subscriptions on this node; 0 means one per 128 KiB of memory")
+	f.IntVar(&s.PerKey, "max-subscribers-per-key", 0, "maximum number of open subscriptions of each key; 0 means no fixed limit")
+	f.IntVar(&s.PerProject, "max-subscribers-per-project", 0, "maximum number of open subscriptions of each project; 0 means no fixed limit")
+	f.IntVar(&s.PerAddress, "max-subscribers-per-address", 0, "maximum number of open subscriptions of each client address; 0 means no fixed limit")
 	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
@@ -205,7 +211,10 @@ func (s *Settings) checkNumbers(must must) {
 		must(l.n <= access.Unlimited, "--%s %d: above %d", l.flag, l.n, access.Unlimited)
 	}
 	must(s.StreamsPerProject > 0, "--streams-per-project %d: must be above 0", s.StreamsPerProject)
-	must(s.MaxSubscribers > 0, "--max-subscribers %d: must be above 0", s.MaxSubscribers)
+	must(s.MaxSubscribers >= 0, "--max-subscribers %d: below 0", s.MaxSubscribers)
+	must(s.PerKey >= 0, "--max-subscribers-per-key %d: below 0", s.PerKey)
+	must(s.PerProject >= 0, "--max-subscribers-per-project %d: below 0", s.PerProject)
+	must(s.PerAddress >= 0, "--max-subscribers-per-address %d: below 0", s.PerAddress)
 	must(s.Heartbeat > 0, "--heartbeat %v: must be above 0", s.Heartbeat)
 	must(s.WriteTimeout > 0, "--write-timeout %v: must be above 0", s.WriteTimeout)
 	must(s.ShutdownGrace >= 0, "--shutdown-grace %v: below 0", s.ShutdownGrace)
