@@ -81,6 +81,15 @@ var table = []row{
 		help:  "0 if the last SIGHUP found a configuration or certificate that could not be used, otherwise 1.",
 		value: func(s *sample) float64 { return truth(s.reloaded) }},
 
+	{name: "weir_connections", kind: gauge, needs: service, help: "Open connections of clients, over every protocol.",
+		value: func(s *sample) float64 { return float64(s.conns.Open) }},
+	{name: "weir_connections_limit", kind: gauge, needs: service, help: "Limit of open connections, of which the last quarter is for addresses that have few.",
+		value: func(s *sample) float64 { return float64(s.conns.Limit) }},
+	{name: "weir_connections_refused_total", kind: counter, needs: service, help: "Connections refused because of the limit.",
+		value: func(s *sample) float64 { return float64(s.conns.Refused) }},
+	{name: "weir_connections_replaced_total", kind: counter, needs: service, help: "Idle connections closed to make room for others.",
+		value: func(s *sample) float64 { return float64(s.conns.Replaced) }},
+
 	{name: "weir_http_requests_total", kind: counter, needs: service, labels: []string{"method", "route", "code"},
 		help: "Answered requests by method, route and status. A subscription counts when it ends. Requests outside the API have the route /, /dashboard, /docs, /openapi.json or /client.js. Unknown routes and methods count as other, and so does the status if the client disconnected before the response.",
 		values: func(s *sample, put func(float64, ...string)) {

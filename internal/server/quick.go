@@ -114,6 +114,7 @@ const (
 // are used by more than one goroutine.
 type quickConn struct {
 	net.Conn
+	place  *place
 	in     *bufio.Reader
 	remote string
 	state  atomic.Int32
@@ -140,7 +141,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, quickB
 
 // add starts a goroutine for a new connection.
 func (q *quick) add(conn net.Conn) {
-	c := &quickConn{Conn: conn}
+	c := &quickConn{Conn: conn, place: placeIn(conn)}
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c)
 	q.mu.Lock()
@@ -215,7 +216,7 @@ func (q *quick) converse(c *quickConn) {
 			q.handOver(c, raw)
 			return
 		}
-		if !c.state.CompareAndSwap(waiting, answering) {
+		if !c.state.CompareAndSwap(waiting, answering) || !c.place.begin() {
 			c.Close()
 			return
 		}
@@ -224,6 +225,7 @@ func (q *quick) converse(c *quickConn) {
 			return
 		}
 		c.state.Store(waiting)
+		c.place.rest(c.now)
 		patience = idleTimeout
 		if q.stopping.Load() {
 			c.Close()
@@ -257,7 +259,7 @@ func afterBody(raw []byte) []byte {
 
 // handOver gives a connection to net/http. raw is the data that was already read and not answered.
 func (q *quick) handOver(c *quickConn, raw []byte) {
-	if !c.state.CompareAndSwap(waiting, finished) || c.SetDeadline(time.Time{}) != nil {
+	if !c.state.CompareAndSwap(waiting, finished) || !c.place.begin() || c.SetDeadline(time.Time{}) != nil {
 		c.Close()
 		return
 	}
