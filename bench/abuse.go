@@ -27,8 +27,15 @@ type assault struct {
 }
 
 // connect opens a connection that is closed when the attack ends.
-func (a *assault) connect() (net.Conn, error) {
-	c, err := net.Dial("tcp", a.t.addr)
+func (a *assault) connect() (net.Conn, error) { return a.connectFrom("") }
+
+// connectFrom is connect from an address of this machine, or from any if it is empty.
+func (a *assault) connectFrom(address string) (net.Conn, error) {
+	var d net.Dialer
+	if address != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(address)}
+	}
+	c, err := d.Dial("tcp", a.t.addr)
 	if err == nil {
 		a.conns = append(a.conns, c)
 	}
@@ -74,41 +81,48 @@ func (a *assault) end() {
 	}
 }
 
-// attacks are floods that a single machine can produce with little effort.
-var attacks = []struct {
+// attack is a flood that a single machine can produce with little effort.
+type attack struct {
 	name  string
 	begin func(a *assault) error
-}{
-	{"2,000 idle connections", func(a *assault) error { return a.each(2000, "") }},
-	{"2,000 slow headers", func(a *assault) error {
+
+	victims func(t *target, span time.Duration) (row, error) // what well-behaved clients do; nil: they publish 1 KiB
+	prepare func(t *target) error                            // before anything is measured
+	env     []string                                         // of the server
+	flags   []string
+}
+
+var floods = []attack{
+	{name: "2,000 idle connections", begin: func(a *assault) error { return a.each(2000, "") }},
+	{name: "2,000 slow headers", begin: func(a *assault) error {
 		return a.each(2000, "POST /v1/streams HTTP/1.1\r\nHost: bench\r\nX-Slow: ")
 	}},
-	{"1,000 slow bodies", func(a *assault) error {
+	{name: "1,000 slow bodies", begin: func(a *assault) error {
 		return a.each(1000, string(request("POST", a.t.publishPath(1), a.t.key, nil, "Content-Type: application/json", "Content-Length: 8000000"))+`{"events":[`)
 	}},
-	{"1,000 stalled subscribers", func(a *assault) error {
+	{name: "1,000 stalled subscribers", begin: func(a *assault) error {
 		return a.each(1000, string(request("GET", "/v1/streams/"+a.t.streams[peaceful]+"?cursor=head", a.t.key, nil, "Accept: text/event-stream")))
 	}},
-	{"8 MiB bodies, 16/s", func(a *assault) error {
+	{name: "8 MiB bodies, 16/s", begin: func(a *assault) error {
 		r := request("POST", a.t.publishPath(2), a.t.key, body(8<<20))
 		return a.loops(8, time.Second/2, func(c net.Conn) error { return ask(c, r) })
 	}},
-	{"8 MiB bodies of invalid JSON, 16/s", func(a *assault) error {
+	{name: "8 MiB bodies of invalid JSON, 16/s", begin: func(a *assault) error {
 		r := request("POST", a.t.publishPath(2), a.t.key, bytes.Repeat([]byte("["), 8<<20))
 		return a.loops(8, time.Second/2, func(c net.Conn) error { return ask(c, r) })
 	}},
-	{"guessed keys, 2,000/s", func(a *assault) error {
+	{name: "guessed keys, 2,000/s", begin: func(a *assault) error {
 		return a.loops(8, 4*time.Millisecond, func(c net.Conn) error {
 			return ask(c, request("GET", "/v1/streams", fmt.Sprintf("svc_live_%016x%016x", rand.Uint64(), rand.Uint64()), nil))
 		})
 	}},
-	{"HTTP/2 requests that are reset, 10,000/s", func(a *assault) error {
+	{name: "HTTP/2 requests that are reset, 10,000/s", begin: func(a *assault) error {
 		return a.floods(4, func(f *http2.Framer, id uint32, head []byte) {
 			f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head, EndStream: true, EndHeaders: true})
 			f.WriteRSTStream(id, http2.ErrCodeCancel)
 		})
 	}},
-	{"HTTP/2 headers without end, 10,000/s", func(a *assault) error {
+	{name: "HTTP/2 headers without end, 10,000/s", begin: func(a *assault) error {
 		return a.floods(4, func(f *http2.Framer, id uint32, head []byte) {
 			if id == 1 {
 				f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head})
@@ -116,7 +130,7 @@ var attacks = []struct {
 			f.WriteContinuation(1, false, nil)
 		})
 	}},
-	{"HTTP/2 pings, 10,000/s", func(a *assault) error {
+	{name: "HTTP/2 pings, 10,000/s", begin: func(a *assault) error {
 		return a.floods(4, func(f *http2.Framer, _ uint32, _ []byte) { f.WritePing(false, [8]byte{}) })
 	}},
 }
@@ -190,43 +204,71 @@ func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []by
 	return nil
 }
 
-// abuse measures what each attack costs: the publish rate and latency of well-behaved clients
-// during the attack, and the server's memory. Each attack runs against a fresh server.
+// abuse measures what each attack costs: the rate and latency of well-behaved clients during the
+// attack, and the server's memory. Each attack runs against a fresh server. A refusal of a
+// well-behaved client ends the run.
 func abuse(dir string) ([]figure, error) {
-	const span = 3 * time.Second
-	load := publishLoad{Connections: 16, Size: 1 << 10, Streams: 1}
 	var figures []figure
-	for i, attack := range attacks {
-		f, err := onFreshServer(filepath.Join(dir, "abuse"+strconv.Itoa(i)), func(t *target) ([]figure, error) {
-			one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[peaceful : peaceful+1]}
-			if _, err := publishing(one, load, span); err != nil { // let the heap reach its steady size
-				return nil, err
-			}
-			alone, err := publishing(one, load, span)
-			if err != nil {
-				return nil, err
-			}
-			before := t.memory()
-			a := &assault{t: t, over: make(chan struct{})}
-			defer a.end()
-			if err := attack.begin(a); err != nil {
-				return nil, err
-			}
-			beside, err := publishing(one, load, span)
-			if err != nil {
-				return nil, fmt.Errorf("during %s: %w", attack.name, err)
-			}
-			return []figure{
-				{attack.name, beside.Rate / alone.Rate, "of the publish rate"},
-				{"  publish p99 / without", beside.P99 / alone.P99, ""},
-				{"  memory / without", float64(t.memory()) / float64(before), ""},
-				{"  memory", float64(t.memory()) / (1 << 20), "MiB"},
-			}, nil
-		})
+	for i, attack := range append(floods, hoards...) {
+		f, err := attack.measure(filepath.Join(dir, "abuse"+strconv.Itoa(i)))
 		if err != nil {
-			return figures, err
+			return figures, fmt.Errorf("%s: %w", attack.name, err)
 		}
 		figures = append(figures, f...)
 	}
 	return figures, nil
+}
+
+func (x *attack) measure(dir string) ([]figure, error) {
+	const span = 3 * time.Second
+	t, err := startWeirIn(dir, x.env, x.flags...)
+	if err != nil {
+		return nil, err
+	}
+	defer t.stop()
+	if err := t.createStreams(peaceful + 1); err != nil {
+		return nil, err
+	}
+	if x.prepare != nil {
+		if err := x.prepare(t); err != nil {
+			return nil, err
+		}
+	}
+	victims, what := x.victims, "of the rate"
+	if victims == nil {
+		victims, what = publishes(1<<10), "of the publish rate"
+	}
+	one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[peaceful : peaceful+1]}
+	if _, err := victims(one, span); err != nil { // let the heap reach its steady size
+		return nil, err
+	}
+	alone, err := victims(one, span)
+	if err != nil {
+		return nil, err
+	}
+	before := t.memory()
+	a := &assault{t: t, over: make(chan struct{})}
+	defer a.end()
+	if err := x.begin(a); err != nil {
+		return nil, err
+	}
+	beside, err := victims(one, span)
+	if err != nil {
+		return nil, fmt.Errorf("during the attack: %w", err)
+	}
+	return []figure{
+		{x.name, beside.Rate / alone.Rate, what},
+		{"  p99 / without", beside.P99 / alone.P99, ""},
+		{"  p99", beside.P99, "ms"},
+		{"  memory / without", float64(t.memory()) / float64(before), ""},
+		{"  memory", float64(t.memory()) / (1 << 20), "MiB"},
+		{"  threads", float64(t.threads()), ""},
+	}, nil
+}
+
+// publishes returns clients that publish batches of this size over 16 connections.
+func publishes(size int) func(*target, time.Duration) (row, error) {
+	return func(t *target, span time.Duration) (row, error) {
+		return publishing(t, publishLoad{Connections: 16, Size: size, Streams: 1}, span)
+	}
 }

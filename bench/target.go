@@ -28,7 +28,11 @@ type target struct {
 	streams []string
 }
 
-const benchKey = "svc_live_00000000000000000000000000000000"
+// Keys of the project: that of the measured clients, and that of attackers.
+const (
+	benchKey  = "svc_live_00000000000000000000000000000000"
+	attackKey = "svc_test_11111111111111111111111111111111"
+)
 
 // startHello runs this program in a child process, as a server that reads the body and responds
 // with 202.
@@ -65,7 +69,10 @@ func hello() {
 
 // startWeir builds Weir from this source tree and runs it on an empty directory. The flags are
 // added to those that all measurements use.
-func startWeir(dir string, flags ...string) (*target, error) {
+func startWeir(dir string, flags ...string) (*target, error) { return startWeirIn(dir, nil, flags...) }
+
+// startWeirIn is startWeir with additional variables in the environment.
+func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
 	build.Dir = ".." // Weir's own module, without the dependencies of this one
@@ -73,8 +80,9 @@ func startWeir(dir string, flags ...string) (*target, error) {
 		return nil, fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	args := append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "127.0.0.1:0", "--pprof", "--demo=false",
-		"--bootstrap-keys", "bench:" + benchKey, "--rate-live", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
+		"--bootstrap-keys", "bench:" + benchKey + ",bench:" + attackKey, "--rate-live", "0", "--rate-test", "0", "--rate-anonymous", "0", "--streams-per-project", "20000", "--log-format", "json"}, flags...)
 	cmd := exec.Command(bin, args...)
+	cmd.Env = append(os.Environ(), env...)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -167,6 +175,15 @@ func (t *target) memory() int64 {
 	}
 	pages, _ := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
 	return pages * int64(os.Getpagesize())
+}
+
+// threads returns the number of threads of the process.
+func (t *target) threads() int {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.process.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	return len(all)
 }
 
 // live returns the size of heap and stacks in bytes, after a garbage collection.

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"weir"
@@ -34,7 +33,10 @@ type Options struct {
 
 	Heartbeat      time.Duration  // idle time before a keep-alive comment (D16); 0 means 15 s
 	WriteTimeout   time.Duration  // time a client has to accept 64 KiB (D17); 0 means 30 s
-	MaxSubscribers int            // limit of open subscriptions; 0 means 100,000
+	MaxSubscribers int            // limit of open subscriptions, given out in shares (D34); 0 means 100,000
+	PerKey         int            // limit of open subscriptions of one key; 0 means none
+	PerProject     int            // likewise of one project
+	PerAddress     int            // likewise of one client address
 	Bodies         *budget.Budget // memory for request bodies above 4 KiB; nil means unlimited
 	Batches        *budget.Budget // memory for batches above 64 KiB being sent; nil means unlimited
 	CORSOrigins    []string       // allowed origins (D29); "*" allows all, none disables CORS
@@ -48,14 +50,14 @@ type Options struct {
 // Handler serves everything under /v1 and answers every other path with 404.
 type Handler struct {
 	Options
-	cors        cors
-	version     []byte
-	subscribers atomic.Int64
-	memoryWait  time.Duration
-	ends        ends
-	counts      counters
-	requests    requestLog
-	full        *weir.Error // the refusal of a subscription above MaxSubscribers
+	cors       cors
+	version    []byte
+	places     *budget.Places
+	memoryWait time.Duration
+	ends       ends
+	counts     counters
+	requests   requestLog
+	full       *weir.Error // the refusal of a subscription if no place is free
 }
 
 // New returns a handler. It holds no resources and needs no closing.
@@ -80,11 +82,14 @@ func New(o Options) *Handler {
 	}
 	full := weir.Errorf(weir.Overloaded, "this server has reached its limit of %d open subscriptions; "+
 		"retry later or on another server", o.MaxSubscribers)
-	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o), memoryWait: memoryWait, full: full}
+	places := budget.NewPlaces(budget.PlaceOptions{
+		Total: o.MaxSubscribers, Key: o.PerKey, Project: o.PerProject, Address: o.PerAddress, Demo: string(access.DemoProject),
+	})
+	return &Handler{Options: o, cors: newCORS(o.CORSOrigins), version: versionObject(o), memoryWait: memoryWait, full: full, places: places}
 }
 
 // Subscribers returns the number of open subscriptions.
-func (h *Handler) Subscribers() int { return int(h.subscribers.Load()) }
+func (h *Handler) Subscribers() int { return h.places.Taken() }
 
 // EndSubscriptions cuts off every open subscription. When the server stops, the hub first ends
 // subscriptions in an orderly way; EndSubscriptions is for clients that do not read any more.
@@ -201,9 +206,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 // finish ends a call, counts it and recycles it. A panic becomes a 500. If the response has begun,
 // the panic closes the connection instead, so that no client takes half a response for a whole one.
 func (c *call) finish() {
-	if c.held > 0 {
-		c.lender.Give(c.holder(), c.held)
-	}
+	c.loan.End()
 	if p := recover(); p != nil {
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)

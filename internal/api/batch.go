@@ -22,8 +22,10 @@ func (c *call) batch() error {
 		return errNoSuchBatch
 	}
 	// A slow client keeps a batch in memory while it reads, so large ones count against the budget.
-	if size := s.SizeOf(c.r.Context(), seq); size > piece {
-		if err := c.reserve(c.h.Batches, int64(size)); err != nil {
+	if size := int64(s.SizeOf(c.r.Context(), seq)); size > unlent {
+		control := http.NewResponseController(c.w)
+		c.loan = c.h.Batches.Open(c.holder(), size, func() { _ = control.SetWriteDeadline(longAgo) })
+		if err := c.borrow(size); err != nil {
 			return err
 		}
 	}
@@ -49,6 +51,9 @@ func (c *call) batch() error {
 	return nil
 }
 
+// unlent is the largest batch that is sent without borrowing memory for it.
+const unlent = 32 << 10
+
 // buffered is a size that fits into the write buffers of net/http and http3. A body of at most this
 // size is sent after the handler has returned, and the server bounds that write itself.
 const buffered = 2 << 10
@@ -62,6 +67,8 @@ func (c *call) writeLong(parts ...[]byte) {
 		c.w.Write(parts[0])
 	default:
 		w := c.writer()
+		w.loan = c.loan
+		w.loan.Watch(true)
 		for _, part := range parts {
 			if w.write(part) != nil {
 				return

@@ -37,7 +37,7 @@ func ParseSpec(body []byte) (hub.Spec, error) { return parseSpec(body) }
 
 // ParseEvents parses and checks the body of a publish to a json stream, as the API does (D8). It
 // returns the array in the form in which it is stored, and the number of events. It overwrites
-// body, and the array shares its memory.
+// body, and the array may share its memory.
 func ParseEvents(body []byte) (array []byte, count uint32, err error) { return events(body) }
 
 // StatusOf returns the HTTP status of an error: 500 unless it is, or wraps, a *weir.Error.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/access"
 	"weir/internal/budget"
 )
 
@@ -25,6 +26,10 @@ const (
 	// cannot make the server allocate 8 MiB by sending a header.
 	firstRead = 4 << 10
 
+	// secondRead is what a body gets next, and then four times as much whenever that is used up.
+	// So a client holds at most a small multiple of what it has sent (D34).
+	secondRead = 64 << 10
+
 	// memoryWait is how long a body waits for the shared budget.
 	memoryWait = 10 * time.Second
 
@@ -34,9 +39,9 @@ const (
 	slowestBytes = 256 << 10
 )
 
-// body reads the whole body, up to most bytes (D9). The caller owns the result. If the length is
-// known, the buffer has exactly that length. Reading stops as soon as the body proves too large;
-// net/http then closes the connection, after giving the client time to read the response.
+// body reads the whole body, up to most bytes (D9). The caller owns the result. Reading stops as
+// soon as the body proves too large; net/http then closes the connection, after giving the client
+// time to read the response.
 func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	c.read = true
 	length := c.r.ContentLength
@@ -63,18 +68,22 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 			case length >= 0 && int64(len(b)) > length:
 				return nil, errBodyBroken
 			}
-			if err = c.hold(length, most); err != nil {
+			if b, err = c.grow(b, length, most); err != nil {
 				c.read = false
 				return nil, err
 			}
-			b = grow(b, length, most)
 			_ = control.SetReadDeadline(time.Now().Add(slowest))
+		}
+		if c.loan.IsCut() { // after a deadline is set, or that would replace the one of stop
+			return nil, errBodyCut
 		}
 		var n int
 		n, err = c.r.Body.Read(b[len(b):min(cap(b), len(b)+slowestBytes-len(b)%slowestBytes)])
 		b = b[:len(b)+n]
 		c.received += int64(n)
+		c.loan.Moved(n)
 	}
+	c.loan.Watch(false)
 	if err == io.EOF {
 		_ = control.SetReadDeadline(time.Time{}) // or it would stay for what net/http reads next
 	}
@@ -83,49 +92,77 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 		return nil, tooLarge
 	case err == io.EOF && (length < 0 || int64(len(b)) == length):
 		return b, nil
+	case c.loan.IsCut():
+		return nil, errBodyCut
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errBodySlow
 	}
 	return nil, errBodyBroken
 }
 
-// hold borrows memory for the whole body, when the first byte arrives that exceeds firstRead. It
-// borrows all of it at once: bodies that borrowed in steps could deadlock, each waiting for memory
-// that another holds. A body of unknown length borrows the maximum.
-func (c *call) hold(length, most int64) error {
-	if c.held > 0 {
-		return nil
+var (
+	errMemory  = &weir.Error{Code: weir.Overloaded, Message: "this server has no memory free for another large body or batch; retry after the number of seconds in retry-after"}
+	errBodyCut = &weir.Error{Code: weir.Overloaded, Message: "the body arrived too slowly while other requests waited for its memory; send it again after the number of seconds in retry-after"}
+)
+
+// grow returns a larger buffer with the same content, for which it has borrowed memory.
+func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
+	room := max(4*int64(cap(b)), secondRead)
+	if length >= 0 {
+		most = min(most, length)
 	}
-	if length < 0 {
-		length = most
+	room = min(room, most+1)
+	if c.loan == nil {
+		final := most + 1
+		if length < 0 && final > budget.Small {
+			final = -1 // it may turn out to be small
+		}
+		control := http.NewResponseController(c.w)
+		c.loan = c.h.Bodies.Open(c.holder(), final, func() { _ = control.SetReadDeadline(longAgo) })
+		c.loan.Watch(true)
 	}
-	return c.reserve(c.h.Bodies, min(length, most))
+	if err := c.borrow(room); err != nil {
+		return nil, err
+	}
+	return append(make([]byte, 0, room), b...), nil
 }
 
-var errMemory = &weir.Error{Code: weir.Overloaded, Message: "this server has no memory free for another large body or batch; retry after the number of seconds in retry-after"}
+// compact returns a part of a buffer, as a copy if it is much smaller. A batch may stay in memory
+// for its subscribers, and would keep the whole buffer there too.
+func compact(part, whole []byte) []byte {
+	if isMuchSmaller(part, whole) {
+		return append(make([]byte, 0, len(part)), part...)
+	}
+	return part
+}
 
-// reserve borrows memory until the end of the call.
-func (c *call) reserve(from *budget.Budget, bytes int64) error {
+// isMuchSmaller reports whether a part of a buffer is so small that the rest matters. For less than
+// 256 bytes a copy would cost more than it saves.
+func isMuchSmaller(part, whole []byte) bool { return 2*len(part)+256 <= cap(whole) }
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// borrow makes the call's loan at least so large. It waits for that for a limited time.
+func (c *call) borrow(bytes int64) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.h.memoryWait)
 	defer cancel()
-	var err error
-	c.lender = from
-	if c.held, err = from.Take(ctx, c.holder(), bytes); err != nil {
+	if err := c.loan.Grow(ctx, bytes); err != nil {
 		return errMemory
 	}
 	return nil
 }
 
-// holder names the borrower of the memory: the project, which may borrow at most half of a budget.
-func (c *call) holder() string { return string(c.grant.Project()) }
-
-// grow returns a larger buffer: for the declared length, or twice as large if it is unknown.
-func grow(b []byte, length, most int64) []byte {
-	room := min(2*int64(cap(b)), most+1)
-	if length >= 0 {
-		room = min(length, most) + 1
+// holder names the one that memory and places count against: the key within its project, or the
+// address of a client that reads the demo.
+func (c *call) holder() budget.Holder {
+	switch {
+	case c.grant == nil: // see Tail
+		return budget.Holder{Key: "dashboard"}
+	case c.grant.Demo():
+		return budget.Holder{Project: string(c.grant.Project()), Key: access.Network(c.client()).String()}
 	}
-	return append(make([]byte, 0, room), b...)
+	return budget.Holder{Project: string(c.grant.Project()), Key: c.grant.KeyID()}
 }
 
 const (

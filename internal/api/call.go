@@ -28,12 +28,11 @@ type call struct {
 	// ended is closed when the caller loses the right to read. Only subscriptions set it.
 	ended <-chan struct{}
 
-	lender   *budget.Budget
-	held     int64  // bytes borrowed from lender until the end of the call
-	status   int    // of the response
-	fault    *fault // why the request was refused; nil if it was not
-	received int64  // bytes of the request body that were read
-	written  int64  // bytes of the response body; not counted for a subscription
+	loan     *budget.Loan // memory borrowed until the end of the call; nil if there is none
+	status   int          // of the response
+	fault    *fault       // why the request was refused; nil if it was not
+	received int64        // bytes of the request body that were read
+	written  int64        // bytes of the response body; not counted for a subscription
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}

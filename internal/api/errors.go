@@ -74,8 +74,8 @@ var faults = [...]fault{
 		"The sequence number is more than 1024 above the stream's cursor.",
 		"Publish the batches before it first, and keep at most 1024 batches in flight."},
 	{weir.RateLimited, http.StatusTooManyRequests, rateLimit, "",
-		"The key or the address has used up the requests of the current window.",
-		"Wait for the number of seconds in retry-after. On every response, x-ratelimit-remaining is the number of requests left in the window, and x-ratelimit-reset is the time at which it ends."},
+		"The key or the address has used up the requests of the current window. Or it holds so many of the server's subscriptions that the few places left are for others; the message says so.",
+		"Wait for the number of seconds in retry-after, or close subscriptions that you do not need. On every response, x-ratelimit-remaining is the number of requests left in the window, and x-ratelimit-reset is the time at which it ends."},
 	{weir.NotFound, http.StatusNotFound, notFound, "",
 		"The API has no such path. Paths are case-sensitive and have no trailing slash.",
 		"Compare the path with the API reference."},
@@ -193,6 +193,9 @@ func (c *call) refuse(err error) {
 		h["Www-Authenticate"] = bearer
 	case http.StatusTooManyRequests:
 		h["Retry-After"] = []string{strconv.Itoa(c.window.RetryAfter)}
+		if e == errPlaces { // the window has nothing to do with it
+			h["Retry-After"] = []string{"5"}
+		}
 	}
 	p := buffers.Get().(*[]byte)
 	b := c.appendError(*p, f, e.Message)

@@ -7,18 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"weir"
 	"weir/internal/api"
 	"weir/internal/budget"
 )
 
-// A large body or batch is refused while the memory budget is used up (D26). Small bodies do not
-// need the budget, and every call returns the memory it has borrowed.
+// A large body or batch is refused while the memory budget is used up (D26). Small ones have a lane
+// of their own (D34), and every call returns the memory it has borrowed.
 func TestMemoryOfBodies(t *testing.T) {
-	bodies, batches := budget.New(1<<20), budget.New(1<<20)
+	bodies, batches := budget.New(8<<20, 1<<20), budget.New(8<<20, 1<<20)
 	svc := startService(t)
 	api.SetMemory(svc.API, bodies, batches, 100*time.Millisecond)
-	large := strings.Repeat("x", 100<<10)
+	large, small := strings.Repeat("x", 700<<10), strings.Repeat("x", 200<<10)
 	post := func(protocol, body string) answer {
 		return svc.do(protocol, svc.request("POST", "/v1/streams/{raw}/publish", []string{"Authorization: Bearer {key:live}", "Content-Type: application/octet-stream"}, body))
 	}
@@ -30,18 +29,24 @@ func TestMemoryOfBodies(t *testing.T) {
 			t.Fatalf("%s: %d %s", protocol, a.status, a.body)
 		}
 	}
-	held := map[*budget.Budget]int64{}
+	var loans []*budget.Loan
 	for _, b := range []*budget.Budget{bodies, batches} {
-		var err error
-		if held[b], err = b.Take(context.Background(), string(svc.Project), weir.MaxBody); err != nil || held[b] != 512<<10 {
-			t.Fatalf("Take = %d, %v: a call has not returned its memory", held[b], err)
+		if held := b.Stats().Held; held != 0 {
+			t.Fatalf("calls have not returned %d bytes", held)
+		}
+		for full := false; !full; {
+			l := b.Open(budget.Holder{Project: string(svc.Project), Key: svc.records["live"].ID}, 1<<20, nil)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			full = l.Grow(ctx, 1<<20) != nil
+			cancel()
+			loans = append(loans, l)
 		}
 	}
 	refused := make(chan answer, 2*len(protocols))
 	for _, protocol := range protocols {
 		go func() { refused <- post(protocol, large) }()
 		go func() { refused <- get(protocol) }()
-		if a := post(protocol, "small"); a.status != http.StatusAccepted {
+		if a := post(protocol, small); a.status != http.StatusAccepted {
 			t.Errorf("%s: a small body got %d %s", protocol, a.status, a.body)
 		}
 	}
@@ -50,11 +55,11 @@ func TestMemoryOfBodies(t *testing.T) {
 			t.Errorf("with no memory free: %d %s, want 503 overloaded", a.status, a.body)
 		}
 	}
-	for b, n := range held {
-		b.Give(string(svc.Project), n)
+	for _, l := range loans {
+		l.End()
 	}
 	for _, protocol := range protocols {
-		if a, b := post(protocol, large), get(protocol); a.status != http.StatusAccepted || string(b.body) != large {
+		if a, b := post(protocol, large), get(protocol); a.status != http.StatusAccepted || b.body != large {
 			t.Errorf("%s: after the memory was returned: publish got %d, read got %d", protocol, a.status, b.status)
 		}
 	}

@@ -28,13 +28,17 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	if err != nil {
 		return err
 	}
-	p.Batch.Events, p.Batch.Payload = 1, body
-	if s.Mode == weir.JSON {
+	if p.Batch.Events = 1; s.Mode == weir.Raw {
+		p.Batch.Payload = compact(body, body)
+	} else {
 		if p.Batch.Payload, p.Batch.Events, err = events(body); err != nil {
 			return err
 		}
 	}
-	if c.held > 0 {
+	if isMuchSmaller(p.Batch.Payload, body) {
+		c.loan.Shrink(int64(len(p.Batch.Payload)))
+	}
+	if c.loan != nil {
 		// The store uses the body until the batch is written, even if the client disconnects. So
 		// wait for the write: otherwise finish would return the memory to the budget while it is
 		// still in use.

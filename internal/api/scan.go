@@ -36,7 +36,7 @@ type scanner struct {
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // events checks the body of a publish. It returns the array of events, unchanged except that the
-// white space between tokens is removed, and the number of events. The result is a part of body,
+// white space between tokens is removed, and the number of events. The result may be a part of body,
 // and the rest of body is overwritten.
 func events(body []byte) (payload []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
@@ -45,7 +45,7 @@ func events(body []byte) (payload []byte, count uint32, err error) {
 		err = badBody(`the array "events" is missing; send {"events":[...]}`)
 	}
 	if err == nil {
-		payload, count = body[s.start:s.end:s.end], s.count
+		payload, count = compact(body[s.start:s.end:s.end], body), s.count
 	}
 	s.reset(nil)
 	scanners.Put(s)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/budget"
 	"weir/internal/hub"
 	"weir/internal/meter"
 )
@@ -20,6 +21,7 @@ type counters struct {
 	shards        [meter.Shards]shard
 	limited       [len(windowNames)]atomic.Uint64
 	subscriptions atomic.Uint64
+	refused       [len(refusalNames)]atomic.Uint64
 	ended         [len(endNames)]atomic.Uint64
 	panics        atomic.Uint64
 	complained    atomic.Int64  // when complain last logged, by meter.Now; 0 means never
@@ -94,7 +96,7 @@ type end int
 
 const (
 	endClient   end = iota // the client disconnected
-	endSlow                // the client accepted nothing for the length of the write timeout (D17)
+	endSlow                // the client accepted too little: see writer and budget.Loan (D17, D34)
 	endDeleted             // the stream was deleted
 	endRevoked             // the key was revoked (D18)
 	endStopping            // the server is shutting down
@@ -102,6 +104,9 @@ const (
 )
 
 var endNames = [...]string{"client", "slow", "stream_deleted", "key_revoked", "stopping", "failed"}
+
+// refusalNames say why subscriptions are refused: no place is free, or the caller holds enough (D34).
+var refusalNames = [...]string{"full", "share"}
 
 // whyEnded derives the reason from the error that ended a subscription.
 func (c *call) whyEnded(err error, w *writer) end {
@@ -111,6 +116,8 @@ func (c *call) whyEnded(err error, w *writer) end {
 	default:
 	}
 	switch {
+	case w.loan.IsCut():
+		return endSlow
 	case errors.Is(err, hub.ErrDeleted):
 		return endDeleted
 	case errors.Is(err, hub.ErrStopping):
@@ -184,9 +191,13 @@ type Stats struct {
 	Publishes     meter.Distribution // duration of acknowledged publishes, in nanoseconds
 	Limited       map[string]uint64  // requests refused with 429, by kind of rate window
 	Subscribers   int                // open subscriptions
+	Places        int                // limit of open subscriptions
+	Refused       map[string]uint64  // subscriptions that were refused for want of a place, by reason
 	Subscriptions uint64             // subscriptions that were started
 	Ended         map[string]uint64  // subscriptions that ended, by reason
 	Panics        uint64
+	Bodies        budget.Stats // memory of request bodies
+	Batches       budget.Stats // memory of batches on their way to clients
 }
 
 // Requests is the number of requests with the same method, route and status. Method and Route are
@@ -203,10 +214,14 @@ func (h *Handler) Stats() Stats {
 	n := &h.counts
 	s := Stats{
 		Subscribers: h.Subscribers(), Subscriptions: n.subscriptions.Load(), Panics: n.panics.Load(),
-		Limited: map[string]uint64{}, Ended: map[string]uint64{},
+		Places: h.MaxSubscribers, Refused: map[string]uint64{},
+		Limited: map[string]uint64{}, Ended: map[string]uint64{}, Bodies: h.Bodies.Stats(), Batches: h.Batches.Stats(),
 	}
 	for i, name := range windowNames {
 		s.Limited[name] = n.limited[i].Load()
+	}
+	for i, name := range refusalNames {
+		s.Refused[name] = n.refused[i].Load()
 	}
 	for i, name := range endNames {
 		s.Ended[name] = n.ended[i].Load()

@@ -9,15 +9,21 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/access"
+	"weir/internal/budget"
 	"weir/internal/hub"
 )
+
+// errPlaces is the refusal of a subscription whose key, project or address holds enough of them.
+var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "the places for subscriptions that are left are for keys and addresses that hold fewer; close subscriptions that you do not need, or retry after the number of seconds in retry-after"}
 
 var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down; retry in a few seconds"}
 
 // subscribe serves GET /v1/streams/{id} to clients that accept text/event-stream. It sends every
 // batch from the requested start on, once and in order, for as long as the client stays connected
-// (D15 to D18). It refuses what streamShow refuses, an invalid start (400 invalid_request_error),
-// and a subscription above the server's limit (503 overloaded). It ends when the stream is deleted
+// (D15 to D18). It refuses what streamShow refuses, an invalid start (400 invalid_request_error), a
+// subscription of a caller that has its share of a scarce number (429 rate_limited, D34), and any
+// subscription if there is no place left (503 overloaded). It ends when the stream is deleted
 // (after an end event), when the key is revoked, when the server stops (after a retry field with a
 // random delay, so that clients do not all reconnect at once), or when the client accepts nothing
 // for the length of the write timeout.
@@ -36,11 +42,16 @@ func (c *call) subscribe(s *hub.Stream) error {
 // stay begins the response and sends events until c.ended is closed or something else ends the
 // subscription. head sends the header.
 func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
-	if c.h.subscribers.Add(1) > int64(c.h.MaxSubscribers) {
-		c.h.subscribers.Add(-1)
-		return c.h.full
+	of, at := c.holder(), access.Network(c.client())
+	if err := c.h.places.Take(of, at); err != nil {
+		if errors.Is(err, budget.ErrFull) {
+			c.h.counts.refused[0].Add(1)
+			return c.h.full
+		}
+		c.h.counts.refused[1].Add(1)
+		return errPlaces
 	}
-	defer c.h.subscribers.Add(-1)
+	defer c.h.places.Give(of, at)
 
 	if c.r.ProtoMajor >= 2 {
 		c.r.Body.Close() // or the server would buffer what the client sends
@@ -62,6 +73,8 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 		return err
 	}
 	defer sub.Close()
+	w.loan = sub.ChargeTo(c.holder(), ender.end)
+	w.loan.Watch(true)
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
 	head()
@@ -75,7 +88,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 // follow sends events until the subscription ends, and returns the error that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	for {
-		event, err := sub.Next(w.ended, c.h.Heartbeat)
+		event, err := sub.Next(w.ended, c.h.Heartbeat) // holds no memory while it waits
 		switch {
 		case err == nil && event.Gap != nil:
 			err = w.send(gapFrame(event.Gap))

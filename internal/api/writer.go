@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"net/http"
+	"os"
 	"time"
+
+	"weir/internal/budget"
 )
 
 // writer sends long responses in pieces, each with a deadline of its own. So a client that accepts
@@ -15,6 +18,7 @@ type writer struct {
 	ended   context.Context // once it is done, nothing more is written
 	lasting bool            // the deadline may stay set between writes: true for HTTP/1.1
 	until   time.Time       // the deadline that is set; zero if none is
+	loan    *budget.Loan    // the memory that is being sent; nil if none is borrowed
 }
 
 // piece is the number of bytes that a client must accept within one timeout: about 2 KiB/s with the
@@ -38,14 +42,16 @@ func (w *writer) write(b []byte) error {
 		if _, err := w.w.Write(b[:n]); err != nil {
 			return err
 		}
+		w.loan.Moved(n)
 		b = b[n:]
 	}
 	return nil
 }
 
-// arm sets the deadline and then checks whether the subscription was ended. The order matters:
-// ender.end cancels the context first and then sets a deadline in the past. If arm overwrites that
-// deadline, it is sure to see the cancelled context.
+// arm sets the deadline and then checks whether the response was ended, and whether its memory was
+// taken back. The order matters: ender.end cancels the context first and then sets a deadline in
+// the past. If arm overwrites that deadline, it is sure to see the cancelled context. The same holds
+// for a loan that is cut.
 //
 // Over HTTP/1.1 a deadline does no harm while nothing is written. There arm sets it an eighth later
 // than needed and reuses it for as long: setting and clearing a deadline for every batch would cost
@@ -53,7 +59,7 @@ func (w *writer) write(b []byte) error {
 func (w *writer) arm() error {
 	now := time.Now()
 	if w.lasting && w.until.Sub(now) >= w.timeout {
-		return w.ended.Err()
+		return w.over()
 	}
 	w.until = now.Add(w.timeout)
 	if w.lasting {
@@ -61,6 +67,14 @@ func (w *writer) arm() error {
 	}
 	// The error is ignored because test recorders have no deadlines.
 	_ = w.control.SetWriteDeadline(w.until)
+	return w.over()
+}
+
+// over returns an error if nothing more may be written.
+func (w *writer) over() error {
+	if w.loan.IsCut() {
+		return os.ErrDeadlineExceeded // the client was too slow
+	}
 	return w.ended.Err()
 }
 

@@ -3,9 +3,9 @@ package budget
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,134 +15,310 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// line records in which order requests are served.
-type line struct {
-	b      *Budget
-	mu     sync.Mutex
-	served []string
+const mib = 1 << 20
+
+var ctx = context.Background()
+
+// body is a loan in a test, with what happened to it.
+type body struct {
+	*Loan
+	done chan error
+	cut  chan struct{}
 }
 
-func (l *line) take(name, who string, bytes int64) {
-	go func() {
-		if _, err := l.b.Take(context.Background(), who, bytes); err == nil {
-			l.mu.Lock()
-			l.served = append(l.served, name)
-			l.mu.Unlock()
-		}
-	}()
+func open(b *Budget, project, key string, most int64) *body {
+	cut := make(chan struct{})
+	l := b.Open(Holder{project, key}, most, func() { close(cut) })
+	l.Watch(true)
+	return &body{l, make(chan error, 1), cut}
+}
+
+// grow grows in another goroutine and reports whether that waits.
+func (l *body) grow(ctx context.Context, size int64) (waits bool) {
+	go func() { l.done <- l.Grow(ctx, size) }()
 	synctest.Wait()
+	return len(l.done) == 0
 }
 
-func (l *line) want(t *testing.T, names ...string) {
+func (l *body) must(t *testing.T, size int64) {
 	t.Helper()
-	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.served) != len(names) {
-		t.Fatalf("served %v, want %v", l.served, names)
+	if l.grow(ctx, size) {
+		t.Fatalf("growing to %d bytes waits", size)
 	}
-	for i, n := range names {
-		if l.served[i] != n {
-			t.Fatalf("served %v, want %v", l.served, names)
+	if err := <-l.done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check checks that nothing is held.
+func (b *Budget) check(t *testing.T) {
+	t.Helper()
+	for name, p := range map[string]*pool{"lane": &b.small, "large": &b.large} {
+		if p.free != p.total || p.held != 0 || p.projects != 0 || len(p.of) != 0 || len(p.queue) != 0 || len(p.loans) != 0 {
+			t.Errorf("%s: %d of %d bytes are free, %d held by %d projects (%d known), %d wait, %d loans; want all free", name,
+				p.free, p.total, p.held, p.projects, len(p.of), len(p.queue), len(p.loans))
 		}
 	}
-}
-
-func TestOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &line{b: New(100)}
-		l.take("a", "x", 50)
-		l.take("b", "y", 30)
-		l.take("large", "z", 40)
-		l.take("small", "w", 20) // would fit, but waits behind the large one
-		l.want(t, "a", "b")
-		l.b.Give("y", 30)
-		l.want(t, "a", "b", "large")
-		l.b.Give("z", 40)
-		l.want(t, "a", "b", "large", "small")
-	})
-}
-
-// One holder gets at most half, and its waiting requests do not block other holders.
-func TestOneHolderGetsAtMostHalf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &line{b: New(100)}
-		l.take("a", "greedy", 50)
-		l.take("b", "greedy", 1)
-		l.take("c", "other", 50)
-		l.want(t, "a", "c")
-		l.b.Give("other", 50)
-		l.want(t, "a", "c")
-		l.b.Give("greedy", 50)
-		l.want(t, "a", "c", "b")
-	})
-}
-
-func TestRequestAboveHalfIsReduced(t *testing.T) {
-	b := New(100)
-	n, err := b.Take(context.Background(), "x", 1000)
-	if n != 50 || err != nil {
-		t.Fatalf("took %d, %v; want 50", n, err)
-	}
-	b.Give("x", n)
-	if b.free != 100 || len(b.held) != 0 {
-		t.Errorf("%d bytes are free and %v held; want 100 and none", b.free, b.held)
+	if b.large.tokens != max(1, b.total/8/b.large.largest) {
+		t.Errorf("%d tokens are free", b.large.tokens)
 	}
 }
 
-// A request whose context ends leaves the queue and unblocks the requests behind it.
-func TestCancel(t *testing.T) {
+// A client is charged for what it sent, not for what it declared: a thousand bodies that declare
+// 8 MiB and stall after 64 KiB leave room for others.
+func TestDeclaredLengthCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &line{b: New(100)}
-		l.take("a", "x", 50)
-		l.take("b", "y", 20)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		gone := make(chan error)
-		go func() {
-			_, err := l.b.Take(ctx, "z", 50)
-			gone <- err
-		}()
+		b := New(512*mib, 8*mib)
+		for range 1000 {
+			open(b, "p", "greedy", 8*mib).must(t, 64<<10)
+		}
+		open(b, "p", "other", 8*mib).must(t, 8*mib)
+	})
+}
+
+// One key gets three quarters of what is there. The rest is for other keys, of the same project or
+// not, and the last of it for other projects.
+func TestLastQuarter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(512*mib, 8*mib) // 384 MiB for large loans, and 8 tokens of 8 MiB
+		var all []*body
+		take := func(project, key string) bool {
+			l := open(b, project, key, 8*mib)
+			wait, cancel := context.WithCancel(ctx)
+			if l.grow(wait, 8*mib) {
+				cancel()
+				<-l.done
+				return false
+			}
+			cancel()
+			all = append(all, l)
+			return <-l.done == nil
+		}
+		count := func(project, key string) (n int) {
+			for take(project, key) {
+				n++
+			}
+			return n
+		}
+		if n := count("p", "greedy"); n != (288+64)/8 {
+			t.Errorf("one key got %d loans, want 36 and 8 tokens", n)
+		}
+		if n := count("p", "second"); n != 6 {
+			t.Errorf("another key of the project got %d loans, want 6", n)
+		}
+		if n := count("q", "third"); n < 3 {
+			t.Errorf("a key of another project got %d loans, want 3 at least", n)
+		}
+		if n := count("r", "fourth"); n < 1 {
+			t.Errorf("a key of a third project got %d loans, want 1 at least", n)
+		}
+		for _, l := range all {
+			l.End()
+		}
+		b.check(t)
+	})
+}
+
+// Small loans find room while large ones use all of theirs, also those of the same key.
+func TestLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(64*mib, 8*mib)
+		stuck, cancel := context.WithCancel(ctx)
+		var large []*body
+		for range 20 {
+			l := open(b, "p", "k", 8*mib)
+			l.Watch(false)
+			l.grow(stuck, 8*mib)
+			large = append(large, l)
+		}
+		small := open(b, "p", "k", -1)
+		small.must(t, 64<<10)
+		small.must(t, 256<<10)
+		if !small.grow(stuck, 8*mib) {
+			t.Error("a loan of unknown size got more memory than is free")
+		}
+		cancel()
+		if err := <-small.done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for _, l := range append(large, small) {
+			l.End()
+		}
 		synctest.Wait()
-		l.take("c", "w", 30)
-		l.want(t, "a", "b")
-		if err := <-gone; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
-		}
-		l.want(t, "a", "b", "c")
+		b.check(t)
 	})
 }
 
-// Under concurrent takes and cancellations the budget is never exceeded, and in the end all bytes
-// are free again.
-func TestConcurrentUse(t *testing.T) {
-	const total = 1000
-	b := New(total)
-	var out atomic.Int64
-	var all sync.WaitGroup
-	for who := range 8 {
-		r := rand.New(rand.NewPCG(uint64(who), 1))
-		all.Go(func() {
-			name := string(rune('a' + who/2))
-			for range 2000 {
-				ctx, cancel := context.WithCancel(context.Background())
-				if r.IntN(4) == 0 {
-					go cancel()
+// A loan of unknown size that waits for more than the lane has gives way to small ones.
+func TestLaneIsNotForWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(64*mib, 8*mib)
+		for range 20 {
+			l := open(b, "p", "k", 8*mib)
+			l.Watch(false)
+			l.grow(t.Context(), 8*mib)
+		}
+		var waiting []*body
+		small := open(b, "p", "k", -1)
+		for !small.grow(t.Context(), 256<<10) {
+			<-small.done
+			small.grow(t.Context(), 8*mib)
+			waiting = append(waiting, small)
+			small = open(b, "p", "k", -1)
+		}
+		time.Sleep(3 * time.Second)
+		refused := 0
+		for _, l := range waiting {
+			select {
+			case err := <-l.done:
+				if refused++; !errors.Is(err, ErrCut) {
+					t.Error(err)
 				}
-				n, err := b.Take(ctx, name, 1+r.Int64N(total))
-				if err == nil {
-					if now := out.Add(n); now > total {
-						t.Errorf("%d of %d bytes are reserved", now, total)
+				l.End()
+			default:
+			}
+		}
+		synctest.Wait()
+		if refused == 0 || len(small.done) == 0 {
+			t.Errorf("%d loans gave way, and the small one got its memory: %v", refused, len(small.done) > 0)
+		}
+	})
+}
+
+// Loans that each hold a part and need more do not block each other: with the reserve, all of them
+// get through, one after the other if need be.
+func TestPartsDoNotDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(64*mib, 8*mib)
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				l := open(b, "p", "k", 8*mib)
+				defer l.End()
+				for size := int64(256 << 10); size <= 8*mib; size *= 2 {
+					if err := l.Grow(ctx, size); err != nil {
+						t.Errorf("body %d: %v", i, err)
+						return
 					}
-					out.Add(-n)
-					b.Give(name, n)
+					time.Sleep(10 * time.Millisecond) // all of them hold a part at the same time
+					l.Moved(int(size / 2))
 				}
+			})
+		}
+		all.Wait()
+		b.check(t)
+	})
+}
+
+// While others wait, a holder that moves nothing is cut, and one that moves is not. Nothing happens
+// to holders while there is room.
+func TestSlowHoldersAreCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(64*mib, 8*mib)
+		var held []*body
+		for range 5 { // 40 of 48 MiB: four and a token
+			l := open(b, "p", "k", 8*mib)
+			l.must(t, 8*mib)
+			held = append(held, l)
+		}
+		time.Sleep(time.Minute)
+		slow := held[3]
+		for i, l := range held {
+			select {
+			case <-l.cut:
+				t.Fatalf("loan %d was cut while nothing waited", i)
+			default:
+			}
+			if l != slow {
+				go func() {
+					for range 20 {
+						time.Sleep(time.Second)
+						l.Moved(leastBytes)
+					}
+				}()
+			}
+		}
+		go func() {
+			<-slow.cut
+			slow.End()
+		}()
+		late := open(b, "p", "k", 8*mib)
+		if !late.grow(ctx, 8*mib) {
+			t.Fatal("the last loan did not have to wait")
+		}
+		if err := <-late.done; err != nil {
+			t.Fatal(err)
+		}
+		if !slow.IsCut() || b.cut != 1 {
+			t.Errorf("the loan that moved nothing is cut: %v; %d were", slow.IsCut(), b.cut)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A key that holds more does not push out one that holds less, however slow that one is.
+func TestHeavyKeyCutsNoLightOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(64*mib, 8*mib)
+		light := open(b, "q", "light", 8*mib)
+		light.must(t, 4*mib)
+		for range 10 {
+			l := open(b, "p", "heavy", 8*mib)
+			l.Watch(false)
+			l.grow(t.Context(), 8*mib)
+		}
+		time.Sleep(time.Minute)
+		if light.IsCut() {
+			t.Error("a key that holds little was cut for one that holds much")
+		}
+	})
+}
+
+// A loan that is passed on counts against its new holder at once.
+func TestMove(t *testing.T) {
+	b := New(64*mib, 8*mib)
+	from, to := open(b, "p", "a", 8*mib), open(b, "p", "b", 8*mib)
+	if err := from.Grow(ctx, 4*mib); err != nil {
+		t.Fatal(err)
+	}
+	Move(from.Loan, to.Loan, 4*mib)
+	if from.size != 0 || to.size != 4*mib || to.key.held != 4*mib {
+		t.Errorf("%d bytes stayed, %d were passed on", from.size, to.size)
+	}
+	from.End()
+	to.End()
+	b.check(t)
+}
+
+// Under concurrent growing, cancelling and ending, the budget is never exceeded, and in the end all
+// of it is free.
+func TestConcurrentUse(t *testing.T) {
+	b := New(64*mib, 8*mib)
+	var all sync.WaitGroup
+	for i := range 16 {
+		r := rand.New(rand.NewPCG(uint64(i), 1))
+		all.Go(func() {
+			for range 500 {
+				l := b.Open(Holder{fmt.Sprint(i / 8), fmt.Sprint(i / 4)}, []int64{-1, Small, 8 * mib}[r.IntN(3)], nil)
+				wait, cancel := context.WithCancel(ctx)
+				for size := int64(r.IntN(1 << 20)); size < 8*mib && (l.most < 0 || size <= l.most); size *= 2 {
+					if r.IntN(8) == 0 {
+						go cancel()
+					}
+					if l.Grow(wait, size) != nil {
+						break
+					}
+					size++
+					if s := b.Stats(); s.Held > s.Total {
+						t.Errorf("%d of %d bytes are held", s.Held, s.Total)
+					}
+				}
+				l.Shrink(1000)
+				l.End()
 				cancel()
 			}
 		})
 	}
 	all.Wait()
-	if b.free != total || len(b.held) != 0 || len(b.queue) != 0 {
-		t.Errorf("%d bytes are free, %v held, %d requests wait; want all free", b.free, b.held, len(b.queue))
-	}
+	b.check(t)
 }

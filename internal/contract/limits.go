@@ -55,29 +55,42 @@ var limitCases = []Case{
 			t.Delete("/v1/streams/"+s.ID, WithKey(t.OtherLive))
 		}
 	}},
-	{"open subscriptions", `D26: 503 overloaded with retry-after when a cap of this node, such as open subscriptions, is reached`, func(t *T) {
+	{"open subscriptions", `D34: while more than a quarter is free, any key may take places; the others get 429 rate_limited with retry-after; D26: 503 overloaded when a cap of this node is reached`, func(t *T) {
 		n := t.Limits.Subscribers
-		if n == 0 || n > 50 {
+		if n < 4 || n > 50 {
 			t.Skip("this target has no small limit of subscriptions")
 		}
-		s := t.jsonStream()
+		s, theirs := t.jsonStream(), t.CreateBody(`{"name":"of another project"}`, WithKey(t.OtherLive))
+		defer t.Delete("/v1/streams/"+theirs.ID, WithKey(t.OtherLive))
 		var subs []*Subscription
-		take := func() bool {
-			resp, cancel := t.Open("/v1/streams/" + s.ID)
-			if resp.StatusCode == 200 {
-				subs = append(subs, t.follow("the stream", resp, cancel))
-				return true
+		take := func(id string, o ...Option) func() bool {
+			return func() bool {
+				resp, cancel := t.Open("/v1/streams/"+id, o...)
+				if resp.StatusCode == 200 {
+					subs = append(subs, t.follow("the stream", resp, cancel))
+					return true
+				}
+				cancel()
+				resp.Body.Close()
+				return false
 			}
-			cancel()
-			resp.Body.Close()
-			return false
 		}
-		for range n { // subscriptions of earlier cases may still be closing
-			Eventually(t, Patience, "a subscription is accepted", take)
+		for range n - n/4 { // subscriptions of earlier cases may still be closing
+			Eventually(t, Patience, "a subscription is accepted", take(s.ID))
 		}
-		t.overloaded(s.ID)
+		t.refusedPlace(s.ID, 429, "rate_limited")
+		last := 0
+		for take(theirs.ID, WithKey(t.OtherLive))() {
+			last++
+		}
+		if last == 0 {
+			t.Error("another key got none of the places that are left for it")
+		}
+		if n-n/4+last == n {
+			t.refusedPlace(s.ID, 503, "overloaded")
+		}
 		subs[0].cancel()
-		Eventually(t, Patience, "a subscription is accepted after one was closed", take)
+		Eventually(t, Patience, "a subscription is accepted after one was closed", take(theirs.ID, WithKey(t.OtherLive)))
 		t.Publish(s.ID, `[1]`) // publishing does not count
 		subs[1].Batch(1)
 	}},
@@ -120,8 +133,8 @@ var limitCases = []Case{
 	}},
 }
 
-// overloaded checks that a subscription is refused because too many are open.
-func (t *T) overloaded(id string) {
+// refusedPlace checks that one subscription more is refused like this.
+func (t *T) refusedPlace(id string, status int, code string) {
 	t.Helper()
 	resp, cancel := t.Open("/v1/streams/" + id)
 	defer cancel()
@@ -130,5 +143,7 @@ func (t *T) overloaded(id string) {
 	for _, fault := range append(headers(resp.Header, time.Now()), t.errorFaults(a)...) {
 		t.Errorf("one subscription too many: %s", fault)
 	}
-	a.Refused(503, "overloaded")
+	if a.Refused(status, code); resp.Header.Get("Retry-After") == "" {
+		t.Error("one subscription too many: no retry-after")
+	}
 }

@@ -1,7 +1,9 @@
 package hub
 
 import (
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,64 +13,136 @@ import (
 	"weir/internal/engine/memory"
 )
 
+// stalled is a subscription that takes one event and then nothing.
+func stalled(t *testing.T, s *Stream, from From) (*Subscription, Event) {
+	t.Helper()
+	sub, err := s.Subscribe(ctx, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	e, err := sub.Next(ctx, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub, e
+}
+
 // Subscriptions that read large batches from the log share a memory budget. A subscription holds
 // its memory until the next call to Next. One that gets none returns an empty event and continues
 // once there is some.
 func TestLargeFramesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		room := budget.New(900 << 10) // one project may use half: for two frames of 100 KiB and the payloads they are made from
+		room := budget.New(8<<20, 1<<20)
 		h := open(t, memory.New(), Options{Memory: room})
-		defer h.Close()
+		t.Cleanup(func() { h.Close() })
 		s := made(t, h, nil)
 		publish(t, s, at(1, "small"))
-		publish(t, s, at(2, strings.Repeat("x", 100<<10)))
-		publish(t, s, at(3, strings.Repeat("y", 100<<10)))
-		subscribe := func() *Subscription {
-			sub, err := s.Subscribe(ctx, Oldest)
-			if err != nil {
-				t.Fatal(err)
+		publish(t, s, at(2, strings.Repeat("x", 400<<10)))
+		publish(t, s, at(3, strings.Repeat("y", 400<<10)))
+		var fed, starved []*Subscription
+		for range 30 {
+			sub, e := stalled(t, s, After(1))
+			if len(e.Frames) > 0 {
+				fed = append(fed, sub)
+			} else {
+				starved = append(starved, sub)
 			}
-			return sub
-		}
-		next := func(sub *Subscription) (seqs []int) {
-			t.Helper()
-			e, err := sub.Next(ctx, time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for seq := range batchesOf(e) {
-				seqs = append(seqs, int(seq))
-			}
-			return seqs
-		}
-		a, b, c := subscribe(), subscribe(), subscribe()
-		defer b.Close()
-		defer c.Close()
-		for _, sub := range []*Subscription{a, b} {
-			if got := next(sub); len(got) == 0 || got[0] != 1 {
-				t.Fatalf("got %v, want batch 1 first", got)
+			if held := room.Stats().Held; held > 8<<20 {
+				t.Fatalf("%d subscriptions hold %d bytes", len(fed), held)
 			}
 		}
-		if got := next(c); got != nil {
-			t.Fatalf("got %v without memory, want nothing", got)
+		if len(fed) < 5 || len(starved) < 10 {
+			t.Fatalf("%d subscriptions got a batch, and %d did not", len(fed), len(starved))
 		}
-		a.Close()
-		seen := 0
-		for seen < 3 {
-			got := next(c)
-			for _, seq := range got {
-				if seen++; seq != seen {
-					t.Fatalf("got %v after %d", got, seen-1)
-				}
+		for _, sub := range fed[:5] {
+			sub.freeMemory()
+		}
+		for _, want := range []weir.Seq{2, 3} {
+			e, err := starved[0].Next(ctx, time.Second)
+			if got := maps.Collect(batchesOf(e)); err != nil || got[want] == "" {
+				t.Fatalf("got %d batches and %v, want batch %d", len(got), err, want)
 			}
 		}
-		if got := next(c); got != nil {
-			t.Fatalf("got %v after the last batch", got)
+		for _, sub := range append(fed, starved...) {
+			sub.freeMemory()
 		}
-		if c.held != 0 {
-			t.Errorf("a waiting subscription holds %d bytes, want 0", c.held)
+		if held := room.Stats().Held; held != 0 {
+			t.Errorf("waiting subscriptions hold %d bytes, want 0", held)
 		}
 	})
+}
+
+// A large frame of the tail stays in memory for as long as a subscription sends it, so it counts
+// against the budget: subscriptions that stall at different batches cannot hold more than that.
+func TestLargeFramesOfTailShareMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := budget.New(8<<20, 1<<20)
+		h := open(t, memory.New(), Options{Memory: room, TailBytes: 1})
+		t.Cleanup(func() { h.Close() })
+		s := made(t, h, nil)
+		fed := 0
+		for seq := range weir.Seq(40) {
+			sub, err := s.Subscribe(ctx, Head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(sub.Close)
+			publish(t, s, at(seq+1, strings.Repeat("x", 400<<10)))
+			if e, err := sub.Next(ctx, time.Second); err != nil {
+				t.Fatal(err)
+			} else if len(e.Frames) > 0 {
+				fed++
+			}
+			if held := room.Stats().Held; held > 8<<20 || held < int64(fed)*400<<10 {
+				t.Fatalf("%d subscriptions hold %d bytes by the budget's account", fed, held)
+			}
+		}
+		if fed < 5 || fed > 20 {
+			t.Errorf("%d of 40 stalled subscriptions got a batch of 400 KiB from 8 MiB", fed)
+		}
+	})
+}
+
+// However many subscriptions send the same frame of the tail, it counts once, and for the ones that
+// still send it.
+func TestSharedFrameCountsOnce(t *testing.T) {
+	room := budget.New(8<<20, 1<<20)
+	h := open(t, memory.New(), Options{Memory: room})
+	defer h.Close()
+	s := made(t, h, nil)
+	var subs []*Subscription
+	for range 100 {
+		sub, err := s.Subscribe(ctx, Head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, sub)
+	}
+	publish(t, s, at(1, strings.Repeat("x", 400<<10)))
+	var all sync.WaitGroup
+	for _, sub := range subs {
+		all.Go(func() {
+			if e, err := sub.Next(ctx, time.Minute); err != nil || len(e.Frames) != 1 {
+				t.Errorf("got %d frames and %v", len(e.Frames), err)
+			}
+		})
+	}
+	all.Wait()
+	one := room.Stats().Held
+	if one < 400<<10 || one > 600<<10 {
+		t.Fatalf("100 subscriptions that send the same 400 KiB hold %d bytes", one)
+	}
+	for i, sub := range subs {
+		sub.Close()
+		want := one
+		if i == len(subs)-1 {
+			want = 0
+		}
+		if held := room.Stats().Held; held != want {
+			t.Fatalf("after %d of 100 closed, %d bytes are held, want %d", i+1, held, want)
+		}
+	}
 }
 
 // SizeOf knows the size of a batch without reading it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir"
+	"weir/internal/budget"
 	"weir/internal/engine"
 	"weir/internal/meter"
 	"weir/internal/stream"
@@ -44,13 +45,14 @@ type Subscription struct {
 	row    *row
 	next   weir.Seq // the first sequence that has not been handed out
 	timer  *time.Timer
-	armed  bool      // the timer is running
-	shard  uint32    // index into counters.delivered
-	since  time.Time // when Next was last called
-	recent []*frame  // buffer for the next run, kept while it is small
-	frames [][]byte  // likewise
-	older  *[]byte   // buffer of the last run if it was read from the log
-	held   int64     // memory reserved for large frames
+	armed  bool         // the timer is running
+	shard  uint32       // index into counters.delivered
+	since  time.Time    // when Next was last called
+	recent []*frame     // buffer for the next run, kept while it is small
+	frames [][]byte     // likewise
+	older  *[]byte      // buffer of the last run if it was read from the log
+	loan   *budget.Loan // memory for large frames; see lender
+	pinned *frame       // a large frame of the tail that is being sent
 
 	before, after *Subscription // neighbours in the audience
 	position      atomic.Uint64 // copy of next, for Stats
@@ -114,6 +116,7 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	f.tail.join(f)
 	f.show()
 	sub := &Subscription{f: f, row: f.rows.join(), next: f.state.Resolve(from), shard: s.hub.counts.joined.Add(1) % meter.Shards}
+	sub.ChargeTo(budget.Holder{Project: string(s.Project)}, nil)
 	sub.position.Store(uint64(sub.next))
 	f.audience.join(sub)
 	return sub, nil
@@ -125,6 +128,7 @@ func (s *Subscription) Close() {
 		s.timer.Stop()
 	}
 	s.freeMemory()
+	s.loan.End()
 	s.f.audience.leave(s)
 	s.f.rows.leave(s.row)
 	s.f.turn.Lock()
@@ -220,10 +224,25 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 		}
 		return s.readLog(ctx, step)
 	}
+	i := seek(v.frames, s.next)
+	if i < len(v.frames) && v.frames[i].isLarge() {
+		r := v.frames[i]
+		if err := s.pin(ctx, r, wait); err != nil {
+			return nil, err
+		}
+		// pin may have waited for memory. A frame that was evicted meanwhile must not be sent.
+		v = f.current(f.hub.now())
+		if i = seek(v.frames, s.next); i == len(v.frames) || v.frames[i] != r {
+			s.unpin()
+			return nil, nil // it has left the tail: the next step reads it from the log, or reports a gap
+		}
+	}
 	recent, frames := s.recent[:0], s.frames[:0]
 	size := 0
-	i := seek(v.frames, s.next)
 	for ; i < len(v.frames) && v.frames[i].seq <= step.Last && size < run; i++ {
+		if r := v.frames[i]; r.isLarge() && r != s.pinned {
+			break // it is sent alone, once there is memory for it
+		}
 		recent = append(recent, v.frames[i])
 		size += v.frames[i].size
 	}
@@ -265,37 +284,6 @@ func (s *Subscription) readError(err error) error {
 	return fmt.Errorf("read stream %s from %d: %w", s.f.s.ID, s.next, err)
 }
 
-// largeRun is the size above which a run read from the log needs memory from Options.Memory.
-const largeRun = 64 << 10
-
-var errNoMemory = errors.New("no memory available for a large frame yet")
-
-// reserveMemory reserves memory for the next run if it is large: otherwise many subscribers that
-// catch up on batches of 8 MiB could exhaust the memory of the process. It waits for at most wait,
-// and then returns errNoMemory. A stalled subscriber keeps its memory until it is disconnected.
-func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait time.Duration) error {
-	s.freeMemory()
-	size := 0
-	s.f.log.Headers(s.next, func(h engine.Header) bool {
-		if h.Seq <= step.Last {
-			size += int(h.Size)
-		}
-		return h.Seq < step.Last && size < run
-	})
-	if size <= largeRun {
-		return nil
-	}
-	patience, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	var err error
-	// Twice the size: for the payload that is read and for the frame that is made of it.
-	s.held, err = s.f.hub.opts.Memory.Take(patience, string(s.f.s.Project), 2*int64(size))
-	if err != nil && ctx.Err() == nil {
-		return errNoMemory
-	}
-	return err
-}
-
 // readLog reads a run of batches from the log and encodes them into one piece of memory.
 func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte, error) {
 	f := s.f
@@ -317,6 +305,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		}
 		return true
 	})
+	s.loan.Shrink(int64(cap(frames))) // the payloads are not needed any more
 	if cap(frames) == cap(*s.older) {
 		*s.older = frames
 	} else {
@@ -334,16 +323,4 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 		return nil, nil
 	}
 	return append(s.frames[:0], frames), nil
-}
-
-// freeMemory releases the memory of the last run.
-func (s *Subscription) freeMemory() {
-	if s.older != nil {
-		runs.Put(s.older)
-		s.older = nil
-	}
-	if s.held > 0 {
-		s.f.hub.opts.Memory.Give(string(s.f.s.Project), s.held)
-		s.held = 0
-	}
 }

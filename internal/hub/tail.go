@@ -44,6 +44,8 @@ type frame struct {
 
 	foreign bool
 	read    atomic.Bool // foreign only: bytes is set
+
+	pins pins // only used if the frame is large
 }
 
 // encoded returns the frame's bytes. The first caller encodes the batch; none may hold the feed's
@@ -125,12 +127,12 @@ func (t *tail) add(f *feed, a *admitted) {
 	if !t.wanted() || seq < t.low {
 		return
 	}
-	size := int(a.header.Size) + 128 // the payload and an estimate of the overhead
+	size := encodedSize(f.s.Mode, int(a.header.Size)) + 128 // and an estimate of the overhead
 	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
 		t.skip(f, seq) // it was admitted before the first subscriber joined, or all tails are full
 		return
 	}
-	r := &frame{seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
+	r := &frame{pins: newPins(size), seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
 	if i := seek(t.frames, seq); i == len(t.frames) {
 		t.frames = append(t.frames, r)
 	} else {

@@ -28,9 +28,17 @@ type Sources struct {
 	Hub    func() hub.Stats
 	Engine func() engine.Status
 
+	Connections func() Connections // nil means that none are counted
+
 	Journal func() journal.Stats                 // nil for other engines
 	Cluster func() Cluster                       // nil without a cluster
 	Space   func() (free, size int64, err error) // of the disk; nil without one
+}
+
+// Connections are the connections of clients, over every protocol.
+type Connections struct {
+	Open, Limit       int
+	Refused, Replaced uint64
 }
 
 // Cluster is the state of a store that several nodes share, as seen by this node.
@@ -151,6 +159,7 @@ type sample struct {
 	hub        *hub.Stats
 	journal    *journal.Stats
 	engine     *engine.Status
+	conns      Connections
 	cluster    *Cluster
 	free, size int64 // of the disk; 0 if unknown
 }
@@ -164,6 +173,9 @@ func (m *Metrics) sample() *sample {
 	}
 	a, h, e := from.API(), from.Hub(), from.Engine()
 	s.api, s.pages, s.hub, s.engine = &a, from.Pages(), &h, &e
+	if from.Connections != nil {
+		s.conns = from.Connections()
+	}
 	if from.Journal != nil {
 		j := from.Journal()
 		s.journal = &j

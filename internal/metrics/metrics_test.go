@@ -30,7 +30,7 @@ func watched() *Metrics {
 		API: func() api.Stats {
 			s := api.Stats{
 				Requests: []api.Requests{{Method: "GET", Route: "/v1/streams/{id}", Status: 200, Count: 7}, {Method: "other", Route: "other", Count: 1}},
-				Limited:  map[string]uint64{"live": 1}, Ended: map[string]uint64{"client": 2},
+				Limited:  map[string]uint64{"live": 1}, Ended: map[string]uint64{"client": 2}, Refused: map[string]uint64{"full": 1},
 			}
 			s.Publishes.Counts[3], s.Publishes.Counts[16], s.Publishes.Sum = 2, 1, 20_000_000_000
 			return s
@@ -38,8 +38,10 @@ func watched() *Metrics {
 		Pages: func() []api.Requests {
 			return []api.Requests{{Method: "GET", Route: "/docs", Status: 304, Count: 3}}
 		},
-		Hub:     func() hub.Stats { return hub.Stats{Streams: 1} },
-		Engine:  func() engine.Status { return engine.Status{State: engine.Ready} },
+		Hub:         func() hub.Stats { return hub.Stats{Streams: 1} },
+		Engine:      func() engine.Status { return engine.Status{State: engine.Ready} },
+		Connections: func() Connections { return Connections{Open: 1, Limit: 2} },
+
 		Journal: func() journal.Stats { return journal.Stats{Segments: 2} },
 		Cluster: func() Cluster { return Cluster{Nodes: 3, Shards: 17, Led: 6} },
 		Space:   func() (int64, int64, error) { return 3, 5, nil },

@@ -81,6 +81,15 @@ var table = []row{
 		help:  "0 if the last SIGHUP found a configuration or certificate that could not be used, otherwise 1.",
 		value: func(s *sample) float64 { return truth(s.reloaded) }},
 
+	{name: "weir_connections", kind: gauge, needs: service, help: "Open connections of clients, over every protocol.",
+		value: func(s *sample) float64 { return float64(s.conns.Open) }},
+	{name: "weir_connections_limit", kind: gauge, needs: service, help: "Limit of open connections, of which the last quarter is for addresses that have few.",
+		value: func(s *sample) float64 { return float64(s.conns.Limit) }},
+	{name: "weir_connections_refused_total", kind: counter, needs: service, help: "Connections refused because of the limit.",
+		value: func(s *sample) float64 { return float64(s.conns.Refused) }},
+	{name: "weir_connections_replaced_total", kind: counter, needs: service, help: "Idle connections closed to make room for others.",
+		value: func(s *sample) float64 { return float64(s.conns.Replaced) }},
+
 	{name: "weir_http_requests_total", kind: counter, needs: service, labels: []string{"method", "route", "code"},
 		help: "Answered requests by method, route and status. A subscription counts when it ends. Requests outside the API have the route /, /dashboard, /docs, /openapi.json or /client.js. Unknown routes and methods count as other, and so does the status if the client disconnected before the response.",
 		values: func(s *sample, put func(float64, ...string)) {
@@ -102,6 +111,31 @@ var table = []row{
 	{name: "weir_http_panics_total", kind: counter, needs: service, help: "Requests in which the server panicked. Each is a bug; the log has the stack.",
 		value: func(s *sample) float64 { return float64(s.api.Panics) }},
 
+	{name: "weir_payload_memory_bytes", kind: gauge, needs: service, labels: []string{"of"},
+		help: "Memory of large payloads in flight: bodies that arrive, and batches on their way to readers.",
+		values: func(s *sample, put func(float64, ...string)) {
+			put(float64(s.api.Bodies.Held), "bodies")
+			put(float64(s.api.Batches.Held), "batches")
+		}},
+	{name: "weir_payload_memory_limit_bytes", kind: gauge, needs: service, labels: []string{"of"},
+		help: "Limit of weir_payload_memory_bytes, a part of which is reserved for small payloads and for keys that hold little.",
+		values: func(s *sample, put func(float64, ...string)) {
+			put(float64(s.api.Bodies.Total), "bodies")
+			put(float64(s.api.Batches.Total), "batches")
+		}},
+	{name: "weir_payload_memory_waiting", kind: gauge, needs: service, labels: []string{"of"},
+		help: "Requests and subscriptions that wait for memory of large payloads.",
+		values: func(s *sample, put func(float64, ...string)) {
+			put(float64(s.api.Bodies.Waiting), "bodies")
+			put(float64(s.api.Batches.Waiting), "batches")
+		}},
+	{name: "weir_payload_memory_cut_total", kind: counter, needs: service, labels: []string{"of"},
+		help: "Slow bodies refused and slow readers cut off because others waited for their memory.",
+		values: func(s *sample, put func(float64, ...string)) {
+			put(float64(s.api.Bodies.Cut), "bodies")
+			put(float64(s.api.Batches.Cut), "batches")
+		}},
+
 	{name: "weir_publish_duration_seconds", kind: histogram, needs: service,
 		help:         "Latency of acknowledged publishes, duplicates included, from the request header to the response. It includes receiving the body and syncing the disk.",
 		distribution: func(s *sample) *meter.Distribution { return &s.api.Publishes }, bounds: &meter.Latencies, unit: seconds},
@@ -122,10 +156,15 @@ var table = []row{
 
 	{name: "weir_subscribers", kind: gauge, needs: service, help: "Open subscriptions.",
 		value: func(s *sample) float64 { return float64(s.api.Subscribers) }},
+	{name: "weir_subscribers_limit", kind: gauge, needs: service, help: "Limit of open subscriptions, of which the last quarter is for those who hold few.",
+		value: func(s *sample) float64 { return float64(s.api.Places) }},
+	{name: "weir_subscriptions_refused_total", kind: counter, needs: service, labels: []string{"reason"},
+		help:   "Subscriptions refused for want of a place, by reason: full (the limit is reached), share (the key, project or address holds enough of them).",
+		values: byName(func(s *sample) map[string]uint64 { return s.api.Refused })},
 	{name: "weir_subscriptions_total", kind: counter, needs: service, help: "Subscriptions started.",
 		value: func(s *sample) float64 { return float64(s.api.Subscriptions) }},
 	{name: "weir_subscriptions_ended_total", kind: counter, needs: service, labels: []string{"reason"},
-		help:   "Subscriptions ended, by reason: client (disconnected), slow (accepted no data within the write timeout), stream_deleted, key_revoked, stopping, failed (the store could not be read).",
+		help:   "Subscriptions ended, by reason: client (disconnected), slow (accepted no data within the write timeout, or too little while others waited for its memory), stream_deleted, key_revoked, stopping, failed (the store could not be read).",
 		values: byName(func(s *sample) map[string]uint64 { return s.api.Ended })},
 	{name: "weir_delivered_batches_total", kind: counter, needs: service, help: "Batches sent to subscribers, counted once per subscriber.",
 		value: func(s *sample) float64 { return float64(s.hub.Delivered) }},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -19,7 +20,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// limited starts a server with a low connection limit.
+// limited starts a server with a low connection limit. It never closes an idle connection to make
+// room, unless a test changes that. A request for /wait is answered once the test has ended.
 func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
@@ -30,8 +32,16 @@ func limited(t *testing.T, most int, o Options) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }), secured())
+	s.within.least = time.Hour
+	over := make(chan struct{})
+	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if io.WriteString(w, r.Proto); r.URL.Path == "/wait" {
+			w.(http.Flusher).Flush()
+			<-over
+		}
+	}), secured())
 	t.Cleanup(func() { s.Shutdown(context.Background()) })
+	t.Cleanup(func() { close(over) })
 	return s
 }
 
@@ -39,14 +49,19 @@ func limited(t *testing.T, most int, o Options) *Server {
 // accepted and the request answered.
 func connect(t *testing.T, s *Server, from string) (net.Conn, bool) {
 	t.Helper()
+	return request(t, s, from, "/")
+}
+
+func request(t *testing.T, s *Server, from, path string) (net.Conn, bool) {
+	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
 	c, err := d.Dial("tcp", s.HTTP())
 	if err != nil {
 		t.Skipf("this machine has no address %s: %v", from, err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(10 * time.Second))
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
 	b := make([]byte, 1024)
 	n, _ := c.Read(b)
 	return c, strings.HasPrefix(string(b[:n]), "HTTP/1.1 200")
@@ -69,18 +84,19 @@ func waitOpen(t *testing.T, s *Server, n int) {
 	}
 }
 
-// One address gets half of all connections, and no connection is accepted beyond the limit.
+// One address gets three quarters of all connections, and no connection is accepted beyond the
+// limit.
 func TestConnectionLimits(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
-	s := limited(t, 4, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
+	s := limited(t, 8, Options{Logger: slog.New(slog.NewTextHandler(&locked{&mu, &log}, nil))})
 	var in []net.Conn
 	for i, c := range []struct {
 		from string
 		ok   bool
 	}{
-		{"127.0.0.1", true}, {"127.0.0.1", true},
-		{"127.0.0.1", false}, // this address has half of all connections
+		{"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true},
+		{"127.0.0.1", false}, // the last quarter is for others
 		{"127.0.0.2", true}, {"127.0.0.3", true},
 		{"127.0.0.4", false}, // all connections are in use
 	} {
@@ -92,18 +108,117 @@ func TestConnectionLimits(t *testing.T) {
 			in = append(in, conn)
 		}
 	}
-	in[3].Close()
-	waitOpen(t, s, 3)
+	in[7].Close()
+	waitOpen(t, s, 7)
 	if _, ok := connect(t, s, "127.0.0.1"); ok {
-		t.Error("an address with half of all connections got another one")
+		t.Error("an address with most connections got another one")
 	}
 	if _, ok := connect(t, s, "127.0.0.4"); !ok {
 		t.Error("a closed connection does not make room for another one")
+	}
+	if n := s.Connections(); n.Open != 8 || n.Limit != 8 || n.Refused != 3 || n.Replaced != 0 {
+		t.Errorf("counted %+v", n)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if got := log.String(); strings.Count(got, "connections refused") != 1 || !strings.Contains(got, "address=127.0.0.1") {
 		t.Errorf("want one log entry about refused connections, got:\n%s", got)
+	}
+}
+
+// When all connections are in use, the one that has been idle longest makes room, for another
+// address or for its own. Connections with a request in flight stay. Idle connections of two
+// addresses used to lock out all others.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	s := limited(t, 8, Options{})
+	s.within.mu.Lock()
+	s.within.least = 0
+	s.within.mu.Unlock()
+	var idle []net.Conn
+	want := func(from, path string) {
+		t.Helper()
+		c, ok := request(t, s, from, path)
+		if !ok {
+			t.Fatalf("a connection from %s was refused", from)
+		}
+		if path == "/" {
+			idle = append(idle, c)
+		}
+	}
+	closed := func() {
+		t.Helper()
+		if n, err := idle[0].Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Fatal("the connection that was idle longest sent data")
+		}
+		idle = idle[1:]
+	}
+	settled := func() { // all answered requests are noted
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
+			resting := 0
+			s.within.mu.Lock()
+			for _, a := range s.within.of {
+				for p := range a.places {
+					if p.since.Load() > 0 {
+						resting++
+					}
+				}
+			}
+			s.within.mu.Unlock()
+			if resting == len(idle) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d connections are idle, want %d", resting, len(idle))
+			}
+		}
+	}
+	want("127.0.0.1", "/wait")
+	for range 4 {
+		want("127.0.0.1", "/")
+		settled()
+	}
+	for _, from := range []string{"127.0.0.2", "127.0.0.2", "127.0.0.3"} {
+		want(from, "/")
+		settled()
+	}
+	for _, from := range []string{"127.0.0.4", "127.0.0.5", "127.0.0.1"} {
+		want(from, "/")
+		closed()
+		settled()
+	}
+	if n := s.Connections(); n.Replaced != 3 || n.Refused != 0 || n.Open != 8 {
+		t.Errorf("counted %+v", n)
+	}
+}
+
+// Addresses share by the rule of D34, and a few connections are only for this machine.
+func TestConnectionShares(t *testing.T) {
+	c := newConnections(Options{Connections: func() int { return 1024 }, Logger: quiet})
+	fill := func(at string) (n int) {
+		for {
+			if _, ok := c.take(&net.TCPAddr{IP: net.ParseIP(at), Port: 1}); !ok {
+				return n
+			}
+			n++
+		}
+	}
+	if n := fill("192.0.2.1"); n != 1024-16-256 {
+		t.Errorf("one address got %d of 1024 connections", n)
+	}
+	for i := range 6 {
+		if n := fill(fmt.Sprintf("192.0.2.%d", 2+i)); n == 0 {
+			t.Errorf("address %d got no connection", 2+i)
+		}
+	}
+	for i := range 200 {
+		fill(fmt.Sprintf("198.51.100.%d", i))
+	}
+	if c.open != 1024-16 {
+		t.Errorf("%d connections are open, want all but the reserve", c.open)
+	}
+	if n := fill("127.0.0.1"); n == 0 || n > 16 {
+		t.Errorf("this machine got %d of 16 reserved connections", n)
 	}
 }
 
@@ -124,7 +239,7 @@ func TestProxyConnections(t *testing.T) {
 // close.
 func TestConnectionsOfEveryProtocol(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
-		s := limited(t, 2, Options{})
+		s := limited(t, 1, Options{})
 		c := w.client(t)
 		get(t, c, w.url(s))
 		if _, ok := connect(t, s, "127.0.0.1"); ok {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -110,10 +111,11 @@ const (
 	finished         // closed, or handed over
 )
 
-// quickConn is a connection on which all requests so far took the quick path. Only state is used by
-// more than one goroutine.
+// quickConn is a connection on which all requests so far took the quick path. Only state and cut
+// are used by more than one goroutine.
 type quickConn struct {
 	net.Conn
+	place  *place
 	in     *bufio.Reader
 	remote string
 	state  atomic.Int32
@@ -122,6 +124,8 @@ type quickConn struct {
 	// should have, set the one it has. A body that arrived together with its head is read from the
 	// buffer, and needs no deadline and no system call.
 	wanted, set time.Time
+
+	cut atomic.Bool // nothing more may be read
 
 	writeUntil time.Time // current write deadline
 	now        time.Time // time of the last response
@@ -138,7 +142,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, quickB
 
 // add starts a goroutine for a new connection.
 func (q *quick) add(conn net.Conn) {
-	c := &quickConn{Conn: conn}
+	c := &quickConn{Conn: conn, place: placeIn(conn)}
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c)
 	q.mu.Lock()
@@ -158,7 +162,17 @@ func (c *quickConn) Read(p []byte) (int, error) {
 		}
 		c.set = c.wanted
 	}
+	if c.cut.Load() { // after the deadline was set: see cutOff
+		return 0, os.ErrDeadlineExceeded
+	}
 	return c.Conn.Read(p)
+}
+
+// cutOff ends reading, also a read that is waiting. The order matters: if a Read replaces the
+// deadline that cutOff sets, it is sure to see that the connection is cut.
+func (c *quickConn) cutOff() error {
+	c.cut.Store(true)
+	return c.Conn.SetReadDeadline(started)
 }
 
 // within limits the next read to a duration of about d. It keeps the current deadline if that is at
@@ -203,7 +217,7 @@ func (q *quick) converse(c *quickConn) {
 			q.handOver(c, raw)
 			return
 		}
-		if !c.state.CompareAndSwap(waiting, answering) {
+		if !c.state.CompareAndSwap(waiting, answering) || !c.place.begin() {
 			c.Close()
 			return
 		}
@@ -212,6 +226,7 @@ func (q *quick) converse(c *quickConn) {
 			return
 		}
 		c.state.Store(waiting)
+		c.place.rest(c.now)
 		patience = idleTimeout
 		if q.stopping.Load() {
 			c.Close()
@@ -245,7 +260,7 @@ func afterBody(raw []byte) []byte {
 
 // handOver gives a connection to net/http. raw is the data that was already read and not answered.
 func (q *quick) handOver(c *quickConn, raw []byte) {
-	if !c.state.CompareAndSwap(waiting, finished) || c.SetDeadline(time.Time{}) != nil {
+	if !c.state.CompareAndSwap(waiting, finished) || !c.place.begin() || c.SetDeadline(time.Time{}) != nil {
 		c.Close()
 		return
 	}

@@ -88,11 +88,17 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // SetReadDeadline is called by http.ResponseController. The deadline takes effect with the next
-// read from the network.
+// read from the network. A deadline that passed before this process started ends reading for good.
+// Only such a deadline may be set by another goroutine than the handler's.
 func (a *answer) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() && t.Before(started) {
+		return a.c.cutOff()
+	}
 	a.c.wanted = t
 	return nil
 }
+
+var started = time.Now()
 
 // SetWriteDeadline is called by http.ResponseController. It has no effect, because nothing is
 // written before the handler returns.

@@ -23,9 +23,8 @@ type Options struct {
 	HTTPS    string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
 	Logger   *slog.Logger
 
-	// Connections returns the current limit for open connections of all kinds together. One address
-	// can have half of them. The server calls it at most once per second. If it is nil, there is no
-	// limit.
+	// Connections returns the current limit for open connections of all kinds together, which
+	// addresses share. The server calls it at most once per second. If it is nil, there is no limit.
 	Connections func() int
 
 	// Proxy reports whether an address may use all connections, because many clients connect
@@ -42,6 +41,7 @@ type Server struct {
 	http   *tcp // nil if disabled
 	https  *tcp // nil if disabled
 	http3  *udp // nil if disabled or not available
+	within *connections
 	logger *slog.Logger
 	failed chan error
 	work   sync.WaitGroup
@@ -52,8 +52,8 @@ type Server struct {
 // Listen binds the addresses. Clients can connect from then on, and are served once Serve is
 // called. If it returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
-	s := &Server{failed: make(chan error, 2), logger: o.Logger, oversized: http.HandlerFunc(oversized)}
 	within := newConnections(o)
+	s := &Server{failed: make(chan error, 2), logger: o.Logger, within: within, oversized: http.HandlerFunc(oversized)}
 	if o.HTTP != "off" {
 		l, err := net.Listen("tcp", o.HTTP)
 		if err != nil {
@@ -157,6 +157,9 @@ func (s *Server) report(err error) {
 		s.failed <- err
 	}
 }
+
+// Connections returns the number of open connections, their limit, and what happened at the limit.
+func (s *Server) Connections() Counts { return s.within.read() }
 
 // Failed returns a channel with the errors of listeners that stopped serving. HTTP/3 is not among
 // them, because the service continues without it.

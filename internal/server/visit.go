@@ -15,7 +15,8 @@ import (
 // visit tracks one QUIC connection, from its first packet to its end, for the connection limits and
 // the idle timeout. Its context carries it to the handlers.
 type visit struct {
-	udp *udp
+	udp   *udp
+	place *place
 
 	mu     sync.Mutex
 	shaken bool        // the handshake has succeeded or failed
@@ -32,14 +33,15 @@ var errFull = errors.New("connection limit reached")
 // refuses it if the limits are reached. The context ends with the connection, which releases it
 // again.
 func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
-	if !u.connections.take(from.RemoteAddr) {
+	place, ok := u.connections.take(from.RemoteAddr)
+	if !ok {
 		return nil, errFull
 	}
 	u.handshakes.Add(1)
-	v := &visit{udp: u}
+	v := &visit{udp: u, place: place}
 	context.AfterFunc(ctx, func() {
 		v.shake(nil)
-		u.connections.give(from.RemoteAddr)
+		u.connections.give(place)
 	})
 	return context.WithValue(ctx, visitKey{}, v), nil
 }
@@ -67,6 +69,13 @@ func (v *visit) shake(c *quic.Conn) {
 		v.idle = time.AfterFunc(v.udp.idle, func() {
 			c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "idle timeout")
 		})
+		if v.place != nil {
+			end := func() {
+				c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "idle, and its place is needed")
+			}
+			v.place.close.Store(&end)
+			v.place.rest(time.Now())
+		}
 		if v.over {
 			v.idle.Stop()
 		}
@@ -93,6 +102,7 @@ func (v *visit) begin() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.busy++
+	v.place.begin()
 	v.idle.Stop()
 }
 
@@ -101,6 +111,7 @@ func (v *visit) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.busy--; v.busy == 0 && !v.over {
+		v.place.rest(time.Now())
 		v.idle.Reset(v.udp.idle)
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"weir"
 	"weir/internal/budget"
 )
 
 // Resources that connections must leave free.
 const (
 	spareFiles    = 128      // file descriptors for everything but connections and segments
-	connectionRAM = 64 << 10 // bytes per connection; twice what a subscription uses
+	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription uses
 	fewest        = 16       // connections are always allowed
 )
 
@@ -53,15 +54,32 @@ func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
 
-// payloads is the memory for large payloads in one direction. Each direction has its own, so that
-// subscribers that do not read cannot keep others from publishing.
-func (c capacity) payloads() *budget.Budget {
-	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)))
+// subscribers bounds the default of --max-subscribers (D34): all places together may use half of the
+// memory.
+func (c capacity) subscribers() int {
+	return int(max(fewest, min(c.memory/2/connectionRAM, mostSubscribers)))
 }
 
 // states is the memory for the states of streams that are not in use: enough for about three million
 // idempotency keys on a machine with 4 GiB.
 func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
+
+// mostSubscribers bounds the default where the memory of the machine is unknown.
+const mostSubscribers = 1 << 20
+
+// payloads is the memory for large payloads in one direction, of which one needs at most largest.
+// Each direction has its own, so that subscribers that do not read cannot keep others from
+// publishing.
+func (c capacity) payloads(largest int64) *budget.Budget {
+	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)), largest)
+}
+
+// The most that a body needs, with a byte to see its end; and a batch on its way to a subscriber,
+// as a payload and as a frame with that payload in base64.
+const (
+	largestBody  = weir.MaxBody + 1
+	largestBatch = weir.MaxBody*5/2 + 64<<10
+)
 
 // connections is the maximum number of connections at this moment.
 func (svc *Service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }

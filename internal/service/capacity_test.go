@@ -16,6 +16,11 @@ func TestCapacity(t *testing.T) {
 			t.Errorf("%+v with %d segments: %d connections, want %d", c.capacity, c.segments, got, c.connections)
 		}
 	}
+	for memory, want := range map[int64]int{1 << 30: 8192, 64 << 10: fewest, 1 << 62: mostSubscribers} {
+		if got := (capacity{memory: memory}).subscribers(); got != want {
+			t.Errorf("%d bytes of memory: %d subscriptions, want %d", memory, got, want)
+		}
+	}
 	if c := thisCapacity(); c.files < fewest || c.memory < 16<<20 {
 		t.Errorf("this machine has %+v", c)
 	}

@@ -63,7 +63,8 @@ func (svc *Service) observe() error {
 func (svc *Service) watched() {
 	svc.observer.metrics.Watch(metrics.Sources{
 		API: svc.API.Stats, Pages: svc.visits.stats, Hub: svc.Hub.Stats, Engine: svc.engine.Status, Journal: svc.store.stats(), Cluster: svc.store.cluster(),
-		Space: func() (int64, int64, error) { return disk.Space(svc.settings.Data) },
+		Connections: func() metrics.Connections { return metrics.Connections(svc.server.Connections()) },
+		Space:       func() (int64, int64, error) { return disk.Space(svc.settings.Data) },
 	})
 	svc.observer.up.Store(true)
 }

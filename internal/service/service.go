@@ -78,7 +78,7 @@ type Service struct {
 func Start(ctx context.Context, o Options) (*Service, error) {
 	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), capacity: thisCapacity()}
 	svc.store.settings, svc.store.logger = o.Settings, o.Logger
-	svc.bodies, svc.batches = svc.capacity.payloads(), svc.capacity.payloads()
+	svc.bodies, svc.batches = svc.capacity.payloads(largestBody), svc.capacity.payloads(largestBatch)
 	if err := svc.start(ctx); err != nil {
 		svc.Stop(0)
 		return nil, err
@@ -185,9 +185,14 @@ func (svc *Service) prepare(ctx context.Context) error {
 // serve starts to answer requests.
 func (svc *Service) serve(secure server.TLS) error {
 	b := build.This()
+	places := svc.settings.MaxSubscribers
+	if svc.settings.IsDefault(settings.MaxSubscribersFlag) {
+		places = min(places, svc.capacity.subscribers())
+	}
 	svc.API = api.New(api.Options{
 		Hub: svc.Hub, Access: svc.Access, BaseURL: svc.URL(), Version: b.Version, Commit: b.Commit, Built: b.Built,
-		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: svc.settings.MaxSubscribers,
+		Heartbeat: svc.settings.Heartbeat, WriteTimeout: svc.settings.WriteTimeout, MaxSubscribers: places,
+		PerKey: svc.settings.PerKey, PerProject: svc.settings.PerProject, PerAddress: svc.settings.PerAddress,
 		Bodies: svc.bodies, Batches: svc.batches,
 		CORSOrigins: svc.settings.CORSOrigins, Logger: svc.logger, Started: time.Now(), Health: svc.health,
 	})

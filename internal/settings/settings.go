@@ -36,6 +36,9 @@ type Settings struct {
 	Limits            access.Limits
 	StreamsPerProject int
 	MaxSubscribers    int
+	PerKey            int // open subscriptions; 0: no limit
+	PerProject        int
+	PerAddress        int
 	Heartbeat         time.Duration
 	WriteTimeout      time.Duration
 	CORSOrigins       []string
@@ -58,10 +61,11 @@ const (
 	configFlag        = "config" // not a key of the file itself
 	bootstrapKeysFlag = "bootstrap-keys"
 
-	HTTPSFlag        = "https"
-	MetricsFlag      = "metrics"
-	PasswordFileFlag = "admin-password-file"
-	DashboardFlag    = "dashboard"
+	HTTPSFlag          = "https"
+	MaxSubscribersFlag = "max-subscribers"
+	MetricsFlag        = "metrics"
+	PasswordFileFlag   = "admin-password-file"
+	DashboardFlag      = "dashboard"
 )
 
 // Values of --dashboard that are not an address.
@@ -88,7 +92,10 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.Limits.Demo, "rate-demo", 60, "requests per minute to the demo for each client address; 0 means unlimited")
 	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute for each client address, counting only requests without a valid key; 0 means unlimited")
 	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
-	f.IntVar(&s.MaxSubscribers, "max-subscribers", 100_000, "maximum number of open subscriptions on this node")
+	f.IntVar(&s.MaxSubscribers, MaxSubscribersFlag, 100_000, "maximum number of open subscriptions on this node; the default is lower if there is less than 128 KiB of memory for each")
+	f.IntVar(&s.PerKey, "max-subscribers-per-key", 0, "maximum number of open subscriptions of each key; 0 means no fixed limit")
+	f.IntVar(&s.PerProject, "max-subscribers-per-project", 0, "maximum number of open subscriptions of each project; 0 means no fixed limit")
+	f.IntVar(&s.PerAddress, "max-subscribers-per-address", 0, "maximum number of open subscriptions of each client address; 0 means no fixed limit")
 	f.DurationVar(&s.Heartbeat, "heartbeat", 15*time.Second, "send a keep-alive comment to subscribers idle for this long")
 	f.DurationVar(&s.WriteTimeout, "write-timeout", 30*time.Second, "disconnect a subscriber that has read nothing for this long")
 	f.StringSliceVar(&s.CORSOrigins, "cors-origins", []string{"*"}, "origins from which browsers may call /v1, comma-separated")
@@ -217,6 +224,9 @@ func (s *Settings) checkNumbers(must must) {
 	}
 	must(s.StreamsPerProject > 0, "--streams-per-project %d: must be above 0", s.StreamsPerProject)
 	must(s.MaxSubscribers > 0, "--max-subscribers %d: must be above 0", s.MaxSubscribers)
+	must(s.PerKey >= 0, "--max-subscribers-per-key %d: below 0", s.PerKey)
+	must(s.PerProject >= 0, "--max-subscribers-per-project %d: below 0", s.PerProject)
+	must(s.PerAddress >= 0, "--max-subscribers-per-address %d: below 0", s.PerAddress)
 	must(s.Heartbeat > 0, "--heartbeat %v: must be above 0", s.Heartbeat)
 	must(s.WriteTimeout > 0, "--write-timeout %v: must be above 0", s.WriteTimeout)
 	must(s.ShutdownGrace >= 0, "--shutdown-grace %v: below 0", s.ShutdownGrace)

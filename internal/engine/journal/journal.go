@@ -58,6 +58,7 @@ type Journal struct {
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
+	reads   reads                 // in progress for clients
 	closing atomic.Bool
 	closed  chan struct{}
 	work    sync.WaitGroup
@@ -100,7 +101,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
-	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{})}
+	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
 	j.store.init()

@@ -10,8 +10,15 @@ import (
 )
 
 const (
-	// longRun is the number of bytes that a scan reads at once by default.
+	// longRun is the number of bytes that a scan reads at once by default, and at most.
 	longRun = 1 << 20
+	// shortRun is the size of the buffers for scans that ask for less. Subscribers that catch up
+	// ask for runs of 24 KiB, thousands of them at once.
+	shortRun = 64 << 10
+	// mostReads is the number of reads for clients that wait for the disk at once. Each occupies a
+	// thread and a buffer, and a Go program with 10,000 threads is aborted. It is enough to keep any
+	// disk busy.
+	mostReads = 256
 	// runItems is the largest number of entries that a scan looks up at once.
 	runItems = 1024
 	// bridge is the largest gap between two entries that a scan reads over, instead of reading
@@ -26,8 +33,8 @@ type spot struct {
 }
 
 // Read implements engine.Log.
-func (h *handle) Read(_ context.Context, seq weir.Seq) (engine.Entry, error) {
-	r, err := h.fetch(seq, true)
+func (h *handle) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
+	r, err := h.fetch(ctx, seq, true)
 	if err != nil {
 		return engine.Entry{}, err
 	}
@@ -39,8 +46,8 @@ func (h *handle) Read(_ context.Context, seq weir.Seq) (engine.Entry, error) {
 }
 
 // Header implements engine.Log.
-func (h *handle) Header(_ context.Context, seq weir.Seq) (engine.Header, error) {
-	r, err := h.fetch(seq, false)
+func (h *handle) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
+	r, err := h.fetch(ctx, seq, false)
 	if err != nil {
 		return engine.Header{}, err
 	}
@@ -49,7 +56,7 @@ func (h *handle) Header(_ context.Context, seq weir.Seq) (engine.Header, error) 
 
 // fetch looks up an entry and reads its record. The segment is held during the read, so it cannot
 // be recycled under it.
-func (h *handle) fetch(seq weir.Seq, payload bool) (record, error) {
+func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record, error) {
 	if err := h.usable(); err != nil {
 		return record{}, err
 	}
@@ -69,7 +76,7 @@ func (h *handle) fetch(seq weir.Seq, payload bool) (record, error) {
 		return record{}, engine.ErrNotFound
 	}
 	defer s.seg.release()
-	return l.load(s, payload)
+	return l.load(ctx, s, payload)
 }
 
 // spot holds the segment of an item. The caller must hold the log's lock: only while the index
@@ -89,21 +96,26 @@ func (l *log) decode(s spot, b []byte) (record, error) {
 
 // load reads the record at a spot, either whole or the head alone. A closed gap is always read
 // whole: it is short, and its payload holds the first sequence.
-func (l *log) load(s spot, payload bool) (record, error) {
+func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
 	payload = payload || s.kind == kindGapClosed
 	n := int(s.head)
 	if payload {
 		n = s.length()
 	}
+	if err := l.j.reads.begin(ctx); err != nil {
+		return record{}, err
+	}
 	buf := make([]byte, n)
-	if err := s.seg.read(buf, int64(s.place.off)); err != nil {
+	err := s.seg.read(buf, int64(s.place.off))
+	l.j.reads.end()
+	if err != nil {
 		return record{}, err
 	}
 	if payload {
 		return l.decode(s, buf)
 	}
 	var r record
-	err := r.decodeHead(buf, s.seg.seed)
+	err = r.decodeHead(buf, s.seg.seed)
 	return r, l.verify(s, &r, err)
 }
 
@@ -152,7 +164,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, run int, visit func(*e
 			return nil
 		}
 		from = spots[len(spots)-1].seq + 1
-		more, err := h.visit(spots, func(r *record) bool {
+		more, err := h.visit(ctx, spots, run, func(r *record) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -193,49 +205,93 @@ func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 	return spots, l.dropped
 }
 
-var runBuffers = sync.Pool{New: func() any { b := make([]byte, longRun+bridge); return &b }}
+// reads bounds the number of reads for clients that are in progress.
+type reads chan struct{}
 
-// visit reads the records at the spots, nearby ones in one read, and releases the spots. It returns
-// false if the visitor wants no more.
-func (l *log) visit(spots []spot, visit func(*record) bool) (more bool, err error) {
+// begin waits until a read may start. The caller must call end after it.
+func (r reads) begin(ctx context.Context) error {
+	select {
+	case r <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case r <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r reads) end() { <-r }
+
+var (
+	shortBuffers = sync.Pool{New: func() any { b := make([]byte, shortRun); return &b }}
+	longBuffers  = sync.Pool{New: func() any { b := make([]byte, longRun); return &b }}
+)
+
+// buffer returns a buffer of this length, and a function that returns it to its pool.
+func buffer(length int) ([]byte, func()) {
+	pool := &shortBuffers
+	switch {
+	case length > longRun:
+		return make([]byte, length), func() {}
+	case length > shortRun:
+		pool = &longBuffers
+	}
+	b := pool.Get().(*[]byte)
+	return (*b)[:length], func() { pool.Put(b) }
+}
+
+// visit reads the records at the spots, nearby ones in one read of about run bytes, and releases the
+// spots. It returns false if the visitor wants no more.
+func (l *log) visit(ctx context.Context, spots []spot, run int, visit func(*record) bool) (more bool, err error) {
 	defer release(spots)
-	shared := runBuffers.Get().(*[]byte)
-	defer runBuffers.Put(shared)
-	for i := 0; i < len(spots); {
-		n, length := near(spots[i:])
-		buf := *shared
-		if length > len(buf) {
-			buf = make([]byte, length)
-		}
-		buf = buf[:length]
-		start := spots[i].place.off
-		if err := spots[i].seg.read(buf, int64(start)); err != nil {
+	for len(spots) > 0 {
+		n, length := near(spots, min(max(run, shortRun), longRun))
+		if more, err := l.visitNear(ctx, spots[:n], length, visit); err != nil || !more {
 			return false, err
 		}
-		for _, s := range spots[i : i+n] {
-			r, err := l.decode(s, buf[s.place.off-start:][:s.length()])
-			if err != nil {
-				return false, err
-			}
-			if !visit(&r) {
-				return false, nil
-			}
-		}
-		i += n
+		spots = spots[n:]
 	}
 	return true, nil
 }
 
-// near returns how many of the spots one read can cover, starting with the first, and the length of
-// that read.
-func near(spots []spot) (n, length int) {
+// visitNear reads the records at the spots, which have the given length together, in one read.
+func (l *log) visitNear(ctx context.Context, spots []spot, length int, visit func(*record) bool) (more bool, err error) {
+	if err := l.j.reads.begin(ctx); err != nil {
+		return false, err
+	}
+	buf, done := buffer(length)
+	defer done()
+	start := spots[0].place.off
+	err = spots[0].seg.read(buf, int64(start))
+	l.j.reads.end()
+	if err != nil {
+		return false, err
+	}
+	for _, s := range spots {
+		r, err := l.decode(s, buf[s.place.off-start:][:s.length()])
+		if err != nil {
+			return false, err
+		}
+		if !visit(&r) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// near returns how many of the spots one read of at most limit bytes can cover, starting with the
+// first, and the length of that read. A single entry may be longer.
+func near(spots []spot, limit int) (n, length int) {
 	first := spots[0]
 	length = first.length()
 	for n = 1; n < len(spots); n++ {
 		s, end := spots[n], int64(first.place.off)+int64(length)
 		gap := int64(s.place.off) - end
 		total := int64(s.place.off) + int64(s.length()) - int64(first.place.off)
-		if s.seg != first.seg || gap < 0 || gap > bridge || total > longRun {
+		if s.seg != first.seg || gap < 0 || gap > bridge || total > int64(limit) {
 			break
 		}
 		length = int(total)

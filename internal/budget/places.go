@@ -1,0 +1,100 @@
+package budget
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+)
+
+// Why a place is refused.
+var (
+	// ErrFull means that no place is free.
+	ErrFull = errors.New("all places are taken")
+	// ErrShare means that the few places left are for those who hold less, or that the holder, its
+	// project, its address or the demo has reached a cap.
+	ErrShare = errors.New("the places that are left are for those who hold less")
+)
+
+// PlaceOptions are the numbers of places. A cap of 0 means that there is none.
+type PlaceOptions struct {
+	Total   int
+	Key     int // cap of one key
+	Project int // cap of one project
+	Address int // cap of one client address
+
+	// Demo is the name of the project whose holders are client addresses. It never gets more than
+	// a quarter of all places, and one address of it never more than a quarter of that.
+	Demo string
+}
+
+// Places are the places for open subscriptions. Its methods are safe for concurrent use.
+type Places struct {
+	o  PlaceOptions
+	mu sync.Mutex
+	shares
+	addresses map[netip.Addr]int // only counted if there is a cap
+}
+
+// NewPlaces returns places that are all free.
+func NewPlaces(o PlaceOptions) *Places {
+	return &Places{o: o, shares: newShares(int64(o.Total)), addresses: make(map[netip.Addr]int)}
+}
+
+// Take takes a place for a holder at an address. It fails with ErrFull or ErrShare. If it does not
+// fail, the caller must call Give with the same arguments.
+func (p *Places) Take(of Holder, at netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.join(of)
+	err := p.refusal(k, at)
+	if err != nil {
+		p.leave(k)
+		return err
+	}
+	p.free--
+	p.add(k, 1)
+	if p.o.Address > 0 {
+		p.addresses[at]++
+	}
+	return nil
+}
+
+func (p *Places) refusal(k *key, at netip.Addr) error {
+	demo := p.total / 4
+	switch {
+	case p.o.Demo != "" && k.project.name == p.o.Demo && (k.project.held >= demo || k.held >= max(1, demo/4)):
+		return ErrShare
+	case reached(p.o.Key, k.held) || reached(p.o.Project, k.project.held) || reached(p.o.Address, int64(p.addresses[at])):
+		return ErrShare
+	case p.free == 0:
+		return ErrFull
+	case !p.allows(k, 1):
+		return ErrShare
+	}
+	return nil
+}
+
+func reached(most int, held int64) bool { return most > 0 && held >= int64(most) }
+
+// Give returns a place.
+func (p *Places) Give(of Holder, at netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.join(of)
+	p.free++
+	p.add(k, -1)
+	k.users -= 1 // of Take
+	p.leave(k)
+	if p.o.Address > 0 {
+		if p.addresses[at]--; p.addresses[at] == 0 {
+			delete(p.addresses, at)
+		}
+	}
+}
+
+// Taken returns the number of places that are taken.
+func (p *Places) Taken() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(p.held)
+}

@@ -1,0 +1,122 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// A slow disk keeps at most mostReads reads waiting, however many clients read. The others wait
+// without a thread, until their context ends.
+func TestReadsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		j, _, l := openOne(t, fs, &counting{})
+		defer j.Close()
+		if err := l.Append(background, batchOf(1, "x")); err != nil {
+			t.Fatal(err)
+		}
+		hold := make(chan struct{})
+		var reading atomic.Int64
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Read {
+				reading.Add(1)
+				<-hold
+			}
+			return nil
+		})
+		var all sync.WaitGroup
+		var seen atomic.Int64
+		for range 500 {
+			all.Go(func() {
+				if e, err := l.Read(background, 1); err == nil && string(e.Payload) == "x" {
+					seen.Add(1)
+				}
+			})
+			all.Go(func() {
+				l.Scan(background, 1, 24<<10, func(e *engine.Entry) bool { seen.Add(1); return true })
+			})
+		}
+		synctest.Wait()
+		if n := reading.Load(); n != mostReads {
+			t.Errorf("1,000 clients occupy the disk with %d reads, want %d", n, mostReads)
+		}
+		ctx, cancel := context.WithCancel(background)
+		gone := make(chan error)
+		go func() {
+			_, err := l.Read(ctx, 1)
+			gone <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that gave up got %v", err)
+		}
+		close(hold)
+		all.Wait()
+		if n := seen.Load(); n != 1000 {
+			t.Errorf("%d of 1,000 clients got the entry", n)
+		}
+	})
+}
+
+// A scan reads about as much at once as it is asked for. Between entries of other logs it would
+// otherwise read up to longRun for a short run.
+func TestReadsAreAsLongAsTheRun(t *testing.T) {
+	fs := faulty.New()
+	j, err := Open(fs, Options{SegmentSize: 4 << 20, ReclaimRate: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	var logs [2]engine.Log
+	for i := range logs {
+		d, err := j.Create(background, string(rune('a'+i)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if logs[i], err = j.Open(background, d.Created, &counting{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seq := range weir.Seq(300) { // each entry is 4 KiB away from the next one of its log
+		for i, text := range []string{"x", strings.Repeat("y", 4<<10)} {
+			if err := logs[i].Append(background, batchOf(seq+1, text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	longest := 0
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Read {
+			longest = max(longest, c.Len)
+		}
+		return nil
+	})
+	seen := 0
+	if err := logs[0].Scan(background, 1, 24<<10, func(*engine.Entry) bool { seen++; return true }); err != nil || seen != 300 {
+		t.Fatal(seen, err)
+	}
+	if longest > shortRun {
+		t.Errorf("a scan in runs of 24 KiB reads %d bytes at once", longest)
+	}
+}
+
+// Buffers are as large as needed, and not one size for all.
+func TestBuffers(t *testing.T) {
+	for length, want := range map[int]int{1: shortRun, shortRun: shortRun, shortRun + 1: longRun, longRun + 1: longRun + 1} {
+		b, done := buffer(length)
+		if len(b) != length || cap(b) > max(want, length)*9/8 {
+			t.Errorf("a buffer for %d bytes has %d of %d, want %d", length, len(b), cap(b), want)
+		}
+		done()
+	}
+}

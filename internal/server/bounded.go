@@ -1,0 +1,95 @@
+package server
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+)
+
+// bounded is a listener that refuses connections beyond the limits, and sets the send buffer of the
+// others to writeBuffer.
+type bounded struct {
+	net.Listener
+	connections *connections
+	clear       bool // cleartext listener: a refused client gets a response
+}
+
+func (l bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		conn, ok := c.(*net.TCPConn)
+		if !ok {
+			return c, nil
+		}
+		place, ok := l.connections.take(conn.RemoteAddr())
+		if !ok {
+			l.refuse(conn)
+			continue
+		}
+		conn.SetWriteBuffer(writeBuffer)
+		n := &counted{TCPConn: conn, connections: l.connections, place: place}
+		if place != nil {
+			end := func() { n.Close() }
+			place.close.Store(&end)
+			place.rest(time.Now())
+		}
+		return n, nil
+	}
+}
+
+// full is the response to a client whose connection is refused.
+const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n" +
+	"Content-Length: 45\r\n\r\nThis server has no room for more connections\n"
+
+// refuse closes a connection. On a cleartext listener it first sends a response. The client may
+// lose it, because closing with an unread request resets the connection. Writing never blocks: the
+// send buffer of a new connection is empty.
+func (l bounded) refuse(c *net.TCPConn) {
+	if l.clear {
+		c.Write([]byte(full))
+	}
+	c.Close()
+}
+
+// counted is a connection that gives up its place when it is closed.
+type counted struct {
+	*net.TCPConn
+	connections *connections
+	place       *place
+}
+
+func (c *counted) Close() error {
+	err := c.TCPConn.Close()
+	c.connections.give(c.place)
+	return err
+}
+
+// placeIn returns the place of a connection, or nil if it has none.
+func placeIn(c net.Conn) *place {
+	for {
+		switch n := c.(type) {
+		case *counted:
+			return n.place
+		case *replayed:
+			c = n.Conn
+		case *tls.Conn:
+			c = n.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// watch is called by net/http when the state of a connection changes.
+func watch(c net.Conn, s http.ConnState) {
+	switch s {
+	case http.StateActive:
+		placeIn(c).begin()
+	case http.StateIdle:
+		placeIn(c).rest(time.Now())
+	}
+}
