@@ -182,6 +182,9 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		}
 	}
 	_, resp := subscribe(t, s, id, greedy)
+	if resp.StatusCode == http.StatusOK {
+		t.Fatal("one key got more than three quarters of all places")
+	}
 	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusTooManyRequests || !bytes.Contains(b, []byte(`"rate_limited"`)) || resp.Header.Get("Retry-After") != "5" {
 		t.Errorf("one key with three quarters of all places got %d, retry-after %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), b)
 	}
