@@ -24,6 +24,9 @@ func TestFrames(t *testing.T) {
 		{string(gapFrame(&hub.Gap{From: 8, To: 41})), "id: 41\nevent: gap\ndata: {\"from\":8,\"to\":41,\"reason\":\"evicted\"}\n\n"},
 		{string(endFrame), "event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n"},
 		{string(retryFrame(4711)), "retry: 4711\n\n"},
+		{string(helloFrame(6, true)), "retry: 1000\nid: 6\n\n"},
+		{string(helloFrame(0, true)), "retry: 1000\nid: 0\n\n"},
+		{string(helloFrame(0, false)), "retry: 1000\n\n"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
@@ -49,7 +52,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, contentType string, n uint64) {
 		seq := weir.Seq(n) & weir.MaxSeq
 		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
-		stream := append(bytes.Clone(helloFrame), Frame(nil, weir.Raw, &raw)...)
+		stream := append(helloFrame(seq, true), Frame(nil, weir.Raw, &raw)...)
 		payload, _, err := events(bytes.Clone(body))
 		if err == nil {
 			stream = append(stream, Frame(nil, weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)

@@ -70,15 +70,21 @@ func (m *model) low() (low weir.Seq) {
 
 // final is the lowest missing sequence that can still be filled; if there is none, the sequence
 // above the cursor.
-func (m *model) final() weir.Seq {
+func (m *model) final() weir.Seq { return m.settled(0) }
+
+// settled is the lowest missing sequence at or above from that can still be filled; if there is
+// none, the sequence above the cursor.
+func (m *model) settled(from weir.Seq) weir.Seq {
 	if len(m.stored) == 0 {
 		return 0
 	}
-	final := m.cursor() + 1
+	end := m.cursor() + 1
 	for seq := range m.since {
-		final = min(final, seq)
+		if seq >= from {
+			end = min(end, seq)
+		}
 	}
-	return final
+	return end
 }
 
 // lookup tells whether a sequence can be read. Below the low mark, a sequence that was never stored

@@ -10,7 +10,8 @@
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
-// stored. Subscriptions read up to Final and wait there.
+// stored. A subscription that started below Final reads up to it and waits there. One that started
+// above an open gap waits for the next open gap above its start.
 package stream
 
 import (
