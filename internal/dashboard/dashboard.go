@@ -227,7 +227,6 @@ func (d *Dashboard) routes() {
 		"GET /dashboard/streams/{id}":             (*visit).stream,
 		"GET /dashboard/streams/{id}/figures":     (*visit).streamFigures,
 		"GET /dashboard/streams/{id}/tail":        (*visit).tail,
-		"GET /dashboard/streams/{id}/tail/cursor": (*visit).tailCursor,
 		"POST /dashboard/streams/{id}/publish":    (*visit).publish,
 		"GET /dashboard/streams/{id}/delete":      (*visit).confirmDelete,
 		"POST /dashboard/streams/{id}/delete":     (*visit).deleteStream,
