@@ -1,6 +1,8 @@
 package stream_test
 
 import (
+	"slices"
+
 	"weir"
 	"weir/internal/stream"
 )
@@ -19,6 +21,7 @@ type model struct {
 	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, and since when
 	spent   map[weir.Seq]bool          // batches whose key has expired
 	marked  weir.Seq                   // the highest sequence that a marker closed; 0: none
+	held    []weir.Seq                 // requests that are being received
 }
 
 func newModel(r stream.Rules, created weir.Time) *model {
@@ -188,7 +191,7 @@ func (m *model) behind(now weir.Time) {
 func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 	m.behind(now)
 	for seq, since := range m.since {
-		if since.Add(m.rules.GapGrace) > now {
+		if since.Add(m.rules.GapGrace) > now || m.blocked(seq) {
 			continue
 		}
 		if !some {
@@ -197,6 +200,36 @@ func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 		first, last = min(first, seq), max(last, seq)
 	}
 	return first, last, some
+}
+
+// blocked tells whether a request for this missing sequence or for one below it is being received:
+// a gap never closes under a body that is on its way.
+func (m *model) blocked(seq weir.Seq) bool {
+	for _, held := range m.held {
+		if _, missing := m.since[held]; missing && held <= seq {
+			return true
+		}
+	}
+	return false
+}
+
+// release ends a request for a sequence.
+func (m *model) release(seq weir.Seq, now weir.Time) {
+	i := slices.Index(m.held, seq)
+	m.held = slices.Delete(m.held, i, i+1)
+	if _, missing := m.since[seq]; missing && !slices.Contains(m.held, seq) {
+		m.restartGrace(seq, now)
+	}
+}
+
+// restartGrace starts the grace of all missing sequences from seq upwards afresh.
+func (m *model) restartGrace(seq weir.Seq, now weir.Time) {
+	m.behind(now)
+	for missing := range m.since {
+		if missing >= seq {
+			m.since[missing] = now
+		}
+	}
 }
 
 // close closes the sequences that are due.
