@@ -32,6 +32,11 @@ const (
 	Overloaded         Code = "overloaded"
 )
 
+// InClosedGap is part of the message of an InvalidSequence if the sequence was never stored and never
+// will be, because its gap was closed (D4). It tells that apart from a sequence that was evicted and
+// may have been stored before. Clients look for it.
+const InClosedGap = "is in a closed gap"
+
 // Error is an error whose code and message a client may see. Any other error is logged, and the
 // client receives InternalError without details.
 type Error struct {

@@ -213,7 +213,7 @@ func (h *Hub) checkWrites() {
 		time.AfterFunc(checkWritesEvery, h.checkWrites)
 		return
 	}
-	h.stalled.Store(false)
+	defer h.stalled.Store(false) // after the restarts, or an old grace could end in between
 	for _, s := range h.catalog.open() {
 		s.mu.Lock()
 		f := s.feed

@@ -59,7 +59,7 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 		}
 		return Verdict{Outcome: Duplicate, Header: Header{Seq: p.Seq}}
 	case closed:
-		return refused(weir.InvalidSequence, "sequence %d is in a closed gap: "+
+		return refused(weir.InvalidSequence, "sequence %d "+weir.InClosedGap+": "+
 			"it was not stored within %s after a batch above it", p.Seq, s.rules.GapGrace)
 	}
 	return s.admit(p, p.Seq, "", now)
