@@ -63,6 +63,7 @@ func (g *group) stop() {
 // flight is a batch with its sequence, until it is acknowledged.
 type flight struct {
 	seq     weir.Seq
+	nth     int    // of the batches of this publisher, from 1
 	claim   string // if not empty, an idempotency key to publish with, instead of seq
 	payload Payload
 	events  int
@@ -78,6 +79,7 @@ const (
 	queued state = iota // waiting to be sent or resent
 	flying              // in flight
 	stored              // acknowledged
+	closed              // not stored, and never will be under its sequence: it must be renumbered
 )
 
 // array returns the array of events of a json batch.
@@ -143,6 +145,7 @@ func (p *Publisher) cutDue() {
 	p.bytes += len(f.payload.body)
 	p.next++
 	p.cut++
+	f.nth = p.cut
 	p.changed.Broadcast()
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,9 +62,14 @@ const (
 // Errors of a publisher, in addition to those of the service.
 var (
 	// ErrConflict means that another writer is publishing to the stream: a sequence number holds a
-	// batch that this publisher did not send, or can no longer be used. A stream can have one
-	// publisher at a time. Other writers must use [Client.Publish].
+	// batch that this publisher did not send, or was given up although this publisher sent nothing
+	// above it. A stream can have one publisher at a time. Other writers must use [Client.Publish].
 	ErrConflict = errors.New("another writer is publishing to the stream")
+
+	// ErrTooLate means that the service closed a gap of this publisher before the batch arrived, so
+	// the batch is not stored (D4). A publisher renumbers such a batch and goes on, unless
+	// [PublisherOptions.StartAt] is set: a program that numbers its batches expects them there.
+	ErrTooLate = errors.New("the service closed the gap before the batch arrived")
 
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
@@ -91,8 +97,11 @@ func (e *PublishError) Unwrap() error { return e.Err }
 //
 // It writes batches to one connection in the order of their sequence numbers. It does not wait for
 // a batch to be acknowledged before it writes the next. A batch without a response is sent again
-// with the same number, so that it is stored only once. If the service refuses a batch and a retry
-// cannot help, the publisher fails and sends nothing more.
+// with the same number, so that it is stored only once. If the connection is broken for longer than
+// the grace period of the service (D4), the service may close a gap below a batch that it has
+// stored. The publisher then stores the missing batch above the others, in front of those that it
+// has not sent. If the service refuses a batch and a retry cannot help, the publisher fails and
+// sends nothing more.
 type Publisher struct {
 	c         *Client
 	id        weir.StreamID
@@ -107,13 +116,14 @@ type Publisher struct {
 	mode     weir.Mode // empty until it is known
 	claim    string    // idempotency key of the first batch if the service chooses its number; empty once that is known
 	group    group     // events of the next batch
-	window   []*flight // batches that are not settled, in order of sequences, without holes
+	window   []*flight // batches that are not settled, in order of sequences
 	unsent   int       // index in window of the first batch to send
 	bytes    int       // total size of the bodies in window
 	next     weir.Seq  // of the next batch
 	cut      int       // number of batches formed so far
-	settled  int       // number of batches acknowledged and reported to OnAck
 	settling bool      // a goroutine is reporting acknowledgements
+	reported int       // nth of the batch that it is reporting; 0 if none
+	closings int       // batches in window that must be renumbered
 	sending  int       // number of batches in flight
 	first    weir.Seq  // sequence of the first batch
 	closed   bool
@@ -278,14 +288,20 @@ func (p *Publisher) flush(ctx context.Context) error {
 		p.group.due = true
 		p.cutDue()
 	}
-	err := p.wait(ctx, func() bool { return p.err != nil || p.settled >= mark })
-	if p.settled >= mark {
+	err := p.wait(ctx, func() bool { return p.err != nil || p.settled(mark) })
+	if p.settled(mark) {
 		return nil
 	}
 	if p.err != nil {
 		return p.err
 	}
 	return err
+}
+
+// settled tells whether the first n batches that were formed are acknowledged and reported to OnAck.
+func (p *Publisher) settled(n int) bool {
+	return p.cut >= n && (p.reported == 0 || p.reported > n) &&
+		!slices.ContainsFunc(p.window, func(f *flight) bool { return f.nth <= n })
 }
 
 // Close flushes the publisher and closes it. It returns nil if everything that was added is stored.

@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +78,14 @@ func (p *Publisher) toSend() *flight {
 	for {
 		if p.ctx.Err() != nil || p.err != nil {
 			return nil
+		}
+		if p.closings > 0 {
+			if p.sending == 0 {
+				p.renumber()
+			} else {
+				p.changed.Wait()
+			}
+			continue
 		}
 		if p.unsent < len(p.window) {
 			pause := time.Until(p.until)
@@ -198,6 +208,7 @@ func (p *Publisher) succeed(f *flight) {
 		p.unsent--
 		p.ahead--
 		p.bytes -= len(f.payload.body)
+		p.reported = f.nth
 		p.cutDue()
 		p.changed.Broadcast()
 		if p.o.OnAck != nil {
@@ -207,7 +218,7 @@ func (p *Publisher) succeed(f *flight) {
 			p.o.OnAck(f.ack)
 			p.mu.Lock()
 		}
-		p.settled++
+		p.reported = 0
 	}
 	p.settling = false
 	p.changed.Broadcast()
@@ -218,11 +229,17 @@ func (p *Publisher) fail(f *flight, err error) {
 	p.mu.Lock()
 	p.sending--
 	f.state = queued
-	p.unsent = min(p.unsent, int(f.seq-p.window[0].seq)) // its index: the window has no holes
+	p.unsent = min(p.unsent, slices.Index(p.window, f))
 	p.changed.Broadcast()
 	final := !transient(err) || errors.Is(err, ErrConflict)
 	if p.ctx.Err() == nil && final {
-		p.end(f, explain(err))
+		if err = p.explain(f, err); errors.Is(err, ErrTooLate) && p.o.StartAt == nil {
+			f.state = closed
+			p.closings++
+			p.mu.Unlock()
+			return
+		}
+		p.end(f, err)
 	}
 	if p.ctx.Err() != nil || p.err != nil {
 		p.mu.Unlock()
@@ -276,11 +293,44 @@ func (p *Publisher) pause(err error) time.Duration {
 	return pause
 }
 
-// explain marks an invalid_sequence as a conflict: the sequence number was closed because another
-// writer stored batches above it, or because this publisher resent the batch too late.
-func explain(err error) error {
-	if CodeOf(err) == weir.InvalidSequence {
-		return fmt.Errorf("%w: the sequence number can no longer be used: %w", ErrConflict, err)
+// explain says what an invalid_sequence means. If the service closed the gap, the batch is not
+// stored. That happens only below a stored batch: of this publisher, if it sent one above, or else of
+// another writer.
+func (p *Publisher) explain(f *flight, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != weir.InvalidSequence {
+		return err
 	}
-	return err
+	above := slices.ContainsFunc(p.window, func(o *flight) bool { return o.seq > f.seq && o.tries > 0 })
+	if above && strings.Contains(e.Message, weir.InClosedGap) {
+		return fmt.Errorf("%w: %w", ErrTooLate, err)
+	}
+	return fmt.Errorf("%w: the sequence number can no longer be used: %w", ErrConflict, err)
+}
+
+// renumber gives the batches whose gap was closed new sequences: above all that were sent, and below
+// those that were not, which move up. It is called while nothing is in flight, so the order of the
+// batches that were not stored is kept.
+func (p *Publisher) renumber() {
+	var sent, again, fresh []*flight
+	for _, f := range p.window {
+		switch {
+		case f.state == closed:
+			again = append(again, f)
+		case f.tries == 0:
+			fresh = append(fresh, f)
+		default:
+			sent = append(sent, f)
+		}
+	}
+	slices.SortFunc(again, func(a, b *flight) int { return cmp.Compare(a.nth, b.nth) })
+	if p.closings = 0; len(fresh) > 0 {
+		p.next = fresh[0].seq
+	}
+	for _, f := range slices.Concat(again, fresh) {
+		f.seq, f.state, f.tries, f.ack = p.next, queued, 0, weir.Ack{}
+		p.next++
+	}
+	p.window = slices.Concat(sent, again, fresh)
+	p.unsent = slices.IndexFunc(p.window, func(f *flight) bool { return f.state == queued })
 }

@@ -41,6 +41,12 @@ type decoder struct {
 	data   []byte
 	id     string
 	retry  time.Duration // the last retry field; 0 if there was none
+
+	// idle is set once a block without data has ended: a frame that only sets fields. at is the
+	// last id by then. An id that precedes data counts only once the event is returned, because the
+	// event may still be cut off.
+	idle bool
+	at   string
 }
 
 func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, 32<<10)} }
@@ -62,7 +68,7 @@ func (d *decoder) next() (event, error) {
 			if some {
 				return event{d.id, name, d.data[:len(d.data)-1]}, nil
 			}
-			name = ""
+			name, d.idle, d.at = "", true, d.id
 			continue
 		}
 		field, value, _ := bytes.Cut(line, []byte{':'})

@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	Head   = From{}              // new batches only: above the cursor at the time of the first connection
+	Head   = From{}              // new batches only: above the cursor at the time of the first connection; all if it had none
 	Oldest = From{start: oldest} // the oldest stored batch
 )
 
@@ -75,10 +75,9 @@ func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 	return &Subscriber{c: c, id: id, o: o, from: o.From, retry: defaultRetry}
 }
 
-// Position returns the sequence after which the subscriber continues. It returns false while that
-// is not known: the subscription starts at [Head] and has not connected yet, or it starts at
-// [Oldest] and has not yielded a batch yet. A program that saves the position can continue in its
-// next run with [After].
+// Position returns the sequence after which the subscriber continues. It returns false while there
+// is none: it starts at [Head] or [Oldest] and either has not connected yet, or nothing was ever
+// stored. A program that saves the position can continue in its next run with [After].
 func (s *Subscriber) Position() (weir.Seq, bool) { return s.from.seq, s.from.start == after }
 
 // Batches yields every batch from the starting point on, once and in order, and then waits for new
@@ -138,15 +137,6 @@ var errSilent = errors.New("the connection was silent for too long: no data, not
 // the caller left the loop or the stream was deleted. Otherwise the error says why the connection
 // ended.
 func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, failures *int) (over bool, err error) {
-	if s.from.start == head {
-		// Ask for the cursor instead of letting the service resolve it. Otherwise, if the
-		// connection is lost before the first batch, the subscriber would not know where to resume.
-		var cursor weir.Cursor
-		if err := s.c.once(ctx, s.c.transport, &request{method: "GET", path: streamPath(s.id) + "/cursor"}, &cursor); err != nil {
-			return false, err
-		}
-		s.from = After(cursor.Cursor)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(s.o.Silence, func() { cancel(errSilent) })
@@ -176,6 +166,7 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 		if d.retry > 0 {
 			s.retry = d.retry
 		}
+		s.stand(d)
 		if err == io.EOF {
 			return false, errors.New("the service closed the connection")
 		}
@@ -196,11 +187,28 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	}
 }
 
+// stand takes the position from the first frame of the connection, so that a connection lost before
+// the first batch is resumed there. A service without a position has never stored anything, so
+// everything it stores from then on is above the head.
+func (s *Subscriber) stand(d *decoder) {
+	if !d.idle || s.from.start == after {
+		return
+	}
+	if seq, err := weir.ParseSeq(d.at); err == nil {
+		s.from = After(seq)
+	} else {
+		s.from = Oldest
+	}
+}
+
 func (s *Subscriber) request() *request {
 	r := &request{method: "GET", path: streamPath(s.id), accept: "text/event-stream"}
-	if s.from.start == oldest {
+	switch s.from.start {
+	case head:
+		r.path += "?cursor=head"
+	case oldest:
 		r.path += "?cursor=0"
-	} else {
+	case after:
 		r.last = s.from.seq.String()
 	}
 	return r

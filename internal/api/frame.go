@@ -12,7 +12,6 @@ import (
 // events are stored without white space between tokens, and JSON strings escape line breaks.
 
 var (
-	helloFrame     = []byte("retry: 1000\n\n")
 	heartbeatFrame = []byte(":\n\n")
 	endFrame       = []byte("event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n")
 )
@@ -59,6 +58,18 @@ func gapFrame(g *hub.Gap) []byte {
 		return append(b, ",\"reason\":\"lost\"}\n\n"...)
 	}
 	return append(b, ",\"reason\":\"evicted\"}\n\n"...)
+}
+
+// helloFrame begins a subscription. Its id is the position where the subscription stands, so that a
+// client that loses the connection before the first batch resumes there. It has no data, so clients
+// remember the id and report no event. There may be no such position.
+func helloFrame(at weir.Seq, known bool) []byte {
+	b := append(make([]byte, 0, 64), "retry: 1000\n"...)
+	if known {
+		b = appendSeq(append(b, "id: "...), at)
+		b = append(b, '\n')
+	}
+	return append(b, '\n')
 }
 
 // retryFrame tells the client to reconnect after this many milliseconds.

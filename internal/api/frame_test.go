@@ -19,6 +19,9 @@ func TestFrames(t *testing.T) {
 		{string(gapFrame(&hub.Gap{From: 8, To: 41})), "id: 41\nevent: gap\ndata: {\"from\":8,\"to\":41,\"reason\":\"evicted\"}\n\n"},
 		{string(endFrame), "event: end\ndata: {\"reason\":\"stream_deleted\"}\n\n"},
 		{string(retryFrame(4711)), "retry: 4711\n\n"},
+		{string(helloFrame(6, true)), "retry: 1000\nid: 6\n\n"},
+		{string(helloFrame(0, true)), "retry: 1000\nid: 0\n\n"},
+		{string(helloFrame(0, false)), "retry: 1000\n\n"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -76,7 +76,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, contentType string, n uint64) {
 		seq := weir.Seq(n) & weir.MaxSeq
 		raw := weir.Batch{Seq: seq, ContentType: contentType, Payload: body}
-		stream := append(bytes.Clone(api.HelloFrame), api.Frame(nil, weir.Raw, &raw)...)
+		stream := append(api.HelloFrame(seq, true), api.Frame(nil, weir.Raw, &raw)...)
 		payload, _, err := api.ParseEvents(bytes.Clone(body))
 		if err == nil {
 			stream = append(stream, api.Frame(nil, weir.JSON, &weir.Batch{Seq: seq, Payload: payload})...)

@@ -18,6 +18,7 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 		return err
 	}
 	ctx := c.r.Context()
+	defer p.Release()
 	if known, err := s.Decide(ctx, p); err != nil || known != nil {
 		if err != nil {
 			return err

@@ -78,7 +78,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	c.h.counts.subscriptions.Add(1)
 	c.w.Header()["X-Accel-Buffering"] = noBuffering
 	head()
-	if err = w.send(helloFrame); err == nil {
+	if err = w.send(helloFrame(sub.Position())); err == nil {
 		err = c.follow(sub, &w)
 	}
 	c.h.counts.ended[c.whyEnded(err, &w)].Add(1)

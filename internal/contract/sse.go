@@ -104,9 +104,10 @@ func (e *Event) set(name, value string) error {
 	return nil
 }
 
-// check fails on a block that clients would drop.
+// check fails on a block that clients would drop. An id beside a retry field is not dropped: clients
+// remember it.
 func (e *Event) check() error {
-	if (e.Name != "" || e.HasID) && !e.HasData {
+	if (e.Name != "" || e.HasID && e.Retry < 0) && !e.HasData {
 		return fmt.Errorf("event %q with id %q has no data, so clients drop it", e.Name, e.ID)
 	}
 	return nil

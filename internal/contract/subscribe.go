@@ -31,6 +31,16 @@ var subscribeCases = []Case{
 			sub.Batch(2)
 		}
 	}},
+	{"head in an empty stream", `D15: in a stream in which nothing was ever stored, head gives every batch, a first one under sequence 0 included`, func(t *T) {
+		for _, query := range []string{"", "cursor=head"} {
+			s := t.jsonStream()
+			sub := t.Subscribe(s.ID, query)
+			t.PublishAt(s.ID, 0, `["zero"]`)
+			t.PublishAt(s.ID, 1, `["one"]`)
+			sub.Batch(0)
+			sub.Batch(1)
+		}
+	}},
 	{"head above a gap", `D15: a batch that fills a gap below the starting cursor later is not delivered`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 3, `[]`)
@@ -38,6 +48,56 @@ var subscribeCases = []Case{
 		t.PublishAt(s.ID, 2, `[]`)
 		t.PublishAt(s.ID, 4, `[]`)
 		sub.Batch(4)
+	}},
+	{"start above a gap", `D4: a subscriber waits for no gap that lies wholly below its start`, func(t *T) {
+		s := t.jsonStream()
+		t.PublishAt(s.ID, 1, `[]`)
+		t.PublishAt(s.ID, 3, `[]`)
+		t.PublishAt(s.ID, 4, `[]`)
+		sub := t.Subscribe(s.ID, "cursor=3")
+		sub.Batch(4)
+		// A gap that is filled is open: the subscription did not wait until it closed.
+		t.PublishAt(s.ID, 2, `[]`)
+		t.PublishAt(s.ID, 5, `[]`)
+		sub.Batch(5)
+	}},
+	{"the first frame", `D16: the first frame is retry: 1000 with the id of the position where the subscription stands; no id where nothing was ever stored`, func(t *T) {
+		s := t.create(`"mode":"raw","max_bytes":1048576`)
+		for _, query := range []string{"", "cursor=head", "cursor=0"} {
+			t.Subscribe(s.ID, query).standsNowhere()
+		}
+		t.Subscribe(s.ID, "cursor=7").stands(7)
+		t.Subscribe(s.ID, "cursor=head", WithHeader("Last-Event-ID", "0")).stands(0)
+		for range 3 {
+			t.Post(NextPath(s.ID), RawBody([]byte("x"))).Want(202)
+		}
+		t.Subscribe(s.ID, "").stands(3)
+		t.Subscribe(s.ID, "cursor=head").stands(3)
+		t.Subscribe(s.ID, "cursor=0").stands(0)
+		t.Subscribe(s.ID, "cursor=2").stands(2)
+		t.Subscribe(s.ID, "cursor=2", WithHeader("Last-Event-ID", "1")).stands(1)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202) // evicts all others
+		t.Subscribe(s.ID, "cursor=0").stands(3)
+		t.Subscribe(s.ID, "cursor=1").stands(1)
+		zero := t.jsonStream()
+		t.PublishAt(zero.ID, 0, `[]`)
+		t.Subscribe(zero.ID, "").stands(0)
+		t.Subscribe(zero.ID, "cursor=0").standsNowhere() // there is no position below a stored 0
+	}},
+	{"reconnect before the first batch", `D16: a client that loses its connection before the first batch resumes at the id of the first frame and misses nothing`, func(t *T) {
+		s := t.jsonStream()
+		t.Publish(s.ID, `["before"]`)
+		for i, query := range []string{"", "cursor=head", "cursor=3", "cursor=0"} {
+			sub := t.Subscribe(s.ID, query)
+			seq := t.Publish(s.ID, `["meanwhile"]`).Seq
+			again := sub.resume(s.ID, query)
+			if query == "cursor=0" {
+				for seq := int64(1); seq <= int64(i+1); seq++ {
+					again.Batch(seq)
+				}
+			}
+			again.Batch(seq)
+		}
 	}},
 	{"zero", `D15: cursor=0 starts with the oldest batch kept, sequence 0 included`, func(t *T) {
 		s := t.jsonStream()

@@ -19,6 +19,7 @@ type Subscription struct {
 	ended  error // set before events is closed; io.EOF if the response was complete
 	cancel context.CancelFunc
 	last   int64 // highest sequence seen or reported lost by a gap event; -1 at the start
+	start  Event // the first frame
 }
 
 func contextWithTimeout() (context.Context, context.CancelFunc) {
@@ -73,10 +74,38 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 		s.read(resp.Request.Context(), resp.Body)
 	}()
 	t.Cleanup(func() { cancel(); <-over })
-	if e := s.any(); e.Retry != 1000 || e.HasData {
-		t.Errorf("subscribe to %s: first event is %+v, want retry: 1000", path, e)
+	if s.start = s.any(); s.start.Retry != 1000 || s.start.HasData {
+		t.Errorf("subscribe to %s: first event is %+v, want retry: 1000", path, s.start)
 	}
 	return s
+}
+
+// stands checks the id of the first frame: the position where the subscription stands.
+func (s *Subscription) stands(at int64) {
+	s.t.Helper()
+	if want := strconv.FormatInt(at, 10); s.start.ID != want {
+		s.t.Errorf("the first frame has id %q (%v), want %s", s.start.ID, s.start.HasID, want)
+	}
+}
+
+// standsNowhere checks that the first frame has no id.
+func (s *Subscription) standsNowhere() {
+	s.t.Helper()
+	if s.start.HasID {
+		s.t.Errorf("the first frame has id %q, want none", s.start.ID)
+	}
+}
+
+// resume opens a subscription as an EventSource does when it reconnects: the same address, and the
+// last id that it received.
+func (s *Subscription) resume(id, query string) *Subscription {
+	s.t.Helper()
+	s.cancel()
+	var options []Option
+	if s.start.HasID {
+		options = append(options, WithHeader("Last-Event-ID", s.start.ID))
+	}
+	return s.t.Subscribe(id, query, options...)
 }
 
 func (s *Subscription) read(ctx context.Context, body io.Reader) {

@@ -150,7 +150,7 @@ func TestStreams(t *testing.T) {
 	if status, _, _ := b.get(page); status != http.StatusNotFound {
 		t.Errorf("page of a deleted stream: status %d, want 404", status)
 	}
-	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none", "/dashboard/streams/x/tail/cursor"} {
+	for _, path := range []string{"/dashboard/streams/x", "/dashboard/keys/x", "/dashboard/none"} {
 		if status, _, _ := b.get(path); status != http.StatusNotFound {
 			t.Errorf("%s: status %d, want 404", path, status)
 		}

@@ -37,24 +37,6 @@ func (v *visit) tail() error {
 	return v.API.Tail(v.w, v.r, s, v.session.ended)
 }
 
-// tailCursor returns the current position of a stream, so that a live tail can follow from now and
-// still resume after a lost connection.
-func (v *visit) tailCursor() error {
-	s, err := v.findStream()
-	if err != nil {
-		return err
-	}
-	o, err := s.Object(v.r.Context())
-	if err != nil {
-		return err
-	}
-	c, err := s.Cursor(v.r.Context())
-	if err != nil {
-		return err
-	}
-	return v.json(map[string]any{"cursor": c.Cursor, "published": everPublished(&o, c.UpdatedAt)})
-}
-
 // maxTestBatch is the size limit of a test batch in bytes. It comes from a text field and needs no
 // more.
 const maxTestBatch = 1 << 20

@@ -41,6 +41,8 @@ type Stream struct {
 	deleted bool
 	summary *summary // while no feed is open: what the last one left; nil if there was none
 
+	holds holds // has its own lock, which may be taken with any other held
+
 	// Guarded by sweeper.mu.
 	checkAt weir.Time // when the sweeper opens the stream to evict
 	queued  int       // position in the sweeper's queue, counted from 1; 0: not in the queue

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -258,6 +257,7 @@ func (f *feed) shrink(now weir.Time) bool {
 	f.hub.counts.evictedBytes.Add(uint64(before - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
+	f.schedule() // a sequence that kept the gaps above it open may be gone
 	return true
 }
 
@@ -336,19 +336,6 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	return true
 }
 
-// admitMarker turns an entry into the marker that closes the gaps whose grace has ended. It refuses
-// the entry if there are none: they may have been filled since closeGaps proposed it.
-func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
-	m, due := f.ahead.Due(now)
-	if !due {
-		return false
-	}
-	e.First, e.Seq, e.Time = m.First, m.Seq, m.Time
-	f.ahead.Apply(m)
-	f.pending = append(f.pending, admitted{header: m})
-	return true
-}
-
 // Commit implements engine.Judge: the first n pending entries are durable, so they move to the
 // visible state and to the tail, and subscribers wake up.
 func (f *feed) Commit(n int) {
@@ -394,67 +381,3 @@ func (f *feed) Dropped() {
 	f.tail.clear(f)
 	f.wake()
 }
-
-// foreignDelay is how much longer a node waits before it closes gaps below another node's entry.
-// The node that stored the entry closes them in time unless it is down. The delay keeps two nodes
-// from proposing the same marker.
-const foreignDelay = 200 * time.Millisecond
-
-// schedule sets the timer that closes gaps when their grace has ended. The timer never runs for
-// longer than one grace, even if the clock says that more time is left: the clock may have stepped
-// back, and State.Due must be called that often to notice. Called with f.mu held.
-func (f *feed) schedule() {
-	due, waiting := f.ahead.NextDue()
-	if !waiting {
-		return
-	}
-	wait := min(max(due.Std().Sub(f.hub.opts.Now()), 0)+time.Millisecond, f.hub.opts.GapGrace+time.Millisecond)
-	if f.foreign {
-		wait += foreignDelay
-	}
-	if f.timer == nil {
-		f.timer = time.AfterFunc(wait, f.closeGaps)
-	} else {
-		f.timer.Reset(wait)
-	}
-}
-
-// closeGaps proposes a marker for the gaps whose grace has ended. The timer calls it in its own
-// goroutine.
-func (f *feed) closeGaps() {
-	select {
-	case <-f.hub.closing:
-		return
-	default:
-	}
-	f.s.mu.Lock()
-	if f.s.feed != f {
-		f.s.mu.Unlock()
-		return
-	}
-	f.users++
-	f.s.mu.Unlock()
-	defer f.release()
-	f.mu.Lock()
-	_, due := f.ahead.Due(f.hub.now())
-	f.mu.Unlock()
-	var err error
-	if due {
-		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
-		if err != nil && !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
-			f.hub.opts.Logger.Warn("failed to close gaps, will retry", "stream", f.s.ID, "error", err)
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.dropped || f.behind:
-	case err != nil: // the store is full or does not answer; keeping a gap open for longer does no harm
-		f.timer.Reset(retryGapsAfter)
-	default:
-		f.schedule()
-	}
-}
-
-// retryGapsAfter is the time between attempts to close gaps after a failure.
-const retryGapsAfter = time.Second

@@ -35,7 +35,7 @@ func (d *folded) init(limit int64) {
 
 // put keeps the state of a stream whose log was closed. The caller must not use the state any more.
 func (d *folded) put(s *Stream, state *stream.State) {
-	f := &fold{s, state, state.Memory()}
+	f := &fold{s, state, stream.Memory(state)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(s)

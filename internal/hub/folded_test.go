@@ -97,7 +97,7 @@ func TestReopening(t *testing.T) {
 
 // States are dropped, the least recently used first, when they take more memory than allowed.
 func TestFoldedStatesAreBounded(t *testing.T) {
-	one := stream.New(stream.Rules{}, 0).Memory()
+	one := stream.Memory(stream.New(stream.Rules{}, 0))
 	var d folded
 	d.init(3 * one)
 	streams := make([]*Stream, 5)

@@ -74,6 +74,7 @@ type Hub struct {
 	counts    counters
 	tail      atomic.Int64 // bytes in all tails
 	stopping  atomic.Bool
+	stalled   atomic.Bool // the store takes no writes, so gaps stay open
 	closing   chan struct{}
 	closeOnce sync.Once
 	work      sync.WaitGroup

@@ -17,6 +17,9 @@ type Publish struct {
 	Seq    weir.Seq   // only if Chosen
 	Key    string     // idempotency key; only if not Chosen
 	Batch  weir.Batch // Seq and Time are ignored
+
+	held    *Stream // the stream that holds Seq until Release
+	settled bool    // it was stored, or was stored before
 }
 
 // proposal is a publish while it is in the log's queue. It travels with the entry to Admit and
@@ -33,7 +36,8 @@ var proposals = sync.Pool{New: func() any { return new(proposal) }}
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
 // publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead or StreamNotFound. If
-// it returns neither, the body is needed; call Publish.
+// it returns neither, the body is needed; call Publish. Until the caller calls Release, the sequence
+// of the publish stays open, however long its body takes (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
 		return nil, nil // there is always a next sequence
@@ -44,12 +48,13 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	}
 	defer f.release()
 	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: -1}
-	v, seen, cursor, err := f.preview(rules)
+	v, seen, cursor, err := f.preview(rules, p)
 	if err == nil && v.Outcome != stream.Stored { // the state may be out of date
 		if err := f.catchUp(ctx); err != nil {
+			f.refused(err)
 			return nil, err
 		}
-		v, seen, cursor, err = f.preview(rules)
+		v, seen, cursor, err = f.preview(rules, p)
 	}
 	switch {
 	case err != nil:
@@ -64,15 +69,18 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
 	// through the log behind that entry, so its answer is durable too (D5).
 	ack, err := f.propose(ctx, rules, &weir.Batch{}, true)
-	if err != nil || !ack.Duplicate {
-		return nil, err
+	if err == nil && ack.Duplicate {
+		return &ack, nil
 	}
-	return &ack, nil
+	if err == nil { // that entry was not stored after all
+		_, _, _, err = f.preview(rules, p)
+	}
+	return nil, err
 }
 
 // preview returns the verdicts of the state ahead and of the durable state. A client may only see
-// an answer on which both agree.
-func (f *feed) preview(rules stream.Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
+// an answer on which both agree. If p may be stored, preview holds the sequence that it chose.
+func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,6 +92,9 @@ func (f *feed) preview(rules stream.Publish) (v, seen stream.Verdict, cursor wei
 	seen = v
 	if v.Outcome != stream.Stored {
 		seen = f.visible(rules, v, now)
+	} else if p.Chosen && p.held == nil {
+		f.s.holds.add(p.Seq)
+		p.held = f.s
 	}
 	return v, seen, f.state.Cursor().Cursor, nil
 }
@@ -108,7 +119,9 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	}
 	defer f.release()
 	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: int64(len(p.Batch.Payload))}
-	return f.propose(ctx, rules, &p.Batch, false)
+	ack, err := f.propose(ctx, rules, &p.Batch, false)
+	p.settled = err == nil
+	return ack, err
 }
 
 // propose sends a batch through the log and returns the acknowledgement or the refusal.
@@ -160,6 +173,7 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 		}
 		proposals.Put(p)
 		if known := clientError(f.s.ID, err); known != err {
+			f.refused(known)
 			return v, 0, known
 		}
 		return v, 0, fmt.Errorf("append to stream %s: %w", f.s.ID, err)

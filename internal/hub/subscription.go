@@ -20,7 +20,7 @@ type From = stream.From
 
 // The starts that are not a sequence.
 var (
-	Head   = stream.Head   // above the cursor
+	Head   = stream.Head   // above the cursor; everything if nothing was ever stored
 	Oldest = stream.Oldest // at the oldest kept batch
 )
 
@@ -121,6 +121,11 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	f.audience.join(sub)
 	return sub, nil
 }
+
+// Position returns the sequence after which the subscription continues: a later subscription that
+// starts there, with After, misses nothing. It is false if there is no such sequence, because the
+// subscription also wants sequence 0.
+func (s *Subscription) Position() (weir.Seq, bool) { return max(s.next, 1) - 1, s.next > 0 }
 
 // Close ends the subscription and frees its memory.
 func (s *Subscription) Close() {

@@ -26,7 +26,7 @@ func (s *State) take(h Header, since weir.Time) {
 		s.gaps.close(h.Seq)
 		return
 	}
-	if s.late(h.Seq) {
+	if late(s, h.Seq) {
 		s.gaps.fill(h.Seq)
 	} else {
 		s.extend(h, since)
@@ -53,7 +53,7 @@ func (s *State) check(h Header) {
 		must(h.Seq < s.low || s.gaps.at(h.Seq) != filled, "closes a stored batch")
 		return
 	}
-	must(h.Late == s.late(h.Seq), "has the wrong late flag")
+	must(h.Late == late(s, h.Seq), "has the wrong late flag")
 	if s.ever && h.Seq <= s.cursor {
 		must(h.Seq >= s.low, "was evicted")
 		must(s.gaps.at(h.Seq) == open, "is already stored or closed")

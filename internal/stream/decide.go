@@ -59,7 +59,7 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 		}
 		return Verdict{Outcome: Duplicate, Header: Header{Seq: p.Seq}}
 	case closed:
-		return refused(weir.InvalidSequence, "sequence %d is in a closed gap: "+
+		return refused(weir.InvalidSequence, "sequence %d "+weir.InClosedGap+": "+
 			"it was not stored within %s after a batch above it", p.Seq, s.rules.GapGrace)
 	}
 	return s.admit(p, p.Seq, "", now)
@@ -93,12 +93,12 @@ func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdic
 		Time: s.clock(now),
 		Size: uint32(max(p.Size, 0)),
 		Key:  key,
-		Late: s.late(seq),
+		Late: late(s, seq),
 	}}
 }
 
 // late reports whether seq lies below the cursor, so that a batch stored under it fills a gap.
-func (s *State) late(seq weir.Seq) bool { return s.ever && seq < s.cursor }
+func late(s *State, seq weir.Seq) bool { return s.ever && seq < s.cursor }
 
 func refused(code weir.Code, format string, args ...any) Verdict {
 	return Verdict{Outcome: Refused, Err: weir.Errorf(code, format, args...)}

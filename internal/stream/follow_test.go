@@ -30,7 +30,7 @@ func TestGraceRunsByOwnClock(t *testing.T) {
 				after time.Duration
 				last  weir.Seq // highest sequence that is due; 0: none
 			}{{2900 * time.Millisecond, 0}, {3 * time.Second, 4}, {3900 * time.Millisecond, 4}, {4 * time.Second, 8}} {
-				if m, due := s.Due(begun.Add(c.after)); due != (c.last > 0) || m.Seq != c.last {
+				if m, due := s.Due(begun.Add(c.after), stream.NoneHeld); due != (c.last > 0) || m.Seq != c.last {
 					t.Errorf("after %v: due %v, up to %d; want up to %d", c.after, due, m.Seq, c.last)
 				}
 			}

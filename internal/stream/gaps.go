@@ -148,6 +148,22 @@ func (g *gaps) rewind(now weir.Time) {
 	}
 }
 
+// restart sets the start of the grace of all open sequences from seq upwards. A gap that begins
+// below seq is split: its lower part has been missing for as long as before.
+func (g *gaps) restart(seq weir.Seq, now weir.Time) {
+	i := search(g.open, seq)
+	if i < len(g.open) && g.open[i].from < seq {
+		below := g.open[i]
+		below.to, g.open[i].from = seq-1, seq
+		g.open = slices.Insert(g.open, i, below)
+		i++
+	}
+	look(len(g.open) - i)
+	for ; i < len(g.open); i++ {
+		g.open[i].since = now
+	}
+}
+
 // Range is a range of sequences, inclusive.
 type Range struct{ First, Last weir.Seq }
 

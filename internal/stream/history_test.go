@@ -39,6 +39,9 @@ func TestHistories(t *testing.T) {
 			"fill":        h.fill,
 			"clock":       h.moveClock,
 			"due":         h.due,
+			"hold":        h.hold,
+			"release":     h.release,
+			"resume":      h.resume,
 			"evict":       h.evict,
 			"trim":        h.trim,
 			"restart":     h.restart,
@@ -58,6 +61,7 @@ type history struct {
 	model *model
 	log   log
 	low   weir.Seq // low mark of the last trim
+	held  held
 	subs  []*subscriber
 }
 
@@ -157,13 +161,37 @@ func (h *history) moveClock(t *rapid.T) {
 	}).Draw(t, "by"))
 }
 
+// hold begins to receive a request for a sequence, often a missing one.
+func (h *history) hold(t *rapid.T) {
+	seq := h.model.final() + weir.Seq(rapid.IntRange(0, 4).Draw(t, "held"))
+	h.held = append(h.held, seq)
+	h.model.held = append(h.model.held, seq)
+}
+
+// release ends a request. If its sequence was not stored, the grace starts afresh.
+func (h *history) release(t *rapid.T) {
+	if len(h.held) == 0 {
+		return
+	}
+	seq := rapid.SampledFrom(h.held).Draw(t, "released")
+	h.held.release(h.state, seq, h.now)
+	h.model.release(seq, h.now)
+}
+
+// resume is the moment at which a store that took no writes takes them again.
+func (h *history) resume(*rapid.T) {
+	h.state.Restart(0, h.now)
+	h.model.restartGrace(0, h.now)
+}
+
 func (h *history) due(t *rapid.T) {
 	first, last, some := h.model.due(h.now)
-	marker, ok := h.state.Due(h.now)
+	held := h.held.lowest(h.state)
+	marker, ok := h.state.Due(h.now, held)
 	if ok != some {
 		t.Fatalf("due: got %v (%+v), want %v (%d..%d)", ok, marker, some, first, last)
 	}
-	if next, waiting := h.state.NextDue(); waiting != (len(h.model.since) > 0) || waiting && (next <= h.now) != ok {
+	if next, waiting := h.state.NextDue(); waiting != (len(h.model.since) > 0) || waiting && (next <= h.now && h.state.Final() < held) != ok {
 		t.Fatalf("due: got %v at %d, next %d (%v), but %d sequences are missing", ok, h.now, next, waiting, len(h.model.since))
 	}
 	if !ok {

@@ -70,3 +70,28 @@ func (l *log) batches(first, last weir.Seq) (found []weir.Seq) {
 	})
 	return found
 }
+
+// held are the sequences for which requests are being received, as a caller of Due keeps them.
+type held []weir.Seq
+
+// lowest returns the lowest held sequence that is awaited.
+func (h held) lowest(s *stream.State) weir.Seq {
+	lowest := stream.NoneHeld
+	for _, seq := range h {
+		if s.Awaits(seq) {
+			lowest = min(lowest, seq)
+		}
+	}
+	return lowest
+}
+
+// release ends a request that was not stored. The grace starts afresh unless another request for the
+// same sequence is being received.
+func (h *held) release(s *stream.State, seq weir.Seq, now weir.Time) {
+	if i := slices.Index(*h, seq); i >= 0 {
+		*h = slices.Delete(*h, i, i+1)
+	}
+	if !slices.Contains(*h, seq) && s.Awaits(seq) {
+		s.Restart(seq, now)
+	}
+}

@@ -2,7 +2,7 @@ package stream
 
 // Memory returns about how many bytes the state takes. They grow with its gaps and idempotency
 // keys.
-func (s *State) Memory() int64 {
+func Memory(s *State) int64 {
 	const (
 		alone = 512 // the state without gaps and keys, and what refers to it
 		gap   = 24

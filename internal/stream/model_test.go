@@ -1,6 +1,8 @@
 package stream_test
 
 import (
+	"slices"
+
 	"weir"
 	"weir/internal/stream"
 )
@@ -19,6 +21,7 @@ type model struct {
 	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, and since when
 	spent   map[weir.Seq]bool          // batches whose key has expired
 	marked  weir.Seq                   // the highest sequence that a marker closed; 0: none
+	held    []weir.Seq                 // requests that are being received
 }
 
 func newModel(r stream.Rules, created weir.Time) *model {
@@ -70,15 +73,21 @@ func (m *model) low() (low weir.Seq) {
 
 // final is the lowest missing sequence that can still be filled; if there is none, the sequence
 // above the cursor.
-func (m *model) final() weir.Seq {
+func (m *model) final() weir.Seq { return m.settled(0) }
+
+// settled is the lowest missing sequence at or above from that can still be filled; if there is
+// none, the sequence above the cursor.
+func (m *model) settled(from weir.Seq) weir.Seq {
 	if len(m.stored) == 0 {
 		return 0
 	}
-	final := m.cursor() + 1
+	end := m.cursor() + 1
 	for seq := range m.since {
-		final = min(final, seq)
+		if seq >= from {
+			end = min(end, seq)
+		}
 	}
-	return final
+	return end
 }
 
 // lookup reports whether a sequence can be read. Below the low mark, a sequence that was never
@@ -182,7 +191,7 @@ func (m *model) behind(now weir.Time) {
 func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 	m.behind(now)
 	for seq, since := range m.since {
-		if since.Add(m.rules.GapGrace) > now {
+		if since.Add(m.rules.GapGrace) > now || m.blocked(seq) {
 			continue
 		}
 		if !some {
@@ -191,6 +200,36 @@ func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 		first, last = min(first, seq), max(last, seq)
 	}
 	return first, last, some
+}
+
+// blocked tells whether a request for this missing sequence or for one below it is being received:
+// a gap never closes under a body that is on its way.
+func (m *model) blocked(seq weir.Seq) bool {
+	for _, held := range m.held {
+		if _, missing := m.since[held]; missing && held <= seq {
+			return true
+		}
+	}
+	return false
+}
+
+// release ends a request for a sequence.
+func (m *model) release(seq weir.Seq, now weir.Time) {
+	i := slices.Index(m.held, seq)
+	m.held = slices.Delete(m.held, i, i+1)
+	if _, missing := m.since[seq]; missing && !slices.Contains(m.held, seq) {
+		m.restartGrace(seq, now)
+	}
+}
+
+// restartGrace starts the grace of all missing sequences from seq upwards afresh.
+func (m *model) restartGrace(seq weir.Seq, now weir.Time) {
+	m.behind(now)
+	for missing := range m.since {
+		if missing >= seq {
+			m.since[missing] = now
+		}
+	}
 }
 
 // close closes the sequences that are due.

@@ -117,7 +117,7 @@ func TestClosePartOfAGap(t *testing.T) {
 	if s.Final() != 4 || s.gaps.at(3) != closed || s.gaps.at(4) != open {
 		t.Errorf("Final is %d, gaps are %+v", s.Final(), s.gaps)
 	}
-	m, ok := s.Due(2050)
+	m, ok := s.Due(2050, NoneHeld)
 	if !ok || m.First != 4 || m.Seq != 5 {
 		t.Fatalf("Due returned %+v, %v; want 4 to 5", m, ok)
 	}

@@ -22,6 +22,9 @@ import (
 //	publish [seq=N] [key=K] [size=N]            decide and, if admitted, store
 //	decide [seq=N] [key=K] [size=N]             only decide; without size, decide as if the body had not been read
 //	due                                         close the gaps whose grace has ended
+//	hold N                                      begin to receive a request for N
+//	release N                                   the request for N ends without being stored
+//	resume                                      the store takes writes again
 //	evict                                       evict batches that exceed the age or size limit
 //	show                                        print cursor, marks and size
 //	lookup N...                                 print whether these sequences can be read
@@ -62,6 +65,7 @@ type script struct {
 	state *stream.State
 	log   log
 	next  map[string]weir.Seq
+	held  held
 }
 
 // run executes one command and returns its output: nothing, or complete lines.
@@ -84,6 +88,15 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 		return s.publish(word[1:], false)
 	case "due":
 		return s.due()
+	case "hold":
+		s.held = append(s.held, weir.Seq(s.number(args(1))))
+		return ""
+	case "release":
+		s.held.release(s.state, weir.Seq(s.number(args(1))), s.now)
+		return ""
+	case "resume":
+		s.state.Restart(0, s.now)
+		return ""
 	case "evict":
 		n := s.state.Evict(s.now, s.log.headers)
 		return fmt.Sprintf("evicted %d, low %d, bytes %d\n", n, s.state.Low(), s.state.Bytes())
@@ -183,11 +196,14 @@ func (s *script) publish(words []string, store bool) string {
 }
 
 func (s *script) due() string {
-	marker, ok := s.state.Due(s.now)
+	marker, ok := s.state.Due(s.now, s.held.lowest(s.state))
 	if ok {
 		s.log.append(s.t, marker)
 		s.state.Apply(marker)
 		return fmt.Sprintf("closed the gaps in %d..%d at %s\n", marker.First, marker.Seq, moment(marker.Time))
+	}
+	if n := s.held.lowest(s.state); n == s.state.Final() {
+		return fmt.Sprintf("nothing is due while %d is being received\n", n)
 	}
 	if next, waiting := s.state.NextDue(); waiting {
 		return fmt.Sprintf("nothing is due before %s\n", moment(next))

@@ -65,7 +65,7 @@ func manyGaps(t testing.TB, n int) *State {
 	for s.cursor < weir.Seq(2*n) {
 		publish(t, s, Publish{Chosen: true, Seq: s.cursor + 2}, 0)
 	}
-	marker, ok := s.Due(2000)
+	marker, ok := s.Due(2000, NoneHeld)
 	if !ok {
 		t.Fatal("nothing is due")
 	}
@@ -92,8 +92,8 @@ func TestManyClosedGapsStayCheap(t *testing.T) {
 		{"duplicate", func() { s.Decide(Publish{Chosen: true, Seq: n}, now) }},
 		{"closed", func() { s.Decide(Publish{Chosen: true, Seq: n + 1}, now) }},
 		{"lookup", func() { s.Lookup(n) }},
-		{"nothing due", func() { s.Due(now) }},
-		{"close", func() { m, _ := s.Due(now + 2000); s.Apply(m) }},
+		{"nothing due", func() { s.Due(now, NoneHeld) }},
+		{"close", func() { m, _ := s.Due(now+2000, NoneHeld); s.Apply(m) }},
 		{"evict one", func() {
 			s.rules.MaxBytes = -1 // anything is too much, so that it evicts one batch
 			s.Evict(now+2000, func(from weir.Seq, visit func(Header) bool) { visit(Header{Seq: 2, Time: now + 2000}) })
@@ -119,7 +119,7 @@ func TestEvictedGapsAreForgotten(t *testing.T) {
 		for range n {
 			now += 2000
 			publish(t, s, Publish{Chosen: true, Seq: s.cursor + 2}, now)
-			if m, ok := s.Due(now + 2000); ok {
+			if m, ok := s.Due(now+2000, NoneHeld); ok {
 				s.Apply(m)
 			}
 			if s.cursor > 2*kept {

@@ -10,7 +10,8 @@
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
-// stored. Subscriptions read up to Final and wait there.
+// stored. A subscription that started below Final reads up to it and waits there. One that started
+// above an open gap waits for the next open gap above its start.
 package stream
 
 import (
@@ -38,8 +39,8 @@ type Header struct {
 	Lost   bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
 }
 
-// State is the state of one stream. The methods Apply, Follow, Due, Evict, EvictBelow, Raise and
-// Back need exclusive access. The others only read and may run concurrently.
+// State is the state of one stream. The methods Apply, Follow, Due, Restart, Evict, EvictBelow, Raise
+// and Back need exclusive access. The others only read and may run concurrently.
 type State struct {
 	rules Rules
 

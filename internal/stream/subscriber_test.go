@@ -16,8 +16,8 @@ type subscriber struct {
 	next  weir.Seq
 	got   []weir.Seq
 	lost  [][2]weir.Seq // ranges reported as evicted
-	seen  bool          // it received an event with an id
-	id    weir.Seq      // of the last event; a reconnect resumes above it
+	seen  bool          // it received an id
+	id    weir.Seq      // the last one; a reconnect resumes above it
 }
 
 func (h *history) subscribe(t *rapid.T) {
@@ -25,6 +25,9 @@ func (h *history) subscribe(t *rapid.T) {
 	after := stream.After(c + 3 - min(c+3, weir.Seq(rapid.IntRange(0, 9).Draw(t, "after"))))
 	s := &subscriber{from: []stream.From{stream.Oldest, stream.Head, after}[rapid.IntRange(0, 2).Draw(t, "from")]}
 	want := map[stream.From]weir.Seq{stream.Head: c + 1, stream.Oldest: h.model.low()}
+	if len(h.model.stored) == 0 {
+		want[stream.Head] = 0 // D15: every batch, a first one under 0 included
+	}
 	s.begin(h)
 	if seq, ok := want[s.from]; ok && s.start != seq {
 		t.Fatalf("a subscription from %+v starts at %d, want %d", s.from, s.start, seq)
@@ -32,9 +35,14 @@ func (h *history) subscribe(t *rapid.T) {
 	h.subs = append(h.subs, s)
 }
 
+// begin starts a subscription. The first frame has the id of the position below the first sequence
+// that the subscription wants, if there is one (D16).
 func (s *subscriber) begin(h *history) {
 	s.next = h.state.Resolve(s.from)
 	s.start = s.next
+	if s.next > 0 {
+		s.seen, s.id = true, s.next-1
+	}
 }
 
 // reconnect resumes above the last id. A subscriber that saw no id starts over.
@@ -72,13 +80,13 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	if h.model.closed[0] {
 		wanted = max(wanted, 1) // a closed 0 is not reported as a gap
 	}
-	low, final := h.model.low(), h.model.final()
+	low, end := h.model.low(), h.model.settled(wanted)
 	var want stream.Step
 	switch {
 	case wanted < low:
 		want = stream.Step{Kind: stream.Gap, First: wanted, Last: low - 1}
-	case wanted < final:
-		want = stream.Step{Kind: stream.Read, First: wanted, Last: final - 1}
+	case wanted < end:
+		want = stream.Step{Kind: stream.Read, First: wanted, Last: end - 1}
 	}
 	if step != want {
 		t.Fatalf("a subscriber at %d gets %+v, want %+v", s.next, step, want)

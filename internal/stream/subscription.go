@@ -17,7 +17,8 @@ const (
 )
 
 var (
-	// Head starts above the cursor, with the next batch that is published.
+	// Head starts above the cursor, with the next batch that is published. In a stream in which
+	// nothing was ever stored it delivers every batch.
 	Head = From{place: head}
 	// Oldest starts at the oldest kept batch, which may have sequence 0.
 	Oldest = From{place: oldest}
@@ -26,8 +27,8 @@ var (
 // After starts above sequence n, which may be above the cursor.
 func After(n weir.Seq) From { return From{place: after, after: n} }
 
-// Resolve returns the first sequence that a subscription wants. On a stream without batches, Head
-// resolves to 1, so it skips a batch that is later stored under 0, and Oldest resolves to 0 (D15).
+// Resolve returns the first sequence that a subscription wants (D15). If nothing was ever stored,
+// Head and Oldest resolve to 0, because the first batch may be stored under 0.
 func (s *State) Resolve(f From) weir.Seq {
 	switch f.place {
 	case oldest:
@@ -35,7 +36,7 @@ func (s *State) Resolve(f From) weir.Seq {
 	case after:
 		return f.after + 1
 	}
-	return s.cursor + 1
+	return s.next()
 }
 
 // StepKind is the kind of a Step.
@@ -57,16 +58,27 @@ type Step struct {
 }
 
 // Next returns the next step of a subscription that has received everything below the sequence
-// next. It waits at an open gap, because a batch that fills the gap must be delivered first (D4).
-// It skips sequence 0 without reporting a gap if another sequence was stored first, because no
+// next. It waits at an open gap, because a batch that fills the gap must be delivered first (D4). A
+// gap that lies wholly below next is not waited for: whatever fills it is not for this subscription.
+// Next skips sequence 0 without reporting a gap if another sequence was stored first, because no
 // batch was lost (D16).
 func (s *State) Next(next weir.Seq) Step {
 	next = max(next, s.base())
 	if next < s.low {
 		return Step{Gap, next, s.low - 1}
 	}
-	if final := s.Final(); next < final {
-		return s.aroundLost(Step{Read, next, final - 1})
+	if end := s.settled(next); next < end {
+		return s.aroundLost(Step{Read, next, end - 1})
 	}
 	return Step{}
+}
+
+// settled returns the sequence up to which a subscription that starts at next can read: the first
+// at or above next that can still be filled, or the one above the cursor.
+func (s *State) settled(next weir.Seq) weir.Seq {
+	i := search(s.gaps.open, next)
+	if i == len(s.gaps.open) {
+		return s.next()
+	}
+	return max(s.gaps.open[i].from, next)
 }

@@ -43,13 +43,14 @@ export class ConnectionError extends Error {
  * A publisher failed. `reason` is
  *
  * - `refused`: the service refused the batch; `cause` is its {@link WeirError},
- * - `conflict`: another writer is publishing to the stream, or the batch arrived after its gap had been closed for good,
+ * - `conflict`: another writer is publishing to the stream,
+ * - `too_late`: the service closed the gap of the batch before it arrived, and `startAt` fixes its sequence number,
  * - `given_up`: nothing was acknowledged within `giveUp`,
  * - `closed`: the publisher is closed.
  */
 export class PublishError extends Error {
   /**
-   * @param {"refused" | "conflict" | "given_up" | "closed"} reason
+   * @param {"refused" | "conflict" | "too_late" | "given_up" | "closed"} reason
    * @param {string} message
    * @param {number} seq
    * @param {unknown} [cause]

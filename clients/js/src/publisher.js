@@ -37,6 +37,8 @@ import { backoff } from "./wait.js";
 /**
  * @typedef {object} Flight a batch that has a sequence and is not acknowledged
  * @property {number} seq
+ * @property {number} nth of the batches of this publisher, from 1
+ * @property {boolean} closed whether the service closed its gap, so that it needs another sequence
  * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
@@ -57,7 +59,9 @@ const maxAttempts = 4; // simultaneous attempts of one batch
 /**
  * Publisher publishes many events to one stream, in the order in which they are added.
  *
- * A batch without a response is sent again under the same sequence, so it is stored once. The publisher fails on an error
+ * A batch without a response is sent again under the same sequence, so it is stored once. If the service gives up a sequence
+ * below one that it has stored, because the connection was broken for longer than its grace period, the publisher stores that
+ * batch above the others, in front of those that it has not sent yet. The publisher fails on an error
  * that a retry cannot fix. From then on it sends nothing, and every call throws a {@link PublishError}. A stream has one
  * publisher at a time. Programs that share a stream use {@link Client.publish}.
  */
@@ -81,10 +85,9 @@ export class Publisher {
   #groupBytes = 0;
   #due = false; // whether the group must be sent as soon as there is room
   /** @type {Flight[]} */
-  #window = []; // unacknowledged batches in order of their sequences, which are contiguous
+  #window = []; // unacknowledged batches in order of their sequences
   #bytes = 0; // total size of the bodies in the window
   #cuts = 0; // number of batches made so far
-  #settled = 0; // number of batches that were acknowledged and reported
 
   #flying = 0; // number of attempts in flight
   #allowed = 1; // limit of #flying; grows while responses arrive quickly
@@ -183,7 +186,7 @@ export class Publisher {
       }
       return true;
     }, signal);
-    if (this.#settled >= mark) return;
+    if (this.#settled(mark)) return;
     if (this.#error) throw this.#error; // the publisher failed while this call waited for its turn
     signal?.throwIfAborted();
     await new Promise((resolve, reject) => {
@@ -327,7 +330,8 @@ export class Publisher {
   /** @returns {Flight} the group as a batch */
   #flight() {
     const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0], events: 1 } : bodyOf(this.#group);
-    return { seq: this.#next, claim: this.#claim, payload, stored: false, tries: 0, since: 0, attempts: new Set() };
+    const { seq, nth } = { seq: this.#next, nth: this.#cuts + 1 };
+    return { seq, nth, claim: this.#claim, payload, stored: false, closed: false, tries: 0, since: 0, attempts: new Set() };
   }
 
   /** Turns the group into a batch if it is due and there is room in the window. */
@@ -348,10 +352,39 @@ export class Publisher {
     this.#pump();
   }
 
+  /**
+   * Whether the first `count` batches that were made are acknowledged and reported.
+   *
+   * @param {number} count
+   */
+  #settled(count) {
+    return this.#cuts >= count && !this.#window.some(({ nth }) => nth <= count);
+  }
+
+  /**
+   * Gives the batches whose gap was closed new sequences: above all that were sent, and below those that were not, which move
+   * up. Nothing is in flight, so the order of the batches that are not stored is kept.
+   */
+  #renumber() {
+    const again = this.#window.filter(({ closed }) => closed).sort((a, b) => a.nth - b.nth);
+    const fresh = this.#window.filter(({ closed, tries }) => !closed && tries === 0);
+    const sent = this.#window.filter(({ closed, tries }) => !closed && tries > 0);
+    this.#next = fresh[0]?.seq ?? this.#next;
+    for (const flight of [...again, ...fresh]) {
+      Object.assign(flight, { seq: this.#next++, closed: false, tries: 0, ack: undefined });
+    }
+    this.#window = [...sent, ...again, ...fresh];
+  }
+
   /** Sends batches that are not in flight, lowest sequence first, and schedules its next call. */
   #pump() {
     clearTimeout(this.#alarm);
     if (this.#error || this.#window.length === 0) return;
+    if (this.#window.some((flight) => flight.closed)) {
+      if (this.#flying > 0) return; // the end of the last attempt calls it again
+      this.#renumber();
+      this.#settle();
+    }
     const pause = this.#until - now();
     if (pause > 0) {
       this.#alarm = setTimeout(() => this.#pump(), pause);
@@ -392,7 +425,8 @@ export class Publisher {
       else if (!flight.stored) this.#succeed(flight, ack);
     } catch (error) {
       this.#end(flight, controller);
-      if (!this.#error && !flight.stored) this.#fail(flight, /** @type {Error} */ (error), epoch);
+      if (!this.#error && !flight.stored && !flight.closed) this.#fail(flight, /** @type {Error} */ (error), epoch);
+      else this.#pump(); // renumbering may wait for this attempt
     }
   }
 
@@ -423,7 +457,12 @@ export class Publisher {
       if (flight.tries > 1 && (await wasEvicted(this.#caller, this.#path, seq, signal))) {
         return { streamId: this.#path.slice(-22), seq, accepted: payload.events, cursor: seq, duplicate: true };
       }
-      throw new PublishError("conflict", `sequence number ${seq} is closed: another writer is publishing to the stream, or the batch arrived too late`, seq, error);
+      // A gap closes only below a stored batch: of this publisher, if it sent one above, or else of another writer.
+      const above = this.#window.some((other) => other.seq > seq && other.tries > 0);
+      if (above && /is in a closed gap/.test(/** @type {Error} */ (error).message)) {
+        throw new PublishError("too_late", `sequence number ${seq} is closed: the batch arrived too late`, seq, error);
+      }
+      throw new PublishError("conflict", `sequence number ${seq} is closed: another writer is publishing to the stream`, seq, error);
     }
     if (ack.duplicate) {
       flight.ack = ack;
@@ -456,16 +495,20 @@ export class Publisher {
     this.#failures = 0;
     this.#until = 0;
     this.#progress = now();
-    while (this.#window[0]?.stored) {
-      const first = /** @type {Flight} */ (this.#window.shift());
-      this.#bytes -= first.payload.body.length;
-      this.#settled++;
-      notify(this.#o.onAck, first.ack);
-    }
-    while (this.#flushes[0]?.mark <= this.#settled) this.#flushes.shift()?.done();
+    this.#settle();
     this.#cut();
     this.#serve();
     this.#pump();
+  }
+
+  /** Reports the batches that are acknowledged without a gap, and completes the flushes that waited for them. */
+  #settle() {
+    while (this.#window[0]?.stored) {
+      const first = /** @type {Flight} */ (this.#window.shift());
+      this.#bytes -= first.payload.body.length;
+      notify(this.#o.onAck, first.ack);
+    }
+    while (this.#flushes.length > 0 && this.#settled(this.#flushes[0].mark)) this.#flushes.shift()?.done();
   }
 
   /**
@@ -476,6 +519,12 @@ export class Publisher {
    * @param {number} epoch the epoch in which the attempt started
    */
   #fail(flight, error, epoch) {
+    if (error instanceof PublishError && error.reason === "too_late" && this.#o.startAt === undefined) {
+      flight.closed = true;
+      for (const controller of flight.attempts) controller.abort();
+      this.#pump();
+      return;
+    }
     if (!transient(error)) {
       this.#failWith(error instanceof PublishError ? error : new PublishError("refused", `publish batch ${flight.seq}: ${error.message}`, flight.seq, error));
       return;

@@ -21,6 +21,12 @@ export class EventParser {
   /** The last `retry` value of the stream, in milliseconds; undefined if there was none. @type {number | undefined} */
   retry = undefined;
 
+  /**
+   * The id of the first block, if that has no data: the position where the stream of events stands. It is "" if the block
+   * has no id, and undefined until the block has ended and if it is an event. @type {string | undefined}
+   */
+  position = undefined;
+
   #decoder = new TextDecoder("utf-8", { fatal: true }); // removes a byte order mark
   #afterCR = false; // the last chunk ended in CR; if the next starts with LF, that LF belongs to it
   /** @type {string[]} */
@@ -30,6 +36,7 @@ export class EventParser {
   #size = 0; // total length of #line and #data
   #name = "";
   #id = "";
+  #begun = false; // the first block has ended
 
   /**
    * @param {Uint8Array} bytes
@@ -90,6 +97,8 @@ export class EventParser {
     this.#size -= line.length;
     if (line === "") {
       if (this.#data.length > 0) events.push({ name: this.#name || "message", data: this.#data.join("\n"), id: this.#id });
+      else if (!this.#begun) this.position = this.#id;
+      this.#begun = true;
       this.#data = [];
       this.#size = 0;
       this.#name = "";

@@ -64,12 +64,22 @@ export class Subscription {
   }
 
   /**
-   * The sequence after which the subscription continues. It is undefined until it is known: until the first batch if the
-   * subscription starts at the oldest batch, and until it has read the cursor if it starts at the head. A program that saves
-   * it can pass it as `cursor` in its next run.
+   * The sequence after which the subscription continues. It is undefined while there is none: the subscription starts at the
+   * head or at the oldest batch, and either has not connected yet or nothing was ever stored. A program that saves it can pass
+   * it as `cursor` in its next run.
    */
   get position() {
     return this.#position;
+  }
+
+  /**
+   * The `cursor` with which another subscription continues where this one stands, before the first batch too. A position of 0
+   * is no such cursor, because 0 means the oldest batch: the other subscription yields a batch 0 again.
+   *
+   * @returns {number | "head" | "oldest"}
+   */
+  get cursor() {
+    return this.#position ?? (this.#oldest ? "oldest" : "head");
   }
 
   /** @returns {AsyncGenerator<import("./payload.js").Batch, void, void>} */
@@ -107,11 +117,6 @@ export class Subscription {
    */
   async *#follow() {
     const { signal, silence = defaultSilence } = this.#options;
-    if (this.#position === undefined && !this.#oldest) {
-      // The client resolves the head itself. If the service did, and the connection broke before the first batch, the client
-      // would not know where to resume, and would miss what was published in between.
-      this.#position = (await this.#caller.once({ method: "GET", path: `${this.#path}/cursor` }, signal)).json().cursor;
-    }
     const dead = new ConnectionError(`no data for ${silence} ms, not even a heartbeat`);
     const scope = new Scope(signal);
     try {
@@ -131,6 +136,7 @@ export class Subscription {
         if (done) throw new ConnectionError("the service closed the connection");
         const events = parser.push(value);
         this.#retry = parser.retry ?? this.#retry;
+        this.#stand(parser.position);
         for (const event of events) {
           this.#failures = 0;
           if (event.name === "end") {
@@ -149,10 +155,24 @@ export class Subscription {
     }
   }
 
+  /**
+   * Takes the position from the first frame of the connection, so that a connection that breaks before the first batch is
+   * resumed there. A service without a position has never stored anything, so everything it stores from then on is above the
+   * head.
+   *
+   * @param {string | undefined} id
+   */
+  #stand(id) {
+    if (id === undefined || this.#position !== undefined) return;
+    if (/^[0-9]{1,16}$/.test(id)) this.#position = Number(id);
+    else this.#oldest = true;
+  }
+
   /** @returns {import("./call.js").Call} */
   #call() {
     const accept = "text/event-stream";
-    if (this.#position === undefined) return { method: "GET", path: `${this.#path}?cursor=0`, headers: { accept } };
+    const start = this.#oldest ? "0" : "head";
+    if (this.#position === undefined) return { method: "GET", path: `${this.#path}?cursor=${start}`, headers: { accept } };
     return { method: "GET", path: this.#path, headers: { accept, "last-event-id": String(this.#position) } };
   }
 

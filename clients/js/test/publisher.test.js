@@ -313,6 +313,36 @@ test("a closed sequence is a conflict", async (t) => {
   });
 });
 
+test("a batch whose gap was closed gets another sequence", async (t) => {
+  const own = await Server.start(t, "--gap-grace", "20ms");
+  const near = new Client({ url: own.url, key });
+  for (const startAt of [undefined, 1]) {
+    const s = await near.createStream({ name: "x" });
+    let closed = false;
+    const through = (url, init) => {
+      if (!closed && init.method === "POST" && url.endsWith("/5")) throw new TypeError("no route");
+      return fetch(url, init);
+    };
+    const publisher = await new Client({ url: own.url, key, fetch: through }).publisher(s, { inFlight: 4, batchEvents: 1, startAt });
+    await learn(t, publisher, 4);
+    for (const n of [5, 6, 7]) publisher.add(n).catch(() => {});
+    await take(near.subscribe(s, { cursor: 5 }), 1); // the gap of 5 lies below
+    await take(near.subscribe(s, { cursor: 4 }), 1); // once 6 is delivered, it is closed
+    closed = true;
+    if (startAt !== undefined) {
+      await assert.rejects(publisher.close(), { reason: "too_late", seq: 5 });
+      continue;
+    }
+    await publisher.flush();
+    await publisher.add(8);
+    await publisher.close();
+    const events = (await take(near.subscribe(s, { cursor: 0 }), 8)).flatMap((batch) => batch.events);
+    assert.ok(events.indexOf(5) > events.indexOf(6), `5 comes after 6 in ${events}`);
+    assert.deepEqual(events.sort(), numbers(8));
+    assert.equal(publisher.acknowledged, 9);
+  }
+});
+
 test("startAt may point to stored batches", async () => {
   const s = await newStream();
   const run = async (events) => {

@@ -75,7 +75,7 @@ test("a subscription from the head gets batches published after it started", asy
     const subscription = client.subscribe(s, options);
     const loop = subscription[Symbol.asyncIterator]();
     const next = loop.next();
-    while (subscription.position === undefined) await new Promise(setImmediate); // until it has read the cursor
+    while (subscription.position === undefined) await new Promise(setImmediate); // until it is connected
     assert.equal(subscription.position, cursor);
     await client.publish(s, ["after"]);
     assert.deepEqual((await next).value.events, ["after"]);
@@ -214,6 +214,43 @@ test("a connection cut at any byte is resumed", async () => {
     assert.ok(requests[0].url.endsWith("?cursor=0"));
   };
   await Promise.all(numbers(size + 1, 0).map(cutAfter)); // in parallel: those cut before the retry line wait for a second
+});
+
+test("the first frame says where to resume", async () => {
+  for (const [cursor, first, then, position, next] of [
+    ["head", "retry: 1\nid: 7\n\n", "7", 7, 7],
+    ["head", "retry: 1\nid: 7\n\n:\n\n", "7", 7, 7],
+    ["head", `retry: 1\nid: 7\n\n${batch(8).slice(0, -1)}`, "7", 7, 7],
+    ["head", `retry: 1\nid: 7\n\n${batch(8)}:\n\n`, "8", 8, 8],
+    ["head", "retry: 1\n\n", "?cursor=0", undefined, "oldest"], // nothing was ever stored
+    ["head", "retry: 1\nid: 7\n", "?cursor=head", undefined, "head"], // cut inside the frame
+    ["oldest", "retry: 1\nid: 41\n\n", "41", 41, 41],
+    ["oldest", "retry: 1\n\n", "?cursor=0", undefined, "oldest"],
+    ["oldest", `${batch(3)}:\n\n`, "3", 3, 3],
+    [3, "retry: 1\nid: 3\n\n", "3", 3, 3],
+  ]) {
+    const { client: other, requests } = scripted((_, n) => (n === 1 ? { bytes: first } : { bytes: "event: end\ndata: {}\n\n" }));
+    const subscription = other.subscribe(id, { cursor });
+    const got = [];
+    for await (const b of subscription) got.push(b.seq);
+    const { url, headers } = requests[1];
+    assert.equal(headers["last-event-id"] ?? new URL(url).search, then, `${cursor} after ${first}`);
+    assert.equal(subscription.position, position);
+    assert.equal(subscription.cursor, next);
+    assert.deepEqual(got, first.endsWith(`${batch(8)}:\n\n`) ? [8] : first.startsWith(batch(3)) ? [3] : []);
+  }
+});
+
+test("head of a stream in which nothing was ever stored", async () => {
+  const { id: s } = await newStream();
+  const subscription = client.subscribe(s);
+  const first = subscription[Symbol.asyncIterator]();
+  const next = first.next();
+  while (subscription.cursor === "head") await new Promise(setImmediate); // until it is connected
+  assert.equal(subscription.cursor, "oldest");
+  await client.publishAt(s, 0, ["zero"]);
+  assert.equal((await next).value.seq, 0);
+  await first.return();
 });
 
 test("repeated batches are yielded once", async () => {

@@ -4,7 +4,7 @@
 // a server, and hidden tabs that hold them would keep every other page from loading.
 import {Caller} from './client/call.js';
 import {Subscription} from './client/subscription.js';
-import {ask, bytes, number, say, toSignIn} from './shared.js';
+import {bytes, number, say, toSignIn} from './shared.js';
 
 const kept = 500; // batches on the page
 const keptSize = 16 << 20; // total size of those batches: characters of JSON, bytes of raw data
@@ -106,23 +106,13 @@ export class Tail {
 	}
 
 	// restart clears the list and follows from where the form says.
-	async restart() {
+	restart() {
 		this.clear();
 		this.over('connecting');
-		const turn = this.turn = {};
 		this.seen = -1;
-		this.cursor = this.from.value === 'head' ? await this.head() : this.from.value === '0' ? 'oldest' : Number(this.seq.value.trim() || 0);
-		if (turn !== this.turn) return; // the selection changed while head was waiting
+		this.cursor = this.from.value === 'head' ? 'head' : this.from.value === '0' ? 'oldest' : Number(this.seq.value.trim() || 0);
 		if (document.hidden) this.doze();
 		else this.resume();
-	}
-
-	// head returns the cursor to follow from "now". It is a position rather than 'head' where
-	// possible: if the connection is lost or paused before the first batch, the tail resumes from
-	// it and misses nothing.
-	async head() {
-		const now = await ask(this.address + '/cursor').catch(() => ({cursor: 0, published: true}));
-		return now.cursor > 0 ? now.cursor : now.published ? 'head' : 'oldest';
 	}
 
 	// resume follows the stream after the last batch that was shown.
@@ -161,8 +151,10 @@ export class Tail {
 	// ended.
 	over(why) {
 		this.stop?.abort();
-		const {position} = this.subscription ?? {};
-		if (this.stop && position !== undefined) this.cursor = this.seen = position;
+		if (this.stop && this.subscription) {
+			this.cursor = this.subscription.cursor;
+			this.seen = this.subscription.position ?? this.seen;
+		}
 		this.stop = null;
 		this.dozing = false;
 		this.go.textContent = 'Resume';

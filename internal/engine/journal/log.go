@@ -235,13 +235,7 @@ func (o *appendOp) bound() (int, int) {
 	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
 }
 
-// class lets closed gaps through on a full disk, because subscribers wait for them.
-func (o *appendOp) class() class {
-	if o.e.Kind == engine.GapClosed {
-		return deleting
-	}
-	return growing
-}
+func (o *appendOp) class() class { return growing }
 
 // stage asks the judge and, if the entry is admitted, adds its record to the group.
 func (o *appendOp) stage(g *group) {

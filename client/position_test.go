@@ -1,0 +1,96 @@
+package client_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"weir"
+	"weir/client"
+)
+
+// A subscriber takes its position from the first frame of a connection (D16), so that it misses
+// nothing if the connection is lost before the first batch.
+func TestSubscriberPosition(t *testing.T) {
+	const batch = "id: 8\nevent: batch\ndata: {\"seq\":8,\"ts\":\"2026-11-15T00:00:00.000Z\",\"events\":[]}\n\n"
+	for _, x := range []struct {
+		name   string
+		from   client.From
+		first  string // the first connection; it is cut after that
+		then   string // how the second one begins
+		at     weir.Seq
+		placed bool
+	}{
+		{"head", client.Head, "retry: 1\nid: 7\n\n", "last=7", 7, true},
+		{"head, heartbeats", client.Head, "retry: 1\nid: 7\n\n:\n\n:\n\n", "last=7", 7, true},
+		{"head, and a batch cut off", client.Head, "retry: 1\nid: 7\n\n" + batch[:len(batch)-1], "last=7", 7, true},
+		{"head, and a batch", client.Head, "retry: 1\nid: 7\n\n" + batch, "last=8", 8, true},
+		{"head, and a batch that was repeated", client.Head, "retry: 1\nid: 8\n\n" + batch, "last=8", 8, true},
+		{"head where nothing was ever stored", client.Head, "retry: 1\n\n", "?cursor=0 last=", 0, false},
+		{"head, cut inside the first frame", client.Head, "retry: 1\nid: 7\n", "?cursor=head last=", 0, false},
+		{"oldest", client.Oldest, "retry: 1\nid: 41\n\n", "last=41", 41, true},
+		{"oldest where nothing was ever stored", client.Oldest, "retry: 1\n\n", "?cursor=0 last=", 0, false},
+		{"after", client.After(3), "retry: 1\nid: 3\n\n", "last=3", 3, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				f := &fakes{answer: func(n int, r *http.Request) (*http.Response, error) {
+					query := ""
+					if r.URL.RawQuery != "" {
+						query = "?" + r.URL.RawQuery + " "
+					}
+					asked = append(asked, query+"last="+r.Header.Get("Last-Event-ID"))
+					if n == 1 {
+						return stream(r, x.first, false)
+					}
+					return stream(r, "event: end\ndata: {}\n\n", false)
+				}}
+				s := newClient(t, client.Options{URL: "http://weir.example", Transport: f}).Subscriber("x", client.SubscriberOptions{From: x.from})
+				for _, err := range s.Batches(t.Context()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if len(asked) != 2 || asked[1] != x.then {
+					t.Errorf("asked %q, want a second request with %q", asked, x.then)
+				}
+				if at, ok := s.Position(); at != x.at || ok != x.placed {
+					t.Errorf("the position is %d, %t; want %d, %t", at, ok, x.at, x.placed)
+				}
+			})
+		})
+	}
+}
+
+// A subscriber at the head of a stream in which nothing was ever stored gets everything that is
+// stored later, sequence 0 included (D15).
+func TestSubscriberAtHeadOfNothing(t *testing.T) {
+	h := startService(t, nil)
+	c := h.client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	connected := make(chan struct{}, 1)
+	s := h.client(client.Options{Transport: notify{http.DefaultTransport, connected}}).Subscriber(id, client.SubscriberOptions{})
+	got := make(chan []weir.Seq)
+	go func() { got <- take(t, s, 3) }()
+	<-connected
+	publishNumbers(t, c, id, 0, 2)
+	if all := <-got; !slices.Equal(all, []weir.Seq{0, 1, 2}) {
+		t.Errorf("got %d, want 0 to 2", all)
+	}
+}
+
+// notify is a transport that tells when the header of a subscription has arrived.
+type notify struct {
+	http.RoundTripper
+	connected chan struct{}
+}
+
+func (n notify) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := n.RoundTripper.RoundTrip(r)
+	if err == nil && r.Header.Get("Accept") == "text/event-stream" {
+		n.connected <- struct{}{}
+	}
+	return resp, err
+}

@@ -1,0 +1,78 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"weir/internal/hub"
+	"weir/internal/service/servicetest"
+)
+
+// A gap does not close while the body of a request for it is being received (D4). Another stream
+// tells when the grace has ended: its gap opens later, and a subscriber gets past it.
+func TestGapStaysOpenUnderASlowBody(t *testing.T) {
+	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "300ms"}})
+	slow, other := s.NewStream(hub.Spec{}), s.NewStream(hub.Spec{})
+	post := func(stream any, seq int) int {
+		t.Helper()
+		resp := do(t, s, "POST", fmt.Sprintf("/v1/streams/%v/%d", stream, seq), "Content-Type: application/json", `{"events":[]}`)
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	post(slow, 1)
+
+	// The server asks for the body once it has accepted the request.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.HTTP, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/streams/%v/2 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Expect: 100-continue\r\nContent-Length: 13\r\n\r\n", slow, s.Key)
+	answers := bufio.NewReader(conn)
+	if resp, err := http.ReadResponse(answers, nil); err != nil || resp.StatusCode != http.StatusContinue {
+		t.Fatalf("got %v, %v; want 100 Continue", resp, err)
+	}
+	io.WriteString(conn, `{"even`)
+	post(slow, 3)
+	post(other, 1)
+	post(other, 3)
+	sub := do(t, s, "GET", fmt.Sprintf("/v1/streams/%v?cursor=1", other), "Accept: text/event-stream", "")
+	defer sub.Body.Close()
+	for lines := bufio.NewScanner(sub.Body); lines.Scan() && lines.Text() != "id: 3"; {
+	}
+	if got := post(other, 2); got != http.StatusConflict {
+		t.Fatalf("the grace of the other stream has not ended: %d, want 409", got)
+	}
+	io.WriteString(conn, `ts":[]}`)
+	resp, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusAccepted {
+		t.Errorf("the slow body got %d %s, want 202", resp.StatusCode, body)
+	}
+}
+
+// do sends a request and returns the response.
+func do(t *testing.T, s *servicetest.Service, method, path, header, body string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequest(method, s.HTTP+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, value, _ := strings.Cut(header, ": ")
+	r.Header.Set(name, value)
+	r.Header.Set("Authorization", "Bearer "+s.Key)
+	r.Close = true
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}

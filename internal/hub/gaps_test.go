@@ -1,0 +1,192 @@
+package hub
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// A gap never closes under a body that is on its way, however slow, and whether its request arrived
+// before or after the batch above the gap (D4).
+func TestGapStaysOpenUnderABody(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "a"))
+		early, late := at(2, "b"), at(4, "d")
+		decide := func(p *Publish) {
+			t.Helper()
+			if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
+				t.Fatalf("decide on %d: %v, %v; want neither", p.Seq, ack, err)
+			}
+		}
+		decide(early)
+		publish(t, s, at(3, "c"))
+		publish(t, s, at(6, "f"))
+		decide(late)
+		<-time.After(10 * time.Minute)
+		for _, p := range []*Publish{early, late} {
+			publish(t, s, p)
+			p.Release()
+			p.Release() // does nothing
+		}
+		// 5 was not held: with 4 stored, nothing keeps it open any more.
+		<-time.After(foreignDelay)
+		if _, err := s.Publish(ctx, at(5, "e")); code(err) != weir.InvalidSequence {
+			t.Errorf("sequence 5, ten minutes later: %v, want %s", err, weir.InvalidSequence)
+		}
+		c := collector{got: map[weir.Seq]string{}, from: Oldest}
+		if err := c.follow(s, 6, func() int { return 1 << 20 }); err != nil || len(c.got) != 5 {
+			t.Errorf("got %v, %v; want all but 5", c.got, err)
+		}
+		if len(s.holds.seqs) != 0 {
+			t.Errorf("%v are still held", s.holds.seqs)
+		}
+	})
+}
+
+// A request that ends without being stored gives up its hold, and the grace starts afresh.
+func TestGapAfterABrokenBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "a"))
+		publish(t, s, at(3, "c"))
+		one, two := at(2, ""), at(2, "")
+		for _, p := range []*Publish{one, two} {
+			if _, err := s.Decide(ctx, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(time.Minute)
+		one.Release()
+		<-time.After(time.Minute)
+		two.Release()
+		closes(t, s, 2, 2*time.Second, 2*time.Second)
+	})
+}
+
+// closes checks that a missing sequence closes within this range of time from now. A publish that
+// cannot be stored, because it is too large, finds out without filling the gap.
+func closes(t *testing.T, s *Stream, seq weir.Seq, from, to time.Duration) {
+	t.Helper()
+	refusal := func() weir.Code {
+		_, err := s.Publish(ctx, at(seq, string(make([]byte, weir.MaxBody+1))))
+		return code(err)
+	}
+	<-time.After(from - 10*time.Millisecond)
+	synctest.Wait()
+	if got := refusal(); got != weir.PayloadTooLarge {
+		t.Errorf("sequence %d just before %v: %s, want it to be open", seq, from, got)
+	}
+	<-time.After(to - from + 20*time.Millisecond)
+	synctest.Wait()
+	if got := refusal(); got != weir.InvalidSequence {
+		t.Errorf("sequence %d just after %v: %s, want it to be closed", seq, to, got)
+	}
+}
+
+// The grace stands still while the store takes no writes, and starts afresh when it takes them again,
+// in all streams, however short the time was (D4).
+func TestGapWhileTheStoreTakesNoWrites(t *testing.T) {
+	for name, state := range map[string]engine.State{"full": engine.Full, "read-only": engine.ReadOnly, "unreachable": engine.Unreachable} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &balky{Engine: memory.New()}
+				h := open(t, e, Options{})
+				defer h.Close()
+				s, other := made(t, h, nil), made(t, h, nil)
+				for _, s := range []*Stream{s, other} {
+					publish(t, s, at(1, "a"))
+					publish(t, s, at(3, "c"))
+				}
+				<-time.After(1900 * time.Millisecond)
+				e.state.Store(uint32(state))
+				if _, err := s.Publish(ctx, at(2, "b")); code(err) != weir.StorageUnavailable {
+					t.Fatalf("publish: %v, want %s", err, weir.StorageUnavailable)
+				}
+				<-time.After(50 * time.Millisecond)
+				e.state.Store(uint32(engine.Ready)) // before the grace would have ended
+				<-time.After(checkWritesEvery)
+				synctest.Wait()
+				<-time.After(time.Second)
+				e.state.Store(uint32(state)) // and once more, without a publish
+				<-time.After(10 * time.Minute)
+				e.state.Store(uint32(engine.Ready))
+				<-time.After(checkWritesEvery)
+				synctest.Wait()
+				publish(t, s, at(2, "b"))
+				closes(t, other, 2, 2*time.Second-checkWritesEvery, 2*time.Second)
+			})
+		})
+	}
+}
+
+// A write that the store did not take in time restarts the grace of that stream, even if the store as
+// a whole takes writes.
+func TestGapAfterAnUnansweredWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &balky{Engine: memory.New()}
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "a"))
+		publish(t, s, at(3, "c"))
+		<-time.After(1900 * time.Millisecond)
+		e.silent.Store(true)
+		if _, err := s.Publish(ctx, at(2, "b")); code(err) != weir.StorageUnavailable {
+			t.Fatalf("publish: %v, want %s", err, weir.StorageUnavailable)
+		}
+		e.silent.Store(false)
+		closes(t, s, 2, 2*time.Second, 2*time.Second)
+	})
+}
+
+// balky is an engine that takes no writes while its state is not Ready. While silent is set, appends
+// get no answer although the store is Ready.
+type balky struct {
+	engine.Engine
+	state  atomic.Uint32
+	silent atomic.Bool
+}
+
+func (e *balky) Status() engine.Status {
+	s := engine.Status{State: engine.State(e.state.Load())}
+	if s.State != engine.Ready {
+		s.Reason = engine.ErrFull
+	}
+	return s
+}
+
+func (e *balky) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &balkyLog{l, e}, err
+}
+
+type balkyLog struct {
+	engine.Log
+	e *balky
+}
+
+func (l *balkyLog) Append(ctx context.Context, e *engine.Entry) error {
+	switch engine.State(l.e.state.Load()) {
+	case engine.Full:
+		return engine.ErrFull
+	case engine.ReadOnly:
+		return engine.ErrReadOnly
+	case engine.Unreachable:
+		return engine.ErrUnavailable
+	}
+	if l.e.silent.Load() {
+		return engine.ErrUnavailable
+	}
+	return l.Log.Append(ctx, e)
+}
