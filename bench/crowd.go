@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -99,26 +103,92 @@ func (c *crowd) close() {
 	c.readers.Wait()
 }
 
+// crowdEnv is set in a child process that only subscribes: in the process of the benchmark, thousands
+// of subscriptions would delay the publisher whose latency is measured.
+const crowdEnv = "WEIR_BENCH_CROWD"
+
+// joinCrowd is the child process. It prints a line when it has subscribed, and for each line that it
+// reads the number of batches that arrived.
+func joinCrowd(text string) error {
+	t := &target{streams: []string{""}}
+	var n int
+	if _, err := fmt.Sscan(text, &t.addr, &t.key, &t.streams[0], &n); err != nil {
+		return err
+	}
+	c, err := newCrowd(t, 0, n)
+	defer c.close()
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Println(c.delivered.Load())
+	}
+	return nil
+}
+
+// gathering is a crowd in a child process.
+type gathering struct {
+	process *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+}
+
+func gather(t *target, stream, n int) (*gathering, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	g := &gathering{process: exec.Command(exe)}
+	g.process.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %d", crowdEnv, t.addr, t.key, t.streams[stream], n))
+	g.process.Stderr = os.Stderr
+	if g.in, err = g.process.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := g.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	g.out = bufio.NewReader(out)
+	if err := g.process.Start(); err != nil {
+		return nil, err
+	}
+	_, err = g.out.ReadString('\n')
+	return g, err
+}
+
+// delivered returns how many batches have arrived, in all subscriptions together.
+func (g *gathering) delivered() (n int64) {
+	fmt.Fprintln(g.in)
+	fmt.Fscanln(g.out, &n)
+	return n
+}
+
+func (g *gathering) close() {
+	g.in.Close()
+	g.process.Wait()
+}
+
 // wakingOverHTTP measures publishes to one stream over HTTP/1.1, without and with n subscribers of
 // another stream that are woken 20 times per second.
 func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 	return func(t *target) ([]figure, error) {
 		const crowded, quiet = 1, 2
-		c, err := newCrowd(t, crowded, n)
-		defer c.close()
+		c, err := gather(t, crowded, n)
 		if err != nil {
 			return nil, err
 		}
+		defer c.close()
 		one := &target{name: t.name, addr: t.addr, key: t.key, process: t.process, streams: t.streams[quiet : quiet+1]}
 		load := publishLoad{Connections: 1, Size: 200, Streams: 1}
 		var alone, beside, tails []float64
-		sent, got, cpu := int64(0), int64(0), time.Duration(0)
+		sent, got, cpu, calls := int64(0), int64(0), time.Duration(0), int64(0)
 		for range wakingTurns {
 			a, err := publishing(one, load, wakingSpan)
 			if err != nil {
 				return nil, err
 			}
-			before, base := t.cpu(), c.delivered.Load()
+			before, base := t.cpu(), c.delivered()
 			over, done := make(chan struct{}), make(chan error)
 			var published int64
 			go func() { done <- callOut(t, crowded, over, &published) }()
@@ -128,10 +198,11 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 				return nil, err
 			}
 			due := published * int64(n)
-			for deadline := time.Now().Add(30 * time.Second); c.delivered.Load()-base < due && time.Now().Before(deadline); {
-				time.Sleep(5 * time.Millisecond)
+			calls += published
+			for deadline := time.Now().Add(30 * time.Second); c.delivered()-base < due && time.Now().Before(deadline); {
+				time.Sleep(50 * time.Millisecond)
 			}
-			sent, got, cpu = sent+due, got+c.delivered.Load()-base, cpu+t.cpu()-before
+			sent, got, cpu = sent+due, got+c.delivered()-base, cpu+t.cpu()-before
 			alone, beside, tails = append(alone, a.P50), append(beside, b.P50), append(tails, b.P99)
 		}
 		return []figure{
@@ -139,6 +210,7 @@ func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 			{"  publish p50 alone", middle(alone), "ms"},
 			{"  publish p50 beside", middle(beside), "ms"},
 			{"  publish p99 beside", middle(tails), "ms"},
+			{"  wake-ups per second", float64(calls) / (wakingTurns * wakingSpan).Seconds(), "1/s"},
 			{"  share of expected deliveries", float64(got) / float64(sent), ""},
 			{"  server CPU for 100,000 deliveries", cpu.Seconds() * 100_000 / float64(max(got, 1)), "s"},
 		}, nil

@@ -17,6 +17,13 @@ func main() {
 		hello()
 		return
 	}
+	if text := os.Getenv(crowdEnv); text != "" {
+		if err := joinCrowd(text); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if text := os.Getenv(plainEnv); text != "" { // a child process of startPlain
 		if err := serveNATS(text); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)

@@ -3,6 +3,8 @@ package hub
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // rowSize is how many subscriptions wake up together. A publisher that becomes ready runs behind one
@@ -28,8 +30,8 @@ func (r *row) wait() <-chan struct{} {
 	return r.changed
 }
 
-// wake wakes the members that wait.
-func (r *row) wake() {
+// wake wakes the members that wait, and tells whether any did.
+func (r *row) wake() bool {
 	r.mu.Lock()
 	changed := r.changed
 	r.changed = nil
@@ -37,6 +39,7 @@ func (r *row) wake() {
 	if changed != nil {
 		close(changed)
 	}
+	return changed != nil
 }
 
 // rows are the subscriptions of one feed, in groups, and how far the waker has got with them.
@@ -116,18 +119,82 @@ func (rs *rows) next() *row {
 // per subscription, and Commit must not spend them in the engine's writer: publishes to all streams
 // would wait.
 //
-// It wakes one row of one feed at a time and then lets the rows run, the feeds by turns. So a
-// stream with many subscriptions delays neither the subscriptions of other streams nor the
-// publishers that run in between, and a subscription that is woken late receives several batches at
-// once.
+// It wakes one row of one feed at a time, the feeds by turns, and no more while many of the woken
+// subscriptions are still sending. So a stream with many subscriptions delays neither the
+// subscriptions of other streams nor the publishers that run in between, and a subscription that is
+// woken late receives several batches at once.
 type waker struct {
 	mu      sync.Mutex
 	work    sync.Cond // signalled when the queue is no longer empty, and by stop
 	queue   []*feed   // each feed at most once
 	stopped bool
+
+	awake  atomic.Int64 // subscriptions that were woken and have not come back to wait
+	most   int64        // when more than this are awake, run waits
+	room   chan struct{}
+	paused atomic.Bool // run waits on room
 }
 
-func (w *waker) init() { w.work.L = &w.mu }
+// awakePerCore is how many woken subscriptions may be at work at a time, for each core.
+const awakePerCore = 8
+
+// patience is how long the waker waits for woken subscriptions to send what they got. Those that
+// take longer are held up by their clients and not by this process, so the others need not wait.
+const patience = time.Millisecond
+
+func (w *waker) init() {
+	w.work.L = &w.mu
+	w.most = int64(awakePerCore * runtime.GOMAXPROCS(0))
+	w.room = make(chan struct{}, 1)
+}
+
+// rise counts a subscription that was woken.
+func (s *Subscription) rise() {
+	if !s.awake {
+		s.awake = true
+		s.f.hub.waker.awake.Add(1)
+	}
+}
+
+// rest ends what rise began, when the subscription waits again or ends.
+func (s *Subscription) rest() {
+	if !s.awake {
+		return
+	}
+	s.awake = false
+	w := &s.f.hub.waker
+	w.awake.Add(-1)
+	if w.paused.Load() {
+		select {
+		case w.room <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// pause waits until at most w.most subscriptions are awake beside those that are stalled, and
+// returns how many of them count as stalled.
+func (w *waker) pause(stalled int64) int64 {
+	awake := w.awake.Load()
+	if stalled = min(stalled, awake); awake-stalled <= w.most {
+		return stalled
+	}
+	w.paused.Store(true)
+	defer w.paused.Store(false)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		awake = w.awake.Load()
+		if stalled = min(stalled, awake); awake-stalled <= w.most {
+			return stalled
+		}
+		select {
+		case <-w.room:
+		case <-late.C:
+			return awake
+		}
+	}
+}
 
 // wake wakes all subscriptions of a feed that wait now, soon.
 func (w *waker) wake(f *feed) {
@@ -161,14 +228,17 @@ func (w *waker) pop() *feed {
 }
 
 func (w *waker) run() {
+	stalled := int64(0)
 	for f := w.pop(); f != nil; f = w.pop() {
+		stalled = w.pause(stalled)
 		r := f.rows.next()
 		if r == nil {
 			continue
 		}
-		r.wake()
 		w.push(f)
-		runtime.Gosched() // lets the members, and whatever else is ready, run before the next row wakes up
+		if r.wake() {
+			runtime.Gosched() // lets the members, and whatever else is ready, run before the next row wakes up
+		}
 	}
 }
 

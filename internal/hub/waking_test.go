@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"weir"
@@ -240,4 +241,42 @@ func TestSubscribersAndPublishersDoNotMeet(t *testing.T) {
 	if seq, err := next(); seq != 2 || err != nil {
 		t.Errorf("got %d, %v", seq, err)
 	}
+}
+
+// The waker does not wait for subscriptions that were woken and whose clients take no data.
+func TestStalledSubscribersHoldUpNoWaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		n := int(h.waker.most) * 3
+		subs := make([]*Subscription, n)
+		woken := make(chan error, n)
+		for i := range subs {
+			var err error
+			if subs[i], err = s.Subscribe(ctx, Head); err != nil {
+				t.Fatal(err)
+			}
+			go func() { // takes one batch and never comes back
+				_, err := subs[i].Next(ctx, time.Hour)
+				woken <- err
+			}()
+		}
+		synctest.Wait()
+		publish(t, s, at(1, "x"))
+		for range n {
+			if err := <-woken; err != nil {
+				t.Error(err)
+			}
+		}
+		if awake := h.waker.awake.Load(); awake != int64(n) {
+			t.Errorf("%d subscriptions count as awake, want %d", awake, n)
+		}
+		for _, sub := range subs {
+			sub.Close()
+		}
+		if awake := h.waker.awake.Load(); awake != 0 {
+			t.Errorf("%d subscriptions count as awake after all ended", awake)
+		}
+	})
 }
