@@ -7,33 +7,9 @@ import (
 	"weir"
 	"weir/internal/disk/faulty"
 	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
 	"weir/internal/engine/journal"
 )
-
-// leaving is the context of a caller that leaves at the worst moment: it ends as soon as a call
-// begins to wait for it, when what the call asked for is on its way and cannot be stopped.
-type leaving struct {
-	context.Context
-	left chan struct{}
-}
-
-func leave() *leaving { return &leaving{context.Background(), make(chan struct{})} }
-
-func (l *leaving) Done() <-chan struct{} {
-	if l.Err() == nil {
-		close(l.left)
-	}
-	return l.left
-}
-
-func (l *leaving) Err() error {
-	select {
-	case <-l.left:
-		return context.Canceled
-	default:
-		return nil
-	}
-}
 
 // onJournal opens a journal on a disk in memory.
 func onJournal(t *testing.T) engine.Engine {
@@ -95,16 +71,16 @@ func TestCallerLeaves(t *testing.T) {
 		}
 		same(t, a, e)
 	}
-	_, err := a.CreateProject(leave(), "left")
+	_, err := a.CreateProject(enginetest.Leaving(context.Background()), "left")
 	told("create a project", err)
 	p := project(t, a, "app")
-	_, err = a.RenameProject(leave(), p.ID, "renamed")
+	_, err = a.RenameProject(enginetest.Leaving(context.Background()), p.ID, "renamed")
 	told("rename a project", err)
-	_, _, err = a.CreateKey(leave(), KeySpec{Project: p.ID, Kind: Live, Name: "left"})
+	_, _, err = a.CreateKey(enginetest.Leaving(context.Background()), KeySpec{Project: p.ID, Kind: Live, Name: "left"})
 	told("create a key", err)
 	k, secret := key(t, a, KeySpec{Project: p.ID, Name: "revoked"})
 	g := caller(t, a, secret)
-	_, err = a.Revoke(leave(), k.ID)
+	_, err = a.Revoke(enginetest.Leaving(context.Background()), k.ID)
 	told("revoke a key", err)
 	if record, _ := a.Key(k.ID); record.RevokedAt == nil {
 		t.Fatal("the key is not revoked, although the store took the change")

@@ -6,32 +6,8 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
 )
-
-// leaving is the context of a caller that leaves at the worst moment: it ends as soon as a call
-// begins to wait for it, when what the call asked for is on its way and cannot be stopped.
-type leaving struct {
-	context.Context
-	left chan struct{}
-}
-
-func leave() *leaving { return &leaving{context.Background(), make(chan struct{})} }
-
-func (l *leaving) Done() <-chan struct{} {
-	if l.Err() == nil {
-		close(l.left)
-	}
-	return l.left
-}
-
-func (l *leaving) Err() error {
-	select {
-	case <-l.left:
-		return context.Canceled
-	default:
-		return nil
-	}
-}
 
 // agrees checks that all answers about a stream follow from whether it exists, and that the store
 // says the same. It leaves the stream deleted.
@@ -76,7 +52,7 @@ func TestCallerLeaves(t *testing.T) {
 		h := open(t, e, Options{})
 		defer h.Close()
 		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
-		if _, err := h.Create(leave(), spec); err != nil {
+		if _, err := h.Create(enginetest.Leaving(context.Background()), spec); err != nil {
 			t.Error("the outcome is lost to the audit log:", err)
 		}
 		agrees(t, h, e, spec)
@@ -88,7 +64,7 @@ func TestCallerLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Delete(leave()); err != nil {
+		if err := s.Delete(enginetest.Leaving(context.Background())); err != nil {
 			t.Error("the outcome is lost to the audit log:", err)
 		}
 		agrees(t, h, e, spec)
@@ -102,7 +78,7 @@ func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 		h := open(t, e, Options{StreamsPerProject: 3})
 		defer h.Close()
 		for range 10 { // the limit refuses all but three
-			h.Create(leave(), Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
+			h.Create(enginetest.Leaving(context.Background()), Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
 		}
 		if _, err := e.Create(ctx, "barrier", nil); err != nil {
 			t.Fatal(err)

@@ -1,38 +1,15 @@
 package service_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"weir"
+	"weir/internal/engine/enginetest"
 	"weir/internal/service/servicetest"
 )
-
-// leaving is the context of a client that hangs up at the worst moment: it ends as soon as a call
-// waits for it, when what the request asked for is on its way and cannot be stopped.
-type leaving struct {
-	context.Context
-	left chan struct{}
-}
-
-func (l *leaving) Done() <-chan struct{} {
-	if l.Err() == nil {
-		close(l.left)
-	}
-	return l.left
-}
-
-func (l *leaving) Err() error {
-	select {
-	case <-l.left:
-		return context.Canceled
-	default:
-		return nil
-	}
-}
 
 // After a client hung up while a stream was created or deleted, every endpoint says the same about
 // the stream, at once and after a restart (D33). TestHangUp in internal/trials cuts real connections.
@@ -40,7 +17,7 @@ func TestClientHangsUp(t *testing.T) {
 	o := servicetest.Options{Journal: true, Data: t.TempDir(), Wrap: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Leaving") != "" {
-				r = r.WithContext(&leaving{r.Context(), make(chan struct{})})
+				r = r.WithContext(enginetest.Leaving(r.Context()))
 			}
 			next.ServeHTTP(w, r)
 		})

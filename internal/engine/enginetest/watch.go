@@ -235,31 +235,6 @@ func watchBeforeDropped(s *store) {
 	}
 }
 
-// leaving is the context of a caller that leaves as soon as a call waits for it, when the change is
-// on its way.
-type leaving struct {
-	context.Context
-	left chan struct{}
-}
-
-func (s *store) leaving() context.Context { return &leaving{s.ctx, make(chan struct{})} }
-
-func (l *leaving) Done() <-chan struct{} {
-	if l.Err() == nil {
-		close(l.left)
-	}
-	return l.left
-}
-
-func (l *leaving) Err() error {
-	select {
-	case <-l.left:
-		return context.Canceled
-	default:
-		return nil
-	}
-}
-
 func watchLeft(s *store) {
 	w := s.watchAs(s.Engine)
 	left := func(what string, err error) {
@@ -270,7 +245,7 @@ func watchLeft(s *store) {
 	}
 	for i := range 10 {
 		key := fmt.Sprint("stream ", i)
-		_, err := s.Create(s.leaving(), key, []byte("created"))
+		_, err := s.Create(Leaving(s.ctx), key, []byte("created"))
 		left("create", err)
 		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "created" })
 		doc, err := s.Get(s.ctx, key)
@@ -279,12 +254,12 @@ func watchLeft(s *store) {
 		}
 		_, err = s.Create(s.ctx, key, nil)
 		s.fails("create again", err, engine.ErrExists)
-		_, err = s.Update(s.leaving(), key, []byte("updated"), doc.Revision)
+		_, err = s.Update(Leaving(s.ctx), key, []byte("updated"), doc.Revision)
 		left("update", err)
 		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "updated" })
 		j := newJudge()
 		log := s.open(doc.Created, j)
-		left("delete", s.Delete(s.leaving(), key, 0))
+		left("delete", s.Delete(Leaving(s.ctx), key, 0))
 		s.until(w, key, func(c engine.Change) bool { return c.Deleted })
 		s.await(j.over, "Dropped")
 		s.noLog(log)

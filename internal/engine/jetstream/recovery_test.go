@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
 	"weir/internal/engine/jetstream/embedded"
 )
 
@@ -212,28 +213,6 @@ func TestFenceExpired(t *testing.T) {
 	}
 }
 
-// leaving is the context of a caller that leaves as soon as it waits.
-type leaving struct {
-	context.Context
-	left chan struct{}
-}
-
-func (l *leaving) Done() <-chan struct{} {
-	if l.Err() == nil {
-		close(l.left)
-	}
-	return l.left
-}
-
-func (l *leaving) Err() error {
-	select {
-	case <-l.left:
-		return context.Canceled
-	default:
-		return nil
-	}
-}
-
 // A deletion continues after its caller stopped waiting, up to the end of the log.
 func TestDeleteContinuesInBackground(t *testing.T) {
 	s := server(t, quickDir(t))
@@ -247,7 +226,7 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 	if err := l.Append(ctx, text("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Delete(&leaving{ctx, make(chan struct{})}, "a", 0); !errors.Is(err, context.Canceled) {
+	if err := e.Delete(enginetest.Leaving(ctx), "a", 0); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	e.Close() // waits for the deletion
