@@ -60,7 +60,7 @@ The file contains hashes of API keys, and the private keys of certificates. Only
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
-	c.Flags().Int64Var(&rate, "rate", 256, "maximum read rate of a running server in `MiB` per second; 0 means unlimited")
+	c.Flags().Int64Var(&rate, "rate", 256, "maximum rate at which a running server reads data for the backup, in `MiB` per second; 0 means unlimited")
 	return operator(c, &data, &asJSON)
 }
 

@@ -79,7 +79,7 @@ with two machines.`,
 	}
 	f := c.Flags()
 	f.StringVar(&l.only, "only", "", "run one `part` only: publish, fan-out or catch-up")
-	f.DurationVar(&l.span, "for", 5*time.Second, "duration of each part that publishes")
+	f.DurationVar(&l.span, "for", 5*time.Second, "duration of the publish and fan-out parts")
 	f.StringVar(&l.size, "size", "1KiB", "size of an event, at least 40 bytes")
 	f.IntVar(&l.publishers, "publishers", 4, "number of publishers, each with its own stream and connection")
 	f.IntVar(&l.inFlight, "in-flight", 64, "batches in flight per publisher, 1 to 512")

@@ -16,7 +16,7 @@ func migrateCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "migrate DIR", Short: "Copy the data of a single server to a cluster", Args: args("DIR"),
-		Long: `Copy the data of a single server to a cluster that has not been used: streams with their batches, sequence numbers and
+		Long: `Copy the data of a single server to an unused cluster. It copies streams with their batches, sequence numbers and
 times, projects, keys, the audit log and the dashboard's password.
 
 DIR is the data directory of the old server, which must not be running. The directory is not changed. --data names the

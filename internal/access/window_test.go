@@ -22,7 +22,7 @@ func limits(l Limits) func(*Options) { return func(o *Options) { o.Limits = l } 
 // TestWindow follows a window from its first request to the next window.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(300 * time.Millisecond) // so that it does not start at a full second
+		time.Sleep(300 * time.Millisecond) // so that the window does not start on a whole second
 		a := open(t, store(), limits(Limits{Live: 3}))
 		p := project(t, a, "app")
 		_, secret := key(t, a, KeySpec{Project: p.ID})

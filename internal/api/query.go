@@ -6,8 +6,7 @@ import (
 )
 
 // parameter returns the value of a query parameter, and whether it is given. It reports false for ok
-// if the parameter is given twice, or in a way that cannot be parsed (D35): with an escape that is
-// none, or followed by a semicolon, which some clients use as a separator.
+// if the parameter is given twice, or in a way that cannot be parsed (D35): with an invalid percent escape, or followed by a semicolon, which some clients use as a separator.
 //
 // url.ParseQuery drops pairs that it cannot parse, so a misspelt cursor would become a request
 // without a cursor. Here a pair belongs to the name before its = or semicolon. Pairs of other names

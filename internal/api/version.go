@@ -2,8 +2,7 @@ package api
 
 import "net/http"
 
-// version serves GET /v1/version: the version, commit and build time. It needs no key and refuses
-// nothing. It counts in the rate window of the client's address (D23).
+// version serves GET /v1/version: the version, commit and build time. It needs no key and never refuses a request, but its requests count in the rate window of the client's address (D23).
 func (c *call) version() error { return c.answer(http.StatusOK, c.h.version) }
 
 func versionObject(o Options) []byte {

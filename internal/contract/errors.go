@@ -27,7 +27,7 @@ var errorCases = []Case{
 			}
 		}
 	}},
-	{"messages", `spec: error.message "Human-readable text": it shows no internals of the server and repeats no markup of the client`, func(t *T) {
+	{"messages", `spec: error.message "Human-readable text": it reveals no server internals and does not echo markup sent by the client`, func(t *T) {
 		s := t.jsonStream()
 		for _, a := range []*Answer{
 			t.Get("/v1/streams/%3Cscript%3E"), t.Get("/v1/streams?cursor=%3Cscript%3E"), t.Get("/v1/%3Cscript%3E"),

@@ -78,7 +78,8 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	return nil, err
 }
 
-// preview returns the verdicts of the state ahead and of the durable state. A client may only see
+// preview returns two verdicts: that of f.ahead, which includes unsynced entries, and that of the
+// durable state. A client may only see
 // an answer on which both agree. If p may be stored, preview holds the sequence that it chose.
 func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
@@ -184,8 +185,8 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 	return v, cursor, nil
 }
 
-// duplicate acknowledges a batch that is stored already, with the number of events of the stored
-// one (D3).
+// duplicate acknowledges a batch that is already stored. The number of events is that of the stored
+// batch (D3).
 func (s *Stream) duplicate(ctx context.Context, f *feed, seq, cursor weir.Seq) (*weir.Ack, error) {
 	h, err := f.log.Header(ctx, seq)
 	if err != nil {

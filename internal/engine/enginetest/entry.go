@@ -52,8 +52,8 @@ func batches(seqs ...weir.Seq) []*engine.Entry {
 	return entries
 }
 
-// content is the payload that batches gives to a sequence: 0 to 2 KiB. Every byte depends on the
-// sequence and its offset.
+// content returns the payload, 0 to 2 KiB, that batches uses for a sequence. Each byte depends on
+// the sequence and on the byte's offset.
 func content(seq weir.Seq) string {
 	return strings.Repeat(fmt.Sprintf("[%d]", seq), int(seq*37%600))
 }
@@ -72,8 +72,7 @@ func (s *store) same(got, want engine.Entry) {
 	}
 }
 
-// whole checks that the log holds exactly these entries, in this order, with every method that
-// reads.
+// whole checks with every read method that the log holds exactly these entries, in this order.
 func (s *store) whole(log engine.Log, want []engine.Entry) {
 	s.Helper()
 	var seqs []weir.Seq

@@ -18,7 +18,7 @@ import (
 type shard struct {
 	line
 	prefix string // of its subjects
-	// Limits atomic batches in flight: JetStream takes 50 from all processes together.
+	// Limits atomic batches in flight: JetStream accepts 50 at a time, counted over all processes.
 	batches chan struct{}
 	users   int // number of logs that need the shard to be followed; guarded by line.mu
 }
@@ -28,14 +28,14 @@ const batchesAtOnce = 12
 // message is a record of a log without its payload, and where the payload is.
 type message struct {
 	record
-	js     uint64 // sequence in the stream of the message that holds the record, or its first part
+	js     uint64 // JetStream sequence of the message that holds the record, or its first part
 	offset uint32 // of the record's payload within that message
 }
 
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
-// begin prepares the shard. When a log needs it, one consumer without payloads follows all logs of
-// the shard.
+// begin prepares the shard. Once a log must be followed, one headers-only consumer
+// follows all logs of the shard.
 func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)
@@ -77,8 +77,8 @@ func (s *shard) take(m *nats.Msg, seq uint64) {
 
 // last returns the sequence of the newest message of a subject, among all that were acknowledged
 // before the call; 0 if there is none. The leader cannot be asked, because it may have been
-// replaced without knowing. Any replica may answer, but its answer counts only if it has come as
-// far as a fence that most replicas agreed on.
+// replaced without knowing. Any replica may answer, but the answer counts only if that replica has reached a
+// fence that a majority agreed on.
 func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
 		mark, err := s.mark(ctx)

@@ -22,8 +22,8 @@ import (
 const (
 	// turnFor is how long a node continues to write while others want a turn.
 	turnFor = 10 * time.Millisecond
-	// turnMost is how long a node waits for a turn that no node gives it, or leaves the log to
-	// others of which none writes.
+	// turnMost is the longest time that a node waits for a turn if no node gives it one, or stays
+	// away from a log if no other node writes to it.
 	turnMost = 20 * time.Millisecond
 	// handicap is how long a node that had a turn waits after another node wrote, so that nodes
 	// without a turn so far can write first.
@@ -42,8 +42,8 @@ func (l *log) say(what byte) {
 	l.e.nc.Publish(l.e.opts.Name+".turn", append(binary.BigEndian.AppendUint64(b, l.e.node), what))
 }
 
-// hearTurns listens to the messages of other nodes. If another node wants a log that this node does
-// not write to at the moment, or leaves to others, it gets the answer at once that the log is free.
+// hearTurns listens to the messages of other nodes. If another node wants a log that this node is not writing to, or is leaving to others, this
+// node answers at once that the log is free.
 func (e *Engine) hearTurns() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".turn", func(m *nats.Msg) {
 		if len(m.Data) != 17 || binary.BigEndian.Uint64(m.Data[8:]) == e.node {
