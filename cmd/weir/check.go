@@ -20,9 +20,9 @@ the stream, sequence number, file and offset. The exit code is 1 if anything is 
 changed.
 
 With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
-kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If there is no
-way to tell which records were lost, a revocation of a key may be among them. Every key that this could concern is
-revoked, and the exit code is 1.`,
+kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If it
+cannot be determined which records were lost, they may include the revocation of a key. In that case every key that may
+have been revoked is revoked again, and the exit code is 1.`,
 		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {
 			p := newProgress(c.ErrOrStderr(), 0)

@@ -16,8 +16,8 @@ func migrateCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "migrate DIR", Short: "Copy the data of a single server to a cluster", Args: args("DIR"),
-		Long: `Copy the data of a single server to an unused cluster. It copies streams with their batches, sequence numbers and
-times, projects, keys, the audit log and the dashboard's password.
+		Long: `Copy the data of a single server to an unused cluster: projects, keys, the audit log, the dashboard's password, and
+all streams with the sequence numbers and times of their batches.
 
 DIR is the data directory of the old server, which must not be running. The directory is not changed. --data names the
 data directory of a running node of the cluster, on this machine. The project, key and stream that the cluster created

@@ -45,7 +45,7 @@ On a terminal, each event is preceded by the sequence number and the time of its
 line: an object with its sequence number, its time and its events. Each batch of a raw stream is printed as a line of
 base64; with --raw its bytes are written as they are.
 
-Batches that were evicted before they could be read are reported on standard error, or with --json as an object with
+Batches that were evicted before they could be read are reported on standard error, or with --json on standard output, as an object with
 the member "gap".`,
 		Example: `  weir tail demo000000000000000000
   weir tail 0000000000000000000001 --cursor 0 | jq .price

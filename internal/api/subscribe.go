@@ -14,8 +14,8 @@ import (
 	"weir/internal/hub"
 )
 
-// errPlaces is the refusal of a subscription whose key, project or address holds enough of them.
-var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "the places for subscriptions that are left are for keys and addresses that hold fewer; close subscriptions that you do not need, or retry after the number of seconds in retry-after"}
+// errPlaces refuses a subscription because its key, project or address already has its share of places.
+var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project or address has too many open subscriptions, and the remaining places are reserved for others; close subscriptions that you do not need, or retry after the number of seconds in retry-after"}
 
 var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down; retry in a few seconds"}
 

@@ -10,9 +10,9 @@ import (
 var (
 	// ErrFull means that no place is free.
 	ErrFull = errors.New("all places are taken")
-	// ErrShare means that the few places left are for those who hold less, or that the holder, its
+	// ErrShare means that the remaining places are reserved for holders that have fewer, or that the holder, its
 	// project, its address or the demo has reached a cap.
-	ErrShare = errors.New("the places that are left are for those who hold less")
+	ErrShare = errors.New("the remaining places are reserved for holders that have fewer")
 )
 
 // PlaceOptions are the numbers of places. A cap of 0 means that there is none.
@@ -22,7 +22,7 @@ type PlaceOptions struct {
 	Project int // cap of one project
 	Address int // cap of one client address
 
-	// Demo is the name of the project whose holders are client addresses. It never gets more than
+	// Demo is the name of the demo project, in which each client address counts as a holder. It never gets more than
 	// a quarter of all places, and one address of it never more than a quarter of that.
 	Demo string
 }

@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// tail holds the recent batches of a stream with subscribers in memory, so that a batch is encoded
+// tail keeps in memory the recent batches of a stream that has subscribers, so that a batch is encoded
 // once however many subscribers there are, and not read back from the log.
 //
 // Its invariant: the tail has a frame for every durable batch at or above low. A subscription at or

@@ -26,7 +26,7 @@ const (
 	bridge = 8 << 10
 )
 
-// spot is an entry to be read. Its segment is held until it is released.
+// spot is an entry to be read. Its segment is held until the spot is released.
 type spot struct {
 	item
 	seg *segment
@@ -205,7 +205,7 @@ func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 	return spots, l.dropped
 }
 
-// reads bounds the number of reads for clients that are in progress.
+// reads limits how many client reads are in progress at once.
 type reads chan struct{}
 
 // begin waits until a read may start. The caller must call end after it.
