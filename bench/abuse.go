@@ -29,7 +29,8 @@ type assault struct {
 // connect opens a connection that is closed when the attack ends.
 func (a *assault) connect() (net.Conn, error) { return a.connectFrom("") }
 
-// connectFrom is connect from an address of this machine, or from any if it is empty.
+// connectFrom is like connect, but uses the given local address. If it is empty, the system chooses
+// one.
 func (a *assault) connectFrom(address string) (net.Conn, error) {
 	var d net.Dialer
 	if address != "" {

@@ -11,8 +11,8 @@ import (
 // The functions below let other packages, such as the dashboard, apply the rules of the API without
 // repeating them.
 
-// Tail serves a subscription to a stream, in the frames that subscribers under /v1 get, to a client
-// that the caller has authenticated by other means than a key. The subscription ends when ended is
+// Tail serves a subscription, with the same frames as /v1, to a client that has no key and that
+// the caller has authenticated in another way. The subscription ends when ended is
 // closed. Header fields that are already set are sent with the response. If Tail returns an error,
 // it is a *weir.Error and nothing has been sent.
 func (h *Handler) Tail(w http.ResponseWriter, r *http.Request, s *hub.Stream, ended <-chan struct{}) error {

@@ -33,7 +33,7 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 		return false
 	}
 	if !o.any {
-		h["Vary"] = varyOrigin // also without an Origin: a cache must not serve that response to a page
+		h["Vary"] = varyOrigin // set even without an Origin, so that a cache does not reuse the response for a page
 	}
 	if len(origin) != 1 {
 		return false

@@ -21,8 +21,7 @@ var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is sh
 
 // subscribe serves GET /v1/streams/{id} to clients that accept text/event-stream. It sends every
 // batch from the requested start on, once and in order, for as long as the client stays connected
-// (D15 to D18). It refuses what streamShow refuses, an invalid start (400 invalid_request_error), a
-// subscription of a caller that has its share of a scarce number (429 rate_limited, D34), and any
+// (D15 to D18). It refuses what streamShow refuses, an invalid start (400 invalid_request_error), a caller that already has its share when places are scarce (429 rate_limited, D34), and any
 // subscription if there is no place left (503 overloaded). It ends when the stream is deleted
 // (after an end event), when the key is revoked, when the server stops (after a retry field with a
 // random delay, so that clients do not all reconnect at once), or when the client accepts nothing

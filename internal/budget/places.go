@@ -22,8 +22,8 @@ type PlaceOptions struct {
 	Project int // cap of one project
 	Address int // cap of one client address
 
-	// Demo is the name of the demo project, in which each client address counts as a holder. It never gets more than
-	// a quarter of all places, and one address of it never more than a quarter of that.
+	// Demo is the name of the demo project, in which each client address counts as a holder. The project gets at most a
+	// quarter of all places, and one address at most a quarter of that.
 	Demo string
 }
 

@@ -35,7 +35,7 @@ type Target struct {
 	DocBase  string        // prefix of doc_url; empty for BaseURL
 	Slow     bool          // run cases that take longer than a minute
 	Light    bool          // skip cases that need much CPU and do not depend on the transport
-	Spread   bool          // requests go to several nodes, whose counters agree a moment later
+	Spread   bool          // requests go to several nodes, whose counters may differ for a moment
 	Apart    bool          // the node may be cut off from its store, so 503 is not a failure
 	Limits   Limits        // for RunLimits
 }

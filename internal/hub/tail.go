@@ -33,7 +33,8 @@ type tail struct {
 // frame is a batch in the tail. It is encoded when the first subscriber needs it.
 //
 // A batch of this node arrives with its payload, and encoded sets bytes. A batch of another node
-// (foreign) arrives as a header only; fetch reads it from the log and sets bytes, then read.
+// (foreign) arrives as a header only; fetch reads it from the log and sets the field bytes, then the
+// flag read.
 type frame struct {
 	seq   weir.Seq
 	size  int   // estimated memory
@@ -48,8 +49,8 @@ type frame struct {
 	pins pins // only used if the frame is large
 }
 
-// encoded returns the frame's bytes. The first caller encodes the batch; none may hold the feed's
-// lock, because encoding takes time. It returns nil for another node's batch that fetch did not
+// encoded returns the frame's bytes. The first caller encodes the batch. Callers must not hold the
+// feed's lock, because encoding takes time. It returns nil for another node's batch that fetch did not
 // read, because the batch was evicted in the meantime or reading failed.
 func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	if r.foreign {

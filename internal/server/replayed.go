@@ -64,7 +64,8 @@ func (c *replayed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write writes p, or the response of the handler for large header fields if p is that of net/http.
+// Write writes p. If p is net/http's own 431 response, it writes the response of the handler for
+// large header fields instead.
 func (c *replayed) Write(p []byte) (int, error) {
 	if c.frames || !bytes.HasPrefix(p, bareTooLarge) {
 		return c.Conn.Write(p)

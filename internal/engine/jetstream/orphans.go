@@ -49,7 +49,8 @@ func (e *Engine) orphans(ctx context.Context) error {
 	return nil
 }
 
-// orphan ends one log, unless only the message that ended it is left.
+// orphan ends a log. If the log has already ended, it purges the messages before the one that
+// ended it, if there are any.
 func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) error {
 	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {

@@ -54,8 +54,8 @@ func (h *handle) Header(ctx context.Context, seq weir.Seq) (engine.Header, error
 	return r.header(), nil
 }
 
-// fetch looks up an entry and reads its record. The segment is held during the read, so it cannot
-// be recycled under it.
+// fetch looks up an entry and reads its record. The segment is held during the read, so that it is not
+// recycled before the read ends.
 func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record, error) {
 	if err := h.usable(); err != nil {
 		return record{}, err

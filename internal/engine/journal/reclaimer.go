@@ -170,8 +170,8 @@ func (r *reclaimer) account() {
 //
 // Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
 // segment is always partly dead and usually dies by itself. When idle (strict), it means that the
-// dead bytes plus the unused part of the active segment exceed one segment. Counting the segment
-// kept ready, the journal is then within two segments of its live bytes. A segment that is more
+// dead bytes plus the unused part of the active segment exceed one segment. The journal, including the spare segment, is then at most two segments
+// larger than its live bytes. A segment that is more
 // than 7/8 live is left alone: emptying it would write more than seven bytes for each byte it
 // frees.
 func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
