@@ -18,7 +18,8 @@ import (
 //
 //   - While a request for a missing sequence is being received. The stream holds the sequence from
 //     Stream.Decide, before the body is read, to Publish.Release. A marker never closes a held
-//     sequence. If the request ends without storing it, the grace starts afresh.
+//     sequence. If a request that took longer than a tenth of the grace ends without storing it, the
+//     grace starts afresh.
 //   - While the store takes no writes. It starts afresh when the store takes them again.
 //
 // A node knows only the requests that it receives itself. On a shared store another node that has the
@@ -85,7 +86,9 @@ func (p *Publish) Release() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ahead.Awaits(p.Seq) {
+	// A short request cost the publisher no time. If each one restarted the grace, requests that fail
+	// at once could keep a gap open for ever.
+	if lost := f.hub.now().Std().Sub(p.since.Std()); lost > f.hub.opts.GapGrace/10 && f.ahead.Awaits(p.Seq) {
 		f.restartGrace(p.Seq)
 	}
 	f.schedule()

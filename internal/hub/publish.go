@@ -18,8 +18,9 @@ type Publish struct {
 	Key    string     // idempotency key; only if not Chosen
 	Batch  weir.Batch // Seq and Time are ignored
 
-	held    *Stream // the stream that holds Seq until Release
-	settled bool    // it was stored, or was stored before
+	held    *Stream   // the stream that holds Seq until Release
+	since   weir.Time // when it began to hold Seq
+	settled bool      // it was stored, or was stored before
 }
 
 // proposal is a publish while it is in the log's queue. It travels with the entry to Admit and
@@ -95,7 +96,7 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 		seen = f.visible(rules, v, now)
 	} else if p.Chosen && p.held == nil {
 		f.s.holds.add(p.Seq)
-		p.held = f.s
+		p.held, p.since = f.s, f.hub.now()
 	}
 	return v, seen, f.state.Cursor().Cursor, nil
 }
