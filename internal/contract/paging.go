@@ -94,7 +94,8 @@ var pagingCases = []Case{
 			t.Get("/v1/streams?"+q).Refused(400, "invalid_request_error")
 		}
 		for _, q := range []string{"a=%zz", "%zz=1", "a;b", ";", "%", "&&=&", "a=b;limit=0", "limit%=0", "cursors=%gg", "xlimit=%zz"} {
-			if p := t.page("?" + q + "&limit=1"); len(p.Data) != 1 {
+			// Other cases delete streams meanwhile, so a page may be empty.
+			if p := t.page("?" + q + "&limit=1"); len(p.Data) > 1 {
 				t.Errorf("?%s&limit=1: got %d streams", q, len(p.Data))
 			}
 		}
