@@ -16,7 +16,7 @@ var authCases = []Case{
 			t.Post("/v1/streams", JSONBody(`{"name":"x"}`), o).Refused(401, "missing_api_key")
 		}
 	}},
-	{"malformed keys", `spec: "A value that does not match the pattern is rejected with invalid_api_key"; D19: so is any other scheme, and a second Authorization header`, func(t *T) {
+	{"malformed keys", `spec: "A value that does not match the pattern is rejected with invalid_api_key"; D19: any other scheme and a second Authorization header are rejected in the same way`, func(t *T) {
 		hex := t.Live[len("svc_live_"):]
 		for _, v := range []string{
 			"Bearer svc_live_" + hex[1:], "Bearer svc_live_" + hex + "0", "Bearer svc_live_" + strings.ToUpper("abcdef"+hex[6:]), "Bearer svc_prod_" + hex,
@@ -58,7 +58,7 @@ var authCases = []Case{
 		t.eachOfStream(s.ID, func(a *Answer) {
 			a.Refused(403, "project_forbidden")
 			if strings.Contains(string(a.Body), "secret") {
-				t.Errorf("%s: the error shows the batch", a.request)
+				t.Errorf("%s: the error contains the batch's events", a.request)
 			}
 		}, WithKey(t.OtherLive))
 		t.eachOfStream(NewID(), func(a *Answer) { a.Refused(404, "stream_not_found") }, WithKey(t.OtherLive))

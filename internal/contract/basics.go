@@ -64,11 +64,11 @@ var basicCases = []Case{
 		}
 		t.Get("/v1/streams?limit=1" + b.String()).Want(200)
 	}},
-	{"request ids", `D30: a request id is req_ and 16 base62 characters, and always made by the server`, func(t *T) {
+	{"request ids", `D30: a request id is req_ followed by 16 base62 characters; the server generates it and ignores an id that the client sends`, func(t *T) {
 		const theirs = "req_0123456789abcdef"
 		a := t.Get("/v1/health", WithHeader("X-Request-Id", theirs), WithHeader("X-Ratelimit-Limit", "7"), WithHeader("Server", "mine"))
 		if a.Header.Get("X-Request-Id") == theirs {
-			t.Errorf("the response has the client's x-request-id")
+			t.Errorf("the response repeats the x-request-id that the client sent")
 		}
 	}},
 	{"conditional and partial requests", `spec: "cache-control: no-store": no request gets 304 or 206`, func(t *T) {
@@ -79,7 +79,7 @@ var basicCases = []Case{
 			t.Get("/v1/streams/"+s.ID, o).Want(200)
 		}
 	}},
-	{"method override headers", `spec: an endpoint is a method and a path; no other part of the request changes either`, func(t *T) {
+	{"method override headers", `spec: an endpoint is a method and a path; no header field or parameter can replace them`, func(t *T) {
 		s := t.jsonStream()
 		for _, name := range []string{"X-Http-Method-Override", "X-Method-Override", "X-Http-Method"} {
 			t.Get("/v1/streams/"+s.ID, WithHeader(name, "DELETE")).Want(200)

@@ -18,7 +18,7 @@ var bodyCases = []Case{
 			t.same(sub.Batch(seq).Events, []byte(events))
 		}
 	}},
-	{"bad bodies", `D8: 400 invalid_request_error`, func(t *T) {
+	{"bad bodies", `D8: a body that is not a valid batch gives 400 invalid_request_error`, func(t *T) {
 		s := t.jsonStream()
 		for _, text := range badBodies() {
 			t.Post(NextPath(s.ID), JSONBody(text)).Refused(400, "invalid_request_error")
@@ -28,7 +28,7 @@ var bodyCases = []Case{
 			t.Errorf("a refused body was stored: %+v", got)
 		}
 	}},
-	{"other members", `D8: a body is one JSON object with an array events of any JSON values; other members are ignored`, func(t *T) {
+	{"other members", `D8: a body is one JSON object whose member events is an array of any JSON values; other members are ignored`, func(t *T) {
 		s := t.jsonStream()
 		for i, text := range []string{
 			`{"seq":9,"events":[1],"ts":"x","Events":{},"nested":{"events":null}}`,
@@ -45,7 +45,7 @@ var bodyCases = []Case{
 	}},
 	{"nesting", `D8: values nest at most 1,000 levels deep, counting the outer object`, func(t *T) {
 		s := t.jsonStream()
-		deep := func(depth int) string { // the outer object is one level
+		deep := func(depth int) string { // depth includes the level of the outer object
 			return strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1)
 		}
 		t.Publish(s.ID, deep(1000))
@@ -82,7 +82,7 @@ var bodyCases = []Case{
 		}
 		t.Post(NextPath(j.ID), JSONBody(`{"events":[]}`), WithHeader("Content-Encoding", "identity")).Want(202)
 	}},
-	{"raw bytes", `spec: "raw streams: 200 with the stored bytes and their original content type"; D7: parameters included`, func(t *T) {
+	{"raw bytes", `spec: "raw streams: 200 with the stored bytes and their original content type"; D7: the content type is returned with its parameters`, func(t *T) {
 		s := t.rawStream()
 		all := make([]byte, 256)
 		for i := range all {

@@ -59,9 +59,9 @@ func undeclared() Option {
 	return func(r *Request) { r.Body, r.Length = io.MultiReader(r.Body), -1 }
 }
 
-// announced declares a body with Expect: 100-continue and never sends it, so that only a server
-// that does not need the body can answer. Without Expect, a server may read some of the body before
-// it answers, to keep the connection usable.
+// announced declares a body with Expect: 100-continue but never sends the body. So the request gets
+// a response only if the server decides without the body. Without the Expect header, a server may
+// read part of the body before it answers, to keep the connection usable.
 func announced(contentType string, length int64) Option {
 	return func(r *Request) {
 		if contentType != "" {
@@ -90,8 +90,8 @@ type Answer struct {
 	Body    []byte
 }
 
-// do sends a request, with the live key unless an option changes it, and applies the checks that
-// hold for every response.
+// do sends a request and applies the checks that hold for every response. It sends the live key
+// unless an option sets another one.
 func (t *T) do(method, path string, options ...Option) *Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -99,7 +99,7 @@ func (t *T) do(method, path string, options ...Option) *Answer {
 	resp := t.Send(ctx, method, path, options...)
 	defer resp.Body.Close()
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && method != http.MethodHead {
-		t.Fatalf("%s %s: opened a subscription", method, path)
+		t.Fatalf("%s %s: the response is a subscription, but the case expects a plain response", method, path)
 	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -153,7 +153,7 @@ func Shorten(s string) string {
 	return s
 }
 
-// Want fails the test if the status is different.
+// Want fails the test if the response has another status.
 func (a *Answer) Want(status int) *Answer {
 	a.t.Helper()
 	if a.Status != status {
@@ -186,7 +186,8 @@ func (a *Answer) message() string {
 	return e.Error.Message
 }
 
-// into decodes the body, a JSON object with exactly the fields of v.
+// into decodes the body into v. It fails the test unless the body is a JSON object with exactly the
+// fields of v.
 func (a *Answer) into(v any) {
 	a.t.Helper()
 	if err := Exactly(a.Body, v); err != nil {

@@ -1,11 +1,12 @@
 // Package contract is the black-box test suite of the HTTP interface. Given an address and keys, it
-// checks the specification sentence by sentence, and every decision that a client can observe. It
-// knows only the server's responses, so it runs against any server: any engine, any version of
-// HTTP, a process that a test started or a deployment.
+// checks the specification sentence by sentence, and every decision that a client can observe. The
+// suite uses only the server's responses, so it runs against any server: with any engine, over any
+// version of HTTP, in a process that a test started or in a deployment.
 //
-// Each case states what it checks: it quotes the specification, or it names a decision (D1 to D32)
-// and sums it up. Cases create their own streams and delete them. No case sleeps: each one waits
-// for the effect itself, up to a deadline.
+// Each case states what it checks: it quotes the specification, or it summarises a decision. D1, D2
+// and so on are the numbers of the decisions in docs/decisions.md. Each case creates its own
+// streams and deletes them at the end. No case sleeps: it waits for the expected effect, up to a
+// deadline.
 package contract
 
 import (
@@ -33,22 +34,22 @@ type Target struct {
 	Demo     bool          // the service runs the demo stream
 	GapGrace time.Duration // --gap-grace of the service; 0 for the default of 2 s
 	DocBase  string        // prefix of doc_url; empty for BaseURL
-	Slow     bool          // run cases that take longer than a minute
-	Light    bool          // skip cases that need much CPU and do not depend on the transport
-	Spread   bool          // requests go to several nodes, whose counters may differ for a moment
-	Apart    bool          // the node may be cut off from its store, so 503 is not a failure
-	Limits   Limits        // for RunLimits
+	Slow     bool          // also run the cases that take longer than a minute
+	Light    bool          // skip cases that need much CPU and give the same result on every transport
+	Spread   bool          // requests go to several nodes of a cluster; their rate-limit counts may differ for a moment
+	Apart    bool          // the node may lose contact with its store, so a response with 503 is not a fault
+	Limits   Limits        // the limits that RunLimits reaches
 }
 
 // Key describes a key to create.
 type Key struct {
 	Kind        string   // live or test
-	Permissions []string // of read, publish and manage; empty for all
-	Streams     []string // ids that the key is confined to; empty for the whole project
+	Permissions []string // any of read, publish and manage; empty for all three
+	Streams     []string // ids of the only streams that the key may use; empty for all streams of the project
 }
 
-// Limits are the limits that the service runs with. RunLimits reaches each of them by sending that
-// many requests, so they must be small.
+// Limits are the limits that the service was started with. RunLimits sends as many requests as it
+// takes to reach each limit, so the limits must be small.
 type Limits struct {
 	Live, Test, Demo, Anonymous int // requests per minute
 	StreamsPerProject           int
@@ -59,7 +60,7 @@ type Limits struct {
 // Case checks one statement of the contract.
 type Case struct {
 	Name string
-	Says string // the statement; a failing case logs it
+	Says string // the statement that the case checks; a failing case logs it
 	Run  func(t *T)
 }
 
@@ -67,14 +68,16 @@ type Case struct {
 type subject struct {
 	name  string
 	cases []Case
-	alone bool // its cases run one at a time, because they use up a limit that all share
+	alone bool // run the cases one at a time, because they use up a limit that all of them share
 }
 
-// within are the subjects that each node decides by itself. They need most of the CPU, so a run
-// with requests spread over nodes leaves them to the slow run.
+// within names the subjects in which a node answers without the other nodes of its cluster, so
+// spreading requests over the nodes tests nothing new. These subjects also need most of the suite's
+// CPU time. If Target.Spread is set, they run only together with Target.Slow.
 var within = []string{"bodies", "sizes", "wire", "order", "routes", "errors", "cors"}
 
-// Run checks everything that a service must do while it stays below its limits.
+// Run checks everything that a service must do while it stays below its limits. RunLimits checks
+// the limits.
 func Run(t *testing.T, target Target) {
 	run(t, target, []subject{
 		{"basics", basicCases, false},
@@ -114,7 +117,7 @@ func run(t *testing.T, target Target, subjects []subject) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			if target.Spread && !target.Slow && slices.Contains(within, s.name) {
-				t.Skip("each node decides this by itself; Target.Slow runs it")
+				t.Skip("a node answers these requests without other nodes, so the case runs only with Target.Slow")
 			}
 			for _, c := range s.cases {
 				t.Run(c.Name, func(t *testing.T) {
@@ -133,8 +136,8 @@ func run(t *testing.T, target Target, subjects []subject) {
 	}
 }
 
-// NewT returns a T for requests to a target. It fills in the defaults of the target and loads the
-// description of its interface.
+// NewT returns a T that sends requests to target. It replaces empty fields of target by their
+// defaults, and loads the service's description of its interface, /openapi.json.
 func NewT(t *testing.T, target Target) *T {
 	target.BaseURL = strings.TrimSuffix(target.BaseURL, "/")
 	if target.DocBase == "" {
@@ -156,22 +159,23 @@ func NewT(t *testing.T, target Target) *T {
 type common struct {
 	client      *http.Client
 	description *description
-	requestIDs  sync.Map // all ids seen so far, to find one that is used twice
+	requestIDs  sync.Map // all request ids seen so far, to find an id that is used twice
 }
 
-// T is a running case: a test that can send requests to its target. Its methods fail the test when
-// a response breaks a rule that holds for every response.
+// T is a running case: a test that can send requests to its target. The methods that send requests
+// fail the test if a response breaks a rule that holds for every response.
 type T struct {
 	*testing.T
 	Target
 	*common
 }
 
-// Patience is how long a case waits for an effect that the contract promises at once. It is long
-// because the machine may be busy.
+// Patience is how long a case waits for an effect that should come at once. It is long because the
+// machine may be busy.
 const Patience = 20 * time.Second
 
-// Eventually calls so until it returns true, and fails the test if that takes longer than within.
+// Eventually calls the function so every 20 ms until so returns true. If that takes longer than
+// within, it fails the test and says what did not happen.
 func Eventually(t testing.TB, within time.Duration, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(within)
@@ -181,7 +185,7 @@ func Eventually(t testing.TB, within time.Duration, what string, so func() bool)
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("did not happen within %v: %s", within, what)
 		}
 	}
 }

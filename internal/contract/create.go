@@ -33,7 +33,7 @@ var createCases = []Case{
 			}
 		}
 	}},
-	{"bad bodies", `spec: "400 invalid_request_error (bad body)"; D10: this covers every fault without a code of its own`, func(t *T) {
+	{"bad bodies", `spec: "400 invalid_request_error (bad body)"; D10: every fault without an error code of its own gets this code`, func(t *T) {
 		for _, text := range badCreates() {
 			t.Post("/v1/streams", JSONBody(text)).Refused(400, "invalid_request_error")
 		}
@@ -70,7 +70,7 @@ var createCases = []Case{
 		t.Post("/v1/streams", JSONBody(fill(64<<10+1)), undeclared()).Refused(413, "payload_too_large")
 		t.Post("/v1/streams", announced("application/json", 10*MiB)).Refused(413, "payload_too_large")
 	}},
-	{"taken ids", `spec: "409 stream_name_taken (a supplied id already exists)"; D10: in any project`, func(t *T) {
+	{"taken ids", `spec: "409 stream_name_taken (a supplied id already exists)"; D10: also if the existing stream belongs to another project`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `["kept"]`)
 		for _, k := range []string{t.Live, t.OtherLive} {

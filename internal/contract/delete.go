@@ -19,7 +19,7 @@ var deleteCases = []Case{
 		t.Publish(s.ID, `[1]`)
 		head, oldest, far := t.Subscribe(s.ID, ""), t.Subscribe(s.ID, "cursor=0"), t.Subscribe(s.ID, "cursor=900")
 		oldest.Batch(1)
-		t.PublishAt(s.ID, 3, `[3]`) // the open gap must not delay the end
+		t.PublishAt(s.ID, 3, `[3]`) // the open gap at 2 must not delay the end event
 		t.Delete("/v1/streams/" + s.ID).Want(204)
 		head.end()
 		oldest.end()
@@ -61,7 +61,7 @@ var deleteCases = []Case{
 			resp.Body.Close()
 			status <- resp.StatusCode
 		}()
-		w.Write(bytes.Repeat([]byte(" "), 4096)) // returns once the server reads the body, so the request is in flight
+		w.Write(bytes.Repeat([]byte(" "), 4096)) // Write returns once the server has begun to read the body, so the request is in flight
 		t.Delete("/v1/streams/" + s.ID).Want(204)
 		w.Write([]byte(`{"events":[1]}`))
 		w.Close()
@@ -69,7 +69,7 @@ var deleteCases = []Case{
 			t.Errorf("got %d, want 404", got)
 		}
 	}},
-	{"deleted once", `D31: deleting is final at once: of many concurrent deletes, one succeeds`, func(t *T) {
+	{"deleted once", `D31: a delete takes effect at once: of many concurrent deletes of one stream, exactly one succeeds`, func(t *T) {
 		s := t.jsonStream()
 		gone := make(chan int, 10)
 		t.together(10, func(int) { gone <- t.Delete("/v1/streams/" + s.ID).Status })

@@ -21,7 +21,7 @@ var deliveryCases = []Case{
 			}
 		}
 	}},
-	{"from history to live", `D4: no batch is lost or sent twice where a subscriber passes from stored batches to live ones`, func(t *T) {
+	{"from history to live", `D4: no batch is lost or sent twice when a subscriber has read all stored batches and continues with live ones`, func(t *T) {
 		s := t.jsonStream()
 		const n = 150
 		var publisher sync.WaitGroup
@@ -31,7 +31,7 @@ var deliveryCases = []Case{
 			}
 		})
 		var subs []*Subscription
-		for range 10 { // each subscribes at a different moment of the publishing
+		for range 10 { // each subscribes after a different number of publishes
 			sub := t.Subscribe(s.ID, "cursor=0")
 			sub.Batch(1)
 			subs = append(subs, sub)
@@ -43,7 +43,7 @@ var deliveryCases = []Case{
 		}
 		publisher.Wait()
 	}},
-	{"resume", `D4: this holds over any number of reconnects that resume from the last id seen`, func(t *T) {
+	{"resume", `D4: a subscriber gets each batch exactly once, however often it reconnects and resumes from the last id it received`, func(t *T) {
 		s := t.jsonStream()
 		for range 40 {
 			t.Publish(s.ID, `[]`)
@@ -81,7 +81,7 @@ var deliveryCases = []Case{
 			slow.raw(seq)
 		}
 	}},
-	{"streams do not mix", `spec: a subscription is to one stream`, func(t *T) {
+	{"streams do not mix", `spec: a subscription delivers the batches of one stream only`, func(t *T) {
 		a, b := t.jsonStream(), t.jsonStream()
 		subA, subB := t.Subscribe(a.ID, ""), t.Subscribe(b.ID, "")
 		for seq := int64(1); seq <= 10; seq++ {

@@ -14,8 +14,8 @@ const (
 
 const demoPath = "/v1/streams/" + DemoStream
 
-// demoCases share a window of 60 requests per minute. Each sends few requests, and the last one
-// uses up the window.
+// demoCases share one rate-limit window of 60 requests per minute. All cases but the last send few
+// requests. The last case uses up the window.
 var demoCases = []Case{
 	{"readable without a key", `spec: "read-only access to the public demo stream" needs no key; D22: any valid key works too`, func(t *T) {
 		t.demo()
@@ -60,7 +60,7 @@ var demoCases = []Case{
 		t.Post("/v1/streams", JSONBody(`{"name":"x"}`), WithKey(DemoKey)).Refused(403, forbidden)
 		t.Post("/v1/streams", JSONBody(`{"name":"x","id":"`+DemoStream+`"}`)).Refused(409, "stream_name_taken")
 	}},
-	{"nothing else", `spec: the demo key "can only read the demo stream"; D22: its list shows the demo stream`, func(t *T) {
+	{"nothing else", `spec: the demo key "can only read the demo stream"; D22: with the demo key, the list of streams shows only the demo stream`, func(t *T) {
 		t.demo()
 		s := t.jsonStream()
 		t.Get("/v1/streams/"+s.ID, WithKey(DemoKey)).Refused(403, forbidden)
@@ -89,8 +89,8 @@ var demoCases = []Case{
 	}},
 }
 
-// demo skips the case if the target has no demo. If the demo's window is used up, it waits for the
-// next one.
+// demo skips the case if the target has no demo. If the demo's rate-limit window is used up, demo
+// waits for the next window.
 func (t *T) demo() {
 	t.Helper()
 	if !t.Demo {
@@ -99,8 +99,9 @@ func (t *T) demo() {
 	Eventually(t, 65*time.Second, "the demo can be read", func() bool { return t.Get(demoPath, WithKey("")).Status == 200 })
 }
 
-// exhaust sends requests until one is refused, and returns that response. A window must allow
-// exactly its limit. A new window may begin once while the requests run.
+// exhaust sends requests until one is refused with 429, and returns that response. It fails the
+// test if a window allows more or fewer requests than limit. A new window may begin once in the
+// meantime, so exhaust may need twice as many requests.
 func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 	t.Helper()
 	var last window
@@ -116,7 +117,7 @@ func (t *T) exhaust(limit int64, ask func(i int64) *Answer) *Answer {
 		spent := w.reset == last.reset && last.remaining == 0
 		if a.Status == 429 {
 			if w.reset == last.reset && !spent {
-				t.Errorf("refused with %d remaining", last.remaining)
+				t.Errorf("a request was refused although %d remained", last.remaining)
 			}
 			return a
 		}

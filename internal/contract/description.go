@@ -21,8 +21,8 @@ import (
 )
 
 // description is the service's description of its own interface, /openapi.json. The suite validates
-// every response against it, and every accepted request, so that it cannot differ from what the
-// service does.
+// every response and every accepted request against it. So a service whose behaviour differs from
+// its description fails the suite.
 type description struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -59,19 +59,19 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 	return d
 }
 
-// large is the size from which bodies are not validated. Events may be any JSON, so validating
-// large ones takes long and finds nothing.
+// large is the size in bytes above which the suite does not validate a body. Almost all of a large
+// body is events, which may be any JSON, so validating it would take long and find nothing.
 const large = 256 << 10
 
-// fault returns how a response differs from the description. The body of a subscription is nil: its
-// events are validated one by one.
+// fault returns how a response differs from the description. For a subscription, body is nil: the
+// method event validates its events one by one.
 func (d *description) fault(resp *http.Response, body []byte) error {
 	req := resp.Request.Clone(context.Background())
 	head := req.Method == http.MethodHead
 	if head {
 		req.Method = http.MethodGet
 	}
-	req.URL.RawPath = "" // the router would not decode escapes in it
+	req.URL.RawPath = "" // so that the router matches Path, in which escapes are decoded
 	route, params, err := d.router.FindRoute(req)
 	if err != nil {
 		return d.outside(resp, body, err)
@@ -86,7 +86,7 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 	}
 	described := route.Operation.Responses.Status(resp.StatusCode)
 	if described == nil {
-		return errors.New("the description has no such status")
+		return errors.New("the description does not list this status")
 	}
 	if err := d.headerFault(resp.Header, described.Value.Headers); err != nil {
 		return err
@@ -208,8 +208,8 @@ func noRoute(body []byte) bool { return bytes.Contains(body, []byte(`"code":"not
 // ofHTTP are the header fields that belong to HTTP itself, not to the interface.
 var ofHTTP = []string{"Alt-Svc", "Connection", "Content-Length", "Content-Type", "Date", "Trailer"}
 
-// headerFault returns how header fields differ from the description, including fields that it does
-// not mention.
+// headerFault returns how header fields differ from the description. A field that the description
+// does not mention counts as a difference.
 func (d *description) headerFault(got http.Header, described openapi3.Headers) error {
 	for name := range got {
 		if described[strings.ToLower(name)] == nil && !slices.Contains(ofHTTP, name) {
@@ -259,8 +259,8 @@ func (d *description) fits(s *openapi3.Schema, body []byte) error {
 	return schema.Validate(v)
 }
 
-// compile compiles a schema and keeps the result, because compiling takes longer than all
-// validations with it.
+// compile compiles a schema once and keeps the result. Compiling a schema takes longer than all the
+// validations that use it.
 func (d *description) compile(s *openapi3.Schema) (*jsonschema.Schema, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 
 const part = 300 << 10 // a stream of 1 MiB holds three of these
 
-// Overfull creates a stream of 1 MiB and publishes n batches of 300 KiB, of which the last three
-// are kept.
+// Overfull creates a stream of 1 MiB and publishes n batches of 300 KiB. The stream has room for
+// three of them, so the last three are kept.
 func (t *T) Overfull(n int) Stream {
 	t.Helper()
 	s := t.create(`"mode":"raw","max_bytes":1048576`)
@@ -36,7 +36,7 @@ func (t *T) evicted(id string, seq int64) *Answer {
 }
 
 var evictionCases = []Case{
-	{"over max_bytes", `D12: when a write takes bytes_stored over max_bytes, the oldest batches are evicted until it fits; spec: "A batch can be evicted, after which reading it returns 404"`, func(t *T) {
+	{"over max_bytes", `D12: when a write takes bytes_stored over max_bytes, the oldest batches are evicted until the rest fits; spec: "A batch can be evicted, after which reading it returns 404"`, func(t *T) {
 		s := t.Overfull(5)
 		if got := t.Stream(s.ID); got.BytesStored != 3*part || got.Cursor != 5 {
 			t.Errorf("got %d bytes stored and cursor %d, want %d and 5", got.BytesStored, got.Cursor, 3*part)
@@ -73,7 +73,7 @@ var evictionCases = []Case{
 			}
 		}
 	}},
-	{"gap event after a resume", `D16: a subscriber whose next batches were evicted gets one gap event, from the first sequence that it lacks, and then the batches after it`, func(t *T) {
+	{"gap event after a resume", `D16: a subscriber whose next batches were evicted gets one gap event, which begins at the first sequence that the subscriber lacks, and then the batches that are kept`, func(t *T) {
 		s := t.Overfull(6)
 		after := func(from int64, sub *Subscription) {
 			t.Helper()
@@ -91,7 +91,7 @@ var evictionCases = []Case{
 		after(4, t.Subscribe(s.ID, "cursor=3"))
 		after(5, t.Subscribe(s.ID, "", WithHeader("Last-Event-ID", "4")))
 	}},
-	{"no gap event at cursor=0", `D16: a start at cursor=0 asks for the kept batches and sends no gap event; D15: it begins at the oldest of them`, func(t *T) {
+	{"no gap event at cursor=0", `D16: a subscriber that starts at cursor=0 wants only the batches that are kept, so it gets no gap event; D15: it starts with the oldest of these`, func(t *T) {
 		s := t.Overfull(5)
 		sub := t.Subscribe(s.ID, "cursor=0")
 		for seq := int64(3); seq <= 5; seq++ {
@@ -126,13 +126,13 @@ var evictionCases = []Case{
 	{"a gap below an evicted batch", `D4: a gap below an evicted batch is closed`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		t.Post(SeqPath(s.ID, 3), RawBody(Filler(part))).Want(202)
-		t.Post(SeqPath(s.ID, 4), RawBody(Filler(MiB))).Want(202) // 3 goes
+		t.Post(SeqPath(s.ID, 4), RawBody(Filler(MiB))).Want(202) // evicts 3
 		for _, seq := range []int64{1, 2, 3} {
 			t.Post(SeqPath(s.ID, seq), RawBody(nil)).Refused(409, "invalid_sequence")
 		}
 		t.Subscribe(s.ID, "cursor=0").raw(4)
 	}},
-	{"out of order", `D12: eviction goes by sequence, lowest first, not by the time of writing`, func(t *T) {
+	{"out of order", `D12: the lowest sequences are evicted first, whatever the order in which the batches were written`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		t.Post(SeqPath(s.ID, 2), RawBody(Filler(part))).Want(202)
 		t.Post(SeqPath(s.ID, 1), RawBody(Filler(part))).Want(202)

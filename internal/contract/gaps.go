@@ -33,8 +33,9 @@ var gapCases = []Case{
 		asked := time.Now()
 		t.PublishAt(s.ID, 4, `[4]`)
 		sub.Batch(4)
-		// The grace period starts when the batch is stored, which is after asked. Times on the
-		// server are whole milliseconds, so the period may end 2 ms early on this clock.
+		// The grace period starts when the server stores batch 4, so after the time asked. Times on
+		// the server are whole milliseconds, so by the clock of this test the period may end up to
+		// 2 ms early.
 		if waited := time.Since(asked); waited < t.GapGrace-2*time.Millisecond {
 			t.Errorf("batch 4 was delivered after %v, within the grace period of %v", waited, t.GapGrace)
 		}
@@ -50,13 +51,13 @@ var gapCases = []Case{
 		late.Batch(4)
 		late.Batch(5)
 	}},
-	{"no longer open than promised", `D4: the grace period starts with the first batch above the gap; later batches do not extend it`, func(t *T) {
+	{"closed after the grace period, also under load", `D4: the grace period starts with the first batch above the gap; later batches do not extend it`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 2, `[2]`)
 		Eventually(t, t.GapGrace+Patience, "sequence 1 is refused while others are published", func() bool {
 			t.Publish(s.ID, `[]`)
-			// A valid body would fill the gap. An invalid one is never stored, and the sequence is
-			// checked before the body.
+			// A valid body would fill the gap, so this one is invalid. The server checks the
+			// sequence before the body, so it answers 409 once the gap is closed.
 			a := t.Post(SeqPath(s.ID, 1), JSONBody(`not JSON`))
 			return a.Status == 409
 		})
@@ -69,7 +70,7 @@ var gapCases = []Case{
 			sub.Batch(seq)
 		}
 	}},
-	{"any order within reach", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing order`, func(t *T) {
+	{"published in any order", `D4: publishers keep many batches in flight, so 5 may arrive before 4; subscribers still get each batch once, in increasing order`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		const n = 60
@@ -79,7 +80,7 @@ var gapCases = []Case{
 			t.same(sub.Batch(seq).Events, fmt.Appendf(nil, `[%d]`, seq))
 		}
 	}},
-	{"a server's sequence above a gap", `D2: the server chooses cursor + 1, also with gaps below`, func(t *T) {
+	{"the server chooses a sequence above a gap", `D2: the server chooses cursor + 1, even if there are gaps below`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 3, `[]`)
 		if k := t.Publish(s.ID, `[]`); k.Seq != 4 {
@@ -88,7 +89,7 @@ var gapCases = []Case{
 		t.PublishAt(s.ID, 2, `[]`)
 		t.PublishAt(s.ID, 1, `[]`)
 	}},
-	{"zero is not waited for", `D4: delivery never waits for sequence 0`, func(t *T) {
+	{"no wait for sequence 0", `D4: delivery never waits for sequence 0`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		asked := time.Now()

@@ -9,6 +9,8 @@ import (
 // Idempotent sends an Idempotency-Key header for each key.
 func Idempotent(k ...string) Option { return WithHeader("Idempotency-Key", k...) }
 
+// idempotencyCases check the header Idempotency-Key. In this file, a key is the value of that header,
+// not an API key.
 var idempotencyCases = []Case{
 	{"repeated", `spec: "Not idempotent unless the request carries an Idempotency-Key header"; D25: a repeated key gives 200 with the first acknowledgement and duplicate: true; the body is not compared`, func(t *T) {
 		s := t.jsonStream()
@@ -43,7 +45,7 @@ var idempotencyCases = []Case{
 		t.Publish(a.ID, `[]`, Idempotent("K"))
 		t.Publish(b.ID, `[]`, Idempotent("k"))
 	}},
-	{"two at once", `D25: of two concurrent requests with one key, one is stored and the other gets the acknowledgement of the first`, func(t *T) {
+	{"two at once", `D25: of two concurrent requests with the same key, one is stored and the other gets the acknowledgement of the first`, func(t *T) {
 		s := t.jsonStream()
 		var mu sync.Mutex
 		stored := 0
@@ -92,14 +94,14 @@ var idempotencyCases = []Case{
 			t.Errorf("the server remembered the key of a sequenced publish: %+v", k)
 		}
 	}},
-	{"raw", `D25: it works on raw streams too`, func(t *T) {
+	{"raw", `D25: the header works on raw streams too`, func(t *T) {
 		s := t.rawStream()
 		t.Post(NextPath(s.ID), RawBody([]byte("one")), Idempotent("k")).Want(202)
 		if k := t.Ack(t.Post(NextPath(s.ID), RawBody([]byte("two")), Idempotent("k")).Want(200), s.ID); k.Seq != 1 || k.Accepted != 1 {
 			t.Errorf("got %+v", k)
 		}
 	}},
-	{"refused with a key", `D25: a key belongs to a kept batch: a refused publish leaves it free`, func(t *T) {
+	{"refused with a key", `D25: the server remembers a key only with a stored batch: after a refused publish, the key can be used again`, func(t *T) {
 		s := t.jsonStream()
 		t.Post(NextPath(s.ID), JSONBody(`broken`), Idempotent("k")).Refused(400, "invalid_request_error")
 		t.Publish(s.ID, `[]`, Idempotent("k"))

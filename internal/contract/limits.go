@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// limitCases run one at a time on a service with small limits. Every request counts, so a case must
-// leave enough of the shared limits for the next ones.
+// limitCases run one at a time on a service with small limits. Every request counts towards limits
+// that all cases share, so each case must leave enough for the cases after it.
 var limitCases = []Case{
 	{"heartbeat", `D16: a subscription that is idle for the heartbeat interval (a setting, 15 s by default) gets a comment`, func(t *T) {
 		if t.Limits.Heartbeat == 0 || t.Limits.Heartbeat > 5*time.Second {
@@ -22,7 +22,7 @@ var limitCases = []Case{
 		t.Publish(s.ID, `[1]`)
 		sub.Batch(1)
 	}},
-	{"streams of a project", `spec: "403 stream_limit_reached"; D24; D31: deleting a stream frees its place`, func(t *T) {
+	{"streams of a project", `spec: "403 stream_limit_reached"; D24; D31: deleting a stream makes room for another`, func(t *T) {
 		n := t.Limits.StreamsPerProject
 		if n == 0 || n > 100 {
 			t.Skip("this target has no small limit of streams")
@@ -55,7 +55,7 @@ var limitCases = []Case{
 			t.Delete("/v1/streams/"+s.ID, WithKey(t.OtherLive))
 		}
 	}},
-	{"open subscriptions", `D34: while more than a quarter is free, any key may take places; the others get 429 rate_limited with retry-after; D26: 503 overloaded when a cap of this node is reached`, func(t *T) {
+	{"open subscriptions", `D34: the node has a limited number of places for subscriptions; while more than a quarter of them is free, any key may take one; after that, a key that has many gets 429 rate_limited with retry-after; D26: 503 overloaded when no place is left`, func(t *T) {
 		n := t.Limits.Subscribers
 		if n < 4 || n > 50 {
 			t.Skip("this target has no small limit of subscriptions")
@@ -84,14 +84,14 @@ var limitCases = []Case{
 			last++
 		}
 		if last == 0 {
-			t.Error("another key got none of the places that are left for it")
+			t.Error("another key, without subscriptions, got none of the last quarter of the places")
 		}
 		if n-n/4+last == n {
 			t.refusedPlace(s.ID, 503, "overloaded")
 		}
 		subs[0].cancel()
 		Eventually(t, Patience, "a subscription is accepted after one was closed", take(theirs.ID, WithKey(t.OtherLive)))
-		t.Publish(s.ID, `[1]`) // publishing does not count
+		t.Publish(s.ID, `[1]`) // a publish needs no place
 		subs[1].Batch(1)
 	}},
 	{"test key", `spec: "Exceeding the limit gives 429 rate_limited with retry-after in seconds"; D23: per key`, func(t *T) {
@@ -105,9 +105,9 @@ var limitCases = []Case{
 		t.checkLimited(t.Get("/v1/nowhere", WithKey(t.Test)))
 		t.checkLimited(t.do("PUT", "/v1/streams", WithKey(t.Test)))
 		t.Get("/v1/streams?limit=1").Want(200)
-		t.Get("/v1/health", WithKey(t.Test)).Want(200) // it needs no key, so the key's window does not apply
+		t.Get("/v1/health", WithKey(t.Test)).Want(200) // health needs no key, so the key's window does not apply to it
 	}},
-	{"no key", `D23: requests without a valid key count per client address, including health, version and every 401; D19: when that window is used up, 429 comes before 401`, func(t *T) {
+	{"no key", `D23: requests without a valid key count per client address, including health, version and every 401; D19: when the window of an address is used up, the response is 429, not 401`, func(t *T) {
 		limit := int64(t.Limits.Anonymous)
 		if limit == 0 || limit > 200 {
 			t.Skip("this target has no small limit for requests without a key")
@@ -133,7 +133,7 @@ var limitCases = []Case{
 	}},
 }
 
-// refusedPlace checks that one subscription more is refused like this.
+// refusedPlace checks that the service refuses one more subscription, with this status and code.
 func (t *T) refusedPlace(id string, status int, code string) {
 	t.Helper()
 	resp, cancel := t.Open("/v1/streams/" + id)

@@ -60,11 +60,11 @@ type Page struct {
 const (
 	MiB       = 1 << 20
 	BodyLimit = 8 * MiB
-	reach     = 1024 // the most that a sequence may be ahead of the cursor
+	reach     = 1024 // a published sequence may be at most this far above the cursor
 )
 
-// create creates a stream with the given members of the JSON object and a name. The stream is
-// deleted when the test ends.
+// create creates a stream that is named after the test. The text members is added to the JSON
+// object of the request. The stream is deleted when the test ends.
 func (t *T) create(members string) Stream {
 	t.Helper()
 	if members != "" {
@@ -167,13 +167,15 @@ func SeqPath(id string, seq int64) string { return fmt.Sprintf("/v1/streams/%s/%
 // NextPath is the path to publish under the next sequence.
 func NextPath(id string) string { return "/v1/streams/" + id + "/publish" }
 
-// Publish publishes a JSON array of events under the next sequence. They must be stored.
+// Publish publishes a JSON array of events under the next sequence. It fails the test if the server
+// does not store them.
 func (t *T) Publish(id, events string, options ...Option) Ack {
 	t.Helper()
 	return t.Ack(t.Post(NextPath(id), append([]Option{JSONBody(`{"events":` + events + `}`)}, options...)...).Want(202), id)
 }
 
-// PublishAt publishes a JSON array of events under a sequence. They must be stored.
+// PublishAt publishes a JSON array of events under a sequence. It fails the test if the server does
+// not store them.
 func (t *T) PublishAt(id string, seq int64, events string) Ack {
 	t.Helper()
 	k := t.Ack(t.Post(SeqPath(id, seq), JSONBody(`{"events":`+events+`}`)).Want(202), id)

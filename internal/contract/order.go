@@ -5,7 +5,7 @@ import "fmt"
 // orderCases send requests with several faults. The response must be about the fault that is
 // checked first.
 var orderCases = []Case{
-	{"key first", `D19: the key is checked first: present, matching the pattern, known; only then the stream and the body`, func(t *T) {
+	{"key first", `D19: the key is checked first (it is present, matches the pattern and is known), then the stream, then the body`, func(t *T) {
 		bad := announced("text/plain", BodyLimit+1)
 		for _, path := range []string{"/v1/streams/short/publish", NextPath(NewID()), "/v1/streams/short/x"} {
 			t.Post(path, bad, WithKey("")).Refused(401, "missing_api_key")
@@ -50,7 +50,7 @@ var orderCases = []Case{
 		t.Post(SeqPath(s.ID, 6), broken).Refused(400, "invalid_request_error")
 		t.Post(SeqPath(s.ID, 0), broken).Refused(409, "invalid_sequence")
 	}},
-	{"refusals need no body", `D19: none of these checks needs the body`, func(t *T) {
+	{"refusals need no body", `D19: the checks of key, stream id, content type and sequence do not need the body`, func(t *T) {
 		s := t.jsonStream()
 		silent := announced("application/json", 100)
 		for path, want := range map[string]string{
@@ -63,7 +63,7 @@ var orderCases = []Case{
 		t.Post(NextPath(s.ID), silent, WithKey(t.OtherLive)).Refused(403, "project_forbidden")
 		t.Post(NextPath(s.ID), announced("text/plain", 100)).Refused(415, "unsupported_media_type")
 	}},
-	{"declared before read", `D19: a declared size is checked before the sequence, an undeclared one after it`, func(t *T) {
+	{"declared before read", `D19: a declared size is checked before the sequence, an undeclared size after the sequence`, func(t *T) {
 		s := t.rawStream()
 		large := RawBody(make([]byte, BodyLimit+1))
 		t.Post("/v1/streams/"+s.ID+"/x", large).Refused(413, "payload_too_large")

@@ -18,7 +18,8 @@ var pagingCases = []Case{
 	{"default", `spec: limit "1 to 100, default 20"`, func(t *T) {
 		t.several(21)
 		for query, want := range map[string]int{"": 20, "?limit=20": 20, "?limit=1": 1, "?limit=21": 21} {
-			// A page is one short if another case deletes one of its streams at that moment.
+			// A page has fewer streams if another case deletes some of them while the server builds
+			// the page.
 			Eventually(t, Patience, fmt.Sprintf("%q gives %d streams, and there are more", query, want), func() bool {
 				p := t.page(query)
 				return len(p.Data) == want && (p.HasMore || want == 21)
@@ -43,7 +44,7 @@ var pagingCases = []Case{
 			t.Errorf("got %v, want %v", got, mine)
 		}
 	}},
-	{"deleted while paging", `D27: a page continues where the last one ended, even if the stream there was deleted`, func(t *T) {
+	{"deleted while paging", `D27: the next page continues where the last page ended, even if the stream at that point was deleted`, func(t *T) {
 		mine := t.several(6)
 		gone := 0
 		got := t.walk("limit=1", mine, func(seen int) {
@@ -86,7 +87,7 @@ var pagingCases = []Case{
 		}
 		t.Get("/v1/streams?limit=1&cursor=" + url.QueryEscape(token)).Want(200)
 	}},
-	{"malformed queries", `D35: a query that cannot be parsed at one of our parameters gives 400, never page one or the default limit`, func(t *T) {
+	{"malformed queries", `D35: if the parameter cursor or limit cannot be parsed, the response is 400; the server does not fall back to the first page or the default limit`, func(t *T) {
 		t.several(2)
 		token := url.QueryEscape(*t.page("?limit=1").NextCursor)
 		for _, q := range []string{"cursor=%gg", "cursor=%", "cursor=" + token + "%zz", "cursor=" + token + ";a=b", "cursor;a=b", "c%75rsor=%gg", "a=b&cursor=%gg",
@@ -123,9 +124,10 @@ func (t *T) page(query string, options ...Option) Page {
 	return p
 }
 
-// walk reads page after page until it has seen all streams in mine, and returns those in the order
-// of the list. It calls between after each page. It skips other streams: cases that run at the same
-// time create and delete them in the same project.
+// walk reads page after page until it has seen all streams in mine, and returns their ids in the
+// order of the list. After each page it calls between with the number of these streams seen so far.
+// It skips all other streams, because other cases create and delete streams in the same project at
+// the same time.
 func (t *T) walk(query string, mine []string, between func(seen int)) []string {
 	t.Helper()
 	var got []string
@@ -138,7 +140,7 @@ func (t *T) walk(query string, mine []string, between func(seen int)) []string {
 				continue
 			}
 			if last != "" && s.CreatedAt > last {
-				t.Errorf("%s was created at %s, but follows a stream of %s", s.ID, s.CreatedAt, last)
+				t.Errorf("%s was created at %s, but follows a stream created at %s", s.ID, s.CreatedAt, last)
 			}
 			last = s.CreatedAt
 			got = append(got, s.ID)

@@ -10,7 +10,7 @@ import (
 )
 
 // Build builds the weir command of this module in dir and returns the path of the binary. If race
-// is set, the binary has the race detector.
+// is set, the binary is built with the race detector.
 func Build(dir string, race bool) (string, error) {
 	path := filepath.Join(dir, "weir")
 	args := []string{"build", "-o", path}
@@ -23,9 +23,9 @@ func Build(dir string, race bool) (string, error) {
 	return path, nil
 }
 
-// KeysOf returns a function for Target.NewKey. It creates and revokes keys of project a with the
-// operator's commands, by running binary on a server's data directory. The server must run on this
-// machine.
+// KeysOf returns a function for Target.NewKey. That function creates and revokes keys of the
+// project named "a": it runs binary with the commands for operators on the server's data directory.
+// The server must run on this machine.
 func KeysOf(binary, data string) func(testing.TB, Key) (string, func()) {
 	return func(t testing.TB, k Key) (string, func()) {
 		t.Helper()

@@ -13,7 +13,7 @@ var publishCases = []Case{
 			t.Errorf("got %+v", k)
 		}
 	}},
-	{"next sequence", `spec: "Appends at the next sequence, chosen by the server"; D2: it is always cursor + 1, and the first is 1`, func(t *T) {
+	{"next sequence", `spec: "Appends at the next sequence, chosen by the server"; D2: the next sequence is always cursor + 1, so the first one is 1`, func(t *T) {
 		s := t.jsonStream()
 		for i := range int64(3) {
 			if k := t.Publish(s.ID, `["x"]`); k != (Ack{s.ID, i + 1, 1, i + 1, false}) {
@@ -25,7 +25,7 @@ var publishCases = []Case{
 			t.Errorf("after sequence 10 got %+v, want 11", k)
 		}
 	}},
-	{"repeated", `spec: "Repeating an already stored sequence returns 200 with duplicate true"; D3: the first write stands and the body is not compared; the answer repeats seq and accepted of the stored batch, with the current cursor`, func(t *T) {
+	{"repeated", `spec: "Repeating an already stored sequence returns 200 with duplicate true"; D3: the first write stands and the body is not compared; the response has seq and accepted of the stored batch and the current cursor`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `["first",2]`)
 		t.PublishAt(s.ID, 2, `[]`)
@@ -93,7 +93,7 @@ var publishCases = []Case{
 			t.same(sub.Batch(seq).Events, fmt.Appendf(nil, `[%d]`, stored[seq]))
 		}
 	}},
-	{"accepted", `spec: accepted "Number of events accepted"; D6: {"events": []} is a valid batch with accepted: 0; a raw batch has 1`, func(t *T) {
+	{"accepted", `spec: accepted "Number of events accepted"; D6: {"events": []} is a valid batch with accepted: 0; a raw batch has accepted: 1`, func(t *T) {
 		s := t.jsonStream()
 		for text, want := range map[string]int64{`[]`: 0, `[null]`: 1, `[[1,2],{"a":[3]}]`: 2, `[1,"a",null,true,{},[]]`: 6} {
 			if k := t.Publish(s.ID, text); k.Accepted != want {

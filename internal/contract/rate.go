@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// window is the rate-limit header fields of a response.
+// window holds the rate-limit header fields of a response.
 type window struct{ limit, remaining, reset int64 }
 
 func (a *Answer) window() window {
@@ -14,15 +14,16 @@ func (a *Answer) window() window {
 	return window{n("X-Ratelimit-Limit"), n("X-Ratelimit-Remaining"), n("X-Ratelimit-Reset")}
 }
 
-// unlimited is the limit in the header fields if requests are not limited (D23).
+// unlimited is the value of the header field x-ratelimit-limit if requests are not limited (D23).
 const unlimited = 2147483647
 
-// countsExactly skips a case that needs exact counts. Nodes of a cluster do not have them: each
-// counts its own requests at once and those of the others a moment later.
+// countsExactly skips a case that needs exact request counts if requests are spread over the nodes
+// of a cluster. A node counts its own requests at once, but learns of requests to other nodes a
+// moment later.
 func (t *T) countsExactly() {
 	t.Helper()
 	if t.Spread {
-		t.Skip("requests are spread over nodes, whose counters agree a moment later")
+		t.Skip("requests are spread over nodes, whose counts agree only after a moment")
 	}
 }
 
@@ -33,7 +34,7 @@ var rateCases = []Case{
 			t.Errorf("the limit of a test key is %d, of a live key %d", test.limit, live.limit)
 		}
 	}},
-	{"counted per key", `D23: windows are fixed, last 60 s and count per key; a subscription counts once`, func(t *T) {
+	{"counted per key", `D23: windows are fixed, last 60 s and count per key; a subscription counts as one request`, func(t *T) {
 		t.countsExactly()
 		k, _ := t.newKey(Key{Kind: "test"})
 		s := t.jsonStream()

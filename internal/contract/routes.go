@@ -20,13 +20,13 @@ var routeCases = []Case{
 		}
 		t.Delete(path+"/").Refused(404, "not_found")
 	}},
-	{"dot segments", `D30: a path is not cleaned: .. is an id like any other, and an invalid one`, func(t *T) {
+	{"dot segments", `D30: the server does not resolve dot segments in a path: it takes .. for a stream id, which is invalid`, func(t *T) {
 		t.Get("/v1/streams/..").Refused(400, "invalid_stream_id")
 		t.Get("/v1/streams/../cursor").Refused(400, "invalid_stream_id")
 		t.Post("/v1/streams/../publish", JSONBody(`{"events":[]}`)).Refused(400, "invalid_stream_id")
 		t.Get("/v1/streams/../health").Refused(405, "method_not_allowed") // matches /v1/streams/{id}/{seq}
 	}},
-	{"outside /v1", `spec: "Every path below begins with /v1": other versions and spellings of it are not routes, and nothing redirects`, func(t *T) {
+	{"outside /v1", `spec: "Every path below begins with /v1": other versions and other spellings of /v1 are not routes, and nothing redirects`, func(t *T) {
 		for _, p := range []string{"/V1/streams", "/v2/streams", "/v1x", "/v1.0/streams"} {
 			if a := t.Get(p); a.Status != 404 {
 				t.Errorf("%s: got %d, want 404", p, a.Status)
@@ -80,7 +80,7 @@ var routeCases = []Case{
 		}
 		t.do(http.MethodHead, path, WithKey("")).Want(401)
 	}},
-	{"escapes in paths", `spec: ids and sequences are plain text: an escape spells the same path and bypasses no check`, func(t *T) {
+	{"escapes in paths", `spec: ids and sequences are plain text: a percent-escape in a path stands for its character and bypasses no check`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[1]`)
 		t.Get("/v1/streams/%" + strings.ToLower(hexOf(s.ID[0])) + s.ID[1:]).Want(200)

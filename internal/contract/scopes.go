@@ -45,7 +45,7 @@ var scopeCases = []Case{
 		t.Get("/v1/streams", WithKey(k)).Refused(403, forbidden)
 		t.Delete("/v1/streams/"+s.ID, WithKey(k)).Want(204)
 	}},
-	{"confined to streams", `D20: a key may be confined to a list of stream ids; the list of streams needs read and shows only those that the key may read`, func(t *T) {
+	{"confined to streams", `D20: a key may be confined to a list of stream ids; listing streams needs the permission read and shows only streams that the key may read`, func(t *T) {
 		in, second, out := t.jsonStream(), t.jsonStream(), t.jsonStream()
 		k, _ := t.newKey(Key{Kind: "live", Streams: []string{in.ID, second.ID}})
 		t.Publish(in.ID, `[1]`, WithKey(k))
@@ -69,7 +69,7 @@ var scopeCases = []Case{
 			t.Errorf("after deleting a stream the list shows %v, want %v", got, want[1:])
 		}
 	}},
-	{"confined and creating", `D10: a key confined to streams (D20) may create only ids on its list`, func(t *T) {
+	{"creating with a confined key", `D10: a key confined to streams (D20) may create only ids on its list`, func(t *T) {
 		id := NewID()
 		k, _ := t.newKey(Key{Kind: "live", Permissions: []string{"manage"}, Streams: []string{id}})
 		t.Post("/v1/streams", JSONBody(`{"name":"x"}`), WithKey(k)).Refused(403, forbidden)

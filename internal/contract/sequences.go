@@ -33,12 +33,12 @@ var sequenceCases = []Case{
 		}
 		t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Want(200)
 	}},
-	{"zero too late", `D4: delivery never waits for sequence 0: it is closed once another sequence is stored`, func(t *T) {
+	{"zero too late", `D4: delivery never waits for sequence 0: once another sequence is stored, 0 can no longer be published`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[]`)
 		t.Post(SeqPath(s.ID, 0), JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
 	}},
-	{"sequences that are not numbers", `D1: a sequence has no sign, no leading zeros and no exponent; D3: anything else gives 409 invalid_sequence`, func(t *T) {
+	{"sequences that are not numbers", `D1: a sequence has no sign, no leading zeros and no exponent; D3: a value that is not a sequence gives 409 invalid_sequence`, func(t *T) {
 		s := t.jsonStream()
 		for _, seq := range []string{"-1", "+1", "01", "00", "1.0", "1e3", "0x1", "%D9%A1", "1%20", "%201", "1_0", "one", "%00", "1%2F2", "-0", ".", "..."} {
 			t.Post("/v1/streams/"+s.ID+"/"+seq, JSONBody(`{"events":[]}`)).Refused(409, "invalid_sequence")
@@ -50,7 +50,7 @@ var sequenceCases = []Case{
 			t.Errorf("the cursor is %d", c)
 		}
 	}},
-	{"the cursor is the highest", `D1: the cursor of a stream is the highest sequence ever stored in it; D3: filling a gap does not move it`, func(t *T) {
+	{"the cursor is the highest", `D1: the cursor of a stream is the highest sequence ever stored in it; D3: filling a gap does not move the cursor`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 3, `[3]`)
 		if k := t.PublishAt(s.ID, 1, `[1]`); k.Cursor != 3 {

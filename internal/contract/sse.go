@@ -84,18 +84,18 @@ func (e *Event) set(name, value string) error {
 	switch name {
 	case "event":
 		if e.Name != "" || value == "" {
-			return fmt.Errorf("event: %q after %q", value, e.Name)
+			return fmt.Errorf("event field %q is empty, or a second one after %q", value, e.Name)
 		}
 		e.Name = value
 	case "id":
 		if e.HasID || strings.ContainsRune(value, 0) {
-			return fmt.Errorf("id: %q after %q", value, e.ID)
+			return fmt.Errorf("id field %q contains NUL, or is a second one after %q", value, e.ID)
 		}
 		e.ID, e.HasID = value, true
 	case "retry":
 		ms, err := strconv.Atoi(value)
 		if err != nil || !decimal.MatchString(value) || e.Retry >= 0 {
-			return fmt.Errorf("retry: %q", value)
+			return fmt.Errorf("retry field %q is not a number, or is a second one", value)
 		}
 		e.Retry = ms
 	default:
@@ -104,8 +104,8 @@ func (e *Event) set(name, value string) error {
 	return nil
 }
 
-// check fails on a block that clients would drop. An id beside a retry field is not dropped: clients
-// remember it.
+// check returns an error for a block that clients would drop: an event without data. A block that
+// has only an id and a retry field is correct: clients remember both.
 func (e *Event) check() error {
 	if (e.Name != "" || e.HasID && e.Retry < 0) && !e.HasData {
 		return fmt.Errorf("event %q with id %q has no data, so clients drop it", e.Name, e.ID)
@@ -115,7 +115,8 @@ func (e *Event) check() error {
 
 var errNotUTF8 = errors.New("the stream is not UTF-8")
 
-// line reads a line that ends with CR, LF or both. With io.EOF it returns the incomplete rest.
+// line reads a line that ends with CR, LF or both. At the end of the input it returns io.EOF and
+// the incomplete last line.
 func (d *Decoder) line() (string, error) {
 	var b []byte
 	for {

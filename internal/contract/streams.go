@@ -54,7 +54,7 @@ var streamCases = []Case{
 			t.Errorf("bytes_stored is %d, want 3", got)
 		}
 	}},
-	{"the cursor object", `spec: "GET /v1/streams/{id}/cursor"; D13: updated_at is when the batch at the cursor was stored, and created_at on a stream without batches`, func(t *T) {
+	{"the cursor object", `spec: "GET /v1/streams/{id}/cursor"; D13: updated_at is when the batch at the cursor was stored; on a stream without batches it equals created_at`, func(t *T) {
 		s := t.jsonStream()
 		if got := t.Cursor(s.ID); got.Cursor != 0 || got.UpdatedAt != s.CreatedAt {
 			t.Errorf("empty stream: got %+v, created at %s", got, s.CreatedAt)
@@ -66,7 +66,7 @@ var streamCases = []Case{
 			t.Errorf("got %+v, batch 3 was stored at %s", got, b.TS)
 		}
 	}},
-	{"times do not go back", `D14: ts never decreases in the order of storing within a stream`, func(t *T) {
+	{"times do not go back", `D14: within a stream, ts never decreases from one stored batch to the next`, func(t *T) {
 		s := t.jsonStream()
 		last := s.CreatedAt
 		for i := range int64(30) {

@@ -5,7 +5,7 @@ import (
 )
 
 var subscribeCases = []Case{
-	{"events of a subscription", `D16: first, at once, the header fields and retry: 1000; then for each batch its id, event: batch and the batch object as data`, func(t *T) {
+	{"events of a subscription", `D16: the header fields and a first frame with retry: 1000 come at once; then each batch is an event named batch, with its sequence as id and the batch object as data`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=0")
 		t.Publish(s.ID, `[{"n":1}]`)
@@ -18,7 +18,7 @@ var subscribeCases = []Case{
 			}
 		}
 	}},
-	{"head", `D15: cursor=head, like no cursor, starts above the cursor of that moment`, func(t *T) {
+	{"head", `D15: with cursor=head, and without a cursor parameter, delivery starts above the stream's cursor at that moment`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 0, `["zero"]`)
 		empty := t.Subscribe(s.ID, "cursor=head") // starts above the stored sequence 0
@@ -31,7 +31,7 @@ var subscribeCases = []Case{
 			sub.Batch(2)
 		}
 	}},
-	{"head in an empty stream", `D15: in a stream in which nothing was ever stored, head gives every batch, a first one under sequence 0 included`, func(t *T) {
+	{"head in an empty stream", `D15: in a stream that never had a batch, a subscriber at head gets every batch, even a first one with sequence 0`, func(t *T) {
 		for _, query := range []string{"", "cursor=head"} {
 			s := t.jsonStream()
 			sub := t.Subscribe(s.ID, query)
@@ -41,7 +41,7 @@ var subscribeCases = []Case{
 			sub.Batch(1)
 		}
 	}},
-	{"head above a gap", `D15: a batch that fills a gap below the starting cursor later is not delivered`, func(t *T) {
+	{"head above a gap", `D15: a batch that later fills a gap below the start of the subscription is not delivered`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 3, `[]`)
 		sub := t.Subscribe(s.ID, "")
@@ -49,19 +49,20 @@ var subscribeCases = []Case{
 		t.PublishAt(s.ID, 4, `[]`)
 		sub.Batch(4)
 	}},
-	{"start above a gap", `D4: a subscriber waits for no gap that lies wholly below its start`, func(t *T) {
+	{"start above a gap", `D4: a subscriber does not wait for a gap that lies wholly below its start`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 1, `[]`)
 		t.PublishAt(s.ID, 3, `[]`)
 		t.PublishAt(s.ID, 4, `[]`)
 		sub := t.Subscribe(s.ID, "cursor=3")
 		sub.Batch(4)
-		// A gap that is filled is open: the subscription did not wait until it closed.
+		// Publishing 2 succeeds, so the gap is still open: the subscription delivered 4 without
+		// waiting for the gap to close.
 		t.PublishAt(s.ID, 2, `[]`)
 		t.PublishAt(s.ID, 5, `[]`)
 		sub.Batch(5)
 	}},
-	{"the first frame", `D16: the first frame is retry: 1000 with the id of the position where the subscription stands; no id where nothing was ever stored`, func(t *T) {
+	{"the first frame", `D16: the first frame has retry: 1000 and, as its id, the sequence below the first one to deliver; it has no id if there is no such sequence`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
 		for _, query := range []string{"", "cursor=head", "cursor=0"} {
 			t.Subscribe(s.ID, query).standsNowhere()
@@ -123,7 +124,7 @@ var subscribeCases = []Case{
 			}
 		}
 	}},
-	{"the future", `D15: N may be above the cursor`, func(t *T) {
+	{"the future", `D15: N in cursor=N may be above the stream's cursor`, func(t *T) {
 		s := t.jsonStream()
 		sub := t.Subscribe(s.ID, "cursor=3")
 		for seq := int64(1); seq <= 5; seq++ {
@@ -133,7 +134,7 @@ var subscribeCases = []Case{
 		sub.Batch(5)
 		t.Subscribe(s.ID, "cursor=9007199254740991")
 	}},
-	{"Last-Event-ID", `D15: a Last-Event-ID header takes precedence over the parameter and means strictly above it`, func(t *T) {
+	{"Last-Event-ID", `D15: a Last-Event-ID header takes precedence over the cursor parameter; delivery starts strictly above the given id`, func(t *T) {
 		s := t.jsonStream()
 		t.PublishAt(s.ID, 0, `["zero"]`)
 		for range 3 {
@@ -146,7 +147,7 @@ var subscribeCases = []Case{
 		sub.Batch(1) // strictly above 0, unlike cursor=0
 		sub.Batch(2)
 	}},
-	{"bad starts", `D15: any other value gives 400 invalid_request_error`, func(t *T) {
+	{"bad starts", `D15: any other value of cursor or Last-Event-ID gives 400 invalid_request_error`, func(t *T) {
 		s := t.jsonStream()
 		sse := WithHeader("Accept", "text/event-stream")
 		for _, v := range []string{"abc", "-1", "HEAD", "1.0", "01", "1e1", "%2B1", "9007199254740992", "18446744073709551616", "%00", "tail", "1%20"} {
@@ -156,7 +157,7 @@ var subscribeCases = []Case{
 			t.Get("/v1/streams/"+s.ID, sse, WithHeader("Last-Event-ID", v)).Refused(400, "invalid_request_error")
 		}
 	}},
-	{"malformed queries", `D35: a query that cannot be parsed at one of our parameters gives 400, never a start at the head`, func(t *T) {
+	{"malformed queries", `D35: if the parameter cursor cannot be parsed, the response is 400; the server does not start at the head instead`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[]`)
 		sse := WithHeader("Accept", "text/event-stream")

@@ -18,7 +18,7 @@ type Subscription struct {
 	events chan Event
 	ended  error // set before events is closed; io.EOF if the response was complete
 	cancel context.CancelFunc
-	last   int64 // highest sequence seen or reported lost by a gap event; -1 at the start
+	last   int64 // highest sequence that was delivered or is in a gap event; -1 at the start
 	start  Event // the first frame
 }
 
@@ -26,8 +26,8 @@ func contextWithTimeout() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), Patience)
 }
 
-// Subscribe opens a subscription, with the live key unless an option changes it. The query may be
-// empty.
+// Subscribe opens a subscription. It sends the live key unless an option sets another one. The
+// query may be empty.
 func (t *T) Subscribe(id, query string, options ...Option) *Subscription {
 	t.Helper()
 	path := "/v1/streams/" + id
@@ -80,7 +80,8 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 	return s
 }
 
-// stands checks the id of the first frame: the position where the subscription stands.
+// stands checks the id of the first frame. The id is the position of the subscription: it delivers
+// the batches above this sequence.
 func (s *Subscription) stands(at int64) {
 	s.t.Helper()
 	if want := strconv.FormatInt(at, 10); s.start.ID != want {
@@ -96,8 +97,9 @@ func (s *Subscription) standsNowhere() {
 	}
 }
 
-// resume opens a subscription as an EventSource does when it reconnects: the same address, and the
-// last id that it received.
+// resume cancels s and subscribes again, as a browser's EventSource does if it loses its connection
+// before the first batch: with the same address, and with the id of the first frame as
+// Last-Event-ID.
 func (s *Subscription) resume(id, query string) *Subscription {
 	s.t.Helper()
 	s.cancel()
@@ -174,7 +176,7 @@ func (s *Subscription) Batch(seq int64) Batch {
 	return b
 }
 
-// raw is Batch for a raw stream.
+// raw is like Batch, for a raw stream.
 func (s *Subscription) raw(seq int64) RawBatch {
 	s.t.Helper()
 	var b RawBatch
@@ -186,7 +188,8 @@ func (s *Subscription) raw(seq int64) RawBatch {
 	return b
 }
 
-// seq decodes the next event, which must be a batch with this id, above all sequences before it.
+// seq decodes the next event into v. The event must be a batch with this id, and the id must be
+// above all sequences delivered before.
 func (s *Subscription) seq(seq int64, v any) {
 	s.t.Helper()
 	e := s.Next()
@@ -202,7 +205,7 @@ func (s *Subscription) seq(seq int64, v any) {
 	s.last = seq
 }
 
-// gap reads the next event, which must report that these sequences were evicted.
+// gap reads the next event, which must report that the sequences from "from" to "to" were evicted.
 func (s *Subscription) gap(from, to int64) {
 	s.t.Helper()
 	e := s.Next()
@@ -239,8 +242,8 @@ func (s *Subscription) end() {
 // Closed.
 func (s *Subscription) Err() error { return s.ended }
 
-// Closed reads to the end of the response. It fails the test if there is another event, or if the
-// end takes longer than within.
+// Closed reads to the end of the response. It fails the test if another event comes, or if the
+// response does not end within the given time.
 func (s *Subscription) Closed(within time.Duration) {
 	s.t.Helper()
 	deadline := time.After(within)

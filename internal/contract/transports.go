@@ -15,12 +15,12 @@ type Transport struct {
 	Name   string
 	Secure bool // over TLS
 
-	// Client creates a client that uses only this transport and trusts only these certificate
-	// authorities. Nil means those of the system.
+	// Client creates a client that uses only this transport and trusts only the certificate
+	// authorities in trust. If trust is nil, the client trusts those of the system.
 	Client func(trust *x509.CertPool) *http.Client
 }
 
-// Transports are all transports of a service.
+// Transports are all transports that a service offers.
 var Transports = []Transport{
 	{"HTTP1", false, func(*x509.CertPool) *http.Client { return HTTP1() }},
 	{"H2C", false, func(*x509.CertPool) *http.Client { return H2C() }},
@@ -34,9 +34,9 @@ var Transports = []Transport{
 		return &http.Client{
 			Transport: &http3.Transport{
 				TLSClientConfig: &tls.Config{RootCAs: trust}, DisableCompression: true,
-				// Unread responses use up the receive window of the connection that all requests
-				// share. With the default, cases that leave responses unread would block the
-				// others.
+				// All requests share one connection, and unread responses use up its receive
+				// window. With the default window, a case that leaves responses unread would block
+				// the other cases.
 				QUICConfig: &quic.Config{MaxStreamReceiveWindow: 512 << 10, InitialConnectionReceiveWindow: 64 << 20, MaxConnectionReceiveWindow: 64 << 20},
 			},
 			CheckRedirect: noRedirect,
@@ -62,6 +62,6 @@ func client(trust *x509.CertPool, set func(*http.Protocols)) *http.Client {
 	}
 }
 
-// noRedirect returns a redirect to the caller instead of following it. Since no endpoint redirects,
-// the checks of every response then report it.
+// noRedirect returns a redirect to the caller instead of following it. No endpoint may redirect, so
+// the checks that run on every response report it as a fault.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

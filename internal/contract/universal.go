@@ -183,7 +183,8 @@ func (t *T) errorFaults(a *Answer) (found []string) {
 	return found
 }
 
-// publishes checks the parts of an acknowledgement that must agree with each other.
+// publishes checks the response to a successful publish: its status and x-svc-cursor must agree
+// with the acknowledgement in the body. It ignores all other responses.
 func (a *Answer) publishes(method, path string) {
 	a.t.Helper()
 	if method != http.MethodPost || !published.MatchString(path) || a.Status >= 300 {
@@ -213,8 +214,8 @@ func Exactly(b []byte, v any) error {
 	return complete(b, reflect.TypeOf(v).Elem())
 }
 
-// complete checks that an object has every field of a struct type, and null only where it is a
-// pointer.
+// complete checks that a JSON object has every field of a struct type, and that no field is null
+// unless its type is a pointer.
 func complete(b []byte, of reflect.Type) error {
 	var got map[string]json.RawMessage
 	if err := json.Unmarshal(b, &got); err != nil {

@@ -10,7 +10,7 @@ import (
 // wireCases check behaviour that depends on the version of HTTP: bodies that are not read, bodies
 // in pieces, many streams on one connection.
 var wireCases = []Case{
-	{"refused before the body", `D19: the key is checked first, and no refusal of a key needs the body`, func(t *T) {
+	{"refused before the body", `D19: the key is checked first, so a refused key is reported without reading the body`, func(t *T) {
 		s := t.rawStream()
 		for _, k := range []string{"", unknownKey} {
 			code := map[string]string{"": "missing_api_key", unknownKey: "invalid_api_key"}[k]
@@ -29,7 +29,7 @@ var wireCases = []Case{
 			body, more := io.Pipe()
 			go func() {
 				piece := Filler(MiB)
-				for { // until the client stops reading the body
+				for { // until the HTTP client stops reading from the pipe
 					if _, err := more.Write(piece); err != nil {
 						return
 					}
@@ -58,10 +58,10 @@ var wireCases = []Case{
 			r.Body, r.Length = body, -1
 		}).Want(202)
 		if got := t.Get(BatchPath(s.ID, 1)).Want(200).Body; !bytes.Equal(got, want) {
-			t.Errorf("the batch was read with different bytes (%d)", len(got))
+			t.Errorf("the batch that was read (%d bytes) differs from the one that was published", len(got))
 		}
 	}},
-	{"many at once", `spec: "HTTP/2 and HTTP/3 are supported. HTTP/1.1 also works for streaming": many subscriptions run next to each other and next to publishes`, func(t *T) {
+	{"many at once", `spec: "HTTP/2 and HTTP/3 are supported. HTTP/1.1 also works for streaming": many subscriptions and publishes run at the same time`, func(t *T) {
 		s := t.jsonStream()
 		subs := make([]*Subscription, 150) // more streams than some servers allow on one connection
 		for i := range subs {
@@ -78,7 +78,7 @@ var wireCases = []Case{
 	}},
 	{"readers that stall", `D17: slow subscribers read from the store at their own pace and slow no other client down, also on the same connection`, func(t *T) {
 		s := t.rawStream()
-		const n = 6 // more MiB than all buffers of one connection hold
+		const n = 6 // MiB to publish; more than all buffers of one connection hold
 		var stalled []*http.Response
 		for range 3 {
 			resp, cancel := t.Open("/v1/streams/" + s.ID + "?cursor=0")
@@ -98,7 +98,7 @@ var wireCases = []Case{
 			e, err := d.Next()
 			switch {
 			case err != nil:
-				t.Fatalf("after %d of %d: %v", seq-1, n, err)
+				t.Fatalf("the stalled subscription failed after %d of %d batches: %v", seq-1, n, err)
 			case e.Comment:
 				continue
 			case seq > 0 && (e.Name != "batch" || e.ID != itoa(seq)):
@@ -110,7 +110,7 @@ var wireCases = []Case{
 	{"long header fields", `spec: requests with header fields of ordinary size are answered`, func(t *T) {
 		t.Get("/v1/health", WithHeader("X-Long", strings.Repeat("x", 8<<10))).Want(200)
 	}},
-	{"header fields too large", `D26: more than 16 KiB of header fields give 431 with the error object, the request id and the universal header fields`, func(t *T) {
+	{"header fields too large", `D26: more than 16 KiB of header fields give 431 with the error object, the request id and the header fields that every response has`, func(t *T) {
 		s := t.jsonStream()
 		for range 2 {
 			for _, path := range []string{"/v1/health", "/v1/streams", "/v1/streams/" + s.ID} {
