@@ -1,9 +1,10 @@
 // Package access decides which caller may do what. It manages projects, API keys and their scopes,
-// the demo, rate limits, and the client address that a request counts under.
+// the public demo stream and rate limits, and finds the client address that a request counts under.
 //
-// Requests are answered from memory, which follows the documents of the store. Every change is durable
-// and in memory before the call that makes it returns. The package knows no HTTP status, and of
-// a stream only its id and its owner.
+// Access answers requests from memory. The store reports every change of a document, and memory is
+// updated from these reports. A call that makes a change returns when the change is durable and in
+// memory. The package does not depend on HTTP. All it knows about a stream is its id and its
+// project.
 package access
 
 import (
@@ -34,28 +35,29 @@ type Access struct {
 	docs    engine.Documents
 	now     func() time.Time
 	demo    bool
-	reader  *Grant // the caller without a key; nil while the demo is off
+	reader  *Grant // grant of callers without a key, which may read the demo; nil while the demo is off
 	trusted []netip.Prefix
 	unnamed func(netip.Addr) // Options.Untrusted
 	told    atomic.Bool      // unnamed was called
 	windows windows
 	catchUp catchUp
 
-	tallyNext time.Time // earliest time of the next tally of keys; used by Tally only
+	tallyNext time.Time // when Tally may next visit all keys; used by Tally only
 
 	renaming sync.Mutex // held during a rename, which changes two documents
 
-	// mu guards the maps and the entries, but not the grants in them. It is never held during calls
-	// to the store: documentChanged takes it, and must not wait for the store. Besides the demo, only
-	// documentChanged changes what it guards, so memory agrees with the store even if the caller
-	// that changed it has left (D33).
+	// mu guards the fields below and the entries in the maps, but not the grants in the entries. No
+	// method holds mu while it calls the store: the store calls documentChanged, which locks mu and
+	// must not wait for another call to the store. Except for the demo, only documentChanged
+	// changes the guarded data. So memory agrees with the store even if the caller that changed a
+	// document has gone (D33).
 	mu         sync.RWMutex
 	projects   map[weir.ProjectID]projectEntry
 	names      map[string]weir.ProjectID
 	digests    map[digest]*entry // includes the demo key
 	keys       map[string]*entry // by id; without the demo key
 	loaded     bool              // Open has read all documents
-	unreadable error             // about the first document that Open could not read
+	unreadable error             // names the first document that Open could not read
 }
 
 // entry is a key in memory: its grant and its document.
@@ -104,7 +106,7 @@ func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error
 	return a, nil
 }
 
-// load reads all projects and keys, and follows the store from then on.
+// load reads all projects and keys. From then on the store reports every change to documentChanged.
 func (a *Access) load(ctx context.Context) error {
 	if err := a.docs.Watch(ctx, a.documentChanged); err != nil {
 		return fmt.Errorf("read projects and keys: %w", err)
@@ -115,9 +117,9 @@ func (a *Access) load(ctx context.Context) error {
 	return a.unreadable
 }
 
-// documentChanged updates memory after a document changed, on this node or another, whether or not
-// the caller that changed it still waits. Nothing else changes projects and keys in memory. So a
-// revocation ends the key's subscriptions on all nodes. It is called in the order of revisions.
+// documentChanged updates memory after a document changed. The store calls it on every node, in the
+// order of revisions, even if the caller that made the change has gone. So a revocation ends the
+// key's subscriptions on all nodes. Nothing else changes projects and keys in memory.
 func (a *Access) documentChanged(c engine.Change) {
 	var err error
 	switch {
@@ -135,8 +137,9 @@ func (a *Access) documentChanged(c engine.Change) {
 	}
 }
 
-// cannotRead keeps Access from opening because of a document that cannot be read. Later it can only
-// be the work of another node, and is left out: a key stays unknown and is refused.
+// cannotRead handles a document that cannot be read. While Open loads the documents, it makes Open
+// fail. After that, only another node can have written the document, and cannotRead ignores it: a
+// key in such a document stays unknown, so requests with the key are refused.
 func (a *Access) cannotRead(name string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +148,7 @@ func (a *Access) cannotRead(name string, err error) {
 	}
 }
 
-// each visits all documents with a prefix.
+// each calls visit for every document whose key has this prefix.
 func (a *Access) each(ctx context.Context, prefix string, visit func(engine.Document) error) error {
 	after := ""
 	for {
@@ -174,7 +177,7 @@ func (a *Access) adoptKey(doc engine.Document) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.digests[d]
-	if e != nil && e.record.ID != record.ID { // deleted and imported again
+	if e != nil && e.record.ID != record.ID { // the key was deleted and imported again
 		a.drop(e)
 		e = nil
 	}
@@ -210,8 +213,8 @@ func (a *Access) drop(e *entry) {
 	e.grant.end()
 }
 
-// storeError wraps an error of the store. If the store refused a write, it adds a
-// StorageUnavailable that the caller may see.
+// storeError wraps an error of the store. If the store accepts no changes at the moment, the result
+// also wraps a *weir.Error with the code StorageUnavailable, which clients may see.
 func storeError(doing string, err error) error {
 	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
 		known := weir.Errorf(weir.StorageUnavailable, "the store accepts no changes at the moment")

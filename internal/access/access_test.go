@@ -165,7 +165,7 @@ func TestOpenRefusesUnreadableDocuments(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open(t.Context(), docs, Options{}); err == nil {
-			t.Errorf("opened with %s", name)
+			t.Errorf("Open succeeded with %s", name)
 		}
 	}
 	for _, n := range []int{-1, 1 << 31} {
@@ -175,7 +175,7 @@ func TestOpenRefusesUnreadableDocuments(t *testing.T) {
 	docs := memory.New()
 	docs.Close()
 	if _, err := Open(t.Context(), docs, Options{}); !errors.Is(err, engine.ErrClosed) {
-		t.Errorf("opened on a closed store: %v", err)
+		t.Errorf("Open on a closed store returned %v, want ErrClosed", err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestRestart(t *testing.T) {
 	}
 	g := caller(t, a, scopedSecret)
 	if g.KeyID() != scoped.ID || g.Project() != p.ID || g.Allows(Publish, streamA) || !g.Allows(Read, streamA) || g.Allows(Read, streamB) {
-		t.Errorf("after a restart %v has another scope", g)
+		t.Errorf("after a restart %v has a different scope", g)
 	}
 	_, err := a.Authenticate([]string{"Bearer " + revokedSecret})
 	want(t, "a revoked key after a restart", err, weir.KeyRevoked)
@@ -224,7 +224,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Memory follows the store: it knows the changes that another node made there.
+// The memory of a node follows the shared store: it includes the changes that another node made.
 func TestMemoryFollowsTheStore(t *testing.T) {
 	docs := memory.New()
 	here, there := open(t, docs), open(t, docs)
@@ -289,7 +289,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h := caller(t, a, kept); !ended(g) || h.KeyID() != again.ID || h.Allows(Manage, streamA) || len(a.Keys("")) != 1 {
-		t.Error("the imported key has properties of the deleted one")
+		t.Error("the imported key has properties of the deleted key")
 	}
 }
 

@@ -28,9 +28,9 @@ const scheme = "Bearer "
 // InvalidAPIKey for everything else. A value without the form of a key is refused before any
 // lookup.
 //
-// It only reads memory, with one exception: on a shared store, another node may have created an
-// unknown key just now. Authenticate then waits until it has caught up with the other nodes, and
-// returns StorageUnavailable if that fails.
+// It only reads memory, with one exception. If nodes share the store, a key that is unknown on this
+// node may have just been created on another. In this case Authenticate first waits until this node
+// has caught up with the others. It returns StorageUnavailable if that fails.
 func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if len(authorization) == 0 {
 		return nil, errMissing
@@ -51,8 +51,8 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if _, ok := kindOf(key); !ok {
 		return nil, errPattern
 	}
-	// The lookup time reveals nothing about existing keys: it depends on the digest, and the digest
-	// of a nearly right guess is unrelated to that of the key.
+	// The lookup time reveals nothing about existing keys: it depends on the digest alone, and two
+	// keys that differ in one digit have unrelated digests.
 	d := digestOf(key)
 	e := a.withDigest(d)
 	if e == nil && a.docs.Shared() {
@@ -80,9 +80,9 @@ func (a *Access) withDigest(d digest) *entry {
 	return a.digests[d]
 }
 
-// catchUp waits for the changes of other nodes, on a shared store. All waiting callers share one
-// request to the store, and there are at most 20 requests per second. So clients that send unknown
-// keys cannot overload the store.
+// catchUp lets callers wait until this node knows the changes that other nodes made in a shared
+// store. All waiting callers share one request to the store, and there are at most 20 requests per
+// second. So clients that send unknown keys cannot overload the store.
 type catchUp struct {
 	mu   sync.Mutex
 	last time.Time // when the last request started
@@ -100,9 +100,9 @@ const (
 	catchUpTimeout = 5 * time.Second
 )
 
-// wait returns when every change that any node acknowledged before the call is known. It joins a
-// request only if that has not started yet: one that has may miss a change made just before the
-// call.
+// wait returns when this node knows every change that any node acknowledged before the call. A
+// caller joins a request that has not started yet. A request that has already started could miss a
+// change made just before the call.
 func (n *catchUp) wait(docs engine.Documents) error {
 	n.mu.Lock()
 	q := n.next

@@ -52,8 +52,8 @@ func TestAuthenticate(t *testing.T) {
 		{"upper case digits", []string{"Bearer svc_live_" + strings.ToUpper(digits)}, weir.InvalidAPIKey},
 		{"a letter above f", []string{"Bearer svc_live_g" + digits[1:]}, weir.InvalidAPIKey},
 		{"a letter above f at the end", []string{"Bearer " + given[:40] + "g"}, weir.InvalidAPIKey},
-		{"below 0", []string{"Bearer svc_live_/" + digits[1:]}, weir.InvalidAPIKey},
-		{"above 9", []string{"Bearer svc_live_:" + digits[1:]}, weir.InvalidAPIKey},
+		{"the character before 0", []string{"Bearer svc_live_/" + digits[1:]}, weir.InvalidAPIKey},
+		{"the character after 9", []string{"Bearer svc_live_:" + digits[1:]}, weir.InvalidAPIKey},
 		{"a NUL", []string{"Bearer svc_live_\x00" + digits[1:]}, weir.InvalidAPIKey},
 		{"full-width digits", []string{"Bearer svc_live_" + strings.Repeat("０", 10) + "00"}, weir.InvalidAPIKey},
 		{"another prefix", []string{"Bearer svc_prod_" + digits}, weir.InvalidAPIKey},
@@ -122,7 +122,7 @@ func FuzzAuthenticate(f *testing.F) {
 			want(t, "no match", err, weir.InvalidAPIKey)
 		case match[1] == given || match[1] == DemoKey:
 			if err != nil || g == nil {
-				t.Errorf("a good key: %v", err)
+				t.Errorf("a valid key was refused: %v", err)
 			}
 		case match[1] == revoked:
 			want(t, "revoked", err, weir.KeyRevoked)

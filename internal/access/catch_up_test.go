@@ -12,7 +12,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// distant is a shared store that reports the changes of other nodes only when a caller catches up.
+// distant is a shared store that reports the changes of other nodes only when CatchUp is called.
 type distant struct {
 	engine.Engine
 	mu     sync.Mutex
@@ -40,9 +40,9 @@ func (d *distant) CatchUp(context.Context) error {
 	return d.fails
 }
 
-// A key that another node created is accepted, although this node has not heard of it. A key that
-// does not exist is refused after catching up. However many requests send unknown keys, the store
-// is asked a few times only.
+// A key that another node created is accepted even if the store has not reported it to this node:
+// the node catches up first. A key that does not exist is refused after catching up. Many requests
+// with unknown keys cause only a few requests to the store.
 func TestKeyOfAnotherNode(t *testing.T) {
 	docs := memory.New()
 	there := open(t, docs)
@@ -94,7 +94,7 @@ func (m *meddling) Delete(ctx context.Context, key string, rev engine.Revision) 
 	return m.Engine.Delete(ctx, key, rev)
 }
 
-// If another project takes the old name during a rename, it keeps it.
+// If another project takes the old name during a rename, that project keeps the name.
 func TestRenameKeepsANameTakenSince(t *testing.T) {
 	docs := memory.New()
 	store := &meddling{Engine: docs}

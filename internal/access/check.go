@@ -7,8 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument reports whether a document of the store can be read as a project or key, if its key
-// says that it is one. It accepts all other documents.
+// CheckDocument returns an error if the name of doc says that it holds a project or an API key, but
+// its value cannot be read as one. It accepts all other documents.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {
 	case IsProjectDocument(doc.Key):
@@ -19,9 +19,10 @@ func CheckDocument(doc engine.Document) (err error) {
 	return err
 }
 
-// Suspend revokes the key of a document whose newest revision was lost, because that revision may
-// have been a revocation. It returns the new value of the document, or nil if there is nothing to
-// revoke. It needs no Access: it is for stores that no server has open.
+// Suspend revokes the API key in a document whose newest revision was lost, because that revision
+// may have been a revocation. It returns the value that the caller must write to the document, or
+// nil if there is nothing to revoke. It needs no Access, because it repairs stores that no server
+// has open.
 func Suspend(doc engine.Document, now weir.Time) (value []byte, key Key, err error) {
 	if !IsKeyDocument(doc.Key) {
 		return nil, key, nil

@@ -65,8 +65,8 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// The result is the peer or an address in the header. Nothing to the left of the first untrusted
-// address matters. For an untrusted peer, the result is the peer.
+// The result is the peer or an address in the header. Reading from the right, nothing beyond the
+// first untrusted address matters. If the peer itself is untrusted, the result is the peer.
 func FuzzClientIP(f *testing.F) {
 	a := open(f, store(), proxies("10.0.0.0/8", "2001:db8::/32"))
 	f.Add("10.0.0.1:80", "1.2.3.4, 10.0.0.2", "10.0.0.3")
@@ -95,7 +95,7 @@ func FuzzClientIP(f *testing.F) {
 		}
 		if ok && !a.trusts(got) {
 			if lied := a.ClientIP(peer, []string{"6.6.6.6, 10.1.1.1", one, two}); lied != got {
-				t.Fatalf("an address put before it changed %v to %v", got, lied)
+				t.Fatalf("forged addresses on the left changed the result from %v to %v", got, lied)
 			}
 		}
 		a.Take(nil, got)

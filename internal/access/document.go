@@ -10,26 +10,28 @@ import (
 	"weir/internal/engine"
 )
 
-// The kinds of documents that this package stores: the part before the slash in their keys. Reports
-// that count the documents of a store by kind count projects and keys under these.
+// The kinds of documents that this package stores. The kind of a document is the part of its name
+// before the slash. Reports that count the documents of a store by kind use these words.
 const (
 	ProjectKind = "project"
 	KeyKind     = "key"
 )
 
 const (
-	// The digest of the project's name follows, in hex. So the store keeps names unique.
+	// The name of a project document is this prefix and a digest of the project's name, in hex.
+	// Document names are unique in the store, so project names are unique too.
 	projectPrefix = ProjectKind + "/"
-	// The digest of the key follows, in hex. So the store keeps keys unique.
+	// The name of a key document is this prefix and the digest of the API key, in hex. So the store
+	// has at most one document for an API key.
 	keyPrefix = KeyKind + "/"
 )
 
-// IsProjectDocument reports whether the document under this key of the store is a project's. It
-// looks at the key alone, not at whether the value can be read.
+// IsProjectDocument reports whether a document with this name in the store holds a project. It
+// looks at the name only, not at the value.
 func IsProjectDocument(key string) bool { return strings.HasPrefix(key, projectPrefix) }
 
-// IsKeyDocument reports whether the document under this key of the store is an API key's. It looks
-// at the key alone, not at whether the value can be read. A copy of a store should write these
+// IsKeyDocument reports whether a document with this name in the store holds the record of an API
+// key. It looks at the name only, not at the value. Code that copies a store should write these
 // documents last: until they exist, no client can publish to a half-copied store.
 func IsKeyDocument(key string) bool { return strings.HasPrefix(key, keyPrefix) }
 
@@ -50,9 +52,9 @@ func readProject(doc engine.Document) (p weir.Project, err error) {
 	return p, nil
 }
 
-// readKey decodes and validates a key document, whose key in the store holds the digest. Every
-// reader of key documents uses it, so that a server, a check and a repair agree on which documents
-// are keys.
+// readKey decodes and validates a key document. The digest that it returns comes from the
+// document's name. Every reader of key documents uses it, so that a server, a check and a repair
+// agree on which documents are keys.
 func readKey(doc engine.Document) (d digest, k Key, err error) {
 	d, err = digestIn(doc.Key)
 	if err == nil {

@@ -9,8 +9,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A document that a check refuses must not be served either: all readers of projects and keys
-// agree.
+// All readers of project and key documents agree on which documents are valid. A server must not
+// start with a document that a check reports as invalid.
 func TestReadersOfADocumentAgree(t *testing.T) {
 	ctx := context.Background()
 	project := projectDocument("n")
@@ -50,7 +50,7 @@ func TestReadersOfADocumentAgree(t *testing.T) {
 		}
 		for reader, read := range readers {
 			if err := read(engine.Document{Key: c.key, Value: []byte(c.value)}); (err == nil) != c.good {
-				t.Errorf("%s: %s says %v, want ok: %t", c.name, reader, err, c.good)
+				t.Errorf("%s: the %s returned %v, want success: %t", c.name, reader, err, c.good)
 			}
 		}
 	}

@@ -22,7 +22,8 @@ func onJournal(t *testing.T) engine.Engine {
 	return j
 }
 
-// settled returns when everything that callers left behind in the queue of the store has happened.
+// settled returns when the store has finished the writes of callers that have gone. The store
+// handles writes in order, so settled makes one more write and waits for it.
 func settled(t *testing.T, e engine.Engine) {
 	t.Helper()
 	if _, err := e.Create(t.Context(), "barrier/"+string(weir.NewStreamID()), nil); err != nil {
@@ -30,7 +31,8 @@ func settled(t *testing.T, e engine.Engine) {
 	}
 }
 
-// same checks that a has the projects and keys that another start on the same store reads.
+// same checks that the projects and keys in the memory of a are those in the store: it opens
+// another Access on the same store and compares the two.
 func same(t *testing.T, a *Access, e engine.Engine) {
 	t.Helper()
 	settled(t, e)
@@ -59,15 +61,15 @@ func same(t *testing.T, a *Access, e engine.Engine) {
 	}
 }
 
-// A caller that leaves while it changes projects or keys leaves memory and store in agreement
-// (D33).
+// Memory and store agree even if a caller gives up while its change to a project or key is being
+// written (D33).
 func TestCallerLeaves(t *testing.T) {
 	e := onJournal(t)
 	a := open(t, e)
 	told := func(what string, err error) {
 		t.Helper()
 		if err != nil {
-			t.Errorf("%s: the outcome is lost to the audit log: %v", what, err)
+			t.Errorf("%s: got an error, so the audit log would not record the change: %v", what, err)
 		}
 		same(t, a, e)
 	}
@@ -83,10 +85,10 @@ func TestCallerLeaves(t *testing.T) {
 	_, err = a.Revoke(enginetest.Leaving(context.Background()), k.ID)
 	told("revoke a key", err)
 	if record, _ := a.Key(k.ID); record.RevokedAt == nil {
-		t.Fatal("the key is not revoked, although the store took the change")
+		t.Fatal("the key is not revoked in memory, although the store accepted the change")
 	}
 	_, err = a.Authenticate([]string{"Bearer " + secret})
-	want(t, "a key whose revocation had no waiting caller", err, weir.KeyRevoked)
+	want(t, "a key that was revoked by a caller that has gone", err, weir.KeyRevoked)
 	if !g.hasEnded() {
 		t.Error("the grant of the revoked key has not ended")
 	}

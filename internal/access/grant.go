@@ -17,7 +17,7 @@ type Grant struct {
 	project  weir.ProjectID
 	kind     Kind
 	can      permissions
-	streams  map[weir.StreamID]struct{} // nil: not confined
+	streams  map[weir.StreamID]struct{} // the only streams that the caller may use; nil for all of the project
 	demo     bool                       // the demo key, or no key
 	demoOpen bool                       // the demo is on, so every caller may read its stream
 
@@ -38,8 +38,8 @@ const (
 	canManage
 )
 
-// bit returns the set with only this permission. It is empty for a permission that this version
-// does not know.
+// bit returns the set with only this permission. For a permission that this version does not know,
+// the set is empty.
 func (p Permission) bit() permissions {
 	switch p {
 	case Read:
@@ -71,7 +71,7 @@ type Action uint8
 
 // The actions. The zero value is not valid.
 const (
-	ReadStream   Action = iota + 1 // the object, the cursor, batches, subscriptions
+	ReadStream   Action = iota + 1 // read the stream object, the cursor or batches, or subscribe
 	PublishBatch                   // with or without a sequence number
 	DeleteStream
 	CreateStream
@@ -91,8 +91,8 @@ func (g *Grant) Kind() Kind { return g.kind }
 // nothing else.
 func (g *Grant) Demo() bool { return g.demo }
 
-// Ended returns a channel that is closed when the key is revoked (D18). For a demo caller it never
-// is.
+// Ended returns a channel that is closed when the key is revoked (D18) or deleted. The channel of a
+// demo caller is never closed.
 func (g *Grant) Ended() <-chan struct{} { return g.ended }
 
 // Allows reports whether the caller has this permission for this stream of its own project (D20). A
@@ -115,9 +115,10 @@ func (g *Grant) reaches(stream weir.StreamID) bool {
 // returns nil or a *weir.Error: ProjectForbidden, MissingAPIKey for a caller without a key, or
 // StreamNameTaken for creating the demo stream.
 //
-// For CreateStream, stream is the supplied id, or empty. For ListStreams it is empty. Both ignore
-// owner. A list must also be filtered with Allows. The demo stream may be read by every caller and
-// changed by none (D22). Its id is taken even while the demo is off.
+// For CreateStream, stream is the id in the request, or empty. For ListStreams, stream is empty.
+// These two actions ignore owner. Use Allows to filter the streams of a list. Every caller may read
+// the demo stream, and no caller may change it (D22). Its id is reserved even while the demo is
+// off.
 func (g *Grant) May(action Action, stream weir.StreamID, owner weir.ProjectID) error {
 	if action == ReadStream && g.demoOpen && stream == DemoStream && owner == DemoProject {
 		return nil
@@ -203,8 +204,8 @@ func (g *Grant) hasEnded() bool {
 	}
 }
 
-// useGrain is the precision of the last use, in milliseconds. It is coarse so that the cores that
-// serve a busy key do not contend for one word.
+// useGrain is the precision of the last use, in milliseconds. With a finer one, every request of a
+// busy key would write to the same word of memory, and the CPU cores would contend for it.
 const useGrain = weir.Time(1000)
 
 // use records a use at t, unless a later one is recorded.

@@ -33,8 +33,8 @@ const (
 
 var allPermissions = []Permission{Read, Publish, Manage}
 
-// maxStreams bounds the list of a confined key, because the whole record is written again whenever
-// its last use is stored.
+// maxStreams limits the number of streams in the record of a key that is confined to certain
+// streams. The whole record is written whenever the last use of the key is stored.
 const maxStreams = 1000
 
 // Key is the record of a key (D21). It does not contain the key itself. Its slices and pointers are
@@ -61,8 +61,8 @@ type KeySpec struct {
 	Streams     []weir.StreamID // empty: the whole project
 }
 
-// CreateKey creates a key. It is durable when the call returns. The returned Secret is the only
-// copy of the key. It fails with InvalidRequest if the settings are invalid, or with
+// CreateKey creates a key. The key is durable when the call returns. The returned Secret is the
+// only copy of the key. The call fails with InvalidRequest if the settings are invalid, or with
 // StorageUnavailable.
 func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) {
 	if s.Kind != Live && s.Kind != Test {
@@ -77,9 +77,10 @@ func (a *Access) CreateKey(ctx context.Context, s KeySpec) (Key, Secret, error) 
 }
 
 // ImportKey creates the record of a key that was generated elsewhere, for example in the
-// configuration of a container. If the key has a record already, ImportKey returns it unchanged: a
-// revoked key stays revoked, and its scope stays. It fails with InvalidRequest for a key of another
-// project, for the demo key, and for a string that does not have the form of a key.
+// configuration of a container. If the key already has a record, ImportKey returns that record
+// unchanged: a revoked key stays revoked, and the scope in s is ignored. It fails with
+// InvalidRequest for a key of another project, for the demo key, and for a string that does not
+// have the form of a key.
 func (a *Access) ImportKey(ctx context.Context, s KeySpec, secret string) (Key, error) {
 	kind, ok := kindOf(secret)
 	if !ok {
@@ -120,20 +121,21 @@ func (a *Access) makeKey(ctx context.Context, s KeySpec, secret string) (Key, er
 		})
 	}
 	if k.Streams == nil {
-		k.Streams = []weir.StreamID{} // [] and not null in JSON
+		k.Streams = []weir.StreamID{} // in JSON, [] instead of null
 	}
 	value, err := json.Marshal(k)
 	if err != nil {
 		return Key{}, err
 	}
 	d := digestOf(secret)
-	// The key is created even if the caller leaves. It waits, so that the audit log learns of it.
+	// The key is created even if the caller gives up. makeKey still waits for the store, so that
+	// the audit log records the result.
 	_, err = a.docs.Create(context.WithoutCancel(ctx), d.document(), value)
 	if err != nil && !errors.Is(err, engine.ErrExists) {
 		return Key{}, storeError("create a key", err)
 	}
 	e := a.withDigest(d)
-	if e == nil { // another process wrote the document
+	if e == nil { // another process has changed the document since
 		return Key{}, fmt.Errorf("create a key: the document %s was deleted or cannot be read", d.document())
 	}
 	return a.recordOf(e), nil
@@ -161,7 +163,7 @@ func (a *Access) checkSpec(ctx context.Context, s KeySpec) error {
 		return weir.Errorf(weir.InvalidRequest, "the demo project has only its built-in key")
 	}
 	_, ok := a.Project(s.Project)
-	if !ok { // another node may have created it a moment ago
+	if !ok { // another node may have created the project a moment ago
 		if err := a.docs.CatchUp(ctx); err != nil {
 			return storeError("create a key", err)
 		}
@@ -239,14 +241,14 @@ func (e *entry) current() Key {
 }
 
 // Revoke revokes a key permanently. When it returns, the revocation is durable, Authenticate
-// refuses the key, and its grant has ended (D18). Revoking a revoked key changes nothing. It fails
-// with NotFound if there is no such key.
+// refuses the key, and the key's grant has ended (D18). Revoking a revoked key changes nothing.
+// Revoke fails with NotFound if there is no such key.
 func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 	if id == DemoKeyID {
 		return Key{}, weir.Errorf(weir.InvalidRequest, "the demo key is built in: switch the demo off instead")
 	}
 	e := a.find(id)
-	if e == nil { // another node may have created it a moment ago
+	if e == nil { // another node may have created the key a moment ago
 		if err := a.docs.CatchUp(ctx); err != nil {
 			return Key{}, storeError("revoke a key", err)
 		}
@@ -256,7 +258,8 @@ func (a *Access) Revoke(ctx context.Context, id string) (Key, error) {
 		return Key{}, weir.Errorf(weir.NotFound, "there is no key with the id %q", Redacted(id))
 	}
 	now := weir.TimeOf(a.now())
-	// The key is revoked even if the caller leaves. It waits, so that the audit log learns of it.
+	// The key is revoked even if the caller gives up. Revoke still waits for the store, so that the
+	// audit log records the result.
 	err := a.update(context.WithoutCancel(ctx), e, func(k *Key) bool {
 		if k.RevokedAt != nil {
 			return false
@@ -279,9 +282,10 @@ func (a *Access) find(id string) *entry {
 	return a.keys[id]
 }
 
-// update changes the stored record of a key, and with it the one in memory. change modifies the
-// record, or returns false if there is nothing to change. It is called again, on the new record, if
-// another caller or process changed the record first.
+// update changes the stored record of a key. The store reports the change, which updates the record
+// in memory. The function change modifies the record, or returns false if there is nothing to
+// change. If another caller or process changed the record first, update calls change again with the
+// new record.
 func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) error {
 	for tried := engine.Revision(0); ; {
 		a.mu.RLock()
@@ -290,7 +294,7 @@ func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) e
 		if !change(&record) {
 			return nil
 		}
-		if revision == tried { // the document that is in the way cannot be read
+		if revision == tried { // a conflict, but no newer record in memory: the newer document cannot be read
 			return engine.ErrConflict
 		}
 		value, err := json.Marshal(record)

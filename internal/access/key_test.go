@@ -30,7 +30,7 @@ func TestKeySpecs(t *testing.T) {
 		{"live", KeySpec{Project: p.ID, Kind: Live}, ""},
 		{"test, named", KeySpec{Project: p.ID, Kind: Test, Name: strings.Repeat("é", 128)}, ""},
 		{"scoped", KeySpec{Project: p.ID, Kind: Live, Permissions: []Permission{Manage, Read, Read}, Streams: []weir.StreamID{streamB, streamA, streamB}}, ""},
-		{"the maximum of streams", KeySpec{Project: p.ID, Kind: Live, Streams: slices.Repeat([]weir.StreamID{streamA}, maxStreams)}, ""},
+		{"the maximum number of streams", KeySpec{Project: p.ID, Kind: Live, Streams: slices.Repeat([]weir.StreamID{streamA}, maxStreams)}, ""},
 		{"no kind", KeySpec{Project: p.ID}, weir.InvalidRequest},
 		{"another kind", KeySpec{Project: p.ID, Kind: "prod"}, weir.InvalidRequest},
 		{"no project", KeySpec{Kind: Live}, weir.InvalidRequest},
@@ -60,7 +60,7 @@ func TestKeySpecs(t *testing.T) {
 	}
 	scoped := a.Keys(p.ID)[slices.IndexFunc(a.Keys(p.ID), func(k Key) bool { return len(k.Permissions) == 2 })]
 	if !slices.Equal(scoped.Permissions, []Permission{Read, Manage}) || !slices.Equal(scoped.Streams, []weir.StreamID{streamA, streamB}) {
-		t.Errorf("stored as %v on %v; want sorted and without duplicates", scoped.Permissions, scoped.Streams)
+		t.Errorf("stored permissions %v and streams %v; want both sorted and without duplicates", scoped.Permissions, scoped.Streams)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestImport(t *testing.T) {
 	caller(t, a, given)
 	k, err := a.ImportKey(t.Context(), KeySpec{Project: p.ID, Kind: Live}, "svc_test_00000000000000000000000000000001")
 	if err != nil || k.Kind != Test {
-		t.Errorf("the kind must come from the key: %+v (%v)", k, err)
+		t.Errorf("the kind must come from the prefix of the key: %+v (%v)", k, err)
 	}
 	for what, secret := range map[string]string{
 		"the demo key": DemoKey, "no key": "", "short": given[:40], "long": given + "0", "upper case": strings.ToUpper(given),
@@ -222,7 +222,7 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("revoked twice: %+v (%v)", second, err)
 	}
 	if h := caller(t, a, otherSecret); ended(h) || h.KeyID() != other.ID {
-		t.Error("another key ended too")
+		t.Error("revoking one key also ended the grant of another key")
 	}
 	_, err = a.Revoke(t.Context(), "cccccccccccccccccccccc")
 	want(t, "an unknown id", err, weir.NotFound)
@@ -239,8 +239,8 @@ func TestRevoke(t *testing.T) {
 	want(t, "authenticate a key whose document was deleted", err, weir.InvalidAPIKey)
 }
 
-// While two nodes record uses and flush them concurrently, one of them revokes the key. It
-// stays revoked on both nodes and in the store.
+// Two nodes record uses of a key and flush them concurrently, while one of the nodes revokes the
+// key. The key stays revoked on both nodes and in the store.
 func TestRevokeDuringConcurrentUse(t *testing.T) {
 	docs := memory.New()
 	nodes := []*Access{open(t, docs), open(t, docs)}
@@ -288,6 +288,6 @@ func TestRevokeDuringConcurrentUse(t *testing.T) {
 	group.Wait()
 	for _, a := range append(nodes, open(t, docs)) {
 		_, err := a.Authenticate([]string{"Bearer " + secret})
-		want(t, "in the end", err, weir.KeyRevoked)
+		want(t, "after the last flush", err, weir.KeyRevoked)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"weir/internal/engine"
 )
 
-// CreateProject creates a project. It is durable when the call returns. The name must be 1 to 128
-// code points without control characters, and no other project may have it; otherwise the error is
-// InvalidRequest.
+// CreateProject creates a project. The project is durable when the call returns. The name must be 1
+// to 128 code points without control characters, and no other project may have this name; otherwise
+// the error is InvalidRequest.
 func (a *Access) CreateProject(ctx context.Context, name string) (weir.Project, error) {
 	p, made, err := a.makeProject(ctx, name)
 	if err == nil && !made {
@@ -39,7 +39,8 @@ func (a *Access) EnsureProject(ctx context.Context, name string) (weir.Project, 
 	return p, err
 }
 
-// makeProject creates a project with this name, or returns the existing one. made reports which.
+// makeProject creates a project with this name, or returns the existing one. The result made is
+// true if it created the project.
 func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, made bool, err error) {
 	if err := checkName("project", name, 1); err != nil {
 		return p, false, err
@@ -53,21 +54,23 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 		return p, false, err
 	}
 	key := projectDocument(name)
-	// The project is created even if the caller leaves. It waits, so that the audit log learns of it.
+	// The project is created even if the caller gives up. makeProject still waits for the store, so
+	// that the audit log records the result.
 	_, err = a.docs.Create(context.WithoutCancel(ctx), key, value)
 	made = err == nil
 	if err != nil && !errors.Is(err, engine.ErrExists) {
 		return weir.Project{}, false, storeError("create a project", err)
 	}
 	p, ok := a.ProjectNamed(name)
-	if !ok { // another process wrote the document
+	if !ok { // another process has changed the document since
 		return weir.Project{}, false, fmt.Errorf("create a project: the document %s was deleted or cannot be read", key)
 	}
 	return p, made, nil
 }
 
-// projectDocument returns the key of the document of the project with this name. It contains a
-// digest of the name, because a name may be longer than the store allows for a key.
+// projectDocument returns the name of the document that holds the project with this name. The
+// document's name contains a digest of the project's name, which may be longer than the store
+// allows.
 func projectDocument(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return projectPrefix + hex.EncodeToString(sum[:])
@@ -79,9 +82,10 @@ type projectEntry struct {
 	revision engine.Revision
 }
 
-// adoptProject updates memory from a project document. There can be two documents of one project: an
-// interrupted rename leaves the old one behind. The new one has the higher revision, and comes last.
-// Only documentChanged calls it.
+// adoptProject updates memory from a project document. After an interrupted rename, a project has
+// two documents, with its old and its new name. The store reports them in the order of their
+// revisions, so the document with the new name comes last and wins. Only documentChanged calls
+// adoptProject.
 func (a *Access) adoptProject(doc engine.Document) error {
 	p, err := readProject(doc)
 	if err != nil {
@@ -98,8 +102,8 @@ func (a *Access) adoptProject(doc engine.Document) error {
 	return nil
 }
 
-// forgetProject drops a project whose document was deleted, unless it has another document, as a
-// renamed project does. Only documentChanged calls it.
+// forgetProject drops a project whose document was deleted. It keeps a project that was renamed,
+// because the document with the new name still exists. Only documentChanged calls it.
 func (a *Access) forgetProject(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,9 +117,9 @@ func (a *Access) forgetProject(key string) {
 	}
 }
 
-// RenameProject changes the name of a project, under the rules of CreateProject. Its id, keys and
-// streams stay the same. The new name is durable when the call returns. It fails with NotFound if
-// there is no such project.
+// RenameProject changes the name of a project. The rules for names are those of CreateProject. The
+// project's id, keys and streams stay the same. The new name is durable when the call returns. The
+// call fails with NotFound if there is no such project.
 func (a *Access) RenameProject(ctx context.Context, id weir.ProjectID, name string) (weir.Project, error) {
 	if id == DemoProject {
 		return weir.Project{}, weir.Errorf(weir.InvalidRequest, "the demo project is built in and cannot be renamed")

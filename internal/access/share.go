@@ -11,7 +11,7 @@ import (
 // that are in flight between two nodes are missing from the windows, so a caller can exceed its
 // limit a little. In return, no node has to ask another before it answers a request.
 
-// tally is what a node counted since its last report.
+// tally is a report to other nodes: the requests that a node has counted since its last report.
 type tally struct {
 	Keys      map[string]count `json:"keys,omitempty"` // by the key's id
 	Demo      map[string]count `json:"demo,omitempty"` // by address
@@ -24,7 +24,8 @@ type count struct {
 	N     int   `json:"n"`     // requests
 }
 
-// maxTally bounds the number of callers in each part of a report. The rest wait for the next one.
+// maxTally limits the number of callers in each part of a report. The next report contains the
+// rest.
 const maxTally = 2000
 
 // Share makes Access record the requests of addresses for Tally. Call it before the first request.
@@ -33,8 +34,9 @@ func (a *Access) Share() {
 	a.windows.anonymousClients.share()
 }
 
-// Tally returns what this node counted since the last call, for AddTally on other nodes. It returns
-// nil if nothing was counted. It must not be called concurrently.
+// Tally returns a report of the requests that this node has counted since the last call. Other
+// nodes pass it to AddTally. Tally returns nil if nothing was counted. It must not be called
+// concurrently.
 func (a *Access) Tally() []byte {
 	t := tally{Keys: a.tallyKeys()}
 	t.Demo = a.windows.demoClients.tally()
@@ -49,9 +51,9 @@ func (a *Access) Tally() []byte {
 	return b
 }
 
-// tallyKeys returns what was counted for keys. It visits all keys, and then pauses for 100 times as
-// long as that took, so that it uses at most 1 % of the time. With very many keys, reports are
-// therefore less frequent.
+// tallyKeys returns the requests counted for keys. Visiting all keys takes time, so after a visit
+// it returns nil for 100 times as long as the visit took. It thus uses at most 1 % of the time, and
+// with very many keys, reports are less frequent.
 func (a *Access) tallyKeys() map[string]count {
 	begun := a.now()
 	if begun.Before(a.tallyNext) {
@@ -72,8 +74,8 @@ func (a *Access) tallyKeys() map[string]count {
 	return all
 }
 
-// AddTally adds what another node counted to the windows of this one. It ignores data that it
-// cannot read.
+// AddTally adds the counts in another node's report to the windows of this node. It ignores a
+// report that it cannot read.
 func (a *Access) AddTally(b []byte) {
 	var t tally
 	if json.Unmarshal(b, &t) != nil {
@@ -88,7 +90,7 @@ func (a *Access) AddTally(b []byte) {
 	a.windows.anonymousClients.addAll(t.Anonymous, a.now)
 }
 
-// add adds what another node counted.
+// add adds the requests that another node counted to the window.
 func (c *counter) add(o count, now func() time.Time) {
 	for {
 		old := c.state.Load()
@@ -99,8 +101,9 @@ func (c *counter) add(o count, now func() time.Time) {
 	}
 }
 
-// merge returns the state of a window after adding another node's count. Overlapping windows of one
-// caller become one that starts at the earlier time. Counts of a window that has ended are ignored.
+// merge returns the state of a window after adding another node's count. If the window here and the
+// window there overlap, the result is one window that starts at the earlier of the two times. A
+// count for a window that has ended is ignored.
 func merge(state uint64, o count, now int64) uint64 {
 	begun, n := int64(state>>countBits), int(state&countMask)
 	if o.N <= 0 || now >= o.Begun+window || o.Begun > now+window {
@@ -119,7 +122,7 @@ func (c *clients) share() {
 	}
 }
 
-// tally returns what was counted since the last call, by address.
+// tally returns the requests counted since the last call, by address.
 func (c *clients) tally() map[string]count {
 	var all map[string]count
 	for i := range c.shards {
@@ -140,7 +143,7 @@ func (c *clients) tally() map[string]count {
 	return all
 }
 
-// addAll adds what another node counted, by address.
+// addAll adds the requests that another node counted, by address.
 func (c *clients) addAll(counts map[string]count, now func() time.Time) {
 	for name, o := range counts {
 		b, err := hex.DecodeString(name)

@@ -37,8 +37,8 @@ func gossip(all []*Access) {
 	}
 }
 
-// Three nodes that report their counts to each other do not allow three times the limit, neither
-// for a key nor for an address.
+// Three nodes that report their counts to each other allow about the limit in total, and not three
+// times the limit. This holds for a key and for an address.
 func TestSharedWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
@@ -67,7 +67,7 @@ func TestSharedWindows(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		gossip(all) // counts of a window that has ended
+		gossip(all) // these counts belong to a window that has ended
 		for i, a := range all {
 			if w := a.Take(grants[i], client); !w.Allowed || w.Remaining != 89 {
 				t.Errorf("in the next window, node %d: %+v", i, w)
@@ -90,6 +90,6 @@ func TestInvalidTallyIsIgnored(t *testing.T) {
 		t.Error("a request is missing from the report")
 	}
 	if b := a.Tally(); b != nil {
-		t.Errorf("reported twice: %s", b)
+		t.Errorf("the same request was reported twice: %s", b)
 	}
 }

@@ -17,9 +17,9 @@ const flushEvery = time.Minute
 const flushers = 32
 
 // Flush stores the last use of each key, at most once per minute for each key. Call it
-// periodically, but not while the store is full: key records are written to the space that is
-// reserved for revoking keys. It stops at the first error, and the next call writes the rest. It
-// also drops rate windows that have ended.
+// periodically, but not while the store is full: its writes would use up the space that is reserved
+// for revoking keys. It stops at the first error, and the next call writes the rest. It also drops
+// rate windows that have ended.
 func (a *Access) Flush(ctx context.Context) error { return a.flush(ctx, flushEvery) }
 
 // Close stores the last use of all keys. Access has nothing else to close.
@@ -41,7 +41,7 @@ func (a *Access) flush(ctx context.Context, every time.Duration) error {
 	var (
 		group sync.WaitGroup
 		next  atomic.Int64
-		fault atomic.Pointer[error] // the first
+		fault atomic.Pointer[error] // the first error
 	)
 	for range min(len(due), flushers) {
 		group.Go(func() {
@@ -64,7 +64,7 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	err := a.update(ctx, e, func(*Key) bool {
 		a.mu.RLock()
 		defer a.mu.RUnlock()
-		return e.unstored() // after a conflict: another node may have stored a later use
+		return e.unstored() // false if another node has stored a later use in the meantime
 	})
 	if errors.Is(err, engine.ErrNotFound) { // the key was deleted in the meantime
 		return nil
@@ -78,8 +78,8 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored reports whether the key was used since its record was stored. Called with Access.mu
-// held.
+// unstored reports whether the key was used after the last use in its stored record. Called with
+// Access.mu held.
 func (e *entry) unstored() bool {
 	used := e.grant.lastUsed()
 	return used != 0 && (e.record.LastUsedAt == nil || *e.record.LastUsedAt < used)

@@ -75,8 +75,8 @@ func TestLastUse(t *testing.T) {
 	want(t, "unknown", err, weir.InvalidAPIKey)
 }
 
-// Flush stores a last use in a record that another node changed in the meantime. It keeps the
-// revocation, and the later use wins.
+// If another node has changed the record of a key, Flush stores the last use in the changed record.
+// A revocation is kept, and of two uses the later one.
 func TestFlushAfterAConflict(t *testing.T) {
 	clock, docs := newClock(), store()
 	here, there := open(t, docs, clock.set), open(t, docs, clock.set)

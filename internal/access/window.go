@@ -33,19 +33,20 @@ type Window struct {
 	Reset      int64 // Unix time, in seconds, at which the window ends
 	Allowed    bool  // the request is within the limit
 	RetryAfter int   // seconds until Reset, at least 1
-	At         int64 // time of the request in meter time, so that callers that measure need not read the clock again
+	At         int64 // time of the request as package meter counts it; a caller that measures durations need not read the clock again
 }
 
 // window is the length of a window in seconds.
 const window = 60
 
-// counter is the window of one caller. One word holds the second in which the window began, and
-// below it countBits for the number of requests. A compare-and-swap updates both at once, so that
-// the count is exact under any concurrency without a lock.
+// counter is the rate window of one caller: the requests counted in a period of 60 seconds. The low
+// countBits bits of state hold the number of requests. The bits above hold the second in which the
+// window began. A compare-and-swap updates both at once, so that the count is exact under any
+// concurrency without a lock.
 //
-// A window begins with the first request after the previous window has ended, at the full second.
-// It does not begin with the minute of the clock. So a caller's first window has its full length,
-// and callers do not all retry at the same time.
+// A window begins with the first request after the previous window has ended, rounded down to the
+// whole second. It is not aligned to the minutes of the clock. So a caller's first window has its
+// full length, and callers do not all retry at the same time.
 type counter struct{ state atomic.Uint64 }
 
 const (
@@ -55,9 +56,9 @@ const (
 
 // take counts a request if count is set and the limit allows it.
 //
-// The clock must be read after the state. Otherwise a goroutine that is suspended between the two
-// could see a window that others began in the meantime, take it for one in the future, and replace
-// it.
+// The clock must be read after the state. Otherwise a goroutine could read the clock, be suspended,
+// and then load a window that other requests began in the meantime. It would take that window for
+// one in the future, and replace it.
 func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	for {
 		old := c.state.Load()
@@ -70,12 +71,12 @@ func (c *counter) take(limit int, now func() time.Time, count bool) Window {
 	}
 }
 
-// advance returns the state of a window after a request at second now, and the window that its
-// caller sees.
+// advance returns the state of a window after a request at second now, and the Window to return to
+// the caller.
 func advance(state uint64, limit int, now int64, count bool) (uint64, Window) {
 	begun, n := int64(state>>countBits), int(state&countMask)
-	// If the clock steps back a little, the window continues. If it steps back further, a new one
-	// begins: otherwise a caller could be locked out for a long time.
+	// If the clock steps back by less than a window, the window continues. If the clock steps back
+	// further, a new window begins: otherwise a caller could be locked out for a long time.
 	if now >= begun+window || now <= begun-window {
 		begun, n = now, 0
 	}
@@ -128,8 +129,8 @@ func (a *Access) SetLimits(l Limits) error {
 // include the requests of this process, and those of other nodes that AddTally reported.
 func (a *Access) Take(g *Grant, client netip.Addr) Window { return a.take(g, client, true) }
 
-// Peek returns the window without counting a request. It is for responses that show the window but
-// do not count.
+// Peek returns the window without counting a request. It is for requests that do not count, but
+// whose responses show the window.
 func (a *Access) Peek(g *Grant, client netip.Addr) Window { return a.take(g, client, false) }
 
 func (a *Access) take(g *Grant, client netip.Addr, count bool) Window {
@@ -153,29 +154,30 @@ func (g *Grant) take(limit int, now func() time.Time, count bool) Window {
 	return g.window.take(limit, now, count)
 }
 
-// clients holds windows by address. An address is forgotten one to two windows after its last
-// request.
+// clients holds windows by address. It forgets an address one to two minutes after the last request
+// from it.
 type clients struct {
 	seed   maphash.Seed
 	shards [64]shard
 }
 
-// maxClients bounds each of the two generations of a shard: 2 x 64 x 4096 addresses in all, about
-// 25 MB. The demo and the callers without a key each have that much. An attacker with more
-// addresses per minute evicts the oldest windows, and limits per address do not stop it.
+// maxClients limits the number of addresses in each of the two generations of a shard: 2 x 64 x
+// 4096 addresses in all shards, about 25 MB. This memory exists twice, for the demo and for callers
+// without a key. An attacker with more addresses per minute displaces the oldest windows, so limits
+// per address do not stop it.
 const maxClients = 4096
 
 // shard is a part of the clients, in two generations. Windows are added to the young generation.
-// When that is one window old, or full, it becomes the old one, and the previous old one is dropped
-// as a whole. Forgetting therefore costs nothing per address. A window that has not ended is never
-// dropped, unless a generation is full.
+// When the young generation is as old as a window is long, or is full, it becomes the old
+// generation, and the previous old generation is dropped as a whole. Forgetting therefore costs
+// nothing per address. A window that has not ended is never dropped, unless a generation is full.
 type shard struct {
 	mu    sync.Mutex
 	born  int64 // when the young generation began, in Unix seconds
 	young map[netKey]uint64
 	old   map[netKey]uint64
 	fresh map[netKey]int // requests not yet reported to other nodes; nil if the store is not shared
-	_     [24]byte       // keeps two locks off one cache line
+	_     [24]byte       // keeps the locks of two shards off one cache line
 }
 
 // Network returns the network that counts as one client: an IPv4 address, or the /64 of an IPv6
@@ -196,7 +198,7 @@ type netKey [16]byte
 func netKeyOf(client netip.Addr) netKey { return netKey(Network(client).As16()) }
 
 func (c *clients) take(client netip.Addr, limit int, clock func() time.Time, count bool) Window {
-	if limit == 0 { // nothing to remember
+	if limit == 0 { // no limit, so nothing to count
 		at := clock()
 		_, w := advance(0, 0, at.Unix(), false)
 		w.At = meter.At(at)
@@ -240,8 +242,7 @@ func (s *shard) keep(p netKey, state uint64, now int64) {
 	s.young[p] = state
 }
 
-// age drops the generations that are too old to contain a window that has not ended. Called with
-// s.mu held.
+// age drops the generations in which every window has ended. Called with s.mu held.
 func (s *shard) age(now int64) {
 	switch age := now - s.born; {
 	case s.young == nil, age >= 2*window, age <= -window:
@@ -252,7 +253,8 @@ func (s *shard) age(now int64) {
 	}
 }
 
-// forget drops windows that have ended, in shards without requests too.
+// forget drops windows that have ended, in all shards. A request does this only for the shard of
+// its address.
 func (c *clients) forget(now int64) {
 	for i := range c.shards {
 		s := &c.shards[i]

@@ -52,7 +52,7 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// Waiting for RetryAfter is always long enough.
+// A refused caller that waits as long as RetryAfter says is allowed again.
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(t, store(), limits(Limits{Anonymous: 2}))
@@ -157,8 +157,8 @@ func TestSetLimits(t *testing.T) {
 	}
 }
 
-// If the clock steps back a little, the window continues. If it steps back further, a new window
-// begins, so that no caller is locked out for an hour.
+// If the clock steps back by less than a window, the window continues. If the clock steps back
+// further, a new window begins, so that no caller is locked out for an hour.
 func TestClockStepsBack(t *testing.T) {
 	clock := newClock()
 	a := open(t, store(), limits(Limits{Live: 1, Anonymous: 1}), clock.set)
@@ -202,7 +202,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 							allowed.Add(1)
 							seen[w.Remaining].Add(1)
 						} else if w.Remaining != 0 {
-							t.Errorf("refused with %d remaining", w.Remaining)
+							t.Errorf("a request was refused with %d remaining", w.Remaining)
 						}
 					}
 				})
@@ -264,12 +264,12 @@ func TestExactAcrossWindows(t *testing.T) {
 	}
 }
 
-// A request that is suspended for longer than a window right after it reads the clock does not
-// replace the window that others began since.
+// A request may be suspended right after it has read the clock, for longer than a window. It must
+// not replace the window that other requests have begun in the meantime.
 func TestSuspendedRequestKeepsTheNewWindow(t *testing.T) {
 	clock := newClock()
 	var a *Access
-	var hook func() // runs once, between reading the clock and returning
+	var hook func() // runs once, after Now has read the clock and before it returns
 	a = open(t, store(), limits(Limits{Live: 5, Anonymous: 5}), func(o *Options) {
 		o.Now = func() time.Time {
 			now := clock.now()
@@ -289,16 +289,16 @@ func TestSuspendedRequestKeepsTheNewWindow(t *testing.T) {
 		a.Take(g, client)
 	}
 	if w := a.Take(g, client); w.Remaining != 3 {
-		t.Errorf("the window of the others was replaced: %+v", w)
+		t.Errorf("the window that another request began was replaced: %+v", w)
 	}
 
-	// For windows by address the clock is read with the lock held.
+	// For windows by address, the clock must be read with the lock held.
 	hook = func() {
 		c := &a.windows.anonymousClients
 		s := &c.shards[maphash.Comparable(c.seed, netKeyOf(client))%uint64(len(c.shards))]
 		if s.mu.TryLock() {
 			s.mu.Unlock()
-			t.Error("the clock is read without the lock")
+			t.Error("the clock was read without the lock")
 		}
 	}
 	a.Take(nil, client)
@@ -356,7 +356,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	t.Logf("%d windows take %d KiB", c.size(), grown>>10)
 	if grown > 48<<20 {
-		t.Errorf("the flood left %d bytes, want at most %d", grown, 48<<20)
+		t.Errorf("the flood made the heap grow by %d bytes, want at most %d", grown, 48<<20)
 	}
 	if w := a.Take(nil, client); w.Remaining != DefaultLimits.Anonymous-1 {
 		t.Errorf("another address after the flood: %+v", w)
