@@ -1,6 +1,7 @@
-// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys and
-// backups. It is served on a Unix socket that only the owner of the data directory can open. There
-// is no other authentication: a process that can open the socket has full access.
+// Package admin is the operator's API for tasks that /v1 does not offer: projects, keys, backups
+// and migrations. The server offers this API on a Unix socket that only the owner of the data
+// directory can open. There is no other authentication: a process that can open the socket has full
+// access.
 package admin
 
 import (
@@ -23,8 +24,8 @@ import (
 //	POST /keys/{id}/revoke
 //	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
 type Handler struct {
-	// Note, if set, is called after every change, with an entry for the audit log. It never gets a
-	// key, only its masked form.
+	// Note, if set, is called after every change, with an entry for the audit log. The entry never
+	// contains a key, only the masked form of a key.
 	Note func(ctx context.Context, what, detail string)
 
 	access *access.Access
@@ -60,8 +61,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// none answers a request for an unknown route. The message does not repeat the path, which may hold
-// a key.
+// none answers a request for an unknown route. The message does not repeat the path, because the
+// path may contain a key.
 func (h *Handler) none(*http.Request) (any, error) {
 	return nil, weir.Errorf(weir.NotFound, "unknown request; the server may have a different version than this command")
 }
@@ -85,7 +86,7 @@ func (h *Handler) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			if errors.As(err, &known) {
 				e = Error{known.Code, known.Message}
 			} else {
-				// The pattern, not the path, which may hold a key.
+				// Log the pattern and not the path, because the path may contain a key.
 				h.logger.Error("admin request failed", "request", r.Pattern, "error", err)
 			}
 			w.WriteHeader(status(e.Code))

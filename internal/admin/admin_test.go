@@ -67,7 +67,7 @@ func (h *testHandler) ask(t *testing.T, method, path, body string, status int, a
 	}
 }
 
-// Every refusal is an Error, at whichever level the problem is found, and never repeats a key.
+// Every refusal is an Error, whichever check fails, and its message never repeats a key.
 func TestRefusals(t *testing.T) {
 	h := newTestHandler(t)
 	var p weir.Project
@@ -113,11 +113,11 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	if h.log.Len() > 0 {
-		t.Errorf("refusals that the operator sees are logged too: %s", h.log)
+		t.Errorf("a refusal that was returned to the operator was also logged: %s", h.log)
 	}
 }
 
-// Faults of the server are logged and not returned, and the log never has a key.
+// Faults of the server are logged and not returned. The log never contains a key.
 func TestFaults(t *testing.T) {
 	h := newTestHandler(t)
 	h.docs.err = errors.New("the disk is on fire")
@@ -128,7 +128,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("got %q", e)
 	}
 	if !strings.Contains(h.log.String(), "on fire") {
-		t.Errorf("the log does not have the fault: %s", h.log)
+		t.Errorf("the fault is missing from the log: %s", h.log)
 	}
 	if strings.Contains(h.log.String(), key) {
 		t.Errorf("the log holds a key: %s", h.log)
@@ -141,7 +141,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Only the response that creates a key contains it.
+// Only the response to the request that creates a key contains the key.
 func TestKeyIsShownOnce(t *testing.T) {
 	h := newTestHandler(t)
 	var p weir.Project

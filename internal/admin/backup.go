@@ -18,13 +18,13 @@ type Backup interface {
 	Size() int64
 	// Copy writes the copy. The server continues meanwhile, even if w blocks.
 	Copy(ctx context.Context, w io.Writer) error
-	// Close releases the resources of the copy, such as segments that must not be reclaimed.
+	// Close releases the resources of the copy, such as journal segments that are kept for it.
 	Close()
 }
 
 const (
-	// backupStall is how long a client may accept no data. Without this limit, a stalled client
-	// would keep the segments of the backup from being reclaimed.
+	// backupStall is the longest time for which a client may accept no data. Without this limit,
+	// the segments of the backup could not be reclaimed while a client stalls.
 	backupStall = 30 * time.Second
 	// SizeHeader is the header field with the estimated size of the response in bytes.
 	SizeHeader = "X-Weir-Backup-Size"
@@ -32,9 +32,9 @@ const (
 
 var errBackup = &weir.Error{Code: weir.Overloaded, Message: "another backup is in progress"}
 
-// Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND], which returns the copy that
-// take makes. Only one backup runs at a time; a second request is refused. If copying fails, the
-// response is cut off, so that the client cannot mistake it for a complete backup.
+// Backups makes the handler serve POST /backup[?rate=BYTES_PER_SECOND]. The response is the copy
+// that take returns. Only one backup runs at a time; a second request is refused. If copying fails,
+// the response is cut off, so that the client cannot mistake it for a complete backup.
 func (h *Handler) Backups(take func(context.Context) (Backup, error)) {
 	var taking atomic.Bool
 	h.mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) {

@@ -43,7 +43,8 @@ func newEndless() *endless {
 	return &endless{closed: make(chan struct{}), wrote: make(chan struct{}, 1)}
 }
 
-// A backup is closed when its client disconnects and when it fails. The next one can then start.
+// A backup is closed when its client disconnects, or when copying fails. Then the next backup can
+// start.
 func TestBackupEnds(t *testing.T) {
 	h := newTestHandler(t)
 	var now *endless
@@ -65,7 +66,7 @@ func TestBackupEnds(t *testing.T) {
 		now = newEndless()
 		now.err = c.err
 		var r *http.Response
-		for r == nil || r.StatusCode == 503 { // the previous one ends a moment after it is closed
+		for r == nil || r.StatusCode == 503 { // the previous request ends a moment after its backup is closed
 			var err error
 			if r, err = s.Client().Post(s.URL+"/backup", "", nil); err != nil {
 				t.Fatal(err)
@@ -114,7 +115,7 @@ func TestBackupRefused(t *testing.T) {
 	<-held.closed
 }
 
-// The rate limit applies from the first piece on, and waiting ends with the request.
+// The rate limit applies from the first piece on, and Write stops waiting when the request ends.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

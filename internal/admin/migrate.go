@@ -9,7 +9,8 @@ import (
 	"weir"
 )
 
-// NewMigration asks a node to copy the data directory of a single server into its store.
+// NewMigration is the request body for a migration. The node copies the data directory From, which
+// belongs to a single server, into its own store.
 type NewMigration struct {
 	From string `json:"from"`
 }
@@ -28,9 +29,9 @@ type Migration struct {
 // migrationEvery is the interval at which the response reports progress.
 const migrationEvery = time.Second
 
-// Migrations makes the handler serve POST /migrate {from}. The response is a line of JSON per
-// second, and a last line with done or an error. take does the copying and calls tell with its
-// progress.
+// Migrations makes the handler serve POST /migrate {from}. The response has a line of JSON per
+// second with the progress, and a last line with done or an error. The function take copies the
+// data and calls tell with its progress.
 func (h *Handler) Migrations(take func(ctx context.Context, from string, tell func(Migration)) (Migration, error)) {
 	h.mux.HandleFunc("POST /migrate", func(w http.ResponseWriter, r *http.Request) {
 		var ask NewMigration

@@ -18,11 +18,11 @@ import (
 // socketName is the operator's socket in the data directory.
 const socketName = "admin.sock"
 
-// Listen opens the operator's socket in a data directory that this process has locked. Only the owner
-// of the directory can connect to it.
+// Listen opens the operator's socket in a data directory that this process has locked. Only the
+// owner of the directory can connect to the socket.
 func Listen(data string) (net.Listener, error) {
 	path := filepath.Join(data, socketName)
-	os.Remove(path) // a killed server leaves it behind, and the lock proves that no other server is running
+	os.Remove(path) // a killed server leaves its socket behind, and the lock proves that no other server is running
 	old := umask(0o177)
 	l, err := net.Listen("unix", path)
 	umask(old)
@@ -54,7 +54,7 @@ func Ask(ctx context.Context, data, method, path string, body, answer any) error
 var ErrNoServer = errors.New("no server is running")
 
 // Do sends a request to the server that is using a data directory, and returns the response. The
-// caller must close it. A refusal is returned as an error.
+// caller must close its body. If the server refuses the request, Do returns an error.
 func Do(ctx context.Context, data, method, path string, body *bytes.Buffer) (*http.Response, error) {
 	if body == nil {
 		body = new(bytes.Buffer)
@@ -112,7 +112,8 @@ func refusal(resp *http.Response) error {
 	return errors.New(e.Message)
 }
 
-// socketFault explains an invalid argument: the system limits socket paths to about 100 bytes.
+// socketFault explains the error EINVAL: the path is too long, because the system limits socket
+// paths to about 100 bytes.
 func socketFault(path string, err error) error {
 	if errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("the path %s is too long for a socket; choose a shorter --data", path)

@@ -1,7 +1,7 @@
 // Package backup reads and writes backup files. A backup is a tar archive that standard tools can
 // read. Its first member lists the other files with their sizes. Its last member holds their
-// checksums in the format of sha256sum; an archive without it is incomplete. The package knows
-// nothing about the content of the files.
+// checksums in the format of sha256sum. An archive without this last member is incomplete. The
+// package knows nothing about the content of the files.
 package backup
 
 import (
@@ -133,7 +133,8 @@ var (
 // Read reads an archive to its end and passes every file to visit, in order. visit need not read
 // all of the content. The caller must not rely on any file before Read returns nil, because only
 // the end of the archive proves that it is complete and unaltered. Read returns the head and the
-// remarks. Its error is one of those above with the details, or the error of visit.
+// remarks. If the archive cannot be restored, the error wraps one of those above and adds details.
+// An error of visit is returned as it is.
 func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
 	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
 	if err := a.readHead(); err != nil {
@@ -234,7 +235,7 @@ func cut(name string, err error) error {
 	return err
 }
 
-// pass passes a file to visit and then reads it to its end.
+// pass passes a file to visit and then reads the part that visit left.
 func (a *reader) pass(e Entry, visit func(Entry, io.Reader) error) error {
 	content := &summed{r: a.tar, sum: sha256.New()}
 	if err := visit(e, content); err != nil {

@@ -92,13 +92,13 @@ func TestLongNames(t *testing.T) {
 	}
 	for name, want := range map[string]bool{long: true, "tls/a:b": false, "tls/a\\b": false, "../x": false, "/x": false, "tls//x": false, "tls/a\nb": false} {
 		if Holds(name) != want {
-			t.Errorf("holds %q: %v", name, !want)
+			t.Errorf("Holds(%q) = %v", name, !want)
 		}
 	}
 }
 
-// Every byte is altered in several ways. Each change is detected or does not affect the restored
-// files.
+// The test alters every byte in several ways. Each change is detected, or it does not affect the
+// restored files.
 func TestEveryByteAltered(t *testing.T) {
 	good := archive(t)
 	noticed := 0

@@ -1,33 +1,38 @@
-// Package budget shares what is scarce between keys and projects: memory for bodies and answers
-// (Budget), and places for subscriptions (Places). Nothing is rationed while there is plenty. What
-// is left when it becomes scarce goes to those who hold little; see shares for the rule.
+// Package budget divides scarce resources between keys and projects: memory for request bodies and
+// responses (Budget), and places for subscriptions (Places), of which each open subscription takes
+// one. While there is plenty, nothing is rationed. When a resource becomes scarce, the rest of it is
+// kept for keys and projects that hold little. The type shares has the exact rule.
 //
 // # Memory
 //
-// A body or an answer borrows memory with a Loan that grows as bytes arrive, so a client is charged
-// for what it sent and not for what it declared. A Budget has three parts:
+// A body or a response borrows memory with a Loan. The loan grows as bytes arrive, so a client is
+// charged for the bytes that it sent, and not for the length that it declared. A Budget has three
+// parts:
 //
-//   - The lane, an eighth, is for loans of at most Small bytes. Large loans never use it, so small
-//     ones find room however many large ones are stuck.
-//   - The reserve, about an eighth, is for finishing. See below.
+//   - The lane, an eighth, is for loans of at most Small bytes. Large loans never use the lane. So
+//     small loans find room, however many large loans are stuck.
+//   - The reserve, about an eighth, lets loans finish that would otherwise wait for each other. The
+//     next section explains it.
 //   - The rest is for large loans.
 //
-// The lane and the rest are divided by the rule of shares, each on its own.
+// The rule of shares applies to the lane and to the rest separately.
 //
 // # Progress
 //
-// Loans that each hold a part and wait for more could wait for each other forever. The reserve
-// prevents that, like the banker's algorithm with one spare of the largest size: a loan that waits
-// and does not fit gets one of the reserve's tokens, if one is free. Its token covers all that it
-// may still need, so it never waits again. It ends, and then all of its memory is free. Tokens go to
-// the waiting loans whose keys hold least. So if a loan waits and no token is free, there are loans
-// that need no more memory and can end.
+// Loans that each hold a part of their memory and wait for more could wait for each other forever.
+// The reserve prevents that, in the way of the banker's algorithm. It consists of tokens, and each
+// token is as large as the largest possible loan. A loan that waits and does not fit gets a token, if
+// one is free. From then on, the token covers all the memory that the loan still needs, so the loan
+// never waits again. It ends, and then all of its memory is free. If several loans wait, those whose
+// keys hold least get tokens first. If no token is free, the loans that have the tokens need no more
+// memory, so they can end and let the others continue.
 //
-// A client can keep such a loan from ending by sending or reading slowly. So while a loan waits,
-// holders must move at least leastBytes every leastTime. A loan that does not is cut: its holder is
-// told, and gives the memory back. Only loans of keys that hold at least as much as the key that
-// waits are cut, those of the key that holds most first. Loans that wait for memory, or for the
-// server's own disk, are not slow.
+// A client could keep such a loan from ending by sending or reading slowly. So while any loan waits,
+// a loan that depends on its client must move (send or receive) at least leastBytes every leastTime.
+// A loan that moves less is cut: the budget calls the loan's stop function, and the code that uses
+// the loan must return the memory. Only loans of keys that hold at least as much as the waiting key
+// are cut. Loans of the key that holds most are cut first. A loan is not slow while it waits for the
+// server's own disk, or for more memory from the part of the budget that it already uses.
 package budget
 
 import (
@@ -42,14 +47,15 @@ import (
 const Small = 256 << 10
 
 const (
-	// While others wait, a holder must move leastBytes in every leastTime.
+	// While other loans wait, a loan must send or receive leastBytes in every leastTime.
 	leastBytes = 64 << 10
 	leastTime  = 2 * time.Second
 
-	pressEvery = leastTime / 4 // how often a waiting loan looks for slow holders
+	pressEvery = leastTime / 4 // how often a waiting loan looks for slow loans
 )
 
-// ErrCut is the error of a loan that moved too little while others waited.
+// ErrCut is the error of a loan that was cut: it sent or received too little while other loans
+// waited for memory.
 var ErrCut = errors.New("the memory was taken back, because it was hardly used while others waited for it")
 
 // Budget is a number of bytes that many loans share. Its methods are safe for concurrent use. A nil
@@ -62,8 +68,8 @@ type Budget struct {
 	cut   uint64 // loans cut so far
 }
 
-// New returns a budget of this many bytes, for loans of at most largest bytes each. It needs at
-// least three times largest.
+// New returns a budget of this many bytes, for loans of at most largest bytes each. If largest is
+// more than a third of bytes, the largest loan is a third of bytes.
 func New(bytes, largest int64) *Budget {
 	largest = min(largest, bytes/3)
 	lane, reserve := bytes/8, max(1, bytes/8/largest)
@@ -76,35 +82,36 @@ func New(bytes, largest int64) *Budget {
 	}
 }
 
-// Loan is memory that a body or an answer borrows. Grow and Shrink may be called by one goroutine
-// at a time. The methods of a nil Loan do nothing.
+// Loan is memory that a body or a response borrows. Only one goroutine at a time may call Grow and
+// Shrink. The methods of a nil Loan do nothing.
 type Loan struct {
 	b    *Budget
 	of   Holder
-	most int64 // the loan never grows beyond it; below 0 if that is not known
+	most int64 // the largest size that the loan can reach; negative if that is not known
 	stop func()
 
 	moved atomic.Int64 // bytes that were sent or received
-	lost  atomic.Bool  // it was cut
+	lost  atomic.Bool  // the loan was cut
 
 	ending sync.Mutex // held while stop is called
 	ended  bool
 
 	// Guarded by b.mu.
 	pool  *pool // nil while nothing is held
-	key   *key  // of pool
+	key   *key  // the key of the holder, in pool
 	size  int64
-	token bool  // what it still needs comes from the reserve
+	token bool  // the loan has a token: further memory comes from the reserve
 	extra int64 // part of size that comes from the reserve
 	wait  *waiter
-	watch bool // it must move
+	watch bool // the loan must send or receive enough; see Watch
 	since time.Time
-	seen  int64 // moved at since
+	seen  int64 // value of moved at the time since
 }
 
-// Open returns an empty loan. most is the size that it will not exceed, or negative if that is not
-// known. stop is called, in another goroutine, if the loan is cut: it must make the holder return
-// soon, for example by setting a deadline in the past. It is not called after End has returned.
+// Open returns an empty loan. most is the size that the loan will not exceed, or negative if that
+// is not known. If the loan is cut, stop is called in another goroutine. It must make the code that
+// uses the loan call End soon, for example by setting a deadline in the past. stop is not called
+// after End has returned.
 func (b *Budget) Open(of Holder, most int64, stop func()) *Loan {
 	if b == nil {
 		return nil
@@ -112,8 +119,9 @@ func (b *Budget) Open(of Holder, most int64, stop func()) *Loan {
 	return &Loan{b: b, of: of, most: most, stop: stop}
 }
 
-// Grow makes the loan at least size bytes. It waits until they are free for its holder. It fails
-// with the error of the context if that ends first, or with ErrCut.
+// Grow enlarges the loan to at least size bytes. It waits until the holder of the loan may have
+// them. If the context ends first, Grow returns the error of the context. If the loan was cut, Grow
+// returns ErrCut.
 func (l *Loan) Grow(ctx context.Context, size int64) error {
 	if l == nil {
 		return nil
@@ -130,7 +138,7 @@ func (l *Loan) Grow(ctx context.Context, size int64) error {
 		return nil
 	}
 	w := &waiter{loan: l, size: size, pool: b.poolFor(l, size)}
-	if len(w.pool.queue) == 0 && w.pool.grant(w, false) { // as nearly always
+	if len(w.pool.queue) == 0 && w.pool.grant(w, false) { // the usual case: no need to wait
 		b.mu.Unlock()
 		return nil
 	}
@@ -151,7 +159,7 @@ func (b *Budget) poolFor(l *Loan, size int64) *pool {
 	return &b.small
 }
 
-// await waits until a request is granted. Meanwhile it looks for slow holders.
+// await waits until the request w is granted. Meanwhile it looks for slow loans.
 func (l *Loan) await(ctx context.Context, w *waiter) error {
 	tick := time.NewTicker(pressEvery)
 	defer tick.Stop()
@@ -182,7 +190,7 @@ func (l *Loan) await(ctx context.Context, w *waiter) error {
 	}
 }
 
-// Shrink makes the loan at most size bytes.
+// Shrink reduces the loan to at most size bytes.
 func (l *Loan) Shrink(size int64) {
 	if l == nil {
 		return
@@ -206,8 +214,8 @@ func (l *Loan) End() {
 	l.ending.Unlock()
 }
 
-// Watch says whether the holder depends on its client, so that it must move bytes while others
-// wait. Initially it does not.
+// Watch sets whether the loan depends on a client that sends or reads. While other loans wait, a
+// loan that depends on its client is cut if it is too slow. A new loan does not depend on a client.
 func (l *Loan) Watch(on bool) {
 	if l == nil {
 		return
@@ -217,18 +225,18 @@ func (l *Loan) Watch(on bool) {
 	l.watch, l.since = on, time.Time{}
 }
 
-// Moved notes that n bytes were sent or received.
+// Moved records that n bytes were sent or received.
 func (l *Loan) Moved(n int) {
 	if l != nil {
 		l.moved.Add(int64(n))
 	}
 }
 
-// IsCut reports whether the loan was cut. Its holder must return the memory.
+// IsCut reports whether the loan was cut. If so, the code that uses the loan must call End.
 func (l *Loan) IsCut() bool { return l != nil && l.lost.Load() }
 
-// Move passes n bytes of a loan on to another one, because the memory now belongs to that one. The
-// other loan gets them even if its holder may not take more: they are held in any case.
+// Move transfers n bytes from one loan to another. The memory is already in use, so the loan to
+// gets the bytes even if its holder may not take more.
 func Move(from, to *Loan, n int64) {
 	if from == nil || to == nil || n == 0 {
 		return

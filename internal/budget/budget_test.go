@@ -19,7 +19,8 @@ const mib = 1 << 20
 
 var ctx = context.Background()
 
-// body is a loan in a test, with what happened to it.
+// body is a loan in a test. done receives the result of Grow, and cut is closed when the loan is
+// cut.
 type body struct {
 	*Loan
 	done chan error
@@ -33,7 +34,7 @@ func open(b *Budget, project, key string, most int64) *body {
 	return &body{l, make(chan error, 1), cut}
 }
 
-// grow grows in another goroutine and reports whether that waits.
+// grow calls Grow in another goroutine and reports whether that call waits for memory.
 func (l *body) grow(ctx context.Context, size int64) (waits bool) {
 	go func() { l.done <- l.Grow(ctx, size) }()
 	synctest.Wait()
@@ -43,14 +44,14 @@ func (l *body) grow(ctx context.Context, size int64) (waits bool) {
 func (l *body) must(t *testing.T, size int64) {
 	t.Helper()
 	if l.grow(ctx, size) {
-		t.Fatalf("growing to %d bytes waits", size)
+		t.Fatalf("growing to %d bytes waits for memory, want no wait", size)
 	}
 	if err := <-l.done; err != nil {
 		t.Fatal(err)
 	}
 }
 
-// check checks that nothing is held.
+// check checks that all memory of the budget is free.
 func (b *Budget) check(t *testing.T) {
 	t.Helper()
 	for name, p := range map[string]*pool{"lane": &b.small, "large": &b.large} {
@@ -64,8 +65,8 @@ func (b *Budget) check(t *testing.T) {
 	}
 }
 
-// A client is charged for what it sent, not for what it declared: a thousand bodies that declare
-// 8 MiB and stall after 64 KiB leave room for others.
+// A client is charged for the bytes that it sent, not for the length that it declared. So a
+// thousand bodies that declare 8 MiB and stall after 64 KiB leave room for other bodies.
 func TestDeclaredLengthCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(512*mib, 8*mib)
@@ -76,8 +77,8 @@ func TestDeclaredLengthCostsNothing(t *testing.T) {
 	})
 }
 
-// One key gets three quarters of what is there. The rest is for other keys, of the same project or
-// not, and the last of it for other projects.
+// One key gets three quarters of the memory. The last quarter is for other keys, and the last
+// eighth for other projects.
 func TestLastQuarter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(512*mib, 8*mib) // 384 MiB for large loans, and 8 tokens of 8 MiB
@@ -101,7 +102,7 @@ func TestLastQuarter(t *testing.T) {
 			return n
 		}
 		if n := count("p", "greedy"); n != (288+64)/8 {
-			t.Errorf("one key got %d loans, want 36 and 8 tokens", n)
+			t.Errorf("one key got %d loans, want 44: 36 within its share and 8 with a token", n)
 		}
 		if n := count("p", "second"); n != 6 {
 			t.Errorf("another key of the project got %d loans, want 6", n)
@@ -119,7 +120,8 @@ func TestLastQuarter(t *testing.T) {
 	})
 }
 
-// Small loans find room while large ones use all of theirs, also those of the same key.
+// Small loans find room in the lane while large loans use up the rest of the budget, even if all of
+// them belong to the same key.
 func TestLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -135,7 +137,7 @@ func TestLane(t *testing.T) {
 		small.must(t, 64<<10)
 		small.must(t, 256<<10)
 		if !small.grow(stuck, 8*mib) {
-			t.Error("a loan of unknown size got more memory than is free")
+			t.Error("a loan of unknown size grew to 8 MiB, although all memory for large loans is in use")
 		}
 		cancel()
 		if err := <-small.done; !errors.Is(err, context.Canceled) {
@@ -149,7 +151,8 @@ func TestLane(t *testing.T) {
 	})
 }
 
-// A loan of unknown size that waits for more than the lane has gives way to small ones.
+// A loan of unknown size starts in the lane. If it needs more than the lane allows and has to wait,
+// it is cut, so that small loans can use its part of the lane.
 func TestLaneIsNotForWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -180,13 +183,13 @@ func TestLaneIsNotForWaiting(t *testing.T) {
 		}
 		synctest.Wait()
 		if refused == 0 || len(small.done) == 0 {
-			t.Errorf("%d loans gave way, and the small one got its memory: %v", refused, len(small.done) > 0)
+			t.Errorf("%d waiting loans were cut, and the small loan got its memory: %v", refused, len(small.done) > 0)
 		}
 	})
 }
 
-// Loans that each hold a part and need more do not block each other: with the reserve, all of them
-// get through, one after the other if need be.
+// Loans that each hold a part and need more do not block each other. The reserve lets all of them
+// finish, one after the other if necessary.
 func TestPartsDoNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -200,7 +203,7 @@ func TestPartsDoNotDeadlock(t *testing.T) {
 						t.Errorf("body %d: %v", i, err)
 						return
 					}
-					time.Sleep(10 * time.Millisecond) // all of them hold a part at the same time
+					time.Sleep(10 * time.Millisecond) // so that all loans hold a part at the same time
 					l.Moved(int(size / 2))
 				}
 			})
@@ -210,13 +213,13 @@ func TestPartsDoNotDeadlock(t *testing.T) {
 	})
 }
 
-// While others wait, a holder that moves nothing is cut, and one that moves is not. Nothing happens
-// to holders while there is room.
+// While another loan waits, a loan that sends and receives nothing is cut, and a loan that moves
+// enough bytes is not. While no loan waits, no loan is cut.
 func TestSlowHoldersAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
 		var held []*body
-		for range 5 { // 40 of 48 MiB: four and a token
+		for range 5 { // 40 MiB: four loans from the 48 MiB for large loans, and one with the token
 			l := open(b, "p", "k", 8*mib)
 			l.must(t, 8*mib)
 			held = append(held, l)
@@ -250,13 +253,14 @@ func TestSlowHoldersAreCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slow.IsCut() || b.cut != 1 {
-			t.Errorf("the loan that moved nothing is cut: %v; %d were", slow.IsCut(), b.cut)
+			t.Errorf("the loan that moved nothing was cut: %v, want true; %d loans were cut, want 1", slow.IsCut(), b.cut)
 		}
 		time.Sleep(time.Minute)
 	})
 }
 
-// A key that holds more does not push out one that holds less, however slow that one is.
+// If a key that holds much waits for memory, loans of a key that holds less are not cut, however
+// slow they are.
 func TestHeavyKeyCutsNoLightOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(64*mib, 8*mib)
@@ -269,12 +273,12 @@ func TestHeavyKeyCutsNoLightOne(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if light.IsCut() {
-			t.Error("a key that holds little was cut for one that holds much")
+			t.Error("a loan of a key that holds little was cut for a key that holds much")
 		}
 	})
 }
 
-// A loan that is passed on counts against its new holder at once.
+// Memory that Move transfers counts against the new holder at once.
 func TestMove(t *testing.T) {
 	b := New(64*mib, 8*mib)
 	from, to := open(b, "p", "a", 8*mib), open(b, "p", "b", 8*mib)
@@ -290,8 +294,8 @@ func TestMove(t *testing.T) {
 	b.check(t)
 }
 
-// Under concurrent growing, cancelling and ending, the budget is never exceeded, and in the end all
-// of it is free.
+// Loans grow, are cancelled and end concurrently. They never hold more than the budget, and at the
+// end all memory is free.
 func TestConcurrentUse(t *testing.T) {
 	b := New(64*mib, 8*mib)
 	var all sync.WaitGroup

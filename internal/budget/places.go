@@ -6,33 +6,35 @@ import (
 	"sync"
 )
 
-// Why a place is refused.
+// The errors of Take.
 var (
 	// ErrFull means that no place is free.
 	ErrFull = errors.New("all places are taken")
-	// ErrShare means that the remaining places are reserved for holders that have fewer, or that the holder, its
-	// project, its address or the demo has reached a cap.
+	// ErrShare means that the remaining places are reserved for holders that have fewer, or that the
+	// holder, its project, its address or the demo has reached a cap.
 	ErrShare = errors.New("the remaining places are reserved for holders that have fewer")
 )
 
-// PlaceOptions are the numbers of places. A cap of 0 means that there is none.
+// PlaceOptions sets the number of places and their caps. A cap is the largest number of places that
+// one key, project or address may have; 0 means no cap.
 type PlaceOptions struct {
 	Total   int
 	Key     int // cap of one key
 	Project int // cap of one project
 	Address int // cap of one client address
 
-	// Demo is the name of the demo project, in which each client address counts as a holder. The project gets at most a
-	// quarter of all places, and one address at most a quarter of that.
+	// Demo is the name of the demo project, in which each client address counts as a holder. The demo
+	// project gets at most a quarter of all places, and one address at most a quarter of these.
 	Demo string
 }
 
-// Places are the places for open subscriptions. Its methods are safe for concurrent use.
+// Places counts the places for subscriptions. Each open subscription takes one place. The methods
+// are safe for concurrent use.
 type Places struct {
 	o  PlaceOptions
 	mu sync.Mutex
 	shares
-	addresses map[netip.Addr]int // only counted if there is a cap
+	addresses map[netip.Addr]int // places by client address; counted only if there is a cap
 }
 
 // NewPlaces returns places that are all free.
@@ -40,8 +42,8 @@ func NewPlaces(o PlaceOptions) *Places {
 	return &Places{o: o, shares: newShares(int64(o.Total)), addresses: make(map[netip.Addr]int)}
 }
 
-// Take takes a place for a holder at an address. It fails with ErrFull or ErrShare. If it does not
-// fail, the caller must call Give with the same arguments.
+// Take takes a place for a holder at an address. It fails with ErrFull or ErrShare. After a
+// successful Take, the caller must later call Give with the same arguments.
 func (p *Places) Take(of Holder, at netip.Addr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +85,7 @@ func (p *Places) Give(of Holder, at netip.Addr) {
 	k := p.join(of)
 	p.free++
 	p.add(k, -1)
-	k.users -= 1 // of Take
+	k.users -= 1 // ends the use that Take began
 	p.leave(k)
 	if p.o.Address > 0 {
 		if p.addresses[at]--; p.addresses[at] == 0 {

@@ -9,7 +9,7 @@ import (
 
 var home = netip.MustParseAddr("192.0.2.1")
 
-// fill takes places until one is refused, and returns their number and the refusal.
+// fill takes places until Take fails. It returns the number of places that it took, and the error.
 func fill(p *Places, of Holder, at netip.Addr) (n int, err error) {
 	for {
 		if err = p.Take(of, at); err != nil {
@@ -19,7 +19,7 @@ func fill(p *Places, of Holder, at netip.Addr) (n int, err error) {
 	}
 }
 
-// One key may take three quarters. What is left is for others (D34).
+// One key may take three quarters of the places. The rest is for other keys (D34).
 func TestPlacesAreShared(t *testing.T) {
 	p := NewPlaces(PlaceOptions{Total: 1000})
 	n, err := fill(p, Holder{"p", "greedy"}, home)
@@ -35,11 +35,11 @@ func TestPlacesAreShared(t *testing.T) {
 		p.Give(Holder{"p", "greedy"}, home)
 	}
 	if n, err := fill(p, Holder{"p", "greedy"}, home); n == 0 || !errors.Is(err, ErrShare) {
-		t.Errorf("after it returned all, the key got %d places, then %v", n, err)
+		t.Errorf("after the key returned all its places, it got %d places, then %v", n, err)
 	}
 }
 
-// A project with any number of keys leaves the last eighth to others.
+// The last eighth of the places stays free for other projects, however many keys a project has.
 func TestPlacesOfManyKeys(t *testing.T) {
 	p := NewPlaces(PlaceOptions{Total: 1000})
 	n := 0
@@ -54,7 +54,7 @@ func TestPlacesOfManyKeys(t *testing.T) {
 	}
 }
 
-// A node that is really full says so.
+// If all places are taken, the error is ErrFull and not ErrShare.
 func TestPlacesFull(t *testing.T) {
 	p := NewPlaces(PlaceOptions{Total: 8})
 	for i := range 20 {
@@ -65,7 +65,7 @@ func TestPlacesFull(t *testing.T) {
 	}
 }
 
-// The demo gets a quarter of all places, and one address of it a quarter of that.
+// The demo gets at most a quarter of all places, and one client address at most a quarter of these.
 func TestPlacesOfDemo(t *testing.T) {
 	p := NewPlaces(PlaceOptions{Total: 1600, Demo: "demo"})
 	all := 0
@@ -96,6 +96,6 @@ func TestPlaceCaps(t *testing.T) {
 		p.Give(Holder{"p", "a"}, home)
 	}
 	if n, _ := fill(p, Holder{"p", "c"}, home); n != 5 {
-		t.Errorf("returned places: %d of 5 can be taken again", n)
+		t.Errorf("5 places were returned, but another key could take %d", n)
 	}
 }

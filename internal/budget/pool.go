@@ -10,16 +10,16 @@ import (
 type pool struct {
 	shares
 	tokens  int64 // free tokens of the reserve
-	largest int64 // what a token covers
+	largest int64 // bytes that one token covers
 	queue   []*waiter
-	loans   map[*Loan]struct{} // that hold something
-	pressed time.Time          // when slow holders were last looked for
+	loans   map[*Loan]struct{} // loans that hold memory of this pool
+	pressed time.Time          // when press last looked for slow loans
 }
 
 // waiter is a loan that waits in Grow.
 type waiter struct {
 	loan  *Loan
-	pool  *pool // that the memory is to come from
+	pool  *pool // pool that the memory comes from
 	key   *key  // of pool
 	size  int64 // wanted size of the loan
 	ready chan struct{}
@@ -29,8 +29,9 @@ func newPool(total, tokens, largest int64) pool {
 	return pool{shares: newShares(total), tokens: tokens, largest: largest, loans: make(map[*Loan]struct{})}
 }
 
-// grant makes a loan as large as it wants, if the shares allow it. If they do not and last is true,
-// it uses a token of the reserve.
+// grant enlarges a loan to the size that w asks for, if the rule of shares allows it. If the rule
+// does not allow it and last is true, grant uses a token of the reserve. It reports whether the
+// loan got its memory.
 func (p *pool) grant(w *waiter, last bool) bool {
 	l := w.loan
 	n := w.size
@@ -57,7 +58,8 @@ func (p *pool) grant(w *waiter, last bool) bool {
 	return true
 }
 
-// replace returns what a loan holds of another pool. It is about to get all of it from this one.
+// replace returns the memory that a loan holds in the other pool, because the loan is about to get
+// all of its memory from this pool.
 func (p *pool) replace(l *Loan) {
 	if l.pool != nil && l.pool != p {
 		old := l.pool
@@ -82,7 +84,7 @@ func (p *pool) hold(l *Loan, n int64, reserve bool) {
 	}
 }
 
-// force makes a loan as large as size, even if that exceeds what is free.
+// force enlarges a loan to size, even if that is more than the free memory allows.
 func (p *pool) force(l *Loan, size int64) {
 	p.replace(l)
 	p.hold(l, size-l.size, false)
@@ -96,7 +98,8 @@ func (l *Loan) shrink(size int64) {
 	}
 }
 
-// shrinkIn returns memory of a loan: first what came from the reserve.
+// shrinkIn returns memory of a loan, starting with memory from the reserve. It does not serve
+// waiting loans.
 func (l *Loan) shrinkIn(size int64) {
 	p, n := l.pool, l.size-size
 	extra := min(n, l.extra)
@@ -116,8 +119,9 @@ func (l *Loan) shrinkIn(size int64) {
 	l.pool, l.key = nil, nil
 }
 
-// serve grants waiting requests, those of the keys that hold least first. A request that does not
-// fit gets a token, or is passed over: it is sure to get one later, because loans with a token end.
+// serve grants the requests of waiting loans, starting with those of the projects and keys that
+// hold least. A request that does not fit gets a token. If no token is free, the request keeps
+// waiting: loans that have a token will end, and then a token is free again.
 func (b *Budget) serve(p *pool) {
 	if len(p.queue) == 0 {
 		return
@@ -141,7 +145,7 @@ func lightest(a, b *waiter) int {
 	return cmp.Or(cmp.Compare(a.key.project.held, b.key.project.held), cmp.Compare(a.key.held, b.key.held))
 }
 
-// withdraw removes a request from its queue.
+// withdraw removes a request that was not granted from its queue.
 func (b *Budget) withdraw(w *waiter) {
 	if i := slices.Index(w.pool.queue, w); i >= 0 {
 		w.pool.queue = slices.Delete(w.pool.queue, i, i+1)
@@ -151,9 +155,10 @@ func (b *Budget) withdraw(w *waiter) {
 	b.serve(w.pool)
 }
 
-// press cuts slow loans while others wait: as many as those need. Waiting loans call it every
-// pressEvery. Loans are measured while others wait only, so the first call after a pause starts the
-// clocks anew.
+// press cuts slow loans while other loans wait. It cuts only as many as it takes to free the memory
+// that the waiting loans need. Every waiting loan calls press at intervals of pressEvery. The speed
+// of a loan is measured only while other loans wait, so the first call after a pause starts all
+// measurements anew.
 func (p *pool) press(now time.Time, b *Budget) {
 	pause := now.Sub(p.pressed)
 	if len(p.queue) == 0 || pause < pressEvery/2 {
@@ -171,7 +176,7 @@ func (p *pool) press(now time.Time, b *Budget) {
 	for l := range p.loans {
 		switch {
 		case l.lost.Load():
-			need -= l.size // it is about to return this
+			need -= l.size // this loan was cut before, and is about to return its memory
 		case l.key.held < first.key.held:
 		case l.isSlow(now, pause >= 2*pressEvery):
 			slow = append(slow, l)
@@ -191,9 +196,10 @@ func (p *pool) press(now time.Time, b *Budget) {
 	}
 }
 
-// isSlow reports whether a loan has moved too little in the last leastTime. With anew, it starts
-// the clock. A loan that waits for the other pool is slow too: it holds a part of this one, and
-// only other clients can end its wait.
+// isSlow reports whether a loan has sent or received too little in the last leastTime. If anew is
+// true, isSlow starts the measurement again and reports false. A loan that waits for memory of the
+// other pool counts as slow too: it holds memory of this pool, and only other clients can end its
+// wait.
 func (l *Loan) isSlow(now time.Time, anew bool) bool {
 	switch {
 	case l.wait != nil:

@@ -1,32 +1,32 @@
 package budget
 
-// Holder is the one that memory or a place counts against: a key within its project. For a caller
-// without a key, Key is its address.
+// Holder names the key and the project that memory or a place counts against. For a caller without
+// a key, Key is the caller's address.
 type Holder struct{ Project, Key string }
 
-// shares counts what each key and project holds of one resource, and decides who may take more of
-// it (D34):
+// shares counts how much of one resource each key and each project holds. It decides which key may
+// take more (D34):
 //
-//   - While more than a quarter is free, any key may.
-//   - The last quarter is for keys that hold less than a fair share of what is taken, and not more
-//     than what is left. The second condition makes each newcomer leave room for the next: without
-//     it, two greedy keys would take everything.
-//   - The last eighth is for the projects that hold less than a fair share. Without it, a project
-//     with many keys could take everything, each key a little.
+//   - While more than a quarter of the resource is free, any key may take more.
+//   - The last quarter is for a key that holds less than its fair share, and no more than the amount
+//     that is still free. The second condition makes each newcomer leave room for the next one.
+//     Without it, two greedy keys would take everything.
+//   - The last eighth is for keys of a project that holds less than its fair share. Without this
+//     rule, a project with many keys could take everything, each key a little.
 //
-// It has no lock of its own.
+// shares has no lock of its own. Its user must guard it.
 type shares struct {
 	total    int64
 	free     int64
-	held     int64 // by all keys; may exceed total-free by what holders got from elsewhere
-	projects int64 // that hold something
+	held     int64 // amount that all keys hold, including memory from the reserve, which total and free do not count
+	projects int64 // number of projects that hold something
 	of       map[string]*project
 }
 
 type project struct {
 	name string
 	held int64
-	some int64 // keys that hold something
+	some int64 // number of keys that hold something
 	keys map[string]*key
 }
 
@@ -34,14 +34,15 @@ type key struct {
 	project *project
 	name    string
 	held    int64
-	users   int // loans that refer to it
+	users   int // calls of join that were not followed by leave yet
 }
 
 func newShares(total int64) shares {
 	return shares{total: total, free: total, of: make(map[string]*project)}
 }
 
-// join returns the key of a holder. The caller must call leave when it does not need it any more.
+// join returns the key of a holder. The caller must call leave when it does not need the key any
+// more.
 func (s *shares) join(h Holder) *key {
 	p := s.of[h.Project]
 	if p == nil {
@@ -57,7 +58,8 @@ func (s *shares) join(h Holder) *key {
 	return k
 }
 
-// leave forgets a key that nothing refers to. It must hold nothing by then.
+// leave ends a use that join began. After its last use a key is forgotten; it must hold nothing by
+// then.
 func (s *shares) leave(k *key) {
 	if k.users--; k.users > 0 {
 		return
@@ -67,7 +69,8 @@ func (s *shares) leave(k *key) {
 	}
 }
 
-// add changes what a key holds by n, which may be negative. It does not change what is free.
+// add adds n, which may be negative, to the amount that a key holds. It does not change the free
+// amount.
 func (s *shares) add(k *key, n int64) {
 	k.project.some += change(k.held, n)
 	s.projects += change(k.project.held, n)
@@ -76,7 +79,8 @@ func (s *shares) add(k *key, n int64) {
 	s.held += n
 }
 
-// change returns 1 if adding n begins a holding, -1 if it ends one, and otherwise 0.
+// change returns by how much the number of holders changes when n is added to the amount held: 1 if
+// held was 0 before, -1 if it is 0 afterwards, and otherwise 0.
 func change(held, n int64) int64 {
 	switch {
 	case held == 0 && n > 0:
@@ -87,7 +91,7 @@ func change(held, n int64) int64 {
 	return 0
 }
 
-// allows reports whether a key may take n more.
+// allows reports whether a key may take n more, by the rule of shares.
 func (s *shares) allows(k *key, n int64) bool {
 	left := s.free - n
 	switch {
@@ -103,8 +107,9 @@ func (s *shares) allows(k *key, n int64) bool {
 	return k.project.held == 0 || k.project.held*s.projects < s.held
 }
 
-// isLight reports whether a key holds less than its fair share of what is taken: what its project
-// would have if all had the same, divided by the keys of the project.
+// isLight reports whether a key holds less than its fair share. The fair share is the amount that
+// all keys hold, divided equally between the projects that hold something, and then between the
+// keys of this project that hold something.
 func (s *shares) isLight(k *key) bool {
 	return k.held == 0 || k.held*k.project.some*s.projects < s.held
 }

@@ -67,7 +67,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	})
 	a.config = certmagic.New(a.cache, certmagic.Config{
 		Storage: &certmagic.FileStorage{Path: o.Dir}, Logger: logger, OCSP: certmagic.OCSPConfig{DisableStapling: true},
-		// For clients that send no server name, or an address.
+		// For clients that send no server name, or send an address instead.
 		DefaultServerName: o.Domains[0], FallbackServerName: o.Domains[0],
 	})
 	a.issuer = certmagic.NewACMEIssuer(a.config, certmagic.ACMEIssuer{
@@ -87,9 +87,10 @@ func (a *ACME) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChallengeHandler(h) }
 
 // Start gets missing certificates in the background and retries until it has them, or until Close.
-// It takes the addresses of this server's listeners, so that certmagic uses these and opens no port
-// of its own. It answers challenges over TLS only if there is no cleartext listener (empty), or if
-// that is on a different host than TLS, where the CA cannot be expected to reach it.
+// plain and secure are the addresses of this server's cleartext and TLS listeners. With them,
+// certmagic uses these listeners and opens no port of its own. HTTP challenges are disabled if
+// plain is empty, or if the two listeners are on different hosts, because then the CA may not reach
+// the cleartext listener. Challenges over TLS always work.
 func (a *ACME) Start(plain, secure string) error {
 	if err := a.reach(plain, secure); err != nil {
 		return err
@@ -115,9 +116,9 @@ func (a *ACME) reach(plain, secure string) error {
 	return nil
 }
 
-// same reports whether two listeners are on the same host. It matters because certmagic has a
-// single host for both challenges: if no server answers on the challenge port of that host,
-// certmagic opens a listener there itself.
+// same reports whether two listeners are on the same host. certmagic takes only one host for both
+// kinds of challenge. If no server listens on the challenge port of that host, certmagic opens a
+// listener there itself.
 func same(a, b string) bool {
 	x, y := net.ParseIP(a), net.ParseIP(b)
 	return a == b || x.IsUnspecified() && y.IsUnspecified()

@@ -42,7 +42,7 @@ func (a *announcing) String() string {
 	return a.text.String()
 }
 
-// If the CA does not respond, Start succeeds and the log has the error. Close ends the retries.
+// If the CA does not respond, Start succeeds and the error is logged. Close ends the retries.
 // (TestACME in internal/trials covers a CA that responds.)
 func TestACMEUnreachableCA(t *testing.T) {
 	log, dir := &announcing{wrote: make(chan struct{}, 1)}, t.TempDir()

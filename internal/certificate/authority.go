@@ -30,13 +30,13 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 90 * 24 * time.Hour
 	renewAfter    = leafLife / 3 * 2
-	skew          = time.Hour // validity begins earlier, for clients with slow clocks
+	skew          = time.Hour // a certificate is valid from this long before it is issued, for clients whose clocks are slow
 )
 
-// inside are private address ranges, which no public site has. Together with the names a CA was
-// created for (which always include "localhost"), they are all that the CA may sign for: its
-// certificate carries them as name constraints. So even with a stolen key, the CA cannot
-// impersonate other sites to clients that trust it.
+// inside lists private address ranges, which no public site has. The CA may sign only for addresses
+// in these ranges and for the names that it was created for, which always include "localhost". The
+// certificate of the CA lists both as name constraints. So even a thief of the CA's key cannot
+// impersonate other sites to clients that trust the CA.
 var inside = []string{
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10",
 	"::1/128", "fc00::/7", "fe80::/10",
@@ -100,9 +100,9 @@ var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
 // reject the whole certificate.
 func isName(n string) bool { return net.ParseIP(n) != nil || len(n) <= 253 && hostName.MatchString(n) }
 
-// load reads the two files. It returns fs.ErrNotExist if there is no CA certificate. A CA
-// certificate without its key is a different error: a new CA would not be the one that clients
-// trust.
+// load reads the CA certificate and its key. It returns fs.ErrNotExist if there is no CA
+// certificate. If only the key is missing, load returns a different error, so that no new CA is
+// created: clients would not trust it.
 func (a *Authority) load(keyPath string) error {
 	text, err := os.ReadFile(a.Path)
 	if err != nil {
@@ -126,7 +126,8 @@ func (a *Authority) load(keyPath string) error {
 
 // create creates a CA. It writes the key before the certificate. After a crash between the two, the
 // next start finds a key without a certificate, which no client can trust, and replaces it. In the
-// other order it would find a certificate that clients may already trust, without its key.
+// other order, the next start could find a certificate without its key, and clients may already
+// trust that certificate.
 func (a *Authority) create(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !again.cert.Equal(a.cert) || again.leaf.Leaf.SerialNumber.Cmp(a.leaf.Leaf.SerialNumber) == 0 {
-		t.Error("the CA changed, or the certificate did not")
+		t.Error("after a restart the CA must be the same and the certificate must be new")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestAuthorityInvalidNames(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
 	names := []string{"streams..example.com", ".example.com", "b\u00fccher.example", "a b", strings.Repeat("a", 64), strings.Repeat("a.", 130) + "a", "my_machine"}
-	for range 2 { // the second time with the files of the first
+	for range 2 { // the second time with the files that the first time created
 		a, err := OpenAuthority(dir, names, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -74,8 +74,8 @@ func TestAuthorityInvalidNames(t *testing.T) {
 	}
 }
 
-// Clients that trust the CA reject its signature for other names and public addresses, even if its
-// key was stolen.
+// Even if the CA's key was stolen, clients that trust the CA reject certificates that it signs for
+// other names or for public addresses.
 func TestAuthorityIsConstrained(t *testing.T) {
 	a, err := OpenAuthority(t.TempDir(), []string{"machine"}, quiet)
 	if err != nil {
@@ -92,7 +92,8 @@ func TestAuthorityIsConstrained(t *testing.T) {
 	}
 }
 
-// A name that the CA was created without is left out with a warning; the others work.
+// If the server gets a new name that the CA was not created for, the name is left out with a
+// warning. The other names work.
 func TestAuthorityNewNames(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := OpenAuthority(dir, []string{"example.com"}, quiet); err != nil {
@@ -152,11 +153,11 @@ func TestAuthorityUnusable(t *testing.T) {
 		spoil func(dir string)
 		want  string
 	}{
-		"missing key":             {func(dir string) { os.Remove(filepath.Join(dir, authorityKey)) }, "read the key of local CA"},
-		"truncated key":           {func(dir string) { os.Truncate(filepath.Join(dir, authorityKey), 20) }, "failed to find any PEM data"},
-		"truncated certificate":   {func(dir string) { os.Truncate(filepath.Join(dir, authorityFile), 20) }, "failed to find any PEM data"},
-		"key in the wrong format": {func(dir string) { os.WriteFile(filepath.Join(dir, authorityKey), der, 0o600) }, "PEM"},
-		"certificate of no CA":    {func(dir string) { pair(t, dir, authorityFile, authorityKey) }, "not a CA certificate created by Weir"},
+		"missing key":                {func(dir string) { os.Remove(filepath.Join(dir, authorityKey)) }, "read the key of local CA"},
+		"truncated key":              {func(dir string) { os.Truncate(filepath.Join(dir, authorityKey), 20) }, "failed to find any PEM data"},
+		"truncated certificate":      {func(dir string) { os.Truncate(filepath.Join(dir, authorityFile), 20) }, "failed to find any PEM data"},
+		"key in the wrong format":    {func(dir string) { os.WriteFile(filepath.Join(dir, authorityKey), der, 0o600) }, "PEM"},
+		"certificate is not of a CA": {func(dir string) { pair(t, dir, authorityFile, authorityKey) }, "not a CA certificate created by Weir"},
 		"certificate is a directory": {func(dir string) {
 			os.Remove(filepath.Join(dir, authorityFile))
 			os.Mkdir(filepath.Join(dir, authorityFile), 0o700)

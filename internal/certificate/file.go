@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// replace writes a file atomically: after a crash it has its old content or the new one, never a
-// part. The content is synced before the rename; the rename itself is not.
+// replace writes a file atomically: after a crash the file has either its old content or all of the
+// new content. The content is synced before the rename; the rename itself is not synced.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -54,8 +54,8 @@ func Secret(path string) (*[32]byte, error) {
 	return (*[32]byte)(b), nil
 }
 
-// newSerial returns a random serial number of 127 bits. Random serial numbers cannot collide with
-// those of earlier certificates, of which there is no record.
+// newSerial returns a random serial number of 127 bits. There is no record of the serial numbers of
+// earlier certificates, and random numbers of this size do not collide with them.
 func newSerial() *big.Int {
 	b := make([]byte, 16)
 	rand.Read(b)

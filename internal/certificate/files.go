@@ -67,7 +67,7 @@ func (f *Files) Reload() error {
 	return f.reload()
 }
 
-// reload is Reload with f.mu held. It logs each change of the files once.
+// reload does the work of Reload. It logs each change of the files once. Called with f.mu held.
 func (f *Files) reload() error {
 	changed, err := f.read()
 	switch {
@@ -92,7 +92,7 @@ func (f *Files) read() (changed bool, err error) {
 	changed = !bytes.Equal(got[0], f.seen[0]) || !bytes.Equal(got[1], f.seen[1])
 	f.seen = got
 	if err != nil {
-		return changed, err // it names the file
+		return changed, err // the error names the file
 	}
 	pair, err := tls.X509KeyPair(got[0], got[1])
 	if err != nil {

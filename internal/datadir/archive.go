@@ -19,8 +19,8 @@ import (
 // directory are the socket, which belongs to the running server, and files that a repair set aside.
 var keptDirs = []string{"tls"}
 
-// maxKept is the largest file in those directories, in bytes. They are read into memory, so that a
-// backup shows one moment.
+// maxKept is the largest allowed size, in bytes, of a file in these directories. Such files are
+// read into memory when a backup begins, so that all of them are from the same moment.
 const maxKept = 16 << 20
 
 // Archive is a backup that is ready to be written. It holds its content until Close.
@@ -88,8 +88,8 @@ func (a *Archive) Size() int64 { return a.head.Size() }
 // Close releases the snapshot.
 func (a *Archive) Close() { a.snap.Close() }
 
-// Copy writes the backup. Damage that was there before the backup is recorded in it and is not an
-// error.
+// Copy writes the backup. If stored data is damaged, Copy records the damage in the backup and
+// continues without an error.
 func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 	out, err := backup.NewWriter(w, a.head)
 	if err != nil {
@@ -142,7 +142,8 @@ func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
 	return pipe{r, done}, a.Size(), nil
 }
 
-// pipe waits for its writer when it is closed, so that the lock has been released by then.
+// pipe is the stream that Read returns. Close waits for the goroutine that writes the backup, so
+// that the lock on the directory is released when Close returns.
 type pipe struct {
 	*io.PipeReader
 	done chan struct{}

@@ -20,7 +20,7 @@ import (
 	"weir/internal/hub"
 )
 
-// Copied counts what has been copied so far.
+// Copied is the progress of a copy: the amounts copied so far.
 type Copied struct {
 	Documents int
 	Streams   int
@@ -60,15 +60,16 @@ const (
 	maxCopyingBytes = 32 << 20
 )
 
-// claims is the prefix of documents that mark work which one node does for all.
+// claims is the prefix of the documents that ClaimKey names.
 const claims = "claim/"
 
-// ClaimKey is the document by which a node claims work that one node does for all that share a store.
-// Claims belong to their store: a copy leaves them out.
+// ClaimKey returns the key of a claim: the document with which a node claims work that one node
+// does for all nodes that share a store. A claim is about its own store, so a copy of the store
+// leaves it out.
 func ClaimKey(work string) string { return claims + work }
 
-// staysBehind reports whether a document is left out of copies: it belongs to its own store, or every
-// server makes its own.
+// staysBehind reports whether a document is left out of copies. Claims are about their own store,
+// and every server creates its own figures and demo stream.
 func staysBehind(key string) bool {
 	id, _ := hub.StreamOf(key)
 	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || id == access.DemoStream
@@ -95,8 +96,9 @@ func everything(ctx context.Context, e engine.Engine) ([]engine.Document, error)
 	}
 }
 
-// clear deletes what the first start of the target made. It refuses a target that is in use, which is
-// one where a stream has batches, unless those are left from an interrupted copy (again).
+// clear deletes the documents that the first start of the target created. It refuses a target that
+// is in use: one with a stream that has batches. If again is true, an earlier copy was interrupted
+// and may have left these batches, so clear does not refuse them.
 func (t *transfer) clear(ctx context.Context, again bool) error {
 	docs, err := everything(ctx, t.to)
 	if err != nil {
@@ -236,8 +238,8 @@ func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log) error {
 	return err
 }
 
-// copyist is the judge of a log that is copied. It admits every entry, because the source has already
-// decided.
+// copyist is the engine.Judge of both logs during a copy. A judge decides which entries a log
+// admits. A copyist admits every entry, because the judge of the source has already admitted it.
 type copyist struct {
 	note []byte
 	low  weir.Seq
@@ -265,10 +267,12 @@ func (c *copyist) Commit(int) {}
 // Dropped implements engine.Judge.
 func (c *copyist) Dropped() {}
 
-// copying is the document that marks a store into which a copy has begun and not ended.
+// copying is the key of a document in the target. It exists from the beginning of a copy until the
+// copy is complete.
 var copying = ClaimKey("migration")
 
-// begin marks that a copy has begun. It reports whether an earlier one began and did not end.
+// begin marks that a copy has begun. It reports whether an earlier copy began and was not
+// completed.
 func (t *transfer) begin(ctx context.Context) (again bool, err error) {
 	_, err = t.to.Create(ctx, copying, json.RawMessage(`{}`))
 	if errors.Is(err, engine.ErrExists) {

@@ -45,7 +45,8 @@ func Check(data string, progress func(done, total int64)) (*journal.Report, erro
 	return r, nil
 }
 
-// explain says what to do about a directory that is in use.
+// explain wraps an error of a check or a repair. If the directory is in use, the result says what
+// to do.
 func explain(doing, data string, err error) error {
 	if errors.Is(err, disk.ErrLocked) {
 		return fmt.Errorf("a server is using %s; stop it first", data)
@@ -53,7 +54,8 @@ func explain(doing, data string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, data, err)
 }
 
-// checkOptions returns options that let the owner of each document, hub or access, check it.
+// checkOptions returns options for a check of all documents. Package hub checks the documents of
+// streams, and package access checks those of projects and keys.
 func checkOptions(progress func(done, total int64)) journal.CheckOptions {
 	return journal.CheckOptions{
 		Progress: progress,

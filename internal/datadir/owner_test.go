@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Root must not create files that the server could not open.
+// A command that runs as root must not create files in another user's directory, because that
+// user's server could not open them.
 func TestRefuseForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := refuseForeign(dir); err != nil {

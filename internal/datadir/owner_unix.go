@@ -11,7 +11,7 @@ import (
 )
 
 // refuseForeign refuses to create files as root in a directory of another user, because the server
-// that runs as that user could not open them. A missing directory has no owner.
+// that runs as that user could not open them. It accepts a missing directory, which has no owner.
 func refuseForeign(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -24,7 +24,8 @@ type Repaired struct {
 
 // Repair makes a damaged data directory usable again. It copies damaged files to a new directory
 // damaged-TIME and keeps every intact record. If there is no way to tell which records were lost,
-// it revokes every key whose revocation may be among them. progress may be nil.
+// one of them may have been the revocation of a key. Repair then revokes every key for which this
+// is possible. progress may be nil.
 func Repair(data string, progress func(done, total int64)) (*Repaired, error) {
 	if !HasJournal(data) {
 		return nil, fmt.Errorf("%w in %s; set --data to the data directory", ErrNoData, data)

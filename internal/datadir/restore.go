@@ -56,8 +56,8 @@ func (c *cancelable) Read(b []byte) (int, error) {
 type restoration struct {
 	data    string
 	journal *journal.Restore
-	files   []string // made beside the journal
-	dirs    []string // made, outer ones first
+	files   []string // files that were created beside the journal
+	dirs    []string // directories that were created, outer ones first
 }
 
 func newRestoration(data string) (*restoration, error) {
@@ -66,7 +66,7 @@ func newRestoration(data string) (*restoration, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if e.Name() != "lost+found" { // a mount point has it
+		if e.Name() != "lost+found" { // the root of a mounted file system has this directory
 			return nil, fmt.Errorf("%s is not empty: it holds %s; restore into an empty directory", data, e.Name())
 		}
 	}
@@ -141,7 +141,7 @@ func (r *restoration) add(e backup.Entry, content io.Reader) error {
 	return disk.OS(where).SyncDir()
 }
 
-// abort removes what was made.
+// abort removes the files and directories that the restoration created.
 func (r *restoration) abort() error {
 	var faults []error
 	if r.journal != nil {
