@@ -3,10 +3,10 @@ package weir
 // Batch is one stored publish.
 type Batch struct {
 	Seq         Seq
-	Time        Time   // when it was stored
+	Time        Time   // when the batch was stored
 	Events      uint32 // number of events; 1 for a raw batch (D6)
-	ContentType string // raw batches only: as the client sent it, parameters included (D7)
-	Payload     []byte // the JSON array of events in a json stream, the request body in a raw one
+	ContentType string // raw batches only: the content type that the client sent, with its parameters (D7)
+	Payload     []byte // the JSON array of events in a json stream, the request body in a raw stream
 }
 
 // Ack acknowledges a publish. It is issued only after the batch is durable (D5).

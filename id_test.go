@@ -73,9 +73,9 @@ func (f *fixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestBase62IsUniform checks the real random source, where TestBase62HasNoBias checks the mapping.
-// With 61 degrees of freedom, chi-square exceeds 160 once in 10^10 runs. Reducing modulo 62 would
-// give about 400.
+// TestBase62IsUniform checks the characters that come from the real random source.
+// TestBase62HasNoBias checks only the mapping from bytes to characters. With 61 degrees of freedom,
+// chi-square exceeds 160 once in 10^10 runs. Reducing modulo 62 would give about 400.
 func TestBase62IsUniform(t *testing.T) {
 	const each = 1000
 	counts := map[rune]int{}

@@ -38,7 +38,8 @@ func ParseSeq(s string) (Seq, error) {
 // String returns the one spelling that ParseSeq accepts.
 func (s Seq) String() string { return strconv.FormatUint(uint64(s), 10) }
 
-// InClosedGap is part of the message of an InvalidSequence if the sequence was never stored and never
-// will be, because its gap was closed (D4). It tells that apart from a sequence that was evicted and
-// may have been stored before. Clients look for it.
+// InClosedGap is part of the message of an InvalidSequence error if the sequence number is in a
+// closed gap: no batch was ever stored under this number, and none ever will be (D4). An
+// InvalidSequence error without this text may be about a batch that was stored and then evicted.
+// Clients look for the text to tell the two cases apart.
 const InClosedGap = "is in a closed gap"

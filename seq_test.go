@@ -74,13 +74,14 @@ func TestParseSeq(t *testing.T) {
 	}
 }
 
-// A JavaScript number can tell MaxSeq from the integer above it, but no higher neighbours apart.
+// A JavaScript number distinguishes MaxSeq from the next integer, but not that integer from the one
+// after it.
 func TestMaxSeq(t *testing.T) {
 	if weir.MaxSeq != 9007199254740991 {
 		t.Errorf("MaxSeq is %d", weir.MaxSeq)
 	}
 	if top := float64(weir.MaxSeq); weir.Seq(top) != weir.MaxSeq || top+1 == top || top+2 != top+1 {
-		t.Error("MaxSeq is not the largest integer below which a double represents every integer")
+		t.Error("MaxSeq is not the largest safe integer of JavaScript")
 	}
 }
 

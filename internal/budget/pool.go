@@ -20,7 +20,7 @@ type pool struct {
 type waiter struct {
 	loan  *Loan
 	pool  *pool // pool that the memory comes from
-	key   *key  // of pool
+	key   *key  // the key of the holder, in pool
 	size  int64 // wanted size of the loan
 	ready chan struct{}
 }

@@ -11,14 +11,14 @@ import (
 // FS is one directory. Names are plain file names without separators.
 //
 // A crash may undo writes since the file's last successful SyncData, wholly or in part and in any
-// order, and creations, renames and removals since the last successful SyncDir. Everything that
-// those calls covered survives.
+// order. It may also undo creations, renames and removals since the last successful SyncDir.
+// Everything that a successful SyncData or SyncDir covered survives.
 type FS interface {
 	// Create creates a file and opens it for reading and writing. It returns fs.ErrExist if the
 	// file exists.
 	Create(name string) (File, error)
-	// Open opens an existing file for reading and writing. It returns fs.ErrNotExist if there is
-	// none.
+	// Open opens an existing file for reading and writing. It returns fs.ErrNotExist if the file
+	// does not exist.
 	Open(name string) (File, error)
 	// Rename renames a file atomically, replacing an existing file of the new name.
 	Rename(old, new string) error
@@ -28,8 +28,9 @@ type FS interface {
 	List() ([]string, error)
 	// SyncDir makes all creations, renames and removals so far durable.
 	SyncDir() error
-	// Lock takes the named lock file, creating it if necessary. It returns ErrLocked if another
-	// holder has it. Closing the result releases the lock, and so does the end of the process.
+	// Lock takes the lock of the named file, and creates the file if necessary. It returns
+	// ErrLocked if the lock is already taken. Closing the result releases the lock, and so does the
+	// end of the process.
 	Lock(name string) (io.Closer, error)
 }
 
@@ -37,7 +38,8 @@ type FS interface {
 type File interface {
 	io.ReaderAt
 	// WriteAt writes the buffers one after another at off. It returns nil only if all bytes were
-	// written; after an error, some of them may have been. It does not keep or change the buffers.
+	// written. After an error, some of the bytes may have been written. WriteAt does not keep or
+	// change the buffers.
 	WriteAt(off int64, bufs ...[]byte) error
 	// SyncData makes everything written so far durable, including the file's size. After an error
 	// nothing may be assumed about any write since the last success.

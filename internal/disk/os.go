@@ -87,9 +87,9 @@ func (d osFS) SyncDir() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Lock uses flock, which belongs to the open file and not to the process. So a second Lock in the
-// same process is refused too, and closing another descriptor of the same file does not lose the
-// lock.
+// Lock uses flock. Such a lock belongs to the open file and not to the process. So a second Lock in
+// the same process is refused too, and closing another descriptor of the same file does not release
+// the lock.
 func (d osFS) Lock(name string) (io.Closer, error) {
 	path, err := d.path("lock", name)
 	if err != nil {
@@ -112,9 +112,8 @@ func (d osFS) Lock(name string) (io.Closer, error) {
 
 type osLock struct{ f *os.File }
 
-// Close unlocks before it closes. A child process that was forked at this moment and has not
-// reached its exec still has a copy of the descriptor; closing ours alone would leave the lock held
-// by it.
+// Close unlocks before it closes. If this process is just starting a child, the child has a copy of
+// the descriptor until its exec. Without the unlock, that copy would keep the lock taken.
 func (l osLock) Close() error {
 	err := control(l.f, "unlock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 	return errors.Join(err, l.f.Close())
@@ -134,7 +133,7 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// control runs a system call on the descriptor of f and repeats it if a signal interrupted it.
+// control runs a system call on the descriptor of f, and runs it again if a signal interrupted it.
 // While call runs, the descriptor cannot be closed, so its number cannot be reused for another
 // file.
 func control(f *os.File, op string, call func(fd int) error) error {

@@ -14,8 +14,7 @@ const maxBuffers = 1024
 // WriteAt passes as many buffers to the kernel in one call as possible, so that a group of records
 // costs one system call and no copy.
 func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
-	// After a short write, the list and the buffer where it stopped are changed. The caller's list
-	// must not be.
+	// After a short write, skip changes the list of buffers. The caller's list must not change.
 	bufs = slices.Clone(bufs)
 	return control(f.f, "write", func(fd int) error {
 		for {
@@ -25,7 +24,7 @@ func (f *osFile) WriteAt(off int64, bufs ...[]byte) error {
 			}
 			n, err := unix.Pwritev(fd, bufs[:min(len(bufs), maxBuffers)], off)
 			if err != nil {
-				return err // after EINTR, control calls again; bufs and off describe the rest
+				return err // after EINTR, control calls this function again; bufs and off then describe the rest
 			}
 			if n == 0 {
 				return io.ErrShortWrite

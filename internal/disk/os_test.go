@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// lockDir is an environment variable. If it is set, the test binary takes the lock in that
-// directory, prints "locked" and waits until its input is closed.
+// lockDir is an environment variable. If it is set to a directory, the test binary takes the lock
+// in that directory, prints "locked" and waits until its input is closed.
 const lockDir = "WEIR_TEST_LOCK_DIR"
 
 func TestMain(m *testing.M) {

@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// absence is a package or function that some rooms must not use, tests excepted.
+// absence is a package or function that some rooms must not use. A room is a package of this
+// project. Tests may use everything.
 type absence struct {
 	rooms  []string // a name with /... includes the rooms below it
-	except bool     // the rule applies to all rooms but these
+	except bool     // the rule applies to all other rooms instead
 	pkg    string   // import path
-	name   string   // of a function; empty for the whole package
+	name   string   // name of a function; empty for the whole package
 	why    string
 }
 
@@ -60,7 +61,7 @@ func checkAbsences(tr *tree) []string {
 	return complaints
 }
 
-// find returns the place where a file breaks the rule, or nil.
+// find returns the first node of a file that breaks the rule, or nil.
 func find(file *ast.File, a absence) ast.Node {
 	for _, i := range file.Imports {
 		if p, _ := strconv.Unquote(i.Path.Value); p != a.pkg {

@@ -11,9 +11,9 @@ import (
 
 const architectureFile = "ARCHITECTURE.md"
 
-// architecture is ARCHITECTURE.md as a machine reads it. The document is the only place where rooms
-// and arrows are written down: the guards have no table of their own, so the text that people read
-// cannot differ from the rule.
+// architecture is the content of ARCHITECTURE.md for the guards: its rooms, which are packages, and
+// its arrows, which are the imports that it allows. The guards have no table of their own, so the
+// rules that they check are the rules that people read.
 type architecture struct {
 	rooms  []string // directories, in the order of the document; "." is the root
 	arrows table
@@ -138,7 +138,7 @@ func directories(tr *tree) (all, code map[string]bool) {
 }
 
 // listed reports whether a directory is a listed room. A directory without code, such as internal,
-// counts as listed when something in it is.
+// counts as listed if a room below it is listed.
 func listed(rooms []string, dir string, code bool) bool {
 	return slices.Contains(rooms, dir) ||
 		!code && slices.ContainsFunc(rooms, func(r string) bool { return strings.HasPrefix(r, dir+"/") })
@@ -157,7 +157,7 @@ func imports(tr *tree) table {
 
 func TestRooms(t *testing.T) { passes(t, checkRooms) }
 
-// The names in the exceptions for tests are rooms, and every exception is needed.
+// Every name in forTests is a room, and a test uses every arrow in testArrows.
 func TestRoomsForTests(t *testing.T) {
 	tr := project(t)
 	a := readArchitecture(tr)

@@ -8,24 +8,26 @@ import (
 	"testing"
 )
 
-// forTests are the rooms that exist for tests. They may import each other; otherwise only test
-// files import them.
+// forTests are the rooms (packages) that exist for tests. They may import each other. Apart from
+// that, only test files may import them.
 var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest"}
 
-// testArrows are the imports that tests need beyond those of their room. The hub's tests run on
-// every engine and repair the journal, those of access hang up while the journal writes, the tests of
-// the JetStream engine start a NATS server, and those of the API and the client know the version.
+// testArrows are additional imports that only the tests of a room may use. The hub's tests run on
+// every engine and repair the journal. In the tests of access, clients hang up while the journal
+// writes. The tests of the JetStream engine start a NATS server. The tests of the API and of the
+// client check the version.
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
 	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"},
 }
 
-// table says which rooms each room imports, or may import. A room is a package: weir is the root,
-// cmd is everything below cmd/, and the others are named without internal/.
+// table holds the rooms that each room imports, or that it may import. A room is a package. The
+// root is called weir, everything below cmd/ is called cmd, and the other names leave out
+// internal/.
 type table map[string][]string
 
 // parseArrows reads lines of the form "room, room → room, room" or "room → nothing". Any import
-// without an arrow is forbidden. A cycle is a complaint: arrows go down only.
+// without an arrow is forbidden. Arrows go down only, so a cycle is a fault.
 func parseArrows(text string) (table, []string) {
 	t := table{}
 	for line := range strings.Lines(text) {
@@ -56,7 +58,7 @@ func rooms(list string) []string {
 	return names
 }
 
-// reach returns every room that arrows lead to from a room, over any number of steps.
+// reach returns every room that the given room imports, directly or through other rooms.
 func (t table) reach(room string) []string {
 	var reached []string
 	for todo := slices.Clone(t[room]); len(todo) > 0; todo = todo[1:] {
@@ -68,7 +70,7 @@ func (t table) reach(room string) []string {
 	return reached
 }
 
-// add enters the imports of a file.
+// add adds the imports of a file to the table.
 func (t table) add(s source) {
 	for _, i := range s.ast.Imports {
 		p, _ := strconv.Unquote(i.Path.Value)
@@ -102,8 +104,9 @@ func roomOf(dir string) string {
 	return r
 }
 
-// checkArrows compares every import with the arrows of ARCHITECTURE.md. A test file may import
-// more: its own room, every room that its room reaches, and the rooms for tests.
+// checkArrows compares every import with the arrows of ARCHITECTURE.md. A test file may also import
+// its own room, every room that its own room imports directly or through others, and the rooms for
+// tests.
 func checkArrows(tr *tree) []string {
 	a := readArchitecture(tr)
 	complaints := slices.Clone(a.faults)

@@ -17,12 +17,13 @@ const maxColumns = 100
 var (
 	// listMark is the part of a line before its text: indentation, a list mark, a quote mark.
 	listMark = regexp.MustCompile(`^\s*(?:(?:[-*+]|\d+\.|>)\s+)*`)
-	// linkOnly is a text that is one link or image, or the definition of one.
+	// linkOnly matches a text that consists of one link or image, or of the definition of a link.
 	linkOnly = regexp.MustCompile(`^(?:!?\[.*\]\([^)\s]*\)\)?|\[[^\]]+\]: \S+)[.,;:]?$`)
 )
 
-// checkColumns wants Markdown that fits into an editor and gives small diffs. Code blocks, tables,
-// links on a line of their own and lines without a space cannot be wrapped, so they may be longer.
+// checkColumns wants Markdown lines that fit into an editor and give small diffs. Code blocks,
+// tables, links on a line of their own and lines without a space cannot be wrapped, so they may be
+// longer.
 func checkColumns(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {

@@ -9,7 +9,7 @@ import (
 )
 
 // checkComments wants one package comment per package, directly above the package clause and in the
-// form that go doc expects. Test files need none, since go doc does not show it.
+// form that go doc expects. Test files need no package comment, because go doc would not show it.
 func checkComments(tr *tree) []string {
 	type pkg struct{ name, first string }
 	packages := map[string]*pkg{}

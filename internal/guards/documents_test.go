@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// documents are the files that every copy of the project has, and the most lines each may have (0:
-// no limit).
+// documents lists files that must exist, with the maximum number of lines of each. 0 means no
+// limit.
 var documents = map[string]int{
 	"README.md": 60, "ARCHITECTURE.md": 149, "CONTRIBUTING.md": 0, "CHANGELOG.md": 0, "SECURITY.md": 0, "LICENSE": 0,
 	"docs/decisions.md": 0, "docs/operating.md": 0, "docs/cli.md": 0,
@@ -44,7 +44,7 @@ func TestDocuments(t *testing.T) { passes(t, checkDocuments) }
 
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 
-// checkLinks wants every link to another file of the project to lead to one.
+// checkLinks wants every link to a file of the project to lead to a file that exists.
 func checkLinks(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {
@@ -190,8 +190,8 @@ func TestCI(t *testing.T) {
 	}
 }
 
-// decisions is the number of decisions. They are never renumbered, since code refers to them by
-// number.
+// decisions is the highest number up to which docs/decisions.md must be complete. Decisions are
+// never renumbered, because code refers to them by number.
 const decisions = 32
 
 var decision = regexp.MustCompile(`(?m)^### D(\d+) \S`)
@@ -203,7 +203,7 @@ func checkDecisions(tr *tree) []string {
 	last := 0
 	for _, name := range names(decision, text) {
 		n, _ := strconv.Atoi(name)
-		if n <= last || last < decisions && n > last+1 { // later ones may be decided before they are all built
+		if n <= last || last < decisions && n > last+1 { // above that, numbers may be missing: decisions need not be built in order
 			return append(complaints, fmt.Sprintf("docs/decisions.md: found D%d where D%d belongs", n, last+1))
 		}
 		last = n
@@ -219,7 +219,7 @@ func checkDecisions(tr *tree) []string {
 	return complaints
 }
 
-// codes returns the values of the root's constants of type Code.
+// codes returns the values of the constants of type Code in the root package.
 func codes(tr *tree) []string {
 	var all []string
 	for _, s := range tr.goFiles {

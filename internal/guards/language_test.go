@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// maxVague is the most vague persons that all files together may have. A sentence about such a person
-// usually means a client, a node or an operator, and is clearer when it says so.
+// maxVague is the maximum number of vagueWords in all files together. A sentence with such a word
+// usually means a client, a node or an operator, and is clearer if it names the one that it means.
 const maxVague = 40
 
-// vagueWords stand for a person that the text does not name. They are spelled in two parts, so that
-// this file does not count.
+// vagueWords stand for a person that the text does not name. Each word is spelled in two parts
+// here, so that the guard does not count it.
 var vagueWords = []string{"no" + "body", "some" + "body", "every" + "body", "who" + "ever"}
 
 var vague = regexp.MustCompile(`(?i)\b(` + strings.Join(vagueWords, "|") + `)\b`)
 
-// checkVague counts these words over all text files. If there are too many, it lists the files, those
+// checkVague counts vagueWords in all text files. If there are too many, it lists the files, those
 // with the most words first.
 func checkVague(tr *tree) []string {
 	total, lines := 0, map[string][]string{}

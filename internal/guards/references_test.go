@@ -14,7 +14,8 @@ import (
 // from matching itself.
 var elsewhere = regexp.MustCompile(`\.\./[s]hared|/[w]ork/|/[r]oot/|/home/[a-z]+/|[D]ECISIONS\.md|[S]TYLE\.md|[R]ESEARCH\.md|[r]esearch/\w+\.md`)
 
-// checkElsewhere wants a project that stands alone: no file refers to a place outside it.
+// checkElsewhere wants a project that is complete by itself: no file may refer to a file outside
+// the project.
 func checkElsewhere(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {
@@ -43,7 +44,7 @@ func TestElsewherePlanted(t *testing.T) {
 
 var quoted = regexp.MustCompile(`\bD(\d{1,2})\b`)
 
-// checkQuotes wants every decision that code or documents refer to to exist.
+// checkQuotes wants code and documents to refer only to decisions that exist.
 func checkQuotes(tr *tree) []string {
 	known := map[string]bool{}
 	for _, m := range decision.FindAllStringSubmatch(string(tr.text["docs/decisions.md"]), -1) {

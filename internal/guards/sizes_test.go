@@ -17,8 +17,9 @@ const (
 	maxMethods  = 40  // of one type, over all files of its package
 )
 
-// exceptions name what may be larger than the limits, each with its reason. An exception that is
-// not needed is a complaint too, so that the lists stay true.
+// exceptions lists the files, functions and types that may exceed a limit, each with its reason.
+// The guard also complains about an exception that is not needed, so that the lists stay up to
+// date.
 type exceptions struct {
 	files     map[string]string // by path
 	functions map[string]string // by "path: name", for a method "path: Type.name"
@@ -27,15 +28,15 @@ type exceptions struct {
 
 var allowed = exceptions{
 	files: map[string]string{
-		"clients/js/src/publisher.js":                 "one queue with one state: its parts share every field",
+		"clients/js/src/publisher.js":                 "one queue with one state, and all of its parts share every field",
 		"internal/dashboard/testdata/browser/run.mjs": "one browser session that visits page after page, in order",
 	},
 	types: map[string]string{
-		"internal/engine/jetstream: log":    "one stream on a cluster: its files are split by the cluster's work",
+		"internal/engine/jetstream: log":    "one stream on a cluster; each of its files has the methods for one task",
 		"internal/engine/jetstream: Engine": "implements engine.Engine, and looks after the store that all logs share",
 		"internal/dashboard: visit":         "one request to the dashboard: it has a method for each page and form",
 		"internal/api: call":                "one request to the interface: it has a method for each endpoint",
-		"internal/access: Access":           "projects, keys and rate windows share one lock; its files divide them",
+		"internal/access: Access":           "projects, keys and rate windows share one lock; each of its files has the methods for one of them",
 	},
 }
 
@@ -92,7 +93,8 @@ func sizes(tr *tree, allowed exceptions) []string {
 	return complaints
 }
 
-// typeName tells the types of a package from those of its external test package.
+// typeName returns the name of a receiver's type with its directory. A type of an external test
+// package gets a different name than a type of the package itself.
 func typeName(s source, receiver string) string {
 	if s.test && strings.HasSuffix(s.ast.Name.Name, "_test") {
 		return s.dir + " (tests): " + receiver
@@ -100,7 +102,7 @@ func typeName(s source, receiver string) string {
 	return s.dir + ": " + receiver
 }
 
-// receiver returns the name of the type that a method belongs to, and nothing for a function.
+// receiver returns the name of the type that a method belongs to, or "" for a function.
 func receiver(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// sleepers are test files that may sleep, each for the reason beside it.
+// sleepers lists the test files that may sleep, each with its reason.
 var sleepers = map[string]string{
-	"internal/hub/hub_test.go":    "every test of it runs in engines, which is a bubble of fake time",
-	"internal/hub/stats_test.go":  "as hub_test.go",
-	"internal/hub/folded_test.go": "as hub_test.go",
+	"internal/hub/hub_test.go":    "all its tests run in the function engines, which starts a synctest bubble with fake time",
+	"internal/hub/stats_test.go":  "same reason as hub_test.go",
+	"internal/hub/folded_test.go": "same reason as hub_test.go",
 }
 
-// checkSleep wants tests that wait for an event, not for time to pass: a sleep is too short on a
-// busy machine and too long on any other. Inside synctest.Test the clock is fake, so a sleep costs
-// nothing there.
+// checkSleep wants tests that wait for an event and not for time to pass. A sleep is too short on a
+// busy machine and too long on an idle one. Inside synctest.Test the clock is fake, so a sleep
+// costs nothing there.
 func checkSleep(tr *tree) []string {
 	var complaints []string
 	for _, s := range tr.goFiles {

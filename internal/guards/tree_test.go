@@ -16,7 +16,7 @@ import (
 	"testing/fstest"
 )
 
-// tree is the files that guards check.
+// tree holds the files that guards check.
 type tree struct {
 	files   fs.FS
 	fset    *token.FileSet
@@ -32,8 +32,8 @@ type source struct {
 	ast  *ast.File
 }
 
-// skipped are files and directories that guards do not check: those that tools create and
-// .gitignore names.
+// skipped are files and directories that guards do not check, because tools create them. All but
+// .git are also in .gitignore.
 var skipped = []string{".git", "bin", "weir-data", "node_modules", "bench/results", "clients/js/types"}
 
 // vendored are files that other projects wrote. Guards about style leave them alone.
@@ -95,7 +95,7 @@ var (
 	whole *tree
 )
 
-// project returns the tree that this package is part of. It is read once.
+// project returns the tree of this project. The files are read once for all tests.
 func project(t *testing.T) *tree {
 	t.Helper()
 	once.Do(func() { whole = load(t, os.DirFS("../..")) })

@@ -15,7 +15,7 @@ import (
 // sentences run over lines.
 var unfinished = regexp.MustCompile(`(?i:\bnot\s+yet\b)|(?i:\bdo(es)?\s+not\s+exist\s+yet\b)|\bNo\b[^.!?|]*?\byet\b`)
 
-// checkUnfinished wants documents without announcements. The changelog may have them.
+// checkUnfinished wants documents that announce no future work. Only the changelog may.
 func checkUnfinished(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {

@@ -119,7 +119,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	files, err := h.files()
-	if err != nil { // all input is embedded in the binary, and TestPages builds every page
+	if err != nil { // cannot happen: all input is embedded in the binary, and TestPages builds every page
 		http.Error(w, "build the manual: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -131,7 +131,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve writes the file, compressed if the client accepts it. Only responses with status 200 can be
-// cached or answered with 304: the page for unknown addresses has many addresses.
+// cached or answered with 304. The page for unknown addresses has status 404, because it has no
+// address of its own.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h["Content-Type"] = []string{f.contentType}
@@ -149,7 +150,8 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	if status == http.StatusOK {
 		h["Etag"] = []string{tag}
 		h["Cache-Control"] = []string{"public, no-cache"} // browsers revalidate every time, and mostly get a 304
-		// An address with the hash of the body stands for these bytes only (see readPicture).
+		// An address that contains the hash of the body belongs to exactly these bytes (see
+		// readPicture).
 		if r.URL.RawQuery == "v="+f.etag {
 			h["Cache-Control"] = []string{"public, max-age=31536000, immutable"}
 		}

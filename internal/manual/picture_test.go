@@ -82,8 +82,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// TestPictureChanges checks that an address with the hash of another version of an image must not
-// be cached for good, and that an unchanged image is not sent again.
+// TestPictureChanges checks that browsers may not cache an image for good if its address contains
+// the hash of another version. It also checks that an unchanged image is not sent again.
 func TestPictureChanges(t *testing.T) {
 	h := sample(t)
 	const path = "/docs/images/dashboard-overview.png"

@@ -61,7 +61,7 @@ type reader struct {
 	dir    string
 	server *running
 	url    string
-	key    string   // the last one that a command printed
+	key    string   // the last key that a command printed
 	places []string // pairs: text of the manual, and its replacement
 }
 
@@ -81,14 +81,14 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// mine replaces the addresses, keys and paths of the manual by those of this reader.
+// mine replaces the addresses, keys and paths in a text of the manual by those of this reader.
 func (r *reader) mine(s string) string {
 	s = strings.ReplaceAll(s, printed, r.url)
 	s = strings.ReplaceAll(s, "svc_live_…", r.key)
 	return strings.NewReplacer(r.places...).Replace(s)
 }
 
-// asPrinted replaces the address of the server by the one in the manual.
+// asPrinted replaces the address of the reader's server by the address in the manual.
 func (r *reader) asPrinted(s string) string { return strings.ReplaceAll(s, r.url, printed) }
 
 // running is a command that was started. It collects the output.
@@ -131,7 +131,8 @@ func start(t *testing.T, cmd *exec.Cmd) *running {
 	return p
 }
 
-// end sends a signal to the process group, waits for the command, and kills what is left.
+// end sends a signal to the process group, waits up to 30 s for the command, and kills the
+// processes that are left.
 func (p *running) end(sig syscall.Signal) {
 	syscall.Kill(-p.cmd.Process.Pid, sig)
 	select {
@@ -142,7 +143,7 @@ func (p *running) end(sig syscall.Signal) {
 	<-p.exited
 }
 
-// await waits until the output fits, and returns it.
+// await waits until the function fits accepts the output so far, and returns that output.
 func (p *running) await(fits func(output string) bool) (string, error) {
 	late := time.After(patience)
 	for {
@@ -158,13 +159,13 @@ func (p *running) await(fits func(output string) bool) (string, error) {
 			}
 			return text, fmt.Errorf("the command ended: %v", p.err)
 		case <-late:
-			return text, fmt.Errorf("the command did not print it within %v", patience)
+			return text, fmt.Errorf("the command did not print the expected output within %v", patience)
 		}
 	}
 }
 
-// shell returns a command that runs a block in the directory of the reader. The variables of the
-// blocks before are set: each block stores them when it ends.
+// shell returns a command that runs a block in the directory of the reader. It starts with the
+// variables of the earlier blocks, because each block saves its variables when it ends.
 func (r *reader) shell(b block, prelude string) *exec.Cmd {
 	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.mine(b.text)
 	cmd := exec.Command("bash", "-c", script)
@@ -175,8 +176,8 @@ func (r *reader) shell(b block, prelude string) *exec.Cmd {
 	return cmd
 }
 
-// env returns a setting of Go. The reader has another HOME, and without these settings Go would
-// download and build everything again.
+// env returns a setting of the go command. The reader has its own HOME, so without these settings
+// the go command would download and build everything again.
 func env(name string) string {
 	out, err := exec.Command("go", "env", name).Output()
 	if err != nil {
@@ -200,7 +201,8 @@ func (r *reader) serve(b block) string {
 	if err != nil {
 		r.t.Fatalf("weir serve: %v\n%s", err, text)
 	}
-	// A reader has a terminal and sees there what the first start writes to a file here.
+	// On a terminal, the first start prints this text. Without a terminal, it writes the text to a
+	// file.
 	if shown, err := os.ReadFile(filepath.Join(r.dir, "weir-data", "first-start.txt")); err == nil {
 		text = string(shown) + text
 	}

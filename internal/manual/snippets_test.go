@@ -26,8 +26,8 @@ var unrun = map[string]map[string]string{
 		"systemctl ":            "it needs systemd",
 	},
 	"cluster.md": {
-		"weir serve --data node1":  "covered by TestContractCluster of the contract suite",
-		"weir migrate":             "covered by TestMigrate of the contract suite",
+		"weir serve --data node1":  "covered by TestContractCluster in internal/trials",
+		"weir migrate":             "covered by TestMigrate in internal/trials",
 		"weir serve --engine nats": "it needs NATS servers",
 		"jetstream {":              "a configuration of NATS",
 		"defaults\n  mode http":    "a configuration of HAProxy",
@@ -142,7 +142,7 @@ func (r *reader) do(b block, output *block) {
 	}
 }
 
-// run runs a block until it ends, and compares its output.
+// run runs a block until it ends, and compares its output with the expected output.
 func (r *reader) run(b block, output *block) {
 	r.t.Helper()
 	if strings.Contains(b.text, "node ") {

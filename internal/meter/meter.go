@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Shards is the number of copies of a counter that many cores update at once. Each caller picks a
-// shard, by any criterion that spreads callers, so that cores do not contend for one cache line. A
-// reader adds up all shards.
+// Shards is the number of shards of a busy counter. Each shard holds a part of the count. A caller
+// picks a shard by any criterion that spreads callers, so that CPU cores do not contend for one
+// cache line. A reader adds up all shards.
 const Shards = 8
 
-// Pad separates shards, so that no two share a cache line. It is two lines long because processors
-// prefetch the neighbouring line too.
+// Pad separates shards, so that no two share a cache line. It is as long as two cache lines,
+// because processors also prefetch the neighbouring line.
 type Pad [128]byte
 
 // Bounds are the inclusive upper bounds of a histogram's buckets, in increasing order. One more
@@ -51,7 +51,7 @@ func (h *Histogram) Observe(b *Bounds, v int64, n uint64) {
 
 // Distribution is a snapshot of one or more histograms.
 type Distribution struct {
-	Counts [len(Bounds{}) + 1]uint64 // by bucket; the last is above all bounds
+	Counts [len(Bounds{}) + 1]uint64 // by bucket; the last bucket is for values above all bounds
 	Sum    int64                     // of all values
 }
 
@@ -79,5 +79,5 @@ var epoch = time.Now()
 // clock, which costs half as much as time.Now.
 func Now() int64 { return int64(time.Since(epoch)) }
 
-// At converts a result of time.Now to what Now would have returned at that time.
+// At converts a result of time.Now to the value that Now would have returned at that time.
 func At(t time.Time) int64 { return int64(t.Sub(epoch)) }

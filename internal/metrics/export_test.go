@@ -1,7 +1,7 @@
 package metrics
 
-// NamesOfOneNode returns the names of all metrics of a service that stores its data in a journal,
-// which is all metrics but those of a cluster.
+// NamesOfOneNode returns the names of the metrics that a service without a cluster has. Such a
+// service stores its data in a journal.
 func NamesOfOneNode() []string {
 	var names []string
 	for _, r := range table {

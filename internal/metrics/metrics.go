@@ -1,7 +1,7 @@
-// Package metrics names the counters of the other packages and serves them to the operator: metrics
-// in the Prometheus format, liveness and readiness checks, and profiles. The other packages count
-// by themselves and do not know this one. Nothing is collected in the background: a scrape reads
-// the counters when it arrives.
+// Package metrics gives names to the counters of other packages and serves them to the operator in
+// the Prometheus format. It also serves liveness and readiness checks, and profiles. The other
+// packages count by themselves and do not depend on this package. Nothing is collected in the
+// background: the counters are read when a scrape arrives.
 package metrics
 
 import (
@@ -28,11 +28,11 @@ type Sources struct {
 	Hub    func() hub.Stats
 	Engine func() engine.Status
 
-	Connections func() Connections // nil means that none are counted
+	Connections func() Connections // nil if connections are not counted
 
 	Journal func() journal.Stats                 // nil for other engines
 	Cluster func() Cluster                       // nil without a cluster
-	Space   func() (free, size int64, err error) // of the disk; nil without one
+	Space   func() (free, size int64, err error) // of the disk; nil if the service uses no disk
 }
 
 // Connections are the connections of clients, over every protocol.
@@ -66,15 +66,15 @@ type Options struct {
 	Reloaded func() bool
 }
 
-// Metrics is a Prometheus collector with the HTTP handler of the operator's address. It is safe for
-// concurrent use.
+// Metrics is a Prometheus collector, and provides the HTTP handler of the operator's listener
+// (--metrics). It is safe for concurrent use.
 type Metrics struct {
 	opts     Options
 	sources  atomic.Pointer[Sources]
 	registry *prometheus.Registry
 }
 
-// New returns metrics of the process alone. Those of the service appear once Watch is called.
+// New returns metrics of the process alone. The metrics of the service appear once Watch is called.
 func New(o Options) *Metrics {
 	m := &Metrics{opts: o, registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -84,8 +84,8 @@ func New(o Options) *Metrics {
 // Watch sets the sources of a running service. Call it once the service is open.
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
-// Handler serves /metrics, /healthz, /readyz and, if Options.Profiles is set, /debug/pprof. Of the
-// latter, /debug/pprof/cmdline is left out, because the command line may hold keys.
+// Handler serves /metrics, /healthz, /readyz and, if Options.Profiles is set, /debug/pprof.
+// /debug/pprof/cmdline is left out, because the command line may contain keys.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -148,8 +148,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sample holds the numbers of one scrape, so that all rows of the table see the same moment. A nil
-// member is unknown, and the rows that need it are left out.
+// sample holds the numbers of one scrape, so that all rows of the table show the same moment. If a
+// member is nil, its numbers are unknown, and the rows that need them are left out.
 type sample struct {
 	opts       *Options
 	ready      bool

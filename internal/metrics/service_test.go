@@ -25,10 +25,10 @@ func get(t *testing.T, url string) string {
 	return string(text)
 }
 
-// A running service has a source for every metric. Without a cluster it shows no metric of one.
+// A running service has a source for every metric. Without a cluster, it shows no cluster metrics.
 func TestRunningServiceShowsEveryMetric(t *testing.T) {
 	svc := servicetest.Start(t, servicetest.Options{Args: []string{"--metrics", "127.0.0.1:0"}, Journal: true})
-	get(t, svc.HTTP+"/v1/health") // the count of requests is not shown before the first
+	get(t, svc.HTTP+"/v1/health") // the request counter is shown only after the first request
 	text := get(t, svc.Metrics+"/metrics")
 	for _, name := range metrics.NamesOfOneNode() {
 		if !strings.Contains(text, "\n# TYPE "+name+" ") {
@@ -36,6 +36,6 @@ func TestRunningServiceShowsEveryMetric(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "weir_cluster_") {
-		t.Error("/metrics shows a cluster, want none")
+		t.Error("/metrics shows cluster metrics, but the service has no cluster")
 	}
 }

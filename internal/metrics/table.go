@@ -35,16 +35,16 @@ type row struct {
 	unit   float64       // divides values of the distribution to get the unit of the metric
 }
 
-// needs says what must be known for a metric to have a value. Other metrics are left out of a
-// scrape: a 0 would be wrong.
+// needs says which numbers must be known for a metric to have a value. If they are unknown, a
+// scrape leaves the metric out, because a 0 would be wrong.
 type needs int
 
 const (
 	nothing    needs = iota
 	service          // the service is open
-	itsJournal       // and uses the journal
-	itsCluster       // and uses an engine that nodes can share
-	itsDisk          // and the size of its disk is known
+	itsJournal       // the service is open and uses the journal
+	itsCluster       // the service is open and uses an engine that nodes can share
+	itsDisk          // the service is open and the size of its disk is known
 )
 
 func (s *sample) has(n needs) bool {

@@ -1,5 +1,5 @@
-// Package natstest runs NATS servers for tests the way operators run them: separate from Weir,
-// which gets nothing but an account.
+// Package natstest runs NATS servers for tests in the way operators run them. The server is
+// separate from Weir, and Weir gets only an account on it.
 package natstest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Server is a running server: its URL, and files with the credentials of Weir's account and of the
-// system account.
+// Server describes a running server: its URL, and the files with the credentials of Weir's account
+// and of the system account.
 type Server struct {
 	URL, Creds, SystemCreds string
 }

@@ -2,8 +2,9 @@ package faulty
 
 import "slices"
 
-// content is the content of a file that is cheap to clone: pages are shared until one side writes.
-// Cloning a megabyte copies 256 pointers, so a test can take thousands of crash images.
+// content is the content of a file. It is cheap to clone, because clones share a page until one of
+// them writes to it. Cloning a megabyte copies 256 pointers, so a test can make thousands of copies
+// that simulate a crash.
 type content struct {
 	pages []*page // a nil page holds zeros
 	size  int64
@@ -17,11 +18,12 @@ type page struct {
 	data  [pageSize]byte
 }
 
-// owner identifies a content by its address. It has a size, so that every allocation has its own
-// address.
+// owner identifies a content: each content has a pointer to its own owner. The struct is not empty,
+// because pointers to different empty structs may be equal.
 type owner struct{ _ byte }
 
-// clone returns a content that shares all pages. From then on neither side owns them.
+// clone returns a content that shares all pages with c. From then on neither of the two owns the
+// pages, so each copies a page before it writes to it.
 func (c *content) clone() content {
 	c.owner = nil
 	return content{pages: slices.Clone(c.pages), size: c.size}

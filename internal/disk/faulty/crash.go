@@ -17,13 +17,14 @@ const (
 	LoseAll Loss = iota
 	// LoseNothing loses nothing: all changes had just reached the disk.
 	LoseNothing
-	// LoseSome keeps or loses each sector of each write independently, and each truncation. A write
-	// that extended the file may leave the new length without the data. The probability is drawn
-	// for each crash, so that losing one sector of many is as common as keeping one. Of the
-	// directory changes, a prefix is kept.
+	// LoseSome keeps or loses each sector of each write, and each truncation, independently of the
+	// others. A write that extended the file may leave the new length without the data. Each crash
+	// draws its own probability of keeping a sector, so a crash that loses one sector of many is as
+	// common as a crash that keeps only one. The directory changes are kept in order, up to a
+	// random one.
 	LoseSome
-	// Tear keeps the writes of all files in order up to one that is cut at an arbitrary byte. Of
-	// the directory changes, a prefix is kept.
+	// Tear keeps the writes of all files in order, up to a random write that is cut at an arbitrary
+	// byte. The directory changes are kept in order, up to a random one.
 	Tear
 )
 

@@ -13,7 +13,8 @@ import (
 	"weir/internal/disk"
 )
 
-// outcomes crashes many times and returns all resulting directories, as text.
+// outcomes simulates many crashes with different random numbers. It returns all resulting
+// directories, as text.
 func outcomes(d *FS, loss Loss, times int) map[string]bool {
 	seen := map[string]bool{}
 	for seed := range uint64(times) {
@@ -78,7 +79,8 @@ func TestSectorsAreIndependent(t *testing.T) {
 	exactly(t, outcomes(d, LoseSome, 200), at(".."), at("1."), at(".2"), at("12"))
 }
 
-// "Everything that those calls covered survives", whatever follows.
+// "Everything that a successful SyncData or SyncDir covered survives", even if later writes are
+// lost.
 func TestSyncedWritesStay(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "first")
@@ -110,8 +112,8 @@ func TestTruncations(t *testing.T) {
 	exactly(t, outcomes(d, LoseAll, 1), "a=l\x00\x00")
 }
 
-// "and creations, renames and removals since the last successful SyncDir": syncing a file does not
-// make its name durable.
+// "It may also undo creations, renames and removals since the last successful SyncDir": syncing a
+// file does not make its name durable.
 func TestUnsyncedCreation(t *testing.T) {
 	d := New()
 	f, err := d.Create("a")
@@ -166,7 +168,7 @@ func TestUnsyncedRename(t *testing.T) {
 	exactly(t, outcomes(d, LoseAll, 1), "new=2")
 }
 
-// Of the directory changes, a prefix survives.
+// Directory changes survive in order: if one is lost, all later ones are lost too.
 func TestPrefixOfDirectoryChanges(t *testing.T) {
 	d := New()
 	made(t, d, "a", "1")
@@ -207,7 +209,7 @@ func TestFailedSyncDropsWrites(t *testing.T) {
 	}
 }
 
-// A failed SyncDir leaves the changes unsynced; a later one covers them.
+// A failed SyncDir leaves the changes unsynced. A later SyncDir makes them durable.
 func TestFailedSyncDir(t *testing.T) {
 	d := New()
 	_, err := d.Create("a")
@@ -264,8 +266,8 @@ func TestCrashIsRepeatable(t *testing.T) {
 	}
 }
 
-// After random calls, every byte that a crash leaves is either the durable one or one that was
-// written there since the last sync.
+// After random calls and a crash, every byte of the file has either its durable value or a value
+// that was written there since the last sync.
 func TestRandomWritesAndCrashes(t *testing.T) {
 	const length = 6000
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -320,7 +322,7 @@ func BenchmarkCrash(b *testing.B) {
 	}
 }
 
-// A killed process leaves its writes behind, but they are still not durable.
+// The writes of a killed process can still be read, but they are not durable.
 func TestKillKeepsUnsyncedWrites(t *testing.T) {
 	d := New()
 	f := made(t, d, "a", "12")

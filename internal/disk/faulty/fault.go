@@ -61,8 +61,8 @@ func (p Partial) Unwrap() error { return p.Err }
 // OnCall sets a hook that runs before every call, in the goroutine of the caller and possibly in
 // many goroutines at once. nil removes the hook. If the hook returns an error, the call fails with
 // it and has no other effect, except as described for Partial and File.SyncData. No lock is held
-// while the hook runs, so it may use the file system, in particular Crash. Calls it makes run the
-// hook again, so it must not recurse endlessly.
+// while the hook runs, so the hook may use the file system, in particular Crash. Calls that the
+// hook makes run the hook again, so it must not recurse endlessly.
 func (f *FS) OnCall(hook func(Call) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +75,8 @@ type failure struct {
 	err  error
 }
 
-// FailCall makes the k-th call of a kind from now on fail, once. k is 1 for the next call.
+// FailCall makes one call fail: the k-th call of this kind, counted from now. k is 1 for the next
+// call.
 func (f *FS) FailCall(kind Kind, k int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,8 +120,8 @@ func (f *FS) before(op string, c Call) error {
 }
 
 // Capacity limits the total length of all files; a negative value removes the limit. A write beyond
-// the limit writes what fits and fails with ENOSPC. A Truncate beyond it fails with ENOSPC and has
-// no effect.
+// the limit writes the bytes that fit and fails with ENOSPC. A Truncate beyond the limit fails with
+// ENOSPC and has no effect.
 func (f *FS) Capacity(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

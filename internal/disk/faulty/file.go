@@ -42,7 +42,8 @@ func (o *file) enter(op string, c Call) error {
 func (o *file) failed(c Call, err error) {
 	switch c.Kind {
 	case Sync:
-		// The kernel marks the pages clean anyway: they can be read, but no later sync writes them.
+		// After a failed sync, the kernel marks the pages as clean. They can be read, but no later
+		// sync writes them to the disk.
 		o.inode.pending = nil
 	case Write:
 		var p Partial

@@ -1,6 +1,6 @@
 // Package faulty is an in-memory file system that can be crashed, failed, filled and damaged at
-// will. A crash loses what the comment of disk.FS allows it to lose and keeps everything else to
-// the byte, so tests can rely on the rest.
+// will. A crash loses only changes that the comment of disk.FS allows it to lose. Everything else
+// survives to the byte, and tests can rely on that.
 package faulty
 
 import (
@@ -16,8 +16,8 @@ import (
 // FS is one directory. All methods may be called from many goroutines at once.
 type FS struct {
 	mu      sync.Mutex
-	names   map[string]*inode // what running programs see
-	durable map[string]*inode // what remains after LoseAll
+	names   map[string]*inode // the files that running programs see
+	durable map[string]*inode // the files that remain after a crash with LoseAll
 	changes []change          // unsynced changes that lead from durable to names, in order
 	writes  uint64            // number of the last write; orders the pending writes of all files
 
@@ -50,12 +50,12 @@ func (c change) apply(names map[string]*inode) {
 // inode is a file independent of its name.
 type inode struct {
 	name    string // last name, for hooks
-	linked  bool   // the file has a name, so its length counts
+	linked  bool   // the file has a name, so its length counts towards the capacity
 	locked  bool
-	current content // what programs read
-	durable content // what remains after LoseAll
-	// pending holds the writes since the last SyncData, in order. current is not always durable
-	// plus pending: writes that were pending when a SyncData failed are only in current.
+	current content // the content that programs read
+	durable content // the content that remains after a crash with LoseAll
+	// pending holds the writes since the last SyncData, in order. Writes that were pending when a
+	// SyncData failed are in current, but neither in durable nor in pending.
 	pending []write
 }
 
@@ -120,8 +120,8 @@ func (f *FS) Open(name string) (disk.File, error) {
 	return &file{fs: f, inode: in}, nil
 }
 
-// Rename renames a file. Until SyncDir, a crash may undo it: the old name reappears, and so does
-// the replaced file.
+// Rename renames a file. Until SyncDir, a crash may undo the rename: the old name reappears, and so
+// does the replaced file.
 func (f *FS) Rename(old, new string) error {
 	if err := disk.CheckName("rename", new); err != nil {
 		return err
