@@ -23,9 +23,9 @@ import (
 // Options are the settings of Open.
 type Options struct {
 	Limits         Limits
-	Demo           bool             // serve the demo (D22)
+	Demo           bool             // serve the demo, a public read-only stream (D22)
 	TrustedProxies []netip.Prefix   // peers whose X-Forwarded-For is believed (D23)
-	Untrusted      func(netip.Addr) // called once, with the first other peer that sends X-Forwarded-For; may be nil
+	Untrusted      func(netip.Addr) // called once, with the first peer outside TrustedProxies that sends X-Forwarded-For; may be nil
 	Now            func() time.Time // default time.Now
 }
 

@@ -109,7 +109,7 @@ func caller(t testing.TB, a *Access, secret string) *Grant {
 	return g
 }
 
-// code returns the code of an error that a caller may see, or an empty one if there is no error.
+// code returns the code of an error that a caller may see, or "" if there is no error.
 func code(t testing.TB, err error) weir.Code {
 	t.Helper()
 	if err == nil {

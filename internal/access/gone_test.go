@@ -31,8 +31,8 @@ func settled(t *testing.T, e engine.Engine) {
 	}
 }
 
-// same checks that the projects and keys in the memory of a are those in the store: it opens
-// another Access on the same store and compares the two.
+// same checks that a has exactly the projects and keys of the store in memory. It opens another
+// Access on the same store and compares the two.
 func same(t *testing.T, a *Access, e engine.Engine) {
 	t.Helper()
 	settled(t, e)

@@ -204,11 +204,11 @@ func (g *Grant) hasEnded() bool {
 	}
 }
 
-// useGrain is the precision of the last use, in milliseconds. With a finer one, every request of a
-// busy key would write to the same word of memory, and the CPU cores would contend for it.
+// useGrain is the precision of the last use, in milliseconds. With a finer precision, every request
+// of a busy key would write to the same word of memory, and the CPU cores would contend for it.
 const useGrain = weir.Time(1000)
 
-// use records a use at t, unless a later one is recorded.
+// use records a use at t, unless a later use is already recorded.
 func (g *Grant) use(t weir.Time) {
 	for {
 		last := g.used.Load()

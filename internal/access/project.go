@@ -69,7 +69,7 @@ func (a *Access) makeProject(ctx context.Context, name string) (p weir.Project, 
 }
 
 // projectDocument returns the name of the document that holds the project with this name. The
-// document's name contains a digest of the project's name, which may be longer than the store
+// document's name contains only a digest, because the project's name may be longer than the store
 // allows.
 func projectDocument(name string) string {
 	sum := sha256.Sum256([]byte(name))

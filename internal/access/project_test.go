@@ -152,7 +152,7 @@ func TestRenameProject(t *testing.T) {
 		t.Helper()
 		got, ok := a.ProjectNamed("after")
 		if !ok || got.ID != p.ID || got.CreatedAt != p.CreatedAt {
-			t.Errorf("%s: the project named after is %+v, want id %s", what, got, p.ID)
+			t.Errorf("%s: the project named \"after\" is %+v, want id %s", what, got, p.ID)
 		}
 		if _, ok := a.ProjectNamed("before"); ok {
 			t.Errorf("%s: the old name still exists", what)

@@ -84,8 +84,8 @@ func Redacted(s string) string {
 	return s
 }
 
-// Secret is a newly created key. Only Reveal returns it; printed, logged or marshalled, it is
-// masked.
+// Secret is a newly created key. Only Reveal returns the key. If a Secret is printed, logged or
+// marshalled, the key is masked.
 type Secret struct {
 	// fmt prints unexported fields of a struct without calling their methods. For a Secret in such
 	// a field, the pointer makes fmt print an address instead of the key.

@@ -78,7 +78,7 @@ func (a *Access) flushKey(ctx context.Context, e *entry, now time.Time) error {
 	return nil
 }
 
-// unstored reports whether the key was used after the last use in its stored record. Called with
+// unstored reports whether the key was used later than its stored record says. Called with
 // Access.mu held.
 func (e *entry) unstored() bool {
 	used := e.grant.lastUsed()

@@ -76,7 +76,7 @@ func TestLastUse(t *testing.T) {
 }
 
 // If another node has changed the record of a key, Flush stores the last use in the changed record.
-// A revocation is kept, and of two uses the later one.
+// A revocation is kept. Of two uses, the later one is stored.
 func TestFlushAfterAConflict(t *testing.T) {
 	clock, docs := newClock(), store()
 	here, there := open(t, docs, clock.set), open(t, docs, clock.set)

@@ -23,6 +23,7 @@ import (
 //	GET  /keys[?project=NAME]  POST /keys {project, kind, permissions, streams, name}
 //	POST /keys/{id}/revoke
 //	POST /backup[?rate=BYTES_PER_SECOND], once Backups was called
+//	POST /migrate {from}, once Migrations was called
 type Handler struct {
 	// Note, if set, is called after every change, with an entry for the audit log. The entry never
 	// contains a key, only the masked form of a key.

@@ -12,11 +12,11 @@ import (
 	"weir"
 )
 
-// Backup is a consistent copy of all data of the server, as of the moment it was taken.
+// Backup is a consistent copy of all data of the server, as of the moment when the copy was taken.
 type Backup interface {
 	// Size is an estimate of the number of bytes that Copy writes.
 	Size() int64
-	// Copy writes the copy. The server continues meanwhile, even if w blocks.
+	// Copy writes the backup to w. The server continues meanwhile, even if w blocks.
 	Copy(ctx context.Context, w io.Writer) error
 	// Close releases the resources of the copy, such as journal segments that are kept for it.
 	Close()

@@ -134,7 +134,7 @@ var (
 // all of the content. The caller must not rely on any file before Read returns nil, because only
 // the end of the archive proves that it is complete and unaltered. Read returns the head and the
 // remarks. If the archive cannot be restored, the error wraps one of those above and adds details.
-// An error of visit is returned as it is.
+// Any other error comes from visit or from r.
 func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
 	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
 	if err := a.readHead(); err != nil {

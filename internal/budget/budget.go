@@ -69,7 +69,7 @@ type Budget struct {
 }
 
 // New returns a budget of this many bytes, for loans of at most largest bytes each. If largest is
-// more than a third of bytes, the largest loan is a third of bytes.
+// more than a third of the budget, loans are limited to a third of the budget.
 func New(bytes, largest int64) *Budget {
 	largest = min(largest, bytes/3)
 	lane, reserve := bytes/8, max(1, bytes/8/largest)
@@ -215,7 +215,8 @@ func (l *Loan) End() {
 }
 
 // Watch sets whether the loan depends on a client that sends or reads. While other loans wait, a
-// loan that depends on its client is cut if it is too slow. A new loan does not depend on a client.
+// loan that depends on its client is cut if it is too slow. Until Watch(true) is called, a loan is
+// never too slow.
 func (l *Loan) Watch(on bool) {
 	if l == nil {
 		return
@@ -235,8 +236,8 @@ func (l *Loan) Moved(n int) {
 // IsCut reports whether the loan was cut. If so, the code that uses the loan must call End.
 func (l *Loan) IsCut() bool { return l != nil && l.lost.Load() }
 
-// Move transfers n bytes from one loan to another. The memory is already in use, so the loan to
-// gets the bytes even if its holder may not take more.
+// Move transfers n bytes from one loan to another. The memory is already in use, so the receiving
+// loan gets the bytes even if its holder may not take more.
 func Move(from, to *Loan, n int64) {
 	if from == nil || to == nil || n == 0 {
 		return

@@ -10,8 +10,9 @@ import (
 var (
 	// ErrFull means that no place is free.
 	ErrFull = errors.New("all places are taken")
-	// ErrShare means that the remaining places are reserved for holders that have fewer, or that the
-	// holder, its project, its address or the demo has reached a cap.
+	// ErrShare means that the remaining places are reserved for holders (keys, or addresses without
+	// a key) that have fewer. It can also mean that the holder, its project, its address or the
+	// demo has reached a cap.
 	ErrShare = errors.New("the remaining places are reserved for holders that have fewer")
 )
 

@@ -96,6 +96,6 @@ func TestPlaceCaps(t *testing.T) {
 		p.Give(Holder{"p", "a"}, home)
 	}
 	if n, _ := fill(p, Holder{"p", "c"}, home); n != 5 {
-		t.Errorf("5 places were returned, but another key could take %d", n)
+		t.Errorf("5 places were returned, but another key could take %d, want 5", n)
 	}
 }

@@ -6,7 +6,10 @@ import (
 	"time"
 )
 
-// pool is the part of a budget for small or for large loans.
+// pool is the part of a budget for small loans (the lane) or for large loans. A loan is memory that
+// a request or a response borrows. Each pool has tokens in its reserve. A loan with a token gets
+// all further memory from the reserve, so it never waits again. The package comment explains why
+// loans with tokens are needed.
 type pool struct {
 	shares
 	tokens  int64 // free tokens of the reserve
@@ -145,7 +148,7 @@ func lightest(a, b *waiter) int {
 	return cmp.Or(cmp.Compare(a.key.project.held, b.key.project.held), cmp.Compare(a.key.held, b.key.held))
 }
 
-// withdraw removes a request that was not granted from its queue.
+// withdraw takes a waiting request out of its queue.
 func (b *Budget) withdraw(w *waiter) {
 	if i := slices.Index(w.pool.queue, w); i >= 0 {
 		w.pool.queue = slices.Delete(w.pool.queue, i, i+1)

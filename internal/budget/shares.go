@@ -8,9 +8,9 @@ type Holder struct{ Project, Key string }
 // take more (D34):
 //
 //   - While more than a quarter of the resource is free, any key may take more.
-//   - The last quarter is for a key that holds less than its fair share, and no more than the amount
-//     that is still free. The second condition makes each newcomer leave room for the next one.
-//     Without it, two greedy keys would take everything.
+//   - The last quarter is for a key that holds less than its fair share (see isLight), and no more
+//     than the amount that is still free. The second condition makes each newcomer leave room for
+//     the next one. Without it, two greedy keys would take everything.
 //   - The last eighth is for keys of a project that holds less than its fair share. Without this
 //     rule, a project with many keys could take everything, each key a little.
 //
@@ -107,9 +107,9 @@ func (s *shares) allows(k *key, n int64) bool {
 	return k.project.held == 0 || k.project.held*s.projects < s.held
 }
 
-// isLight reports whether a key holds less than its fair share. The fair share is the amount that
-// all keys hold, divided equally between the projects that hold something, and then between the
-// keys of this project that hold something.
+// isLight reports whether a key holds less than its fair share. To find the fair share, divide the
+// amount that all keys hold equally between the projects that hold something. Then divide the part
+// of this project equally between its keys that hold something.
 func (s *shares) isLight(k *key) bool {
 	return k.held == 0 || k.held*k.project.some*s.projects < s.held
 }

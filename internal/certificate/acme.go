@@ -90,7 +90,7 @@ func (a *ACME) Handler(h http.Handler) http.Handler { return a.issuer.HTTPChalle
 // plain and secure are the addresses of this server's cleartext and TLS listeners. With them,
 // certmagic uses these listeners and opens no port of its own. HTTP challenges are disabled if
 // plain is empty, or if the two listeners are on different hosts, because then the CA may not reach
-// the cleartext listener. Challenges over TLS always work.
+// the cleartext listener. Challenges over TLS are always enabled.
 func (a *ACME) Start(plain, secure string) error {
 	if err := a.reach(plain, secure); err != nil {
 		return err

@@ -201,8 +201,8 @@ func (a *Authority) permitted() {
 	a.names = kept
 }
 
-// Get returns the certificate for a handshake. It issues a new one when two thirds of the current
-// one's lifetime have passed. It is meant for tls.Config.GetCertificate and ignores its argument.
+// Get returns the certificate for a handshake. When two thirds of its lifetime have passed, Get
+// issues a new certificate. It is meant for tls.Config.GetCertificate and ignores its argument.
 func (a *Authority) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -218,7 +218,7 @@ func (a *Authority) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return leaf, nil
 }
 
-// sign issues a certificate for a.names that never outlives the CA.
+// sign issues a certificate for a.names. The certificate expires no later than the CA.
 func (a *Authority) sign(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

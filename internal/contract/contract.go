@@ -174,8 +174,8 @@ type T struct {
 // machine may be busy.
 const Patience = 20 * time.Second
 
-// Eventually calls the function so every 20 ms until so returns true. If that takes longer than
-// within, it fails the test and says what did not happen.
+// Eventually calls so() every 20 ms until it returns true. If that takes longer than within,
+// Eventually fails the test with the text of what.
 func Eventually(t testing.TB, within time.Duration, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(within)

@@ -76,7 +76,7 @@ var demoCases = []Case{
 		t.demo()
 		limit := t.Get(demoPath, WithKey("")).window().limit
 		if limit == unlimited || limit > 1000 {
-			t.Skipf("the demo's limit is %d on this target", limit)
+			t.Skipf("the demo's limit is %d on this target, too many requests to use up", limit)
 		}
 		refused := t.exhaust(limit, func(i int64) *Answer {
 			return t.Get(demoPath, WithKey([]string{"", DemoKey}[i%2]), WithHeader("X-Forwarded-For", "192.0.2."+strconv.FormatInt(i%250, 10)))

@@ -63,8 +63,8 @@ func describe(t testing.TB, client *http.Client, base string) *description {
 // body is events, which may be any JSON, so validating it would take long and find nothing.
 const large = 256 << 10
 
-// fault returns how a response differs from the description. For a subscription, body is nil: the
-// method event validates its events one by one.
+// fault returns an error if a response differs from the description. For a subscription, body is
+// nil: the method event validates its events one by one.
 func (d *description) fault(resp *http.Response, body []byte) error {
 	req := resp.Request.Clone(context.Background())
 	head := req.Method == http.MethodHead
@@ -97,9 +97,9 @@ func (d *description) fault(resp *http.Response, body []byte) error {
 	return d.bodyFault(described.Value.Content, resp.Header.Get("Content-Type"), body)
 }
 
-// requestFault returns how an accepted request differs from the description. It skips the parts
-// that the service ignores: the body of a duplicate, and the cursor of a request that is not a
-// subscription.
+// requestFault returns an error if an accepted request differs from the description. It skips the
+// parts that the service ignores: the body of a duplicate, and the cursor of a request that is not
+// a subscription.
 func (d *description) requestFault(resp *http.Response, route *routers.Route, path map[string]string) error {
 	sent, op := resp.Request, route.Operation
 	subscription := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
@@ -135,8 +135,8 @@ func (d *description) requestFault(resp *http.Response, route *routers.Route, pa
 	return d.bodyFault(op.RequestBody.Value.Content, sent.Header.Get("Content-Type"), body)
 }
 
-// bodyFault returns how a body differs from the description of its content type. For raw batches it
-// checks the type only.
+// bodyFault returns an error if a body differs from the description of its content type. For raw
+// batches it checks the content type only.
 func (d *description) bodyFault(described openapi3.Content, contentType string, body []byte) error {
 	if len(described) == 0 && len(body) == 0 {
 		return nil
@@ -151,7 +151,8 @@ func (d *description) bodyFault(described openapi3.Content, contentType string, 
 	return d.fits(media.Schema.Value, body)
 }
 
-// valueFault returns how the values of a parameter or a header field differ from the description.
+// valueFault returns an error if the values of a parameter or a header field differ from the
+// description.
 func (d *description) valueFault(name string, ref *openapi3.SchemaRef, values []string, required bool) error {
 	if required && len(values) == 0 {
 		return fmt.Errorf("%s is missing", name)
@@ -208,8 +209,8 @@ func noRoute(body []byte) bool { return bytes.Contains(body, []byte(`"code":"not
 // ofHTTP are the header fields that belong to HTTP itself, not to the interface.
 var ofHTTP = []string{"Alt-Svc", "Connection", "Content-Length", "Content-Type", "Date", "Trailer"}
 
-// headerFault returns how header fields differ from the description. A field that the description
-// does not mention counts as a difference.
+// headerFault returns an error if header fields differ from the description. A field that the
+// description does not mention counts as a difference.
 func (d *description) headerFault(got http.Header, described openapi3.Headers) error {
 	for name := range got {
 		if described[strings.ToLower(name)] == nil && !slices.Contains(ofHTTP, name) {

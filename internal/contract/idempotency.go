@@ -28,7 +28,7 @@ var idempotencyCases = []Case{
 			t.Errorf("cursor %d, want 2", c)
 		}
 	}},
-	{"before the body", `D19: a repeated key is answered before the body is read`, func(t *T) {
+	{"before the body", `D19: a request with a repeated key is answered before its body is read`, func(t *T) {
 		s := t.jsonStream()
 		t.Publish(s.ID, `[]`, Idempotent("k"))
 		t.Post(NextPath(s.ID), announced("application/json", 1000), Idempotent("k")).Want(200)
@@ -39,7 +39,7 @@ var idempotencyCases = []Case{
 			t.Errorf("got %d and %d", a.Seq, b.Seq)
 		}
 	}},
-	{"another key, another stream", `D25: keys are compared exactly, within one stream`, func(t *T) {
+	{"another key, another stream", `D25: keys that differ in case are different keys, and so are equal keys in different streams`, func(t *T) {
 		a, b := t.jsonStream(), t.jsonStream()
 		t.Publish(a.ID, `[]`, Idempotent("k"))
 		t.Publish(a.ID, `[]`, Idempotent("K"))
@@ -64,7 +64,7 @@ var idempotencyCases = []Case{
 			t.Errorf("%d requests were stored and the cursor is %d, want 1 and 1", stored, c)
 		}
 	}},
-	{"keys", `D25: a key has 1 to 255 visible ASCII characters; any other gives 400`, func(t *T) {
+	{"keys", `D25: a key has 1 to 255 visible ASCII characters; any other key gives 400`, func(t *T) {
 		s := t.jsonStream()
 		good := []string{"!", "~", strings.Repeat("k", 255), `"quoted"`, "a,b;c=d", "00000000-0000-0000-0000-000000000000"}
 		for i, k := range good {

@@ -94,7 +94,7 @@ var limitCases = []Case{
 		t.Publish(s.ID, `[1]`) // a publish needs no place
 		subs[1].Batch(1)
 	}},
-	{"test key", `spec: "Exceeding the limit gives 429 rate_limited with retry-after in seconds"; D23: per key`, func(t *T) {
+	{"test key", `spec: "Exceeding the limit gives 429 rate_limited with retry-after in seconds"; D23: each key has its own limit`, func(t *T) {
 		limit := int64(t.Limits.Test)
 		if limit == 0 || limit > 200 {
 			t.Skip("this target has no small limit for test keys")

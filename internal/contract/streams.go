@@ -38,7 +38,7 @@ var streamCases = []Case{
 			t.Errorf("writing changed other fields: %+v, was %+v", got, s)
 		}
 	}},
-	{"raw bytes are counted", `D11: a raw batch counts with the bytes of its body`, func(t *T) {
+	{"raw bytes are counted", `D11: bytes_stored counts the bytes in the body of a raw batch`, func(t *T) {
 		s := t.rawStream()
 		t.Post(NextPath(s.ID), RawBody(make([]byte, 1000))).Want(202)
 		t.Post(NextPath(s.ID), RawBody(nil)).Want(202)

@@ -205,7 +205,8 @@ func (s *Subscription) seq(seq int64, v any) {
 	s.last = seq
 }
 
-// gap reads the next event, which must report that the sequences from "from" to "to" were evicted.
+// gap reads the next event, which must report that the batches with the sequences [from, to] were
+// evicted.
 func (s *Subscription) gap(from, to int64) {
 	s.t.Helper()
 	e := s.Next()

@@ -117,8 +117,8 @@ func (a *Archive) Copy(ctx context.Context, w io.Writer) error {
 	return out.Close(remarks)
 }
 
-// Read streams a backup of a directory that no server has open, and returns its approximate size in
-// bytes. No server can start on the directory until the stream is closed.
+// Read streams a backup of a directory that no server has open. It also returns the approximate
+// size of the backup in bytes. No server can start on the directory until the stream is closed.
 func Read(ctx context.Context, data string) (io.ReadCloser, int64, error) {
 	dir := Journal(data)
 	if !HasJournal(data) {

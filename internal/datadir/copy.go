@@ -197,8 +197,8 @@ func (t *transfer) copyLog(ctx context.Context, from, to engine.LogID) error {
 	return nil
 }
 
-// copyEntries appends the entries of one log to another, many at once. Each entry carries its
-// sequence, so the order in which they are stored does not matter.
+// copyEntries appends the entries of one log to another, many at a time. Each entry carries its
+// sequence, so the order in which the entries are stored does not matter.
 func (t *transfer) copyEntries(ctx context.Context, in, out engine.Log) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

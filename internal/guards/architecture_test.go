@@ -163,7 +163,7 @@ func TestRoomsForTests(t *testing.T) {
 	a := readArchitecture(tr)
 	for _, room := range forTests {
 		if _, ok := a.arrows[room]; !ok {
-			t.Errorf("forTests names %s, which is no room", room)
+			t.Errorf("forTests names %s, which is not a room", room)
 		}
 	}
 	used := table{}
@@ -181,7 +181,7 @@ func TestRoomsForTests(t *testing.T) {
 	}
 }
 
-// drawing is a correct document for the files of drawn.
+// drawing is an ARCHITECTURE.md that is correct for the files in drawn.
 const drawing = "-- ARCHITECTURE.md --\n# Architecture\n\n```\nnot the rooms\n```\n\n## Rooms\n\n" +
 	"```\n.                 the nouns\ncmd/weir          the command\ninternal/engine   the promise\n  memory          an engine\ndocs              the manual\n```\n\n" +
 	"Arrows go down only:\n\n" +

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is the width of Markdown, in characters.
+// maxColumns is the maximum width of a line of Markdown, in characters.
 const maxColumns = 100
 
 var (

@@ -136,8 +136,8 @@ type plant struct {
 	want    string // part of the only complaint; empty if there must be none
 }
 
-// catches runs a guard on each plant and wants exactly the complaint that belongs to it. A guard
-// that cannot fail would protect nothing.
+// catches runs a guard on each plant and wants exactly the complaint that the plant expects. A
+// guard that never complains would protect nothing.
 func catches(t *testing.T, guard func(*tree) []string, plants []plant) {
 	for _, p := range plants {
 		t.Run(p.name, func(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 )
 
 // unfinished finds sentences about work that is still to be done. Documents describe what exists,
-// and such a sentence stays long after the work is done. The spaces match line breaks too, since
-// sentences run over lines.
+// and such a sentence stays long after the work is done. The pattern matches line breaks as well as
+// spaces, because a sentence may run over several lines.
 var unfinished = regexp.MustCompile(`(?i:\bnot\s+yet\b)|(?i:\bdo(es)?\s+not\s+exist\s+yet\b)|\bNo\b[^.!?|]*?\byet\b`)
 
-// checkUnfinished wants documents that announce no future work. Only the changelog may.
+// checkUnfinished wants documents that announce no future work. It does not check the changelog.
 func checkUnfinished(tr *tree) []string {
 	var complaints []string
 	for _, name := range slices.Sorted(maps.Keys(tr.text)) {

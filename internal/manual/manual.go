@@ -131,8 +131,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve writes the file, compressed if the client accepts it. Only responses with status 200 can be
-// cached or answered with 304. The page for unknown addresses has status 404, because it has no
-// address of its own.
+// cached or answered with 304. This excludes the page for unknown addresses, because any number of
+// addresses lead to it.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h["Content-Type"] = []string{f.contentType}
@@ -143,7 +143,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, status int) {
 	}
 	body, tag := f.body, `"`+f.etag+`"`
 	if f.zipped != nil && zips(r.Header["Accept-Encoding"]) {
-		// An ETag stands for exact bytes, so the compressed body needs its own.
+		// An ETag stands for exact bytes, so the compressed body needs an ETag of its own.
 		body, tag = f.zipped, `"`+f.etag+`z"`
 		h["Content-Encoding"] = []string{"gzip"}
 	}

@@ -138,7 +138,7 @@ var (
 	word    = regexp.MustCompile(`<code>([^<\s]{1,30})</code>`)
 )
 
-// finish completes rendered HTML: it adds a link to itself to every heading, makes tables
+// finish completes rendered HTML: it gives every heading a link to its own anchor, makes tables
 // scrollable, keeps names such as --data on one line, and removes links whose target is not part of
 // the manual.
 func finish(s string) string {

@@ -61,8 +61,8 @@ func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) 
 
 var ownStyle = regexp.MustCompile(`(?s)<style>.*?</style>\s*`)
 
-// drawing returns the SVG element of a drawing. Inside the page it takes its colours from the style
-// sheet of the page, so its own style element, which is for viewing the file alone, is removed.
+// drawing returns the SVG element of a drawing. The file has a style element for viewing it alone.
+// drawing removes that element, because inside a page the style sheet of the page sets the colours.
 func drawing(name, says string) (string, error) {
 	text, err := docs.Files.ReadFile(name)
 	if err != nil {
@@ -95,8 +95,8 @@ func picture(name, says string) (string, error) {
 	return fmt.Sprintf(`<picture><source srcset="%s" media="(prefers-color-scheme: dark)">%s</picture>`, dark, img), nil
 }
 
-// readPicture reads an image. Its address contains a hash of the contents, so that browsers can
-// cache it for good.
+// readPicture reads an image. The address that it returns contains a hash of the image, so that
+// browsers can cache the image for good.
 func readPicture(name string) (address string, body []byte, err error) {
 	if path.Dir(name) != pictures || path.Ext(name) != ".png" {
 		return "", nil, fmt.Errorf("%s is not a PNG in docs/%s", name, pictures)

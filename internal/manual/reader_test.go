@@ -16,7 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is the longest wait for anything that takes moments on an idle machine.
+// patience is the longest time that a test waits for something. On an idle machine, nothing takes
+// more than a few moments.
 const patience = 2 * time.Minute
 
 var binaries struct {

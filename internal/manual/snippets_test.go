@@ -193,7 +193,7 @@ func (r *reader) wants(program string) string {
 	return path
 }
 
-// reports is a script that sends the text of a page to the test whenever it changes.
+// reports is a script that sends the text of a page to the test whenever that text changes.
 const reports = `<script>
 new MutationObserver(() => fetch("%s", {method: "POST", mode: "no-cors", body: document.body ? document.body.innerText : ""}))
 	.observe(document, {childList: true, subtree: true, characterData: true});

@@ -20,8 +20,8 @@ import (
 	"weir/internal/meter"
 )
 
-// Sources are functions that return the current numbers. Every scrape calls them, possibly several
-// scrapes at the same time, so they must be safe for concurrent use.
+// Sources are functions that return the current numbers. Every scrape calls them, and several
+// scrapes may run at the same time, so they must be safe for concurrent use.
 type Sources struct {
 	API    func() api.Stats
 	Pages  func() []api.Requests // requests outside the API: dashboard, manual, client

@@ -123,7 +123,8 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// If the size of the disk is unknown, only the disk metrics are left out.
+// If the size of the disk is unknown and there is no journal, the metrics of disk and journal are
+// left out. The others are shown.
 func TestUnknownDiskSize(t *testing.T) {
 	m := watched()
 	s := *m.sources.Load()

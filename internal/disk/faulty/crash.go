@@ -153,7 +153,7 @@ func (w write) scatter(c *content, keep float64, rng *rand.Rand) {
 	}
 }
 
-// tear applies a prefix of a write. A truncation is applied or not.
+// tear applies a prefix of a write. It applies a truncation wholly or not at all.
 func (w write) tear(c *content, rng *rand.Rand) {
 	if w.cut {
 		if rng.IntN(2) == 0 {

@@ -60,9 +60,9 @@ func (p Partial) Unwrap() error { return p.Err }
 
 // OnCall sets a hook that runs before every call, in the goroutine of the caller and possibly in
 // many goroutines at once. nil removes the hook. If the hook returns an error, the call fails with
-// it and has no other effect, except as described for Partial and File.SyncData. No lock is held
-// while the hook runs, so the hook may use the file system, in particular Crash. Calls that the
-// hook makes run the hook again, so it must not recurse endlessly.
+// this error and has no other effect, except as described for Partial and File.SyncData. No lock is
+// held while the hook runs, so the hook may use the file system, in particular Crash. Calls that
+// the hook makes run the hook again, so it must not recurse endlessly.
 func (f *FS) OnCall(hook func(Call) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -103,7 +103,7 @@ func TestPartialWrite(t *testing.T) {
 	holds(t, d, "a", ".123.x")
 }
 
-// A hook can take a crash image before every call of a program.
+// A hook can simulate a crash before every call that a program makes.
 func TestCrashInsideHook(t *testing.T) {
 	d := New()
 	var images []string
@@ -184,7 +184,7 @@ func TestFlip(t *testing.T) {
 	holds(t, before, "a", "aaAAA")
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic after the end of the file")
+			t.Error("flipping a bit after the end of the file did not panic")
 		}
 	}()
 	d.Flip("a", 5, 0)
