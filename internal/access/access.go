@@ -137,9 +137,9 @@ func (a *Access) documentChanged(c engine.Change) {
 	}
 }
 
-// cannotRead handles a document that cannot be read. While Open loads the documents, it makes Open
-// fail. After that, only another node can have written the document, and cannotRead ignores it: a
-// key in such a document stays unknown, so requests with the key are refused.
+// cannotRead handles a document that cannot be read. While Open loads the documents, cannotRead
+// makes Open fail. Later, only another node can have written such a document, and cannotRead
+// ignores it. A key in the document then stays unknown, so requests with the key are refused.
 func (a *Access) cannotRead(name string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -38,8 +38,8 @@ func (a *Access) Authenticate(authorization []string) (*Grant, error) {
 	if len(authorization) > 1 {
 		return nil, errHeaders
 	}
-	// White space around a field value is not part of it. HTTP/1.1 has trimmed it already, HTTP/2
-	// and HTTP/3 have not.
+	// White space around a field value is not part of the value. HTTP/1.1 has already removed the
+	// white space, but HTTP/2 and HTTP/3 have not.
 	value := strings.Trim(authorization[0], " \t")
 	if value == "" {
 		return nil, errMissing

@@ -7,7 +7,7 @@ import (
 	"weir/internal/engine"
 )
 
-// CheckDocument returns an error if the name of doc says that it holds a project or an API key, but
+// CheckDocument returns an error if doc is named like the document of a project or an API key, but
 // its value cannot be read as one. It accepts all other documents.
 func CheckDocument(doc engine.Document) (err error) {
 	switch {

@@ -10,8 +10,8 @@ import (
 )
 
 // Grant is an authenticated caller: a key, or a client that reads the demo without a key. All
-// requests with the same key share one Grant. Its permissions never change; it can only end. Its
-// methods are safe for concurrent use.
+// requests with the same key share one Grant. The permissions of a Grant never change, but the
+// Grant ends when its key is revoked. Its methods are safe for concurrent use.
 type Grant struct {
 	id       string
 	project  weir.ProjectID
@@ -159,8 +159,8 @@ func (g *Grant) mayDemo(action Action) error {
 	return forbidden("the demo key can only read the demo stream, %s", DemoStream)
 }
 
-// needs returns the permission that an action requires. For an invalid action it returns one that
-// no key has.
+// needs returns the permission that an action requires. For an invalid action it returns a
+// permission that no key has.
 func (a Action) needs() Permission {
 	switch a {
 	case ReadStream, ListStreams:

@@ -7,10 +7,10 @@ import (
 )
 
 // Nodes that share a store report their request counts to each other, many times per second. So a
-// caller that spreads its requests over several nodes gets about the same limit as on one. Counts
-// that are in flight between two nodes are missing from the rate windows (a window counts the
-// requests of 60 seconds), so a caller can exceed its limit a little. In return, no node has to ask
-// another before it answers a request.
+// caller that spreads its requests over several nodes gets about the same limit as on a single
+// node. Counts that are in flight between two nodes are missing from the rate windows (a window
+// counts the requests of 60 seconds), so a caller can exceed its limit a little. In return, no node
+// has to ask another before it answers a request.
 
 // tally is a report to other nodes: the requests that a node has counted since its last report.
 type tally struct {

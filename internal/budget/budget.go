@@ -1,7 +1,7 @@
 // Package budget divides scarce resources between keys and projects: memory for request bodies and
-// responses (Budget), and places for subscriptions (Places), of which each open subscription takes
-// one. While there is plenty, nothing is rationed. When a resource becomes scarce, the rest of it is
-// kept for keys and projects that hold little. The type shares has the exact rule.
+// responses (Budget), and places for subscriptions (Places). Each open subscription takes one
+// place. While there is plenty, nothing is rationed. When a resource becomes scarce, the rest of it
+// is kept for keys and projects that hold little. The type shares has the exact rule.
 //
 // # Memory
 //
@@ -20,11 +20,11 @@
 // # Progress
 //
 // Loans that each hold a part of their memory and wait for more could wait for each other forever.
-// The reserve prevents that, in the way of the banker's algorithm. It consists of tokens, and each
-// token is as large as the largest possible loan. A loan that waits and does not fit gets a token, if
-// one is free. From then on, the token covers all the memory that the loan still needs, so the loan
-// never waits again. It ends, and then all of its memory is free. If several loans wait, those whose
-// keys hold least get tokens first. If no token is free, the loans that have the tokens need no more
+// The reserve prevents that, in the way of the banker's algorithm. It consists of tokens, each as
+// large as the largest possible loan. A loan that waits and does not fit gets a token, if one is
+// free. From then on, the token covers all the memory that the loan still needs, so the loan never
+// waits again. It ends, and then all of its memory is free. If several loans wait, those whose keys
+// hold least get tokens first. If no token is free, the loans that have the tokens need no more
 // memory, so they can end and let the others continue.
 //
 // A client could keep such a loan from ending by sending or reading slowly. So while any loan waits,

@@ -58,8 +58,8 @@ func (s *shares) join(h Holder) *key {
 	return k
 }
 
-// leave ends a use that join began. After its last use a key is forgotten; it must hold nothing by
-// then.
+// leave ends a use that join began. After its last use, a key is forgotten. By then the key must
+// hold nothing.
 func (s *shares) leave(k *key) {
 	if k.users--; k.users > 0 {
 		return

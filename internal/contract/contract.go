@@ -27,8 +27,8 @@ type Target struct {
 	OtherLive string // live key of another project, also with all permissions
 	Test      string // test key of Live's project
 
-	// NewKey creates a key of Live's project and returns a function that revokes it. If it is nil,
-	// the cases about scopes and revocation are skipped.
+	// NewKey creates a key of Live's project and returns a function that revokes it. If NewKey is
+	// nil, the cases about scopes and revocation are skipped.
 	NewKey func(t testing.TB, k Key) (key string, revoke func())
 
 	Demo     bool          // the service runs the demo stream
@@ -174,8 +174,8 @@ type T struct {
 // machine may be busy.
 const Patience = 20 * time.Second
 
-// Eventually calls so() every 20 ms until it returns true. If that takes longer than within,
-// Eventually fails the test with the text of what.
+// Eventually calls so() every 20 ms until it returns true. If that takes longer than within, the
+// test fails. The text what describes the condition in the message.
 func Eventually(t testing.TB, within time.Duration, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(within)

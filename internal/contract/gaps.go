@@ -56,7 +56,7 @@ var gapCases = []Case{
 		t.PublishAt(s.ID, 2, `[2]`)
 		Eventually(t, t.GapGrace+Patience, "sequence 1 is refused while others are published", func() bool {
 			t.Publish(s.ID, `[]`)
-			// A valid body would fill the gap, so this one is invalid. The server checks the
+			// A valid body would fill the gap, so this body is invalid. The server checks the
 			// sequence before the body, so it answers 409 once the gap is closed.
 			a := t.Post(SeqPath(s.ID, 1), JSONBody(`not JSON`))
 			return a.Status == 409

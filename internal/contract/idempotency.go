@@ -9,8 +9,8 @@ import (
 // Idempotent sends an Idempotency-Key header for each key.
 func Idempotent(k ...string) Option { return WithHeader("Idempotency-Key", k...) }
 
-// idempotencyCases check the header Idempotency-Key. In this file, a key is the value of that header,
-// not an API key.
+// idempotencyCases check the header Idempotency-Key. In this file, a key is the value of this
+// header, not an API key.
 var idempotencyCases = []Case{
 	{"repeated", `spec: "Not idempotent unless the request carries an Idempotency-Key header"; D25: a repeated key gives 200 with the first acknowledgement and duplicate: true; the body is not compared`, func(t *T) {
 		s := t.jsonStream()

@@ -98,7 +98,7 @@ func (a *Answer) universal(v1 bool) {
 	}
 }
 
-// headers returns what is wrong with the header fields that every response under /v1 has.
+// headers returns the faults in the header fields that every response under /v1 has.
 func headers(h http.Header, now time.Time) (faults []string) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	one := func(name string) string {
@@ -141,8 +141,8 @@ func headers(h http.Header, now time.Time) (faults []string) {
 	return faults
 }
 
-// errorFaults returns what is wrong with an error: its object and the header fields that belong to
-// it.
+// errorFaults returns the faults in an error response: in the error object, and in the header
+// fields that belong to it.
 func (t *T) errorFaults(a *Answer) (found []string) {
 	bad := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	if got := a.Header.Get("Content-Type"); got != "application/json" {

@@ -20,7 +20,8 @@ func Counts(r *Report) (streams, projects, keys int) {
 	return r.Documents[hub.DocumentKind], r.Documents[access.ProjectKind], r.Documents[access.KeyKind]
 }
 
-// outcomes has a text for each journal.Fate, which says what becomes of a damaged record.
+// outcomes has a text for each journal.Fate. The fate of damaged data says whether the data is
+// lost.
 var outcomes = map[journal.Fate]string{
 	journal.Dead:    "nothing is lost: the data was no longer in use",
 	journal.Intact:  "nothing is lost: it can be rebuilt",

@@ -19,7 +19,7 @@ import (
 
 // Restore creates a data directory from a backup. The directory must be empty or missing. Restore
 // verifies every checksum of the backup and every record of the journal before a server can use the
-// directory. On an error it removes what it created.
+// directory. If Restore fails, it removes the files that it created.
 func Restore(ctx context.Context, source io.Reader, data string) (*backup.Head, *journal.Report, error) {
 	into, err := newRestoration(data)
 	if err != nil {

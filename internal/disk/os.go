@@ -133,9 +133,9 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// control runs a system call on the descriptor of f, and runs it again if a signal interrupted it.
-// While call runs, the descriptor cannot be closed, so its number cannot be reused for another
-// file.
+// control runs a system call on the descriptor of f. If a signal interrupts the call, control
+// repeats it. While call runs, the descriptor cannot be closed, so its number cannot be reused for
+// another file.
 func control(f *os.File, op string, call func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // maxVague is the maximum number of vagueWords in all files together. A sentence with such a word
-// usually means a client, a node or an operator, and is clearer if it names the one that it means.
+// usually means a client, a node or an operator, and is clearer if it says so.
 const maxVague = 40
 
 // vagueWords stand for a person that the text does not name. Each word is spelled in two parts

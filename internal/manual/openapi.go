@@ -49,8 +49,8 @@ func (o *object) set(name string, v any) {
 	o.members[name] = v
 }
 
-// object returns the member of that name, or an empty object if it is missing or not an object. So
-// calls can be chained without checks.
+// object returns the member of that name, or an empty object if the member is missing or not an
+// object. So calls can be chained without checks.
 func (o *object) object(name string) *object {
 	if m, ok := o.members[name].(*object); ok {
 		return m

@@ -31,7 +31,7 @@ var Latencies = Bounds{
 var Sizes = Bounds{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
 
 // Histogram counts values by bucket. The zero value is ready to use. It does not store its bounds:
-// every call to Observe must pass the same ones.
+// every call to Observe must pass the same bounds.
 type Histogram struct {
 	counts [len(Bounds{}) + 1]atomic.Uint64
 	sum    atomic.Int64

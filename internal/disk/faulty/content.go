@@ -23,7 +23,7 @@ type page struct {
 type owner struct{ _ byte }
 
 // clone returns a content that shares all pages with c. From then on neither of the two owns the
-// pages, so each copies a page before it writes to it.
+// pages, so each copies a page before writing to it.
 func (c *content) clone() content {
 	c.owner = nil
 	return content{pages: slices.Clone(c.pages), size: c.size}

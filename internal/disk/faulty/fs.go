@@ -177,8 +177,8 @@ func (f *FS) List() ([]string, error) {
 	return slices.Sorted(maps.Keys(f.names)), nil
 }
 
-// SyncDir makes all creations, renames and removals so far durable. If it fails, they stay
-// unsynced, and a later SyncDir covers them.
+// SyncDir makes all creations, renames and removals so far durable. If SyncDir fails, these changes
+// stay unsynced until a later SyncDir succeeds.
 func (f *FS) SyncDir() error {
 	if err := f.before("sync", Call{Kind: SyncDir}); err != nil {
 		return err
