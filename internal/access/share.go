@@ -91,7 +91,7 @@ func (a *Access) AddTally(b []byte) {
 	a.windows.anonymousClients.addAll(t.Anonymous, a.now)
 }
 
-// add adds the requests that another node counted to the window.
+// add adds another node's count to the window.
 func (c *counter) add(o count, now func() time.Time) {
 	for {
 		old := c.state.Load()

@@ -24,8 +24,8 @@
 // large as the largest possible loan. A loan that waits and does not fit gets a token, if one is
 // free. From then on, the token covers all the memory that the loan still needs, so the loan never
 // waits again. It ends, and then all of its memory is free. If several loans wait, those whose keys
-// hold least get tokens first. If no token is free, the loans that have the tokens need no more
-// memory, so they can end and let the others continue.
+// hold least get tokens first. If no token is free, other loans have the tokens. Those loans never
+// wait for memory, so they can end and let the waiting loans continue.
 //
 // A client could keep such a loan from ending by sending or reading slowly. So while any loan waits,
 // a loan that depends on its client must move (send or receive) at least leastBytes every leastTime.

@@ -28,7 +28,7 @@ func TestAuthority(t *testing.T) {
 	}
 	for _, name := range []string{"example.com", "other", "10.0.0.1"} {
 		if handshake(a, name) == nil {
-			t.Errorf("the certificate is valid for %s", name)
+			t.Errorf("the certificate is valid for %s, want it to be invalid", name)
 		}
 	}
 	for name, want := range map[string]os.FileMode{authorityFile: 0o644, authorityKey: 0o600, ".": 0o700} {
@@ -130,7 +130,7 @@ func TestAuthorityRenews(t *testing.T) {
 	for made := 0; made < 30; made++ {
 		c.Time = c.Add(renewAfter)
 		if err := handshake(a, "localhost"); err != nil {
-			t.Fatalf("after %v: %v", c.Sub(first.Leaf.NotBefore), err)
+			t.Fatalf("the handshake failed after %v: %v", c.Sub(first.Leaf.NotBefore), err)
 		}
 	}
 	if a.leaf == first {

@@ -61,8 +61,9 @@ func (blocks) image(w util.BufWriter, source []byte, n ast.Node, entering bool) 
 
 var ownStyle = regexp.MustCompile(`(?s)<style>.*?</style>\s*`)
 
-// drawing returns the SVG element of a drawing. The file has a style element for viewing it alone.
-// drawing removes that element, because inside a page the style sheet of the page sets the colours.
+// drawing returns the SVG element of a drawing. An SVG file has its own style element, for viewing
+// the file alone. drawing removes that element, because inside a page the page's style sheet sets
+// the colours.
 func drawing(name, says string) (string, error) {
 	text, err := docs.Files.ReadFile(name)
 	if err != nil {
