@@ -3,7 +3,7 @@
 // package access knows what a key may do; this package duplicates neither.
 //
 // Each endpoint has a file of its own. The comment there says what the endpoint does, what it
-// refuses, and which decision (D1 to D32 of the manual) says so.
+// refuses, and which decision (D1 and up in docs/decisions.md) says so.
 package api
 
 import (

@@ -192,7 +192,7 @@ type Stats struct {
 	Limited       map[string]uint64  // requests refused with 429, by kind of rate window
 	Subscribers   int                // open subscriptions
 	Places        int                // limit of open subscriptions
-	Refused       map[string]uint64  // subscriptions that were refused for want of a place, by reason
+	Refused       map[string]uint64  // subscriptions that were refused because of a limit, by reason
 	Subscriptions uint64             // subscriptions that were started
 	Ended         map[string]uint64  // subscriptions that ended, by reason
 	Panics        uint64

@@ -156,10 +156,10 @@ var table = []row{
 
 	{name: "weir_subscribers", kind: gauge, needs: service, help: "Open subscriptions.",
 		value: func(s *sample) float64 { return float64(s.api.Subscribers) }},
-	{name: "weir_subscribers_limit", kind: gauge, needs: service, help: "Limit of open subscriptions, of which the last quarter is for those who hold few.",
+	{name: "weir_subscribers_limit", kind: gauge, needs: service, help: "Limit of open subscriptions. The last quarter is reserved for keys and projects with few of them.",
 		value: func(s *sample) float64 { return float64(s.api.Places) }},
 	{name: "weir_subscriptions_refused_total", kind: counter, needs: service, labels: []string{"reason"},
-		help:   "Subscriptions refused for want of a place, by reason: full (the limit is reached), share (the key, project or address holds enough of them).",
+		help:   "Subscriptions refused because of a limit, by reason: full (the limit is reached), share (the key, project or address holds enough of them).",
 		values: byName(func(s *sample) map[string]uint64 { return s.api.Refused })},
 	{name: "weir_subscriptions_total", kind: counter, needs: service, help: "Subscriptions started.",
 		value: func(s *sample) float64 { return float64(s.api.Subscriptions) }},
