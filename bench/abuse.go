@@ -29,8 +29,8 @@ type assault struct {
 // connect opens a connection that is closed when the attack ends.
 func (a *assault) connect() (net.Conn, error) { return a.connectFrom("") }
 
-// connectFrom is like connect, but uses the given local address. If it is empty, the system chooses
-// one.
+// connectFrom is like connect, but connects from the given local address. An empty address lets the
+// system choose one.
 func (a *assault) connectFrom(address string) (net.Conn, error) {
 	var d net.Dialer
 	if address != "" {
@@ -43,8 +43,9 @@ func (a *assault) connectFrom(address string) (net.Conn, error) {
 	return c, err
 }
 
-// repeat calls do at the given interval until the attack ends. After a failure it reconnects.
-// Attacks are paced because the measured clients share this process and its cores.
+// repeat calls do at the given interval until the attack ends. If do fails, repeat opens a new
+// connection. The interval limits the CPU time of the attack, because the measured clients run in
+// this process and share its cores.
 func (a *assault) repeat(every time.Duration, do func(c net.Conn) error) error {
 	c, err := net.Dial("tcp", a.t.addr)
 	if err != nil {
@@ -87,9 +88,9 @@ type attack struct {
 	name  string
 	begin func(a *assault) error
 
-	victims func(t *target, span time.Duration) (row, error) // what well-behaved clients do; nil: they publish 1 KiB
-	prepare func(t *target) error                            // before anything is measured
-	env     []string                                         // of the server
+	victims func(t *target, span time.Duration) (row, error) // load of the well-behaved clients; nil: they publish batches of 1 KiB
+	prepare func(t *target) error                            // called before anything is measured
+	env     []string                                         // environment variables of the server
 	flags   []string
 }
 
@@ -170,13 +171,13 @@ func ask(c net.Conn, r []byte) error {
 	return err
 }
 
-// floods sends HTTP/2 frames, a hundred at a time, over n connections. It reconnects when the
-// server closes one.
+// floods sends HTTP/2 frames, a hundred at a time, over n connections. When the server closes a
+// connection, floods opens another.
 func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []byte)) error {
 	var head bytes.Buffer
 	e := hpack.NewEncoder(&head)
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/v1/streams"}, {":authority", "bench"}, {"authorization", "Bearer " + a.t.key}} {
-		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // keep it out of the HPACK table, so that the same bytes are valid on every connection
+		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // keeps the field out of the HPACK table, so that the same bytes are valid on every connection
 	}
 	for range n {
 		var last net.Conn
@@ -206,8 +207,8 @@ func (a *assault) floods(n int, write func(f *http2.Framer, id uint32, head []by
 }
 
 // abuse measures what each attack costs: the rate and latency of well-behaved clients during the
-// attack, and the server's memory. Each attack runs against a fresh server. A refusal of a
-// well-behaved client ends the run.
+// attack, and the server's memory. Each attack runs against a fresh server. If the server refuses a
+// request of a well-behaved client, abuse returns an error.
 func abuse(dir string) ([]figure, error) {
 	var figures []figure
 	for i, attack := range append(floods, hoards...) {
@@ -259,9 +260,9 @@ func (x *attack) measure(dir string) ([]figure, error) {
 	}
 	return []figure{
 		{x.name, beside.Rate / alone.Rate, what},
-		{"  p99 / without", beside.P99 / alone.P99, ""},
+		{"  p99 / p99 without the attack", beside.P99 / alone.P99, ""},
 		{"  p99", beside.P99, "ms"},
-		{"  memory / without", float64(t.memory()) / float64(before), ""},
+		{"  memory / memory without the attack", float64(t.memory()) / float64(before), ""},
 		{"  memory", float64(t.memory()) / (1 << 20), "MiB"},
 		{"  threads", float64(t.threads()), ""},
 	}, nil

@@ -43,7 +43,7 @@ type contender interface {
 type row struct {
 	Workload  workload `json:"workload"`
 	Contender string   `json:"contender"`
-	Means     string   `json:"acknowledgement,omitempty"` // what an acknowledgement of a peer means
+	Means     string   `json:"acknowledgement,omitempty"` // set for peers: what their acknowledgement promises
 	Ratio     float64  `json:"ratio_to_limit"`
 	Rate      float64  `json:"ops_per_second"`
 	MBps      float64  `json:"mb_per_second"`
@@ -52,7 +52,8 @@ type row struct {
 	CPU       float64  `json:"cpu_us_per_op"`
 }
 
-// maxBytes limits what a round writes, so that a fast disk does not fill up.
+// maxBytes is the maximum number of bytes that a round writes. Without the limit, a round on a fast
+// disk could fill the disk.
 const maxBytes = 640 << 20
 
 // appends measures all contenders for all workloads.
@@ -72,8 +73,9 @@ func appends(dir string, rounds int, span time.Duration) ([]row, error) {
 	return rows, nil
 }
 
-// contest runs all contenders in turn, so that other load on the machine affects them alike. Ratios
-// are taken within each round, and the result is their median.
+// contest runs all contenders one after the other in every round, so that other load on the machine
+// affects them alike. It computes each ratio from two results of the same round, and returns the
+// median over the rounds.
 func contest(dir string, w workload, rounds int, span time.Duration) ([]row, error) {
 	all, err := contenders(dir)
 	if err != nil {

@@ -24,21 +24,22 @@ const (
 	clusterShards = engine.DefaultShards
 	plainEnv      = "WEIR_BENCH_NATS"
 
-	// clusterStreams is the number of streams that keep everything published in the run, as the
-	// plain JetStream streams do. The same number of further streams is small and evicts.
+	// clusterStreams is the number of streams that are large enough to keep everything published in
+	// the run, as the plain JetStream streams do. There are as many small streams, which evict.
 	clusterStreams = 64
 	plainKeeps     = 1 << 30     // bytes
-	evictedAfter   = time.Minute // lead time: evicted batches are purged with a delay
+	evictedAfter   = time.Minute // warm-up, because evicted batches are purged with a delay
 )
 
-// clusterLoads are publishers that each wait for their acknowledgement: to separate streams, to one
-// shared stream, and a single publisher.
+// clusterLoads are the three loads: 64 publishers to separate streams, 64 publishers to one shared
+// stream, and a single publisher. Each publisher waits for an acknowledgement before it sends the
+// next batch.
 var clusterLoads = []publishLoad{{64, 1 << 10, 64}, {64, 1 << 10, 1}, {1, 1 << 10, 1}}
 
 // cluster compares three nodes on this machine with a single node on the journal, and with plain
 // JetStream that stores the same bytes: synced, three replicas, and as many streams as Weir has
-// shards. It also measures how long a batch takes from one node to a subscriber on another, and how
-// long acknowledgements stop when a node is killed.
+// shards. It also measures the time from a publish on one node until a subscriber on another node
+// has the batch, and how long publishers get no acknowledgement when a node is killed.
 func cluster(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "cluster")
 	if err != nil {
@@ -86,14 +87,15 @@ func cluster(dir string) ([]figure, error) {
 	return figures, err
 }
 
-// compare runs a load on all three systems in turn. Each stream has a randomly chosen leader, and a
-// publisher connected to the leader saves a network hop. To average that out, a single publisher
-// moves to the next node and stream every round, and compare uses the mean rate of all rounds.
+// compare runs a load on all three systems one after the other. JetStream chooses the leader of
+// each stream at random, and a publisher that is connected to the leader saves a network hop. To
+// average this advantage out, a single publisher moves to the next node and stream every round, and
+// compare uses the mean rate of all rounds.
 func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, add func(string, float64, string)) error {
 	var got [3][]row
 	rounds := clusterRounds
 	if l.Connections == 1 {
-		rounds = clusterNodes * clusterShards // every node with every shard
+		rounds = clusterNodes * clusterShards // combines every node with every shard
 	}
 	for n := range 1 + rounds { // the first round opens streams and does not count
 		round := n
@@ -105,7 +107,7 @@ func compare(l publishLoad, one *target, nodes []*target, plain *plainCluster, a
 			func() (row, error) { return publishingTo(nodes, l, clusterSpan, round) },
 			func() (row, error) { return plain.publishing(l, clusterSpan, round) },
 		} {
-			syscall.Sync() // otherwise this system pays for data that the one before left in the page cache
+			syscall.Sync() // otherwise the disk still writes data of the previous system while this one is measured
 			r, err := measure()
 			if err != nil {
 				return err
@@ -205,7 +207,7 @@ func startNodes(dir string) ([]*target, error) {
 }
 
 // publishingTo spreads a load over the nodes and returns the sum of their rates. From is the index
-// of the node to start with, and of the stream if the load has only one.
+// of the first node to use. If the load has only one stream, from is also the index of that stream.
 func publishingTo(nodes []*target, l publishLoad, span time.Duration, from int) (row, error) {
 	rows, faults := make([]row, len(nodes)), make([]error, len(nodes))
 	before := cpuOf(nodes)
@@ -246,8 +248,8 @@ func cpuOf(all []*target) (sum time.Duration) {
 	return sum
 }
 
-// across returns how long 500 batches took from a publisher on node a to a subscriber on node b,
-// sorted.
+// across publishes 500 batches on node a and returns, sorted, how long each took to reach a
+// subscriber on node b.
 func across(a, b *target) ([]time.Duration, error) {
 	req, err := http.NewRequest("GET", "http://"+b.addr+"/v1/streams/"+b.streams[1], nil)
 	if err != nil {
@@ -300,8 +302,8 @@ func across(a, b *target) ([]time.Duration, error) {
 	return took, nil
 }
 
-// failover kills a node and measures the longest time without an acknowledgement for publishers on
-// the other nodes.
+// failover kills a node. It measures the longest time that publishers on the other nodes got no
+// acknowledgement.
 func failover(nodes []*target, add func(string, float64, string)) error {
 	stop := make(chan struct{})
 	var worst [64]atomic.Int64

@@ -21,8 +21,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// contenders returns the contenders in the order of the table. The first is the limit that the
-// others are compared with.
+// contenders returns the contenders in the order of the table. The first shows the limit of the
+// disk; all others are compared with it.
 func contenders(dir string) ([]contender, error) {
 	for _, d := range []string{"limit", "growing", "recycling", "journal", "pebble"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
@@ -49,8 +49,8 @@ func contenders(dir string) ([]contender, error) {
 	return []contender{limit, growing, recycling, j, p}, err
 }
 
-// bare is the limit: it appends all waiting payloads to one file with one write and one fdatasync.
-// It checks and indexes nothing, and the file cannot be read back.
+// bare shows the limit of the disk: it appends all waiting payloads to one file with one write and
+// one fdatasync. It checks nothing and keeps no index, so the payloads cannot be read back.
 type bare struct {
 	file    *os.File
 	zeroed  int64 // bytes that were filled with zeros in advance; 0 if the file grows
@@ -94,8 +94,8 @@ func (b *bare) name() string {
 	return "bare, growing file"
 }
 
-// prepare makes every round start at the beginning of the preallocated file, or with an empty
-// growing one.
+// prepare makes every round start at the beginning of the preallocated file. A file that grows
+// starts empty.
 func (b *bare) prepare(workload) error {
 	b.off = 0
 	if b.zeroed > 0 {
@@ -124,7 +124,7 @@ func (b *bare) append(_ int, payload []byte) error {
 	return err
 }
 
-// loop writes groups of waiting appends until wake is closed.
+// loop writes all waiting appends as one group, again and again, until wake is closed.
 func (b *bare) loop() {
 	defer close(b.done)
 	var group []bareAppend
@@ -190,10 +190,10 @@ func (b *bare) close() error {
 	return b.file.Close()
 }
 
-// journalContender is Weir's journal as a server uses it: one judge per log, entries checked and
-// indexed. In the steady state (recycling) old entries are removed as new ones arrive, and their
-// segments are reused. Otherwise (growing) every segment is new and is written twice, first with
-// zeros.
+// journalContender is Weir's journal as a server uses it: each log has a judge, which decides
+// whether an entry is stored, and the journal checks and indexes the entries. In the steady state
+// (recycling) old entries are removed as new ones arrive, and their segments are reused. Otherwise
+// (growing) every segment is new and is written twice, first with zeros.
 type journalContender struct {
 	j        *journal.Journal
 	recycles bool
@@ -279,7 +279,7 @@ func (o *journalContender) trimmer() {
 	}
 }
 
-// trim removes from every log the entries that it held four passes ago.
+// trim removes from every log the entries that the log already held four calls of trim ago.
 func (o *journalContender) trim() {
 	var wg sync.WaitGroup
 	for part := range 64 {
@@ -305,7 +305,7 @@ func (o *journalContender) close() error {
 // numbers is a judge that admits every entry and numbers it.
 type numbers struct {
 	seq    atomic.Uint64
-	passes [4]uint64 // the last sequence at each of the last four passes, oldest first
+	passes [4]uint64 // last sequence of the log at each of the last four calls of pass, oldest first
 }
 
 func (n *numbers) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
@@ -320,8 +320,9 @@ func (n *numbers) Admit(e *engine.Entry) bool {
 	return true
 }
 
-// pass records the last sequence of the log, and returns the one recorded four passes ago. It
-// returns 0 if nothing was appended between that pass and the next.
+// pass records the last sequence of the log, and returns the sequence recorded four calls ago. It
+// returns 0 if nothing was appended between that call and the next one, because then there is
+// nothing more to trim.
 func (n *numbers) pass() weir.Seq {
 	low := n.passes[0]
 	copy(n.passes[:], n.passes[1:])

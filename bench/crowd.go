@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// crowd is many subscriptions over a few HTTP/2 connections, because the limit of open files allows
-// fewer connections than subscriptions.
+// crowd is many subscriptions over a few HTTP/2 connections. One connection per subscription would
+// exceed the limit of open files.
 type crowd struct {
 	conns     []net.Conn
 	readers   sync.WaitGroup
@@ -37,7 +37,7 @@ func newCrowd(t *target, stream, n int) (*crowd, error) {
 		{":method", "GET"}, {":scheme", "http"}, {":path", "/v1/streams/" + t.streams[stream]}, {":authority", "bench"},
 		{"authorization", "Bearer " + t.key}, {"accept", "text/event-stream"},
 	} {
-		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // the same bytes are valid for every request
+		e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // keeps the field out of the HPACK table, so that the same bytes are valid for every request
 	}
 	c := &crowd{}
 	for opened := 0; opened < n; opened += perConnection {
@@ -103,12 +103,13 @@ func (c *crowd) close() {
 	c.readers.Wait()
 }
 
-// crowdEnv is set in a child process that only subscribes: in the process of the benchmark, thousands
-// of subscriptions would delay the publisher whose latency is measured.
+// crowdEnv is an environment variable that makes this program a child process that only subscribes.
+// In the process of the benchmark, thousands of subscriptions would delay the publisher whose
+// latency is measured.
 const crowdEnv = "WEIR_BENCH_CROWD"
 
-// joinCrowd is the child process. It prints a line when it has subscribed, and for each line that it
-// reads the number of batches that arrived.
+// joinCrowd runs the child process. It prints "ready" once it has subscribed. Then, for each line
+// on its standard input, it prints the number of batches that have arrived.
 func joinCrowd(text string) error {
 	t := &target{streams: []string{""}}
 	var n int
@@ -169,8 +170,8 @@ func (g *gathering) close() {
 	g.process.Wait()
 }
 
-// wakingOverHTTP measures publishes to one stream over HTTP/1.1, without and with n subscribers of
-// another stream that are woken 20 times per second.
+// wakingOverHTTP measures publishes to one stream over HTTP/1.1, first alone, then while n
+// subscribers of another stream are woken 20 times per second.
 func wakingOverHTTP(n int) func(*target) ([]figure, error) {
 	return func(t *target) ([]figure, error) {
 		const crowded, quiet = 1, 2

@@ -19,7 +19,7 @@ import (
 
 const (
 	dashboardStreams     = 10_000
-	dashboardRate        = 5000 // publishes per second, at fixed times, even if earlier ones are late
+	dashboardRate        = 5000 // publishes per second; each has a fixed time and does not wait for late ones
 	dashboardSpan        = 5 * time.Second
 	dashboardRounds      = 7
 	dashboardEvery       = 200 * time.Millisecond // between page loads
@@ -27,10 +27,10 @@ const (
 )
 
 // dashboard measures how long pages of the dashboard take while clients publish to 10,000 streams,
-// and how much an open dashboard slows those publishes down. The open dashboard is a user who
-// follows a stream and loads five pages per second. Rounds with and without that user alternate.
-// The output includes the spread of each figure, because a difference smaller than the spread means
-// nothing.
+// and how much an open dashboard slows those publishes down. The open dashboard is a simulated user
+// who follows a stream and loads five pages per second. Rounds with and without this user
+// alternate. The output includes the spread of each figure over the rounds, because a difference
+// smaller than the spread means nothing.
 func dashboard(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "dashboard")
 	if err != nil {
@@ -122,8 +122,8 @@ func spread(rounds []paced, value func(paced) float64) [3]float64 {
 	return [3]float64{all[0], all[len(all)/2], all[len(all)-1]}
 }
 
-// medianRatio compares each round with the dashboard with the round without it that came just
-// before, and returns the median of these ratios.
+// medianRatio divides the value of each round with the dashboard by the value of the preceding
+// round, which had no dashboard, and returns the median of these ratios.
 func medianRatio(without, with []paced, value func(paced) float64) float64 {
 	var all []float64
 	for i := range with {
@@ -133,7 +133,7 @@ func medianRatio(without, with []paced, value func(paced) float64) float64 {
 	return all[len(all)/2]
 }
 
-// tail follows a stream as its page does, until the context ends.
+// tail follows a stream until the context ends, as the stream's page in the dashboard does.
 func tail(ctx context.Context, user *http.Client, t *target) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.addr+"/dashboard/streams/"+t.streams[1]+"/tail", nil)
 	if err != nil {
@@ -147,7 +147,7 @@ func tail(ctx context.Context, user *http.Client, t *target) {
 	io.Copy(io.Discard, resp.Body)
 }
 
-// look loads one page after another until the context ends, and returns how long each took.
+// look loads one page after another until the context ends, and returns how long each page took.
 func look(ctx context.Context, user *http.Client, t *target) []time.Duration {
 	var taken []time.Duration
 	tick := time.NewTicker(dashboardEvery)

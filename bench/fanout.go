@@ -36,7 +36,7 @@ var marker = []byte("\nevent: batch\n")
 // read counts batches until there are n, or until the connection ends.
 func (s *subscriber) read(n int64) {
 	room := make([]byte, 64<<10)
-	left := 0 // bytes kept from the last read, which may hold the start of a marker
+	left := 0 // number of bytes kept from the last read, because they may hold the start of a marker
 	for {
 		m, err := s.conn.Read(room[left:])
 		buf := room[:left+m]
@@ -68,8 +68,8 @@ func streaming(dir string) ([]figure, error) {
 	return figures, nil
 }
 
-// onFreshServer runs a measurement on a new server, so that its memory is not affected by earlier
-// ones.
+// onFreshServer runs a measurement on a new server, so that earlier measurements do not affect the
+// server's memory.
 func onFreshServer(dir string, part func(*target) ([]figure, error)) ([]figure, error) {
 	t, err := startWeir(dir)
 	if err != nil {
@@ -155,7 +155,7 @@ func catchUp(t *target) ([]figure, error) {
 // subscribers run on other machines.
 type audience struct {
 	files []*os.File
-	tails [][]byte // per subscription: the end of the last read, which may hold the start of a marker
+	tails [][]byte // for each subscription the last bytes read, because they may hold the start of a marker
 	count atomic.Int64
 	seen  func(seq int)
 	stop  chan struct{}
@@ -191,7 +191,7 @@ func (a *audience) listen() {
 	fds := make([]int, len(a.files))
 	for i, f := range a.files {
 		fds[i] = int(f.Fd())
-		unix.SetNonblock(fds[i], true) // Fd switches the file to blocking mode
+		unix.SetNonblock(fds[i], true) // needed because Fd has switched the file to blocking mode
 	}
 	for {
 		for i, fd := range fds {
@@ -228,8 +228,8 @@ func (a *audience) close() {
 	}
 }
 
-// fanOut publishes to a stream with 1,000 subscribers, at increasing rates for as long as they keep
-// up.
+// fanOut publishes to a stream with 1,000 subscribers. It increases the rate until the subscribers
+// cannot keep up.
 func fanOut(t *target) ([]figure, error) {
 	const n = 1000
 	var published sync.Map // sequence to time
@@ -243,7 +243,7 @@ func fanOut(t *target) ([]figure, error) {
 		return nil, err
 	}
 	defer a.close()
-	// Several publishers, so that the rate does not depend on the latency of a single one.
+	// With a single publisher, its latency would limit the rate.
 	const publishers = 16
 	work := make(chan int)
 	var publishing sync.WaitGroup

@@ -81,7 +81,7 @@ func openJournal(fs disk.FS, options journal.Options, streams int) (*journalCont
 	}
 	o := &journalContender{j: j}
 	err = o.openStreams(streams)
-	for j.Ready() < 1 && err == nil { // preparing segments takes a buffer, which must not be measured
+	for j.Ready() < 1 && err == nil { // preparing a segment needs a buffer, which must not be part of the measurement
 		time.Sleep(10 * time.Millisecond)
 	}
 	return o, err
@@ -93,9 +93,9 @@ func emptyDir(dir, name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// memoryPerBatch measures the heap per batch, for a million batches of 100 bytes, beyond what the
-// same number of empty streams takes. The figure while writing includes a part that does not grow
-// with the journal: the index of the segment being written.
+// memoryPerBatch measures the heap per batch, for a million batches of 100 bytes. It subtracts the
+// heap of the same number of empty streams. The figure "while writing" also includes the index of
+// the segment being written, which does not grow with the journal.
 func memoryPerBatch(dir string) (figures []figure, err error) {
 	const batches = 1_000_000
 	for _, streams := range []int{1, 10_000} {
@@ -114,7 +114,7 @@ func memoryPerBatch(dir string) (figures []figure, err error) {
 			return nil, err
 		}
 		running := heap() - before - empty
-		if err := o.fill(65, 1<<20, nil); err != nil { // move on to the next segment
+		if err := o.fill(65, 1<<20, nil); err != nil { // fills the segment, so that the journal moves on to the next one
 			return nil, err
 		}
 		if err := o.j.Close(); err != nil {
@@ -136,8 +136,8 @@ func memoryPerBatch(dir string) (figures []figure, err error) {
 	return figures, nil
 }
 
-// The environment variable fillEnv makes this program the child process of startAfterCrash, which
-// fills the named directory until it is killed.
+// The environment variable fillEnv makes this program the child process of startAfterCrash. Its
+// value names a directory, which the child process fills until it is killed.
 const (
 	fillEnv    = "WEIR_BENCH_FILL"
 	crashBytes = 1 << 30
@@ -158,8 +158,8 @@ func fillUntilKilled(dir string) error {
 	return o.fill(crashBytes/crashSize, crashSize, nil)
 }
 
-// startAfterCrash fills a directory from a child process, kills it while it appends, and measures
-// how long opening that directory takes.
+// startAfterCrash lets a child process fill a directory, kills the process while it appends, and
+// measures how long it takes to open the directory.
 func startAfterCrash(dir string) ([]figure, error) {
 	dir, err := emptyDir(dir, "crash")
 	if err != nil {
@@ -180,7 +180,7 @@ func startAfterCrash(dir string) ([]figure, error) {
 		return nil, err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	time.Sleep(100 * time.Millisecond) // kill it in the middle of further appends
+	time.Sleep(100 * time.Millisecond) // so that the kill hits the child process in the middle of further appends
 	child.Process.Kill()
 	child.Wait()
 	if line != "full\n" {

@@ -13,8 +13,9 @@ import (
 // large is the index of the stream that attackers fill with large batches.
 const large = 0
 
-// hoards are attacks that take what others need and sit on it, with a key of the same project as
-// that of the clients that are measured.
+// hoards are attacks that take a resource that other clients need, such as memory or connections,
+// and do not give it back. The attackers' key belongs to the same project as the key of the
+// measured clients.
 var hoards = []attack{
 	{name: "32 bodies of 8 MiB that stall after 4.1 KiB", victims: publishes(64 << 10), begin: func(a *assault) error {
 		return a.each(32, declared(a.t, 4200))
@@ -22,7 +23,7 @@ var hoards = []attack{
 	{name: "64 bodies of 8 MiB that stall after 7 MiB", victims: publishes(64 << 10), begin: func(a *assault) error {
 		return a.pour(64, declared(a.t, 7<<20))
 	}},
-	{name: "the same, publishing 1 MiB", victims: publishes(1 << 20), begin: func(a *assault) error {
+	{name: "64 bodies of 8 MiB that stall after 7 MiB, others publish 1 MiB", victims: publishes(1 << 20), begin: func(a *assault) error {
 		return a.pour(64, declared(a.t, 7<<20))
 	}},
 	{name: "1 event in 8 MiB of padding, 16/s, one stalled reader", begin: func(a *assault) error {
@@ -61,11 +62,11 @@ var hoards = []attack{
 	{name: "1,000 readers that catch up at once", prepare: oneBatch, victims: reads, begin: func(a *assault) error {
 		return a.each(1000, subscription(a.t, large, "0"))
 	}},
-	{name: "subscriptions for all of 2,000 places", victims: subscribes, flags: []string{"--max-subscribers", "2000"}, begin: func(a *assault) error {
+	{name: "2,000 subscriptions, which is the limit", victims: subscribes, flags: []string{"--max-subscribers", "2000"}, begin: func(a *assault) error {
 		return a.each(2000, subscription(a.t, large, "head"))
 	}},
-	// The limit follows the memory: 2,048 connections.
-	{name: "idle connections of two addresses, as many as there are", victims: connects, env: []string{"GOMEMLIMIT=128MiB"}, begin: func(a *assault) error {
+	// With 128 MiB of memory, the server accepts 2,048 connections.
+	{name: "idle connections from two addresses, up to the limit", victims: connects, env: []string{"GOMEMLIMIT=128MiB"}, begin: func(a *assault) error {
 		for i := range 2500 {
 			c, err := a.connectFrom("127.0.0." + strconv.Itoa(2+i%2))
 			if err != nil {
@@ -78,7 +79,8 @@ var hoards = []attack{
 	}},
 }
 
-// declared is a publish that declares 8 MiB and sends so many of them.
+// declared returns a publish request that declares a body of 8 MiB but contains only the given
+// number of bytes.
 func declared(t *target, sent int) string {
 	return string(request("POST", t.publishPath(large), attackKey, nil, "Content-Type: application/json", "Content-Length: "+strconv.Itoa(8<<20))) +
 		`{"events":["` + strings.Repeat("x", sent)
@@ -88,7 +90,8 @@ func subscription(t *target, stream int, cursor string) string {
 	return string(request("GET", "/v1/streams/"+t.streams[stream]+"?cursor="+cursor, attackKey, nil, "Accept: text/event-stream"))
 }
 
-// pour is each for texts that the server may not read to their end: it does not wait for that.
+// pour is like each, for texts that the server may not read to the end. It does not wait until the
+// server has read them.
 func (a *assault) pour(n int, first string) error {
 	for range n {
 		c, err := a.connect()
@@ -100,11 +103,12 @@ func (a *assault) pour(n int, first string) error {
 			io.WriteString(c, first)
 		})
 	}
-	time.Sleep(time.Second) // until what fits has arrived
+	time.Sleep(time.Second) // until the server has received as much as it accepts
 	return nil
 }
 
-// oneBatch publishes a batch of 100 KiB for reads, and fills the attackers' stream.
+// oneBatch publishes the batch of 100 KiB that the function reads needs, and fills the attackers'
+// stream.
 func oneBatch(t *target) error {
 	c, err := dial(t.addr)
 	if err != nil {
@@ -142,8 +146,8 @@ func connects(t *target, span time.Duration) (row, error) {
 	return fresh(t, span, request("POST", t.publishPath(0), t.key, body(1<<10)), "HTTP/1.1 202")
 }
 
-// fresh runs 8 clients that send a request over a new connection each time. The response must begin
-// as given.
+// fresh runs 8 clients that send the same request again and again, over a new connection each time.
+// Every response must begin with want.
 func fresh(t *target, span time.Duration, r []byte, want string) (row, error) {
 	clients := make([]func() error, 8)
 	for i := range clients {

@@ -37,8 +37,9 @@ func body(size int) []byte {
 	return b.Bytes()
 }
 
-// client is an HTTP/1.1 connection with minimal CPU cost for the load generator: requests are built
-// in advance, and only the status and the length of a response are parsed.
+// client is an HTTP/1.1 connection that costs the load generator as little CPU as possible: it
+// sends requests that were built in advance, and parses only the status and the length of a
+// response.
 type client struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -127,7 +128,8 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 	return r, err
 }
 
-// overHTTP runs the publish loads alternately against a server that does nothing and against Weir.
+// overHTTP runs each publish load against a server that stores nothing and against Weir, in
+// alternation.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	hello, err := startHello()
 	if err != nil {

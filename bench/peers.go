@@ -15,25 +15,27 @@ import (
 // peerLoad is the load of the comparison with other servers.
 var peerLoad = publishLoad{Connections: 64, Size: 1 << 10, Streams: 1}
 
-// peerKeeps is the number of batches that a stream keeps, on servers that have retention. Each of
-// them is filled before the first round, so that every round includes the cost of eviction. Servers
-// that limit bytes keep 1 KiB per batch: 128 MiB, as much as Weir's stream (see createStreamsOf).
+// peerKeeps is the number of batches that a stream keeps, on servers that can evict old data. On
+// each of these servers the stream is filled before the first round, so that every round includes
+// the cost of eviction. On servers that limit bytes instead of batches, the limit is 1 KiB per
+// batch. This makes 128 MiB, as much as Weir's stream keeps (see createStreamsOf).
 const peerKeeps = 128 << 10
 
-// peer is a server that is measured next to Weir.
+// peer is a server of the comparison: Weir or one of the servers that Weir is compared with.
 type peer struct {
 	*target
-	means string // what an acknowledgement says about the batch
+	means string // what an acknowledgement promises, for example that the batch is synced
 	fill  int    // batches to publish before the first round
-	open  opener // nil for HTTP
+	open  opener // connects in the server's own protocol; nil if the server uses HTTP
 }
 
-// opener connects to a server and returns a function that publishes the payload and waits for the
+// opener connects to a server. The function it returns publishes the payload and waits for the
 // acknowledgement.
 type opener func(addr string, payload []byte) (publish func() error, c io.Closer, err error)
 
-// peers publishes to Weir, to a server that stores nothing and to the other servers that are
-// installed on this machine, in turns. Servers that are missing or do not start are skipped.
+// peers measures publishes to Weir, to a server that stores nothing, and to the other servers that
+// are installed on this machine. In each round it measures one server after the other. It skips
+// servers that are not installed or do not start.
 func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
 	dir, err := emptyDir(dir, "peers")
 	if err != nil {
@@ -85,7 +87,7 @@ func peers(dir, npm string, rounds int, span time.Duration) ([]row, error) {
 	got := make([][]row, len(all))
 	for n := range 1 + rounds { // the first round warms up the server and does not count
 		for i, p := range all {
-			syscall.Sync() // otherwise this server pays for data that the one before left in the page cache
+			syscall.Sync() // otherwise the disk still writes data of the previous server while this one is measured
 			r, err := p.measure(span)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.name, err)
@@ -134,8 +136,9 @@ func (p *peer) measure(span time.Duration) (row, error) {
 }
 
 // openRedis connects to Redis. Like the HTTP client of this program, it builds the request in
-// advance, so that the load generator costs as little CPU as possible. The stream is trimmed as
-// Redis recommends: by whole nodes of its tree.
+// advance, so that the load generator costs as little CPU as possible. Each request also trims the
+// stream. As Redis recommends, the trimming is approximate: it removes only whole nodes of the tree
+// in which Redis keeps the stream.
 func openRedis(addr string, payload []byte) (func() error, io.Closer, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -168,8 +171,9 @@ func openRedis(addr string, payload []byte) (func() error, io.Closer, error) {
 	}, c, nil
 }
 
-// openNATS connects to NATS and publishes to a JetStream stream. The client of the NATS project
-// would take more CPU from the server, because both share the cores of this machine.
+// openNATS connects to NATS and publishes to a JetStream stream. It does not use the client library
+// of the NATS project, which needs more CPU: the load generator and the server share the cores of
+// this machine, so the server would get less.
 func openNATS(addr string, payload []byte) (func() error, io.Closer, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

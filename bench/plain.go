@@ -17,9 +17,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// plainServer describes a NATS server that runs in a child process. Without a route address it is
-// a single server, otherwise a member of a cluster. It syncs every write, unless Lazy leaves
-// sync_interval at the default of NATS.
+// plainServer describes a NATS server that runs in a child process. With a route address it is a
+// member of a cluster, without one it is a single server. It syncs every write, unless Lazy is set:
+// then sync_interval has the default of NATS.
 type plainServer struct {
 	Name, Dir     string
 	Client, Route string
@@ -143,7 +143,7 @@ func (p *plainCluster) createStreams() error {
 }
 
 // publishing measures the servers under the given load. Each publisher has a connection and waits
-// for its acknowledgements. From is the index of the server and the stream to start with.
+// for its acknowledgements. From is the index of the first server and of the first stream to use.
 func (p *plainCluster) publishing(l publishLoad, span time.Duration, from int) (row, error) {
 	payload := body(l.Size)
 	publishers := make([]func() error, l.Connections)

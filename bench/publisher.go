@@ -12,8 +12,9 @@ import (
 
 // publishers compares three ways to publish single events with the Go client over one connection,
 // each with a synced acknowledgement: one request at a time, a publisher with one batch per event,
-// and a publisher that groups events. Rounds alternate. The figures are the medians, and the best
-// rounds, which other load on the machine disturbed least.
+// and a publisher that groups events. The three ways take turns in every round. The figures are the
+// medians over the rounds, and the best round of each way, because other load on the machine
+// disturbed that round least.
 func publishers(dir string) ([]figure, error) {
 	server, err := startWeir(dir)
 	if err != nil {
@@ -34,7 +35,7 @@ func publishers(dir string) ([]figure, error) {
 		{"publisher, grouped", func(ctx context.Context, id weir.StreamID) (int, error) { return pipelined(ctx, c, id, 0) }},
 	}
 	rates, ratios := make([][]float64, len(ways)), make([][]float64, len(ways))
-	for range publisherRounds { // in turn, so that a ratio compares measurements of about the same time
+	for range publisherRounds { // every round measures all three ways, so that a ratio compares measurements made at about the same time
 		for i, way := range ways {
 			s, err := c.CreateStream(context.Background(), goclient.NewStream{Name: way.name})
 			if err != nil {

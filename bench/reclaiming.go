@@ -41,8 +41,9 @@ func (f *countedFile) WriteAt(off int64, bufs ...[]byte) error {
 }
 
 // reclaiming appends 512 MiB to 64 streams. Every eighth stream keeps 4,000 batches and the others
-// 200, so that every segment becomes sparse and none empties by itself. It measures how much the
-// journal wrote, and how much disk it uses under load and once reclaiming has come to rest.
+// keep 200. So most batches of every segment are soon evicted, but some stay, and the journal must
+// copy these to free the segment. The result shows how much the journal wrote, and how much disk
+// space it uses under load and after reclaiming has finished.
 func reclaiming(dir string) ([]figure, error) {
 	const (
 		streams, size = 64, 1 << 10
@@ -86,8 +87,8 @@ func reclaiming(dir string) ([]figure, error) {
 	}, nil
 }
 
-// atRest waits until the journal has not written or freed anything for three seconds. It returns
-// the figures, and how long the journal took to come to rest.
+// atRest waits until the journal has neither written nor freed anything for three seconds. It
+// returns the journal's figures, and how long the journal was still active.
 func atRest(j *journal.Journal) (journal.Stats, time.Duration) {
 	begin := time.Now()
 	last, changed := j.Stats(), time.Now()

@@ -46,8 +46,8 @@ func peerServers(npm string) []peerServer {
 	}
 }
 
-// launch starts a server and waits until it accepts connections. Its output goes to a file, the end
-// of which is part of the error if the server does not start.
+// launch starts a server and waits until it accepts connections. The server writes its output to a
+// file. If the server does not start, the error contains the end of this output.
 func launch(name, addr, dir string, cmd *exec.Cmd) (*target, error) {
 	output, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
@@ -80,8 +80,8 @@ func place(dir, name string) (string, string, error) {
 	return dir, addr, err
 }
 
-// program returns the path of a program on PATH or in the directories for system programs, which
-// PATH lacks for most users.
+// program finds a program and returns its path. It searches PATH and then the directories for
+// system programs, such as /usr/sbin, which are not in the PATH of most users.
 func program(name, install string) (string, error) {
 	for _, candidate := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
 		if path, err := exec.LookPath(candidate); err == nil {
@@ -99,8 +99,8 @@ func version(path, flag string) string {
 	return versionPattern.FindString(string(b))
 }
 
-// startRedis runs Redis with an append-only file and no snapshots. It does not rewrite the file:
-// that runs in the background and would slow down the server measured next.
+// startRedis runs Redis with an append-only file and no snapshots. It disables the rewriting of
+// this file, which runs in the background and would slow down the server that is measured next.
 func startRedis(dir, appendfsync, means string) (*peer, error) {
 	path, err := program("redis-server", "apt install redis-server")
 	if err != nil {
@@ -122,9 +122,10 @@ func startRedis(dir, appendfsync, means string) (*peer, error) {
 
 const natsStream = "bench" // also the subject
 
-// startNATS runs a single NATS server and creates a stream, which it fills with large messages:
-// with a synced write for each, batches of 1 KiB would take half a minute. Lazy is the default of
-// NATS, a sync every two minutes.
+// startNATS runs a single NATS server, and creates and fills a stream. It fills the stream with
+// large messages, because every message costs a synced write: with messages of 1 KiB this would
+// take half a minute. If lazy is set, the server syncs every two minutes, which is the default of
+// NATS.
 func startNATS(dir, sync, means string, lazy bool) (*peer, error) {
 	dir, addr, err := place(dir, "nats-"+sync)
 	if err != nil {
@@ -171,8 +172,8 @@ func fillNATS(addr string) error {
 }
 
 // startNchan runs nginx with the module nchan, which keeps messages in shared memory. It has one
-// worker process, the default of nginx. A channel belongs to one worker, so others would only
-// forward what they receive.
+// worker process, the default of nginx. A channel belongs to one worker, so further workers would
+// only forward requests to that one.
 func startNchan(dir string) (*peer, error) {
 	path, err := program("nginx", "apt install nginx-light libnginx-mod-nchan")
 	if err != nil {
@@ -192,7 +193,7 @@ func startNchan(dir string) (*peer, error) {
 		return nil, err
 	}
 	user := ""
-	if os.Geteuid() == 0 { // otherwise workers run as a user that cannot enter the directory
+	if os.Geteuid() == 0 { // the default user of the workers cannot enter the directory
 		user = "user root;"
 	}
 	file := filepath.Join(dir, "nginx.conf")

@@ -34,7 +34,7 @@ func stalledSubscribers(t *target) ([]figure, error) {
 		s.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		defer s.conn.Close()
 	}
-	beside, err := publishing(one, load, span) // tens of megabytes, which fill all buffers
+	beside, err := publishing(one, load, span) // publishes tens of megabytes, which fill all buffers
 	if err != nil {
 		return nil, err
 	}

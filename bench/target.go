@@ -28,14 +28,14 @@ type target struct {
 	streams []string
 }
 
-// Keys of the project: that of the measured clients, and that of attackers.
+// The two keys of the project: one for the measured clients, one for attackers.
 const (
 	benchKey  = "svc_live_00000000000000000000000000000000"
 	attackKey = "svc_test_11111111111111111111111111111111"
 )
 
-// startHello runs this program in a child process, as a server that reads the body and responds
-// with 202.
+// startHello runs this program in a child process as a minimal server, which reads the body of a
+// request and responds with 202.
 func startHello() (*target, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -54,7 +54,7 @@ func startHello() (*target, error) {
 	return &target{name: "do nothing", addr: strings.TrimSpace(addr), process: cmd}, err
 }
 
-// hello is the server of startHello. It prints its address.
+// hello runs the server of startHello and prints the server's address.
 func hello() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,11 +67,11 @@ func hello() {
 	}))
 }
 
-// startWeir builds Weir from this source tree and runs it on an empty directory. The flags are
-// added to those that all measurements use.
+// startWeir builds Weir from this source tree and runs it on an empty directory. It adds the given
+// flags to the flags that all measurements use.
 func startWeir(dir string, flags ...string) (*target, error) { return startWeirIn(dir, nil, flags...) }
 
-// startWeirIn is startWeir with additional variables in the environment.
+// startWeirIn is like startWeir, but adds variables to the environment of the server.
 func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 	bin := filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/weir")
@@ -114,8 +114,8 @@ func (t *target) publishPath(stream int) string {
 	return "/v1/streams/" + t.streams[stream] + "/publish"
 }
 
-// createStreams creates n streams of 1 MiB. They fill up quickly and evict from then on, which is
-// the state a server is in most of the time.
+// createStreams creates n streams of 1 MiB. They fill up quickly and then evict a batch for every
+// new one, as streams in production do most of the time.
 func (t *target) createStreams(n int) error { return t.createStreamsOf(n, 1<<20) }
 
 // createStreamsOf creates n streams with the given size limit. The very first stream of the server
@@ -140,8 +140,8 @@ func (t *target) createStreamsOf(n, maxBytes int) error {
 	return nil
 }
 
-// cpu returns the CPU time of the process and its descendants, user and system. Some servers leave
-// the work to a child process, as nginx does.
+// cpu returns the CPU time, user and system, of the process and its descendants. Some servers, such
+// as nginx, leave the work to a child process.
 func (t *target) cpu() time.Duration { return cpuOfTree(t.process.Process.Pid) }
 
 func cpuOfTree(pid int) (sum time.Duration) {
@@ -150,11 +150,12 @@ func cpuOfTree(pid int) (sum time.Duration) {
 		return 0
 	}
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	for _, field := range fields[11:15] { // user and system time, then those of children that ended
+	for _, field := range fields[11:15] { // user and system time of the process, then of its children that have ended
 		ticks, _ := strconv.ParseInt(field, 10, 64)
 		sum += time.Duration(ticks) * 10 * time.Millisecond
 	}
-	// Any thread may have started a child, and the file of a thread lists only its own.
+	// Any thread of the process may have started a child process, and the file of a thread lists
+	// only the children of that thread.
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
 		b, _ := os.ReadFile(list)
@@ -186,7 +187,7 @@ func (t *target) threads() int {
 	return len(all)
 }
 
-// live returns the size of heap and stacks in bytes, after a garbage collection.
+// live makes the server collect garbage, and returns the size of its heap and stacks in bytes.
 func (t *target) live() (int64, error) {
 	var total float64
 	for _, path := range []string{"/debug/pprof/heap?gc=1", "/metrics"} {

@@ -19,15 +19,17 @@ import (
 	"weir/internal/hub"
 )
 
-// stopwatch is an engine that measures how long judges take in Commit, which runs in the journal's
-// only writer: every publish to any stream waits for it.
+// stopwatch is an engine that measures how long Commit of the judges takes. A judge decides which
+// entries a log stores. The journal's only writer calls Commit, so every publish to any stream
+// waits for it.
 type stopwatch struct {
 	engine.Engine
 	mu    sync.Mutex
 	taken []time.Duration
 }
 
-// reset returns the longest time since the last reset, and the time that one in a thousand exceeded.
+// reset returns the longest Commit since the last reset, and the time that one Commit in a thousand
+// exceeded.
 func (s *stopwatch) reset() (longest, rare float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +103,7 @@ func (in *inside) stream() (*hub.Stream, error) {
 	return in.Stream(o.ID)
 }
 
-// store publishes a batch with a sequence that the server chooses.
+// store publishes a batch. The hub chooses its sequence.
 func store(s *hub.Stream, key string, payload []byte) error {
 	_, err := s.Publish(context.Background(), &hub.Publish{Key: key, Batch: weir.Batch{Events: 1, Payload: slices.Clone(payload)}})
 	return err
@@ -113,8 +115,9 @@ const (
 	wakingTurns = 3
 )
 
-// waking measures what waking the subscribers of one stream costs the publishers of another: first
-// inside one process, with the longest Commit, and then over HTTP/2.
+// waking measures how much the publishers of one stream slow down while the subscribers of another
+// stream are woken. It measures this inside one process, where it also reports the longest Commit,
+// and then over HTTP/2.
 func waking(dir string) ([]figure, error) {
 	var figures []figure
 	for _, n := range []int{1000, 10_000, 30_000} {
@@ -228,8 +231,8 @@ func wakeUp(s *hub.Stream, payload []byte, over <-chan struct{}) (sent int64) {
 	}
 }
 
-// opening measures the first publish to a stream that was idle, with as many idempotency keys as it
-// has batches.
+// opening measures the first publish to a stream that was idle. Every batch of the stream has an
+// idempotency key.
 func opening(dir string) ([]figure, error) {
 	var figures []figure
 	for _, n := range []int{100_000, 1_000_000} {
@@ -312,9 +315,9 @@ func openingOf(dir string, n int) ([]figure, error) {
 	}, nil
 }
 
-// idle lets the hub's clock jump until the hub has closed all streams.
+// idle moves the hub's clock forward until the hub has closed all streams.
 func (in *inside) idle() error {
-	in.ahead.Add(int64(time.Second)) // the sweeper must see the streams unused once
+	in.ahead.Add(int64(time.Second)) // the hub closes a stream only if an earlier check already found it unused
 	for deadline := time.Now().Add(time.Minute); in.Stats().Open > 0; time.Sleep(100 * time.Millisecond) {
 		in.ahead.Add(int64(time.Second))
 		if time.Now().After(deadline) {

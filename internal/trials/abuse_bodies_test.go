@@ -13,8 +13,8 @@ import (
 	"weir/internal/contract"
 )
 
-// Bodies that are designed to be expensive to check are refused or stored like any other, and do
-// not disturb other clients.
+// Some clients send bodies that are designed to be expensive to check. The server refuses or stores
+// them like any other body, and they do not disturb other clients.
 func TestBodyBombs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--rate-live", "0")
@@ -63,7 +63,8 @@ func TestBodyBombs(t *testing.T) {
 				r.Body, r.Length = unending{}, -1
 			})
 			if err != nil {
-				// A client whose sending fails may return that error instead of the response.
+				// If sending the body fails, the client may return this error instead of the
+				// server's response.
 				t.Logf("%s: an endless body failed with %v", by.Name, err)
 				return
 			}
@@ -86,12 +87,12 @@ func (unending) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Many large bodies that arrive slowly use all the memory that their key may have. Small bodies and
-// bodies of other projects still get memory. Once a body of the same key waits, the slowest of them
-// are refused (D34).
+// Many large bodies that arrive slowly use all the memory that one key may use for bodies. Small
+// bodies and bodies of other projects still get memory. When a further body of the same key has to
+// wait for memory, the server refuses the slowest bodies of this key (D34).
 func TestManyBodies(t *testing.T) {
 	t.Parallel()
-	s := confined(t, "export GOMEMLIMIT=256MiB", "--demo=false", "--rate-live", "0") // gives 64 MiB for bodies, of which one key may use 44 MiB
+	s := confined(t, "export GOMEMLIMIT=256MiB", "--demo=false", "--rate-live", "0") // the server then uses 64 MiB for bodies, of which one key may use 44 MiB
 	p := newBystanders(t, s)
 	c := contract.NewT(t, s.target())
 	stream := c.CreateBody(`{"name":"bodies","mode":"raw"}`).ID
@@ -109,7 +110,7 @@ func TestManyBodies(t *testing.T) {
 				r.Body, r.Length = body, 8*contract.MiB
 			})
 			if err != nil {
-				answers <- cutOff // a client that is sending when the connection closes may miss the response
+				answers <- cutOff // a client that is still sending when the server closes the connection may miss the response
 				return
 			}
 			defer resp.Body.Close()
@@ -144,8 +145,8 @@ func TestManyBodies(t *testing.T) {
 	c.Post(contract.NextPath(stream), contract.RawBody(contract.Filler(contract.BodyLimit))).Want(202) // the memory was released
 }
 
-// late is a body that arrives just fast enough not to be refused, until when is closed. Then the
-// rest arrives at once.
+// late is a body that arrives just fast enough not to be refused. When the channel when is closed,
+// the rest arrives at once.
 type late struct {
 	when chan struct{}
 	io.Reader

@@ -10,9 +10,9 @@ import (
 	"weir/internal/contract"
 )
 
-// A client that opens as many connections as it can gets at most three quarters of those that the
-// server accepts. All clients together never use up the server's file descriptors: open connections
-// keep working, the journal can create files, and the operator's commands work.
+// A client that opens as many connections as it can gets at most three quarters of the connections
+// that the server accepts. All clients together never use up the server's file descriptors: open
+// connections keep working, the journal can create files, and the operator's commands work.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	s := confined(t, "ulimit -n 256", "--demo=false", "--rate-live", "0")
@@ -39,7 +39,7 @@ func TestTooManyConnections(t *testing.T) {
 	if in := crowd("127.0.0.2", 200); in < 30 || in > 96 {
 		t.Errorf("one address got %d connections", in)
 	}
-	fresh := contract.NewT(t, s.target()) // the server still accepts another address
+	fresh := contract.NewT(t, s.target()) // the server still accepts connections from another address
 	stream := fresh.CreateBody(`{"name":"fresh","mode":"raw"}`).ID
 	rest := 0
 	for i := range 4 {

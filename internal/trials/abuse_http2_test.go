@@ -73,8 +73,8 @@ func TestHTTP2Floods(t *testing.T) {
 	p.progress(5)
 }
 
-// rapidResets sends requests and resets them at once, either itself (CVE-2023-44487) or by making
-// the server do it (CVE-2025-8671).
+// rapidResets sends requests that are reset at once: by the client (CVE-2023-44487), or by the
+// server, which the client provokes (CVE-2025-8671).
 func (a *attack) rapidResets() {
 	t, s, p := a.T, a.s, a.p
 	resets := map[string]func(f *frames, id uint32){
@@ -102,7 +102,7 @@ func (a *attack) rapidResets() {
 }
 
 // continuations sends a header block that never ends (CVE-2023-45288). The server must close the
-// connection, except if the pieces are empty.
+// connection, unless every piece of the block is empty.
 func (a *attack) continuations() {
 	t, s := a.T, a.s
 	for _, size := range []int{0, 1000, 16000} {
@@ -142,9 +142,9 @@ func (a *attack) continuations() {
 	}
 }
 
-// frameFloods sends frames that need a reply, without reading the replies, and frames without a
-// meaning. The server closes a connection when too many replies are queued. When that happens
-// depends on timing, so the test does not check it.
+// frameFloods sends frames that need a reply, without reading the replies. It also sends frames of
+// unknown types. The server closes a connection when too many replies are queued. The moment
+// depends on timing, so the test does not check that the connection is closed.
 func (a *attack) frameFloods() {
 	for _, write := range []func(f *frames){
 		func(f *frames) { f.WritePing(false, [8]byte{}) },
@@ -168,8 +168,8 @@ func (a *attack) frameFloods() {
 	}
 }
 
-// zeroWindows sends requests and subscriptions with a flow-control window of zero. It gets header
-// fields but no data, and the server must reset its streams.
+// zeroWindows sends requests and subscriptions with a flow-control window of zero. The server can
+// respond with header fields but with no data, and must reset the HTTP/2 streams.
 func (a *attack) zeroWindows() {
 	t, s, p := a.T, a.s, a.p
 	for _, proto := range http2Protocols {
@@ -193,7 +193,8 @@ func (a *attack) zeroWindows() {
 	}
 }
 
-// resets answers pings and counts the streams that the server resets, until there are n.
+// resets counts the HTTP/2 streams that the server resets, until there are n. Meanwhile it answers
+// pings.
 func (f *frames) resets(n int) (int, error) {
 	f.conn.SetDeadline(time.Now().Add(30*time.Second + lateness))
 	for got := 0; ; {

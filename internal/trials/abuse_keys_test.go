@@ -68,9 +68,9 @@ func (s *server) guesses(t *testing.T, c *http.Client, n int, forwarded func(int
 	return got
 }
 
-// A client that guesses keys learns nothing more once the rate window of its address is used up
-// (D23), whatever it sends as X-Forwarded-For. Clients with a key are not affected, even at the
-// same address. Behind a trusted proxy, each client has its own window.
+// A client that guesses keys gets 429 for every further guess once it has used up the rate window
+// of its address (D23). A forged X-Forwarded-For does not help it. Clients with a key are not
+// affected, even at the same address. Behind a trusted proxy, each client has its own window.
 func TestGuessedKeys(t *testing.T) {
 	t.Parallel()
 	const window, tries = 200, 600

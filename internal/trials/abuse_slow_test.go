@@ -20,7 +20,7 @@ import (
 // lateness is the delay that a busy machine may add to a timeout.
 const lateness = 25 * time.Second
 
-// The server disconnects clients that are slow on purpose, and other clients do not notice them.
+// The server disconnects clients that are slow on purpose. These clients do not disturb the others.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false", "--write-timeout", "2s")
@@ -68,7 +68,7 @@ func (a *attack) slowHeaders() {
 	}
 }
 
-// halfHeaders opens as many HTTP/3 streams as the server allows and never completes a request.
+// halfHeaders opens as many HTTP/3 streams as the server allows and completes no request on them.
 func (a *attack) halfHeaders() {
 	t, s := a.T, a.s
 	for range 10 {
@@ -82,7 +82,7 @@ func (a *attack) halfHeaders() {
 			if err != nil {
 				break // as many as the server allows
 			}
-			str.Write([]byte{1, 40, 0}) // a HEADERS frame of 40 bytes, of which one arrives
+			str.Write([]byte{1, 40, 0}) // the start of a HEADERS frame: it declares 40 bytes, and only one follows
 		}
 	}
 }
@@ -112,7 +112,8 @@ func (a *attack) slowBodies() {
 				r.Body, r.Length = body, 1000
 			})
 			if err != nil {
-				// A client whose sending fails may return that error instead of the response.
+				// If sending the body fails, the client may return this error instead of the
+				// server's response.
 				t.Logf("%s: a slow body failed with %v", by.Name, err)
 				if ctx.Err() != nil {
 					t.Errorf("%s: the server kept waiting for a slow body", by.Name)
@@ -127,8 +128,8 @@ func (a *attack) slowBodies() {
 	}
 }
 
-// noBodies sends requests that are refused without their body, declares a body and never sends it.
-// The server must not wait for the body.
+// noBodies sends requests that declare a body, and never sends the body. The server can refuse
+// these requests from their header fields alone, so it must not wait for the body.
 func (a *attack) noBodies() {
 	t, s, p := a.T, a.s, a.p
 	for _, odd := range []string{"", "Te: trailers\r\n"} { // the second takes another code path in the server

@@ -19,9 +19,9 @@ import (
 	"weir/internal/contract"
 )
 
-// The server disconnects subscribers that stop reading after the write timeout (D17), while other
-// subscribers get every batch. The stalled ones use every transport, with the smallest windows and
-// buffers possible, and some vanish without closing their connection.
+// When a subscriber stops reading, the server disconnects it after the write timeout (D17). Other
+// subscribers get every batch. The stalled subscribers use every transport, with the smallest
+// windows and buffers possible. Some of them vanish without closing their connection.
 func TestStalledReaders(t *testing.T) {
 	if !*slow {
 		t.Skip("takes minutes on two cores: -trials.slow runs it")

@@ -21,8 +21,9 @@ import (
 	"weir/internal/contract"
 )
 
-// The abuse tests attack a real server while well-behaved clients use it. Those clients must not
-// see an error, lose a batch or get one twice. Their speed is measured by the benchmark, not here.
+// The abuse tests attack a real server while well-behaved clients use it. The well-behaved clients
+// must see no error, miss no batch and get no batch twice. The benchmark in bench/abuse.go measures
+// their speed.
 
 // bystanders are well-behaved clients: for each transport a publisher and a subscriber, on one
 // stream.
@@ -84,8 +85,8 @@ func (p *bystanders) publish(c *caller, i int) {
 	}
 }
 
-// subscribe reads batches until the test ends. The server chooses the sequences, so each must be
-// one more than the last.
+// subscribe reads batches until the test ends. The server chooses the sequences, so each batch must
+// have the sequence after that of the batch before.
 func (p *bystanders) subscribe(c *caller, i int) {
 	fail := func(format string, a ...any) {
 		if p.ctx.Err() == nil {
@@ -142,7 +143,8 @@ func least(counts []atomic.Int64) int64 {
 	return n
 }
 
-// await waits until so returns true. It checks again whenever a client makes progress.
+// await waits until the function so returns true. It calls so again whenever a client makes
+// progress.
 func (p *bystanders) await(what string, so func() bool) {
 	p.t.Helper()
 	for !so() {
@@ -158,8 +160,8 @@ func (p *bystanders) await(what string, so func() bool) {
 	}
 }
 
-// progress waits until every publisher has published n more batches and every subscriber has got at
-// least as many.
+// progress waits until every publisher has published n more batches and every subscriber has
+// received at least n more.
 func (p *bystanders) progress(n int64) {
 	p.t.Helper()
 	sent, seen := make([]int64, len(p.sent)), make([]int64, len(p.seen))
@@ -176,7 +178,7 @@ func (p *bystanders) progress(n int64) {
 	})
 }
 
-// confined starts a server after shell commands that limit it, such as ulimit or export.
+// confined runs shell commands that limit the server, such as ulimit or export, and then starts it.
 func confined(t *testing.T, commands string, flags ...string) *server {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "weir")
@@ -186,7 +188,8 @@ func confined(t *testing.T, commands string, flags ...string) *server {
 	}
 	data := t.TempDir()
 	s, err := start(script, data, flags...)
-	// A process that another test forks at this moment may still have the script open for writing.
+	// A process that another test forked at this moment may have inherited the open script, and the
+	// kernel does not execute a file that a process has open for writing.
 	for errors.Is(err, syscall.ETXTBSY) {
 		s, err = start(script, data, flags...)
 	}
@@ -210,8 +213,8 @@ func (s *server) host(secure bool) string {
 	return strings.TrimPrefix(s.url, "http://")
 }
 
-// dial connects to the server, in clear text if proto is empty, and else over TLS with this
-// protocol.
+// dial connects to the server. If proto is empty, the connection is in clear text, otherwise it
+// uses TLS and this protocol.
 func (s *server) dial(t testing.TB, proto string) net.Conn {
 	t.Helper()
 	var c net.Conn
@@ -228,7 +231,8 @@ func (s *server) dial(t testing.TB, proto string) net.Conn {
 	return c
 }
 
-// ending waits until the server closes a connection and returns what it sent before.
+// ending waits until the server closes a connection, and returns everything that the server sent
+// before.
 func ending(t testing.TB, c net.Conn, within time.Duration) string {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(within))

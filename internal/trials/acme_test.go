@@ -27,9 +27,10 @@ import (
 // domain is a name that only the name server of this test resolves.
 const domain = "streams.weir.test"
 
-// The server gets a certificate from an ACME authority, with a challenge on the TLS listener or on
-// the cleartext one. It serves the certificate over HTTP/2 and HTTP/3, and still has it after a
-// restart without the authority. The authority is pebble, running on this machine.
+// The server gets a certificate from an ACME authority, which sends its challenge to the TLS
+// listener or to the cleartext listener. The server uses the certificate for HTTP/2 and HTTP/3, and
+// still has it after a restart without the authority. The authority is the program pebble on this
+// machine.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	program := tool(t, "github.com/letsencrypt/pebble/v2/cmd/pebble")
@@ -107,7 +108,7 @@ func awaitCertificate(t *testing.T, s *server, at string) *x509.Certificate {
 // machine.
 type pebble struct {
 	directory string
-	trust     string // file with the certificate of its own HTTPS address
+	trust     string // file with the certificate of pebble's own HTTPS address
 	admin     string
 	client    *http.Client
 	cmd       *exec.Cmd
@@ -159,7 +160,7 @@ func startPebble(t *testing.T, program string, httpPort, tlsPort int) *pebble {
 	}
 }
 
-// roots returns the root that verifies the certificates it issues.
+// roots returns the root certificate that verifies the certificates issued by pebble.
 func (p *pebble) roots(t *testing.T) *x509.CertPool {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -197,8 +198,8 @@ func selfSigned(t *testing.T) (cert, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// nameServer starts a DNS server that resolves every name to 127.0.0.1. It works over TCP, where
-// each message begins with its length.
+// nameServer starts a DNS server that resolves every name to 127.0.0.1. It uses TCP, where each DNS
+// message begins with its length.
 func nameServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -234,8 +235,8 @@ func nameServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// resolved answers a DNS query: a question for an IPv4 address with 127.0.0.1, any other with no
-// records.
+// resolved returns the answer to a DNS query. If the query asks for an IPv4 address, the answer is
+// 127.0.0.1. Otherwise the answer has no records.
 func resolved(query []byte) []byte {
 	const header = 12
 	end := bytes.IndexByte(query[min(len(query), header):], 0)

@@ -70,9 +70,9 @@ func (b *books) copy() map[string]map[int64]string {
 	return all
 }
 
-// Backups are taken from a running server while clients publish at full speed. Each backup restores
-// to a server that has every batch acknowledged before the backup began, byte for byte, and weir
-// check finds no fault in it.
+// The test takes backups of a running server while clients publish at full speed. A server that is
+// restored from such a backup has every batch that was acknowledged before the backup began, byte
+// for byte, and weir check finds no fault in its data.
 func TestBackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
@@ -156,8 +156,8 @@ func checkRestored(t *testing.T, file string, known map[string]map[int64]string)
 	}
 }
 
-// A client that is killed in the middle of a backup does not disturb the server: the next backup
-// succeeds.
+// Killing the weir backup process in the middle of a backup does not disturb the server: the next
+// backup succeeds.
 func TestBackupClientKilled(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), "--demo=false")

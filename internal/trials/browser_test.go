@@ -22,8 +22,8 @@ import (
 	"weir/internal/contract"
 )
 
-// page subscribes with fetch and reports each block of the stream to the server that the page came
-// from.
+// page subscribes to a stream with fetch. It reports each block that it receives to the test, over
+// the server that the page came from.
 const page = `<!doctype html><script>
 const report = text => fetch('/report', {method: 'POST', body: text});
 (async () => {
@@ -44,9 +44,9 @@ const report = text => fetch('/report', {method: 'POST', body: text});
 })();
 </script>`
 
-// A real browser follows a stream over HTTP/3. Its fetch gets batches while the response is open,
-// and a stopping server ends the response cleanly. The browser reaches the server through a relay
-// that passes only UDP, so the connection must be HTTP/3.
+// A real browser follows a stream over HTTP/3. The page receives batches while the response is
+// open, and a stopping server ends the response cleanly. The browser reaches the server through a
+// relay that forwards only UDP, so the connection can only be HTTP/3.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
@@ -82,7 +82,7 @@ func TestBrowser(t *testing.T) {
 			t.Fatalf("no report from the browser within a minute; want %s\n%s", want, log)
 		}
 	}
-	next("status 200 req_") // CORS lets the page read x-request-id
+	next("status 200 req_") // the request id shows that CORS lets the page read x-request-id
 	next("retry: 1000")
 	next(`"events":["before"]`)
 	c.Publish(stream, `["while it listens"]`)
@@ -107,7 +107,7 @@ func chromium(t *testing.T) string {
 }
 
 // open opens a page in a headless browser. The browser uses only HTTP/3 to reach the relay, and
-// accepts the certificate with this pin.
+// accepts the certificate whose public key has this hash.
 func open(t *testing.T, browser, relay, pin, url string) fmt.Stringer {
 	t.Helper()
 	cmd := exec.Command(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",

@@ -19,10 +19,10 @@ import (
 var kills = flag.Int("trials.kills", 0, "number of nodes that TestChaos kills under load, besides other faults; 0 for the short run")
 
 // Three nodes under load: one is killed, one is frozen, all are restarted one after the other, and
-// all are killed at once. Writers without an answer retry on another node, and subscribers
+// all are killed at once. A writer that gets no answer retries on another node, and subscribers
 // reconnect to any node. At the end every node has the acknowledged batches, once and in order, and
-// every subscriber saw exactly those. All responses in between are consistent with a single copy of
-// the stream (D3, D4, D5, D25).
+// every subscriber saw exactly these batches. All responses in between are consistent with a single
+// copy of the stream (D3, D4, D5, D25).
 func TestChaos(t *testing.T) {
 	if *race {
 		t.Log("the servers run under the race detector, so the measured pauses are too long")
@@ -63,7 +63,7 @@ type chaos struct {
 	c                    *cluster
 	client               *http.Client
 	r                    *rand.Rand
-	rest                 time.Duration // pause of a writer between two batches; the short run shares its machine with other tests
+	rest                 time.Duration // pause of a writer between two batches; 0 except in the short run, which shares its machine with other tests
 	quit                 chan struct{} // closed to stop the writers
 	over                 chan struct{} // closed when all writers have stopped
 	writers, subscribers sync.WaitGroup
@@ -82,7 +82,7 @@ type track struct {
 	mu    sync.Mutex
 	next  int64
 	acked map[int64]string // acknowledged bodies, by sequence
-	last  time.Time        // of the last acknowledgement
+	last  time.Time        // time of the last acknowledgement
 	worst time.Duration    // longest time between two acknowledgements
 	seen  [][]sighting     // batches seen by each subscriber
 }
@@ -119,11 +119,11 @@ func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, k.clie
 
 var chaosClient = contract.HTTP1()
 
-// answered is how long a client waits for a response before it tries another node. It is longer
-// than a node waits for NATS.
+// answered is how long a client waits for a response before it tries another node. A node gives up
+// waiting for NATS earlier than this.
 const answered = 15 * time.Second
 
-// write publishes batches until quit is closed. It repeats each one until it is acknowledged.
+// write publishes batches until quit is closed. It repeats each batch until a node acknowledges it.
 func (k *chaos) write(s *track, r *rand.Rand) {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
@@ -244,8 +244,8 @@ func (k *chaos) flow(t *testing.T, streams ...*track) {
 	}
 }
 
-// during waits until every stream accepts batches, calls do, and records the longest time that a
-// stream accepted none because of it.
+// during waits until every stream accepts batches, and then calls do, which causes a fault. It
+// records the longest time that a stream accepted no batch because of the fault.
 func (k *chaos) during(what string, do func()) {
 	k.t.Helper()
 	k.flows()

@@ -17,7 +17,7 @@ import (
 type cluster struct {
 	t        testing.TB
 	commands [][]string                // for each node its data directory and flags
-	inside   func(node int, do func()) // calls do in the network namespace of a node; nil if nodes have none
+	inside   func(node int, do func()) // calls do in the network namespace of a node; nil if nodes have no namespace of their own
 
 	mu    sync.Mutex
 	nodes []*server
@@ -26,8 +26,8 @@ type cluster struct {
 // clusterBase is the --base-url of every node.
 const clusterBase = "http://cluster.test"
 
-// newCluster prepares three nodes with the commands of docs/cluster.md and further flags. Nodes
-// that run at the end of the test are stopped.
+// newCluster prepares three nodes with the commands of docs/cluster.md and further flags. At the
+// end of the test it stops the nodes that are still running.
 func newCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, commands: documentedCommands(t)}
@@ -59,7 +59,8 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 	return c
 }
 
-// start starts nodes at the same time, because a single node waits for the others.
+// start starts the nodes at the same time. One after the other would not work, because a node is
+// ready only when a majority runs.
 func (c *cluster) start(nodes ...int) {
 	c.t.Helper()
 	program(c.t)
@@ -96,7 +97,7 @@ func (c *cluster) node(i int) *server {
 	return c.nodes[i%len(c.nodes)]
 }
 
-// spread is a transport that sends each request to the next node.
+// spread is an HTTP transport that sends each request to the next node in turn.
 type spread struct {
 	c    *cluster
 	next atomic.Uint64
@@ -131,7 +132,8 @@ func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	}
 }
 
-// agree waits until every node's response to a key has a status that so accepts.
+// agree sends a request with the key to every node, until the function so accepts the status of
+// each response.
 func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 	t.Helper()
 	for i := range c.nodes {

@@ -15,7 +15,8 @@ import (
 )
 
 // documentedCommands returns the commands of docs/cluster.md that start three nodes: for each node
-// its data directory and the flags after it. Only the ports are replaced, by free ones.
+// its data directory and the flags after it. It replaces the ports by free ones and changes nothing
+// else.
 func documentedCommands(t testing.TB) [][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/cluster.md")
@@ -45,9 +46,9 @@ func documentedCommands(t testing.TB) [][]string {
 	return commands
 }
 
-// freePorts returns a function that replaces the port of an address by a free one, always the same
-// for the same address. The ports are outside the range from which the system chooses: otherwise
-// another program could get the port of a node while the node restarts.
+// freePorts returns a function that replaces the port of an address by a free port, always by the
+// same one for the same address. These ports are outside the range from which the system chooses
+// ports: otherwise another program could get the port of a node while the node restarts.
 func freePorts(t testing.TB) func(string) string {
 	ports := map[string]string{}
 	return func(address string) string {

@@ -10,8 +10,8 @@ import (
 
 var slow = flag.Bool("trials.slow", false, "run tests and cases that take longer than a minute")
 
-// Runs the suite on one server for each transport. They cannot share a server, because each run
-// uses up the demo's rate window.
+// Runs the contract suite once for each transport, each time on a new server. The transports cannot
+// share a server, because each run uses up the demo's rate window.
 func TestContract(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Runs the limit cases, on servers with small limits.
+// Runs the limit cases of the contract suite, on servers with small limits.
 func TestLimits(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {

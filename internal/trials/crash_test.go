@@ -16,10 +16,10 @@ import (
 
 var cycles = flag.Int("trials.cycles", 20, "number of times that TestCrash and TestPowerCut kill the server")
 
-// The server is killed under load again and again, on the same data. After each restart every
-// acknowledged batch is stored byte for byte, cursors have not gone down, idempotency keys are
-// remembered, deleted streams stay deleted, and every batch that a subscriber saw before the crash
-// is stored (D5, D4, D25, D31).
+// The test kills the server under load again and again, and restarts it on the same data. After
+// each restart every acknowledged batch is stored byte for byte, no cursor is lower than before,
+// the server remembers idempotency keys, deleted streams stay deleted, and every batch that a
+// subscriber saw before the crash is stored (D5, D4, D25, D31).
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
@@ -35,12 +35,12 @@ func TestCrash(t *testing.T) {
 	}
 	c.start(data)
 	c.verify()
-	c.verify() // also checks the retries of the first call
+	c.verify() // a second time, to check the batches that the first call published again
 	c.server.stop(t)
 	t.Log(c.summary())
 }
 
-// crash starts a server again and again, puts load on it and kills it.
+// crash starts a server again and again, publishes to it under load and kills it.
 type crash struct {
 	t      testing.TB
 	r      *rand.Rand
@@ -189,7 +189,7 @@ func (c *crash) publish(ctx context.Context, a *account, n int64, body string) (
 	}
 	out, status, k := c.caller.publish(ctx, path, key, body)
 	if out == refused && status == 422 {
-		return out, status // too far ahead of batches that are in flight
+		return out, status // refused, because the sequence is too far above that of batches in flight
 	}
 	if err := c.ledger.answer(a, n, body, out, status, k); err != nil {
 		c.t.Error(err)
@@ -227,7 +227,7 @@ func (c *crash) verify() {
 	}
 }
 
-// exists reports whether a stream exists, and fails the test if that contradicts the ledger.
+// exists reports whether a stream exists. It fails the test if the ledger says otherwise.
 func (c *crash) exists(a *account) bool {
 	out, status, b := c.caller.ask(context.Background(), "GET", "/v1/streams/"+a.id, "", nil)
 	switch {
@@ -252,8 +252,9 @@ func (c *crash) exists(a *account) bool {
 	return false
 }
 
-// retry repeats publishes, as a client without a response does. Acknowledged publishes must be
-// duplicates; publishes with an unknown outcome get one.
+// retry repeats publishes, as a client does that got no response. A repeated publish that was
+// acknowledged before must be a duplicate. If the outcome of a publish was unknown, the response to
+// the repeated publish settles it.
 func (c *crash) retry(a *account) {
 	known := 30 // the number of acknowledged publishes to repeat
 	var again []int64

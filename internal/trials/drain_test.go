@@ -30,8 +30,8 @@ var crowd = flag.Int("trials.crowd", 20, "number of subscribers per transport wh
 const drainGrace = 30 * time.Second
 
 // A server with many subscribers on every transport is stopped and started again while clients
-// publish at full speed. It exits with 0 in time. Every subscriber gets a retry time (D16) and
-// reconnects, and no batch is lost or delivered twice (D4, D5).
+// publish at full speed. The stopped server exits with 0 within its grace period. Every subscriber
+// gets a retry time (D16) and reconnects, and no batch is lost or delivered twice (D4, D5).
 func TestRestartUnderLoad(t *testing.T) {
 	data := t.TempDir()
 	flags := []string{"--rate-live", "0", "--demo=false", "--shutdown-grace", drainGrace.String()}
@@ -70,7 +70,7 @@ func TestRestartUnderLoad(t *testing.T) {
 		writers.Go(func() {
 			for n := 0; !over.Load() && ctx.Err() == nil; n++ {
 				key := fmt.Sprintf("%d-%d", i, n)
-				for { // until the outcome is known
+				for { // repeats the publish until its outcome is known
 					out, status, _ := publisher.publish(ctx, contract.NextPath(stream), key, `["`+key+`"]`)
 					if out == refused {
 						t.Errorf("a publish was refused with %d", status)
@@ -145,8 +145,8 @@ func (a *audience) reach(ctx context.Context, t testing.TB, seq int64) {
 	}
 }
 
-// check checks that every subscriber got a retry time, and that the times are spread out, so that
-// the subscribers do not all reconnect at once.
+// check checks that every subscriber got a retry time, and that the retry times differ. If they
+// were equal, all subscribers would reconnect at the same moment.
 func (a *audience) check(t testing.TB) {
 	t.Helper()
 	told, times := map[string]int{}, map[int]bool{}
@@ -182,13 +182,13 @@ func (m *member) follow(ctx context.Context, stream string) error {
 		if err := m.once(ctx, stream); err != nil {
 			return err
 		}
-		pause(ctx) // shorter than the retry time, to keep the test short
+		pause(ctx) // a real client waits for the retry time; a shorter pause keeps the test short
 	}
 	return nil
 }
 
 // once subscribes and reads to the end of the response. The server chooses the sequences, so each
-// must be one more than the last.
+// batch must have the sequence after that of the batch before.
 func (m *member) once(ctx context.Context, stream string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", m.url+"/v1/streams/"+stream+"?cursor=0", nil)
 	if err != nil {
@@ -235,8 +235,7 @@ func (m *member) once(ctx context.Context, stream string) error {
 	}
 }
 
-// Subscribers that do not read, and one that vanished, do not keep the server from stopping in time
-// (D17).
+// The server stops in time even if some subscribers do not read and one has vanished (D17).
 func TestStopWithStalledSubscribers(t *testing.T) {
 	for _, by := range contract.Transports {
 		t.Run(by.Name, func(t *testing.T) {
@@ -249,7 +248,7 @@ func TestStopWithStalledSubscribers(t *testing.T) {
 			}
 			c := contract.NewT(t, target)
 			stream := contract.NewT(t, s.target()).CreateBody(`{"name":"stalled","mode":"raw"}`).ID
-			resp, cancel := c.Open("/v1/streams/" + stream) // the test never reads it
+			resp, cancel := c.Open("/v1/streams/" + stream) // the test never reads the response
 			defer cancel()
 			defer resp.Body.Close()
 			if gone != nil {
@@ -269,8 +268,8 @@ func TestStopWithStalledSubscribers(t *testing.T) {
 	}
 }
 
-// vanishing creates an HTTP/3 client. After a call to vanish all its packets are dropped, in both
-// directions, as if its machine had lost power.
+// vanishing creates an HTTP/3 client. After a call of vanish all packets to and from this client
+// are dropped, as if its machine had lost power.
 func vanishing(t testing.TB, trust *x509.CertPool) (client func() *http.Client, vanish func()) {
 	t.Helper()
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

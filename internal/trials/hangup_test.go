@@ -21,10 +21,11 @@ import (
 
 var hangups = flag.Int("trials.hangups", 100, "number of requests that TestHangUp cuts off")
 
-// Clients hang up in the middle of every kind of request that changes something: before its body is
-// complete, after it, and while the response is on its way, over every transport. Each request was
-// carried out or never came, and the server says so at once: GET, list, create, publish, delete and
-// keys agree with each other, and a restart changes no answer (D33).
+// Clients hang up in the middle of every kind of request that changes something, over every
+// transport: before the body is complete, after the body, and while the server sends its response.
+// The server has either carried out such a request or ignored it, and all later answers show the
+// same outcome at once: GET, list, create, publish, delete and keys agree with each other, and a
+// restart changes no answer (D33).
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"journal": nil, "nats": {"--engine", "nats", "--cluster-listen", "127.0.0.1:0"}} {
@@ -65,27 +66,28 @@ func hangUps(t *testing.T, flags []string) {
 	t.Log(count)
 }
 
-// hangup is a server whose clients hang up, and what they asked it for.
+// hangup is a server whose clients hang up, and a list of the streams and keys that their requests
+// were about.
 type hangup struct {
 	*testing.T
 	data     string
 	flags    []string
 	server   *server
-	sockets  int     // of the idle server; 0 if the system does not tell
+	sockets  int     // number of sockets that the idle server has open; 0 if the system does not tell
 	api      *caller // for requests that wait for their response
-	admin    *caller // the same, on the operator's socket
+	admin    *caller // like api, but on the operator's socket
 	mu       sync.Mutex
 	subjects []*subject
 }
 
-// subject is the stream or the key that a client asked for when it hung up.
+// subject is the stream or the key that a request was about when its client hung up.
 type subject struct {
 	kind   string // the request: create, delete, publish, new key or revoke
 	by     string // the transport
 	name   string // id of the stream, or name of the key
 	id     string // id of the key, if it is known
 	secret string // the key, if it is known
-	stored bool   // the batch was stored before it was published again
+	stored bool   // settle found that the request of the client that hung up had stored the batch
 }
 
 func (s *subject) String() string { return s.kind + " over " + s.by + ", " + s.name }
@@ -95,14 +97,14 @@ func (s *subject) isKey() bool { return s.kind == "new key" || s.kind == "revoke
 
 // view is everything that the server says about a subject.
 type view struct {
-	exists   bool // GET of a stream, or the list of keys
+	exists   bool // GET finds the stream, or the list of keys contains the key
 	cursor   int64
 	stored   int64
 	revoked  bool
-	accepted bool // as a key, if it is known
+	accepted bool // requests with the key are accepted; only if the test knows the key
 }
 
-// carriedOut tells whether the request of the client that hung up was.
+// carriedOut tells whether the server carried out the request of the client that hung up.
 func (s *subject) carriedOut(v view) bool {
 	switch s.kind {
 	case "delete":
@@ -134,8 +136,8 @@ func operator(data string) *http.Client {
 	}}}
 }
 
-// cutOff makes n requests and hangs up on all of them. Those over HTTP/3 come first, because settle
-// cannot see when the server is done with them.
+// cutOff sends n requests and hangs up on all of them. The requests over HTTP/3 come first, because
+// settle cannot see when the server is done with them.
 func (h *hangup) cutOff(r *rand.Rand, n int) {
 	for i, by := range slices.Backward(contract.Transports) {
 		target := h.server.over(h, by)
@@ -155,13 +157,13 @@ func (h *hangup) cutOff(r *rand.Rand, n int) {
 		}
 		close(work)
 		all.Wait()
-		c.ask(context.Background(), "GET", "/v1/streams", "", nil) // behind the others on a connection that they share
+		c.ask(context.Background(), "GET", "/v1/streams", "", nil) // over HTTP/2 and HTTP/3 this request shares the connection, and the server handles it after the others
 		c.client.CloseIdleConnections()
 		admin.client.CloseIdleConnections()
 	}
 }
 
-// round prepares a subject and hangs up while it is changed.
+// round prepares a subject, sends a request that changes it, and hangs up.
 func (h *hangup) round(r *rand.Rand, by string, c, admin *caller) {
 	s := &subject{kind: []string{"create", "delete", "publish", "new key", "revoke"}[r.IntN(5)], by: by, name: contract.NewID()}
 	create := fmt.Sprintf(`{"name":"hang up","id":%q}`, s.name)
@@ -200,7 +202,7 @@ func (h *hangup) round(r *rand.Rand, by string, c, admin *caller) {
 	}
 }
 
-// hangUp sends a request and hangs up at a random point of it.
+// hangUp sends a request and hangs up at a random moment.
 func hangUp(r *rand.Rand, c *caller, method, path, body string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -225,11 +227,11 @@ func hangUp(r *rand.Rand, c *caller, method, path, body string) {
 	}
 }
 
-// cutBody is a body of unknown length whose client hangs up after some bytes, or a while after the
-// last one.
+// cutBody is a body of unknown length. Its client hangs up after some of the bytes, or some time
+// after the last one.
 type cutBody struct {
 	rest  string
-	left  int // bytes until it hangs up
+	left  int // number of bytes until the client hangs up
 	after time.Duration
 	cut   func()
 }
@@ -248,9 +250,10 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// settle waits until the server is done with all requests: until it has closed the connections, which
-// it does after the last of their requests. A batch may still be on its way to the disk then, so
-// settle publishes it again. It must be stored once (D25).
+// settle waits until the server is done with all requests. The server closes a connection after its
+// last request, so settle waits until the connections are closed. A batch may still be in flight to
+// the disk at this moment, so settle publishes each batch again under the same key. The server must
+// store it once (D25).
 func (h *hangup) settle() {
 	h.Helper()
 	defer func() {
@@ -289,7 +292,8 @@ func (h *hangup) want(c *caller, method, path, body string, status ...int) []byt
 	return b
 }
 
-// observe asks for all subjects. Different answers about one of them must agree.
+// observe asks the server about all subjects, each in several ways. All answers about one subject
+// must agree.
 func (h *hangup) observe() map[*subject]view {
 	h.Helper()
 	listed := map[string]bool{}
@@ -353,7 +357,8 @@ func (h *hangup) accepts(secret string) bool {
 	return status == 200
 }
 
-// exam changes a subject in every way, and checks that all responses follow from what observe found.
+// exam changes a subject in every possible way, and checks that each response fits the state that
+// observe found.
 func (h *hangup) exam(s *subject, v view) {
 	h.Helper()
 	stream, create := "/v1/streams/"+s.name, fmt.Sprintf(`{"name":"exam","id":%q}`, s.name)
@@ -367,7 +372,7 @@ func (h *hangup) exam(s *subject, v view) {
 	case v.exists:
 		h.want(h.api, "POST", "/v1/streams", create, 409)
 		repeated := 202
-		if v.cursor > 0 { // its first batch has the same idempotency key
+		if v.cursor > 0 { // the stream's first batch has the same idempotency key
 			repeated = 200
 		}
 		h.want(h.api, "POST", contract.NextPath(s.name), `{"events":["hang up"]}`, repeated)

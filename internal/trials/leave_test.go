@@ -13,8 +13,8 @@ import (
 )
 
 // nodeLeaves stops a node that has subscribers while clients publish. Each subscriber gets a retry
-// time (D16) and continues on another node without missing a batch or getting one twice. Publishing
-// continues.
+// time (D16) and continues on another node. It misses no batch and gets no batch twice. Publishers
+// continue on the other nodes.
 func nodeLeaves(t *testing.T, c *cluster, node int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

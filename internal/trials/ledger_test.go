@@ -13,21 +13,21 @@ import (
 type ledger struct {
 	mu      sync.Mutex
 	streams map[string]*account
-	cut     bool // the power cut has begun: a batch that is acknowledged from here on may not be stored
+	cut     bool // the power cut has begun: a batch that is acknowledged after this may be lost
 }
 
 // account records what clients know about one stream.
 type account struct {
 	id      string
 	keyed   bool
-	created outcome // of the request that creates it
-	deleted outcome // of the request that deletes it; refused if there was none
-	gone    bool    // it did not exist after a restart, so it must never exist again
+	created outcome // outcome of the request that creates the stream
+	deleted outcome // outcome of the request that deletes the stream; refused if there was no such request
+	gone    bool    // the stream did not exist after a restart, so it must never exist again
 
-	batches map[int64]*publishes // by sequence, or by the number in the key
+	batches map[int64]*publishes // by sequence, or by the number in the idempotency key
 	seen    map[int64]sighting   // batches that subscribers saw since the last restart
 	log     map[int64]sighting   // batches read after the last restart
-	closed  map[int64]bool       // sequences that were refused for good
+	closed  map[int64]bool       // sequences that the server has closed: it must never accept them again
 	next    int64                // number of the next publish
 	cursor  int64                // highest cursor that any client saw
 }
@@ -57,8 +57,8 @@ func (l *ledger) all() []*account {
 	return list
 }
 
-// sure returns the outcome that a client may rely on. Once the power cut has begun, no response
-// proves anything. The caller holds l.mu.
+// sure returns the outcome that a client may rely on. This is unknown once the power cut has begun,
+// because then no response proves anything. The caller holds l.mu.
 func (l *ledger) sure(o outcome) outcome {
 	if l.cut {
 		return unknown
@@ -124,8 +124,8 @@ func (l *ledger) saw(a *account, s sighting) {
 	}
 }
 
-// audit compares the batches of a restarted server with the account. From then on the account holds
-// what the server has: a batch that survived one restart must survive the next.
+// audit compares the batches of a restarted server with the account. Then it sets the account to
+// the batches that the server has, because a batch that survived one restart must survive the next.
 func (a *account) audit(t testing.TB, log []sighting, cursor int64) {
 	t.Helper()
 	if cursor < a.cursor {
@@ -168,7 +168,7 @@ func (a *account) audit(t testing.TB, log []sighting, cursor int64) {
 	}
 	settled := now
 	if a.keyed {
-		settled = a.log // the sequence of an unanswered key is learned when retry uses the key, after this
+		settled = a.log // the account learns the sequence of an unanswered idempotency key only later, when retry uses the key
 	}
 	for seq := range settled {
 		if _, ok := owners[seq]; !ok {

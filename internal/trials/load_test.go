@@ -17,8 +17,8 @@ import (
 	"weir/internal/contract"
 )
 
-// outcome is what a client knows about a request. Without a response, or with a 5xx, the outcome is
-// unknown: the request may have taken effect or not, but never in part.
+// outcome is what a client knows about the effect of a request. If there was no response, or a 5xx,
+// the outcome is unknown: the server may have carried out the whole request or nothing of it.
 type outcome int
 
 const (
@@ -27,8 +27,8 @@ const (
 	refused
 )
 
-// caller sends requests and returns their outcomes. It fails no test, since its server may be
-// killed at any time.
+// caller sends requests and returns their outcomes. A request without a response does not fail the
+// test, because the server may be killed at any time.
 type caller struct {
 	url    string
 	client *http.Client
@@ -51,7 +51,8 @@ func (c *caller) ask(ctx context.Context, method, path, body string, h http.Head
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	switch {
-	// A client that gives up while it sends the body may still get a 400 for the incomplete body.
+	// If the context ended, even a response below 500 proves nothing: a client that gives up while
+	// it sends the body may get a 400 for the incomplete body.
 	case err != nil || resp.StatusCode >= 500 || ctx.Err() != nil:
 		return unknown, resp.StatusCode, b
 	case resp.StatusCode >= 400:
@@ -60,7 +61,7 @@ func (c *caller) ask(ctx context.Context, method, path, body string, h http.Head
 	return done, resp.StatusCode, b
 }
 
-// publish publishes events to a path, with an idempotency key unless it is empty.
+// publish publishes events to a path. If key is not empty, it is sent as the idempotency key.
 func (c *caller) publish(ctx context.Context, path, key, events string) (outcome, int, contract.Ack) {
 	h := http.Header{}
 	if key != "" {
@@ -136,8 +137,8 @@ func (c *caller) follow(ctx context.Context, id string, last int64, saw func(sig
 
 var errCut = errors.New("the connection broke")
 
-// quiet replaces the errors of a broken connection with errCut. Without it the decoder would report
-// an incomplete event as a fault of the server.
+// quiet is a reader that replaces the errors of a broken connection with errCut. Without quiet, the
+// decoder would report an incomplete event as a fault of the server.
 type quiet struct{ r io.Reader }
 
 func (q *quiet) Read(b []byte) (int, error) {
@@ -159,7 +160,7 @@ func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int6
 		t.Fatalf("stream %s: %d %s", id, status, b)
 	}
 	if s.Cursor == 0 {
-		return nil, 0 // the trials publish from sequence 1 on
+		return nil, 0 // the stream is empty, because the trials start at sequence 1
 	}
 	size := 0
 	err := c.follow(ctx, id, -1, func(seen sighting) bool {
@@ -176,7 +177,7 @@ func (c *caller) readAllOf(t testing.TB, id string) (log []sighting, cursor int6
 	return log, s.Cursor
 }
 
-// text returns a JSON array of events that no other publish has.
+// text returns a JSON array with events that differ from those of every other publish.
 func text(r *rand.Rand, name string) string {
 	return fmt.Sprintf(`["%s-%x",%q]`, name, r.Uint64(), bytes.Repeat([]byte("x"), r.IntN(1500)))
 }

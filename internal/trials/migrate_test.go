@@ -62,7 +62,7 @@ func TestMigrate(t *testing.T) {
 	}
 	after, at := to.readAllOf(t, id)
 	if at != cursor || !slices.Equal(before, after) {
-		t.Errorf("the journal had %d batches up to %d, the cluster has %d up to %d, or they differ", len(before), cursor, len(after), at)
+		t.Errorf("the journal had %d batches up to %d, the cluster has %d up to %d; if these are equal, the contents differ", len(before), cursor, len(after), at)
 	}
 	if again := publish(to, contract.NextPath(id), "the-key", `["another"]`); !again.Duplicate || again.Seq != keyed.Seq {
 		t.Errorf("repeating an idempotency key got %+v, the first acknowledgement was %+v", again, keyed)

@@ -22,17 +22,17 @@ import (
 // of the real machine is not involved, and the kernel removes everything when the processes that
 // use it exit.
 //
-// To cut a link, the sender gets a hardware address that no machine has. Its packets are then
-// dropped silently, as on a broken network, and each direction can be cut on its own.
+// To cut a link, the test gives the sender a wrong hardware address for the receiver, one that no
+// machine has. The bridge then drops the sender's packets silently, as a broken network does. Each
+// direction can be cut separately.
 type network struct {
 	t        testing.TB
 	spaces   []*os.File     // namespace of each machine
-	lives    map[string]int // machine whose loopback has an address of a node
-	operator map[int]string // --metrics of each node
+	lives    map[string]int // index of the machine whose loopback has this address of a node
+	operator map[int]string // address in the flag --metrics of each node
 }
 
-// newNetwork creates machines. It skips the test if that needs permissions or tools that are
-// missing.
+// newNetwork creates machines. It skips the test if the required permissions or tools are missing.
 func newNetwork(t testing.TB, machines int) *network {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil {
@@ -101,7 +101,7 @@ func switchNamespace(leave, do func() error) error {
 	}
 	defer func() {
 		if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-			panic(fmt.Sprint("cannot move a thread back to its network namespace: ", err)) // it must not be used for anything else
+			panic(fmt.Sprint("cannot move a thread back to its network namespace: ", err)) // other code must not run on this thread
 		}
 		runtime.UnlockOSThread()
 	}()

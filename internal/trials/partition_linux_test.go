@@ -13,11 +13,12 @@ import (
 
 var cuts = flag.Int("trials.cuts", 0, "number of times that TestPartition cuts the network; 0 for the short run")
 
-// Three nodes under load, each on its own machine, are partitioned, with clients on all sides. Two
-// nodes that reach each other continue. A node that is alone acknowledges nothing, reports that it
-// is not ready, and returns no cursor; its subscribers lose no batch. After the partition every
-// node has the acknowledged batches, once and in order, and every subscriber saw exactly those. All
-// responses in between are consistent with a single copy of the stream (D3, D4, D5, D25).
+// Three nodes run under load, each on its own machine, and the test partitions their network. There
+// are clients on all sides. Two nodes that reach each other continue. A node that is alone
+// acknowledges nothing, reports that it is not ready, and returns no cursor; its subscribers lose
+// no batch. After the partition every node has the acknowledged batches, once and in order, and
+// every subscriber saw exactly these batches. All responses in between are consistent with a single
+// copy of the stream (D3, D4, D5, D25).
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	r, _ := seeded(t)
@@ -47,7 +48,7 @@ func TestPartition(t *testing.T) {
 type partition struct {
 	*chaos
 	n     *network
-	homes []*track // for each node a stream whose writers use only that node
+	homes []*track // one stream per node; its writers use only that node
 }
 
 // both returns the links between two nodes, in both directions.
@@ -109,15 +110,15 @@ func (p *partition) alone(node int) {
 	}
 }
 
-// target returns a node as a target that may be cut off from its store.
+// target returns a node as a target of the contract suite. The node may be cut off from its store.
 func (p *partition) target(node int) contract.Target {
 	target := p.c.node(node).target()
 	target.Client, target.Apart = func() *http.Client { return p.client }, true
 	return target
 }
 
-// ready waits until a node returns this status for its readiness, on the operator's address, and
-// for its health, on the public one.
+// ready waits until a node returns this status for two requests: for its readiness on the
+// operator's address, and for its health on the public address.
 func (p *partition) ready(t *testing.T, node, status int) {
 	t.Helper()
 	for _, url := range []string{"http://" + p.n.operator[node] + "/readyz", p.c.node(node).url + "/v1/health"} {

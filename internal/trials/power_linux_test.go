@@ -13,9 +13,9 @@ import (
 )
 
 // TestPowerCut is TestCrash with a power cut instead of kill -9. The data is on a separate file
-// system, which is shut down without writing back data that was not synced. This finds
-// acknowledgements that were sent before the sync; a kill -9 cannot, since the kernel still writes
-// the data.
+// system. The test shuts this file system down, and the kernel then discards all data that was not
+// synced. So the test finds acknowledgements that were sent before the sync. TestCrash cannot find
+// them: after a kill -9 the kernel still writes the data.
 func TestPowerCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped with -short")
@@ -45,8 +45,8 @@ func TestPowerCut(t *testing.T) {
 	t.Log(c.summary())
 }
 
-// cut cuts the power while the server runs at full speed or, if stopped, with all its threads
-// suspended.
+// cut cuts the power while the server runs at full speed. If stopped is true, cut suspends all
+// threads of the server first.
 func (c *crash) cut(d *blockDevice, stopped bool) {
 	if stopped {
 		c.server.cmd.Process.Signal(syscall.SIGSTOP)

@@ -55,12 +55,12 @@ func program(t testing.TB) string {
 }
 
 func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command waits a second when it exits
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command that was built with the race detector waits a second before it exits
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
 	if !set {
-		flag.Set("test.parallel", "4") // more than there may be cores, since cases mostly wait
+		flag.Set("test.parallel", "4") // may be more than the number of cores, because the cases mostly wait
 	}
 	code := m.Run()
 	if binary.dir != "" {
@@ -155,7 +155,7 @@ func (s *server) kill() {
 	<-s.exited
 }
 
-// stop sends SIGTERM and waits until the server has exited, which it must do with 0.
+// stop sends SIGTERM and waits until the server has exited. The exit code must be 0.
 func (s *server) stop(t testing.TB) {
 	t.Helper()
 	select {
@@ -181,12 +181,12 @@ func (s *server) newKey(t testing.TB, k contract.Key) (string, func()) {
 	return contract.KeysOf(program(t), s.data)(t, k)
 }
 
-// target returns the server as a target of the suite, over HTTP/1.1.
+// target returns the server as a target of the contract suite, over HTTP/1.1.
 func (s *server) target() contract.Target {
 	return contract.Target{BaseURL: s.url, Live: liveKey, OtherLive: otherKey, Test: testKey, NewKey: s.newKey, Demo: true}
 }
 
-// over returns the server as a target of the suite, over this transport.
+// over returns the server as a target of the contract suite, over this transport.
 func (s *server) over(t testing.TB, by contract.Transport) contract.Target {
 	t.Helper()
 	target := s.target()

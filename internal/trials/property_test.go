@@ -48,15 +48,15 @@ type history struct {
 	id    string
 	keyed bool // the server chooses sequences, and publishes have idempotency keys
 	mu    sync.Mutex
-	sent  map[int64]*publishes // by sequence, or by the number in the key
+	sent  map[int64]*publishes // by sequence, or by the number in the idempotency key
 	over  atomic.Int64         // last sequence of the stream; 0 while publishers run
 }
 
 // publishes are the attempts to store one batch.
 type publishes struct {
 	bodies  []string // one per attempt; any of them may be stored
-	winner  string   // the body that was acknowledged and is not a duplicate
-	seq     int64    // sequence of the acknowledgement; -1 before
+	winner  string   // the body whose acknowledgement said that it is not a duplicate
+	seq     int64    // acknowledged sequence; -1 before the acknowledgement
 	refused bool     // an attempt was refused
 }
 
@@ -196,7 +196,7 @@ func (h *history) subscribe(ctx context.Context, r *rand.Rand) []sighting {
 // check compares the stored batches with the responses.
 func (h *history) check(log []sighting) {
 	stored := map[int64]string{}
-	for _, s := range log[:len(log)-1] { // without the batch that ends the stream
+	for _, s := range log[:len(log)-1] { // the last batch only tells the subscribers that the stream ends
 		stored[s.seq] = s.events
 	}
 	acknowledged := 0
@@ -221,8 +221,8 @@ func (h *history) check(log []sighting) {
 func difference(got, want []sighting) string {
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			return fmt.Sprintf("at index %d got sequence %d, want %d, or other bytes", i, got[i].seq, want[i].seq)
+			return fmt.Sprintf("at index %d got sequence %d, want %d; if these are equal, the bytes differ", i, got[i].seq, want[i].seq)
 		}
 	}
-	return fmt.Sprintf("the first %d are equal", min(len(got), len(want)))
+	return fmt.Sprintf("the first %d batches are equal", min(len(got), len(want)))
 }

@@ -17,7 +17,8 @@ func TestOpenGapAfterCrash(t *testing.T) {
 	}
 }
 
-// openAfterCrash reports whether the machine was fast enough to retry within the grace period.
+// openAfterCrash checks that a gap is still open after a crash. It returns false if the machine was
+// too slow to retry within the grace period.
 func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	data := t.TempDir()
 	s := serve(t, data, "--gap-grace", grace.String())
@@ -47,8 +48,8 @@ func openAfterCrash(t *testing.T, grace time.Duration) bool {
 	return true
 }
 
-// A restart never reopens a closed gap. Keys, deleted streams and evicted batches stay as they were
-// (D4, D25, D31).
+// A restart never reopens a closed gap. The server still remembers idempotency keys and revoked
+// keys, and deleted streams and evicted batches do not return (D4, D25, D31).
 func TestRestart(t *testing.T) {
 	for name, down := range map[string]func(testing.TB, *server){
 		"kill -9": func(_ testing.TB, s *server) { s.kill() },

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// tool builds a program of the tools module. It skips the test if that fails, for
-// example without a network.
+// tool builds a program of the tools module. It skips the test if the build fails, for example
+// without a network.
 func tool(t *testing.T, path string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), filepath.Base(path))

@@ -29,8 +29,9 @@ type witness struct {
 	newest int64
 }
 
-// request and response are one operation. A publish gets the next sequence, a cursor request the
-// highest one, and a read whether a batch exists.
+// request and response describe one operation. The response to a publish is the next sequence, the
+// response to a cursor request is the highest sequence, and the response to a read tells whether
+// the batch exists.
 type request struct {
 	what string
 	seq  int64
@@ -88,8 +89,8 @@ func (h *witness) add(client int, call int64, a request, o response) {
 	h.newest = max(h.newest, o.seq)
 }
 
-// publish repeats a batch until it is acknowledged. Its idempotency key ensures that it is stored
-// once.
+// publish sends a batch until it is acknowledged. The idempotency key of the batch ensures that it
+// is stored once.
 func (h *witness) publish(client, n, node int) {
 	call := h.since()
 	body := fmt.Sprintf(`["%d of %d"]`, n, client)
@@ -134,7 +135,8 @@ func (h *witness) cursor(client, node int) {
 	}
 }
 
-// read reads a recent batch, or one of the next two, which may exist by now.
+// read reads one of the latest known batches or one of the two sequences after them, which other
+// clients may have published meanwhile.
 func (h *witness) read(client int, r *rand.Rand) {
 	h.mu.Lock()
 	seq := max(1, h.newest+2-int64(r.IntN(4)))
@@ -190,7 +192,7 @@ func (h *witness) check() {
 	log, _ := h.k.on(0).readAllOf(h.k.t, h.id)
 	for _, b := range log {
 		if h.values[b.seq] != b.events {
-			h.k.t.Errorf("batch %d holds %s, acknowledged was %s", b.seq, b.events, h.values[b.seq])
+			h.k.t.Errorf("batch %d holds %s, but %s was acknowledged", b.seq, b.events, h.values[b.seq])
 		}
 	}
 }
