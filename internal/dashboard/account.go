@@ -18,11 +18,11 @@ const Account = "admin"
 
 // account is the stored account.
 type account struct {
-	changing sync.Mutex // held across writes to the store, so that there is one at a time
+	changing sync.Mutex // held during each write to the store, so that only one write runs at a time
 
-	mu         sync.Mutex // never held across calls to the store, because follow takes it
+	mu         sync.Mutex // never held during a call to the store, because the store calls follow, which locks it
 	record     accountRecord
-	revision   engine.Revision // of the stored document; 0 if there is none
+	revision   engine.Revision // revision of the stored document; 0 if there is no document
 	unreadable error           // why the stored document cannot be read
 	managed    bool            // the password comes from a file, and the dashboard must not change it
 }
@@ -32,7 +32,8 @@ type accountRecord struct {
 	ChangedAt weir.Time `json:"changed_at"`
 }
 
-// hash returns the hash to check passwords against, and the revision of the account it comes from.
+// hash returns the stored hash of the password, and the revision of the account that contains this
+// hash.
 func (a *account) hash() (string, engine.Revision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,9 +53,10 @@ func (d *Dashboard) HasPassword() bool {
 	return hash != ""
 }
 
-// MakePassword generates a password with 119 random bits, stores its hash and returns it. The
-// password is durable when the call returns, and cannot be read again later. The result is empty if
-// the account already has a password, for example because another node has just set one.
+// MakePassword generates a password with 119 random bits, stores its hash and returns the password.
+// The hash is durable when the call returns. The password itself is not stored, so it cannot be
+// shown again. If the account already has a password, for example because another node has just set
+// one, MakePassword returns an empty string.
 func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	password := weir.Base62(20)
 	_, err := d.setPassword(ctx, password, none)
@@ -64,9 +66,9 @@ func (d *Dashboard) MakePassword(ctx context.Context) (string, error) {
 	return password, err
 }
 
-// UsePassword sets the password that the operator keeps in a file. From then on the dashboard
-// refuses to change it. If the password differs from the stored one, all sessions end. An
-// unacceptable password gives InvalidRequest.
+// UsePassword sets the password that the operator keeps in a file. After this call the dashboard
+// refuses to change the password. If the password differs from the stored one, all sessions end. If
+// CheckPassword does not accept the password, the error is InvalidRequest.
 func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	if err := CheckPassword(password); err != nil {
 		return err
@@ -82,7 +84,7 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	}
 	_, err := d.setPassword(ctx, password, 0)
 	if errors.Is(err, engine.ErrExists) || errors.Is(err, engine.ErrConflict) {
-		return d.UsePassword(ctx, password) // another node set one concurrently, most likely the same
+		return d.UsePassword(ctx, password) // another node set a password at the same time, most likely the same one
 	}
 	if err != nil {
 		return err
@@ -91,14 +93,15 @@ func (d *Dashboard) UsePassword(ctx context.Context, password string) error {
 	return nil
 }
 
-// none is the value of setPassword's checked argument that requires an account without a password.
+// none is a value of setPassword's argument checked. It says that the account must not have a
+// password yet.
 const none = engine.Revision(math.MaxUint64)
 
 // setPassword stores a password, ends all sessions and returns the new revision of the account. The
-// checked argument is the revision at which the caller verified the old password: setPassword fails
-// if the account has changed since, or if a file manages the password. It is 0 if the caller needs
-// no old password, and none if no password may exist yet; if one does, the error is
-// engine.ErrExists.
+// argument checked is the revision at which the caller verified the old password. SetPassword fails
+// if the account has changed since that revision, or if a file manages the password. A caller that
+// needs no old password passes 0. A caller that passes none gets engine.ErrExists if a password
+// exists already.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err
@@ -120,7 +123,8 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 	case checked != 0 && checked != none && (checked != now || managed):
 		return 0, weir.Errorf(weir.InvalidRequest, "the password was changed in another session in the meantime; nothing was changed")
 	}
-	// The password changes even if the caller leaves. It waits, so that the audit log learns of it.
+	// If the browser disconnects, the password still changes. The handler waits for the result,
+	// because it must write the change to the audit log.
 	ctx = context.WithoutCancel(ctx)
 	var doc engine.Document
 	if now == 0 {
@@ -135,8 +139,8 @@ func (d *Dashboard) setPassword(ctx context.Context, password string, checked en
 }
 
 // admit starts a session for a client whose password was correct at the given revision of the
-// account. It returns a nil session if the account has changed since: a password change during the
-// check has ended all sessions, and a session for the old password must not outlive that.
+// account. It returns a nil session if the account has changed since that revision: a change of the
+// password ends all sessions, so admit must not start one for the old password afterwards.
 func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token string, s *session) {
 	a := &d.account
 	a.mu.Lock()
@@ -148,7 +152,7 @@ func (d *Dashboard) admit(checked engine.Revision, from, agent string) (token st
 }
 
 // unstored wraps the error of a failed write. If the store refuses writes for a known reason, the
-// user gets that as StorageUnavailable. Other errors stay internal.
+// result is StorageUnavailable with this reason, which the user sees. Other errors stay internal.
 func unstored(doing string, err error) error {
 	if errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrUnavailable) {
 		known := weir.Errorf(weir.StorageUnavailable, "the store does not accept changes at the moment")
@@ -164,7 +168,7 @@ type accountView struct {
 	Sessions []*session
 	Mine     *session
 	Idle     string // how long an unused session lasts
-	Lasts    string // how long any session lasts
+	Lasts    string // how long a session lasts at most, even if it is used
 }
 
 func (v *visit) accountPage() error {
@@ -176,8 +180,8 @@ func (v *visit) accountPage() error {
 }
 
 // changePassword requires the old password. It ends all sessions and starts a new one for this
-// browser. Wrong old passwords are throttled like failed sign-ins, so a stolen session cannot be
-// used to guess the password.
+// browser. Attempts with a wrong old password are throttled like failed sign-ins, so that the thief
+// of a session cannot guess the password.
 func (v *visit) changePassword() error {
 	const page = "/dashboard/account"
 	if _, managed := v.account.changedAt(); managed {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/dashboard"
 )
 
-// A sign-in with the old password fails if the password changes while the sign-in waits to be
-// checked.
+// A sign-in with the old password fails if the password changes while the sign-in waits for its
+// password check.
 func TestSignInWhilePasswordChanges(t *testing.T) {
 	svc := startService(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestSignInWhilePasswordChanges(t *testing.T) {
 	})
 }
 
-// A verified password is worthless once the password has changed: it neither starts a session nor
-// authorises another change.
+// If the password changes after it was verified, the verification counts for nothing: it neither
+// starts a session nor authorises another change.
 func TestVerifiedPasswordExpires(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()
@@ -65,8 +65,8 @@ func TestVerifiedPasswordExpires(t *testing.T) {
 	}
 }
 
-// When nodes start together, one of them makes the first password, and MakePassword on the others
-// leaves it unchanged.
+// When nodes start together, one of them makes the first password. MakePassword on the other nodes
+// leaves this password unchanged.
 func TestMakePasswordKeepsExisting(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()

@@ -16,7 +16,7 @@ var assetFiles embed.FS
 type asset struct {
 	body []byte
 	kind string // content type
-	tag  string // derived from the body; the ETag and the query part of the URL
+	tag  string // hash of the body; used as the ETag and as the query part of the URL
 }
 
 var assetKinds = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
@@ -35,7 +35,8 @@ var assets = func() map[string]asset {
 	return all
 }()
 
-// readAssets adds the files of a directory to all. Their names get the prefix under.
+// readAssets adds the files of a directory to the map all. The name of each file gets the prefix
+// under.
 func readAssets(all map[string]asset, under string, files fs.FS) error {
 	list, err := fs.ReadDir(files, ".")
 	if err != nil {
@@ -53,11 +54,11 @@ func readAssets(all map[string]asset, under string, files fs.FS) error {
 }
 
 // assetURL returns the URL under which a page loads a script or style. The URL changes with the
-// contents, so browsers may cache it forever.
+// contents of the file, so browsers may cache the file forever.
 func assetURL(name string) string { return "/dashboard/assets/" + name + "?" + assets[name].tag }
 
-// asset serves a script or style, without a session: the sign-in page needs them, and they hold
-// nothing secret.
+// asset serves a script or style. It needs no session, because the sign-in page loads scripts and
+// styles too, and they contain no secret.
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
 	a, ok := d.assets[r.PathValue("name")]
 	if !ok {
@@ -68,7 +69,7 @@ func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", a.kind)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	h.Set("ETag", `"`+a.tag+`"`)
-	if h.Set("Cache-Control", "no-cache"); r.URL.RawQuery == a.tag { // imports between scripts have no tag: those are revalidated
+	if h.Set("Cache-Control", "no-cache"); r.URL.RawQuery == a.tag { // a script that another script imports has no tag in its URL, so the browser must revalidate it
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	if r.Header.Get("If-None-Match") == `"`+a.tag+`"` {

@@ -35,8 +35,8 @@ type entry struct {
 type audit struct {
 	mu      sync.Mutex
 	entries []entry
-	keys    []string            // their document keys, in the same order; empty for an entry that was not stored
-	excess  map[string]struct{} // keys of older entries, whose documents are to be deleted
+	keys    []string            // document key of each entry, in the same order; empty if the entry was not stored
+	excess  map[string]struct{} // document keys of entries beyond maxAudit, whose documents are to be deleted
 }
 
 // follow applies a change of the stored log.
@@ -53,12 +53,13 @@ func (a *audit) follow(c engine.Change) error {
 	return nil
 }
 
-// add adds an entry unless it is there already, and drops the oldest entries to stay within maxAudit.
+// add adds an entry unless the log contains it already. It drops the oldest entries if there are
+// more than maxAudit.
 func (a *audit) add(e entry, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if key != "" && slices.Contains(a.keys[max(0, len(a.keys)-100):], key) {
-		return // it was added when its write ended in doubt
+		return // note has already added it, because it could not tell whether its write succeeded
 	}
 	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
 	if n := len(a.entries) - maxAudit; n > 0 {
@@ -89,8 +90,8 @@ func (a *audit) old() []string {
 }
 
 // note adds an entry with the current time, and logs it. The entry is durable when the call
-// returns, unless the store refuses the write: then it stays in memory only, which is logged. A
-// cancelled ctx does not stop the write, since the action itself has already happened.
+// returns. If the store refuses the write, note logs the error and keeps the entry in memory only.
+// A cancelled ctx does not stop the write, because the action itself has already happened.
 func (d *Dashboard) note(ctx context.Context, e entry) {
 	ctx = context.WithoutCancel(ctx)
 	e.At = weir.TimeOf(d.Now())
@@ -102,7 +103,7 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	}
 	if err != nil {
 		d.Logger.Warn("failed to store audit log entry", "what", e.What, "error", err)
-		if !errors.Is(err, engine.ErrUnavailable) { // otherwise it may be stored after all
+		if !errors.Is(err, engine.ErrUnavailable) { // after ErrUnavailable the entry may be stored after all
 			key = ""
 		}
 		d.audit.add(e, key)
@@ -118,8 +119,9 @@ func (d *Dashboard) note(ctx context.Context, e entry) {
 	}
 }
 
-// Note records an action that was not taken through the dashboard, such as a CLI command. Who names
-// its origin. Like all of the audit log, the arguments must not contain keys or passwords.
+// Note records an action that was not taken through the dashboard, such as a CLI command. The
+// argument who names the origin of the action. As everywhere in the audit log, the arguments must
+// not contain keys or passwords.
 func (d *Dashboard) Note(ctx context.Context, who, what, detail string) {
 	d.note(ctx, entry{Who: who, What: what, Detail: detail})
 }

@@ -6,10 +6,11 @@ import (
 	"unicode"
 )
 
-// isCommon reports whether a password is among the first that an attacker tries: a word of the list
-// once or twice, with capitals, with digits and signs around it or in place of letters, keys in a row,
-// or a few characters repeated. Guessing is limited to 1,000 attempts per five minutes, so the list holds the
-// roots of the most frequent passwords of published leaks, and need not be long.
+// isCommon reports whether a password is among the first that an attacker tries. These are: a word
+// of the list, once or twice, also with capitals, with digits and signs around it or in place of
+// letters; neighbouring keys of the keyboard; and a few characters repeated. The list holds the
+// roots of the most frequent passwords of published leaks. It can be short, because the dashboard
+// allows only 1,000 guesses per five minutes.
 func isCommon(password string) bool {
 	lower := strings.ToLower(password)
 	different := map[rune]bool{}
@@ -40,12 +41,12 @@ func isCommon(password string) bool {
 func notLetter(r rune) bool { return !unicode.IsLetter(r) }
 
 const (
-	fewCharacters = 5  // a password with fewer different ones is repetitive
-	allDigits     = 12 // a password without letters must be as long as this: shorter ones are dates and telephone numbers
+	fewCharacters = 5  // a password with fewer different characters counts as repetitive
+	allDigits     = 12 // minimum length of a password without letters: shorter ones are often dates or telephone numbers
 )
 
-// keysInARow are rows of the keyboard, columns, digits and the alphabet, each long enough to find any
-// part of them that goes on at the start.
+// keysInARow are rows and columns of the keyboard, the digits and the alphabet. Some strings repeat
+// their start at the end, so that they also contain sequences that wrap around.
 var keysInARow = []string{
 	"01234567890123456789012345678901234567890", "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz",
 	"qwertyuiopasdfghjklzxcvbnmqwertyuiop", "1234567890qwertyuiopasdfghjklzxcvbnm", "qwertzuiopasdfghjklyxcvbnmqwertzuiop",
@@ -53,7 +54,7 @@ var keysInARow = []string{
 	"q1w2e3r4t5y6u7i8o9p0", "1q2w3e4r5t6y7u8i9o0p", "a1b2c3d4e5f6g7h8i9j0", "1a2b3c4d5e6f7g8h9i0j", "qweasdzxcrtyfghvbn", "123qweasdzxc",
 }
 
-// spelled undoes the usual ways to write a letter as a digit or sign.
+// spelled replaces digits and signs that are often used instead of a letter by that letter.
 var spelled = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "$", "s", "5", "s", "7", "t")
 
 //go:embed common.txt

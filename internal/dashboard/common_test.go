@@ -2,7 +2,8 @@ package dashboard
 
 import "testing"
 
-// The passwords that are guessed first are refused, however they are dressed up. Others are not.
+// The passwords that attackers guess first are refused, even with capitals, digits or signs added.
+// Other passwords are accepted.
 func TestCommonPasswords(t *testing.T) {
 	for _, password := range []string{
 		"password", "PASSWORD", "Password1", "password123", "P@ssw0rd", "Passw0rd!2024", "p455w0rd", "12345678", "123456789", "1234567890", "87654321", "11111111",

@@ -38,10 +38,10 @@ type Options struct {
 
 	Client fs.FS // modules of the JavaScript client, which the live tail loads
 
-	At      string // URL of the dashboard, if it has an address of its own; empty if it is at BaseURL
+	At      string // URL of the dashboard, if it has its own listener; empty if it is served at BaseURL
 	Node    string // name of this node if several nodes share Documents; empty for a single server
 	BaseURL string // public URL of the server, for commands to copy; no trailing slash
-	Curl    string // extra curl flags for those commands, such as a CA file; empty or starts with a space
+	Curl    string // extra curl flags for the commands to copy, such as a CA file; empty or starts with a space
 	Version string
 	Commit  string
 	Started time.Time // zero means now
@@ -54,7 +54,7 @@ type Options struct {
 	Now     func() time.Time                // nil means time.Now
 }
 
-// Dashboard is an http.Handler for the paths for which Serves returns true. It is safe for
+// Dashboard is an http.Handler. It handles the paths for which Serves returns true. It is safe for
 // concurrent use. The caller must close it.
 type Dashboard struct {
 	Options
@@ -65,13 +65,14 @@ type Dashboard struct {
 	refusals  refusals
 	figures   figures
 	revisions revisions
-	hashing   chan struct{} // a slot per password being hashed
+	hashing   chan struct{} // holds one element for each password that is being hashed
 	origin    *http.CrossOriginProtection
 	base      url.URL // At or BaseURL, parsed
 	mux       *http.ServeMux
 	assets    map[string]asset
 
-	// Used by the sampling goroutine only, and by Close after that goroutine has ended. No lock.
+	// Only the sampling goroutine uses these fields, and Close after that goroutine has ended. So
+	// they need no lock.
 	written    map[int64]string // contents of the figures documents by hour, to skip writes that change nothing
 	complained bool             // the last attempt to store figures failed and was logged
 
@@ -132,15 +133,16 @@ func Open(ctx context.Context, o Options) (*Dashboard, error) {
 		}
 	}
 	d.routes()
-	d.tick(ctx) // the baseline that the first sample is measured against
+	d.tick(ctx) // the first sample counts the difference from this reading
 	d.work.Go(d.run)
 	return d, nil
 }
 
-// trustBase makes the dashboard accept requests whose Origin is the base URL. Behind a proxy the
-// Host that the server sees can differ from the Origin that the browser sends, and the dashboard's
-// own forms would be refused as coming from another site. A loopback base URL, the default, is not
-// trusted this way: on the browser's machine that origin can belong to another program.
+// trustBase makes the dashboard accept requests whose Origin is the base URL. Behind a proxy, the
+// Host that the server sees can differ from the Origin that the browser sends. Without trustBase
+// the dashboard would then refuse its own forms as requests from another site. A loopback base URL,
+// the default, is not trusted this way: on the machine of the browser, this origin can belong to
+// another program.
 func (d *Dashboard) trustBase() error {
 	base, err := url.Parse(cmp.Or(d.At, d.BaseURL))
 	if err != nil || base.Host == "" {
@@ -159,15 +161,15 @@ func (d *Dashboard) trustBase() error {
 	return d.origin.AddTrustedOrigin(base.Scheme + "://" + host)
 }
 
-// Close stops sampling, ends all sessions, and stores figures and refused sign-ins that are not
-// stored yet. It logs failures to store. Call it once, after the last request.
+// Close stops sampling and ends all sessions. It stores the figures and refused sign-ins that are
+// not stored yet, and logs an error if that fails. Call it once, after the last request.
 func (d *Dashboard) Close(ctx context.Context) {
 	close(d.closing)
 	d.work.Wait()
 	d.sessions.endAll(nil)
 	c := d.read()
 	d.figures.mu.Lock()
-	if c.taken.Sub(d.figures.coarse.last.taken) >= time.Second { // the current, partial minute
+	if c.taken.Sub(d.figures.coarse.last.taken) >= time.Second { // also store the current minute, which is not complete
 		d.figures.coarse.add(c.since(&d.figures.coarse.last))
 	}
 	d.figures.usage.take(c.taken, d.Access.Taken())

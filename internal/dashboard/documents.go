@@ -1,22 +1,23 @@
 package dashboard
 
-// Keys and key prefixes of the documents that the dashboard keeps in the store. They are fixed: a
-// store that an earlier version wrote must still be readable. Code that copies a store uses them to
-// tell what it may copy.
+// Keys and key prefixes of the documents that the dashboard keeps in the store. They must not
+// change, because Weir must be able to read a store that an earlier version wrote. Code that copies
+// a store uses them to decide which documents to copy.
 const (
-	// AccountKey is the document of the admin account. All nodes that share a store share it.
+	// AccountKey is the key of the document with the admin account. All nodes that share a store
+	// share this document.
 	AccountKey = "dashboard/account"
 
-	// RefusalsKey is the document of refused sign-ins. In a cluster each node has its own, whose
-	// key is RefusalsKey, a slash and the name of the node.
+	// RefusalsKey is the key of the document with refused sign-ins. In a cluster each node has its
+	// own document. Its key is RefusalsKey, a slash and the name of the node.
 	RefusalsKey = "dashboard/refused"
 
-	// AuditPrefix begins the keys of audit log entries, one document per entry. All nodes that
-	// share a store share them.
+	// AuditPrefix is the prefix of the keys of audit log entries. Each entry is one document. All
+	// nodes that share a store share the entries.
 	AuditPrefix = "audit/"
 
-	// FiguresPrefix begins the keys of the hourly figures behind the plots. They describe the
-	// server that measured them and mean nothing in another store, so a copy of a store leaves them
-	// out.
+	// FiguresPrefix is the prefix of the keys of the hourly figures that the plots show. These
+	// figures describe the server that measured them. They mean nothing in another store, so a copy
+	// of a store leaves them out.
 	FiguresPrefix = "figures/"
 )

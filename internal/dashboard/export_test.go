@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-// Limits, names and texts that tests compare with.
+// These limits, names and texts let external tests compare with them.
 const (
 	CoarseEvery      = coarseEvery
 	IdleFor          = idleFor
@@ -46,7 +46,7 @@ var (
 )
 
 // Admit starts a session for a password that was verified at this revision, and reports whether it
-// did.
+// could.
 func Admit(d *Dashboard, checked engine.Revision) bool {
 	_, s := d.admit(checked, "", "")
 	return s != nil
@@ -92,8 +92,8 @@ func Totals(d *Dashboard, now time.Time, back time.Duration) map[string]float64 
 	return sums
 }
 
-// SetStore replaces the figures of the store. It holds a lock that samples and pages take before
-// they read them.
+// SetStore replaces the figures of the store. It holds a lock that samples and pages also hold
+// while they read these figures.
 func SetStore(d *Dashboard, s Store) {
 	d.sessions.mu.Lock()
 	defer d.sessions.mu.Unlock()

@@ -14,7 +14,7 @@ type Store struct {
 	Syncs      meter.Distribution // duration of each write with its sync, since the server started, in nanoseconds
 	Journal    int64              // size of the journal files in bytes
 	Live       int64              // bytes of the journal that are still needed
-	Free, Size int64              // of the disk that holds the store, in bytes
+	Free, Size int64              // free and total space of the disk that holds the store, in bytes
 }
 
 // column is an index into a sample.
@@ -25,7 +25,7 @@ type column int
 const (
 	at          column = iota // end of the sample, Unix seconds
 	span                      // length of the sample in seconds
-	requests                  // under /v1
+	requests                  // number of requests under /v1
 	failed                    // responses with status 5xx
 	refused                   // responses with status 4xx other than 429
 	limited                   // responses with status 429
@@ -81,7 +81,8 @@ func readCounts(now time.Time, a api.Stats, h hub.Stats, s Store) counts {
 	return c
 }
 
-// since returns the sample between an earlier snapshot and this one. A count that went down gives 0.
+// since returns the sample between an earlier snapshot and this one. If a count went down, the
+// sample has 0 for it.
 func (c *counts) since(before *counts) sample {
 	s := c.sample
 	s[at] = float64(c.taken.Unix())
@@ -154,7 +155,7 @@ func (r *ring) take(c *counts) bool {
 		r.last = *c
 		return false
 	}
-	if c.taken.Sub(r.last.taken) < r.every-r.every/20 { // tolerate ticks that come slightly early
+	if c.taken.Sub(r.last.taken) < r.every-r.every/20 { // tolerates ticks that come slightly early
 		return false
 	}
 	r.add(c.since(&r.last))
@@ -170,7 +171,8 @@ func (r *ring) add(s sample) {
 }
 
 // between returns the samples from now-back until now, oldest first. For an hour or less they are
-// fine samples. Coarse ones fill in for the time before the first fine one, such as after a restart.
+// fine samples. For the time before the first fine sample, for example after a restart, between
+// returns coarse samples.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()
@@ -207,7 +209,7 @@ func total(list []sample, c column) float64 {
 
 // usage counts the requests of each key per hour.
 type usage struct {
-	last  map[string]uint64           // totals since the server started, at the last take
+	last  map[string]uint64           // totals since the server started, as of the last call of take
 	hours map[int64]map[string]uint64 // by Unix hour, then by key ID
 }
 

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// plotDayEvery is the distance between the points of a day's plot. More points would look the same
-// on the screen, and be larger than the rest of the page.
+// plotDayEvery is the distance between the points in the plot of a day. More points would look the
+// same on the screen, and their data would be larger than the rest of the page.
 const plotDayEvery = 5 * time.Minute
 
-// plots returns the columns of the last hour or day by name, with counts as rates per second. A
-// time without samples appears as one null value, so that the plot shows a hole instead of a line
-// across it.
+// plots returns the columns of the last hour or day by name, with counts as rates per second. For a
+// time without samples the columns have one null value, so that the plot shows a hole there instead
+// of a line.
 func (v *visit) plots(over string) map[string][]any {
 	back := time.Hour
 	if over == "day" {
@@ -50,7 +50,7 @@ func (v *visit) plots(over string) map[string][]any {
 	return plots
 }
 
-// rounded cuts a number to five digits, more than a plot can show, to keep the response small.
+// rounded rounds a number to five digits to keep the response small. A plot cannot show more.
 func rounded(n float64) float64 {
 	n, _ = strconv.ParseFloat(strconv.FormatFloat(n, 'g', 5, 64), 64)
 	return n
@@ -70,8 +70,8 @@ func thin(list []sample, every time.Duration) []sample {
 	return joined
 }
 
-// join merges next, which follows s directly, into s. Counts add up, the median sync is weighted by
-// time, p99 and subscribers keep the larger value, and the disk figures are those of next.
+// join merges next, which follows s directly, into s. Counts are added, the median sync is weighted
+// by time, p99 and subscribers get the larger value, and the disk figures come from next.
 func (s *sample) join(next *sample) {
 	both := s[span] + next[span]
 	s[syncMedian] = (s[syncMedian]*s[span] + next[syncMedian]*next[span]) / both

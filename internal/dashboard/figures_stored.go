@@ -13,12 +13,12 @@ import (
 	"weir/internal/engine"
 )
 
-// Figures are stored in one document per hour, which is rewritten every minute. The plots survive a
-// restart, and a crash costs at most a minute of them.
+// Figures are stored in one document per hour, which is rewritten every minute. So the plots
+// survive a restart, and a crash loses at most the figures of one minute.
 
 // figuresRecord is the stored form of an hour.
 type figuresRecord struct {
-	Samples [][]float64       `json:"samples"`        // one per minute; columns in their order
+	Samples [][]float64       `json:"samples"`        // one sample per minute, with the columns in the order of the constants
 	Keys    map[string]uint64 `json:"keys,omitempty"` // requests by key ID
 }
 
@@ -38,8 +38,8 @@ func (d *Dashboard) figuresOf() string {
 	return FiguresPrefix + d.Node + "/"
 }
 
-// loadFigures reads this node's hours of the last day. It deletes older hours of all nodes, because
-// a node that left the cluster does not delete its own.
+// loadFigures reads the hours of the last day that this node stored. It deletes the older hours of
+// all nodes, because a node that has left the cluster cannot delete its own.
 func (d *Dashboard) loadFigures(ctx context.Context) error {
 	docs, err := d.Documents.List(ctx, FiguresPrefix, "", 1000)
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 			continue // belongs to another node
 		}
 		var record figuresRecord
-		if err := json.Unmarshal(doc.Value, &record); err != nil { // it will be overwritten, or deleted once it is old
+		if err := json.Unmarshal(doc.Value, &record); err != nil { // this node overwrites the document, or deletes it when it is a day old
 			d.Logger.Warn("skipped unreadable figures", "document", doc.Key, "error", err)
 			continue
 		}
@@ -75,8 +75,8 @@ func (d *Dashboard) loadFigures(ctx context.Context) error {
 	return nil
 }
 
-// storeFigures stores the current hour and the one before it, whose last sample may not be stored
-// yet. It deletes hours older than a day.
+// storeFigures stores the current hour and the hour before, because the last sample of that hour
+// may not be stored yet. It deletes hours older than a day.
 func (d *Dashboard) storeFigures(ctx context.Context) error {
 	hour := d.Now().Unix() / 3600
 	var faults []error
@@ -97,8 +97,8 @@ func (d *Dashboard) storeFigures(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// hourOf returns the stored form of an hour. It is nil if the hour is empty or unchanged since it
-// was last written.
+// hourOf returns the stored form of an hour. It returns nil if the hour has no samples, or has not
+// changed since it was last written.
 func (d *Dashboard) hourOf(hour int64) []byte {
 	f := &d.figures
 	f.mu.Lock()
@@ -156,8 +156,9 @@ func (d *Dashboard) tick(ctx context.Context) {
 	d.keepRefusals(ctx)
 }
 
-// keepFigures stores the figures unless the store refuses writes: the last free space of a disk is
-// not for plots. It logs the first of consecutive failures.
+// keepFigures stores the figures, unless the store refuses writes because the disk is almost full:
+// plots must not use up the last free space. If storing fails several times in a row, keepFigures
+// logs only the first failure.
 func (d *Dashboard) keepFigures(ctx context.Context) {
 	if !d.Writes() {
 		return

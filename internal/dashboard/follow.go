@@ -11,11 +11,12 @@ import (
 )
 
 // The account, the audit log, and the revisions of the documents that this node writes follow the
-// store: they change in documentChanged, and nowhere else. So they agree with the store even if the
-// request that changed them was cut off (D33). Nodes that share a store have one password and one
-// audit log in common. Each node has its own sessions and figures.
+// store: only documentChanged changes them in memory, when the store reports a change. So the
+// memory agrees with the store even if the client that made the change disconnected before the
+// response (D33). Nodes that share a store have one password and one audit log in common. Each node
+// has its own sessions and figures.
 
-// follow reads what the store holds, and follows it from then on.
+// follow reads the documents of the store, and receives every later change of them.
 func (d *Dashboard) follow(ctx context.Context) error {
 	if err := d.Documents.Watch(ctx, d.documentChanged); err != nil {
 		return fmt.Errorf("read the account and the audit log: %w", err)
@@ -25,8 +26,9 @@ func (d *Dashboard) follow(ctx context.Context) error {
 	return d.account.unreadable
 }
 
-// documentChanged applies a change that this or another node stored. It must not take a lock that is
-// held across a write, such as account.changing: the write waits for this call.
+// documentChanged applies a change that this or another node stored. It must not take a lock that
+// is held during a write, such as account.changing: the write waits for this call, so both would
+// wait forever.
 func (d *Dashboard) documentChanged(c engine.Change) {
 	switch {
 	case c.Key == AccountKey:
@@ -41,8 +43,9 @@ func (d *Dashboard) documentChanged(c engine.Change) {
 	}
 }
 
-// follow adopts the stored account. One that cannot be read keeps the dashboard from opening; later
-// the last one stays.
+// follow takes over the stored account. If the account cannot be read when the dashboard opens,
+// opening fails. If it cannot be read after a later change, the account before the change stays in
+// use.
 func (a *account) follow(c engine.Change) {
 	var record accountRecord
 	if !c.Deleted {
@@ -60,7 +63,7 @@ func (a *account) follow(c engine.Change) {
 	}
 }
 
-// revisions are those of the documents that this node writes, by key.
+// revisions holds the revision of each document that this node writes, by document key.
 type revisions struct {
 	mu sync.Mutex
 	of map[string]engine.Revision
@@ -88,8 +91,8 @@ func (r *revisions) keys(prefix string) (keys []string) {
 	return keys
 }
 
-// put stores a document that no other node writes. If an earlier write ended in doubt, the store has
-// told by now what became of it.
+// put stores a document that no other node writes. If the outcome of an earlier write was unknown,
+// the store has reported it by now, so put uses the right revision.
 func (d *Dashboard) put(ctx context.Context, key string, value []byte) (err error) {
 	d.revisions.mu.Lock()
 	rev := d.revisions.of[key]

@@ -12,7 +12,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// following returns the parts of a dashboard that follow a store.
+// following returns a dashboard that has only the parts that follow the store.
 func following(t *testing.T, docs engine.Documents) *Dashboard {
 	t.Helper()
 	d := &Dashboard{Options: Options{Documents: docs, Logger: slog.New(slog.DiscardHandler), Now: time.Now}}
@@ -24,7 +24,7 @@ func following(t *testing.T, docs engine.Documents) *Dashboard {
 	return d
 }
 
-// doubtful is a store whose writes take effect and end in doubt.
+// doubtful is a store whose writes take effect but return an error that leaves their outcome open.
 type doubtful struct{ engine.Documents }
 
 func (s doubtful) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
@@ -32,8 +32,8 @@ func (s doubtful) Create(ctx context.Context, key string, value []byte) (engine.
 	return doc, errors.Join(err, engine.ErrUnavailable)
 }
 
-// A document whose write ended in doubt can be written again, because the store has told by then what
-// became of it.
+// A document can be written again after a write with an unknown outcome, because the store reports
+// the outcome before the next write.
 func TestWriteAfterAWriteInDoubt(t *testing.T) {
 	docs := memory.New()
 	d := following(t, doubtful{docs})
@@ -46,12 +46,12 @@ func TestWriteAfterAWriteInDoubt(t *testing.T) {
 	}
 	d.note(t.Context(), entry{What: "something"})
 	if n := len(d.searchAudit("something")); n != 1 {
-		t.Errorf("an audit log entry whose write ended in doubt is there %d times, want once", n)
+		t.Errorf("an audit log entry whose write had an unknown outcome is in the log %d times, want once", n)
 	}
 }
 
-// Nodes that share a store have one audit log. The node that adds to it deletes what is too old, on
-// all nodes.
+// Nodes that share a store have one audit log. A node that adds an entry deletes the entries beyond
+// the limit, and they disappear on all nodes.
 func TestNodesShareTheAuditLog(t *testing.T) {
 	docs := memory.New()
 	nodes := []*Dashboard{following(t, docs), following(t, docs)}
@@ -69,7 +69,7 @@ func TestNodesShareTheAuditLog(t *testing.T) {
 	}
 }
 
-// A password that is set on one node is the password on all, and ends the sessions there.
+// A password that is set on one node is valid on all nodes, and ends the sessions on all nodes.
 func TestNodesShareThePassword(t *testing.T) {
 	docs := memory.New()
 	here, there := following(t, docs), following(t, docs)
@@ -88,6 +88,6 @@ func TestNodesShareThePassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	if here.HasPassword() || there.HasPassword() {
-		t.Error("the account was deleted, and there still is a password")
+		t.Error("the account was deleted, but a password is still set")
 	}
 }

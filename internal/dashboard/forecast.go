@@ -17,7 +17,7 @@ type forecast struct {
 }
 
 const (
-	forecastLeast = 10 * time.Minute         // samples that cover less give no forecast
+	forecastLeast = 10 * time.Minute         // if the samples cover less time, there is no forecast
 	forecastMost  = 2 * 365 * 24 * time.Hour // a disk that takes longer to fill counts as not growing
 )
 

@@ -26,7 +26,7 @@ func (k keyRow) Revoked() bool { return k.RevokedAt != nil }
 // Everything reports whether the key has all permissions on all streams of its project.
 func (k keyRow) Everything() bool { return len(k.Permissions) == 3 && len(k.Streams) == 0 }
 
-// row adds to a key what the pages show beside it. Used is the result of keyUse.
+// row adds the figures that the pages show next to a key. Used is the result of keyUse.
 func (v *visit) row(k access.Key, used map[string]uint64) keyRow {
 	row := keyRow{Key: k, Requests: used[k.ID]}
 	if p, ok := v.Access.Project(k.Project); ok {
@@ -178,7 +178,7 @@ func (v *visit) createKey() error {
 type keyView struct {
 	keyRow
 	Secret    string // empty except on the first view after the key was created
-	Publish   string // commands to copy; empty without Secret or the permission
+	Publish   string // commands to copy; empty if Secret is empty or the key lacks the permission
 	Subscribe string
 	Streams   []streamChoice
 }
@@ -211,11 +211,11 @@ func (v *visit) key() error {
 	return v.page(http.StatusOK, "key", "Key", view)
 }
 
-// lines returns curl commands that publish and subscribe with a key, empty where it lacks the
-// permission. They use the newest stream that the key can access.
+// lines returns a curl command that publishes and one that subscribes with a key. A command is
+// empty if the key lacks the permission. Both use the newest stream that the key can access.
 func (v *visit) lines(k access.Key, secret string) (publish, subscribe string) {
 	stream, mode := weir.StreamID("STREAM"), weir.JSON
-	for _, s := range v.Hub.Streams() { // oldest first: the last match is the newest
+	for _, s := range v.Hub.Streams() { // oldest first, so the last match is the newest
 		if s.Project == k.Project && (len(k.Streams) == 0 || slices.Contains(k.Streams, s.ID)) {
 			stream, mode = s.ID, s.Mode
 		}
@@ -251,16 +251,16 @@ func (v *visit) revokeKey() error {
 	return v.back(page, "Key revoked. Its subscriptions have ended, and further requests are refused.")
 }
 
-// rotationView is the data of the page that guides through a rotation.
+// rotationView is the data of the page that guides the operator through the rotation of a key.
 type rotationView struct {
 	Old     keyRow
-	New     *keyRow // nil until it is created
-	Secret  string  // of the new key; empty except on its first view
+	New     *keyRow // nil until the new key is created
+	Secret  string  // the new key; empty except on the first view of the page after the key was created
 	Publish string  // command to copy
 }
 
-// rotation shows the steps of a rotation: create a key like the old one, wait until the old one is
-// no longer used, revoke it.
+// rotation shows the steps of a rotation: create a key like the old one, wait until no client uses
+// the old key, and revoke the old key.
 func (v *visit) rotation() error {
 	old, err := v.findKey()
 	if err != nil {

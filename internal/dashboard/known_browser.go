@@ -11,13 +11,14 @@ import (
 	"weir"
 )
 
-// A browser that has signed in keeps a mark: a cookie with a random id and a signature. It opens
-// nothing. But wrong passwords are counted per browser for browsers with a mark, and per address
-// for all others. So an attacker who shares the address of an operator, for example behind a proxy
-// that the server does not know, cannot lock that operator out.
+// A browser that has signed in keeps a mark: a cookie with a random id and a signature. The mark
+// gives access to no page. It only changes how wrong passwords are counted: per browser for
+// browsers with a mark, per address for all others. So an attacker who shares the address of an
+// operator, for example behind a proxy that the server does not know, cannot lock that operator
+// out.
 //
-// The key of the signature derives from the stored hash of the password. Marks are therefore valid
-// on every node and after a restart, and end when the password changes.
+// The signing key is derived from the stored hash of the password. Marks are therefore valid on
+// every node and after a restart, and become invalid when the password changes.
 
 const (
 	markName       = "weir_browser"
@@ -54,7 +55,8 @@ func (d *Dashboard) browserOf(r *http.Request) string {
 	return id
 }
 
-// mark marks the browser of a visit that has given the right password, or renews its mark.
+// mark gives a mark to a browser that has sent the right password, or renews the mark that the
+// browser has.
 func (v *visit) mark() {
 	id := v.browserOf(v.r)
 	if id == "" {
@@ -68,9 +70,9 @@ func (v *visit) mark() {
 	http.SetCookie(v.w, c)
 }
 
-// attempt counts an attempt to give the password, before it is checked. It returns how long the
-// client must wait; 0 means that it may proceed. If the password is right, the caller must call
-// succeeded.
+// attempt counts an attempt before the password is checked. It returns how long the client must
+// wait; 0 means that the caller may check the password. If the password is right, the caller must
+// call succeeded.
 func (v *visit) attempt() (wait time.Duration, succeeded func()) {
 	if id := v.browserOf(v.r); id != "" {
 		return v.throttle.tryBrowser(id, v.client()), func() { v.throttle.browserSucceeded(id) }

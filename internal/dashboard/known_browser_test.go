@@ -12,7 +12,7 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// visitor is a browser. All visitors come from the same address, as behind a proxy.
+// visitor is a browser. All visitors come from the same address, as clients behind a proxy do.
 type visitor struct {
 	t      *testing.T
 	client *http.Client
@@ -56,7 +56,7 @@ func (v *visitor) signIn(password string) int {
 
 const right = "four random words here"
 
-// guarded starts a service with the password right.
+// guarded starts a service whose password is the constant right.
 func guarded(t *testing.T, o servicetest.Options) *servicetest.Service {
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte(right+"\n"), 0o600); err != nil {
@@ -67,7 +67,8 @@ func guarded(t *testing.T, o servicetest.Options) *servicetest.Service {
 }
 
 // Wrong passwords from the address of an operator do not lock out a browser that has signed in
-// before, even after a restart. They lock out everything else, and the log says so once.
+// before, even after a restart. They lock out all other browsers at this address, and the log
+// reports the lock once.
 func TestKnownBrowser(t *testing.T) {
 	data := t.TempDir()
 	s := guarded(t, servicetest.Options{Data: data, Journal: true})
@@ -101,7 +102,7 @@ func TestKnownBrowser(t *testing.T) {
 	for range 5 {
 		stranger.signIn("wrong")
 	}
-	for range 5 { // a known browser may guess no more often than an address
+	for range 5 { // the limit for a known browser is the same as for an address
 		if got := operator.signIn("wrong"); got != http.StatusUnauthorized {
 			t.Errorf("a known browser after the restart: %d", got)
 		}
@@ -111,7 +112,7 @@ func TestKnownBrowser(t *testing.T) {
 	}
 }
 
-// The mark of a known browser opens no page, and cannot be forged.
+// The mark of a known browser, a signed cookie, gives access to no page and cannot be forged.
 func TestKnownBrowserGrantsNothing(t *testing.T) {
 	s := guarded(t, servicetest.Options{})
 	operator := newVisitor(t, s)
@@ -149,7 +150,8 @@ func TestKnownBrowserGrantsNothing(t *testing.T) {
 	}
 }
 
-// A proxy that is not named makes all its clients share one address. The log says so, once.
+// If --trusted-proxies does not name a proxy, all clients behind this proxy share one address. The
+// log warns about this once.
 func TestUnnamedProxy(t *testing.T) {
 	for _, proxies := range []string{"", "127.0.0.1"} {
 		var args []string

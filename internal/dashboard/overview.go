@@ -32,12 +32,13 @@ type tile struct {
 	Name, Label, Value, Note string
 }
 
-// problems is the number of recent failed requests, and of refused ones, that the overview lists.
+// problems is the length of two lists on the overview: recent failed requests, and recent refused
+// requests.
 const problems = 10
 
 func (v *visit) overview() error { return v.page(http.StatusOK, "overview", "Overview", v.look()) }
 
-// look collects the data of the overview.
+// look collects the data of the overview page.
 func (v *visit) look() overviewView {
 	status, ok := v.Health()
 	w := overviewView{
@@ -121,12 +122,13 @@ type requestsView struct {
 	Error   string
 	Request *api.Request
 	Key     *keyRow
-	Stream  string // name; empty if the stream does not exist
+	Stream  string // name of the stream; empty if it does not exist
 	Failed  []api.Request
 	Refused []api.Request
 }
 
-// requests looks up a request by ID. It never repeats a key that was typed in by mistake.
+// requests looks up a request by ID. If the user types a key by mistake, the page does not repeat
+// it.
 func (v *visit) requests() error {
 	w := requestsView{
 		Search: v.query("id"), Failed: v.API.Failed(50), Refused: v.API.Refused(50),

@@ -101,7 +101,7 @@ var functions = template.FuncMap{
 	},
 }
 
-// whenText formats a time in UTC. Scripts add how long ago that was.
+// whenText formats a time in UTC. Scripts add how long ago this time was.
 func whenText(t weir.Time) string { return t.Std().Format("2006-01-02 15:04:05") }
 
 // bytesText formats a number of bytes in the largest unit that fits, such as "1.5 MiB".
@@ -149,8 +149,8 @@ func msText(v any) string {
 	return fmt.Sprintf("%.0f ms", n)
 }
 
-// toFloat converts the numbers that templates format. A duration becomes milliseconds, and any
-// other type NaN.
+// toFloat converts the numbers that templates format. A duration becomes milliseconds. A value of
+// any other type becomes NaN.
 func toFloat(v any) float64 {
 	switch n := v.(type) {
 	case int:
@@ -186,8 +186,9 @@ func pageNumber(r *http.Request) int {
 	return n
 }
 
-// pages returns the links for a list with the given page size and length, and the range of entries,
-// list[from:to], that the requested page shows. A page beyond the last one shows the last one.
+// pages returns the links for a list with the given page size and length. It also returns the range
+// of entries, list[from:to], that the requested page shows. A page number beyond the last page
+// gives the last page.
 func pages(r *http.Request, size, found int) (p paging, from, to int) {
 	p.Pages = max(1, (found+size-1)/size)
 	p.Page = min(pageNumber(r), p.Pages)

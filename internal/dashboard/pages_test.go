@@ -144,7 +144,7 @@ func TestStreams(t *testing.T) {
 		t.Errorf("figures: %+v, %v", f, err)
 	}
 	if b.post(page+"/delete", "name", "other"); !strings.Contains(b.see(page+"/delete"), "Nothing was deleted") {
-		t.Error("a wrong name deletes the stream")
+		t.Error("a wrong name deleted the stream")
 	}
 	b.post(page+"/delete", "name", "bytes")
 	if status, _, _ := b.get(page); status != http.StatusNotFound {
@@ -155,7 +155,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: status %d, want 404", path, status)
 		}
 	}
-	b.header = nil // a script: errors come as JSON, which the JavaScript client reads
+	b.header = nil // requests without this header come from a script, which gets errors as JSON for the JavaScript client
 	if _, text, _ := b.get("/dashboard/streams/x/tail"); strings.TrimSpace(text) != `{"error":{"code":"stream_not_found","message":"stream not found"}}` {
 		t.Errorf("tail of a nonexistent stream: %s", text)
 	}
@@ -243,7 +243,8 @@ func weigh(t *testing.T, b *browser, paths ...string) {
 	}
 }
 
-// Samples count what happened since the last one, survive a restart, and are deleted after a day.
+// A sample counts the events since the sample before. Samples survive a restart and are deleted
+// after a day.
 func TestFigures(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()
@@ -256,7 +257,7 @@ func TestFigures(t *testing.T) {
 	if sums["requests"] != 2 || sums["published"] != 1 || sums["refused"] != 1 || sums["received"] != 16 {
 		t.Errorf("totals: %v", sums)
 	}
-	publish() // in the current minute, which is stored when the service stops
+	publish() // in the current minute, whose sample is stored when the service stops
 	svc.clock.advance(5 * time.Second)
 	svc.Stop()
 	svc.clock.advance(30 * time.Minute)

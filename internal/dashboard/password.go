@@ -17,7 +17,7 @@ import (
 )
 
 // Parameters of argon2id: 19 MiB and two passes take some tens of milliseconds. Each hash records
-// the parameters it was made with, so they can be raised later.
+// its parameters, so a later version can raise them without making old hashes invalid.
 const (
 	argonMemory  = 19 << 10 // KiB
 	argonTime    = 2
@@ -26,19 +26,20 @@ const (
 	hashBytes    = 32
 )
 
-// Length limits of a password. The upper one keeps clients from making the server hash megabytes.
+// Length limits of a password. The upper limit prevents clients from making the server hash
+// megabytes.
 const (
 	minPassword = 8    // characters
 	maxPassword = 1024 // bytes
 )
 
-// hashers is the number of passwords that are hashed concurrently. More would only compete for the
-// CPU, and take 19 MiB each.
+// hashers is the number of passwords that are hashed at the same time. More would only compete for
+// the CPU, and each needs 19 MiB.
 const hashers = 2
 
 // CheckPassword returns InvalidRequest unless the string is acceptable as a password: valid UTF-8,
-// a single line, at least 8 characters and at most 1024 bytes, and not one of those that are guessed
-// first.
+// a single line, at least 8 characters and at most 1024 bytes, and not one of the passwords that
+// attackers guess first.
 func CheckPassword(password string) error {
 	switch n := utf8.RuneCountInString(password); {
 	case !utf8.ValidString(password):
@@ -85,13 +86,13 @@ func matches(hash, password string) (bool, error) {
 	return subtle.ConstantTimeCompare(got, want) == 1, nil
 }
 
-// unmatchable is a hash that no known password matches. Passwords for unknown names are checked
-// against it, so that the response time does not reveal whether a name exists.
+// unmatchable is a hash that no known password matches. For an unknown user name, the password is
+// checked against this hash, so that the response time does not reveal whether the name exists.
 const unmatchable = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
-// verify reports whether a name and password are those of the account, and the revision of the
-// account that it checked. It takes the same time for every name. It waits for a hashing slot,
-// until ctx is done.
+// verify reports whether a name and password are those of the account. It also returns the revision
+// of the account that it checked. It takes the same time for every name. If hashers passwords are
+// already being hashed, verify waits until one is done or ctx ends.
 func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool, checked engine.Revision, err error) {
 	select {
 	case d.hashing <- struct{}{}:

@@ -8,7 +8,7 @@ import (
 func TestPasswordHash(t *testing.T) {
 	hash := hashPassword("päßword 1")
 	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") || hash == hashPassword("päßword 1") {
-		t.Errorf("the hash has other parameters, or no random salt: %s", hash)
+		t.Errorf("the hash has the wrong parameters, or its salt is not random: %s", hash)
 	}
 	for password, want := range map[string]bool{"päßword 1": true, "päßword 2": false, "": false} {
 		if ok, err := matches(hash, password); ok != want || err != nil {

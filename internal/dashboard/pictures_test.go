@@ -13,7 +13,7 @@ import (
 )
 
 // shrink copies the manual's pictures from one directory to another, each reduced to its 256 most
-// frequent colours. That halves their size without a visible difference.
+// frequent colours. This halves the size of the files without a visible difference.
 func shrink(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "manual-*.png"))
 	if err != nil {
@@ -41,8 +41,8 @@ func shrink(from, to string) error {
 	return nil
 }
 
-// fewColours reduces a picture to its 256 most frequent colours. Other colours become the nearest
-// of them.
+// fewColours reduces a picture to its 256 most frequent colours. Every other colour becomes the
+// nearest of these 256.
 func fewColours(img image.Image) *image.Paletted {
 	b := img.Bounds()
 	count := map[color.RGBA]int{}

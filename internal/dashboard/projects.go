@@ -11,7 +11,7 @@ import (
 type projectRow struct {
 	weir.Project
 	Streams int
-	Keys    int // not revoked
+	Keys    int // number of keys that are not revoked
 	Demo    bool
 }
 

@@ -16,9 +16,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Refused passwords appear in the audit log but are stored separately: an attacker who guesses
-// passwords must not be able to push the operators' actions out of the log. Refusals of one address
-// within an hour share an entry, and all entries share one document.
+// Refused passwords appear in the audit log, but are stored separately: an attacker who guesses
+// passwords must not push the operators' actions out of the log. All refusals from one address
+// within an hour share one entry, and all entries share one document.
 
 // maxRefusals is the number of entries that are kept.
 const maxRefusals = 200
@@ -30,16 +30,16 @@ type refusal struct {
 	First   weir.Time `json:"first"`
 	Last    weir.Time `json:"last"`
 	Tries   int       `json:"tries"`
-	Unheard int       `json:"unheard,omitempty"` // tries that were throttled, so the password was not checked
+	Unheard int       `json:"unheard,omitempty"` // number of attempts that were throttled, so that their password was not checked
 }
 
 // refusals holds the latest entries, in no particular order.
 type refusals struct {
 	mu    sync.Mutex
 	all   []*refusal
-	dirty map[*refusal]bool // changed since they were last taken for storing
+	dirty map[*refusal]bool // entries that changed since the last call of take
 
-	storing sync.Mutex // held across writes to the store
+	storing sync.Mutex // held during each write to the store
 }
 
 // add counts a refusal. IPv6 clients are counted per /64 network. The name that was typed is not
@@ -71,7 +71,7 @@ func (r *refusals) add(now time.Time, client netip.Addr, what string, unheard bo
 	r.dirty[e] = true
 }
 
-// unknownUser is the user of a refusal in the audit log.
+// unknownUser is the user that the audit log shows for a refusal.
 const unknownUser = "unknown"
 
 // entries returns the refusals as entries of the audit log.
@@ -96,8 +96,8 @@ func (e *refusal) detail() string {
 	return text
 }
 
-// take returns copies of all entries, and of those that changed since the last take. Both are nil
-// if no entry changed.
+// take returns copies of all entries, and copies of the entries that changed since the last call of
+// take. Both lists are nil if no entry changed.
 func (r *refusals) take() (all, fresh []refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

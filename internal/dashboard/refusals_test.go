@@ -11,9 +11,9 @@ import (
 	"weir/internal/dashboard"
 )
 
-// Guessed passwords cannot push other actions out of the audit log: they share one entry per
-// address and hour, and these entries have a limit of their own. Every guess is counted, throttled
-// ones included.
+// Guessed passwords cannot push other actions out of the audit log: all guesses from one address
+// within an hour share one entry, and the number of these entries has its own limit. Every guess is
+// counted, even if it was throttled.
 func TestRefusals(t *testing.T) {
 	svc := startService(t)
 	ctx := context.Background()
@@ -27,7 +27,7 @@ func TestRefusals(t *testing.T) {
 		strings.Count(text, dashboard.SignInRefused) != 1 {
 		t.Errorf("the audit log does not show the guesses as one entry: %s", text)
 	}
-	for i := range 3 * dashboard.MaxAudit { // more than an hour of guesses, from many addresses
+	for i := range 3 * dashboard.MaxAudit { // guesses over more than an hour, from many addresses
 		dashboard.AddRefusal(svc.Dashboard, svc.clock.now().Add(time.Duration(i)*2*time.Second), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), dashboard.SignInRefused, i%2 == 0)
 	}
 	if text := b.see("/dashboard/audit?q=audited"); !strings.Contains(text, "project created") {

@@ -34,14 +34,14 @@ type testService struct {
 	options servicetest.Options
 	engine  engine.Engine
 	clock   *clock
-	earlier string // what the service logged before its last restart
+	earlier string // log of the service before its last restart
 
 	stream weir.StreamID // "clicks", the only stream of Project
 	key    string        // the Key of the first start
 	keyID  string
 }
 
-// clock runs with the real one, and can be set forward.
+// clock runs at the speed of the real clock. Tests can set it forward.
 type clock struct {
 	mu  sync.Mutex
 	off time.Duration
@@ -65,7 +65,7 @@ func startService(t testing.TB, args ...string) *testService {
 	return startServiceWith(t, servicetest.Options{Args: args})
 }
 
-// startServiceWith is startService with options. It sets the engine and the clock.
+// startServiceWith is like startService, but takes options. It sets their engine and clock.
 func startServiceWith(t testing.TB, o servicetest.Options) *testService {
 	t.Helper()
 	svc := &testService{t: t, engine: memory.New(), clock: &clock{}}
@@ -90,7 +90,7 @@ func (svc *testService) restart(args ...string) {
 	svc.Service = servicetest.Start(svc.t, o)
 }
 
-// log is what the service has logged since its first start.
+// log returns everything that the service has logged since its first start.
 func (svc *testService) log() string { return svc.earlier + svc.Log.String() }
 
 func (svc *testService) must(err error) {

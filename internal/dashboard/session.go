@@ -12,15 +12,16 @@ import (
 	"weir"
 )
 
-// Sessions live in memory only. An operator can sign in while the store refuses writes, and no
-// credential of a session is ever stored. A restart ends all sessions.
+// Sessions exist in memory only. So an operator can sign in while the store refuses writes, and the
+// credentials of a session are never on disk. A restart ends all sessions.
 
 const (
 	// idleFor is how long an unused session lasts. An open, visible page keeps its session in use.
 	idleFor = 30 * time.Minute
 	// lastsFor is how long a session lasts at most.
 	lastsFor = 12 * time.Hour
-	// maxSessions bounds the number of sessions. Beyond it the least recently used one ends.
+	// maxSessions is the maximum number of sessions. When a further session begins, the least
+	// recently used one ends.
 	maxSessions = 200
 )
 
@@ -36,7 +37,7 @@ type session struct {
 
 	mu      sync.Mutex
 	seen    time.Time
-	tails   int               // open live tails; they keep the session in use
+	tails   int               // number of open live tails; while there is one, the session counts as used
 	secrets map[string]string // keys that were created and not shown yet, by key ID
 	notice  *notice
 }
@@ -57,8 +58,8 @@ type sessions struct {
 	all map[digest]*session // by the digest of the token in the cookie
 }
 
-// begin starts a session and returns the token for its cookie, which has 256 random bits. Only a
-// digest of the token is kept.
+// begin starts a session and returns the token for its cookie. The token has 256 random bits. The
+// server keeps only a digest of it.
 func (s *sessions) begin(from, agent string) (token string, made *session) {
 	token = weir.Base62(43)
 	sum := sha256.Sum256([]byte(token))
@@ -194,7 +195,7 @@ func (e *session) tail(n int, now time.Time) {
 	e.seen = now
 }
 
-// keep holds the secret of a new key until reveal shows it.
+// keep stores a new key in the session until reveal returns it.
 func (e *session) keep(id, secret string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,18 +227,19 @@ func (e *session) said() *notice {
 	return n
 }
 
-// Names of the session cookie. Browsers accept the __Host- prefix only over TLS and for this exact
-// host, so neither a sibling domain nor a plain HTTP response can plant the cookie.
+// Names of the session cookie. Browsers accept a cookie with the __Host- prefix only over TLS and
+// only for this exact host. So neither another subdomain nor a plain HTTP response can set the
+// cookie.
 const (
 	cookieName       = "weir_session"
 	secureCookieName = "__Host-weir_session"
 )
 
 // cameByTLS reports whether the browser connected over TLS, to this server or to a proxy in front
-// of it. The header is not authenticated. A client that forges it only gets a cookie that its
-// browser will not send back.
+// of it. A client can forge the header X-Forwarded-Proto. All it gets is a cookie that its browser
+// does not send back.
 func cameByTLS(r *http.Request) bool {
-	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry is from the outermost proxy
+	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",") // the first entry comes from the proxy closest to the browser
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https")
 }
 

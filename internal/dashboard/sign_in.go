@@ -20,7 +20,7 @@ type signInForm struct {
 	Next  string // page to show after signing in
 	Error string
 	None  bool   // no password is set, so signing in is impossible
-	There string // URL to sign in at instead, if the browser will not keep the cookie for this one
+	There string // URL where the user can sign in instead; set if the browser will not keep the cookie of this URL
 }
 
 func (v *visit) signInPage() error {
@@ -42,7 +42,8 @@ func (v *visit) door(status int, f signInForm) error {
 }
 
 // signIn checks the password and starts a session. The session always gets a new token and replaces
-// the one the browser had, so a token planted before the sign-in is worthless.
+// the browser's old session. So an attacker gains nothing by setting a token in the browser before
+// the sign-in.
 func (v *visit) signIn() error {
 	f := signInForm{Name: v.field("name"), Next: local(v.field("next"))}
 	from := v.client()
@@ -75,7 +76,7 @@ func (v *visit) signIn() error {
 	}
 	http.SetCookie(v.w, v.cookie(v.r, token))
 	v.mark()
-	v.keepRefusals(v.r.Context()) // log the failures that came before this success
+	v.keepRefusals(v.r.Context()) // so that earlier failures are in the log before this success
 	v.did("signed in", "")
 	http.Redirect(v.w, v.r, f.Next, http.StatusSeeOther)
 	return nil
@@ -89,8 +90,9 @@ func (v *visit) signOut() error {
 	return nil
 }
 
-// local returns the path if it belongs to the dashboard, and the overview otherwise. It keeps a
-// crafted link from redirecting to another site after the sign-in.
+// local returns the path if it belongs to the dashboard, and the path of the overview otherwise.
+// Without this check, an attacker could craft a link that redirects the user to another site after
+// the sign-in.
 func local(path string) string {
 	if path != "/dashboard" && !strings.HasPrefix(path, "/dashboard/") && !strings.HasPrefix(path, "/dashboard?") ||
 		strings.Contains(path, "//") || strings.ContainsAny(path, "\\\r\n") || strings.HasPrefix(path, "/dashboard/sign-in") {

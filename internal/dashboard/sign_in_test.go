@@ -10,7 +10,8 @@ import (
 	"weir/internal/dashboard"
 )
 
-// No page is shown without a session or to an API key, and nothing under /v1 accepts a session.
+// Every page requires a session. An API key does not open a page, and nothing under /v1 accepts a
+// session.
 func TestAuthentication(t *testing.T) {
 	svc := startService(t)
 	b := svc.browser()
@@ -59,9 +60,9 @@ func TestSignIn(t *testing.T) {
 	// Signing in again gives a new token and ends the old session.
 	_, _, header = b.post("/dashboard/sign-in", "name", dashboard.Account, "password", password)
 	if header.Get("Set-Cookie") == cookie || dashboard.Sessions(svc.Dashboard) != 1 {
-		t.Errorf("the token is the same, or the old session has not ended: %d sessions", dashboard.Sessions(svc.Dashboard))
+		t.Errorf("the second sign-in got the same token, or the old session has not ended: %d sessions", dashboard.Sessions(svc.Dashboard))
 	}
-	// Over TLS, also TLS that a proxy terminates, the cookie name has the __Host- prefix.
+	// Over TLS, even if a proxy terminates it, the cookie name has the __Host- prefix.
 	b = svc.browser()
 	b.header.Set("X-Forwarded-Proto", "https")
 	_, _, header = b.post("/dashboard/sign-in", "name", dashboard.Account, "password", password)
@@ -123,7 +124,7 @@ func TestSessionsEnd(t *testing.T) {
 
 	b, other := svc.signedIn(), svc.signedIn()
 	if b.post("/dashboard/account/sessions"); !in(b) || in(other) {
-		t.Error("signing out all other sessions ended the wrong ones")
+		t.Error("signing out all other sessions ended this session, or left another one")
 	}
 	if b.post("/dashboard/sign-out"); in(b) {
 		t.Error("the session continues after the sign-out")
@@ -133,7 +134,7 @@ func TestSessionsEnd(t *testing.T) {
 	for _, c := range [][3]string{{"wrong", "new password", "new password"}, {password, "new password", "another one"}, {password, "short", "short"}} {
 		b.post("/dashboard/account/password", "old", c[0], "new", c[1], "again", c[2])
 		if text := b.see("/dashboard/account"); !strings.Contains(text, "notice bad") || !in(other) {
-			t.Errorf("the password change %v was accepted, or ended another session", c)
+			t.Errorf("the invalid password change %v was accepted, or it ended another session", c)
 		}
 	}
 	b.post("/dashboard/account/password", "old", password, "new", "new password", "again", "new password")

@@ -21,8 +21,8 @@ func (v *visit) findStream() (*hub.Stream, error) {
 	return v.Hub.Find(v.r.Context(), id)
 }
 
-// tail streams batches in the format of the API's subscriptions until the session ends. It needs a
-// route of its own because nothing under /v1 accepts a session.
+// tail sends the batches of a stream, in the format of the API's subscriptions, until the session
+// ends. The live tail of the page cannot use /v1, because nothing under /v1 accepts a session.
 func (v *visit) tail() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -37,8 +37,8 @@ func (v *visit) tail() error {
 	return v.API.Tail(v.w, v.r, s, v.session.ended)
 }
 
-// maxTestBatch is the size limit of a test batch in bytes. It comes from a text field and needs no
-// more.
+// maxTestBatch is the maximum size of a test batch in bytes. This is enough, because users type
+// test batches into a text field.
 const maxTestBatch = 1 << 20
 
 // publish publishes a test batch. It applies the same rules as the API.
@@ -80,8 +80,8 @@ func (v *visit) confirmDelete() error {
 	return v.page(http.StatusOK, "stream_delete", "Delete a stream", st)
 }
 
-// deleteStream requires the stream's name, typed as the page shows it. It accepts the ID instead,
-// since a name can consist of white space only.
+// deleteStream requires the stream's name, typed as the page shows it. It also accepts the ID,
+// because a name that consists of white space cannot be typed from the page.
 func (v *visit) deleteStream() error {
 	s, err := v.findStream()
 	if err != nil {
@@ -101,6 +101,6 @@ func (v *visit) deleteStream() error {
 	return v.back("/dashboard/streams", "Stream "+s.Name+" deleted.")
 }
 
-// inOneLine collapses white space as browsers do: each run becomes one space, and the ends are
-// trimmed.
+// inOneLine collapses white space as browsers do: it trims both ends and replaces each other run of
+// white space by one space.
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -17,7 +17,7 @@ type streamView struct {
 	Demo      bool
 	Published bool   // at least one batch has ever been published
 	JSON      string // the stream object as /v1 returns it
-	Age       int64  // of the oldest batch, in seconds
+	Age       int64  // age of the oldest batch, in seconds
 }
 
 // Limits of a stream's plots.
@@ -30,8 +30,8 @@ const (
 // streamParts are the templates of the page that streamFigures renders again on each update.
 var streamParts = []string{"updated", "gap-line", "gaps", "object"}
 
-// lookAt returns the state of a stream, and calls visit for its latest batches, oldest first. The
-// limit on their number, most, is approximate.
+// lookAt returns the state of a stream, and calls visit for each of its latest batches, oldest
+// first. It visits approximately most batches.
 func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamView, error) {
 	st, err := s.Look(v.r.Context(), most, visit)
 	if err != nil {
@@ -101,15 +101,15 @@ type rates struct {
 	Bytes   []float64 `json:"bytes"`   // per second
 }
 
-// plotFrom returns the start of a plot. That is an hour ago, or later if marks do not reach back
-// that far: there were more than maxBatches batches, or older ones were evicted. Starting earlier
-// would show those batches as time without publishes.
+// plotFrom returns the start time of a plot. This is an hour ago, or later if marks does not
+// contain all batches of the hour, because there were more than maxBatches or some were evicted.
+// With an earlier start, the plot would show the missing batches as time without publishes.
 func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	from := now.Add(-plotSpan)
 	if !st.Cut {
 		return from
 	}
-	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // all batches were evicted, so they were older than this
+	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // all batches were evicted because of their age, so the plot can start here
 	if len(marks) > 0 {
 		known = marks[0].Time.Std()
 	}
@@ -119,7 +119,7 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	return from
 }
 
-// plot counts batches in intervals of equal length, the last of which ends now.
+// plot counts batches in intervals of equal length. The last interval ends now.
 func plot(marks []hub.Mark, from, now time.Time) rates {
 	step := max(now.Sub(from)/plotPoints, time.Second)
 	n := max(1, int(now.Sub(from)/step))

@@ -9,8 +9,9 @@ import (
 	"weir/internal/hub"
 )
 
-// The plot of a stream ends now and starts where its batches are known. It does not show evicted
-// batches, or batches beyond the reading limit, as time without publishes.
+// The plot of a stream ends now and starts at the oldest batch that is known. Time from which
+// batches were evicted, or not read because of the limit, is not part of the plot, since it would
+// look like time without publishes.
 func TestPlot(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	mark := func(ago time.Duration) hub.Mark { return hub.Mark{Time: weir.TimeOf(now.Add(-ago)), Size: 100} }
@@ -27,13 +28,13 @@ func TestPlot(t *testing.T) {
 		marks     []hub.Mark
 		points    int
 		first     float64 // batches/s at the first point
-		last      float64 // and at the last
+		last      float64 // batches/s at the last point
 	}{
 		{"no batches", false, 3600, nil, 60, 0, 0},
 		{"one batch just now", false, 3600, []hub.Mark{mark(0)}, 60, 0, 1. / 60},
 		{"one batch after the request", false, 3600, []hub.Mark{mark(-time.Second)}, 60, 0, 1. / 60},
 		{"one batch an hour ago", false, 7200, []hub.Mark{mark(time.Hour - time.Second)}, 60, 1. / 60, 0},
-		{"one batch before that", false, 7200, []hub.Mark{mark(2 * time.Hour)}, 60, 0, 0},
+		{"one batch more than an hour ago", false, 7200, []hub.Mark{mark(2 * time.Hour)}, 60, 0, 0},
 		{"one batch per second, all but ten minutes evicted", true, 3600, every(time.Second, 10*time.Minute), 60, 1, 1},
 		{"more batches than the limit", true, 3600, every(10*time.Millisecond, 30*time.Second), 29, 100, 100},
 		{"all batches at one moment", true, 3600, []hub.Mark{mark(0), mark(0)}, 1, 2, 2},

@@ -29,7 +29,7 @@ func TestOnlySequenceZero(t *testing.T) {
 	}
 }
 
-// The figures of a stream include every part of the page that changes.
+// The figures that a stream's page polls include every part of the page that can change.
 func TestStreamParts(t *testing.T) {
 	svc := startService(t)
 	b := svc.signedIn()
@@ -74,7 +74,7 @@ func TestDeleteByNameOrID(t *testing.T) {
 		svc.must(err)
 		page := "/dashboard/streams/" + string(o.ID)
 		if b.post(page+"/delete", "name", "other"); !strings.Contains(b.see(page+"/delete"), "Nothing was deleted") {
-			t.Errorf("%q: a wrong name deletes the stream", c.name)
+			t.Errorf("%q: a wrong name deleted the stream", c.name)
 		}
 		if c.typed == "id" {
 			c.typed = string(o.ID)

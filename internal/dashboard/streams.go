@@ -29,8 +29,8 @@ type streamsView struct {
 	Project  weir.ProjectID // filter; empty for all
 	Search   string
 	Sort     string // a key of orders
-	Found    int    // streams that match
-	All      int    // streams in total
+	Found    int    // number of streams that match
+	All      int    // number of streams in total
 	Paging   paging
 }
 
@@ -56,8 +56,8 @@ type ranked struct {
 	updated weir.Time
 }
 
-// matchesStream reports whether a stream's name contains the text, or its ID starts with it. The
-// text is in lower case, and case is ignored.
+// matchesStream reports whether a stream's name contains the text or its ID starts with the text.
+// It ignores case. The text must be in lower case.
 func matchesStream(s *hub.Stream, text string) bool {
 	return text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.HasPrefix(strings.ToLower(string(s.ID)), text)
 }
@@ -96,7 +96,7 @@ func (v *visit) streams() error {
 	for _, r := range list[from:to] {
 		o, err := r.s.Object(v.r.Context())
 		if known, ok := asKnown(err); ok && known.Code == weir.StreamNotFound {
-			continue // deleted since the list was made
+			continue // the stream was deleted after the list was made
 		}
 		if err != nil {
 			return err

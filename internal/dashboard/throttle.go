@@ -8,19 +8,20 @@ import (
 	"weir/internal/access"
 )
 
-// Each address may fail to sign in a few times per window, then it must wait for the window to end.
-// IPv6 clients are counted per /64 network. Browsers that have signed in before are counted one by
-// one, and not by address.
+// The dashboard limits failed sign-ins per window of time. After maxFailures failures, an address
+// must wait until the window ends. IPv6 clients are counted per /64 network. A browser that has
+// signed in before is counted by itself and not by its address.
 //
-// A second limit protects against guesses from many addresses. All addresses without a successful
-// sign-in since the server started share it. The address of an operator is exempt from it after the
-// first sign-in, so an attack cannot lock that operator out.
+// A second limit, maxStrangers, protects against guesses from many addresses. It applies to all
+// addresses together that have had no successful sign-in since the server started. After the first
+// sign-in, the address of an operator is exempt from this limit, so an attack cannot lock that
+// operator out.
 const (
-	maxFailures   = 5    // per address and window
-	maxStrangers  = 1000 // per window, of all addresses without a successful sign-in
+	maxFailures   = 5    // failures per address and window
+	maxStrangers  = 1000 // failures per window, of all addresses without a successful sign-in together
 	failureWindow = 5 * time.Minute
-	maxThrottled  = 10_000 // addresses or browsers with failures that are remembered; the oldest is dropped first
-	maxKnown      = 1000   // addresses with a successful sign-in that are remembered
+	maxThrottled  = 10_000 // maximum number of addresses, and of browsers, whose failures are remembered; the oldest is dropped first
+	maxKnown      = 1000   // maximum number of addresses whose successful sign-in is remembered
 )
 
 // throttle counts failed sign-ins.
@@ -32,22 +33,22 @@ type throttle struct {
 	all       map[netip.Addr]*failures
 	browsers  map[string]*failures
 	strangers failures
-	known     map[netip.Addr]time.Time // last successful sign-in since the server started, by address
+	known     map[netip.Addr]time.Time // time of the last successful sign-in since the server started, by address
 }
 
 type failures struct {
 	since time.Time // start of the window
 	n     int
-	told  bool // of a refusal
+	told  bool // locked was called in this window
 }
 
 func newThrottle(now func() time.Time) throttle {
 	return throttle{now: now, all: map[netip.Addr]*failures{}, browsers: map[string]*failures{}, known: map[netip.Addr]time.Time{}}
 }
 
-// try counts an attempt and returns how long the client must wait; 0 means that it may proceed. It
-// counts before the password is checked, so that concurrent attempts cannot exceed the limit. After
-// a successful sign-in, succeeded takes the attempt back.
+// try counts an attempt and returns how long the client must wait; 0 means that it may proceed. The
+// caller calls try before it checks the password, so that concurrent attempts cannot exceed the
+// limit. After a successful sign-in, succeeded takes the attempt back.
 func (t *throttle) try(client netip.Addr) time.Duration {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()
@@ -70,7 +71,7 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 	return 0
 }
 
-// tryBrowser is try for a browser that has signed in before.
+// tryBrowser is like try, for a browser that has signed in before.
 func (t *throttle) tryBrowser(id string, client netip.Addr) time.Duration {
 	now := t.now()
 	t.mu.Lock()
@@ -101,7 +102,8 @@ func (t *throttle) refuse(f *failures, client netip.Addr, now time.Time) time.Du
 	return wait
 }
 
-// succeeded clears the failures of an address and remembers it as known.
+// succeeded clears the failures of an address and remembers the address as one with a successful
+// sign-in.
 func (t *throttle) succeeded(client netip.Addr) {
 	now, at := t.now(), access.Network(client)
 	t.mu.Lock()

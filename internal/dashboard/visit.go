@@ -21,7 +21,7 @@ type visit struct {
 	r       *http.Request
 	session *session // nil if the browser has not signed in
 	now     time.Time
-	token   string // of the session
+	token   string // token of the session
 }
 
 // maxForm is the size limit of a form in bytes. Test batches have their own limit, maxTestBatch.
@@ -50,8 +50,8 @@ func (d *Dashboard) visit(f func(*visit) error, signedIn bool) http.HandlerFunc 
 	}
 }
 
-// signInFirst redirects a browser to the sign-in page, which leads back to the requested page.
-// Scripts get 401.
+// signInFirst redirects a browser to the sign-in page. After the sign-in the browser returns to the
+// requested page. Scripts get 401.
 func (v *visit) signInFirst() {
 	if !wantsPage(v.r) {
 		v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -66,7 +66,7 @@ func (v *visit) signInFirst() {
 	http.Redirect(v.w, v.r, to, http.StatusSeeOther)
 }
 
-// wantsPage reports whether the request comes from a browser that navigates, rather than from a
+// wantsPage reports whether a browser navigates to a page. Otherwise the request comes from a
 // script.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
@@ -93,7 +93,7 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, s *session, e
 
 func (v *visit) none() error { return weir.Errorf(weir.NotFound, "page not found") }
 
-// page renders a page, with the pending message of the session if there is one.
+// page renders a page. If the session has a pending message, the page shows it.
 func (v *visit) page(status int, name, title string, data any) error {
 	w := view{Title: title, Here: name, Session: v.session, Data: data}
 	if v.session != nil && v.seen() {
@@ -103,8 +103,8 @@ func (v *visit) page(status int, name, title string, data any) error {
 	return nil
 }
 
-// seen reports whether the client gets the body. A HEAD request does not, so it must not consume
-// anything that is shown only once.
+// seen reports whether the client gets the body of the response. The client of a HEAD request does
+// not, so such a request must not use up a key or a message that is shown only once.
 func (v *visit) seen() bool { return v.r.Method != http.MethodHead }
 
 // reveal returns the secret of a new key the first time its page is seen, and the empty string
@@ -125,8 +125,8 @@ func (v *visit) back(to, said string) error {
 	return nil
 }
 
-// sorry redirects the browser to a page that shows the error. An internal error is returned
-// instead, for refuse to hide.
+// sorry redirects the browser to a page that shows the error. If the error is internal, sorry
+// returns it instead, and refuse hides its text from the client.
 func (v *visit) sorry(to string, err error) error {
 	known, ok := asKnown(err)
 	if !ok {
@@ -155,7 +155,7 @@ func (v *visit) json(value any) error {
 	return nil
 }
 
-// client returns the address of the browser, also behind a trusted proxy.
+// client returns the address of the browser, even if the request came through a trusted proxy.
 func (v *visit) client() netip.Addr {
 	return v.Access.ClientIP(v.r.RemoteAddr, v.r.Header["X-Forwarded-For"])
 }

@@ -47,8 +47,8 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// With an HTTPS base URL, the cookie is restricted to HTTPS and requests from that origin are
-// trusted, whatever headers the proxy in front of the server adds.
+// If the base URL is HTTPS, the cookie is restricted to HTTPS, and the dashboard trusts requests
+// from this origin. Both hold for any header fields that the proxy in front of the server adds.
 func TestBehindProxy(t *testing.T) {
 	svc := startService(t, "--base-url", "https://Weir.example:443/")
 	in := url.Values{"name": {dashboard.Account}, "password": {password}, "next": {"/dashboard/keys"}}
@@ -83,7 +83,8 @@ func TestBehindProxy(t *testing.T) {
 		t.Error("the sign-in page over HTTPS links to another URL")
 	}
 
-	// Without a base URL the proxy's X-Forwarded-Proto decides. Case does not matter.
+	// Without a base URL, the proxy's X-Forwarded-Proto decides whether the cookie is restricted.
+	// Its case does not matter.
 	svc.restart("--base-url", "")
 	for proto, want := range map[string]string{"HTTPS": dashboard.SecureCookieName, "https": dashboard.SecureCookieName, "Https, http": dashboard.SecureCookieName, "http": dashboard.CookieName, "": dashboard.CookieName} {
 		w := ask("POST", "/dashboard/sign-in", in.Encode(), "X-Forwarded-Proto", proto)

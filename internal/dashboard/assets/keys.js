@@ -15,7 +15,7 @@ let asked = 0;
 const search = async keep => {
 	const turn = ++asked;
 	const list = await ask('/dashboard/streams/pick?' + new URLSearchParams({project: project.value, q: pick.value}));
-	if (turn !== asked) return; // the text changed while this search was running: a later one shows the list
+	if (turn !== asked) return; // the text changed while this search was running: the search for the new text shows the list
 	const chosen = keep ? [...choices.querySelectorAll('label:has(:checked)')] : [];
 	const have = new Set(chosen.map(label => label.querySelector('input').value));
 	const rows = list.filter(s => !have.has(s.id)).map(s => {

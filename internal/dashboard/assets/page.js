@@ -14,7 +14,7 @@ document.addEventListener('click', async event => {
 		await navigator.clipboard.writeText(text.textContent);
 		label.textContent = 'Copied';
 		say(said, `The ${text.ariaLabel} was copied.`);
-	} catch { // over plain HTTP browsers refuse the clipboard: select the text, so that the keyboard can copy it
+	} catch { // browsers refuse access to the clipboard over plain HTTP: select the text, so that the user can copy it with the keyboard
 		getSelection().selectAllChildren(text);
 		label.textContent = 'Selected';
 		say(said, `The ${text.ariaLabel} is selected. Copy it with the keyboard.`);

@@ -29,8 +29,8 @@ export const draw = element => {
 	});
 	let plot, last = [[], ...names.map(() => [])];
 
-	// tell puts the values under the pointer into the legend, or the latest values without a
-	// pointer.
+	// tell puts the values under the pointer into the legend. If the pointer is not on the plot, it
+	// puts the latest values there.
 	const tell = place => {
 		const at = place ?? last[0].length - 1;
 		items.forEach((item, i) => { item.lastChild.textContent = `${labels[names[i]] ?? names[i]} ${last[i + 1][at] == null ? '-' : unit(last[i + 1][at])}`; });

@@ -21,8 +21,8 @@ export const roughly = seconds => {
 // assignment to a live region.
 export const say = (element, text) => { if (element && element.textContent !== text) element.textContent = text; };
 
-// ago writes how long ago each time on the page was: beside the time, or instead of it if it has
-// data-ago.
+// ago writes for each time on the page how long ago it was. It writes this next to the time, or
+// instead of the time if the element has the attribute data-ago.
 export const ago = () => {
 	for (const e of document.querySelectorAll('time[data-ago], time + .ago')) {
 		const seconds = (Date.now() - Date.parse((e.matches('time') ? e : e.previousElementSibling).dateTime)) / 1000;
@@ -30,8 +30,8 @@ export const ago = () => {
 	}
 };
 
-// fill replaces parts of the page with HTML that the server rendered again. It skips a part that
-// holds the keyboard focus, because replacing it would lose the focus.
+// fill replaces parts of the page with HTML that the server rendered again. It skips the part that
+// has the keyboard focus, because the user would lose the focus.
 const filled = {};
 export const fill = parts => {
 	for (const [name, html] of Object.entries(parts)) {
@@ -44,7 +44,7 @@ export const fill = parts => {
 
 export const toSignIn = () => location.assign('/dashboard/sign-in?next=' + encodeURIComponent(location.pathname + location.search));
 
-// ask fetches JSON. If the session has ended, it also leads to the sign-in page. On failure it throws
+// ask fetches JSON. If the session has ended, ask also opens the sign-in page. On failure it throws
 // an error whose status is that of the response, or undefined if there was no response.
 export const ask = async (path, options) => {
 	const answer = await fetch(path, {headers: {accept: 'application/json'}, signal: AbortSignal.timeout(20000), ...options});
@@ -55,13 +55,13 @@ export const ask = async (path, options) => {
 };
 
 // every calls f at once and then repeatedly while the page is visible. When f fails, a line at the
-// bottom of the page says since when the page has been stale.
+// bottom of the page says that the page is out of date.
 export const every = (milliseconds, f) => {
 	const line = document.querySelector('#stale');
 	let since = new Date(), timer;
 	const turn = async () => {
 		clearTimeout(timer);
-		if (document.hidden) return; // visibilitychange starts it again
+		if (document.hidden) return; // the visibilitychange event starts the updates again
 		try {
 			await f();
 			since = new Date();

@@ -1,7 +1,7 @@
 // The live tail of a stream, built on Weir's JavaScript client. Pausing ends the subscription, and
-// resuming continues after the last batch, so nothing is missed and nothing piles up in the
-// browser. A hidden page pauses by itself: over HTTP/1.1 a browser opens at most six connections to
-// a server, and hidden tabs that hold them would keep every other page from loading.
+// resuming continues after the last batch. So the page misses no batch, and no batches pile up in
+// the browser while it is paused. A hidden page pauses by itself: over HTTP/1.1 a browser opens at
+// most six connections to a server, and if hidden tabs held all six, no other page could load.
 import {Caller} from './client/call.js';
 import {Subscription} from './client/subscription.js';
 import {bytes, number, say, toSignIn} from './shared.js';
@@ -9,7 +9,7 @@ import {bytes, number, say, toSignIn} from './shared.js';
 const kept = 500; // batches on the page
 const keptSize = 16 << 20; // total size of those batches: characters of JSON, bytes of raw data
 const shown = 4000; // characters shown of each batch before "Show more"
-const most = 200000; // and after it
+const most = 200000; // characters shown of each batch after "Show more"
 
 const el = (name, text, className) => {
 	const e = document.createElement(name);
@@ -60,8 +60,8 @@ const parse = text => {
 // sizeOf returns the size of a batch. Gap and end marks count as 0.
 const sizeOf = item => item.data?.length ?? item.events?.[0]?.text.length ?? 0;
 
-// fitting returns how many items of a list, newest first, fit within both limits. It is at least
-// one.
+// fitting returns how many items from the start of a list, newest first, fit within both limits. It
+// returns at least one.
 const fitting = list => {
 	let size = 0;
 	const n = list.findIndex((item, i) => i === kept || (size += item.size ?? sizeOf(item)) > keptSize && i > 0);
@@ -74,9 +74,9 @@ export class Tail {
 		this.mode = mode;
 		this.batches = []; // on the page, newest first
 		this.waiting = []; // received, to be added with the next animation frame
-		this.size = 0; // of the waiting ones
+		this.size = 0; // total size of the waiting batches
 		this.caller = new Caller(location.origin, {key: '', attempts: 1, timeout: 20000, fetch: async (path, options) => {
-			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session cookie authorises it
+			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session cookie authorises the request
 			if (answer.ok && /\/tail(\?|$)/.test(path)) {
 				this.say('following');
 				opened();
@@ -105,7 +105,8 @@ export class Tail {
 		this.restart();
 	}
 
-	// restart clears the list and follows from where the form says.
+	// restart clears the list and follows the stream from the position that the user chose in the
+	// form.
 	restart() {
 		this.clear();
 		this.over('connecting');
@@ -128,7 +129,7 @@ export class Tail {
 				onRetry: (error, wait) => this.say(`${this.reason(error)}, retrying in ${Math.ceil(wait / 1000)} s`),
 			});
 			for await (const batch of subscription) {
-				if (batch.seq <= this.seen) continue; // cursor 0 means "from the oldest batch", so a resume after batch 0 delivers it again
+				if (batch.seq <= this.seen) continue; // a resume after batch 0 sends cursor 0, which means "from the oldest batch", so batch 0 arrives again
 				this.seen = batch.seq;
 				this.add(batch);
 			}
@@ -147,8 +148,7 @@ export class Tail {
 		return error instanceof TypeError ? 'not a sequence number' : 'connection lost';
 	}
 
-	// over ends the subscription, remembers its position for the next resume, and shows why it
-	// ended.
+	// over ends the subscription, remembers its position for the next resume, and shows the reason.
 	over(why) {
 		this.stop?.abort();
 		if (this.stop && this.subscription) {

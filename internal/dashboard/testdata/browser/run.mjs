@@ -16,8 +16,8 @@ const faults = [];
 const fault = text => { faults.push(text); console.log('FAULT ' + text); };
 let step = '';
 
-// open opens a page whose console errors, exceptions, requests to other origins and dialogs are
-// faults.
+// open opens a page. It records console errors, exceptions, requests to other origins and dialogs
+// as faults.
 const open = async (options, from = base) => {
 	const context = await browser.newContext({viewport: {width: 1280, height: 900}, permissions: ['clipboard-read', 'clipboard-write'], ...options});
 	context.setDefaultTimeout(20000);
@@ -47,12 +47,12 @@ const inspect = async (page, name) => {
 	}
 	const {weight, shift, moved, wide} = await page.evaluate(() => new Promise(done => {
 		const all = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')].filter(e => !/\/tail/.test(e.name));
-		const again = all.findIndex(e => /\/figures/.test(e.name)); // count the first one only: an open page keeps polling
+		const again = all.findIndex(e => /\/figures/.test(e.name)); // count only the first request for figures, because an open page keeps polling
 		for (let i = all.length - 1; i > again && again >= 0; i--) if (/\/figures/.test(all[i].name)) all.splice(i, 1);
 		let shift = 0;
 		const moved = new Set();
-		// Inside the live tail a new batch pushes the others down. That is not a layout shift of
-		// the page, but a move of the tail itself is.
+		// Inside the live tail, a new batch pushes the others down. This does not count as a layout
+		// shift of the page. A move of the tail itself does.
 		const tail = e => e.sources.length > 0 && e.sources.every(({node}) => node?.parentElement?.closest('.tail'));
 		new PerformanceObserver(list => {
 			for (const e of list.getEntries().filter(e => !e.hadRecentInput && !tail(e))) {
@@ -102,7 +102,7 @@ const steps = {
 	async 'sign in over plain HTTP, by host name'() {
 		const from = base.replace('127.0.0.1', 'weir.test');
 		const page = await open({}, from);
-		page.expected = /Cross-Origin-Opener-Policy/; // browsers ignore this header over plain HTTP, and say so
+		page.expected = /Cross-Origin-Opener-Policy/; // browsers ignore this header over plain HTTP and report that on the console
 		await page.goto(from + '/dashboard/sign-in');
 		await page.getByLabel('Password').fill(password);
 		await page.getByRole('button', {name: 'Sign in'}).click();
@@ -195,7 +195,7 @@ const steps = {
 		await page.locator('.batch').getByText('by hand').waitFor();
 	},
 	async 'the tail misses nothing before its first batch'(page, kept) {
-		// A tail that is paused before its first batch resumes where it began.
+		// If a tail is paused before its first batch, it resumes at the position where it began.
 		await page.goto(base + '/dashboard/streams/' + kept.stream);
 		await page.getByText('following', {exact: true}).waitFor();
 		await page.getByRole('button', {name: 'Pause'}).click();
@@ -352,7 +352,7 @@ const steps = {
 		for (const colorScheme of ['light', 'dark']) {
 			await page.emulateMedia({colorScheme});
 			await page.setViewportSize(narrower);
-			// take cuts the picture off below the element that it is about.
+			// take cuts the picture off below the element that the picture is about.
 			const take = async (name, path, about, prepare = async () => {}) => {
 				await page.goto(base + path);
 				await prepare();
@@ -403,7 +403,7 @@ const steps = {
 	},
 	async 'keyboard only'() {
 		const page = await open();
-		const inField = () => page.waitForFunction(() => document.activeElement instanceof HTMLInputElement); // autofocus takes effect when the page is drawn
+		const inField = () => page.waitForFunction(() => document.activeElement instanceof HTMLInputElement); // wait for autofocus, which takes effect only when the page is drawn
 		await page.goto(base + '/dashboard/sign-in');
 		await inField();
 		await page.keyboard.type(password);
