@@ -10,15 +10,16 @@ import (
 	"weir/internal/budget"
 )
 
-// Resources that connections must leave free.
+// These constants limit the number of connections, so that connections do not use up files and
+// memory.
 const (
-	spareFiles    = 128      // file descriptors for everything but connections and segments
+	spareFiles    = 128      // file descriptors reserved for everything except connections and segments
 	connectionRAM = 64 << 10 // bytes per connection; twice what an idle subscription uses
-	fewest        = 16       // connections are always allowed
+	fewest        = 16       // number of connections that are allowed in any case
 )
 
-// Bounds of the memory for large request bodies, and again for large batches in flight to clients.
-// Each gets an eighth of the machine's memory within them.
+// Bounds of two memory budgets: one for large request bodies, one for large batches in flight to
+// clients. Each budget is an eighth of the machine's memory, but stays within these bounds.
 const (
 	leastPayloads = 64 << 20
 	mostPayloads  = 512 << 20
@@ -30,15 +31,15 @@ const (
 	mostStates  = 256 << 20
 )
 
-// capacity is the amount of the resources that an attacker could exhaust which this process may
-// use.
+// capacity says how much of each limited resource this process may use. An attacker could try to
+// exhaust these resources.
 type capacity struct {
 	files  int   // file descriptors
 	memory int64 // bytes
 }
 
-// thisCapacity asks the system. The Go runtime raises the soft limit on open files to the hard one
-// before main.
+// thisCapacity asks the system for the limits of this process. The soft limit on open files is
+// already equal to the hard limit, because the Go runtime raises it before main runs.
 func thisCapacity() capacity {
 	c := capacity{files: math.MaxInt32, memory: min(systemMemory(), debug.SetMemoryLimit(-1))}
 	var l syscall.Rlimit
@@ -49,33 +50,34 @@ func thisCapacity() capacity {
 }
 
 // connections returns the maximum number of connections, given the number of segments. Each segment
-// may be open twice, while it is reclaimed or backed up.
+// counts twice, because it has a second open file while it is reclaimed or backed up.
 func (c capacity) connections(segments int) int {
 	return int(max(fewest, min(int64(c.files-spareFiles-2*segments), c.memory/connectionRAM)))
 }
 
-// subscribers bounds the default of --max-subscribers (D34): all places together may use half of the
-// memory.
+// subscribers returns the upper bound for the default of --max-subscribers (D34). With this number,
+// all subscriptions together use at most half of the memory.
 func (c capacity) subscribers() int {
 	return int(max(fewest, min(c.memory/2/connectionRAM, mostSubscribers)))
 }
 
-// states is the memory for the states of streams that are not in use: enough for about three million
-// idempotency keys on a machine with 4 GiB.
+// states returns the memory for the cached states of streams that are not in use. On a machine with
+// 4 GiB this is enough for about three million idempotency keys.
 func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
 
-// mostSubscribers bounds the default where the memory of the machine is unknown.
+// mostSubscribers is the upper bound if the memory of the machine is unknown.
 const mostSubscribers = 1 << 20
 
-// payloads is the memory for large payloads in one direction, of which one needs at most largest.
-// Each direction has its own, so that subscribers that do not read cannot keep others from
-// publishing.
+// payloads returns the memory budget for large payloads in one direction. Largest is the most that
+// a single payload needs. Each direction has its own budget, so that subscribers that do not read
+// cannot prevent other clients from publishing.
 func (c capacity) payloads(largest int64) *budget.Budget {
 	return budget.New(max(leastPayloads, min(c.memory/8, mostPayloads)), largest)
 }
 
-// The most that a body needs, with a byte to see its end; and a batch on its way to a subscriber,
-// as a payload and as a frame with that payload in base64.
+// The most memory that one payload needs. A request body needs one byte more than its maximum size,
+// so that the reader notices a body that is too large. A batch in flight to a subscriber exists
+// twice: as the payload, and as a frame that contains the payload in base64.
 const (
 	largestBody  = weir.MaxBody + 1
 	largestBatch = weir.MaxBody*5/2 + 64<<10
@@ -84,7 +86,8 @@ const (
 // connections is the maximum number of connections at this moment.
 func (svc *Service) connections() int { return svc.capacity.connections(svc.store.figures().Segments) }
 
-// isProxy reports whether an address is a trusted proxy, which stands for many clients.
+// isProxy reports whether an address belongs to a trusted proxy. Such an address stands for many
+// clients.
 func (svc *Service) isProxy(a netip.Addr) bool {
 	for _, p := range svc.settings.Proxies {
 		if p.Contains(a) {

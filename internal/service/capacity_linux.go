@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemMemory is the memory of the machine, or the limit of the container or unit if that is lower.
+// systemMemory returns the memory of the machine, or the memory limit of the container or systemd
+// unit if this limit is lower.
 func systemMemory() int64 {
 	total := int64(math.MaxInt64)
 	var info unix.Sysinfo_t
@@ -26,7 +27,7 @@ func systemMemory() int64 {
 	return total
 }
 
-// groupMemory is the lowest limit of a control group and its ancestors.
+// groupMemory returns the lowest memory limit of a control group and its ancestors.
 func groupMemory(root, path string) int64 {
 	least := int64(math.MaxInt64)
 	for ; ; path = filepath.Dir(path) {

@@ -14,7 +14,8 @@ import (
 	"weir/internal/settings"
 )
 
-// certificates is the source of the certificate for HTTPS: one of the three.
+// certificates is the source of the certificate for HTTPS. One of its three fields is set, or none
+// if HTTPS is off.
 type certificates struct {
 	files     *certificate.Files
 	authority *certificate.Authority
@@ -35,8 +36,8 @@ func (svc *Service) secure() (server.TLS, error) {
 	return svc.certs.tls(svc.settings.Data)
 }
 
-// openCertificates finds the certificate or prepares to get one. A certificate of the local authority
-// names the host of the base URL and the listening address.
+// openCertificates loads the certificate or prepares to get one from an ACME authority. A
+// certificate of the local authority contains the host of the base URL and the listening address.
 func openCertificates(s *settings.Settings, address string, logger *slog.Logger) (c certificates, err error) {
 	h := s.HTTPS
 	switch {
@@ -58,7 +59,7 @@ func openCertificates(s *settings.Settings, address string, logger *slog.Logger)
 	return c, err
 }
 
-// serverNames are the names by which clients may reach this server.
+// serverNames returns the names by which clients may reach this server.
 func serverNames(baseURL, address string) []string {
 	host, _ := os.Hostname()
 	names := []string{host}
@@ -71,7 +72,7 @@ func serverNames(baseURL, address string) []string {
 		return append(names, at)
 	}
 	addresses, _ := net.InterfaceAddrs()
-	for _, a := range addresses { // private addresses alone: public ones change too often
+	for _, a := range addresses { // only private addresses, because public ones change too often
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsPrivate() {
 			names = append(names, n.IP.String())
 		}
@@ -79,7 +80,7 @@ func serverNames(baseURL, address string) []string {
 	return names
 }
 
-// tls is what the listener needs.
+// tls returns the TLS settings of the listener.
 func (c certificates) tls(data string) (t server.TLS, err error) {
 	switch {
 	case c.acme != nil:

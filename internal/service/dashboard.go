@@ -18,8 +18,9 @@ import (
 	"weir/internal/settings"
 )
 
-// openDashboard opens the dashboard and makes sure that the operator can sign in: with the password of
-// the file, with that of an earlier start, or with one that is made now and printed once.
+// openDashboard opens the dashboard and makes sure that the operator can sign in. The password
+// comes from the password file or from an earlier start. Otherwise openDashboard makes one, which
+// is printed once.
 func (svc *Service) openDashboard(b build.Info) error {
 	ctx := context.Background()
 	var err error
@@ -45,8 +46,8 @@ func (svc *Service) openDashboard(b build.Info) error {
 	return nil
 }
 
-// checkPassword checks the password file. It runs first, so that a bad file stops the start before it
-// makes secrets that are shown only once.
+// checkPassword checks the password file. It runs first: a bad file must stop the start before the
+// start creates secrets, because these are shown only once.
 func (svc *Service) checkPassword() error {
 	if svc.settings.PasswordFile == "" {
 		return nil
@@ -67,18 +68,19 @@ func (svc *Service) readPassword() error {
 	return svc.ofPasswordFile(err)
 }
 
-// ofPasswordFile adds to an error where the operator named the file.
+// ofPasswordFile adds to an error the flag, variable or line in which the operator named the
+// password file.
 func (svc *Service) ofPasswordFile(err error) error {
 	if err == nil {
 		return nil
 	}
 	if known, ok := errors.AsType[*weir.Error](err); ok {
-		err = fmt.Errorf("%s: %s", svc.settings.PasswordFile, known.Message) // the code is for programs
+		err = fmt.Errorf("%s: %s", svc.settings.PasswordFile, known.Message) // without the error code, which is meant for programs
 	}
 	return fmt.Errorf("%s: %w", svc.settings.Where(settings.PasswordFileFlag), err)
 }
 
-// passwordIn reads a password: the only line of a file.
+// passwordIn returns the password in a file. The file must have exactly one line.
 func passwordIn(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -96,7 +98,7 @@ func passwordIn(file string) (string, error) {
 	return line, nil
 }
 
-// storeFigures are the figures of the store for the dashboard.
+// storeFigures returns the figures of the store that the dashboard shows.
 func (svc *Service) storeFigures() dashboard.Store {
 	s := svc.store.figures()
 	free, size, err := disk.Space(svc.settings.Data)

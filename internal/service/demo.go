@@ -36,8 +36,8 @@ func (svc *Service) makeDemo(ctx context.Context) error {
 	return nil
 }
 
-// dropDemo deletes the demo stream of an earlier start. It would otherwise belong to a project that no
-// longer exists.
+// dropDemo deletes the demo stream that an earlier start created. Without the demo its project does
+// not exist, so the stream would belong to no project.
 func (svc *Service) dropDemo(ctx context.Context) error {
 	s, err := svc.Hub.Stream(access.DemoStream)
 	if err != nil {
@@ -65,7 +65,7 @@ func (svc *Service) feedDemo() {
 			return
 		case now := <-tick.C:
 			if !svc.store.isFirst() {
-				continue // another node feeds it
+				continue // another node publishes to the demo stream
 			}
 			temperature += (20-temperature)/50 + rand.NormFloat64()/5
 			event := fmt.Sprintf(`[{"time":%q,"celsius":%.2f}]`, weir.TimeOf(now), temperature)

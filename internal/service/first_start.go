@@ -18,7 +18,7 @@ import (
 	"weir/internal/settings"
 )
 
-// firstStart is what the first start creates and shows once.
+// firstStart holds what the first start created. It is shown once.
 type firstStart struct {
 	key    string
 	stream weir.StreamID
@@ -32,8 +32,9 @@ func (svc *Service) isFirst() bool {
 	return !ok || len(svc.Access.Keys(p.ID)) == 0
 }
 
-// makeFirst creates the first project, its stream and its key. The key comes last, because isFirst
-// looks for it: a start that fails before is repeated.
+// makeFirst creates the first project, its stream and its key. It creates the key last, because
+// isFirst looks for the key: if a start fails before the key exists, the next start calls makeFirst
+// again.
 func (svc *Service) makeFirst(ctx context.Context) error {
 	p, err := svc.Access.EnsureProject(ctx, firstProject)
 	if err != nil {
@@ -56,9 +57,10 @@ func (svc *Service) makeFirst(ctx context.Context) error {
 // FirstStart is the file in the data directory that WelcomeFile writes.
 const FirstStart = "first-start.txt"
 
-// WelcomeFile is Welcome for an output that others may read later, such as the log of a service
-// manager: the text goes to a file in the data directory that only this user can read, and w gets
-// its path. What an earlier start wrote to the file stays, because the operator may not have read it.
+// WelcomeFile is like Welcome, for a w that other users may read later, such as the log of a
+// service manager. It writes the text of Welcome to a file in the data directory, which only this
+// user can read, and writes the path of this file to w. It appends to the file, because the
+// operator may not have read the text of an earlier start.
 func (svc *Service) WelcomeFile(w io.Writer) error {
 	if svc.first == nil && svc.password == "" {
 		return nil
@@ -94,8 +96,9 @@ you have read it:
 	return nil
 }
 
-// Welcome prints the key and the password that this start created, with commands to try. It prints
-// them once, and nothing if there are none. The output must be a terminal: see WelcomeFile.
+// Welcome prints the key and the password that this start created, with commands to try. The first
+// call prints them, and later calls print nothing. If this start created no secrets, Welcome prints
+// nothing. The output must be a terminal; for other outputs use WelcomeFile.
 func (svc *Service) Welcome(w io.Writer) {
 	if svc.first != nil {
 		fmt.Fprintf(w, `
@@ -130,7 +133,7 @@ Sign in as %s with this password. It is shown only once:
 	}
 }
 
-// welcomeHTTPS is what the first start prints about HTTPS.
+// welcomeHTTPS returns the text that the first start prints about HTTPS.
 func (svc *Service) welcomeHTTPS() string {
 	at := svc.server.HTTPS()
 	if at == "" {
@@ -148,7 +151,8 @@ HTTPS uses a local certificate authority. To trust it:
 `, at, Quoted(svc.certs.authority.Path))
 }
 
-// trusting is the option that curl needs if links lead to a certificate of the local authority.
+// trusting returns the option that curl needs to trust the local certificate authority. It is empty
+// if links do not lead to a certificate of this authority.
 func (svc *Service) trusting() string {
 	if svc.certs.authority == nil || svc.URL() != settings.LocalURL("https", svc.server.HTTPS()) {
 		return ""
@@ -156,7 +160,7 @@ func (svc *Service) trusting() string {
 	return " --cacert " + Quoted(svc.certs.authority.Path)
 }
 
-// Quoted quotes a word for a shell, if it needs quotes.
+// Quoted returns a word as a shell needs it: in quotes, if it contains special characters.
 func Quoted(s string) string {
 	plain := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-", r)

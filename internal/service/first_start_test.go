@@ -14,12 +14,12 @@ import (
 
 var secrets = regexp.MustCompile(`svc_live_[0-9a-f]{32}|(?m)^  [0-9A-Za-z]{20}$`)
 
-// On a terminal the first start shows key and password, once.
+// On a terminal, the first start shows the key and the password once.
 func TestWelcome(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	var out bytes.Buffer
 	s.Welcome(&out)
-	if got := secrets.FindAllString(out.String(), -1); len(got) != 4 { // the key thrice, the password
+	if got := secrets.FindAllString(out.String(), -1); len(got) != 4 { // the key three times and the password once
 		t.Errorf("%d secrets in %s", len(got), &out)
 	}
 	for _, again := range []func(){func() { s.Welcome(&out) }, func() { s.WelcomeFile(&out) }} {
@@ -35,7 +35,8 @@ func TestWelcome(t *testing.T) {
 	}
 }
 
-// Elsewhere they go to a file that only this user can read, behind what an earlier start wrote.
+// If the output is not a terminal, the first start appends the key and the password to a file that
+// only this user can read. The text of an earlier start stays in the file.
 func TestWelcomeFile(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	path := filepath.Join(s.Data, service.FirstStart)
@@ -58,7 +59,8 @@ func TestWelcomeFile(t *testing.T) {
 	}
 }
 
-// The file is not written through a link, which could lead to a file that others read.
+// If the file is a symbolic link, the service does not write to it, because the link could lead to
+// a file that other users can read.
 func TestWelcomeFileIsLink(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	target := filepath.Join(t.TempDir(), "target")

@@ -11,8 +11,9 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// After a client hung up while a stream was created or deleted, every endpoint says the same about
-// the stream, at once and after a restart (D33). TestHangUp in internal/trials cuts real connections.
+// If a client hangs up while its request creates or deletes a stream, all endpoints agree whether
+// the stream exists, at once and after a restart (D33). TestHangUp in internal/trials cuts real
+// connections.
 func TestClientHangsUp(t *testing.T) {
 	o := servicetest.Options{Journal: true, Data: t.TempDir(), Wrap: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

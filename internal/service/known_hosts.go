@@ -11,10 +11,11 @@ import (
 	"weir/internal/settings"
 )
 
-// knownHosts refuses requests to names that are not of this server. A page of another site can make
-// its own name resolve to the operator's address (DNS rebinding), and then the browser lets it read
-// the responses; but the name stays in the Host field. Addresses are fine there: a page that was
-// loaded from this address is ours.
+// knownHosts refuses requests whose Host field names another server. This protects against DNS
+// rebinding: another site can make its own name resolve to the address of the operator's listener,
+// and then the browser lets a page of that site read the responses. The name of the site is still
+// in the Host field, so knownHosts can refuse the request. An IP address in the Host field is
+// accepted, because a page that was loaded from this address comes from this server.
 func knownHosts(h http.Handler, s *settings.Settings) http.Handler {
 	known := map[string]bool{"localhost": true}
 	if name, err := os.Hostname(); err == nil {
@@ -29,7 +30,7 @@ func knownHosts(h http.Handler, s *settings.Settings) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.ToLower(strings.TrimSuffix((&url.URL{Host: r.Host}).Hostname(), "."))
 		_, err := netip.ParseAddr(name)
-		if err != nil && !known[name] && !strings.HasSuffix(name, ".localhost") && r.Host != "" { // checks over HTTP/1.0 send no Host
+		if err != nil && !known[name] && !strings.HasSuffix(name, ".localhost") && r.Host != "" { // health checks over HTTP/1.0 send no Host
 			http.Error(w, "unknown host: use an IP address, localhost, or the host of --metrics or --base-url", http.StatusMisdirectedRequest)
 			return
 		}

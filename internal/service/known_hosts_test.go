@@ -9,7 +9,7 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// status requests a URL under another name.
+// status requests a URL with the given Host field, and returns the status.
 func status(t *testing.T, url, host string) int {
 	t.Helper()
 	r, err := http.NewRequest("GET", url, nil)
@@ -25,7 +25,8 @@ func status(t *testing.T, url, host string) int {
 	return resp.StatusCode
 }
 
-// A page whose name leads to the operator's address cannot read it (DNS rebinding).
+// If another site makes its name resolve to the operator's address (DNS rebinding), its pages
+// cannot read the responses.
 func TestKnownHosts(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--metrics", "localhost:0", "--base-url", "https://Streams.example.com:8443/x"}})
@@ -47,7 +48,7 @@ func TestKnownHosts(t *testing.T) {
 	}
 }
 
-// Profiles are off unless the operator asks for them.
+// The server serves profiles only if the operator turns them on.
 func TestProfiles(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	for args, want := range map[string]int{"": 404, "--pprof": 200} {

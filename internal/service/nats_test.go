@@ -13,8 +13,9 @@ import (
 	"weir/internal/natstest"
 )
 
-// NATS servers that acknowledge before they sync are refused, and so are servers where that cannot be
-// determined. The operator can allow them, which is logged.
+// The service refuses NATS servers that acknowledge before they sync. It also refuses servers if it
+// cannot find out whether they do. The operator can allow such servers; the log then warns about
+// it.
 func TestNATSURL(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("nothing"), 0o600); err != nil {
@@ -25,7 +26,7 @@ func TestNATSURL(t *testing.T) {
 	for name, c := range map[string]struct {
 		synced bool
 		flags  func(natstest.Server) []string
-		fault  string // empty: it starts
+		fault  string // in the error; empty if the service starts
 		says   string // in the log
 	}{
 		"synced":     {true, both, "", ""},

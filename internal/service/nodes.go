@@ -13,8 +13,8 @@ import (
 	"weir/internal/metrics"
 )
 
-// joinNodes announces this node to the others that share the store. From then on all nodes count
-// requests towards the same rate limits.
+// joinNodes announces this node to the other nodes that share the store. After this, all nodes
+// count requests towards the same rate limits.
 func (svc *Service) joinNodes() error {
 	if svc.store.jetstream == nil {
 		return nil
@@ -35,10 +35,11 @@ func (s *store) leaveNodes() {
 	}
 }
 
-// isFirst reports whether this node does the work that one node does for all. A single node does.
+// isFirst reports whether this node is the one that does work for all nodes. On a server without a
+// cluster the result is true.
 func (s *store) isFirst() bool { return s.nodes == nil || s.nodes.First() }
 
-// standing is the state of the cluster.
+// standing returns the state of the cluster.
 func (s *store) standing() metrics.Cluster {
 	leads := ""
 	if s.server != nil {
@@ -77,11 +78,13 @@ func (s *store) clusterLine() string {
 	return line
 }
 
-// lastWritesWithin is how long a stopping node tries to store what it can do without.
+// lastWritesWithin is how long a stopping node of a cluster tries to store data that it can afford
+// to lose, such as the last use of keys.
 const lastWritesWithin = 2 * time.Second
 
-// lastWrites is the context of the writes of a stopping service. In a cluster it has a deadline,
-// because the other nodes may have stopped before, and then there is no quorum to wait for.
+// lastWrites returns the context for the writes of a stopping service. In a cluster the context has
+// a deadline: if the other nodes have already stopped, there is no quorum, and the writes would
+// wait forever.
 func (s *store) lastWrites() (context.Context, context.CancelFunc) {
 	if s.jetstream == nil {
 		return context.WithCancel(context.Background())
@@ -89,7 +92,8 @@ func (s *store) lastWrites() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), lastWritesWithin)
 }
 
-// settled turns a failed last write into a warning in a cluster: losing it is not a fault of this node.
+// settled handles the error of the last write of a stopping service. In a cluster it only logs a
+// warning, because a missing quorum is not a fault of this node.
 func (s *store) settled(err error, logger *slog.Logger) error {
 	if s.jetstream != nil && err != nil {
 		logger.Warn("storing the last use of keys failed", "error", err)
@@ -98,11 +102,12 @@ func (s *store) settled(err error, logger *slog.Logger) error {
 	return err
 }
 
-// claimFor is how long a claim holds. After that another node may assume that the claimant died.
+// claimFor is how long a claim is valid. After this time another node may assume that the node with
+// the claim has crashed.
 const claimFor = time.Minute
 
-// claim reports whether this node is the one to do work that is done once for all nodes that share a
-// store.
+// claim reports whether this node should do work that only one of the nodes that share a store must
+// do. It stores a claim, so that the other nodes get false.
 func (svc *Service) claim(ctx context.Context, what string) bool {
 	if svc.store.jetstream == nil {
 		return true

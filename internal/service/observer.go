@@ -17,20 +17,20 @@ import (
 	"weir/internal/settings"
 )
 
-// observer serves the operator's own address: metrics, health, readiness and profiles. It starts before
-// the data directory is opened and ends after it is closed, so that a long start or stop can be
-// watched.
+// observer serves the operator's own address: metrics, health, readiness and profiles. It starts
+// before the service opens the data directory and ends after the service has closed it, so that the
+// operator can watch a long start or stop.
 type observer struct {
 	metrics  *metrics.Metrics
-	listener net.Listener // nil if it is off or its address was taken
+	listener net.Listener // nil if --metrics is off or another process has the address
 	server   *http.Server
 
 	up     atomic.Bool // the service is open
 	failed atomic.Bool // the last SIGHUP failed
 }
 
-// observe listens on the address and serves it. If a default address is taken, the server runs
-// without metrics.
+// observe listens on the address and serves it. If another process has the default address, the
+// server runs without metrics.
 func (svc *Service) observe() error {
 	b := build.This()
 	o := &svc.observer
@@ -59,7 +59,7 @@ func (svc *Service) observe() error {
 	return nil
 }
 
-// watched connects the metrics to their sources and marks the service as open.
+// watched connects the metrics to the opened components and marks the service as open.
 func (svc *Service) watched() {
 	svc.observer.metrics.Watch(metrics.Sources{
 		API: svc.API.Stats, Pages: svc.visits.stats, Hub: svc.Hub.Stats, Engine: svc.engine.Status, Journal: svc.store.stats(), Cluster: svc.store.cluster(),
@@ -69,8 +69,8 @@ func (svc *Service) watched() {
 	svc.observer.up.Store(true)
 }
 
-// ready reports whether the service accepts reads and writes, also while it starts. Unlike health,
-// which clients see, it gives the reason.
+// ready reports whether the service accepts reads and writes. It can be called while the service
+// starts. Unlike health, whose answer clients see, it returns the reason.
 func (svc *Service) ready() (string, bool) {
 	select {
 	case <-svc.stopping:
@@ -87,7 +87,7 @@ func (svc *Service) ready() (string, bool) {
 	return status, ok
 }
 
-// address is the URL of the operator's address; empty if there is none.
+// address returns the URL of the operator's listener. It is empty if there is no listener.
 func (o *observer) address() string {
 	if o.listener == nil {
 		return ""
@@ -95,7 +95,7 @@ func (o *observer) address() string {
 	return "http://" + o.listener.Addr().String()
 }
 
-// stopObserving closes the address.
+// stopObserving closes the operator's listener.
 func (svc *Service) stopObserving() {
 	if svc.observer.server != nil {
 		svc.observer.server.Close()

@@ -27,8 +27,9 @@ func get(url string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// If the default address of the metrics is taken, the server runs without metrics. If the operator chose
-// the address, it is an error that names the source.
+// If the default address of the metrics is taken, the server runs without metrics. If the operator
+// chose the address, the service does not start, and the error names the flag, variable or line of
+// the setting.
 func TestMetricsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,7 +45,7 @@ func TestMetricsTaken(t *testing.T) {
 	byDefault.Metrics = address
 	for _, c := range []struct {
 		settings *settings.Settings
-		want     string // in the error; empty: only a warning
+		want     string // text in the error; empty if there is only a warning
 	}{
 		{byDefault, ""},
 		{loaded(t, "--metrics", address), "(--metrics): "},
@@ -66,7 +67,7 @@ func TestMetricsTaken(t *testing.T) {
 	}
 }
 
-// /readyz answers from before the data directory is opened until after it is closed.
+// /readyz answers before the service opens the data directory, and until the service has closed it.
 func TestReadiness(t *testing.T) {
 	s := loaded(t, "--data", t.TempDir(), "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--demo=false")
 	logger := slog.New(slog.DiscardHandler)
@@ -92,7 +93,7 @@ func TestReadiness(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants(svc, 200, "ok")
-	svc.engine.Close() // the store takes no more writes
+	svc.engine.Close() // after this the store refuses writes
 	wants(svc, 503, "read_only: the store is closed")
 	svc.Stop(0)
 	if got, ok := svc.ready(); got != "stopping" || ok {

@@ -11,17 +11,19 @@ import (
 	"weir/internal/settings"
 )
 
-// office is the address of the dashboard's own, if --dashboard names one. Its zero value is none.
+// office is the dashboard's own listener. It exists if --dashboard names an address. The zero value
+// means that there is no such listener.
 type office struct {
 	server *server.Server
 	logger *slog.Logger
 }
 
-// officeConnections is the maximum number of connections to that address, of which one client can have
-// half.
+// officeConnections is the maximum number of connections to the dashboard's own listener. One
+// client can have half of them.
 const officeConnections = 256
 
-// openOffice listens on the address. It answers once serve is called.
+// openOffice listens on the address that --dashboard names. Requests are answered after serve is
+// called.
 func openOffice(s *settings.Settings, logger *slog.Logger, proxy func(netip.Addr) bool) (office, error) {
 	if s.Dashboard == settings.DashboardOn || s.Dashboard == settings.DashboardOff {
 		return office{}, nil
@@ -33,7 +35,8 @@ func openOffice(s *settings.Settings, logger *slog.Logger, proxy func(netip.Addr
 	return office{l, logger}, err
 }
 
-// url is where browsers on this machine open it; empty if there is none.
+// url returns the URL at which browsers on this machine open the dashboard. It is empty if the
+// dashboard has no listener of its own.
 func (o office) url() string {
 	if o.server == nil {
 		return ""
@@ -41,13 +44,14 @@ func (o office) url() string {
 	return settings.LocalURL("http", o.server.HTTP())
 }
 
-// serve starts to answer requests: all that h serves but /v1, which is not for operators.
+// serve starts to answer requests with h. Requests under /v1 get 404, because this listener is for
+// operators and not for clients of the API.
 func (o office) serve(h http.Handler) {
 	v1 := http.NotFoundHandler()
 	o.server.Serve(v1First(v1, h), server.TLS{})
 }
 
-// watch logs if the listener fails. The service goes on without a dashboard then.
+// watch logs an error if the listener fails. The service then continues without a dashboard.
 func (o office) watch(stopping <-chan struct{}) {
 	select {
 	case err := <-o.server.Failed():
@@ -56,8 +60,8 @@ func (o office) watch(stopping <-chan struct{}) {
 	}
 }
 
-// shutdown ends requests like server.Shutdown, beside the caller. The function that it returns waits for
-// the end.
+// shutdown runs server.Shutdown in a goroutine and returns at once. The returned function waits for
+// the result.
 func (o office) shutdown(ctx context.Context) func() error {
 	if o.server == nil {
 		return func() error { return nil }
@@ -67,7 +71,7 @@ func (o office) shutdown(ctx context.Context) func() error {
 	return func() error { return <-done }
 }
 
-// withDashboard serves the dashboard, and other paths with rest.
+// withDashboard passes requests for the dashboard to d and all other requests to rest.
 func withDashboard(d *dashboard.Dashboard, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if dashboard.Serves(r.URL.Path) {

@@ -13,7 +13,7 @@ import (
 	"weir/internal/settings"
 )
 
-// seen requests a path and returns the status and the place that a redirect leads to.
+// seen requests a URL. It returns the status, and the target if the response is a redirect.
 func seen(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := http.Client{
@@ -38,7 +38,8 @@ func own(s *servicetest.Service) string {
 	return ""
 }
 
-// With --dashboard off there is no dashboard and no password for it. The rest is served.
+// With --dashboard off, the service has no dashboard and creates no password. Everything else is
+// served.
 func TestDashboardOff(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "off"}})
 	for path, want := range map[string]int{"/dashboard": 404, "/dashboard/sign-in": 404, "/dashboard/assets/style.css": 404, "/docs": 200, "/v1/health": 200} {
@@ -56,7 +57,8 @@ func TestDashboardOff(t *testing.T) {
 	}
 }
 
-// With an address of its own the dashboard is there and nowhere else, without /v1.
+// If --dashboard names an address, the dashboard is served only at this address, and /v1 is not
+// served there.
 func TestDashboardAddress(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--dashboard", "127.0.0.1:0", "--base-url", "https://streams.example.com"}})
 	at := own(s)
@@ -78,7 +80,8 @@ func TestDashboardAddress(t *testing.T) {
 	if !strings.Contains(out.String(), "Dashboard: "+at+"/dashboard\n") {
 		t.Errorf("shown: %s", &out)
 	}
-	// A cookie for HTTPS only, as the base URL has it elsewhere, would not come back from a browser.
+	// The base URL is HTTPS, but the dashboard's own listener is not. A cookie restricted to HTTPS
+	// would not work here, because browsers do not send it back over HTTP.
 	password := strings.TrimSpace(out.String()[strings.LastIndex(strings.TrimSpace(out.String()), "\n"):])
 	resp, err := http.PostForm(at+"/dashboard/sign-in", map[string][]string{"name": {"admin"}, "password": {password}})
 	if err != nil {
@@ -91,7 +94,7 @@ func TestDashboardAddress(t *testing.T) {
 	}
 }
 
-// An address that is taken is an error that names the setting.
+// If another process has the address, the error names the setting.
 func TestDashboardAddressTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

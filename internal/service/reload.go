@@ -14,8 +14,8 @@ type reload struct {
 	read func() error
 }
 
-// FollowHangups re-reads the configuration at every signal until the service stops. It returns at
-// once.
+// FollowHangups starts a goroutine that re-reads the configuration at every signal until the
+// service stops.
 func (svc *Service) FollowHangups(hangups <-chan os.Signal) {
 	svc.work.Go(func() { svc.followHangups(hangups) })
 }
@@ -28,7 +28,7 @@ func (svc *Service) followHangups(hangups <-chan os.Signal) {
 		case <-svc.stopping:
 			return
 		}
-		failed := &svc.observer.failed // set before the log line, so that a reader of the log sees it in the metrics
+		failed := &svc.observer.failed // set before the log line is written, so that the metrics already show a failure that the log reports
 		failed.Store(false)
 		for _, r := range svc.reloads {
 			if err := r.read(); err != nil {
@@ -46,8 +46,9 @@ func (svc *Service) followHangups(hangups <-chan os.Signal) {
 	}
 }
 
-// reread reads the file and the environment again, under the flags of the start, and applies the
-// settings that may change while the server is running. It returns the settings in effect.
+// reread reads the configuration file and the environment again, together with the flags from the
+// start. It applies the settings that may change while the server is running, and returns the
+// settings that are then in effect.
 func (svc *Service) reread(running *settings.Settings) (*settings.Settings, error) {
 	next, err := running.Reread()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"weir/internal/settings"
 )
 
-// SIGHUP re-reads certificates and the like even if the configuration cannot be read. A failure shows in
-// the log, and in the metrics until a later reload succeeds.
+// SIGHUP re-reads certificates and other files even if the configuration cannot be read. The log
+// reports a failure, and the metrics show it until a later reload succeeds.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.toml")
 	write := func(text string) {
@@ -60,7 +60,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// teller reports when the configuration has been re-read.
+// teller is a log handler that tells the test when the configuration has been re-read.
 type teller struct {
 	slog.Handler
 	read chan<- string
@@ -74,7 +74,8 @@ func (h teller) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// loaded are the settings that serve would run with, the configuration file included.
+// loaded returns the settings that weir serve would run with, including those of the configuration
+// file.
 func loaded(t *testing.T, args ...string) *settings.Settings {
 	t.Helper()
 	s, err := settings.Parse(args...)

@@ -37,7 +37,7 @@ type Options struct {
 
 	// Engine, if set, is used instead of the engine that the settings name. The service closes it.
 	Engine engine.Engine
-	// Wrap, if set, stands in front of the handler that serves everything.
+	// Wrap, if set, wraps the handler of all requests.
 	Wrap func(http.Handler) http.Handler
 	// Now, if set, is the clock of the dashboard.
 	Now func() time.Time
@@ -54,15 +54,15 @@ type Service struct {
 	settings  *settings.Settings
 	logger    *slog.Logger
 	engine    engine.Engine
-	store     store // behind the engine
+	store     store // the journal or NATS that the engine uses
 	server    *server.Server
 	office    office
 	certs     certificates
-	password  string // of the dashboard; made by this start and not shown so far
+	password  string // password of the dashboard that this start created; empty once it has been shown
 	visits    visits
-	operators net.Listener // of the admin socket
+	operators net.Listener // listener of the admin socket
 	socket    *http.Server
-	first     *firstStart // to be shown once
+	first     *firstStart // what this start created and has not shown yet
 	stopping  chan struct{}
 	work      sync.WaitGroup
 
@@ -71,10 +71,11 @@ type Service struct {
 	batches  *budget.Budget // memory of batches in flight to clients
 	reloads  []reload       // what SIGHUP re-reads besides the settings
 	observer observer
-	observed sync.WaitGroup // ends after everything else
+	observed sync.WaitGroup // the goroutine of the observer, which ends after all others
 }
 
-// Start opens the data directory and serves. On an error it closes everything it opened.
+// Start opens the data directory and starts to serve requests. On an error it closes everything
+// that it has opened.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	svc := &Service{options: o, settings: o.Settings, logger: o.Logger, stopping: make(chan struct{}), capacity: thisCapacity()}
 	svc.store.settings, svc.store.logger = o.Settings, o.Logger
@@ -86,8 +87,8 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return svc, nil
 }
 
-// start opens one package after the other. Secrets that are shown only once are created last: a
-// start that fails must not have created any.
+// start opens one component after the other. It creates secrets last, because they are shown only
+// once and would be lost if the start failed afterwards.
 func (svc *Service) start(ctx context.Context) (err error) {
 	s := svc.settings
 	for _, exposed := range s.SecretsExposed() {
@@ -153,7 +154,9 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// unnamedProxy warns of a proxy that is not in --trusted-proxies, or of a client that pretends to be one.
+// unnamedProxy returns a function that logs a warning about a peer that sends X-Forwarded-For but
+// is not in --trusted-proxies. The peer is a proxy that the operator did not name, or a client that
+// pretends to be a proxy.
 func unnamedProxy(logger *slog.Logger) func(peer netip.Addr) {
 	return func(peer netip.Addr) {
 		logger.Warn("X-Forwarded-For of a peer was ignored: if it is your proxy, name it with --trusted-proxies; "+
@@ -161,7 +164,7 @@ func unnamedProxy(logger *slog.Logger) func(peer netip.Addr) {
 	}
 }
 
-// prepare creates what the settings ask for: bootstrap keys and the demo.
+// prepare creates the bootstrap keys and the demo, as the settings say.
 func (svc *Service) prepare(ctx context.Context) error {
 	for i, k := range svc.settings.BootstrapKeys {
 		name, key, _ := strings.Cut(k, ":")
@@ -170,7 +173,7 @@ func (svc *Service) prepare(ctx context.Context) error {
 			_, err = svc.Access.ImportKey(ctx, access.KeySpec{Project: p.ID, Name: "bootstrap"}, key)
 		}
 		if known, ok := errors.AsType[*weir.Error](err); ok {
-			err = errors.New(known.Message) // the code is for programs
+			err = errors.New(known.Message) // without the error code, which is meant for programs
 		}
 		if err != nil {
 			return fmt.Errorf("--bootstrap-keys: entry %d: %w", i+1, err)
@@ -218,8 +221,8 @@ func (svc *Service) serve(secure server.TLS) error {
 	return svc.certs.start(svc.server)
 }
 
-// manual serves everything outside /v1 but the dashboard: the manual and the JavaScript client. Other
-// paths are /v1's to refuse.
+// manual returns the handler of the manual and the JavaScript client. It passes all other paths to
+// the handler of /v1, which refuses those that do not exist.
 func (svc *Service) manual() http.Handler {
 	o := manual.Options{Commands: svc.options.Commands}
 	for _, f := range api.Faults() {
@@ -304,8 +307,8 @@ func (svc *Service) keepUse() {
 	}
 }
 
-// Stop drains the service: it ends subscriptions, lets requests in flight finish within the grace
-// period, flushes everything and closes the store.
+// Stop drains the service: it ends subscriptions, waits for requests in flight for at most the
+// grace period, flushes everything and closes the store.
 func (svc *Service) Stop(grace time.Duration) error {
 	close(svc.stopping)
 	defer svc.stopObserving()
@@ -317,8 +320,9 @@ func (svc *Service) Stop(grace time.Duration) error {
 	}
 	svc.certs.close()
 	if svc.API != nil {
-		// A subscriber that has not read its goodbye after half of the grace period reads nothing at
-		// all. Cutting it off leaves the other half to the requests in flight.
+		// A subscriber that has not read the end of its subscription after half of the grace period
+		// reads nothing at all. Disconnecting it then leaves the other half of the period to the
+		// requests in flight.
 		defer time.AfterFunc(grace/2, svc.API.EndSubscriptions).Stop()
 	}
 	office := svc.office.shutdown(ctx)
@@ -328,7 +332,7 @@ func (svc *Service) Stop(grace time.Duration) error {
 		}
 	}
 	if svc.operators != nil {
-		svc.operators.Close() // a start that failed may have opened it without serving it
+		svc.operators.Close() // a failed start may have opened the listener without serving it
 	}
 	if svc.socket != nil {
 		svc.socket.Close()

@@ -36,20 +36,21 @@ const (
 // openWithin is how long opening the store may take, including the wait for the other nodes.
 const openWithin = time.Minute
 
-// store is what the engine runs on: a journal, or NATS, possibly with a server inside this process.
+// store is the storage below the engine: a journal, or NATS. The NATS server may run inside this
+// process.
 type store struct {
 	settings *settings.Settings
 	logger   *slog.Logger
 
 	journal   *journal.Journal           // nil with --engine nats
 	jetstream *jetstream.Engine          // nil without --engine nats
-	nodes     *jetstream.Nodes           // the nodes that share it
+	nodes     *jetstream.Nodes           // all nodes that share the store
 	node      string                     // the name of this node
 	server    *embedded.Server           // nil with --nats-url
-	connect   func() (*nats.Conn, error) // makes another connection
-	unsynced  atomic.Bool                // the servers may acknowledge before they sync
-	system    *nats.Conn                 // for asking whether they do; nil if the engine's connection serves
-	recheck   atomic.Pointer[func()]     // asks again
+	connect   func() (*nats.Conn, error) // opens a further connection to NATS
+	unsynced  atomic.Bool                // the NATS servers may acknowledge before they sync
+	system    *nats.Conn                 // connection for asking the servers whether they sync; nil if the engine's connection can do it
+	recheck   atomic.Pointer[func()]     // asks the servers again
 	lock      io.Closer
 }
 
@@ -65,7 +66,7 @@ func (s *store) close() {
 	}
 }
 
-// figures are the statistics of the journal; all 0 while there is none.
+// figures returns the statistics of the journal. They are all 0 while no journal is open.
 func (s *store) figures() journal.Stats {
 	if s.journal == nil {
 		return journal.Stats{}
@@ -73,7 +74,8 @@ func (s *store) figures() journal.Stats {
 	return s.journal.Stats()
 }
 
-// stats is the source of the journal's statistics; nil without a journal.
+// stats returns a function that returns the statistics of the journal. It returns nil if the store
+// is not a journal.
 func (s *store) stats() func() journal.Stats {
 	if s.journal == nil {
 		return nil
@@ -93,8 +95,9 @@ func (svc *Service) backup(ctx context.Context) (admin.Backup, error) {
 	return datadir.NewArchive(svc.settings.Data, snap)
 }
 
-// migrate copies the data directory of a single server into the store of this cluster. It writes as
-// another process would, and the hub of this node follows.
+// migrate copies the data directory of a single server into the store of this cluster. It opens the
+// store a second time and writes to it like another node. The hub of this node follows these writes
+// as it follows those of other nodes.
 func (svc *Service) migrate(ctx context.Context, from string, tell func(admin.Migration)) (admin.Migration, error) {
 	if svc.store.jetstream == nil {
 		return admin.Migration{}, weir.Errorf(weir.InvalidRequest, "this server is not part of a cluster: name the data directory of a cluster's node with --data")
@@ -103,8 +106,8 @@ func (svc *Service) migrate(ctx context.Context, from string, tell func(admin.Mi
 	if err != nil {
 		return admin.Migration{}, err
 	}
-	// The store exists, since this node is using it. Any number of replicas is accepted then, and 1
-	// fits every cluster.
+	// The number of replicas matters only when a store is created. This store exists, because the
+	// node is using it, so any valid number will do. 1 is valid in every cluster.
 	to, err := jetstream.Open(ctx, nc, jetstream.Options{Replicas: 1, Logger: svc.logger})
 	if err != nil {
 		nc.Close()
@@ -207,8 +210,8 @@ func (s *store) startNATS(ctx context.Context) (*nats.Conn, error) {
 	return s.connect()
 }
 
-// node is the name of this node. It is chosen once and stored, so that the others recognise the node
-// after a restart.
+// node returns the name of this node. The name is chosen once and stored, so that the other nodes
+// recognise this node after a restart.
 func node(data string) (string, error) {
 	path := filepath.Join(data, nodeName)
 	text, err := os.ReadFile(path)
@@ -267,7 +270,8 @@ func (s *store) dialNATS(ctx context.Context) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// checkAgain repeats the check after a reconnect, which may have led to another server.
+// checkAgain repeats the check of the servers after a reconnect, because the connection may now
+// lead to a different server.
 func (s *store) checkAgain(nc, system *nats.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
 	defer cancel()
@@ -283,7 +287,8 @@ func (s *store) checkAgain(nc, system *nats.Conn) {
 	}
 }
 
-// natsCredentials reads a file of credentials: a NATS .creds file, or one line USER:PASSWORD.
+// natsCredentials reads a file with credentials: either a NATS .creds file, or one line
+// USER:PASSWORD.
 func natsCredentials(file string) (nats.Option, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -300,7 +305,7 @@ func natsCredentials(file string) (nats.Option, error) {
 	return nats.UserInfo(user, password), nil
 }
 
-// natsOptions are the options of every connection.
+// natsOptions returns the options of every connection to NATS.
 func (s *store) natsOptions() []nats.Option {
 	return []nats.Option{
 		nats.Name("weir"), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond), nats.Timeout(5 * time.Second),

@@ -8,17 +8,17 @@ import (
 	"weir/internal/api"
 )
 
-// visits counts the requests for pages outside /v1, which counts its own: the dashboard, the manual and
-// the JavaScript client. It counts by group of pages, not by path, and such requests are rare enough
-// for a lock.
+// visits counts the requests for pages outside /v1: the dashboard, the manual and the JavaScript
+// client. The handler of /v1 counts its own requests. Visits counts by group of pages and not by
+// path. These requests are rare, so one lock for all counters is fast enough.
 type visits struct {
 	mu     sync.Mutex
-	counts map[api.Requests]uint64 // the key has a Count of 0
+	counts map[api.Requests]uint64 // in each map key, the field Count is 0
 }
 
-// v1First sends requests under /v1 to v1 and all others to pages. Nearly all requests are under /v1, and
-// every handler on the way to a subscription stays on its stack as long as the subscription lasts:
-// the fewer, the less memory it takes.
+// v1First passes requests under /v1 to v1 and all others to pages. It comes first because every
+// handler that passes a subscription on stays on the stack while the subscription lasts. With fewer
+// handlers in front of /v1, a subscription takes less memory.
 func v1First(v1, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -29,7 +29,8 @@ func v1First(v1, pages http.Handler) http.Handler {
 	})
 }
 
-// groupOf is the route under which a request is counted; empty if it is not a page.
+// groupOf returns the group under which visits counts a request. It is empty if the path is not
+// that of a page.
 func groupOf(path string) string {
 	for _, group := range []string{"/dashboard", "/docs"} {
 		if rest, ok := strings.CutPrefix(path, group); ok && (rest == "" || rest[0] == '/') {
@@ -43,7 +44,7 @@ func groupOf(path string) string {
 	return ""
 }
 
-// counted counts the requests that a handler answers, when they have ended.
+// counted returns a handler that passes requests to h and counts each of them when it has ended.
 func (v *visits) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		group := groupOf(r.URL.Path)
@@ -55,7 +56,7 @@ func (v *visits) counted(h http.Handler) http.Handler {
 		defer func() { v.add(r.Method, group, seen.status) }()
 		h.ServeHTTP(seen, r)
 		if seen.status == 0 {
-			seen.status = http.StatusOK // net/http sends it if the handler sends none
+			seen.status = http.StatusOK // net/http sends 200 if the handler sends no status
 		}
 	})
 }
@@ -81,7 +82,7 @@ func (v *visits) stats() []api.Requests {
 	return all
 }
 
-// seenStatus records the status of a response; 0 until it has begun.
+// seenStatus records the status of a response. The status is 0 until the handler sends it.
 type seenStatus struct {
 	http.ResponseWriter
 	status int
@@ -101,5 +102,6 @@ func (w *seenStatus) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap lets a live tail flush and set its deadlines.
+// Unwrap gives http.ResponseController access to the wrapped writer. The live tail needs this to
+// flush and to set deadlines.
 func (w *seenStatus) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -9,7 +9,8 @@ import (
 	"weir/internal/api"
 )
 
-// Requests for pages are counted by group, not by path. Requests under /v1 are counted elsewhere.
+// Requests for pages are counted by group, not by path. Requests under /v1 are not among them,
+// because the handler of /v1 counts those.
 func TestVisits(t *testing.T) {
 	var v visits
 	h := v.counted(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,7 +22,7 @@ type Engine struct {
 	Cluster       string
 	Listen        string
 	Peers         []string
-	Secret        string // a file
+	Secret        string // path of a file
 }
 
 // The kinds of engines.
@@ -45,7 +45,7 @@ func (e *Engine) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.Secret, "cluster-secret", "", "`file` holding the cluster's shared secret, at least 32 random bytes; required with --cluster-peers")
 }
 
-// check refuses bad values and combinations, by the names of the flags.
+// check refuses invalid values and combinations. Each error names the flags.
 func (e *Engine) check(must must) {
 	must(e.Kind == Journal || e.Kind == NATS, "--engine %q: not journal or nats", e.Kind)
 	if e.Kind == Journal {

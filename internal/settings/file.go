@@ -17,13 +17,14 @@ import (
 	"weir/internal/access"
 )
 
-// maxConfig is the largest file that is accepted as a configuration, in bytes. It catches a --config
-// that names some other file.
+// maxConfig is the maximum size of a configuration file in bytes. A larger file is probably not a
+// configuration file, and --config names it by mistake.
 const maxConfig = 1 << 20
 
-// readFile sets the flags that have no source from a TOML file whose keys are the names of flags. Each
-// fault in the file is an error that names the line. Keys that a flag or variable overrides are
-// checked too: a fault in them would otherwise surface only when the override is removed.
+// readFile reads a TOML file whose keys are the names of flags. It sets each flag that neither the
+// command line nor a variable has set. An error in the file names the line. Keys that a flag or
+// variable overrides are checked too: otherwise an invalid value would stay unnoticed until the
+// operator removes the override.
 func readFile(path string, f *pflag.FlagSet, from sources) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -57,7 +58,8 @@ func readFile(path string, f *pflag.FlagSet, from sources) error {
 	return wrong.orNil()
 }
 
-// setKey sets a flag to the value of a key. If the flag has another source, it only checks the value.
+// setKey sets a flag to the value of a key. If the command line or a variable has set the flag
+// already, setKey only checks the value.
 func setKey(k fileKey, value any, f *pflag.FlagSet, from sources, at string) error {
 	flag := f.Lookup(k.name)
 	switch {
@@ -109,7 +111,7 @@ func keysOf(text []byte) ([]fileKey, error) {
 		}
 		isTable := e.Kind != unstable.KeyValue
 		if inTable && !isTable {
-			continue // the whole table is refused
+			continue // setKey refuses the whole table, so its keys do not matter
 		}
 		inTable = isTable
 		var parts []string
@@ -125,8 +127,8 @@ func keysOf(text []byte) ([]fileKey, error) {
 	return keys, p.Error()
 }
 
-// inFile converts a value of the file to the strings that its flag takes: one, unless the flag takes a
-// list. Errors do not repeat values, because some are secret.
+// inFile converts a value of the file to the strings that are passed to its flag. This is one
+// string, unless the flag takes a list. Errors do not repeat values, because some are secret.
 func inFile(f *pflag.Flag, value any) ([]string, error) {
 	switch v := value.(type) {
 	case bool:
@@ -168,7 +170,7 @@ func inFile(f *pflag.Flag, value any) ([]string, error) {
 	return nil, fmt.Errorf("not %s", wants(f))
 }
 
-// wants describes the values that a key takes.
+// wants describes the values that are valid for a key.
 func wants(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "bool":
@@ -184,9 +186,10 @@ func wants(f *pflag.Flag) string {
 	return "a string in quotes"
 }
 
-// suggestion proposes the known key that is closest to an unknown one, if any is close.
+// suggestion proposes the known key that is most similar to an unknown key. It is empty if no key
+// is similar.
 func suggestion(name string, f *pflag.FlagSet) string {
-	best, least := "", 3 // at most two edits apart
+	best, least := "", 3 // propose only keys that differ by at most two edits
 	f.VisitAll(func(f *pflag.Flag) {
 		if d := distance(strings.ToLower(strings.ReplaceAll(name, "_", "-")), f.Name); isKey(f) && d < least {
 			best, least = f.Name, d
@@ -198,7 +201,8 @@ func suggestion(name string, f *pflag.FlagSet) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is the Levenshtein distance: the edits of one letter that turn a into b.
+// distance returns the Levenshtein distance: the minimum number of single-letter edits that turn a
+// into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

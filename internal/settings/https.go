@@ -32,7 +32,7 @@ func (h *HTTPS) flags(f *pflag.FlagSet) {
 
 var hostName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// check refuses bad values and combinations, by the names of the flags.
+// check refuses invalid values and combinations. Each error names the flags.
 func (h *HTTPS) check(must must) {
 	own, acme := h.Cert != "" || h.Key != "", len(h.ACMEDomains) > 0
 	must(h.Key != "" || h.Cert == "", "--tls-cert without --tls-key")
@@ -60,7 +60,8 @@ func (h *HTTPS) check(must must) {
 	must(err == nil, "--https %q: not HOST:PORT", h.Address)
 }
 
-// ASCIIHost returns a host as certificates and DNS spell it, and false if it cannot be a host.
+// ASCIIHost returns a host name in the ASCII form that certificates and DNS use. It returns false
+// if the string cannot be a host name.
 func ASCIIHost(host string) (string, bool) {
 	if net.ParseIP(host) != nil {
 		return host, true

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// newLogger writes to w: as text on a terminal and as JSON elsewhere, unless a format is given.
+// newLogger returns a logger that writes to w. If format is empty, it writes text to a terminal and
+// JSON to anything else.
 func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	if format == "" {
 		format = "json"

@@ -12,8 +12,9 @@ import (
 	"weir/internal/access"
 )
 
-// PrintTOML prints the settings in the order of the flags, as a file that --config accepts. API keys
-// are masked. A masked key would be refused, so that line is a comment.
+// PrintTOML prints the settings in the order of the flags, as a file that --config accepts. API
+// keys are masked. A line with a masked key is printed as a comment, because --config would refuse
+// a masked key.
 func (s *Settings) PrintTOML(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	s.each(func(f *pflag.Flag, from source, v any) {
@@ -34,7 +35,7 @@ func (s *Settings) PrintTOML(w io.Writer) error {
 type shown struct {
 	Value  any    `json:"value"`
 	Source string `json:"source"`          // flag, environment, file or default
-	Where  string `json:"where,omitempty"` // the flag, the variable, or file and line
+	Where  string `json:"where,omitempty"` // name of the flag, name of the variable, or file and line
 }
 
 // PrintJSON prints the settings as one JSON object. API keys are masked.
@@ -47,7 +48,7 @@ func (s *Settings) PrintJSON(w io.Writer) error {
 	return e.Encode(all)
 }
 
-// each visits the settings with their values, API keys masked.
+// each calls visit for every setting, with its value. API keys are masked.
 func (s *Settings) each(visit func(f *pflag.Flag, from source, v any)) {
 	s.flags.VisitAll(func(f *pflag.Flag) {
 		if isKey(f) {
@@ -56,7 +57,8 @@ func (s *Settings) each(visit func(f *pflag.Flag, from source, v any)) {
 	})
 }
 
-// valueOf is the value of a flag as TOML and JSON spell it, with API keys masked wherever they occur.
+// valueOf returns the value of a flag in the type that TOML and JSON use for it. API keys are
+// masked wherever they occur.
 func valueOf(f *pflag.Flag) any {
 	if slice, ok := f.Value.(pflag.SliceValue); ok {
 		list := append([]string{}, slice.GetSlice()...)
@@ -78,7 +80,7 @@ func inTOML(v any) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return `""` // strings, lists of them, numbers and booleans always encode
+		return `""` // cannot happen: strings, lists of strings, numbers and booleans can always be encoded
 	}
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
 }

@@ -10,7 +10,8 @@ import (
 // reloadable are the settings that change without a restart, sorted.
 var reloadable = []string{"log-level", "rate-anonymous", "rate-demo", "rate-live", "rate-test"}
 
-// Reread loads settings with the same flags from the current environment and configuration file.
+// Reread loads settings from the flags of s and from the current environment and configuration
+// file.
 func (s *Settings) Reread() (*Settings, error) {
 	next := &Settings{level: s.level}
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -33,16 +34,17 @@ func (s *Settings) Reread() (*Settings, error) {
 	return next, next.load(flags)
 }
 
-// UseLogLevel makes the logger that Load made log at the level of these settings.
+// UseLogLevel applies the log level of these settings to the logger that Load returned.
 func (s *Settings) UseLogLevel() {
 	if s.level != nil {
 		s.level.Set(levelOf(s.LogLevel))
 	}
 }
 
-// Changes compares settings that were just re-read with those in effect. It returns the names of the
-// settings that changed and take effect at once, and of those that need a restart: running are the
-// settings after the last reload, and started those of the start, which all others are still at.
+// Changes compares s, which was just re-read, with the settings in effect. Running are the settings
+// after the last reload; reloadable settings are compared with these. Started are the settings from
+// the start of the server; all other settings still have these values and are compared with them.
+// Changed lists the settings that take effect at once, and waiting those that need a restart.
 func (s *Settings) Changes(running, started *Settings) (changed, waiting []string) {
 	s.flags.VisitAll(func(f *pflag.Flag) {
 		before, list := started, &waiting

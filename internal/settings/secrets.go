@@ -5,11 +5,13 @@ import (
 	"os"
 )
 
-// SecretsExposed returns a sentence for every file with a secret that others than its owner and group
-// can read, or others than its owner can change. The sentence names the setting, the file and its
-// mode. Files that cannot be examined are left to their readers.
+// SecretsExposed checks the files that contain secrets. It returns a sentence for each file that
+// other users than the owner and the group can read, or that other users than the owner can change.
+// The sentence names the setting, the file and its mode. A file that cannot be examined gives no
+// sentence, because the code that reads it reports the error.
 //
-// These are warnings, because containers mount secrets with modes that the operator cannot choose.
+// Exposed secrets are warnings and not errors, because containers mount secrets with modes that the
+// operator cannot choose.
 func (s *Settings) SecretsExposed() (all []string) {
 	files := []struct{ flag, path string }{
 		{"cluster-secret", s.Engine.Secret}, {"nats-creds", s.Engine.NATSCreds}, {"nats-system-creds", s.Engine.SystemCreds},

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Every setting that names a file with a secret is checked.
+// SecretsExposed checks every setting that names a file with a secret.
 func TestSecretsExposed(t *testing.T) {
 	dir := t.TempDir()
 	for mode, exposed := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: false, 0o440: false, 0o644: true, 0o604: true, 0o660: true, 0o602: true} {

@@ -36,7 +36,7 @@ type Settings struct {
 	Limits            access.Limits
 	StreamsPerProject int
 	MaxSubscribers    int
-	PerKey            int // open subscriptions; 0: no limit
+	PerKey            int // maximum number of open subscriptions per key; 0: no limit
 	PerProject        int
 	PerAddress        int
 	Heartbeat         time.Duration
@@ -53,12 +53,12 @@ type Settings struct {
 
 	flags *pflag.FlagSet
 	from  sources
-	level *slog.LevelVar // of the logger that Load made
+	level *slog.LevelVar // level of the logger that Load returned
 }
 
-// Names of flags that other rooms or files of this one refer to.
+// Names of flags that other packages, or other files of this package, use.
 const (
-	configFlag        = "config" // not a key of the file itself
+	configFlag        = "config" // the configuration file cannot contain this key
 	bootstrapKeysFlag = "bootstrap-keys"
 
 	HTTPSFlag          = "https"
@@ -74,7 +74,7 @@ const (
 	DashboardOff = "off"
 )
 
-// Flags adds the flags to a set, with the settings as their targets.
+// Flags adds the flags to a set. Parsing the set then fills s.
 func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.Config, configFlag, "", "TOML `file` with settings; its keys are the names of the flags")
 	DataFlag(f, &s.Data)
@@ -112,9 +112,10 @@ func DataFlag(f *pflag.FlagSet, data *string) {
 	f.StringVar(data, "data", "./weir-data", "data `directory`, which holds everything the server stores")
 }
 
-// Load completes settings whose flags were added to f and parsed: it adds what the environment and
-// the configuration file say, and checks all values. An error names the source of the bad value: the
-// flag, the variable, or the file and line. The logger that Load returns writes to w.
+// Load completes settings whose flags were added to f and parsed: it adds the values from the
+// environment and the configuration file, and checks all values. An error names the source of the
+// bad value: the flag, the variable, or the file and line. The logger that Load returns writes to
+// w.
 func (s *Settings) Load(f *pflag.FlagSet, w io.Writer) (*slog.Logger, error) {
 	if err := s.load(f); err != nil {
 		return nil, err
@@ -148,17 +149,19 @@ func Parse(args ...string) (*Settings, error) {
 	return s, s.load(f)
 }
 
-// IsDefault reports whether the operator left a flag alone. A default may be given up where a value
-// of the operator's choice may not: an address that is taken, for example.
+// IsDefault reports whether the operator did not set a flag. If a default cannot be used, for
+// example because the address is in use, the server may do without it. If the operator chose the
+// value, this is an error.
 func (s *Settings) IsDefault(flag string) bool { return s.from.of(flag).kind == byDefault }
 
-// Where names a flag as the operator wrote it: --gap-grace, WEIR_GAP_GRACE, or weir.toml:12: gap-grace.
+// Where returns the place where the operator set a flag, for use in errors: --gap-grace,
+// WEIR_GAP_GRACE, or weir.toml:12: gap-grace.
 func (s *Settings) Where(flag string) string { return s.from.of(flag).of(flag) }
 
-// must records a fault unless ok. The text starts with the flag.
+// must records an error unless ok is true. The text of the error starts with the flag.
 type must func(ok bool, format string, a ...any)
 
-// check refuses bad values and combinations, by the names of the flags.
+// check refuses invalid values and combinations. Each error names the flags.
 func (s *Settings) check() error {
 	var all faults
 	must := func(ok bool, format string, a ...any) {
@@ -169,7 +172,7 @@ func (s *Settings) check() error {
 	must(s.Data != "", "--data: empty")
 	must(s.HTTP != "off" || s.HTTPS.Address != "off", "--http off and --https off: the server would listen nowhere")
 	if s.HTTP != "off" {
-		_, _, err := net.SplitHostPort(s.HTTP) // net.Listen takes an empty address for all interfaces
+		_, _, err := net.SplitHostPort(s.HTTP) // an empty address is refused here, because net.Listen would listen on all interfaces
 		must(err == nil, "--http %q: not HOST:PORT", s.HTTP)
 	}
 	if s.Metrics != "off" {
@@ -232,8 +235,9 @@ func (s *Settings) checkNumbers(must must) {
 	must(s.ShutdownGrace >= 0, "--shutdown-grace %v: below 0", s.ShutdownGrace)
 }
 
-// isOrigin reports whether s is "*" or can be the Origin of a browser. A browser sends no path, so an
-// origin with one, even a single slash, would never match.
+// isOrigin reports whether s is "*" or can be the Origin of a browser. A browser sends an origin
+// without a path. An origin in the settings that has a path, even a single slash, would never
+// match.
 func isOrigin(s string) bool {
 	if s == "*" || s == "null" {
 		return true
@@ -242,7 +246,7 @@ func isOrigin(s string) bool {
 	return err == nil && u.Scheme != "" && u.Host != "" && s == u.Scheme+"://"+u.Host
 }
 
-// LocalURL turns a listening address into one that opens on this machine.
+// LocalURL turns a listening address into a URL that works on this machine.
 func LocalURL(scheme, address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -254,7 +258,8 @@ func LocalURL(scheme, address string) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// WithoutKeys returns the error of parsing a flag without the value, if the value may hold a key.
+// WithoutKeys returns the error of parsing a flag. If the value of the flag may contain an API key,
+// it removes the value from the error.
 func WithoutKeys(err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && bad.GetFlag().Name == bootstrapKeysFlag {
 		return fmt.Errorf("--%s: %w", bootstrapKeysFlag, bad.Unwrap())

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// deploy/weir.toml lists every key once, commented out, with its default, and no other key.
+// deploy/weir.toml lists every key once, commented out and with its default. It contains no other
+// key.
 func TestExampleConfig(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/weir.toml")
 	if err != nil {
@@ -39,7 +40,7 @@ func TestExampleConfig(t *testing.T) {
 	})
 }
 
-// flagsOf loads the settings that serve would run with.
+// flagsOf loads the settings that weir serve would run with.
 func flagsOf(t *testing.T, args ...string) *Settings {
 	t.Helper()
 	s, err := Parse(args...)
@@ -62,7 +63,7 @@ func TestReloadable(t *testing.T) {
 	}
 }
 
-// The printed configuration is a file that loads to the same settings.
+// A configuration that was printed and loaded again gives the same settings.
 func TestPrintedConfig(t *testing.T) {
 	odd := "a \"b\" \\ c\td é \x7f $"
 	s := flagsOf(t, "--data", odd, "--cors-origins", "https://a.example,https://b.example", "--gap-grace", "90s", "--demo=false")
@@ -86,7 +87,7 @@ func TestPrintedConfig(t *testing.T) {
 	}
 }
 
-// Any file is either read or refused with an error that names the file.
+// Any file is either accepted, or refused with an error that names the file.
 func FuzzFile(f *testing.F) {
 	for _, text := range []string{
 		"", "gap-grace = \"2s\"", "rate-live = 5\nrate-live = 6", "[a]\nb = 1\n[[c]]\n", "a.b.c = 1", "cors-origins = [\"a\", [1]]", "\"\" = 1",

@@ -24,10 +24,10 @@ const (
 // source is where the value of a flag came from.
 type source struct {
 	kind string
-	name string // where the operator finds it: --gap-grace, WEIR_GAP_GRACE, weir.toml:12; empty for a default
+	name string // place where the operator finds the value: --gap-grace, WEIR_GAP_GRACE or weir.toml:12; empty for a default
 }
 
-// of names a flag as the operator wrote it there.
+// of returns the name of a flag as the operator wrote it in this source.
 func (s source) of(flag string) string {
 	switch s.kind {
 	case byEnvironment:
@@ -38,7 +38,7 @@ func (s source) of(flag string) string {
 	return "--" + flag
 }
 
-// sources maps each flag that was set to its source. A flag that is missing has its default.
+// sources maps each flag that was set to its source. A flag that is not in the map has its default.
 type sources map[string]source
 
 func (s sources) of(flag string) source {
@@ -48,7 +48,7 @@ func (s sources) of(flag string) source {
 	return source{kind: byDefault}
 }
 
-// note records a source for every flag that has been set and has no source.
+// note records a source for every flag that is set but has no source in the map yet.
 func (s sources) note(f *pflag.FlagSet, from func(*pflag.Flag) source) {
 	f.VisitAll(func(f *pflag.Flag) {
 		if _, known := s[f.Name]; f.Changed && !known {
@@ -57,8 +57,8 @@ func (s sources) note(f *pflag.FlagSet, from func(*pflag.Flag) source) {
 	})
 }
 
-// configure sets the flags that were not given from WEIR_* variables, and those that are in neither
-// from the file that --config names. It returns the source of each value.
+// configure sets the flags that are not on the command line. It takes their values from WEIR_*
+// variables, or else from the file that --config names. It returns the source of each value.
 func configure(f *pflag.FlagSet) (sources, error) {
 	from := sources{}
 	from.note(f, func(f *pflag.Flag) source { return source{byFlag, "--" + f.Name} })
@@ -71,7 +71,7 @@ func configure(f *pflag.FlagSet) (sources, error) {
 		if from.of(configFlag).kind == byFlag {
 			return nil, errors.New("--config: empty")
 		}
-		return from, nil // templates leave an empty variable when there is no file
+		return from, nil // an empty WEIR_CONFIG means no file: deployment templates often set the variable to ""
 	}
 	if err := readFile(path, f, from); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func configure(f *pflag.FlagSet) (sources, error) {
 	return from, nil
 }
 
-// Environment sets the flags that were not given from WEIR_* variables.
+// Environment sets the flags that are not on the command line from WEIR_* variables.
 func Environment(f *pflag.FlagSet) error {
 	var all faults
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -95,21 +95,22 @@ func Environment(f *pflag.FlagSet) error {
 	return all.orNil()
 }
 
-// Variable is the environment variable of a flag.
+// Variable returns the name of the environment variable of a flag.
 func Variable(flag string) string {
 	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// isKey reports whether a flag is also a key of the configuration. Flags that choose what a command
-// does, rather than how the server runs, are not.
+// isKey reports whether a flag is also a key of the configuration. Flags that select what a command
+// does, such as --help, are not keys.
 func isKey(f *pflag.Flag) bool {
 	return f.Name != "help" && f.Name != "json" && f.Name != configFlag
 }
 
 var flagFirst = regexp.MustCompile(`^--([a-z0-9-]+)`)
 
-// named rewrites faults that begin with a flag: they begin with the source of its value instead. A
-// key that was typed in the wrong place is masked.
+// named rewrites errors that begin with a flag, so that they begin with the source of the flag's
+// value instead. It masks API keys in the text, because an operator may have written one in the
+// wrong place.
 func (s sources) named(err error) error {
 	all, ok := err.(faults)
 	if !ok {
@@ -126,7 +127,7 @@ func (s sources) named(err error) error {
 	return list
 }
 
-// faults are several errors on one line.
+// faults is a list of errors that is printed on one line.
 type faults []error
 
 func (f faults) Error() string {
@@ -137,7 +138,8 @@ func (f faults) Error() string {
 	return strings.Join(text, "; ")
 }
 
-// orNil is nil without faults: an empty list would not compare equal to nil as an error.
+// orNil returns the list as an error, or nil if the list is empty. Without this, an empty list
+// would become an error value that is not equal to nil.
 func (f faults) orNil() error {
 	if len(f) == 0 {
 		return nil
@@ -145,16 +147,17 @@ func (f faults) orNil() error {
 	return f
 }
 
-// Variables that are not unknown although no flag has them: those of client commands, and those that
-// orchestrators set in every container beside a service called weir.
+// WEIR_* variables that belong to no flag but are known: those of client commands, and those that
+// orchestrators set in every container next to a service called weir.
 var (
 	clientVariables = []string{"WEIR_URL", "WEIR_KEY"}
 	orchestrated    = regexp.MustCompile(`^WEIR_(SERVICE_(HOST|PORT)|PORT)(_|$)`)
 )
 
-// UnknownVariables lists the WEIR_* variables of an environment that none of the flags reads, sorted.
-// They are probably misspelt. They are not an error, since the machine may be shared with other
-// programs and versions. It reports no values: they may be secret.
+// UnknownVariables returns the names of the WEIR_* variables that belong to no flag, sorted. Such
+// names are probably misspelt. They are not an error, because they may be meant for other programs
+// or versions on the same machine. UnknownVariables returns no values, because values may be
+// secret.
 func UnknownVariables(flags, environ []string) []string {
 	known := slices.Clone(clientVariables)
 	for _, f := range flags {

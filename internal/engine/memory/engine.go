@@ -1,6 +1,6 @@
-// Package memory is an engine that keeps its promises until the process ends and then loses
-// everything. It is for tests of packages built on engines, and it is the simplest implementation
-// of the promise: no goroutine, no queue, two locks per log.
+// Package memory is an engine that stores everything in memory. It keeps the promises of package
+// engine until the process ends, and then loses all data. It is meant for tests of packages that
+// use an engine. It is also the simplest implementation: no goroutine, no queue, two locks per log.
 package memory
 
 import (
@@ -19,10 +19,10 @@ import (
 type Engine struct {
 	mu       sync.Mutex
 	closed   bool
-	revision engine.Revision // the last one assigned
+	revision engine.Revision // the last revision that was assigned
 	docs     map[string]engine.Document
-	logs     map[engine.LogID]*log // one per document, opened or not
-	watchers []func(engine.Change) // called with mu held
+	logs     map[engine.LogID]*log // one log per document, even if the log is not open
+	watchers []func(engine.Change) // called while mu is held
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -32,7 +32,8 @@ func New() *Engine {
 	return &Engine{docs: map[string]engine.Document{}, logs: map[engine.LogID]*log{}}
 }
 
-// lock takes the lock if the store may be used. The caller unlocks it unless lock returns an error.
+// lock locks e.mu, unless the store is closed or ctx has ended. The caller must unlock it if lock
+// returns no error.
 func (e *Engine) lock(ctx context.Context) error {
 	e.mu.Lock()
 	err := ctx.Err()
@@ -61,7 +62,8 @@ func (e *Engine) put(doc engine.Document) (engine.Document, error) {
 	return doc, nil
 }
 
-// tell tells the watchers of a change. The caller holds mu, so they hear of changes in order.
+// tell passes a change to the watchers. The caller holds mu, so that the watchers receive changes
+// in order.
 func (e *Engine) tell(c engine.Change) {
 	for _, visit := range e.watchers {
 		visit(c)
@@ -124,8 +126,8 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 }
 
 // delete removes the document that doc describes. It returns false if the key now has a different
-// document; the caller then tries again. It holds the log's order throughout. Otherwise an append
-// could succeed after the document is deleted and before its log is dropped.
+// document; the caller then tries again. It holds the lock log.order during the whole call.
+// Otherwise an append could succeed after the document is deleted and before its log is dropped.
 func (e *Engine) delete(ctx context.Context, doc engine.Document, rev engine.Revision) (done bool, err error) {
 	e.mu.Lock()
 	l := e.logs[doc.Created]
@@ -174,7 +176,8 @@ func (e *Engine) List(ctx context.Context, prefix, after string, limit int) ([]e
 	return docs, nil
 }
 
-// Watch visits all documents, and then every change, before the call that makes it returns.
+// Watch calls visit for all documents, and later for every change. It visits a change before the
+// call that makes the change returns.
 func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
 	if err := e.lock(ctx); err != nil {
 		return err
@@ -187,7 +190,7 @@ func (e *Engine) Watch(ctx context.Context, visit func(engine.Change)) error {
 	return nil
 }
 
-// CatchUp has nothing to wait for.
+// CatchUp waits for nothing, because no other process changes this store.
 func (e *Engine) CatchUp(ctx context.Context) error {
 	err := e.lock(ctx)
 	if err == nil {
@@ -196,7 +199,7 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 	return err
 }
 
-// Shared is false: no other process sees the memory of this one.
+// Shared returns false, because no other process can read the memory of this one.
 func (e *Engine) Shared() bool { return false }
 
 // Open attaches a judge to a log.
@@ -212,7 +215,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 	return l.attach(id, judge)
 }
 
-// Status is Ready until Close.
+// Status returns Ready until the engine is closed.
 func (e *Engine) Status() engine.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()

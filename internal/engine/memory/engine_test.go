@@ -14,8 +14,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// A copy of the memory stands in for a disk here, so that the cases about restarts and crashes run
-// as well.
+// The memory engine has no disk. This test uses a copy of the memory instead, so that the cases
+// about restarts and crashes run too.
 func TestEngineWithRestarts(t *testing.T) {
 	enginetest.Run(t, func(t *testing.T) enginetest.Fixture {
 		return enginetest.Fixture{

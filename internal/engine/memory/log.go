@@ -14,19 +14,21 @@ import (
 
 // log is the content of one document's log, whether it is open or not.
 type log struct {
-	// Held during every call to the judge: the order in which it is taken is the log's order.
+	// Held during every call to the judge, so the judge sees one append at a time. The order in
+	// which appends get this lock is the order of the log.
 	order sync.Mutex
 
-	// Guards the fields below; not held while a judge or a visitor runs, except in Headers.
+	// Guards the fields below. It is not held while a judge or a visitor runs, except in Headers.
 	mu      sync.Mutex
 	entries []engine.Entry
 	low     weir.Seq
 	note    []byte
-	open    *handle // the opening that the judge is attached to; nil while closed
-	over    error   // why the log cannot be used any more: ErrClosed or ErrDropped
+	open    *handle // the handle to which the judge is attached; nil while the log is closed
+	over    error   // set when the log has ended: ErrClosed or ErrDropped
 }
 
-// handle is one opening of a log. After Close it is stale, and every call through it fails.
+// handle is the engine.Log that one call of Open returns. After Close, every call of its methods
+// fails.
 type handle struct {
 	*log
 	judge engine.Judge
@@ -69,7 +71,7 @@ func (l *log) drop() *handle {
 	return h
 }
 
-// close waits for the append that holds the log's order. Appends that wait for their turn fail.
+// close waits for the append that holds the lock order. Appends that still wait for this lock fail.
 func (l *log) close() {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -80,8 +82,8 @@ func (l *log) close() {
 	}
 }
 
-// lock takes the lock if the log may be used through h. The caller unlocks it unless lock returns
-// an error.
+// lock locks the log's mu, unless h is closed, the log has ended or ctx has ended. The caller must
+// unlock it if lock returns no error.
 func (h *handle) lock(ctx context.Context) error {
 	h.mu.Lock()
 	err := ctx.Err()
@@ -96,8 +98,8 @@ func (h *handle) lock(ctx context.Context) error {
 	return err
 }
 
-// find returns the index at which sequence seq is or would be. It never finds an entry below low,
-// even if one was admitted.
+// find returns the index of the entry with sequence seq, or the index at which this entry would be
+// inserted. It never finds an entry below low, even if the judge admitted one.
 func (l *log) find(seq weir.Seq) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, max(seq, l.low), func(e engine.Entry, seq weir.Seq) int {
 		return cmp.Compare(e.Seq, seq)
@@ -155,8 +157,8 @@ func (h *handle) get(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	return h.entries[i], nil
 }
 
-// Scan takes the lock for one entry at a time, so that it never visits an entry trimmed during the
-// scan.
+// Scan locks the log for one entry at a time. So it does not visit an entry that was trimmed during
+// the scan.
 func (h *handle) Scan(ctx context.Context, from weir.Seq, _ int, visit func(*engine.Entry) bool) error {
 	for {
 		if err := h.lock(ctx); err != nil {
@@ -175,7 +177,7 @@ func (h *handle) Scan(ctx context.Context, from weir.Seq, _ int, visit func(*eng
 	}
 }
 
-// Headers visits the entries under the log's lock.
+// Headers holds the log's mu while it visits the entries.
 func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	if h.lock(context.Background()) != nil {
 		return
@@ -202,7 +204,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return nil
 }
 
-// CatchUp has nothing to wait for.
+// CatchUp waits for nothing, because no other process appends to this log.
 func (h *handle) CatchUp(ctx context.Context) error {
 	err := h.lock(ctx)
 	if err == nil {

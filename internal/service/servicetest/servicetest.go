@@ -23,27 +23,28 @@ import (
 	"weir/internal/settings"
 )
 
-// grace is how long requests in flight may take when a service stops. Clients that tests close are
-// gone by then, so only a test that left a request open waits for it.
+// grace is how long requests in flight may take when a service stops. Most tests have closed their
+// clients by then. Only a test that left a request open waits for the whole period.
 const grace = 10 * time.Second
 
-// Options say how a service differs from the default: HTTP on a free port, HTTPS, metrics and the
-// demo off, no rate limits, and an engine that stores everything in memory.
+// Options say how a service differs from the default. By default, HTTP is on a free port, HTTPS,
+// metrics and the demo are off, there are no rate limits, and the engine stores everything in
+// memory.
 type Options struct {
 	// Args are arguments of weir serve. They override the defaults.
 	Args []string
-	// Engine, if set, stores the data. The service closes it, unless KeepEngine leaves it open for
-	// another service to start on.
+	// Engine, if set, stores the data. The service closes the engine when it stops. If KeepEngine
+	// is set, the engine stays open, so that another service can start on it.
 	Engine     engine.Engine
 	KeepEngine bool
-	// Journal stores the data in a journal below Data, as weir serve does without --engine.
+	// Journal stores the data in a journal in the data directory, as weir serve does by default.
 	Journal bool
 	// Data is a data directory that outlives the service, so that another one can start on it. The
 	// default is a directory that is removed when the test ends.
 	Data string
 	// LogLevel is the lowest level that Log holds. The default is slog.LevelInfo.
 	LogLevel slog.Level
-	// Wrap and Now are those of service.Options.
+	// Wrap and Now have the same meaning as in service.Options.
 	Wrap func(http.Handler) http.Handler
 	Now  func() time.Time
 }
@@ -52,34 +53,37 @@ type Options struct {
 type Service struct {
 	*service.Service
 
-	// URLs of the listeners, which have no trailing slash and are empty if a listener is off. URL is
-	// the address that links start with, which differs from HTTP if --base-url is set.
+	// The URLs of the listeners, without a trailing slash. The URL of a listener that is off is
+	// empty. The method URL returns the address that links start with, which differs from HTTP if
+	// --base-url is set.
 	HTTP, HTTPS, Metrics string
 
 	Data    string         // the data directory
-	Log     *Log           // what the service logged
-	Project weir.ProjectID // has no streams at first
+	Log     *Log           // everything that the service has logged
+	Project weir.ProjectID // a project without streams
 	Key     string         // a live key of Project, with all permissions
 
 	t    testing.TB
 	stop sync.Once
 }
 
-// starting is held while a service starts. Opening the admin socket changes the file mode mask of
-// the process for a moment, and a directory that another start creates then would be unusable.
+// starting is held while a service starts, so that services start one at a time. Opening the admin
+// socket changes the file mode mask (umask) of the process for a moment. A directory that another
+// service created in this moment would be unusable.
 var starting sync.Mutex
 
-// Start starts a service and stops it when the test ends. It fails the test if either fails.
+// Start starts a service and stops it when the test ends. It fails the test if the service does not
+// start or stop without an error.
 //
-// Of t, it uses Helper, Fatal, Error and Cleanup only. TestMain, which has no testing.TB, can pass a
-// type that implements these four.
+// Start calls only the methods Helper, Fatal, Error and Cleanup of t. TestMain, which has no
+// testing.TB, can pass a type that implements these four.
 func Start(t testing.TB, o Options) *Service {
 	t.Helper()
 	s := &Service{t: t, Data: o.Data, Log: new(Log)}
 	if err := s.start(o); err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Access.EnsureProject(context.Background(), "test") // an earlier start on Data may have created it
+	p, err := s.Access.EnsureProject(context.Background(), "test") // the project may exist already, if an earlier service used the same data
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +96,8 @@ func (s *Service) start(o Options) error {
 	starting.Lock()
 	defer starting.Unlock()
 	if s.Data == "" {
-		// Not TempDir of the test: the name of a test can make the path of the admin socket longer
-		// than the system allows.
+		// The path of t.TempDir contains the name of the test. A long name would make the path of
+		// the admin socket longer than the system allows.
 		dir, err := os.MkdirTemp("", "weir-")
 		if err != nil {
 			return err
@@ -137,8 +141,8 @@ type kept struct{ engine.Engine }
 
 func (kept) Close() error { return nil }
 
-// Stop stops the service as weir serve does when it gets SIGTERM. A test that does not call it
-// stops the service when it ends.
+// Stop stops the service as weir serve does when it gets SIGTERM. If a test does not call Stop, the
+// service stops when the test ends.
 func (s *Service) Stop() {
 	s.stop.Do(func() {
 		if err := s.Service.Stop(grace); err != nil {
@@ -147,7 +151,8 @@ func (s *Service) Stop() {
 	})
 }
 
-// NewKey creates a live key of Project with these permissions, or with all if there are none.
+// NewKey creates a live key of Project with these permissions. Without arguments, the key has all
+// permissions.
 func (s *Service) NewKey(may ...access.Permission) string {
 	s.t.Helper()
 	_, secret, err := s.Access.CreateKey(context.Background(), access.KeySpec{Project: s.Project, Kind: access.Live, Permissions: may})
