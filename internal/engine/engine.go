@@ -1,5 +1,5 @@
 // Package engine defines the promises that storage keeps: ordered durable logs and small documents.
-// It holds interfaces and the errors that rooms above branch on, and no code. An engine knows
+// It contains interfaces, and errors that callers distinguish. It contains no code. An engine knows
 // nothing of duplicates, retention or projects. The Judge that a log was opened with decides about
 // each entry, in the one order that the engine keeps.
 package engine
@@ -75,11 +75,11 @@ type Log interface {
 	Header(ctx context.Context, seq weir.Seq) (Header, error)
 
 	// Scan visits the entries whose sequence is from or higher, in increasing order and with their
-	// payloads, until visit returns false or there are no more. It sees at least what was durable
-	// when it was called. It reads in runs of about run bytes: pass how much the caller expects to
-	// take, or 0 for long runs. It holds no lock while visit runs. The payload belongs to the
-	// engine and is valid only during the visit. An entry that is trimmed during the scan is left
-	// out.
+	// payloads, until visit returns false or there are no more. It visits at least the entries that
+	// were durable when Scan was called. It reads in runs of about run bytes: pass how much the
+	// caller expects to take, or 0 for long runs. It holds no lock while visit runs. The payload
+	// belongs to the engine and is valid only during the visit. An entry that is trimmed during the
+	// scan is left out.
 	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
@@ -94,13 +94,13 @@ type Log interface {
 	Trim(ctx context.Context, low weir.Seq, note []byte) error
 
 	// CatchUp returns when the judge knows everything that was acknowledged to any client before
-	// the call. ErrUnavailable: whether it does is unknown.
+	// the call. ErrUnavailable: it is unknown whether the judge does.
 	CatchUp(ctx context.Context) error
 
 	// Attend makes the engine report entries of other processes to the judge as soon as they are
-	// stored. It stays in effect until Leave has been called as often as Attend. Otherwise the
-	// judge hears of such entries only when it must: before an entry of this process is stored
-	// behind them, when a caller catches up, and from time to time.
+	// stored. It stays in effect until Leave has been called as often as Attend. Without Attend,
+	// the judge receives entries of other processes only when it must: before the engine stores an
+	// entry of this process after them, when a caller catches up, and from time to time.
 	Attend()
 	Leave()
 
@@ -119,16 +119,16 @@ type Judge interface {
 	// Count and ContentType are not set.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
-	// Admit is asked about every entry, in log order, before the entry becomes part of the log. It
-	// may set the entry's sequence, time, flags and count. Returning false keeps the entry out. An
-	// answer takes effect only with the Commit that follows it: if the store fails in between, that
-	// Commit never comes. Admit must not block and must not call the engine. Two entries of one log
-	// must never be admitted under the same sequence.
+	// The engine calls Admit for every entry, in log order, before the entry becomes part of the
+	// log. It may set the entry's sequence, time, flags and count. If Admit returns false, the
+	// entry is not stored. An answer takes effect only with the Commit that follows it: if the
+	// store fails in between, that Commit never comes. Admit must not block and must not call the
+	// engine. Two entries of one log must never be admitted under the same sequence.
 	Admit(e *Entry) bool
 
-	// Commit reports that of the entries admitted and not yet reported, the first n are durable and
-	// can be read. It is called before the Appends of those entries return. It must not block. The
-	// only engine method it may call is Log.Headers.
+	// Commit reports that n more entries are durable and can be read: the first n of the admitted
+	// entries that no earlier Commit reported. It is called before the Appends of those entries
+	// return. It must not block. The only engine method it may call is Log.Headers.
 	Commit(n int)
 
 	// Dropped reports that the log's document was deleted and the log with it. No method is called
@@ -141,20 +141,21 @@ type Judge interface {
 type Forgetful interface {
 	Judge
 
-	// KeysSince is asked before Restore. The headers of entries that were stored before the time
-	// that it returns may come without their Key.
+	// The engine calls KeysSince before Restore. Headers of entries that were stored before the
+	// returned time may come without their Key.
 	KeysSince() weir.Time
 }
 
 // Follower is a Judge for a log that other processes append to as well. An engine whose store is
-// shared needs it as soon as another process appends; an engine that serves a single process never
-// uses it. The engine makes these calls between those of Admit and Commit, never at the same time.
+// shared needs a Follower as soon as another process appends; an engine that serves a single
+// process never calls the methods below. The engine never calls them while Admit or Commit runs.
 type Follower interface {
 	Judge
 
 	// Follow reports an entry of another process at its position in the log's order. That process
-	// decided the entry; it is durable and can be read. No admitted entry is in flight during the
-	// call. Follow must not block. The only engine method it may call is Log.Headers.
+	// has already decided about the entry, which is durable and can be read. No admitted entry is
+	// in flight during the call. Follow must not block. The only engine method it may call is
+	// Log.Headers.
 	Follow(h Header)
 
 	// Trimmed reports that another process trimmed the log below low. While Trimmed runs,
@@ -165,17 +166,17 @@ type Follower interface {
 	// and removed. The log must be closed and opened again. No method is called after it.
 	Behind()
 
-	// Note is asked at the position of a Trim in the log's order. The engine stores what Note
-	// returns instead of the arguments of Trim, because other processes may have appended and
-	// trimmed since Trim was called. By then the judge knows everything that was committed and
-	// followed. It may leave out entries admitted since. Note must not block and must not call the
-	// engine.
+	// The engine calls Note when a Trim has its position in the log's order. The engine stores what
+	// Note returns instead of the arguments of Trim, because other processes may have appended and
+	// trimmed since Trim was called. When Note is called, the judge knows everything that was
+	// committed and followed before that position. The note may leave out entries that were
+	// admitted and not committed. Note must not block and must not call the engine.
 	Note() (low weir.Seq, note []byte)
 
-	// Rewind takes back everything that was admitted and not yet reported by Commit: another
-	// process's entry took its position, or the store refused it. The engine first reports the
-	// entries that came first (Follow), and then asks again about those that callers still wait
-	// for.
+	// Rewind tells the judge to forget every entry that it admitted and that Commit has not
+	// reported, because an entry of another process took its position or the store refused it.
+	// After Rewind, the engine reports the entries that came first (Follow). Then it asks again
+	// (Admit) about the entries whose callers still wait.
 	Rewind()
 }
 
@@ -184,8 +185,8 @@ type Kind uint8
 
 // The kinds of entries. Zero is not a kind.
 const (
-	Batch     Kind = 1 // a batch under its sequence
-	GapClosed Kind = 2 // the missing sequences from First to Seq stay missing; it has no payload
+	Batch     Kind = 1 // a batch
+	GapClosed Kind = 2 // says that the missing sequences from First to Seq are closed for good; it has no payload
 )
 
 // Flags are set by the judge and returned in headers. Only the low four bits are kept.
@@ -193,7 +194,8 @@ type Flags uint8
 
 // The flags.
 const (
-	// Late marks a batch that was stored below the cursor of its time.
+	// Late marks a batch whose sequence was below the cursor of the stream when the batch was
+	// stored.
 	Late Flags = 1
 
 	// Lost marks a batch that was stored but could not be read when the store was repaired; it has
@@ -231,8 +233,9 @@ type Entry struct {
 // Documents are small records under string keys, each with the revision of its last change. Every
 // change is durable when the call returns, and visible to every call that starts after that.
 //
-// The context of a change bounds the waiting alone. After an error of the context, a change that was
-// on its way is made or refused as if its caller still waited, and watchers hear of it.
+// The context of a change limits only how long the caller waits. If the context ends while the
+// change is in flight, the change is still made or refused as if the caller were waiting, and
+// watchers receive it.
 type Documents interface {
 	// Create stores a document under a key that has none; ErrExists otherwise. The new document's
 	// revision is also its Created, which names its log.
@@ -254,28 +257,29 @@ type Documents interface {
 	// order of keys.
 	List(ctx context.Context, prefix, after string, limit int) ([]Document, error)
 
-	// Watch calls visit for every document of the store, and then for every change of a document, no
-	// matter which process makes it: one call at a time, and in order of revisions. It returns when
-	// visit has received everything that was acknowledged to any client before the call. For a
-	// change made by this process, visit runs before the call that made it returns, before any call
-	// returns that was refused because of it, and before Judge.Dropped. If changes of one document
-	// follow each other closely, visit may get only the last one. It must not block, and must not
-	// call the engine. It is called until the store is closed.
+	// Watch calls visit for every document of the store, and then for every change of a document,
+	// no matter which process makes it: one call at a time, and in order of revisions. It returns
+	// when visit has received everything that was acknowledged to any client before the call. For a
+	// change made by this process, visit runs before the call that made the change returns, before
+	// a call that was refused because of the change returns, and before Judge.Dropped. If changes
+	// of one document follow each other closely, visit may get only the last one. Visit must not
+	// block, and must not call the engine. Visit is called until the store is closed.
 	Watch(ctx context.Context, visit func(Change)) error
 
 	// CatchUp returns when watchers have received every change of a document that was acknowledged
-	// to any client before the call. ErrUnavailable: whether they have is unknown.
+	// to any client before the call. ErrUnavailable: it is unknown whether the watchers have.
 	CatchUp(ctx context.Context) error
 
-	// Shared tells whether other processes use the store as well. If not, CatchUp costs nothing, here
-	// and on a log, because watchers and judges know everything already.
+	// Shared tells whether other processes use the store as well. If Shared returns false, both
+	// CatchUp of Documents and CatchUp of a Log cost nothing, because watchers and judges know
+	// everything already.
 	Shared() bool
 }
 
 // Change is a document as it is now, after it changed or when Watch was called.
 type Change struct {
-	Document      // Value is nil if it was deleted, and Revision is that of the deletion
-	Deleted  bool // Created tells which document it was; 0 if this process did not know it
+	Document      // after a deletion, Value is nil and Revision is the revision of the deletion
+	Deleted  bool // the document was deleted; Created tells which one it was, or is 0 if this process did not know it
 }
 
 // Revision counts the changes of all documents of a store. It is never used twice and never 0.
@@ -313,7 +317,7 @@ const (
 	Unreachable              // the servers that hold the store do not answer
 )
 
-// The errors that rooms above branch on.
+// The errors that callers distinguish.
 var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists already")

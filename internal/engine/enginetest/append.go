@@ -14,7 +14,7 @@ import (
 var appendCases = []testCase{
 	{"entries are admitted in the order of their appends", []string{
 		"Log is one ordered log.",
-		"Admit is asked about every entry, in log order, before the entry becomes part of the log.",
+		"The engine calls Admit for every entry, in log order, before the entry becomes part of the log.",
 		"The engine asks the judge (Judge.Admit) at the entry's position in the log's order, and the judge may complete the entry.",
 	}, appendOrder},
 	{"an entry can be read once its append returned", []string{
@@ -35,7 +35,7 @@ var appendCases = []testCase{
 		"Append proposes an entry and waits for the outcome.",
 		"When Append returns nil, the entry was either stored or refused.",
 		"If the judge refused it, everything admitted before it is durable: a refusal (\"a duplicate of that one\") is as durable as the entries it is based on.",
-		"Returning false keeps the entry out.",
+		"If Admit returns false, the entry is not stored.",
 	}, refusal},
 	{"sequences may arrive out of order", []string{
 		"Scan visits the entries whose sequence is from or higher, in increasing order and with their payloads, until visit returns false or there are no more.",
@@ -171,7 +171,7 @@ func refusal(s *store) {
 	first := map[string]weir.Seq{}
 	next := weir.Seq(0)
 	j := newJudge()
-	// For each proposal: the sequence it was stored under or is a duplicate of.
+	// For each proposal, the sequence under which it was stored or of which it is a duplicate.
 	answers := make([]weir.Seq, keys*times)
 	j.admit = func(e *engine.Entry) bool {
 		seq, known := first[e.Key]
@@ -253,8 +253,8 @@ func (s *store) maybe(log engine.Log, seq weir.Seq, payload string) (there bool)
 	return true
 }
 
-// endingContext has every second append cancelled by its own Admit, so that the append is certainly
-// in flight at that moment.
+// endingContext cancels the context of every second append. It does this inside Admit, so that the
+// append is certainly in flight at that moment.
 func endingContext(s *store) {
 	const n = 200
 	j := newJudge()
@@ -278,7 +278,7 @@ func endingContext(s *store) {
 		}
 		stored[i].Store(err == nil)
 	})
-	s.closeLog(log) // waits for the appends in flight
+	s.closeLog(log) // Close waits for the appends in flight
 	log = s.open(doc.Created, newJudge())
 	for i := range weir.Seq(n) {
 		if there := s.maybe(log, i, content(i)); stored[i].Load() && !there {

@@ -68,7 +68,7 @@ func crashAnswered(s *store) {
 
 func crashInFlight(s *store) {
 	if s.fixture.Crash == nil {
-		s.crash() // reports why the case is skipped
+		s.crash() // skips the case and says why
 	}
 	doc := s.create("stream", "")
 	next := weir.Seq(0)
@@ -102,13 +102,13 @@ func (s *store) survived(log engine.Log, j *judge, acked map[string]weir.Seq) {
 	}
 	for key, seq := range acked {
 		if got, ok := found[key]; !ok || got != seq {
-			s.Errorf("entry %d under %q was durable; found %d (found at all: %v)", seq, key, got, ok)
+			s.Errorf("entry %d under %q was durable before the crash; found sequence %d (found at all: %v)", seq, key, got, ok)
 		}
 	}
 }
 
-// writers appends from many goroutines, crashes in the middle, and returns the entries that were
-// certainly durable by then.
+// writers appends from many goroutines and crashes the store in the middle. It returns the entries
+// that were certainly durable before the crash.
 func (s *store) writers(log engine.Log, j *judge, doc engine.Document, round int, acked map[string]weir.Seq) map[string]weir.Seq {
 	s.closeLog(log)
 	log = s.open(doc.Created, j)

@@ -192,7 +192,7 @@ func revisions(s *store) {
 		s.delete("a", a.Revision)
 		s.delete("b", 0)
 	}
-	s.reopen() // the documents with the highest revisions were deleted
+	s.reopen() // the documents with the highest revisions were deleted before, and their revisions must not be used again
 	rise(s.create("c", ""))
 	s.delete("c", 0)
 	s.reopen()
@@ -252,9 +252,9 @@ func oneCreation(s *store) {
 	}
 }
 
-// documentEnded covers calls with an ended context. The promise leaves their outcome open: a call
-// does its work or returns the context's error. After that error a change may or may not have been
-// made.
+// documentEnded makes calls with a context that has ended. Package engine leaves their outcome
+// open: a call does its work, or returns the context's error. After that error, the change may or
+// may not have been made.
 func documentEnded(s *store) {
 	doc := s.create("key", "value")
 	ctx, cancel := context.WithCancel(s.ctx)

@@ -30,7 +30,7 @@ var dropCases = []testCase{
 	}, dropNot},
 }
 
-// noLog checks that a dropped log serves nothing.
+// noLog checks that every method of a dropped log fails or finds nothing.
 func (s *store) noLog(log engine.Log) {
 	s.Helper()
 	if err := log.Append(s.ctx, batch(1<<20, "")); !errors.Is(err, engine.ErrDropped) {

@@ -8,18 +8,18 @@ import (
 	"weir/internal/engine"
 )
 
-// follower is a judge for a log that several processes append to. It numbers the entries by the order
-// that it knows, and records the calls.
+// follower is a judge for a log that several processes append to. It gives each entry the next
+// sequence after the entries that it knows, and records the calls.
 type follower struct {
 	*judge
 	trimming func()                    // called in Trimmed, unless nil
-	note     func() (weir.Seq, []byte) // the answer to Note
+	note     func() (weir.Seq, []byte) // returns the result of Note
 
 	mu    sync.Mutex
 	calls []string
 	known []engine.Header // committed and followed entries, in the order of the log
-	ahead []engine.Header // admitted and not committed
-	lows  []weir.Seq      // as Trimmed reported them
+	ahead []engine.Header // entries that were admitted and not committed yet
+	lows  []weir.Seq      // arguments of Trimmed
 	news  chan struct{}   // closed at the next call
 }
 
@@ -43,7 +43,7 @@ func (f *follower) called(call string) {
 	f.news = make(chan struct{})
 }
 
-// Commit moves entries to those that are known.
+// Commit moves n entries from ahead to known.
 func (f *follower) Commit(n int) {
 	f.judge.Commit(n)
 	f.mu.Lock()
@@ -52,7 +52,8 @@ func (f *follower) Commit(n int) {
 	f.called("Commit")
 }
 
-// between marks the beginning of a call that must not overlap with any other.
+// between marks the beginning of a call that must not overlap with any other call. The function
+// that it returns marks the end.
 func (f *follower) between(call string) (end func()) {
 	if !f.judge.enter(call) {
 		return func() {}
@@ -96,7 +97,8 @@ func (f *follower) Trimmed(low weir.Seq) {
 	f.called("Trimmed")
 }
 
-// Behind implements engine.Follower. No case trims so much at once that a process falls behind.
+// Behind implements engine.Follower. A call is a fault, because no case trims so much at once that
+// a process falls behind.
 func (f *follower) Behind() { f.judge.fault("Behind") }
 
 // Note implements engine.Follower.
@@ -125,7 +127,7 @@ func (f *follower) seqs() (seqs []weir.Seq) {
 	return seqs
 }
 
-// history returns the calls so far, and forgets them.
+// history returns the recorded calls and clears the record.
 func (f *follower) history() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

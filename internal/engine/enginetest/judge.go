@@ -11,10 +11,10 @@ import (
 	"weir/internal/engine"
 )
 
-// judge is a Judge that records its calls and reports every call that the promise rules out.
+// judge is a Judge that records its calls. It reports every call that package engine forbids.
 type judge struct {
-	admit   func(e *engine.Entry) bool                  // nil admits all
-	restore func(entries iter.Seq[engine.Header]) error // nil collects all
+	admit   func(e *engine.Entry) bool                  // decides about an entry; nil admits all entries
+	restore func(entries iter.Seq[engine.Header]) error // called by Restore; nil collects all entries
 	commit  func()                                      // called at the end of Commit unless nil
 	drop    func()                                      // called at the beginning of Dropped unless nil
 	log     atomic.Pointer[engine.Log]                  // for calling Headers inside Commit
@@ -23,21 +23,22 @@ type judge struct {
 	// Set while a call is running. Admit and Commit may run at the same time, but neither may run
 	// twice at once.
 	admitting, committing atomic.Bool
-	following             atomic.Bool // during a call of a follower, which excludes all others
+	following             atomic.Bool // set during a call of a Follower method; no other call may run then
 
 	mu        sync.Mutex
 	faults    []string
 	restored  bool
 	note      []byte
-	kept      []engine.Header // as Restore received them
-	admitted  []engine.Header // in order
-	committed int             // number of admitted entries that are durable
+	kept      []engine.Header // entries that Restore received
+	admitted  []engine.Header // entries in the order in which they were admitted
+	committed int             // number of admitted entries that Commit reported
 	dropped   bool
 }
 
 func newJudge() *judge { return &judge{over: make(chan struct{})} }
 
-// counting numbers entries from first on, ignoring the sequence they propose.
+// counting returns a judge that numbers entries from first on. It ignores the sequence that an
+// entry proposes.
 func counting(first weir.Seq) *judge {
 	j := newJudge()
 	next := first
@@ -50,7 +51,8 @@ func counting(first weir.Seq) *judge {
 }
 
 // enter marks the beginning of a call and records a fault if the call must not happen now. It
-// returns false if the same call is already running; the caller then must not touch any state.
+// returns false if the same call is already running. The caller must then not read or change the
+// state of the judge.
 func (j *judge) enter(call string) bool {
 	if !j.busy(call).CompareAndSwap(false, true) {
 		j.fault("%s while another call is running", call)
@@ -164,14 +166,14 @@ func (j *judge) Dropped() {
 	j.dropped = true
 }
 
-// rewind forgets what was admitted and not committed.
+// rewind forgets the entries that were admitted and not committed.
 func (j *judge) rewind() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.admitted = j.admitted[:j.committed]
 }
 
-// order returns the admitted entries in order.
+// order returns the entries in the order in which they were admitted.
 func (j *judge) order() []engine.Header {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -204,15 +206,16 @@ func (j *judge) keptSeqs() []weir.Seq {
 	return seqs
 }
 
-// place is a Proposer that records what the judge decided about its entry.
+// place is passed as Entry.Proposer. It records what the judge decided about its entry.
 type place struct {
 	asked  int      // how often the judge was asked
 	stored bool     // the judge's answer
-	rests  int      // how many entries of the log the answer is based on, its own included
+	rests  int      // number of entries of the log, its own included, that must be durable before Append returns
 	seq    weir.Seq // the sequence that the entry got
 }
 
-// settled checks what must hold once the Append of p's entry has returned nil.
+// settled is called after the Append of p's entry has returned nil. It checks that the judge was
+// asked once, and that every entry on which its answer is based is durable.
 func (j *judge) settled(p *place) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

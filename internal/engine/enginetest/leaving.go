@@ -2,9 +2,9 @@ package enginetest
 
 import "context"
 
-// Leaving returns the context of a caller that leaves at the worst moment: it ends as soon as a call
-// begins to wait for it, when what the call asked for is on its way and cannot be stopped. Values
-// come from ctx.
+// Leaving returns a context that ends at the worst moment: as soon as a call starts to wait on the
+// context's Done channel. At this moment the change that the call asked for is in flight and cannot
+// be stopped. The values of the context come from ctx.
 func Leaving(ctx context.Context) context.Context { return &leaving{ctx, make(chan struct{})} }
 
 type leaving struct {

@@ -50,7 +50,7 @@ func listAll(s *store) {
 		s.Fatalf("a fresh store has %q", names(got))
 	}
 	docs := map[string]engine.Document{}
-	for i := range keys { // not in sorted order
+	for i := range keys { // creates the documents in an order that is not sorted
 		key := keys[i*7%len(keys)]
 		docs[key] = s.create(key, "of "+key)
 	}

@@ -18,11 +18,11 @@ var randomCases = []testCase{
 	}, random},
 }
 
-// model is a store and what it should hold.
+// model is a store together with the documents and entries that it should hold.
 type model struct {
 	*store
 	docs map[string]*modelDoc
-	last engine.Revision // the highest so far
+	last engine.Revision // the highest revision so far
 }
 
 type modelDoc struct {
@@ -126,7 +126,7 @@ func (m *model) expect(t *rapid.T, what string, err, want error) {
 	}
 }
 
-// revision draws the revision of d or a different one.
+// revision draws either the current revision of d or a wrong one.
 func (m *model) revision(t *rapid.T, d *modelDoc, other ...engine.Revision) engine.Revision {
 	choice := append([]engine.Revision{m.last + 7}, other...)
 	if d != nil {

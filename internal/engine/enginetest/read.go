@@ -11,7 +11,7 @@ import (
 )
 
 var readCases = []testCase{
-	{"all reading methods agree", []string{
+	{"all methods that read agree", []string{
 		"Header is Read without the payload: all fields are set, and nothing but the header is read.",
 		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags and Size are set, and nothing else.",
 	}, agreement},
@@ -83,8 +83,8 @@ func notThere(s *store) {
 	missing(8, 9, 11)
 }
 
-// readsEnded covers reads with an ended context. The promise leaves the outcome open: a read may
-// succeed or return the context's error.
+// readsEnded reads with a context that has ended. Package engine leaves the outcome open: a read
+// may succeed or return the context's error.
 func readsEnded(s *store) {
 	_, log := s.stream("stream", nil)
 	s.append(log, batches(1, 2, 3)...)

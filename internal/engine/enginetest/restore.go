@@ -11,14 +11,14 @@ import (
 )
 
 var restoreCases = []testCase{
-	{"open restores once, before anything else", []string{
+	{"Open calls Restore once, before any other method of the judge", []string{
 		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
 		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. Count and ContentType are not set.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
 		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading them.",
-		"KeysSince is asked before Restore. The headers of entries that were stored before the time that it returns may come without their Key.",
+		"The engine calls KeysSince before Restore. Headers of entries that were stored before the returned time may come without their Key.",
 	}, restoreRecentKeys},
 	{"a judge may stop reading or refuse", []string{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
@@ -61,7 +61,7 @@ func restoreFirst(s *store) {
 	})
 }
 
-// forgetful is a judge that needs the keys of recent entries only.
+// forgetful is a judge that needs only the keys of recent entries.
 type forgetful struct {
 	*judge
 	since weir.Time
@@ -71,7 +71,7 @@ func (f forgetful) KeysSince() weir.Time { return f.since }
 
 func restoreRecentKeys(s *store) {
 	doc, log := s.stream("stream", nil)
-	const n = 1300 // more than the journal reads at once
+	const n = 1300 // more entries than the journal reads at once
 	key := func(seq weir.Seq) string {
 		if seq%5 == 0 {
 			return ""
@@ -168,7 +168,7 @@ func openAgain(s *store) {
 			s.Fatalf("Restore received %v, want %v", got, want)
 		}
 		if err := old.Append(s.ctx, batch(1000, "")); !errors.Is(err, engine.ErrClosed) {
-			s.Fatalf("append through a closed log whose successor is open: %v", err)
+			s.Fatalf("append to a closed log after the log was opened again: %v", err)
 		}
 	}
 	s.holds(log, want...)

@@ -20,7 +20,7 @@ var scanCases = []testCase{
 		"It holds no lock while visit runs.",
 	}, scanUsesLog},
 	{"a scan while entries are appended", []string{
-		"It sees at least what was durable when it was called.",
+		"It visits at least the entries that were durable when Scan was called.",
 		"The payload belongs to the engine and is valid only during the visit.",
 	}, scanAppending},
 	{"a scan leaves out entries that are trimmed before it reaches them", []string{

@@ -9,37 +9,38 @@ import (
 )
 
 const (
-	followerSays = "Follower is a Judge for a log that other processes append to as well. An engine whose store is shared needs it as soon as another process appends; an engine that serves a single process never uses it. The engine makes these calls between those of Admit and Commit, never at the same time."
-	followSays   = "Follow reports an entry of another process at its position in the log's order. That process decided the entry; it is durable and can be read. No admitted entry is in flight during the call."
-	rewindSays   = "Rewind takes back everything that was admitted and not yet reported by Commit: another process's entry took its position, or the store refused it. The engine first reports the entries that came first (Follow), and then asks again about those that callers still wait for."
-	otherwise    = "Otherwise the judge hears of such entries only when it must: before an entry of this process is stored behind them, when a caller catches up, and from time to time."
+	followerSays = "Follower is a Judge for a log that other processes append to as well. An engine whose store is shared needs a Follower as soon as another process appends; an engine that serves a single process never calls the methods below. The engine never calls them while Admit or Commit runs."
+	followSays   = "Follow reports an entry of another process at its position in the log's order. That process has already decided about the entry, which is durable and can be read. No admitted entry is in flight during the call."
+	rewindSays   = "Rewind tells the judge to forget every entry that it admitted and that Commit has not reported, because an entry of another process took its position or the store refused it. After Rewind, the engine reports the entries that came first (Follow). Then it asks again (Admit) about the entries whose callers still wait."
+	otherwise    = "Without Attend, the judge receives entries of other processes only when it must: before the engine stores an entry of this process after them, when a caller catches up, and from time to time."
 )
 
 // Most of these cases need a second process (Fixture.Join).
 var sharedCases = []testCase{
 	{"a judge that has caught up knows everything", []string{
 		"CatchUp returns when the judge knows everything that was acknowledged to any client before the call.",
-		"Shared tells whether other processes use the store as well. If not, CatchUp costs nothing, here and on a log, because watchers and judges know everything already.",
+		"Shared tells whether other processes use the store as well. If Shared returns false, both CatchUp of Documents and CatchUp of a Log cost nothing, because watchers and judges know everything already.",
 	}, catchUpAlone},
-	{"watchers hear of another process", []string{watchSays, watchUpTo, catchUp}, watchAnother},
+	{"watchers receive changes of another process", []string{watchSays, watchUpTo, catchUp}, watchAnother},
 	{"a judge follows another process", []string{
 		followerSays, followSays, "CatchUp returns when the judge knows everything that was acknowledged to any client before the call.",
 	}, followAnother},
-	{"an attended log", []string{
+	{"Attend and Leave", []string{
 		"Attend makes the engine report entries of other processes to the judge as soon as they are stored. It stays in effect until Leave has been called as often as Attend.",
 		otherwise,
 	}, attended},
-	{"another process was faster", []string{rewindSays, followSays, otherwise}, rewound},
+	{"another process appends first", []string{rewindSays, followSays, otherwise}, rewound},
 	{"processes append at the same time", []string{followerSays, followSays, rewindSays}, together},
-	{"another process trims", []string{
+	{"another process trims the log", []string{
 		"Trimmed reports that another process trimmed the log below low. While Trimmed runs, Log.Headers still visits the removed entries; afterwards it does not.",
 	}, trimmedElsewhere},
-	{"a trim stores the note of its position", []string{
-		"Note is asked at the position of a Trim in the log's order. The engine stores what Note returns instead of the arguments of Trim, because other processes may have appended and trimmed since Trim was called. By then the judge knows everything that was committed and followed. It may leave out entries admitted since.",
+	{"Trim stores the result of Note", []string{
+		"The engine calls Note when a Trim has its position in the log's order. The engine stores what Note returns instead of the arguments of Trim, because other processes may have appended and trimmed since Trim was called. When Note is called, the judge knows everything that was committed and followed before that position. The note may leave out entries that were admitted and not committed.",
 	}, noted},
 }
 
-// another returns the same store as another process sees it, or skips the rest of the case.
+// another opens the store a second time, as another process does. If the engine cannot be shared,
+// it skips the rest of the case.
 func (s *store) another() engine.Engine {
 	s.Helper()
 	if s.fixture.Join == nil {
@@ -166,8 +167,9 @@ func attended(s *store) {
 	s.hears(theirs, 1, 2, 3, 4, 5)
 }
 
-// rewound appends to a log whose newest entry this process does not know yet. The judge follows that
-// entry before the appended one gets its final position, whether or not it was asked too early.
+// rewound appends to a log whose newest entry this process does not know yet. The engine must call
+// Follow for that entry before it calls Admit for the appended entry. It may also have called Admit
+// too early; then it must call Rewind first.
 func rewound(s *store) {
 	there := s.another()
 	doc := s.create("stream", "")
@@ -178,7 +180,7 @@ func rewound(s *store) {
 	s.append(here, batch(0, "second"))
 	calls := mine.history()
 	if !slices.Equal(calls, []string{"Admit", "Rewind", "Follow", "Admit", "Commit"}) && !slices.Equal(calls, []string{"Follow", "Admit", "Commit"}) {
-		s.Errorf("the judge was called like this: %v", calls)
+		s.Errorf("the judge got these calls: %v", calls)
 	}
 	s.hears(mine, 1, 2)
 	s.caughtUp(other)
@@ -229,7 +231,7 @@ func trimmedElsewhere(s *store) {
 	s.trim(here, 4, "note")
 	s.caughtUp(other)
 	if !slices.Equal(theirs.lows, []weir.Seq{4}) || !slices.Equal(during, upTo(1, 5)) {
-		s.Errorf("Trimmed got %v and saw %v, want 4 and everything", theirs.lows, during)
+		s.Errorf("Trimmed got low %v and saw the entries %v, want 4 and entries 1 to 5", theirs.lows, during)
 	}
 	s.holds(other, 4, 5)
 }
@@ -247,7 +249,7 @@ func noted(s *store) {
 	s.trim(other, 3, "an argument")
 	mine.note = func() (weir.Seq, []byte) {
 		if got := mine.seqs(); !slices.Equal(got, upTo(1, 5)) || !slices.Equal(mine.lows, []weir.Seq{3}) {
-			mine.judge.fault("Note was asked when the judge knew %v and trims at %v", got, mine.lows)
+			mine.judge.fault("Note was called when the judge knew the entries %v and the trims at %v", got, mine.lows)
 		}
 		return 5, []byte("mine")
 	}

@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// store is the store of one case, with helpers that end the case when a call fails.
+// store is the store of one test case. Its helper methods end the case when a call fails.
 type store struct {
 	*testing.T
 	new     func(t *testing.T) Fixture
@@ -31,7 +31,8 @@ func start(t *testing.T, new func(t *testing.T) Fixture) *store {
 	return s
 }
 
-// end closes the engine. After that no judge is called any more, so their records can be checked.
+// end closes the engine. A closed engine calls no judge, so the records of the judges are complete
+// and can be checked.
 func (s *store) end() {
 	if err := s.Engine.Close(); err != nil {
 		s.Errorf("close: %v", err)
@@ -50,7 +51,8 @@ func (s *store) blame() {
 	s.judges = nil
 }
 
-// reopen closes the store and opens it again, or skips the rest of the case.
+// reopen closes the store and opens it again. If the engine cannot be reopened, it skips the rest
+// of the case.
 func (s *store) reopen() {
 	s.Helper()
 	if s.fixture.Reopen == nil {
@@ -60,8 +62,8 @@ func (s *store) reopen() {
 	s.blame()
 }
 
-// crash ends the store without closing it and opens the data that is left, or skips the rest of the
-// case.
+// crash ends the store without closing it, and opens the data that is left. If the engine cannot be
+// crashed, it skips the rest of the case.
 func (s *store) crash() {
 	s.Helper()
 	if s.fixture.Crash == nil {
@@ -146,7 +148,8 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
-// patience is how long a case waits for something that must happen. Only a broken engine needs it.
+// patience is how long a case waits for something that must happen. The time passes only if the
+// engine is broken.
 const patience = time.Minute
 
 // await waits until done is closed.
@@ -171,7 +174,7 @@ func (s *store) seqs(log engine.Log) []weir.Seq {
 	return got
 }
 
-// holds checks that a log holds entries of exactly these sequences, with every method that reads.
+// holds checks with every method that reads that a log holds exactly these sequences.
 func (s *store) holds(log engine.Log, want ...weir.Seq) {
 	s.Helper()
 	if got := s.seqs(log); !slices.Equal(got, want) {

@@ -1,6 +1,6 @@
-// Package enginetest is the one suite that every engine passes. Each case quotes the sentences of
-// package engine that it checks. A test compares the quotations with that package, so neither can
-// change without the other.
+// Package enginetest is the test suite that every engine must pass. Each case quotes the sentences
+// of package engine that it checks. A test compares the quotations with package engine, so a
+// sentence and its quotation can only change together.
 package enginetest
 
 import (
@@ -18,17 +18,17 @@ type Fixture struct {
 	Open func(t *testing.T) engine.Engine
 
 	// Reopen closes e and opens the store again on the same data. It is nil for an engine that
-	// keeps nothing; cases that need it are then skipped.
+	// loses its data on Close. Cases that need Reopen are then skipped.
 	Reopen func(t *testing.T, e engine.Engine) engine.Engine
 
-	// Crash ends e as a kill or a power cut does, at this instant and with calls in flight, and
-	// opens the data that is left. It releases what e holds, above all goroutines. Calls on e may
-	// still be running and may end in any way. It is nil for an engine that cannot be crashed;
-	// cases that need it are then skipped.
+	// Crash ends e at once and with calls in flight, as a kill or a power cut does, and opens the
+	// data that is left. It also releases the resources of e, above all goroutines. Calls on e may
+	// still be running, and may return any result. Crash is nil for an engine that cannot be
+	// crashed. Cases that need Crash are then skipped.
 	Crash func(t *testing.T, e engine.Engine) engine.Engine
 
 	// Join opens the store a second time, as another process that shares it does. It is nil for an
-	// engine that serves a single process; cases that need it are then skipped.
+	// engine that serves a single process. Cases that need Join are then skipped.
 	Join func(t *testing.T) engine.Engine
 }
 
@@ -44,7 +44,7 @@ func cases() []testCase {
 		documentCases, listCases, watchCases, sharedCases, closeCases, crashCases, randomCases)
 }
 
-// Run checks an engine. It calls new once for each case; new returns a store that only this case
+// Run runs all cases. It calls new once for each case. New must return a store that no other case
 // uses.
 func Run(t *testing.T, new func(t *testing.T) Fixture) {
 	for _, c := range cases() {

@@ -11,32 +11,33 @@ import (
 	"testing"
 )
 
-// unchecked are sentences of package engine that no case quotes, each with the reason.
+// unchecked maps each sentence of package engine that no case quotes to the reason.
 var unchecked = map[string]string{
-	// What a disk, a network or a repair does to a store is out of the reach of a suite that knows only
-	// the interfaces. The engines that can get there check it.
+	// These sentences are about faults of a disk or a network, and about repairs. The suite knows
+	// only the interfaces and cannot cause such faults. The tests of the engines named here check
+	// the sentences.
 	"ErrFull not appended: no space was left, and the judge was not asked":                                                                   "journal: TestFullDisk; jetstream: TestFull",
 	"ErrReadOnly unknown: the store takes no more writes, the entry cannot be read now, and it may or may not be in the log after a restart": "journal: TestEveryCallFails",
 	"An answer takes effect only with the Commit that follows it: if the store fails in between, that Commit never comes.":                   "journal: TestEveryCallFails",
 	"ErrDamaged (wrapped): the entry is there but fails its check.":                                                                          "journal: TestOlderRecordDamaged",
 	"A damaged entry is never served.":                                                                          "journal: TestOlderRecordDamaged",
 	"ErrUnavailable unknown: the store did not answer in time":                                                  "jetstream: TestNoQuorum",
-	"ErrUnavailable: whether it does is unknown.":                                                               "jetstream: TestNoQuorum",
-	"ErrUnavailable: whether they have is unknown.":                                                             "jetstream: TestNoQuorum",
+	"ErrUnavailable: it is unknown whether the judge does.":                                                     "jetstream: TestNoQuorum",
+	"ErrUnavailable: it is unknown whether the watchers have.":                                                  "jetstream: TestNoQuorum",
 	"ErrBehind not appended; every method returns it from then on, and the log must be closed and opened again": "jetstream: TestRefreshTooFarBehind",
 	"Behind reports that this process can no longer catch up with what other processes appended and removed.":   "jetstream: TestRefreshTooFarBehind",
 	"The log must be closed and opened again.":                                                                  "jetstream: TestRefreshTooFarBehind",
 	"The engine frees their space in the background.":                                                           "no method shows the space; journal: TestReclaim",
 	"It never blocks on a disk.":                                                                                "a test without timing cannot tell",
 
-	// What the caller or the judge must do is not the engine's to keep.
+	// These sentences say what the caller or the judge must do. An engine cannot break them.
 	"It holds the log's lock: visit must be quick and must not call the log.": "a demand on the caller",
 	"Admit must not block and must not call the engine.":                      "a demand on the judge",
 	"Two entries of one log must never be admitted under the same sequence.":  "a demand on the judge",
-	"It must not block.":                                "a demand on the judge",
-	"Follow must not block.":                            "a demand on the judge",
-	"Note must not block and must not call the engine.": "a demand on the judge",
-	"It must not block, and must not call the engine.":  "a demand on the caller",
+	"It must not block.":                                  "a demand on the judge",
+	"Follow must not block.":                              "a demand on the judge",
+	"Note must not block and must not call the engine.":   "a demand on the judge",
+	"Visit must not block, and must not call the engine.": "a demand on the caller",
 }
 
 // Every sentence that a case quotes must be in package engine, word for word.
@@ -64,7 +65,8 @@ func TestQuotations(t *testing.T) {
 	}
 }
 
-// Every sentence of every promise in package engine is quoted by a case, or excused with a reason.
+// Every sentence that promises something in package engine must be quoted by a case or listed in
+// unchecked.
 func TestEveryPromiseIsQuoted(t *testing.T) {
 	excused := map[string]bool{}
 	all := promises(t)
@@ -91,7 +93,7 @@ func TestEveryPromiseIsQuoted(t *testing.T) {
 	}
 }
 
-// exists checks the tests that an excuse names.
+// exists checks that the tests exist that a reason in unchecked names.
 func exists(t *testing.T, reason string) {
 	t.Helper()
 	for _, named := range regexp.MustCompile(`(\w+): (Test\w+)`).FindAllStringSubmatch(reason, -1) {
@@ -113,14 +115,15 @@ func exists(t *testing.T, reason string) {
 	}
 }
 
-// unquoted returns the part of a sentence that no case quotes. Several cases may share a sentence.
+// unquoted returns the part of a sentence that no case quotes. Several cases may each quote a part
+// of one sentence.
 func unquoted(sentence string) string {
 	covered := make([]bool, len(sentence))
 	for _, c := range cases() {
 		for _, p := range c.promise {
 			from := strings.Index(sentence, p)
 			to := from + len(p)
-			if strings.Contains(p, sentence) { // it quotes several sentences
+			if strings.Contains(p, sentence) { // the quotation contains several sentences
 				from, to = 0, len(sentence)
 			}
 			for i := from; from >= 0 && i < to; i++ {
@@ -172,7 +175,8 @@ var (
 	tableRow    = regexp.MustCompile(`\n\t(Err|error of)`)
 )
 
-// sentences splits a comment. Each row of a table, which is indented, is a sentence.
+// sentences splits a comment into sentences. Tables are indented; each row of a table counts as a
+// sentence.
 func sentences(comment string) (all []string) {
 	for _, part := range strings.Split(tableRow.ReplaceAllString(comment, "\n\n$1"), "\n\n") {
 		part = strings.Join(strings.Fields(part), " ")

@@ -29,7 +29,8 @@ var trimCases = []testCase{
 	}, trimAppending},
 }
 
-// again reopens the log and, if the engine can, the whole store. It calls check after each.
+// again reopens the log and then, if the engine supports it, the whole store. It calls check after
+// each reopening.
 func (s *store) again(id engine.LogID, log engine.Log, check func(j *judge, log engine.Log)) {
 	s.Helper()
 	s.closeLog(log)
@@ -65,7 +66,7 @@ func trimRemoves(s *store) {
 		s.gone(log, upTo(0, low)[:low]...)
 	}
 	s.holds(other, upTo(0, 5)...)
-	s.trim(log, 35, "note") // a gap that ends at or above low is kept
+	s.trim(log, 35, "note") // a closed gap that ends at or above low stays in the log
 	s.append(log, batches(41, 43, 42)...)
 	s.holds(log, 40, 41, 42, 43)
 	s.again(doc.Created, log, func(j *judge, log engine.Log) {
@@ -169,7 +170,8 @@ func trimAppending(s *store) {
 			return
 		}
 		for writing.Load() > 0 {
-			// Never above what was admitted: the judge admits nothing below low.
+			// Low stays at or below the newest admitted sequence, because a judge never admits an
+			// entry below low.
 			if err := log.Trim(s.ctx, min(j.newest(), n/2), nil); err != nil {
 				s.Errorf("trim: %v", err)
 			}

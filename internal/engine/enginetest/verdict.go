@@ -13,11 +13,11 @@ var judgeCases = []testCase{
 		"It may set the entry's sequence, time, flags and count.",
 	}, completes},
 	{"committed entries are visible inside Commit", []string{
-		"Commit reports that of the entries admitted and not yet reported, the first n are durable and can be read.",
+		"Commit reports that n more entries are durable and can be read: the first n of the admitted entries that no earlier Commit reported.",
 		"The only engine method it may call is Log.Headers.",
 	}, headersInCommit},
 	{"a log of refusals stays empty", []string{
-		"Returning false keeps the entry out.",
+		"If Admit returns false, the entry is not stored.",
 	}, onlyRefusals},
 }
 
@@ -58,7 +58,7 @@ func headersInCommit(s *store) {
 			return true
 		})
 		if n := j.durable(); !slices.Equal(seen, upTo(1, weir.Seq(n))) {
-			j.fault("Commit up to entry %d sees %d of them", n, len(seen))
+			j.fault("Commit reported entries up to %d, but Headers visits %d entries", n, len(seen))
 		}
 	}
 	_, log := s.stream("stream", j)

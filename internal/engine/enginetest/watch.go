@@ -13,35 +13,37 @@ import (
 
 const (
 	watchSays = "Watch calls visit for every document of the store, and then for every change of a document, no matter which process makes it: one call at a time, and in order of revisions."
-	watchBy   = "For a change made by this process, visit runs before the call that made it returns, before any call returns that was refused because of it, and before Judge.Dropped."
+	watchBy   = "For a change made by this process, visit runs before the call that made the change returns, before a call that was refused because of the change returns, and before Judge.Dropped."
 	watchLast = "If changes of one document follow each other closely, visit may get only the last one."
 	watchUpTo = "It returns when visit has received everything that was acknowledged to any client before the call."
-	leftSays  = "The context of a change bounds the waiting alone. After an error of the context, a change that was on its way is made or refused as if its caller still waited, and watchers hear of it."
+	leftSays  = "The context of a change limits only how long the caller waits. If the context ends while the change is in flight, the change is still made or refused as if the caller were waiting, and watchers receive it."
 	catchUp   = "CatchUp returns when watchers have received every change of a document that was acknowledged to any client before the call."
 )
 
 var watchCases = []testCase{
-	{"a watcher gets what there is and then what changes", []string{watchSays, watchUpTo}, watchAll},
-	{"a watcher is told before the answer", []string{watchSays, watchBy, watchLast, catchUp}, watchBeforeAnswers},
-	{"a watcher hears of a deletion before the judge", []string{
+	{"a watcher receives all documents and then all changes", []string{watchSays, watchUpTo}, watchAll},
+	{"a watcher receives a change before the call returns", []string{watchSays, watchBy, watchLast, catchUp}, watchBeforeAnswers},
+	{"a watcher receives a deletion before Dropped is called", []string{
 		watchBy, "Dropped reports that the log's document was deleted and the log with it. No method is called after it.",
 	}, watchBeforeDropped},
-	{"a caller leaves before the answer", []string{leftSays}, watchLeft},
-	{"a watcher of a closed store", []string{"It is called until the store is closed."}, watchClosed},
+	{"a change is made although its context has ended", []string{leftSays}, watchLeft},
+	{"a watcher receives nothing after the store is closed", []string{"Visit is called until the store is closed."}, watchClosed},
 }
 
-// watcher records what it is told, and every call that the promise rules out.
+// watcher records the changes that its method visit receives. It also records, as faults, the calls
+// that package engine forbids.
 type watcher struct {
 	busy atomic.Bool
 	mu   sync.Mutex
-	last engine.Revision // of the last change
+	last engine.Revision // revision of the last change
 	docs map[string]engine.Document
 	all  []engine.Change
 	bad  []string
 	news chan struct{} // closed at the next change
 }
 
-// watchAs starts a watcher on an engine. Its faults are reported at the end of the case.
+// watchAs starts a watcher on an engine. At the end of the case it reports the faults that the
+// watcher recorded.
 func (s *store) watchAs(e engine.Engine) *watcher {
 	s.Helper()
 	w := &watcher{docs: map[string]engine.Document{}, news: make(chan struct{})}
@@ -70,7 +72,7 @@ func (w *watcher) visit(c engine.Change) {
 	case c.Revision <= w.last:
 		w.bad = append(w.bad, fmt.Sprintf("revision %d of %q after %d", c.Revision, c.Key, w.last))
 	case c.Deleted && (c.Value != nil || had && c.Created != known.Created):
-		w.bad = append(w.bad, fmt.Sprintf("deletion of %q with %d bytes, created %d, known as %d", c.Key, len(c.Value), c.Created, known.Created))
+		w.bad = append(w.bad, fmt.Sprintf("deletion of %q with a value of %d bytes and Created %d, but the document was created at %d", c.Key, len(c.Value), c.Created, known.Created))
 	}
 	w.last = c.Revision
 	w.all = append(w.all, c)
@@ -81,7 +83,7 @@ func (w *watcher) visit(c engine.Change) {
 	w.news = make(chan struct{})
 }
 
-// knows returns the newest change of a key that the watcher was told.
+// knows returns the newest change of a key that the watcher has received.
 func (w *watcher) knows(key string) (c engine.Change, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +95,8 @@ func (w *watcher) knows(key string) (c engine.Change, ok bool) {
 	return c, false
 }
 
-// until waits until the watcher was told something about a key that is as wanted.
+// until waits until the newest change of a key that the watcher has received is one for which
+// wanted returns true.
 func (s *store) until(w *watcher, key string, wanted func(engine.Change) bool) {
 	s.Helper()
 	for {
@@ -107,7 +110,7 @@ func (s *store) until(w *watcher, key string, wanted func(engine.Change) bool) {
 	}
 }
 
-// agrees checks that the watcher knows the documents that the store has, and no others.
+// agrees checks that the watcher knows exactly the documents that the store has.
 func (s *store) agrees(w *watcher) {
 	s.Helper()
 	if err := s.CatchUp(s.ctx); err != nil {
@@ -137,7 +140,7 @@ func watchAll(s *store) {
 		got = append(got, fmt.Sprint(c.Key, " ", string(c.Value), " ", c.Deleted))
 	}
 	if want := []string{"a 2 false", "b 2 false", "c 1 false"}; !slices.Equal(got, want) {
-		s.Fatalf("Watch told %q, want %q", got, want)
+		s.Fatalf("Watch visited %q, want %q", got, want)
 	}
 	b = s.update(b, "3")
 	if c, _ := w.knows("b"); c.Deleted || c.Revision != b.Revision || string(c.Value) != "3" {
@@ -145,19 +148,20 @@ func watchAll(s *store) {
 	}
 	s.delete("b", 0)
 	if c, _ := w.knows("b"); !c.Deleted || c.Revision <= b.Revision || c.Created != b.Created {
-		s.Errorf("after a deletion the watcher knows %+v, want the end of %d", c, b.Created)
+		s.Errorf("after a deletion the watcher knows %+v, want the deletion of the document created at %d", c, b.Created)
 	}
 	s.agrees(w)
 	s.reopen()
 	again := s.watchAs(s.Engine)
 	if len(again.all) != 2 {
-		s.Errorf("after a restart Watch told %d documents, want 2", len(again.all))
+		s.Errorf("after a restart Watch visited %d documents, want 2", len(again.all))
 	}
 	s.agrees(again)
 }
 
-// watchBeforeAnswers changes a few documents from many goroutines. Whatever a call returns, the
-// watchers know at least as much, and one that starts in between misses nothing.
+// watchBeforeAnswers changes a few documents from many goroutines. When a call returns, the watcher
+// must already have received every change that the result depends on. A second watcher starts in
+// between and must miss no change.
 func watchBeforeAnswers(s *store) {
 	w := s.watchAs(s.Engine)
 	const keys, workers, rounds = 3, 8, 12
@@ -195,7 +199,8 @@ func watchBeforeAnswers(s *store) {
 	s.agrees(late)
 }
 
-// change updates a document and deletes it, unless another goroutine is faster.
+// change updates a document and then deletes it. It stops without a fault if another goroutine
+// changes the document first.
 func (s *store) change(key string, atLeast func(what, key string, rev engine.Revision)) {
 	doc, err := s.Get(s.ctx, key)
 	if err == nil {
@@ -220,7 +225,7 @@ func watchBeforeDropped(s *store) {
 		j := counting(1)
 		j.drop = func() {
 			if c, ok := w.knows(key); !ok || !c.Deleted {
-				j.fault("Dropped before the watcher was told: it knows %+v", c)
+				j.fault("Dropped was called before the watcher received the deletion: the watcher knows %+v", c)
 			}
 		}
 		_, log := s.stream(key, j)
@@ -240,7 +245,7 @@ func watchLeft(s *store) {
 	left := func(what string, err error) {
 		s.Helper()
 		if err != nil && !errors.Is(err, context.Canceled) {
-			s.Fatalf("%s by a caller that left: %v", what, err)
+			s.Fatalf("%s with a context that ended: %v", what, err)
 		}
 	}
 	for i := range 10 {
@@ -250,7 +255,7 @@ func watchLeft(s *store) {
 		s.until(w, key, func(c engine.Change) bool { return string(c.Value) == "created" })
 		doc, err := s.Get(s.ctx, key)
 		if err != nil {
-			s.Fatalf("get what a caller that left created: %v", err)
+			s.Fatalf("get the document that was created with a context that ended: %v", err)
 		}
 		_, err = s.Create(s.ctx, key, nil)
 		s.fails("create again", err, engine.ErrExists)
@@ -273,6 +278,6 @@ func watchClosed(s *store) {
 	s.reopen()
 	s.create("b", "")
 	if _, ok := w.knows("b"); ok || len(w.all) != 1 {
-		s.Errorf("the watcher of the closed store was told %+v", w.all)
+		s.Errorf("the watcher of the closed store received %+v", w.all)
 	}
 }
