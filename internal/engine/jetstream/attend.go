@@ -13,24 +13,27 @@ import (
 
 // How a log keeps up with other nodes
 //
-// Following a shard costs every server and node something for each of its messages, no matter which
-// node wrote it. A log that only one node writes to, as most are, does not need it: each write is
-// stored only if nothing came before it, so each write proves that nothing was missed. So a log is
-// followed only while
+// A shard is a JetStream stream that holds many logs. To follow a shard means to subscribe to it,
+// so that this node receives every message as soon as it is stored. That costs every server and
+// node something for each message, no matter which node wrote the message. Most logs have only one
+// node that writes to them, and such a log need not be followed: a write is stored only if no other
+// message came before it, so every successful write proves that the node has missed nothing.
+// Therefore a log is followed only while
 //
-//   - a caller wants to hear at once of what other nodes append (Attend),
+//   - a caller wants to receive entries of other nodes at once (Attend),
 //   - the log is read (readFor), or
-//   - other nodes write to it at the same time as this one (rivalry).
+//   - other nodes write to the log at the same time as this node (rivalry).
 //
-// If nothing has proved for sureFor that the node missed nothing, the worker reads what other nodes
-// wrote. That is called a refresh.
+// A log that is not followed may become outdated. If there was no such proof for the time sureFor,
+// the worker, which is the goroutine of the log, reads the messages that other nodes wrote. This is
+// called a refresh.
 
 const (
-	// sureFor is how long knowledge about a log stays valid without proof. It is shorter than
-	// purgeAfter, so messages that another node trimmed in the meantime can still be read.
+	// sureFor is how long a log that is not followed may go without proof that nothing was missed.
+	// It is shorter than purgeAfter, so that a refresh can still read messages that another node
+	// has trimmed in the meantime.
 	sureFor = 12 * time.Second
-	// rivalry is how long a log stays followed after another node wrote to it, if this node wrote
-	// as well.
+	// rivalry is how long a log stays followed after both this node and another node wrote to it.
 	rivalry = 5 * time.Second
 	// readFor is how long a log stays followed after it was read.
 	readFor = 10 * time.Second
@@ -39,15 +42,16 @@ const (
 // attendance is the state of following one log. It is guarded by log.mu. A log that should be
 // followed passes through three flags: wanted, then joined, then followed.
 type attendance struct {
-	watchers int       // number of callers of Attend that have not called Leave
-	until    time.Time // the log stays followed until then even without watchers
+	watchers int       // number of calls of Attend minus number of calls of Leave
+	until    time.Time // the log stays followed until this time even without watchers
 	wanted   bool      // the log should be followed
-	joined   bool      // the line hands over its messages as they arrive
-	followed bool      // joined, and everything from before joining was read as well
-	wrote    time.Time // when this node last wrote
-	// When the node last was certain to have missed nothing; zero while the log is being opened.
+	joined   bool      // the line, which subscribes to the shard, passes new messages of the log to the worker
+	followed bool      // joined, and all messages from before joining were read too
+	wrote    time.Time // when this node last wrote to the log
+	// The latest time at which the node is certain to have missed nothing. It is zero while the log
+	// is being opened.
 	sure      time.Time
-	refreshes []*request // callers that wait for the worker to refresh
+	refreshes []*request // requests of callers that wait for a refresh
 	stop      func()     // cancels the last refresh; nil before the first
 }
 
@@ -60,21 +64,22 @@ func (l *log) Attend() {
 	l.wake()
 }
 
-// Leave implements engine.Log. The log stays followed until the next review, because another
-// caller may attend soon.
+// Leave implements engine.Log. The log stays followed until attended checks it the next time,
+// because another caller may call Attend soon.
 func (l *log) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attendance.watchers--
 }
 
-// mustRefresh reports whether the worker has to read what other nodes wrote. The caller holds l.mu.
+// mustRefresh reports whether the worker must read the messages of other nodes. The caller holds
+// l.mu.
 func (l *log) mustRefresh() bool {
 	a := &l.attendance
 	return len(a.refreshes) > 0 || a.wanted && !a.followed && !l.closing && l.over == nil
 }
 
-// requestRefresh has the worker read what other nodes wrote, and waits for that.
+// requestRefresh asks the worker for a refresh and waits until it is done.
 func (l *log) requestRefresh(ctx context.Context) error {
 	r := &request{done: make(chan error, 1)}
 	return l.ask(ctx, r, func() { l.attendance.refreshes = append(l.attendance.refreshes, r) })
@@ -87,12 +92,12 @@ func (a *attendance) halt() {
 	}
 }
 
-// refresh reads and follows what other nodes wrote. When it is done, the judge knows everything
-// that was acknowledged before it began. Closing or dropping the log cancels it, so that neither
-// waits for servers that do not answer.
+// refresh reads the records that other nodes wrote, and reports them to the judge. When it is done,
+// the judge knows everything that was acknowledged before refresh began. Closing or dropping the
+// log cancels the refresh, so that Close and Delete do not wait for servers that do not answer.
 //
-// If the log is to be followed, refresh first joins the line and then reads. In the other order, a
-// message stored between the two steps would be missed.
+// If the log should be followed, refresh first joins the line and then reads. In the other order,
+// the node would miss a message that is stored between the two steps.
 func (l *log) refresh() error {
 	ctx, stop := context.WithCancel(l.e.ctx)
 	defer stop()
@@ -111,7 +116,7 @@ func (l *log) refresh() error {
 	}
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrUnavailable):
-		// Cancelled, or Close gave up: nothing has changed.
+		// The refresh was cancelled, or Close stopped waiting. The judge has received nothing.
 		return l.ended()
 	case err != nil:
 		return l.fail(err)
@@ -132,8 +137,8 @@ func (l *log) ended() error {
 	return cmp.Or(l.over, engine.ErrClosed)
 }
 
-// join has the line hand over the log's messages as they arrive, if the log is to be followed. The
-// caller must read the earlier messages afterwards.
+// join makes the line pass new messages of the log to the worker, if the log should be followed.
+// The caller must read the earlier messages after join returns.
 func (l *log) join(ctx context.Context) {
 	l.mu.Lock()
 	due := l.attendance.wanted && !l.attendance.joined
@@ -141,8 +146,8 @@ func (l *log) join(ctx context.Context) {
 	if !due {
 		return
 	}
-	// Without the lock, since this waits for servers. Only the worker joins, so the flags cannot
-	// change in between.
+	// l.mu is not held here, because shard.join waits for servers. Only the worker calls join, so
+	// the flags do not change in the meantime.
 	l.shard.join(ctx)
 	l.mu.Lock()
 	l.attendance.joined = true
@@ -157,7 +162,7 @@ func (l *log) part() {
 	l.attendance.wanted, l.attendance.joined, l.attendance.followed = false, false, false
 }
 
-// attendances reviews which open logs are to be followed.
+// attendances checks for each open log whether it should be followed or refreshed.
 func (e *Engine) attendances(now time.Time) {
 	e.mu.Lock()
 	open := slices.Collect(maps.Values(e.logs))
@@ -167,7 +172,8 @@ func (e *Engine) attendances(now time.Time) {
 	}
 }
 
-// attended reviews whether the log is to be followed or refreshed.
+// attended stops following a log that no caller needs any more, and starts a refresh of a log that
+// is not followed and has become outdated.
 func (l *log) attended(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +181,7 @@ func (l *log) attended(now time.Time) {
 	switch {
 	case l.closing || l.over != nil || a.sure.IsZero():
 	case a.followed && a.watchers == 0 && now.After(a.until):
-		// With a live consumer nothing was missed up to now.
+		// The consumer of the shard is live, so the node has missed nothing up to now.
 		if l.shard.live.Load() {
 			a.sure = now
 		}
@@ -186,7 +192,7 @@ func (l *log) attended(now time.Time) {
 	}
 }
 
-// keepFollowing has the log followed for at least span from now. The caller holds l.mu.
+// keepFollowing makes the log followed for at least the time span from now. The caller holds l.mu.
 func (l *log) keepFollowing(span time.Duration) {
 	l.attendance.wanted = true
 	if until := time.Now().Add(span); until.After(l.attendance.until) {
@@ -194,9 +200,10 @@ func (l *log) keepFollowing(span time.Duration) {
 	}
 }
 
-// catchUpToRead has the log followed while it is read, and catches up if it was not followed
-// before. It does not wait long for the servers: known entries are served even if other nodes
-// cannot be reached. It does not wait at all if the node already knows that it is cut off.
+// catchUpToRead is called before a read. It makes the log followed for some time, and catches up if
+// the log was not followed before. It waits for the servers only for a short time, because known
+// entries must be readable even if other nodes cannot be reached. It does not wait at all if the
+// node already knows that it is cut off.
 func (l *log) catchUpToRead(ctx context.Context) {
 	l.mu.Lock()
 	followed := l.attendance.followed
@@ -210,14 +217,15 @@ func (l *log) catchUpToRead(ctx context.Context) {
 	}
 }
 
-// join has the shard followed until part was called as often as join. Messages from before the call
-// are not delivered.
+// join makes the line follow the shard until part has been called as often as join. The line does
+// not deliver messages that were stored before the call.
 func (s *shard) join(ctx context.Context) {
 	s.mu.Lock()
 	quiet := s.users == 0
 	s.mu.Unlock()
 	if quiet {
-		// Learns how far the shard is; if that fails, the line delivers more than necessary.
+		// mark finds out the shard's last sequence, at which the line can start. If mark fails, the
+		// line starts earlier and delivers more messages than necessary.
 		s.mark(ctx)
 	}
 	s.mu.Lock()
@@ -228,7 +236,7 @@ func (s *shard) join(ctx context.Context) {
 	}
 }
 
-// part undoes one join. The shard is not followed any more after the last one.
+// part undoes one join. After the last part, the shard is not followed.
 func (s *shard) part() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,9 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// twoNodes returns two nodes that share a store. Time alone does not change whether a log is
-// followed: a test calls alone to simulate that it has passed.
+// twoNodes returns two nodes that share a store. A log that is followed receives the entries of
+// other nodes at once. Here the passing of time does not change whether a log is followed. To
+// simulate that time has passed, a test calls the function alone.
 func twoNodes(t *testing.T, o Options) (here, there *Engine) {
 	t.Helper()
 	s := server(t, quickDir(t))
@@ -76,7 +77,7 @@ func put(t *testing.T, l *log, texts ...string) {
 	}
 }
 
-// becomes waits until so returns true.
+// becomes waits until the function so returns true.
 func becomes(t *testing.T, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -96,7 +97,7 @@ func (l *log) isFollowed() bool {
 	return l.attendance.followed
 }
 
-// knows returns a condition: the judge was told of n entries.
+// knows returns a function that reports whether the judge knows n entries.
 func (f *follower) knows(n int) func() bool {
 	return func() bool {
 		f.mu.Lock()
@@ -105,8 +106,9 @@ func (f *follower) knows(n int) func() bool {
 	}
 }
 
-// An attending log reports what other nodes append at once and without CatchUp. That includes
-// entries from before Attend, and it works again after Leave.
+// After Attend, the engine reports the entries of other nodes to the judge at once and without
+// CatchUp. It also reports entries that were appended before Attend. After Leave, Attend can be
+// called again.
 func TestAttend(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "before")
@@ -140,7 +142,7 @@ func TestAttend(t *testing.T) {
 	}
 }
 
-// Leaving one log of a shard does not stop the others from being followed.
+// After Leave on one log of a shard, the other logs of the shard are still followed.
 func TestAttendTwo(t *testing.T) {
 	a, b := twoNodes(t, Options{sure: time.Hour})
 	var here, there [2]*log
@@ -180,7 +182,7 @@ func TestSingleWriter(t *testing.T) {
 	put(t, there, "c")
 	becomes(t, there.isFollowed)
 	if judges[1].rewound != 1 {
-		t.Errorf("decided %d times in vain, want once: for the entries it did not know", judges[1].rewound)
+		t.Errorf("the judge decided %d times in vain, want once: before it knew the entries of the other node", judges[1].rewound)
 	}
 	put(t, here, "d")
 	becomes(t, here.isFollowed)
@@ -202,7 +204,8 @@ func TestSingleWriter(t *testing.T) {
 	}
 }
 
-// A node that has had no proof for a long time that it missed nothing reads what other nodes wrote.
+// If a node has had no proof for a long time that it missed nothing, it reads what other nodes
+// wrote.
 func TestRefreshAfterSilence(t *testing.T) {
 	a, b := twoNodes(t, Options{sure: time.Millisecond})
 	doc, err := a.Create(ctx, "a", nil)
@@ -218,8 +221,8 @@ func TestRefreshAfterSilence(t *testing.T) {
 	}
 }
 
-// A read serves nothing that another node trimmed, even if the log was not followed before. Reading
-// makes the log followed.
+// A read returns no entry that another node has trimmed, even if the log was not followed before.
+// After a read, the log is followed.
 func TestReadTrimmed(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b", "c")
@@ -239,7 +242,7 @@ func TestReadTrimmed(t *testing.T) {
 	becomes(t, there.isFollowed)
 }
 
-// If other nodes wrote and purged more than this one has followed, a refresh returns ErrBehind.
+// If other nodes wrote and purged records that this node has not read, a refresh returns ErrBehind.
 func TestRefreshTooFarBehind(t *testing.T) {
 	here, there, judges := pair(t)
 	put(t, here, "a", "b", "c")
@@ -282,9 +285,9 @@ func TestPurgeClosed(t *testing.T) {
 	})
 }
 
-// Three nodes write to two logs, attend, read, leave and become alone, all at the same time and at
-// random. After CatchUp a node knows everything that was acknowledged before, and in the end all
-// nodes hold the same entries.
+// Three nodes use two logs at the same time and in random ways: they append, read, call Attend and
+// Leave, and stop following the logs. After CatchUp a node knows everything that was acknowledged
+// before. In the end all nodes hold the same entries.
 func TestAttendAtRandom(t *testing.T) {
 	s := server(t, quickDir(t))
 	t.Cleanup(s.Stop)
@@ -305,7 +308,7 @@ func TestAttendAtRandom(t *testing.T) {
 			logs[n][i], judges[n][i] = unattended(t, e, ids[i])
 		}
 	}
-	var acked [2]atomic.Uint64 // number of acknowledged entries, at least
+	var acked [2]atomic.Uint64 // lower bound of the number of acknowledged entries, by log
 	var all sync.WaitGroup
 	for n := range logs {
 		for i := range ids {
@@ -377,8 +380,8 @@ func wander(t *testing.T, l *log, judge *follower, acked *atomic.Uint64, r *rand
 	}
 }
 
-// Closing or dropping a log does not wait for a refresh that no server answers. Callers that wait
-// for the refresh get ErrClosed or ErrDropped.
+// Closing or dropping a log does not wait for a refresh (a read of what other nodes wrote) that no
+// server answers. Callers that wait for the refresh get ErrClosed or ErrDropped.
 func TestEndDuringRefresh(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(l *log)

@@ -17,16 +17,17 @@ import (
 // them.
 var oldest = [3]int{2, 15, 2}
 
-// ErrUnsynced says that servers acknowledge writes before they sync them, or that this is unknown.
+// ErrUnsynced says that servers acknowledge writes before they sync them, or that Check could not
+// find out whether they do.
 var ErrUnsynced = errors.New("NATS may acknowledge writes that a power cut undoes")
 
-// gatherFor is how long to wait for answers of further servers after the last one.
+// gatherFor is how long Check waits for another server's answer after it got one.
 const gatherFor = 500 * time.Millisecond
 
 // Check refuses servers that are too old, and servers that acknowledge before they sync
-// (ErrUnsynced). Only the system account may ask for the latter: system is a connection to that
-// account, or nc itself if it has the permission. Every server that the cluster names must answer,
-// unless it is known to be down.
+// (ErrUnsynced). Only the system account may ask whether servers sync. System is a connection to
+// that account, or nc itself if nc has the permission. Every server that another server names as a
+// member of the cluster must answer, unless it is known to be down.
 func Check(ctx context.Context, nc, system *nats.Conn) error {
 	if v := nc.ConnectedServerVersion(); !recent(v) {
 		return fmt.Errorf("NATS server has version %s, need %d.%d.%d or newer", v, oldest[0], oldest[1], oldest[2])
@@ -42,7 +43,7 @@ func Check(ctx context.Context, nc, system *nats.Conn) error {
 	}
 	var all census
 	for wait := attempt; ; wait = gatherFor {
-		// Servers that were named and have not answered yet get more time.
+		// Servers that were named by other servers and have not answered yet get more time.
 		if len(all.silent()) > 0 {
 			wait = attempt
 		}
@@ -63,7 +64,7 @@ func Check(ctx context.Context, nc, system *nats.Conn) error {
 
 // census collects what servers report about themselves and each other.
 type census struct {
-	keep  int                 // servers with JetStream storage
+	keep  int                 // number of servers with JetStream storage
 	told  map[string]struct{} // servers that answered
 	named map[string]struct{} // servers that must answer
 }
@@ -119,7 +120,7 @@ func (c *census) add(answer []byte) error {
 	return nil
 }
 
-// silent returns the servers that must answer and did not, sorted.
+// silent returns the names of the servers that must answer and have not answered, sorted.
 func (c *census) silent() []string {
 	var all []string
 	for name := range c.named {
@@ -131,7 +132,8 @@ func (c *census) silent() []string {
 	return all
 }
 
-// verdict returns nil if every server that must answer did, and at least one stores data.
+// verdict returns nil if every server that must answer has answered, and at least one of them
+// stores data.
 func (c *census) verdict() error {
 	if c.keep == 0 {
 		return fmt.Errorf("%w: only the system account can ask whether the servers sync (sync_interval: always)", ErrUnsynced)

@@ -34,15 +34,15 @@ func TestServerReports(t *testing.T) {
 		answers []string
 		says    string
 	}{
-		"synced":               {[]string{synced}, ""},
-		"not synced":           {[]string{synced, `{"server":{"name":"b","ver":"2.15.2"},"data":{"config":{"sync_interval":120000000000}}}`}, "server b runs without sync_interval: always"},
-		"too old":              {[]string{`{"server":{"name":"b","ver":"2.12.1"},"data":{"config":{"sync_always":true}}}`}, "server b has version 2.12.1, need 2.15.2 or newer"},
-		"no store":             {[]string{`{"server":{"name":"c","ver":"2.15.2"},"data":{"disabled":true}}`}, "only the system account can ask"},
-		"no answer":            {nil, "only the system account can ask"},
-		"nonsense":             {[]string{`nonsense`}, "read status of a NATS server"},
-		"all that are online":  {[]string{second, leader}, ""},
-		"one is missing":       {[]string{leader}, "server b did not report"},
-		"the leader is silent": {[]string{second}, "server a did not report"},
+		"synced":                      {[]string{synced}, ""},
+		"not synced":                  {[]string{synced, `{"server":{"name":"b","ver":"2.15.2"},"data":{"config":{"sync_interval":120000000000}}}`}, "server b runs without sync_interval: always"},
+		"too old":                     {[]string{`{"server":{"name":"b","ver":"2.12.1"},"data":{"config":{"sync_always":true}}}`}, "server b has version 2.12.1, need 2.15.2 or newer"},
+		"no store":                    {[]string{`{"server":{"name":"c","ver":"2.15.2"},"data":{"disabled":true}}`}, "only the system account can ask"},
+		"no answer":                   {nil, "only the system account can ask"},
+		"nonsense":                    {[]string{`nonsense`}, "read status of a NATS server"},
+		"all servers that are online": {[]string{second, leader}, ""},
+		"one server is missing":       {[]string{leader}, "server b did not report"},
+		"the leader is silent":        {[]string{second}, "server a did not report"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all census
@@ -62,7 +62,7 @@ func TestServerReports(t *testing.T) {
 	}
 }
 
-// If the connection may not ask whether the servers sync, Check refuses them.
+// If the connection has no permission to ask whether the servers sync, Check refuses the servers.
 func TestCheckWithoutProof(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -72,7 +72,8 @@ func TestCheckWithoutProof(t *testing.T) {
 	}
 }
 
-// A server that syncs is accepted. One that does not is refused with an error that names it.
+// A server that syncs before it acknowledges is accepted. Any other server is refused with an error
+// that names the server.
 func TestCheckServers(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		system := natsd.NewAccount("SYS")

@@ -21,36 +21,37 @@ import (
 	"weir/internal/engine"
 )
 
-// documents is a key-value bucket and a copy of it in memory, which follows the bucket. The
-// revision of a document is the JetStream sequence of its last message, which JetStream never
-// reuses.
+// documents is a key-value bucket of JetStream and a copy of the bucket in memory. The line keeps
+// the copy up to date: it subscribes to the bucket and delivers every change. The revision of a
+// document is the JetStream sequence of its last message. JetStream never reuses a sequence.
 type documents struct {
 	line
-	prefix string // of its subjects
+	prefix string // common prefix of the subjects of all documents
 
-	// Held while the copy changes and watchers are told of it, which therefore are one step for Watch.
-	// Locks are taken in the order telling, mu.
+	// Held while the copy changes and while the watchers receive the change. So a new watcher gets
+	// each change exactly once: as part of the copy or as a later change. Locks are taken in the
+	// order telling, mu.
 	telling  sync.Mutex
 	watchers []func(engine.Change)
 
 	mu    sync.Mutex
 	byKey btree.Map[string, engine.Document]
 	byLog map[engine.LogID]string
-	seen  map[string]struct{} // keys found so far while everything is read again; nil otherwise
+	seen  map[string]struct{} // keys found so far while the whole bucket is read again; nil otherwise
 }
 
 const (
 	operation = "KV-Operation" // as in every key-value bucket
-	// createdAt holds the revision at which the document was created. Without it, that is the
-	// message's own sequence.
+	// createdAt is the header field with the revision at which the document was created. A message
+	// without this field created the document, so its own sequence is that revision.
 	createdAt = "Weir-Created"
-	// writerID holds the random name of the call that wrote it, to settle a write without an
-	// answer.
+	// writerID is the header field with a random name of the call that wrote the message. If a
+	// write gets no answer, this name shows whether the stored message is that of the call.
 	writerID = "Weir-Write"
 
-	// markerLife is how long servers remember a deletion. maxSilence is how long a node may hear
-	// nothing before it stops relying on having heard of every deletion. It is half of markerLife,
-	// which leaves time to read everything again.
+	// markerLife is how long servers keep the marker of a deletion. A node that receives nothing
+	// from the servers for maxSilence may have missed a deletion, and reads the whole bucket again.
+	// maxSilence is half of markerLife, so there is enough time to read it.
 	markerLife = "1h"
 	maxSilence = 30 * time.Minute
 )
@@ -72,11 +73,13 @@ func (d *documents) begin(ctx context.Context, e *Engine) error {
 	}
 }
 
-// noKey is not the key of any document, because ~ does not occur in base64url. Fences use it.
+// noKey is not the key of any document, because ~ does not occur in base64url. Fences use it: empty
+// messages that a node stores only to learn the current end of the stream.
 const noKey = "~"
 
-// reread records which documents exist while the bucket is read again. The returned function
-// removes all others from the copy, as if their deletions had been delivered.
+// reread starts to record which documents exist, while the line reads the whole bucket again. The
+// returned function removes all other documents from the copy, as if their deletions had been
+// delivered.
 func (d *documents) reread() (end func()) {
 	d.mu.Lock()
 	d.seen = map[string]struct{}{}
@@ -94,7 +97,7 @@ func (d *documents) reread() (end func()) {
 		})
 		d.mu.Unlock()
 		for _, doc := range gone {
-			doc.Value, doc.Revision = nil, doc.Revision+1 // the revision of the deletion is unknown
+			doc.Value, doc.Revision = nil, doc.Revision+1 // a stand-in, because the revision of the deletion is unknown
 			d.follow(engine.Change{Document: doc, Deleted: true})
 		}
 	}
@@ -112,7 +115,7 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 	d.mu.Lock()
 	before, had := d.byKey.Get(change.Key)
-	// While everything is read again, unchanged documents are not reported a second time.
+	// While the whole bucket is read again, unchanged documents are not reported a second time.
 	known := d.seen != nil && had && before.Revision == change.Revision
 	if d.seen != nil && !change.Deleted {
 		d.seen[change.Key] = struct{}{}
@@ -123,8 +126,8 @@ func (d *documents) take(m *nats.Msg, rev uint64) {
 	}
 }
 
-// follow applies a change to the copy and tells the watchers. If the change ends a document, its log
-// is dropped after that.
+// follow applies a change to the copy and then passes it to the watchers. If a document was
+// deleted, or deleted and created again, follow drops the log of the old document after that.
 func (d *documents) follow(change engine.Change) {
 	d.telling.Lock()
 	defer d.telling.Unlock()
@@ -208,10 +211,11 @@ func (d *documents) subject(key string) string {
 	return d.prefix + base64.RawURLEncoding.EncodeToString([]byte(key))
 }
 
-// write changes a document if its last message is the expected one, and waits until the copy has
-// the change. A write without an answer is repeated. Only one attempt can meet the expectation. If
-// it was an earlier one, the conflicting message carries the name of this call (writerID), which is
-// the same for all its attempts.
+// write changes a document, on the condition that its last message has the expected sequence, and
+// waits until the copy has the change. If an attempt gets no answer, write repeats it. Only one
+// attempt can be stored, because the condition fails for all later ones. After a conflict, write
+// looks at the stored message: if it carries the name of this call (writerID), which all attempts
+// share, an earlier attempt was stored.
 func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (uint64, error) {
 	if limit := d.e.nc.MaxPayload(); int64(m.Size()) > limit {
 		return 0, fmt.Errorf("write document of %d bytes: NATS takes messages of at most %d bytes (max_payload)", len(m.Data), limit)
@@ -233,7 +237,8 @@ func (d *documents) write(ctx context.Context, m *nats.Msg, expected uint64) (ui
 	return rev, d.delivered(ctx, rev)
 }
 
-// delivered waits until the copy has everything up to a revision, and the watchers were told.
+// delivered waits until the copy has all changes up to a revision and the watchers have received
+// them.
 func (d *documents) delivered(ctx context.Context, rev uint64) error {
 	seen, cancel := context.WithTimeout(ctx, d.e.opts.Patience)
 	defer cancel()
@@ -251,8 +256,9 @@ func writerName() string {
 	return hex.EncodeToString(name[:])
 }
 
-// detached runs a change in the background and waits until it is done or ctx ends. The change itself
-// does not depend on ctx: a deletion, for example, must not stop between the document and its log.
+// detached runs a change in the background and waits until it is done or ctx ends. The end of ctx
+// does not stop the change. A deletion, for example, must not stop after it has deleted the
+// document and before it has ended the log.
 func (e *Engine) detached(ctx context.Context, change func(context.Context) (engine.Document, error)) (engine.Document, error) {
 	if err := e.usable(ctx); err != nil {
 		return engine.Document{}, err
@@ -278,7 +284,7 @@ func (e *Engine) detached(ctx context.Context, change func(context.Context) (eng
 
 // Create implements engine.Documents.
 func (e *Engine) Create(ctx context.Context, key string, value []byte) (engine.Document, error) {
-	value = slices.Clone(value) // the caller may leave while it is being sent
+	value = slices.Clone(value) // the caller may stop waiting, and reuse its slice, while the value is being sent
 	return e.detached(ctx, func(ctx context.Context) (engine.Document, error) { return e.create(ctx, key, value) })
 }
 
@@ -304,11 +310,11 @@ func (e *Engine) create(ctx context.Context, key string, value []byte) (engine.D
 		last, err := e.docs.e.askLeader(ctx, e.docs.stream, query{LastFor: subject})
 		switch {
 		case errors.Is(err, engine.ErrNotFound):
-			expected = 0 // the document was deleted, and its marker has expired
+			expected = 0 // the document was deleted, and the marker of the deletion has expired
 		case err != nil:
 			return engine.Document{}, err
 		case last.header.Get(operation) == "":
-			if err := e.docs.delivered(ctx, last.seq); err != nil { // watchers come first
+			if err := e.docs.delivered(ctx, last.seq); err != nil { // watchers must receive the existing document before this call returns
 				return engine.Document{}, err
 			}
 			return engine.Document{}, engine.ErrExists
@@ -326,8 +332,8 @@ func (e *Engine) fits(key string, value []byte) error {
 	return nil
 }
 
-// current returns the document if its revision is rev. A matching document of the copy is good
-// enough: if it is outdated, the conditional write fails.
+// current returns the document if its revision is rev. It may take the document from the copy even
+// if the copy is outdated, because the conditional write then fails.
 func (e *Engine) current(ctx context.Context, key string, rev engine.Revision) (engine.Document, error) {
 	if doc, ok := e.docs.get(key); ok && doc.Revision == rev {
 		return doc, nil
@@ -374,9 +380,9 @@ func (e *Engine) Delete(ctx context.Context, key string, rev engine.Revision) er
 	return err
 }
 
-// delete removes a document and ends its log on all nodes. It deletes the document first and then
-// stores a message that ends the log, so that nodes that have not heard of the deletion cannot
-// append any more.
+// delete removes a document and ends its log on all nodes. It first deletes the document and then
+// stores a message that ends the log. After this message, a node that has not received the deletion
+// yet cannot append to the log either.
 func (e *Engine) delete(ctx context.Context, key string, rev engine.Revision) error {
 	writer := writerName()
 	for {
@@ -409,7 +415,7 @@ func (e *Engine) Get(ctx context.Context, key string) (engine.Document, error) {
 	return e.latest(ctx, key)
 }
 
-// latest returns a document, after catching up.
+// latest catches up with the bucket and then returns a document.
 func (e *Engine) latest(ctx context.Context, key string) (engine.Document, error) {
 	if err := e.docs.catchUp(ctx); err != nil {
 		return engine.Document{}, err

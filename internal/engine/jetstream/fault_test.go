@@ -24,7 +24,7 @@ var ctx = context.Background()
 type follower struct {
 	mu      sync.Mutex
 	next    weir.Seq // next sequence to admit
-	seen    weir.Seq // next sequence after the durable ones
+	seen    weir.Seq // next sequence after the durable entries
 	low     weir.Seq // the low mark that Note returns
 	rewound int
 	dropped bool
@@ -84,7 +84,8 @@ func text(s string) *engine.Entry {
 	return &engine.Entry{Header: engine.Header{Kind: engine.Batch, Count: 1, Size: uint32(len(s))}, Payload: []byte(s)}
 }
 
-// attach opens a log and follows it. Closing the engine closes the log.
+// attach opens a log and calls Attend, so that the log receives the entries of other nodes. Closing
+// the engine closes the log.
 func attach(t *testing.T, e *Engine, id engine.LogID, j engine.Judge) *log {
 	t.Helper()
 	opened, err := e.Open(ctx, id, j)
@@ -108,7 +109,8 @@ func payloads(t *testing.T, l engine.Log) []string {
 	return all
 }
 
-// seize stops the worker so that the test can act in its place, until start.
+// seize stops the worker (the goroutine of the log), so that the test can act in its place until it
+// calls start.
 func seize(l *log) {
 	for {
 		l.settle()
@@ -133,7 +135,7 @@ func deafen(e *Engine) {
 	}
 }
 
-// lines returns the lines of the shards that are followed.
+// lines returns the line, which is the subscription, of each shard that is followed.
 func lines(e *Engine) (all []*line) {
 	for _, s := range e.shards {
 		s.mu.Lock()
@@ -145,7 +147,7 @@ func lines(e *Engine) (all []*line) {
 	return all
 }
 
-// hears waits until the last n records of a log were delivered.
+// hears waits until the line has delivered the last n records of a log.
 func hears(l *log, n int) {
 	for {
 		l.mu.Lock()
@@ -159,10 +161,10 @@ func hears(l *log, n int) {
 	}
 }
 
-// If the answer to a write is lost, sending it again finds the first attempt, even if not all of
-// its records were delivered.
+// If the answer to a write is lost, the node sends the write again and finds that the first attempt
+// was stored. This works even if the line has not delivered all records of the first attempt.
 func TestWriteWithoutAnswer(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	e := open(t, s, "store")
@@ -173,7 +175,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 	}
 	l := attach(t, e, doc.Created, &follower{next: 0})
 	want := []string{}
-	// One entry, one message with three, an atomic batch.
+	// The cases are: one entry, one message with three entries, and an atomic batch.
 	for round, c := range []struct{ n, messages, size int }{{1, 1, 1}, {3, 1, 1}, {3, 3, packBytes - 10}} {
 		seize(l)
 		n := c.n
@@ -196,7 +198,7 @@ func TestWriteWithoutAnswer(t *testing.T) {
 		l.mu.Unlock()
 		others, err := l.store(g)
 		if err != nil || others != nil || g.records[n-1].js != js {
-			t.Fatalf("second attempt: others %v, %v, stored at %d; the first was stored at %d", others, err, g.records[n-1].js, js)
+			t.Fatalf("second attempt: others %v, error %v, stored at %d; the first attempt was stored at %d", others, err, g.records[n-1].js, js)
 		}
 		l.commit(g, time.Now())
 		l.start(time.Now())
@@ -209,10 +211,10 @@ func TestWriteWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A node that missed the deletion of a document cannot append to its log, whether the log was empty
-// or not.
+// A node that missed the deletion of a document cannot append to the document's log. This holds for
+// an empty log too.
 func TestDeletedElsewhere(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	deaf, other := open(t, s, "store"), open(t, s, "store")
@@ -241,12 +243,12 @@ func TestDeletedElsewhere(t *testing.T) {
 		}
 		<-l.gone
 		if !judges[key].dropped {
-			t.Errorf("the judge of %s was not told", key)
+			t.Errorf("Dropped was not called for the judge of %s", key)
 		}
 	}
 }
 
-// slow is a judge whose Restore waits for the test.
+// slow is a judge whose Restore waits until the test lets it continue.
 type slow struct {
 	follower
 	in, out chan struct{}
@@ -258,7 +260,7 @@ func (s *slow) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	return s.follower.Restore(note, entries)
 }
 
-// Closing the engine waits for a log that is being opened, but not longer.
+// Closing the engine waits until a log that is being opened is open, and then closes the log.
 func TestCloseWhileOpening(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -295,7 +297,8 @@ func TestCloseWhileOpening(t *testing.T) {
 	}
 }
 
-// Acknowledged data is there after the server was stopped and started on the same directory.
+// Acknowledged data still exists after the server was stopped and started again on the same
+// directory.
 func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := server(t, dir)
@@ -370,7 +373,7 @@ func three(t *testing.T, within context.Context, o Options) ([]*embedded.Server,
 	return servers, engines
 }
 
-// Three nodes with the same secret form one store. When one stops, the others continue.
+// Three nodes with the same secret share one store. When one of them stops, the others continue.
 func TestCluster(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -406,8 +409,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// If servers take longer to answer than a node waits, a repeated write meets its own first attempt
-// and is stored once.
+// If a server takes longer to answer than the node waits, the node repeats the write although the
+// first attempt was stored. The write is still stored only once.
 func TestSlowServers(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -437,10 +440,11 @@ func TestSlowServers(t *testing.T) {
 	}
 }
 
-// A leader without a quorum accepts a write that it cannot store, and refuses the repeated write
-// because the first is still in flight. That is not damage. Callers get ErrUnavailable.
+// A leader without a quorum accepts a write that it cannot store. It refuses the repeated write,
+// because the first is still in flight. The node must not take this for damage: callers get
+// ErrUnavailable.
 func TestNoQuorum(t *testing.T) {
-	t.Parallel() // mostly waiting
+	t.Parallel() // the test mostly waits
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	servers, engines := three(t, within, Options{Replicas: 3, Shards: 1, Patience: 2 * time.Second, attempt: 200 * time.Millisecond, hearing: 10 * time.Millisecond})

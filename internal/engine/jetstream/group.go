@@ -9,33 +9,35 @@ import (
 )
 
 const (
-	groupMessages = 500      // maximum number of messages in an atomic batch; JetStream takes 1,000
-	groupBytes    = 8 << 20  // maximum number of payload bytes written together; a single batch may have more
-	headRoom      = 16 << 10 // bytes of a message that are kept for its header
-	chunkMost     = 1 << 20  // maximum number of payload bytes in a message, even if the servers take more
+	groupMessages = 500      // maximum number of messages in an atomic batch; JetStream would accept 1,000
+	groupBytes    = 8 << 20  // maximum number of payload bytes in a group; a group with a single entry may have more
+	headRoom      = 16 << 10 // bytes of a message that are reserved for its header
+	chunkMost     = 1 << 20  // maximum number of payload bytes in a message, even if the servers accept more
 
-	// Entries that are written together share a message up to these sizes, because JetStream's cost
-	// is per message. The limit exists because reading one entry reads its whole message. In base64
-	// the packed header must fit into headRoom.
+	// Entries that are written together share a message, because the cost of JetStream is per
+	// message. These limits exist because reading one entry reads its whole message. packHead
+	// limits the encoded records, which must fit into headRoom in base64.
 	packBytes = 128 << 10
 	packHead  = 8 << 10
 )
 
-// group is the content of one write.
+// group is the content of one write: the messages, the records in them, and the requests that the
+// write answers.
 type group struct {
-	id       uint64 // names this write, so that a node recognises it when it reads the log
+	id       uint64 // identifies this write, so that the node recognises its own records when it reads the log
 	msgs     []*nats.Msg
 	records  []message  // in the order of their positions
 	in       []int      // for each record: the index in msgs of the message that holds it
-	head     int        // header bytes used by the last message; 0 if it takes no more records
+	head     int        // header bytes used by the last message; 0 if no more records may be added to it
 	admitted int        // number of entries that the judge admitted
 	requests []*request // the requests that this write answers
-	// An attempt got no answer, and the records that came first do not show whether it was stored.
+	// An earlier attempt to store the group got no answer, and the records found in the log do not
+	// show whether it was stored.
 	doubt bool
 }
 
-// takeGroup moves requests from the queue to a group, as many as one write takes. The caller holds
-// l.mu.
+// takeGroup moves requests from the queue to group, as long as one write can hold them, and returns
+// group. The caller holds l.mu.
 func (l *log) takeGroup(group []*request) []*request {
 	messages, bytes := 0, 0
 	for _, r := range group {
@@ -56,10 +58,10 @@ func (l *log) takeGroup(group []*request) []*request {
 	return group
 }
 
-// decide asks the judge about every request and builds the messages for what it admits. It leaves
-// out requests whose callers stopped waiting before the judge was asked.
+// decide asks the judge about every request, and builds messages from the entries that the judge
+// admits. It leaves out requests whose callers stopped waiting before the judge was asked.
 func (l *log) decide(requests []*request) *group {
-	// A random start and a counter, so that writes of different nodes do not share an id.
+	// node is a random number, so writes of different nodes do not share an id.
 	g := &group{id: l.e.node + l.e.groups.Add(1)}
 	l.asking.Lock()
 	defer l.asking.Unlock()
@@ -81,9 +83,9 @@ func (l *log) decide(requests []*request) *group {
 	return g
 }
 
-// decideTrim adds a trim to the group. The arguments of Trim may be outdated by now, so a judge
-// that follows other nodes is asked for them at the trim's position. If another node has already
-// trimmed as far, there is nothing to add.
+// decideTrim adds a trim to the group. If other nodes use the log, the arguments of Trim may be
+// outdated by now, so decideTrim asks the judge for current values (Note). If another node has
+// already trimmed the log that far, decideTrim adds nothing.
 func (l *log) decideTrim(g *group, r *request) {
 	l.mu.Lock()
 	low := l.low
@@ -98,8 +100,8 @@ func (l *log) decideTrim(g *group, r *request) {
 }
 
 // add puts a record into a group: into the last message if it fits, otherwise into one or more
-// messages of its own. It copies the payload, because a caller that stops waiting owns its payload
-// again while the write may still be repeated.
+// messages of its own. It copies the payload, because a caller that stops waiting may reuse its
+// payload while the write is still being repeated.
 func (l *log) add(g *group, rec record, payload []byte) {
 	n := l.parts(len(payload))
 	rec.group, rec.parts, rec.sum = g.id, uint32(n), checksum(payload)
@@ -126,15 +128,16 @@ func (l *log) add(g *group, rec record, payload []byte) {
 	}
 }
 
-// put gives a record of the last message its position.
+// put adds a record, which the last message holds, and gives it the next position in the log.
 func (l *log) put(g *group, rec record, offset uint32) {
 	rec.position = l.position + uint64(len(g.records)) + 1
 	g.records = append(g.records, message{record: rec, offset: offset})
 	g.in = append(g.in, len(g.msgs)-1)
 }
 
-// seal writes into every message which records it holds, and makes the write conditional on the
-// message that the group was decided after.
+// seal writes the description of its records into the header of every message. It also sets the
+// condition of the write: the last message of the log must still be l.last, the one that was known
+// when the judge decided about the group.
 func (l *log) seal(g *group) {
 	for i := 0; i < len(g.records); {
 		in := g.in[i]

@@ -23,9 +23,9 @@ import (
 	"weir/internal/engine"
 )
 
-// DefaultShards is small on purpose: writes that wait for the same shard are synced together, and
-// every shard costs something on its replicas and on every node. A cluster of many servers needs
-// more shards, at most MaxShards.
+// A shard is a JetStream stream that holds a share of the logs. DefaultShards is small on purpose:
+// writes to the same shard are synced together, and every shard costs something on its replicas and
+// on every node. A cluster of many servers needs more shards, at most MaxShards.
 const (
 	DefaultShards = 4
 	MaxShards     = 1024
@@ -33,25 +33,26 @@ const (
 
 // Options configure a store.
 type Options struct {
-	Name     string // prefix of its streams and subjects; default weir
-	Replicas int    // copies of each stream, used when the store is created; default 1
+	Name     string // prefix of the store's JetStream streams and subjects; default weir
+	Replicas int    // number of copies of each JetStream stream; used only when the store is created; default 1
 	// Shards is the number of shards, fixed when the store is created; default DefaultShards.
 	Shards int
-	// Patience is how long to wait for the servers before a call returns ErrUnavailable; default 10
-	// s.
+	// Patience is how long a call waits for the servers before it returns ErrUnavailable; default
+	// 10 s.
 	Patience time.Duration
 	Logger   *slog.Logger
 
-	// Room returns the bytes that the server inside this process holds and the bytes it may hold.
-	// Nil, or a limit of 0, means unknown.
+	// Room returns how many bytes the NATS server inside this process holds, and how many it may
+	// hold. If Room is nil or the limit is 0, the space is unknown.
 	Room func() (used, limit int64)
 
 	// Set by tests only.
 	attempt time.Duration // time to wait for the answer to one write before sending it again
-	// Time to wait for the line to deliver messages before reading them instead.
+	// How long to wait until the subscription (type line) delivers messages, before reading them
+	// with a request.
 	hearing time.Duration
 	turn    time.Duration // how long this node leaves a log to other nodes that want to write to it
-	sure    time.Duration // how long knowledge about a log that is not followed stays valid
+	sure    time.Duration // how long a log that is not followed may go without proof that nothing was missed
 	rivalry time.Duration // how long a log stays followed after another node wrote to it
 }
 
@@ -95,14 +96,14 @@ type Engine struct {
 	shards []*shard
 
 	room   room
-	outage atomic.Pointer[error] // why nothing can be written at the moment; nil if writes work
-	// Random identity of this process; it makes the ids of its groups unique.
+	outage atomic.Pointer[error] // why the servers cannot be used at the moment; nil if they can
+	// A random number that identifies this process. Group ids start from it, so they are unique.
 	node   uint64
 	groups atomic.Uint64
 
 	ctx     context.Context // ends when the connection is closed
 	cancel  context.CancelFunc
-	work    sync.WaitGroup // purges and other background work that Close waits for
+	work    sync.WaitGroup // goroutines of purges and other background work, for which Close waits
 	probing sync.WaitGroup // the loops probe and watchRoom
 
 	mu     sync.Mutex
@@ -110,13 +111,13 @@ type Engine struct {
 	ending chan struct{} // closed when Close begins
 	over   chan struct{} // closed when Close is done
 	logs   map[engine.LogID]*log
-	later  map[engine.LogID]purging // purges that wait until other nodes have heard of the trim
+	later  map[engine.LogID]purging // purges that wait until all nodes have received the trim
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// Open opens the store behind a connection and creates it if it does not exist. Unless Open fails,
-// the engine owns the connection from then on. Call Check first to verify the servers.
+// Open opens the store behind a connection and creates it if it does not exist. If Open succeeds,
+// the engine owns the connection. Call Check before Open to verify the servers.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	o.defaults()
 	js, err := jetstream.New(nc)
@@ -141,8 +142,8 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// begin creates missing streams and starts to follow the documents. Shards are followed only when a
-// log needs it.
+// begin creates missing JetStream streams and subscribes to the documents. The engine subscribes to
+// a shard only when a log needs it.
 func (e *Engine) begin(ctx context.Context) error {
 	if err := e.hearFull(); err != nil {
 		return err
@@ -165,17 +166,18 @@ func (e *Engine) begin(ctx context.Context) error {
 }
 
 const (
-	// probeEvery is the interval at which the engine checks whether the servers can do anything.
+	// probeEvery is the interval at which the engine checks whether the servers can serve requests.
 	probeEvery = 2 * time.Second
 	// election is how long a leader may be missing before the store counts as unreachable. Servers
-	// elect another leader within nine seconds, and open logs stay usable meanwhile. Without this
-	// delay the death of one leader would make all nodes report themselves as not ready, and none
-	// would get requests.
+	// elect another leader within nine seconds, and open logs stay usable in the meantime. Without
+	// this delay, all nodes would report that they are not ready as soon as one leader dies, and a
+	// load balancer would send requests to none of them.
 	election = 10 * time.Second
 )
 
-// probe checks from time to time that the stream of documents has a leader with a quorum, and that
-// JetStream as a whole has a leader, without which no log can be opened.
+// probe checks every probeEvery that the stream of documents has a leader with a quorum. It also
+// checks that JetStream as a whole has a leader (the meta leader), because no log can be opened
+// without one.
 func (e *Engine) probe() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -210,14 +212,14 @@ func (e *Engine) probeOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the documents cannot be written: %w", err)
 	}
-	// Answered by the leader of JetStream as a whole.
+	// Only the meta leader, the leader of JetStream as a whole, answers this request.
 	if _, err := e.js.AccountInfo(ctx); err != nil {
 		return fmt.Errorf("JetStream has no leader: %w", err)
 	}
 	return nil
 }
 
-// quit stops following the documents and the shards.
+// quit ends the subscriptions to the documents and the shards.
 func (e *Engine) quit() {
 	e.docs.end()
 	for _, s := range e.shards {
@@ -243,7 +245,7 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, err
 	}
 	if !e.docs.hasLog(id) {
-		if err := e.docs.catchUp(ctx); err != nil { // another process may have just created it
+		if err := e.docs.catchUp(ctx); err != nil { // another process may have just created the document
 			return nil, err
 		}
 		if !e.docs.hasLog(id) {
@@ -271,9 +273,9 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, fmt.Errorf("restore log %d: %w", id, err)
 	}
 	l.start(begun)
-	l.purgeLater() // the process that trimmed it last may have died before it purged
+	l.purgeLater() // the process that trimmed the log last may have crashed before it purged the log
 	if !e.docs.hasLog(id) {
-		l.drop() // deleted while we read it
+		l.drop() // the document was deleted while the log was read
 	}
 	return l, nil
 }
@@ -306,7 +308,7 @@ func (e *Engine) background(f func()) bool {
 	return !e.closed
 }
 
-// Status is Ready while the node reaches a server that can store data and has space.
+// Status returns Ready while the node reaches a server that can store data and has space.
 func (e *Engine) Status() engine.Status {
 	e.mu.Lock()
 	closed := e.closed
@@ -326,8 +328,7 @@ func (e *Engine) Status() engine.Status {
 	return engine.Status{}
 }
 
-// Close waits for the calls in flight, for at most as long as servers may take to answer, and
-// closes the connection.
+// Close waits for the calls in flight, but for at most Patience, and closes the connection.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {

@@ -20,7 +20,7 @@ import (
 
 var stores atomic.Int64
 
-// fixture is a store with a name of its own on a running server.
+// fixture returns a new store, with its own name, on a running server.
 func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
 	name := fmt.Sprint("store", stores.Add(1))
 	t.Cleanup(func() { remove(t, s, name) })
@@ -40,7 +40,7 @@ func fixture(t *testing.T, s *embedded.Server) enginetest.Fixture {
 	}
 }
 
-// connect returns a connection that lasts as long as the test.
+// connect returns a connection that is closed at the end of the test.
 func connect(t *testing.T, s *embedded.Server) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect()
@@ -60,9 +60,9 @@ func open(t *testing.T, s *embedded.Server, name string) *Engine {
 	return e
 }
 
-// crash cuts the engine off. Writes that it sent may still be unprocessed by the server. crash
-// waits until they are settled: it waits until the connection is gone, and then sends a message to
-// each shard, which the server processes after them.
+// crash closes the engine's connection. The server may not have processed all writes yet that the
+// engine sent. So crash waits until the server has closed the connection, and then stores a message
+// in each shard. The server processes this message after the engine's writes.
 func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	t.Helper()
 	id, err := e.nc.GetClientID()
@@ -105,8 +105,8 @@ func remove(t *testing.T, s *embedded.Server, name string) {
 	}
 }
 
-// quickDir returns a directory in memory if the system has one. The suite cuts no power, and
-// thousands of syncs to disk take long.
+// quickDir returns a directory in memory if the system has one. Thousands of syncs to disk would
+// take long, and the suite does not need them, because it never cuts the power.
 func quickDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "weir-test-")
 	if err != nil {
@@ -125,8 +125,8 @@ func server(t *testing.T, dir string) *embedded.Server {
 	return s
 }
 
-// A random history takes many synced writes here, so TestMain runs fewer of them than the default
-// unless the command line sets a number.
+// On this engine, each random history of the suite takes many synced writes. So TestMain runs fewer
+// histories than the default, unless the command line sets the number.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	set := false

@@ -16,48 +16,51 @@ import (
 	"weir/internal/engine"
 )
 
-// line follows one JetStream stream in its order and records how far it has come. It creates its
-// own push consumer: the consumers of nats.go take up to half a minute to notice that a server
-// died, and as long again to try another one.
+// line subscribes to one JetStream stream. It passes the messages in order to the function take,
+// and records how far it has come. It creates its own push consumer, because the consumers of
+// nats.go take up to half a minute to notice that a server died, and up to another half minute to
+// try another server.
 type line struct {
 	e      *Engine
 	stream string
-	// A subject of the stream for fences; it never holds content.
+	// The subject of fences. A fence is an empty message that a node stores only to learn the
+	// current end of the stream.
 	fence   string
 	headers bool // deliver messages without payloads
 	// Receives every message except fences, one at a time and in order.
 	take   func(m *nats.Msg, seq uint64)
-	ctx    context.Context // ends with the line
+	ctx    context.Context // ends when the line ends
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	live   atomic.Bool // a consumer exists
 
-	// reread is called before the whole stream is read again from its start, and returns a function
-	// to call when that is done. It is set for the documents only. After a silence longer than
-	// maxSilence the servers may have forgotten deletions, so a deleted document can only be
-	// recognised by its absence.
+	// reread is called before the line reads the whole stream again from its start. The line calls
+	// the returned function when it has read everything. Only the documents set reread. If the line
+	// received nothing for longer than maxSilence, the servers may have removed the markers of
+	// deletions in the meantime. Then the only sign of a deletion is that the document is missing.
 	reread func() (end func())
 
 	mu      sync.Mutex
 	stop    context.CancelFunc // stops listening; nil before listen was called
 	stopped chan struct{}      // closed when listening has stopped
-	// When a server last sent anything; by the wall clock, which runs while a machine sleeps.
+	// When a server last sent anything. It is wall clock time, which continues while a machine
+	// sleeps.
 	heard   time.Time
-	stale   bool          // silent for too long, and not everything was read again yet
+	stale   bool          // received nothing for too long, and has not finished reading everything again
 	over    bool          // the line has ended
-	seen    uint64        // sequence of the newest message that was taken
-	known   uint64        // highest sequence of a fence of this node
+	seen    uint64        // sequence up to which all messages were passed to take
+	known   uint64        // highest sequence of a fence that this node stored
 	changed chan struct{} // closed when seen rises; nil while no goroutine waits
 
 	marks, catches coalescer
 }
 
 // coalescer merges calls that ask the servers the same question. While one call is running, all
-// further callers share the next one. They cannot share the running one: its fence may already have
-// been stored before something was acknowledged that a later caller must see.
+// further callers share the next call. They cannot share the running call: its fence may have been
+// stored before a write was acknowledged that a later caller must see.
 type coalescer struct{ running, next *sharedCall }
 
-// sharedCall is one question and its answer, for any number of callers.
+// sharedCall is one call of a coalescer and its result, which any number of callers share.
 type sharedCall struct {
 	done chan struct{}
 	at   uint64
@@ -65,23 +68,24 @@ type sharedCall struct {
 }
 
 const (
-	// beat is the interval at which an idle consumer sends a heartbeat. If two do not arrive, the
-	// line creates another consumer.
+	// beat is the interval at which an idle consumer sends a heartbeat. If two heartbeats in a row
+	// do not arrive, the line creates another consumer.
 	beat = 500 * time.Millisecond
-	// fenceLife is the TTL of a fence. It does no harm if a fence expires before a line delivers
-	// it: the next message or heartbeat also shows that its position was passed.
+	// fenceLife is the TTL of a fence. A fence may expire before a line delivers it. This does no
+	// harm, because the next message or heartbeat also shows that the line has passed the position
+	// of the fence.
 	fenceLife = "3s"
 )
 
-// begin prepares the line. It will listen for messages after from.
+// begin prepares the line. When it listens, it starts with the message after sequence from.
 func (l *line) begin(e *Engine, from uint64) {
 	l.e, l.seen, l.heard = e, from, time.Now().Round(0)
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
 }
 
-// listen starts to hand messages to take, until stop is called or the line ends. It first waits
-// until an earlier listen has stopped, so that take never runs twice at once. The caller holds
-// l.mu.
+// listen starts a goroutine that passes messages to take until stop is called or the line ends. The
+// goroutine first waits until that of an earlier listen has stopped, so that take never runs twice
+// at once. The caller holds l.mu.
 func (l *line) listen() {
 	ctx, stop := context.WithCancel(l.ctx)
 	before, stopped := l.stopped, make(chan struct{})
@@ -113,12 +117,14 @@ func (l *line) end() {
 }
 
 // follow creates a consumer and takes the messages it delivers. It returns when the consumer fails
-// or a message is missing; the caller then starts again after the last message taken.
+// or a message is missing. The caller then calls follow again, which starts after the last message
+// that was taken.
 //
-// While everything is read again (end is not nil), the line does not advance, because callers that
-// wait for a sequence must not see half of the documents. The reading is complete when as many
-// messages were delivered as were pending when the consumer was created, or when the consumer is
-// idle: some pending messages may have been deleted before they were sent.
+// While the line reads everything again (end is not nil), it does not advance l.seen, because
+// callers that wait for a sequence must not see only half of the documents. The reading is complete
+// when the consumer has delivered as many messages as were pending when it was created. It is also
+// complete when the consumer is idle, because some of the pending messages may have been deleted
+// before they were sent.
 func (l *line) follow(ctx context.Context) error {
 	from, end := l.where()
 	c, err := l.nearest(ctx, from)
@@ -152,7 +158,7 @@ func (l *line) follow(ctx context.Context) error {
 				return err
 			}
 			if reached = max(reached, at); idle {
-				// Some messages were deleted before they were sent.
+				// The consumer is idle, so the missing messages were deleted before they were sent.
 				pending = min(pending, delivered)
 			}
 			continue
@@ -171,8 +177,8 @@ func (l *line) follow(ctx context.Context) error {
 	}
 }
 
-// where returns the sequence to start from. If everything must be read again, it also returns the
-// function to call when that is done.
+// where returns the sequence to start from. If everything must be read again, it also returns a
+// function that must be called when everything was read.
 func (l *line) where() (from uint64, end func()) {
 	l.mu.Lock()
 	if l.reread != nil && time.Since(l.heard) > maxSilence {
@@ -187,7 +193,7 @@ func (l *line) where() (from uint64, end func()) {
 	return 1, l.reread()
 }
 
-// certain reports whether the line cannot have missed a deletion.
+// certain reports whether the line is certain to have missed no deletion.
 func (l *line) certain() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,13 +204,13 @@ func (l *line) certain() bool {
 type consumer struct {
 	sub     *nats.Subscription
 	name    string
-	pending uint64 // number of messages to deliver when it was created
-	near    bool   // it runs on the server that this node is connected to
+	pending uint64 // number of messages that it had to deliver when it was created
+	near    bool   // the consumer runs on the server that this node is connected to
 }
 
-// nearTries is how often the line asks for a consumer that is near. Servers choose one of the
-// stream's replicas at random. If the consumer is on another server, each delivery crosses the
-// network once more, although the connected server has the message as well.
+// nearTries is how often the line tries to get a consumer on the server that this node is connected
+// to. NATS places a consumer on a random replica of the stream. From a replica on another server,
+// each message crosses the network once more, although the connected server has the message too.
 const nearTries = 8
 
 // nearest creates a consumer, if possible on the server that this node is connected to.
@@ -269,9 +275,9 @@ func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err e
 	return &consumer{sub, got.Name, got.Pending, near}, nil
 }
 
-// control handles a control message of the consumer: a heartbeat or a flow control request. All
-// messages up to sequence at were delivered or no longer exist. If idle is true, there is nothing
-// more to deliver.
+// control handles a control message of the consumer: a heartbeat or a flow control request. It
+// returns a sequence, at: all messages up to this sequence were delivered or have been deleted. If
+// idle is true, there is nothing more to deliver.
 func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
 	if m.Header.Get("Status") != "100" {
 		return 0, false, fmt.Errorf("consumer ended: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
@@ -280,8 +286,8 @@ func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err
 	if m.Reply != "" {
 		return 0, false, m.Respond(nil)
 	}
-	// A stalled consumer waits for a flow control reply that got lost. Its heartbeat says where to
-	// send another one.
+	// A stalled consumer waits for a flow control reply that got lost. Its heartbeat contains the
+	// subject to which the line can send another reply.
 	stalled := m.Header.Get("Nats-Consumer-Stalled")
 	if stalled != "" {
 		if err := l.e.nc.Publish(stalled, nil); err != nil {
@@ -295,14 +301,15 @@ func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err
 	if last > delivered {
 		return 0, false, errors.New("consumer skipped messages")
 	}
-	// A heartbeat that counts fewer messages than were taken is outdated.
+	// If a heartbeat counts fewer messages than this line has received, it is outdated.
 	if at, err = strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err != nil || last < delivered {
 		return 0, false, nil
 	}
 	return at, stalled == "", nil
 }
 
-// reached records that the line has come to a sequence, as a server just reported.
+// reached records that the line has taken all messages up to a sequence. A server has just sent a
+// message or heartbeat that shows this.
 func (l *line) reached(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +324,7 @@ func (l *line) reached(seq uint64) {
 	}
 }
 
-// reach waits until the line has come to a sequence.
+// reach waits until the line has taken all messages up to a sequence.
 func (l *line) reach(ctx context.Context, seq uint64) error {
 	for {
 		l.mu.Lock()
@@ -340,9 +347,10 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 	}
 }
 
-// catchUp returns when everything was taken that was acknowledged to any client before the call. No
-// server can be asked for that: one that was replaced as leader may not know it yet. So the line
-// stores a fence and waits for it. Everything acknowledged before comes before it in the stream.
+// catchUp returns when the line has taken every message that was acknowledged to any client before
+// the call. It cannot ask a server for the last message: a server that was replaced as leader may
+// not know it yet. So catchUp stores a fence and waits until the line reaches it. Every message
+// that was acknowledged before comes before the fence in the stream.
 func (l *line) catchUp(ctx context.Context) error {
 	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
 		at, err := l.storeFence(ctx)
@@ -354,14 +362,14 @@ func (l *line) catchUp(ctx context.Context) error {
 	return err
 }
 
-// mark returns a sequence in the stream. Every message acknowledged to any client before the call
-// has that sequence or a lower one.
+// mark returns a sequence of the stream that is at least as high as that of every message
+// acknowledged to any client before the call.
 func (l *line) mark(ctx context.Context) (uint64, error) {
 	return l.coalesce(ctx, &l.marks, l.storeFence)
 }
 
-// coalesce returns the result of a call that begins after coalesce was called. If a call is
-// running, that is the next one, which all waiting callers share.
+// coalesce returns the result of a call of put that begins after coalesce was called. If a call is
+// already running, coalesce waits for the next one, which all waiting callers share.
 func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Context) (uint64, error)) (uint64, error) {
 	l.mu.Lock()
 	if l.over {
@@ -379,7 +387,7 @@ func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Cont
 		}
 	}
 	l.mu.Unlock()
-	late := time.NewTimer(l.e.opts.Patience) // the call before may already take that long
+	late := time.NewTimer(l.e.opts.Patience) // needed because the call before this one may already take Patience
 	defer late.Stop()
 	select {
 	case <-q.done:
@@ -395,7 +403,7 @@ func (l *line) noReply() error {
 	return fmt.Errorf("%w: no reply about the position of %s within %v", engine.ErrUnavailable, l.stream, l.e.opts.Patience)
 }
 
-// runCalls makes the running call and then the next one, until none is waiting.
+// runCalls executes the running call and then the next one, until no caller is waiting.
 func (l *line) runCalls(c *coalescer, put func(context.Context) (uint64, error)) {
 	for q := c.running; q != nil; {
 		ctx, cancel := context.WithTimeout(l.ctx, l.e.opts.Patience)
@@ -434,9 +442,10 @@ func (l *line) storeFence(ctx context.Context) (uint64, error) {
 	return at, err
 }
 
-// markWithoutFence replaces a fence when the servers have no space for one. It purges the fence
-// subject: that needs no space and changes nothing, but most replicas must agree on it. After that
-// the leader's last sequence covers everything that was acknowledged before.
+// markWithoutFence does the work of a fence when the servers have no space for one. It purges the
+// subject of the fences. The purge needs no space and changes nothing, but a majority of the
+// replicas must agree on it. So the leader that answers afterwards is the real one, and its last
+// sequence covers everything that was acknowledged before.
 func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {
 		return 0, err

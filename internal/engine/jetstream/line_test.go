@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Every watching node gets every change, in order. When it has caught up, it has all acknowledged
-// changes.
+// The watcher of every node receives every change, in order. After CatchUp it has received all
+// acknowledged changes.
 func TestWatch(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -37,7 +37,7 @@ func TestWatch(t *testing.T) {
 		func() error { _, err := b.Create(ctx, "own", []byte("three")); return err },
 	} {
 		if err == nil {
-			err = b.CatchUp(ctx) // otherwise only the next change may be reported
+			err = b.CatchUp(ctx) // without CatchUp, the watcher may receive only the next change of the document
 		}
 		if err == nil {
 			err = next()
@@ -68,7 +68,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A consumer that a server lost is replaced, and no message is missed.
+// If a server loses a consumer, the line creates another one and misses no message.
 func TestConsumerLost(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
@@ -109,7 +109,7 @@ func TestConsumerLost(t *testing.T) {
 	}
 }
 
-// Nodes hear of each other, exchange data, and exactly one of them is the first.
+// Nodes learn of each other and exchange data. First is true on exactly one of them.
 func TestNodes(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
@@ -149,8 +149,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// A caller that waits behind a running call without an answer waits no longer than the first caller
-// did.
+// A caller may have to wait for a running call that gets no answer. It waits no longer than the
+// caller of the running call did.
 func TestCoalescedCallsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{e: &Engine{opts: Options{Patience: 10 * time.Second}}, ctx: t.Context()}
@@ -172,14 +172,14 @@ func TestCoalescedCallsTimeOut(t *testing.T) {
 	})
 }
 
-// Opening a store waits for other nodes until its context ends, not only for Patience.
+// Open waits for other nodes until its context ends, even if that is longer than Patience.
 func TestOpenWaits(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
 	defer s.Stop()
 	within, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// No server answers within a nanosecond.
+	// The test sets Patience to a nanosecond, in which no server answers.
 	if _, err := Open(within, connect(t, s), Options{Name: "store", Shards: 2, Patience: time.Nanosecond}); err == nil || within.Err() == nil {
 		t.Errorf("open returned before its context ended: %v", err)
 	}

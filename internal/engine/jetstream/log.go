@@ -14,39 +14,43 @@ import (
 	"weir/internal/engine"
 )
 
-// log is one opening of a log. Everything along its order happens on one goroutine, the worker,
-// which runs only while there is something to do. The worker asks the judge, writes groups, follows
-// what other nodes wrote, and reports both to the judge. So the judge never sees two calls at once,
-// and its view always matches a prefix of the log. All other goroutines only put requests into the
-// queue or read the index, under mu.
+// log is a log that this node has opened. One goroutine, the worker, does everything that must
+// happen in the order of the log. It runs only while there is something to do. The worker asks the
+// judge about entries, writes the admitted entries in groups, and receives the records that other
+// nodes wrote. It reports both to the judge. So the judge never gets two calls at once, and what it
+// knows is always a prefix of the log. All other goroutines only put requests into the queue or
+// read the index, under mu.
 type log struct {
 	e        *Engine
 	id       engine.LogID
 	shard    *shard
 	subject  string
 	judge    engine.Judge
-	follower engine.Follower // the judge, if it is one; otherwise nil
+	follower engine.Follower // the judge, if it implements engine.Follower; otherwise nil
 
-	// Used by the worker only.
+	// Only the worker uses these fields. Nodes that write to the same log take turns (see
+	// turns.go).
 	last     uint64    // JetStream sequence of the newest message that the judge knows
-	position uint64    // its position in the log
-	rival    time.Time // when another node last wrote
+	position uint64    // position in the log of the newest record that the judge knows
+	rival    time.Time // when another node last wrote to the log
 	turn     time.Time // when this node's turn began; zero while it has none
-	owed     time.Time // when this node gave its turn up; zero unless other nodes are owed one
+	owed     time.Time // when this node gave up its turn; zero unless it is leaving the next turn to other nodes
 
-	// When another node last asked for a turn or announced the log as free.
+	// When another node last asked for a turn, and when one last announced that the log is free.
 	wanted, freed atomic.Int64
-	leaving       atomic.Bool // other nodes are owed a turn
+	leaving       atomic.Bool // this node is leaving the next turn to other nodes
 
-	// Held while the judge is asked; a caller that stops waiting takes it to set request.left.
+	// Held while the judge is asked about requests. A caller that stops waiting locks it to set
+	// request.left.
 	asking sync.Mutex
 
 	mu    sync.Mutex
-	index []entry // sorted by sequence; holds nothing below low
+	index []entry // entries sorted by sequence; contains none below low
 	low   weir.Seq
-	note  uint64 // JetStream sequence of the last trim; 0 if there was none
+	note  uint64 // JetStream sequence of the message with the last trim; 0 if there was no trim
 	queue []*request
-	// Records delivered by the line, in order; this node's own among them.
+	// Records that the line (the subscription to the shard) delivered, in order. This node's own
+	// records are among them.
 	inbox  []message
 	heard  chan struct{} // wakes a worker that waits for the inbox to grow, or for a turn
 	newest uint64        // JetStream sequence of the newest delivered message
@@ -56,12 +60,12 @@ type log struct {
 	working bool                // the worker is running, or the log is still being opened
 	idle    chan struct{}       // closed when the worker stops; nil while no goroutine waits
 	fetched *fetch              // the last run that was read
-	reads   map[uint64]*reading // messages being read at the moment, by JetStream sequence
+	reads   map[uint64]*reading // messages that are being read, by JetStream sequence
 	floor   uint64              // all messages with a lower JetStream sequence were purged
 	closing bool                // the log takes no more appends
-	// Why the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
+	// Set when the log cannot be used any more: ErrClosed, ErrDropped or ErrBehind.
 	over   error
-	gone   chan struct{} // closed when the judge was told that the log was dropped
+	gone   chan struct{} // closed when Judge.Dropped has been called
 	giveUp chan struct{} // closed when Close stops waiting for the servers
 	gaveUp sync.Once
 
@@ -92,7 +96,8 @@ func newLog(e *Engine, id engine.LogID, judge engine.Judge) *log {
 	}
 }
 
-// restore reads the log and hands it to the judge. Nothing else happens on the log until start.
+// restore reads the log and passes its headers to Judge.Restore. Nothing else happens on the log
+// until start is called.
 func (l *log) restore(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := l.restoreOnce(ctx)
@@ -103,7 +108,7 @@ func (l *log) restore(ctx context.Context) error {
 	}
 }
 
-// errTrimmed says that another node trimmed and purged the log while it was read.
+// errTrimmed says that another node trimmed and purged the log while this node was reading it.
 var errTrimmed = errors.New("the last note was purged")
 
 func (l *log) restoreOnce(ctx context.Context) error {
@@ -156,17 +161,18 @@ func (l *log) restoreOnce(ctx context.Context) error {
 	})
 }
 
-// start lets the worker run. The judge knows everything that was acknowledged before begun.
+// start allows the worker to run. The judge knows everything that was acknowledged before the time
+// begun.
 func (l *log) start(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rest() // a Close may have been waiting since before the log was open
+	l.rest() // Close may already be waiting for the worker, which counted as working while the log was opened
 	l.attendance.sure = begun
 	l.tell()
 	l.wake()
 }
 
-// started reports whether the log has been read completely.
+// started reports whether restore has read the whole log.
 func (l *log) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +183,7 @@ func (l *log) started() bool {
 func (l *log) abandon() {
 	l.mu.Lock()
 	if l.over != nil {
-		close(l.gone) // it was dropped, and the judge never knew it
+		close(l.gone) // the log was dropped while it was being opened, so the judge needs no Dropped
 	}
 	l.over = engine.ErrClosed
 	l.rest()
@@ -185,8 +191,8 @@ func (l *log) abandon() {
 	l.e.detach(l)
 }
 
-// insert adds an entry to the index. It returns false if the sequence is already there. The caller
-// holds l.mu, or no other goroutine knows the log yet.
+// insert adds an entry to the index. It returns false if the index already contains the sequence.
+// The caller holds l.mu, or no other goroutine knows the log yet.
 func (l *log) insert(m message) bool {
 	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
 	i := len(l.index)
@@ -207,7 +213,7 @@ func (l *log) cut(low weir.Seq) {
 	l.low = max(l.low, low)
 	i, _ := l.find(l.low)
 	if l.index = l.index[i:]; len(l.index) == 0 {
-		l.index = nil // the removed entries are freed here, or when the slice next grows
+		l.index = nil // frees the removed entries; otherwise they are freed when the slice grows the next time
 	}
 }
 
@@ -223,11 +229,12 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// CatchUp implements engine.Log. If the log is followed, a fence behind all acknowledged
-// messages is written, and CatchUp waits until the line has delivered it and the worker has
-// reported everything before it. Otherwise, or if the line is too slow, it asks the servers for the
-// newest message of the log, and the worker reads the missing ones only if the judge does not know
-// it.
+// CatchUp implements engine.Log. If the log is followed (the line delivers its messages as they are
+// stored), CatchUp stores a fence, which is an empty message after all acknowledged ones. It waits
+// until the line has reached the fence and the worker has reported everything before it to the
+// judge. If the log is not followed, or the line is too slow, CatchUp asks the servers for the
+// sequence of the newest message of the log. Only if the judge does not know this message, the
+// worker reads the missing ones.
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
 	l.mu.Lock()
@@ -248,8 +255,9 @@ func (l *log) CatchUp(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
-	// A log without any message counts as known only if the judge knows none either. Otherwise its
-	// messages were removed, and the refresh reports that.
+	// last is 0 if the log has no message. Then the judge is up to date only if it knows no message
+	// either. Otherwise messages that the judge knows were removed, and the refresh reports this as
+	// an error.
 	known := l.told >= last && (last > 0 || l.told == 0)
 	if known && begun.After(l.attendance.sure) {
 		l.attendance.sure = begun
@@ -262,7 +270,8 @@ func (l *log) CatchUp(ctx context.Context) error {
 	return l.requestRefresh(ctx)
 }
 
-// await waits until everything delivered so far was reported to the judge.
+// await waits until the worker has reported all messages to the judge that the line has delivered
+// so far.
 func (l *log) await(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,7 +293,8 @@ func (l *log) await(ctx context.Context) error {
 	return l.usable(ctx)
 }
 
-// tell marks everything the worker knows as reported to the judge. The caller holds l.mu.
+// tell records that the worker has reported everything up to l.last to the judge. The caller holds
+// l.mu.
 func (l *log) tell() {
 	l.told = max(l.told, l.last)
 	if l.caught != nil {
@@ -293,7 +303,7 @@ func (l *log) tell() {
 	}
 }
 
-// Headers visits the entries under the log's lock.
+// Headers holds l.mu while it visits the entries.
 func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,8 +318,8 @@ func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	}
 }
 
-// Close lets the worker finish the appends made before, for at most as long as servers may take to
-// answer, and detaches the judge.
+// Close waits until the worker has finished the appends that were made before, but for at most
+// Patience. Then it detaches the judge.
 func (l *log) Close() error {
 	l.mu.Lock()
 	l.closing = true
@@ -326,7 +336,8 @@ func (l *log) Close() error {
 }
 
 // drop ends a log whose document was deleted. After the appends in flight have finished, the worker
-// tells the judge and closes the returned channel. The result is nil if the log was closed before.
+// calls Judge.Dropped and closes the returned channel. The result is nil if the log was closed
+// before.
 func (l *log) drop() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Nodes are the processes that share a store, as far as this one can hear them. Each sends a
-// message twice per second to show that it is alive, and up to 20 times per second if it has data
-// for the others. These messages are not stored and may get lost.
+// Nodes is the list of processes that share a store, as far as this process receives their
+// messages. Each process sends a message twice per second to show that it is alive, and up to 20
+// times per second if it has data for the others. These messages are not stored and may get lost.
 type Nodes struct {
 	e    *Engine
 	name string
@@ -19,17 +19,17 @@ type Nodes struct {
 	quit chan struct{}
 	work sync.WaitGroup
 
-	ctx    context.Context // ends with Leave
+	ctx    context.Context // ends when Leave is called
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
 	heard map[string]time.Time
-	since time.Time // when this node began to listen
+	since time.Time // when this node started to listen
 }
 
 const (
-	// sayEvery is the interval at which a node sends its data, and stillEvery the one at which it
-	// shows that it is alive.
+	// sayEvery is the interval at which a node sends data. A node without data sends an empty
+	// message every stillEvery, to show that it is alive.
 	sayEvery   = 50 * time.Millisecond
 	stillEvery = 500 * time.Millisecond
 	// goneAfter is how long a silent node still counts as present.
@@ -39,9 +39,9 @@ const (
 )
 
 // Join announces this process to the other nodes under a name, which must be unique. The engine
-// calls words at short intervals and passes its result to hear on all other nodes; nil means there
-// is nothing to send. Each of the two functions is called by one goroutine at a time. Call Leave
-// before closing the engine.
+// calls words at short intervals and sends the result to all other nodes, which pass it to their
+// function hear. If words returns nil, there is nothing to send. Each of the two functions is
+// called by one goroutine at a time. Call Leave before closing the engine.
 func (e *Engine) Join(name string, words func() []byte, hear func(words []byte)) (*Nodes, error) {
 	n := &Nodes{e: e, name: name, quit: make(chan struct{}), heard: map[string]time.Time{}, since: time.Now()}
 	n.ctx, n.cancel = context.WithCancel(e.ctx)
@@ -74,7 +74,7 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 		for {
 			if b := words(); b != nil || time.Since(last) >= stillEvery {
 				last = time.Now()
-				// Lost while there is no server.
+				// The message is lost if no server is connected.
 				e.nc.PublishMsg(&nats.Msg{Subject: subject, Data: b, Header: nats.Header{speaker: {name}}})
 			}
 			select {
@@ -87,7 +87,7 @@ func (e *Engine) Join(name string, words func() []byte, hear func(words []byte))
 	return n, nil
 }
 
-// Leave ends the announcements. The engine does not call words after it returns.
+// Leave ends the announcements. After Leave returns, the engine does not call words.
 func (n *Nodes) Leave() {
 	close(n.quit)
 	n.cancel()
@@ -111,8 +111,8 @@ func (n *Nodes) Names() []string {
 	return all
 }
 
-// First reports whether this node is the one that does the tasks only one node should do. For a
-// moment, when a node joins or leaves, there can be none or two.
+// First reports whether this node should do the tasks that only one node does for all. When a node
+// joins or leaves, First can be true on two nodes, or on none, for a moment.
 func (n *Nodes) First() bool {
 	return time.Since(n.since) >= goneAfter && n.e.nc.IsConnected() && n.Names()[0] == n.name
 }

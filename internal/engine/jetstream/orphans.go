@@ -13,14 +13,16 @@ import (
 	"weir/internal/engine"
 )
 
-// A process that dies between deleting a document and ending its log leaves messages that no node
-// reads. The first node looks for such logs from time to time.
+// A deletion first deletes the document and then ends the document's log. A process that dies in
+// between leaves a log that no node reads (an orphan). The first node (Nodes.First) looks for such
+// logs from time to time.
 const (
-	orphansFirst = time.Minute // after the node joined
+	orphansFirst = time.Minute // time of the first search, after the node has joined
 	orphansEvery = time.Hour
 )
 
-// orphans ends the logs without a document, and purges what is left of logs that have ended.
+// orphans ends all logs without a document, and purges the messages that are left of logs that have
+// ended.
 func (e *Engine) orphans(ctx context.Context) error {
 	for _, s := range e.shards {
 		info, err := e.js.Stream(ctx, s.stream)
@@ -31,8 +33,8 @@ func (e *Engine) orphans(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("look for logs without a document: %w", err)
 		}
-		// A document is stored before its log gets a message. So after catching up, this node knows
-		// the document of every log listed above, if it has one.
+		// A document is stored before its log gets the first message. So if a log listed above has
+		// a document, this node knows the document after it has caught up.
 		if err := e.docs.catchUp(ctx); err != nil {
 			return err
 		}
@@ -49,8 +51,8 @@ func (e *Engine) orphans(ctx context.Context) error {
 	return nil
 }
 
-// orphan ends a log. If the log has already ended, it purges the messages before the one that
-// ended it, if there are any.
+// orphan ends a log. If the log has already ended, orphan purges the messages before the end
+// marker, if there are any.
 func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64) error {
 	m, err := e.askLeader(ctx, s.stream, query{LastFor: s.subject(id)})
 	if errors.Is(err, engine.ErrNotFound) {
@@ -69,7 +71,8 @@ func (e *Engine) orphan(ctx context.Context, s *shard, id engine.LogID, n uint64
 	return e.endLog(ctx, id)
 }
 
-// endOrphans looks for logs without a document while this node is the first one, until it leaves.
+// endOrphans runs until this node leaves. While this node is the first one, it looks for logs
+// without a document at intervals.
 func (n *Nodes) endOrphans() {
 	next := time.NewTimer(orphansFirst)
 	defer next.Stop()

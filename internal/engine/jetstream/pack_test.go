@@ -15,8 +15,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Entries that wait together are written in one message. Each is read, followed, restored and
-// trimmed like any other.
+// Entries that wait at the same time are written in one message. Each of them can be read, received
+// by other nodes, restored and trimmed like an entry with its own message.
 func TestPacked(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))
@@ -89,8 +89,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// The records of a message survive encoding and decoding. A field with any wrong character is
-// rejected.
+// Encoding and decoding the records of a message gives the same records. A header field with a
+// wrong character is rejected.
 func TestRecords(t *testing.T) {
 	want := []record{
 		{kind: batch, position: 7, group: 99, parts: 1, sum: 1, Header: engine.Header{Kind: engine.Batch, Seq: 3, Time: -5, Count: 2, Size: 10, ContentType: "a/b", Key: "key"}},

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	longRun  = 1 << 20  // bytes of a run if the caller of Scan gives no size
-	runMost  = 256      // most entries in a run
-	anySpace = 32 << 20 // byte limit of a read that should return all messages asked for
+	longRun  = 1 << 20  // size of a run in bytes if the caller of Scan passes 0
+	runMost  = 256      // maximum number of entries in a run
+	anySpace = 32 << 20 // byte limit that is high enough for a read to return all requested messages
 )
 
 // Read returns an entry.
@@ -29,8 +29,9 @@ func (l *log) Read(ctx context.Context, seq weir.Seq) (engine.Entry, error) {
 	return l.entryAt(ctx, at)
 }
 
-// Header returns an entry without its payload. JetStream cannot read the header of a message alone,
-// so this reads the whole message, or the first one if the entry has several.
+// Header returns an entry without its payload. JetStream cannot read only the header of a message,
+// so Header reads the whole message. If an entry is split over several messages, it reads the first
+// one.
 func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	at, err := l.where(ctx, seq)
 	if err != nil {
@@ -44,7 +45,7 @@ func (l *log) Header(ctx context.Context, seq weir.Seq) (engine.Header, error) {
 	return r.Header, err
 }
 
-// where returns the index entry of a sequence.
+// where returns the index entry of a sequence: it says which message holds the entry.
 func (l *log) where(ctx context.Context, seq weir.Seq) (entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,9 +66,9 @@ type reading struct {
 	err  error
 }
 
-// parcelOf reads the message that an entry begins in. Concurrent calls for the same message share
-// one read. That happens when a publisher repeats all batches whose answers it lost: Weir then
-// needs the headers of many entries in the same message.
+// parcelOf reads the message in which an entry begins. Concurrent calls for the same message share
+// one read. Such calls occur when a publisher repeats many batches because it lost the answers:
+// Weir then needs the headers of many entries in the same message.
 func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 	l.mu.Lock()
 	if other := l.reads[at.js]; other != nil {
@@ -80,7 +81,7 @@ func (l *log) parcelOf(ctx context.Context, at entry) (parcel, error) {
 		if other.err == nil {
 			return other.p, nil
 		}
-		return l.firstOf(ctx, at) // the other caller may have been cancelled, or its entry trimmed
+		return l.firstOf(ctx, at) // the shared read failed, perhaps because its caller was cancelled or its entry was trimmed
 	}
 	r := &reading{done: make(chan struct{})}
 	l.reads[at.js] = r
@@ -111,10 +112,11 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 	return assemble(at, unpackAll(all))
 }
 
-// found reads the n messages of an entry. If they cannot be found, there are two harmless reasons:
-// the entry was trimmed, possibly by another node whose trim has not arrived yet, or the servers
-// that were asked (even the leader) lag behind the one that delivered the entry. So found tries
-// again for a while and catches up in between. Only if neither reason holds, the entry is damaged.
+// found reads the n messages of an entry. There are two harmless reasons why the messages may not
+// be found. The entry may have been trimmed, perhaps by another node whose trim has not arrived
+// yet. Or the servers that were asked, even the leader, lag behind the server that delivered the
+// entry. So found tries again for a while and catches up in between. If the messages are still
+// missing and the entry was not trimmed, the entry is damaged.
 func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	all, err := l.messages(ctx, at.js, n)
 	caught := false
@@ -147,8 +149,8 @@ func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	return nil, err
 }
 
-// lagFew is how long servers usually lag behind each other. lagMost is how long found keeps looking
-// for an acknowledged entry.
+// lagFew is how long servers usually lag behind each other. lagMost is how long found tries to find
+// an acknowledged entry.
 const (
 	lagFew  = 50 * time.Millisecond
 	lagMost = 3 * time.Second
@@ -162,7 +164,8 @@ func (l *log) keeps(seq weir.Seq) bool {
 	return kept
 }
 
-// parcel is a message and its decoded records. Without records the header field could not be read.
+// parcel is a message and its decoded records. It has no records if the header field could not be
+// decoded.
 type parcel struct {
 	records []message
 	data    []byte
@@ -211,7 +214,7 @@ func assemble(at entry, all []parcel) (engine.Entry, error) {
 	return engine.Entry{Header: r.Header, Payload: payload}, nil
 }
 
-// payload reads the payload of a record that is not an entry.
+// payload reads the payload of a record that is not an entry, such as the note of a trim.
 func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 	all, err := l.messages(ctx, m.js, int(m.parts))
 	if err != nil {
@@ -230,9 +233,10 @@ func (l *log) payload(ctx context.Context, m *message) ([]byte, error) {
 	return b, nil
 }
 
-// messages reads n messages of the log from a sequence on. Any replica may answer. If it does not
-// have the messages, the leader is asked. If there is no leader, any replica is asked again, since
-// another one may answer next time. engine.ErrNotFound: the messages do not exist.
+// messages reads n messages of the log, starting at a JetStream sequence. It first asks any
+// replica. If that replica does not have the messages, it asks the leader. If there is no leader,
+// it asks any replica again, because a different one may answer the next time. The error is
+// engine.ErrNotFound if the messages do not exist.
 func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) {
 	deadline := time.Now().Add(l.e.opts.Patience)
 	for {
@@ -247,7 +251,7 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 		case err == nil && len(all) == n && all[0].seq == js:
 			return all, nil
 		case err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			// The replica lags, hangs, or the messages do not exist.
+			// The replica lags behind or hangs, or the messages do not exist.
 			leader, cancel := context.WithTimeout(ctx, readWithin)
 			var m stored
 			m, err = l.e.askLeader(leader, l.shard.stream, query{Seq: js})
@@ -272,8 +276,8 @@ func (l *log) messages(ctx context.Context, js uint64, n int) ([]stored, error) 
 	}
 }
 
-// Scan reads in runs of about run bytes. Entries stored next to each other are read with one
-// request.
+// Scan reads entries in runs of about run bytes. It reads entries that are stored next to each
+// other with one request.
 func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engine.Entry) bool) error {
 	if run == 0 {
 		run = longRun
@@ -287,7 +291,7 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 		if err != nil {
 			return err
 		}
-		for _, e := range entries { // entries are shared with other scans: e is a copy
+		for _, e := range entries { // e is a copy, because other scans share the entries
 			l.mu.Lock()
 			over, gone := l.over, e.Seq < l.low
 			l.mu.Unlock()
@@ -302,7 +306,8 @@ func (l *log) Scan(ctx context.Context, from weir.Seq, run int, visit func(*engi
 	}
 }
 
-// run returns the index entries of the next run.
+// run returns the index entries of the next run, which is the part of the log that Scan reads at
+// once.
 func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,22 +323,22 @@ func (l *log) run(ctx context.Context, from weir.Seq, bytes int) ([]entry, error
 	return at, nil
 }
 
-// fetch is a run that is being read or was read last. Many subscribers that follow a log want the
-// same run at the same time.
+// fetch is a run that is being read, or the last run that was read. It is shared, because many
+// subscribers of a log often need the same run at the same time.
 type fetch struct {
-	first, last uint64 // positions
-	n           int    // number of entries: a late entry may lie between the same first and last
+	first, last uint64 // positions of the first and the last entry in the log
+	n           int    // number of entries; it can change although first and last stay the same, when a late entry is stored between them
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error
 }
 
-// keptFetch is the largest run, in bytes of payload, that is kept for callers that come a little
-// later.
+// keptFetch is the maximum size of a run, in bytes of payload, that stays in memory for callers
+// that ask a little later.
 const keptFetch = 64 << 10
 
-// fetch reads the entries of a run, once for all callers that want it now. Callers share the
-// entries and must not write into them.
+// fetch reads the entries of a run once for all callers that need it at the same time. The callers
+// share the entries and must not modify them.
 func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	f := &fetch{first: at[0].position, last: at[len(at)-1].position, n: len(at), done: make(chan struct{})}
 	l.mu.Lock()
@@ -351,7 +356,7 @@ func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 		if other.err == nil {
 			return other.entries, nil
 		}
-		return l.entries(ctx, at) // the other caller may have been cancelled
+		return l.entries(ctx, at) // the shared read failed, perhaps because its caller was cancelled
 	}
 	f.entries, f.err = l.entries(ctx, at)
 	size := 0
@@ -369,11 +374,12 @@ func (l *log) fetch(ctx context.Context, at []entry) ([]engine.Entry, error) {
 	return f.entries, f.err
 }
 
-// entries reads the entries of a run, except those that are trimmed meanwhile.
+// entries reads the entries of a run. It leaves out entries that are trimmed in the meantime.
 func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
-	read := map[uint64]parcel{} // by sequence in the stream
+	read := map[uint64]parcel{} // by JetStream sequence
 	if n := neighbours(at); n > 0 && len(at) > 1 {
-		// Missing messages are read one by one below: a replica may lag behind or stop early.
+		// A replica may lag behind or return fewer messages. The missing ones are read one by one
+		// below.
 		all, err := l.e.read(ctx, l.shard.stream, query{Seq: at[0].js, NextFor: l.subject, Batch: n, MaxBytes: anySpace})
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -394,7 +400,7 @@ func (l *log) entries(ctx context.Context, at []entry) ([]engine.Entry, error) {
 				return nil, err
 			}
 			if parts = unpackAll(all); len(parts) == 1 {
-				read[a.js] = parts[0] // it may hold further entries of the run
+				read[a.js] = parts[0] // the message may hold further entries of the run
 			}
 		}
 		e, err := assemble(a, parts)
@@ -420,10 +426,10 @@ func gather(read map[uint64]parcel, a entry) []parcel {
 	return parts
 }
 
-// neighbours returns how many messages of the log lie from the first entry to the last, or 0 if
-// reading all of them is not worthwhile. There may be unwanted records between the wanted ones.
-// Each of those is counted as a whole message, because the index does not know which records share
-// one.
+// neighbours returns how many messages of the log to read to get all entries from the first to the
+// last, or 0 if reading them with one request is not worthwhile. There may be records between the
+// entries that the caller does not need. Each of them counts as a whole message, because the index
+// does not know which records share a message.
 func neighbours(at []entry) int {
 	first, last := at[0], at[len(at)-1]
 	if last.position < first.position {

@@ -13,19 +13,20 @@ import (
 	"weir/internal/engine"
 )
 
-// kind says what a record is. The kinds of entries are those of package engine.
+// kind says what a record is. Records that are entries have the kinds of package engine.
 type kind uint8
 
 const (
 	batch     = kind(engine.Batch)
 	gapClosed = kind(engine.GapClosed)
-	part      = kind(16) // a further part of the payload of the batch before it
-	trim      = kind(17) // everything below a sequence was removed; the payload is the judge's note
+	part      = kind(16) // a further part of the payload of the preceding record
+	trim      = kind(17) // all entries below a sequence were removed; the payload is the judge's note
 	dropped   = kind(18) // the log's document was deleted; records after this one are ignored
 )
 
-// A message holds one or more records, with their payloads one after another. One header field
-// describes them, so that a log can be read without its payloads:
+// A message holds one or more records. Their payloads follow one another in the body of the
+// message. One header field describes the records, so that a node can read a log without the
+// payloads:
 //
 //	byte     2, the version
 //	uvarint  position of the first record in its log, counted from 1
@@ -68,10 +69,11 @@ var (
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// most returns an upper bound of the record's encoded size.
+// most returns an upper bound of the encoded size of the record in bytes.
 func (r *record) most() int { return 64 + len(r.ContentType) + len(r.Key) }
 
-// encode writes the header field of a message with these records. Their positions are consecutive.
+// encode returns the header field of a message with these records. The positions of the records
+// must be consecutive.
 func encode(all ...record) string {
 	size := 32
 	for i := range all {

@@ -17,7 +17,8 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// fakes answers requests to a subject that no stream has, with one answer after another.
+// fakes answers the requests to a subject with the given answers, one after the other. No stream
+// has this subject.
 func fakes(t *testing.T, s *embedded.Server, subject string, answers ...string) {
 	t.Helper()
 	nc := connect(t, s)
@@ -43,8 +44,8 @@ const (
 	sayStored    = `{"stream":"s","seq":1}`
 )
 
-// An answer that another write is in flight, or a conflict without any newer message, is no answer:
-// the write is sent again.
+// Two answers of a server do not settle a write: that another write is in flight, and that there is
+// a conflict although no newer message exists. In both cases the node sends the write again.
 func TestInProcess(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
@@ -73,8 +74,8 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// An entry that another node trimmed and purged is reported as not found and not as damaged, even
-// before this node heard of the trim.
+// If another node has trimmed and purged an entry, a read reports the entry as not found and not as
+// damaged. This holds even before this node has received the trim.
 func TestPurgedBeforeFollowed(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -112,7 +113,7 @@ func TestPurgedBeforeFollowed(t *testing.T) {
 		_, err := a.Read(ctx, 1)
 		read <- err
 	}()
-	listen(deaf) // lets it catch up, which it does when it does not find the entry
+	listen(deaf) // the read does not find the entry and catches up, which needs the subscription
 	if err := <-read; !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("read: %v", err)
 	}
@@ -129,8 +130,8 @@ func listen(e *Engine) {
 	}
 }
 
-// A node that heard nothing for longer than deletions are remembered reads everything again before
-// it writes.
+// The servers keep the marker of a deletion for a limited time. If a node received nothing for
+// longer than that, it reads all documents again before it writes.
 func TestLongSilence(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -158,8 +159,8 @@ func TestLongSilence(t *testing.T) {
 	if _, err := b.Create(ctx, "new", nil); err != nil {
 		t.Fatal(err)
 	}
-	// Simulate that an hour has passed: the marker of the document and the last message of the log
-	// have expired.
+	// Simulate that an hour has passed: the marker of the deleted document and the end marker of
+	// its log have expired.
 	sh := a.shard(doc.Created)
 	if err := errors.Join(b.purge(ctx, a.docs.stream, a.docs.subject("gone"), 0), b.purge(ctx, sh.stream, sh.subject(doc.Created), 0)); err != nil {
 		t.Fatal(err)
@@ -189,7 +190,8 @@ func TestLongSilence(t *testing.T) {
 	}
 }
 
-// A fence that expires before it is delivered delays a caller only until the next heartbeat.
+// A fence is an empty message that CatchUp stores and waits for. If it expires before it is
+// delivered, the caller waits only until the next heartbeat.
 func TestFenceExpired(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
@@ -213,7 +215,7 @@ func TestFenceExpired(t *testing.T) {
 	}
 }
 
-// A deletion continues after its caller stopped waiting, up to the end of the log.
+// After its caller has stopped waiting, a deletion continues until it has ended the log.
 func TestDeleteContinuesInBackground(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -229,7 +231,7 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 	if err := e.Delete(enginetest.Leaving(ctx), "a", 0); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	e.Close() // waits for the deletion
+	e.Close() // Close waits for the deletion
 	answer, err := connect(t, s).Request("$JS.API.STREAM.MSG.GET."+l.shard.stream, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.subject), time.Minute)
 	var got struct{ Message struct{ Hdrs []byte } }
 	if err == nil {
@@ -247,7 +249,8 @@ func TestDeleteContinuesInBackground(t *testing.T) {
 	}
 }
 
-// The log of a deleted document is ended, and no other log is touched.
+// If a node deleted a document but did not end its log, orphans ends the log. It changes no other
+// log.
 func TestOrphans(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -287,8 +290,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// An entry that one replica delivered and the others do not have yet is not taken for damage; the
-// read waits for it.
+// One replica may have delivered an entry that the other replicas do not have yet. A read does not
+// take this for damage, but waits for the entry.
 func TestReadFromLaggingReplica(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -318,7 +321,7 @@ func TestReadFromLaggingReplica(t *testing.T) {
 		_, err := l.Read(ctx, m.Seq)
 		read <- err
 	}()
-	l.shard.reach(over, last+1) // the read did not find the entry and catches up
+	l.shard.reach(over, last+1) // wait until the read has not found the entry and catches up
 	for at := last; at < m.js-1; {
 		if at, err = l.shard.storeFence(ctx); err != nil {
 			t.Fatal(err)
@@ -333,7 +336,7 @@ func TestReadFromLaggingReplica(t *testing.T) {
 	}
 }
 
-// A server that does not know a stream yet, which another node just created, is asked again.
+// If another node has just created a stream and a server does not know it yet, the node asks again.
 func TestStreamNotKnownYet(t *testing.T) {
 	s := server(t, quickDir(t))
 	defer s.Stop()
@@ -349,7 +352,7 @@ func TestStreamNotKnownYet(t *testing.T) {
 	}
 	begun := make(chan error)
 	go func() { begun <- (&shard{}).begin(ctx, e, 7) }()
-	for range 2 { // the first answer was that there is no such stream
+	for range 2 { // the server answered the first request with "no such stream", so there must be a second one
 		if _, err := asked.NextMsg(time.Minute); err != nil {
 			t.Fatal(err)
 		}

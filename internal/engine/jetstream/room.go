@@ -14,13 +14,15 @@ import (
 	"weir/internal/engine"
 )
 
-// room refuses entries before the servers are full. A server over its limit accepts nothing, and in
-// a cluster it does not even agree to a purge. So operations that free space (trims, deletions, and
-// the fences before them) need a reserve.
+// room makes the engine refuse entries before the servers are full. A server over its limit accepts
+// no message, and in a cluster it does not even agree to a purge. So some space is reserved for
+// operations that free space: trims, deletions, and the fences (empty messages) that are stored
+// before them.
 type room struct {
 	full  atomic.Pointer[error] // why entries are refused; nil if they are not
 	spent atomic.Int64          // bytes written since the space was last measured
-	// Bytes that may be written before it is measured again; 0 if there is no limit.
+	// Number of bytes that may be written before the space is measured again; 0 if there is no
+	// limit.
 	step atomic.Int64
 
 	mu        sync.Mutex
@@ -29,15 +31,15 @@ type room struct {
 }
 
 const (
-	// roomEvery is the interval at which the space is measured. fullFor is how long entries are
-	// refused after a server refused one, if its limit is unknown.
+	// roomEvery is the interval at which the engine measures the space. If the limit of a server is
+	// unknown, fullFor is how long the engine refuses entries after that server refused one.
 	roomEvery = 500 * time.Millisecond
 	fullFor   = 5 * time.Second
 
-	reserveMost = 256 << 20 // largest reserve of a small limit
+	reserveMost = 256 << 20 // if the limit is small, the reserve is a quarter of it, but at most this
 )
 
-// reserve returns how many bytes of a limit entries may not use.
+// reserve returns how many bytes of a limit are reserved and must not be used by entries.
 func reserve(limit int64) int64 { return max(limit/20, min(limit/4, reserveMost), 0) }
 
 // admits returns nil if entries of this many bytes may be written.
@@ -58,7 +60,7 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	e.room.spent.Store(0)
 	used, limit, err := e.space(ctx)
 	if err != nil {
-		return // unknown: the decision stays as it was
+		return // the space is unknown, so the last decision stays
 	}
 	kept := reserve(limit)
 	e.room.step.Store(kept / 8)
@@ -66,7 +68,7 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	case limit > 0 && used > limit-kept:
 		why := fmt.Errorf("%w: NATS holds %d of %d bytes, and the rest is reserved for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
-		// Lost while there is no server.
+		// The message is lost if no server is connected.
 		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node))
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
 		// Another node's server is full: entries stay refused.
@@ -77,8 +79,8 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	}
 }
 
-// hearFull listens to other nodes whose servers are full. This node's writes are stored there as
-// well, so it must stop, too.
+// hearFull subscribes to the messages of nodes whose servers are full. These servers also store the
+// writes of this node, so this node must refuse entries too.
 func (e *Engine) hearFull() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".full", func(m *nats.Msg) {
 		if len(m.Data) != 8 || binary.BigEndian.Uint64(m.Data) == e.node {
@@ -95,8 +97,8 @@ func (e *Engine) hearFull() error {
 	return err
 }
 
-// space returns the bytes in use and the limit (0: none), of the server inside this process, or
-// else of the account.
+// space returns the bytes in use and the limit (0: no limit). These are the figures of the server
+// inside this process or, if there is none, of the NATS account.
 func (e *Engine) space(ctx context.Context) (used, limit int64, err error) {
 	if e.opts.Room != nil {
 		used, limit = e.opts.Room()

@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// A store without space refuses entries and new documents, and its Status says so. Everything else
-// works, also after a restart, and freed space can be used again.
+// A store without space refuses entries and new documents, and its Status is Full. All other
+// operations work, even after a restart. Space that was freed can be used again.
 func TestFull(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 16 << 20})
@@ -81,8 +81,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// If the server of one node is full, all nodes refuse entries, because their writes are stored
-// there as well.
+// If the server of one node is full, all nodes refuse entries, because this server stores their
+// writes too.
 func TestFullElsewhere(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
@@ -127,14 +127,16 @@ func ready(t *testing.T, e *Engine) {
 	}
 }
 
-// A server over its limit takes no fence. Catching up works without one.
+// A server over its limit accepts no fence, the empty message that CatchUp normally stores. CatchUp
+// works without it.
 func TestCatchUpWithoutSpace(t *testing.T) {
 	s, err := embedded.Start(embedded.Options{Dir: quickDir(t), Most: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	// Without Room: it learns of the limit only when a server refuses.
+	// The option Room is not set, so the engine learns of the limit only when a server refuses a
+	// write.
 	e, err := Open(ctx, connect(t, s), Options{Shards: 1})
 	if err != nil {
 		t.Fatal(err)

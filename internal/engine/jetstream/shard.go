@@ -17,7 +17,7 @@ import (
 // shard is one JetStream stream with a share of the logs. Each log has its own subject.
 type shard struct {
 	line
-	prefix string // of its subjects
+	prefix string // common prefix of the subjects of all logs
 	// Limits atomic batches in flight: JetStream accepts 50 at a time, counted over all processes.
 	batches chan struct{}
 	users   int // number of logs that need the shard to be followed; guarded by line.mu
@@ -25,17 +25,17 @@ type shard struct {
 
 const batchesAtOnce = 12
 
-// message is a record of a log without its payload, and where the payload is.
+// message is a record of a log without its payload. It says where the payload is stored.
 type message struct {
 	record
 	js     uint64 // JetStream sequence of the message that holds the record, or its first part
-	offset uint32 // of the record's payload within that message
+	offset uint32 // offset of the record's payload within that message
 }
 
 func (s *shard) subject(id engine.LogID) string { return s.prefix + strconv.FormatUint(uint64(id), 10) }
 
-// begin prepares the shard. Once a log must be followed, one headers-only consumer
-// follows all logs of the shard.
+// begin prepares the shard. It starts no consumer. When the first log must be followed, one
+// consumer that delivers only headers starts to follow all logs of the shard.
 func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 	s.stream, s.prefix = fmt.Sprintf("%s-log-%d", e.opts.Name, i), fmt.Sprintf("%s.log.%d.", e.opts.Name, i)
 	s.batches = make(chan struct{}, batchesAtOnce)
@@ -46,18 +46,19 @@ func (s *shard) begin(ctx context.Context, e *Engine, i int) error {
 			s.line.begin(e, info.CachedInfo().State.LastSeq)
 			return nil
 		}
-		// The stream was just created, by this node or another one. A server that does not know it
-		// yet is asked again.
+		// This node or another one has just created the stream. A server may not know it yet, so it
+		// is asked again.
 		if !errors.Is(err, jetstream.ErrStreamNotFound) || pause(ctx, retry/4) != nil {
 			return fmt.Errorf("follow %s: %w", s.stream, err)
 		}
 	}
 }
 
-// noLog is not the id of any log. Its subject holds the shard's fences.
+// noLog is not the id of any log. Its subject is used for the shard's fences, which are empty
+// messages that are stored only to learn the current end of the shard.
 const noLog = engine.LogID(0)
 
-// take hands a message to its log if that log is followed.
+// take passes a message to its log if that log is followed.
 func (s *shard) take(m *nats.Msg, seq uint64) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, s.prefix), 10, 64)
 	if err != nil {
@@ -75,10 +76,11 @@ func (s *shard) take(m *nats.Msg, seq uint64) {
 	l.hear(records)
 }
 
-// last returns the sequence of the newest message of a subject, among all that were acknowledged
-// before the call; 0 if there is none. The leader cannot be asked, because it may have been
-// replaced without knowing. Any replica may answer, but the answer counts only if that replica has reached a
-// fence that a majority agreed on.
+// last returns the sequence of the newest message of a subject, or 0 if there is none. It considers
+// every message that was acknowledged before the call. It cannot just ask the leader, because a
+// server that was replaced as leader may still believe that it leads. Instead it stores a fence, on
+// which a majority of the replicas must agree, and then asks any replica. The answer counts only if
+// that replica has already reached the fence.
 func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
 		mark, err := s.mark(ctx)
@@ -95,8 +97,8 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 			}
 		}
 		if s.e.Status().State == engine.Full {
-			// Without space for a fence the replica does not report its position. The leader's word
-			// is the best there is.
+			// There was no space for a fence, so the replica does not report its position. The
+			// answer of the leader is the best one available.
 			m, err := s.e.askLeader(ctx, s.stream, query{LastFor: subject})
 			if errors.Is(err, engine.ErrNotFound) {
 				return 0, nil
@@ -111,13 +113,13 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 
 var errHole = errors.New("records are missing in the middle of the log")
 
-// maxRereads is how often a log with a hole is read again. Other nodes may be trimming it
-// meanwhile.
+// maxRereads is how often readHeaders reads a log again if it finds a hole. The hole may only exist
+// because other nodes trimmed the log while it was read.
 const maxRereads = 20
 
-// readHeaders returns the records of a subject from a sequence on, without payloads, up to
-// everything acknowledged when it was called. A hole between the records that are left is damage,
-// because Weir only ever purges the front of a log.
+// readHeaders returns the records of a subject from a sequence on, without payloads. The result
+// includes every record that was acknowledged before the call. A hole between records means that
+// the log is damaged, because Weir purges only the oldest messages of a log.
 func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([]message, error) {
 	holes := 0
 	for deadline := time.Now().Add(s.e.opts.Patience); ; {
@@ -141,10 +143,10 @@ func (s *shard) readHeaders(ctx context.Context, subject string, from uint64) ([
 	}
 }
 
-// since returns the records of a subject after a known message, up to everything acknowledged when
-// it was called. It reads them with their payloads, so it suits only a few. In return it needs only
-// the shard's own servers, while readHeaders needs the leader of JetStream as a whole to create a
-// consumer.
+// since returns the records of a subject after a known message. The result includes every record
+// that was acknowledged before the call. It reads the records with their payloads, so it is
+// suitable only if there are few. On the other hand, it needs only the servers of the shard.
+// readHeaders creates a consumer, which needs the meta leader, the leader of JetStream as a whole.
 func (s *shard) since(ctx context.Context, subject string, known uint64) ([]message, error) {
 	last, err := s.last(ctx, subject)
 	if err != nil {
@@ -172,7 +174,7 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w: read %s from %d on: %v", engine.ErrUnavailable, subject, from, err)
 		default:
-			if err := pause(ctx, retry/8); err != nil { // a replica lags behind
+			if err := pause(ctx, retry/8); err != nil { // the replica lags behind
 				return nil, err
 			}
 		}
@@ -180,8 +182,8 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	return all, nil
 }
 
-// sinceAtOnce is how many messages since asks for at once, and sinceBytes how many bytes they may
-// have. A server always returns at least one message.
+// sinceAtOnce is how many messages since requests at once. sinceBytes is the maximum size of these
+// messages in bytes; a server returns at least one message even if it is larger.
 const (
 	sinceAtOnce = 64
 	sinceBytes  = 4 << 20

@@ -12,14 +12,14 @@ import (
 
 // Standing describes the state of the servers that hold a store.
 type Standing struct {
-	Shards int // JetStream streams that hold it, including the stream of the documents
-	Led    int // streams led by the server that was named
-	// Headless counts streams without a leader that hears most replicas, or without an answer. They
-	// take no writes.
+	Shards int // number of JetStream streams of the store, including the stream of the documents
+	Led    int // number of streams that are led by the server named in the call of Stand
+	// Headless is the number of streams that accept no writes: they have no leader that is in
+	// contact with a majority of the replicas, or no server answered.
 	Headless int
-	Replicas int    // copies of all streams, as far as known
-	Behind   int    // copies that are offline or not up to date
-	Lag      uint64 // messages missing on the copy furthest behind
+	Replicas int    // number of copies of all streams, as far as known
+	Behind   int    // number of copies that are offline or not up to date
+	Lag      uint64 // number of messages missing on the copy that is furthest behind
 }
 
 // standWithin is how long servers may take to answer.
@@ -51,7 +51,7 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 				all.Headless++
 			}
 			if c == nil || c.Leader != "" {
-				all.Replicas++ // Replicas lists all copies but the leader's
+				all.Replicas++ // Replicas lists all copies except that of the leader
 			}
 			if c == nil {
 				return
@@ -72,13 +72,14 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 	return all
 }
 
-// silent is how long a leader may hear nothing from another replica before that one counts as lost.
+// silent is how long a leader may receive nothing from a replica before the replica counts as lost.
 // Live replicas send something every second.
 const silent = 5 * time.Second
 
-// led returns nil if the stream has a leader that hears most of the replicas. Asking who leads is
-// not enough: a server that is cut off from the others still answers. At first it says that it
-// leads, and once it has noticed, that there is no leader.
+// led returns nil if the stream has a leader that is in contact with a majority of the replicas.
+// The name of the leader alone proves nothing, because a server that is cut off from the others
+// still answers. At first such a server says that it is the leader. Once it has noticed, it says
+// that there is no leader.
 func led(c *jetstream.ClusterInfo) error {
 	if c == nil {
 		return nil // a single server

@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A server that is cut off from the others still answers for a stream; led must not trust it.
+// A server that is cut off from the others still answers requests about a stream. The function led
+// must not trust this answer.
 func TestLed(t *testing.T) {
 	here, gone, unheard := &jetstream.PeerInfo{Active: time.Second}, &jetstream.PeerInfo{Active: time.Second, Offline: true}, &jetstream.PeerInfo{Active: silent}
 	behind := &jetstream.PeerInfo{Active: time.Second, Lag: 1000}
@@ -15,16 +16,16 @@ func TestLed(t *testing.T) {
 		info *jetstream.ClusterInfo
 		says string
 	}{
-		"alone":                        {nil, ""},
-		"one replica":                  {&jetstream.ClusterInfo{Leader: "a"}, ""},
-		"all":                          {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, here}}, ""},
-		"one is down":                  {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, gone}}, ""},
-		"one lags":                     {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{behind, gone}}, ""},
-		"cut off a moment ago":         {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{unheard, unheard}}, "the leader hears 1 of 3 servers"},
-		"cut off with two of five":     {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, unheard, gone, unheard}}, "the leader hears 2 of 5 servers"},
-		"two, and the other is down":   {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{gone}}, "the leader hears 1 of 2 servers"},
-		"cut off for a while":          {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, unheard, unheard}}, "no leader"},
-		"an election among those here": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, here, here}}, "no leader"},
+		"alone":                              {nil, ""},
+		"one replica":                        {&jetstream.ClusterInfo{Leader: "a"}, ""},
+		"all":                                {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, here}}, ""},
+		"one server is down":                 {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, gone}}, ""},
+		"one lags":                           {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{behind, gone}}, ""},
+		"cut off a moment ago":               {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{unheard, unheard}}, "the leader hears 1 of 3 servers"},
+		"cut off with two of five":           {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{here, unheard, gone, unheard}}, "the leader hears 2 of 5 servers"},
+		"two servers, and the other is down": {&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{gone}}, "the leader hears 1 of 2 servers"},
+		"cut off for a while":                {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, unheard, unheard}}, "no leader"},
+		"an election in progress":            {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, here, here}}, "no leader"},
 	} {
 		said := ""
 		if err := led(c.info); err != nil {

@@ -18,8 +18,8 @@ import (
 //
 // The results:
 //
-//	others != nil   other records came first. The group was not stored and never will be. If
-//	                g.doubt is set, it may instead have been stored and already purged.
+//	others != nil   Other records came first. The group was not stored and never will be. But if
+//	                g.doubt is set, it may have been stored and purged since.
 //	ErrFull,        not stored, and never will be
 //	errRefused
 //	ErrUnavailable  unknown; happens only when Close has stopped waiting
@@ -35,9 +35,9 @@ func (l *log) store(g *group) (others []message, err error) {
 			}
 			return nil, nil
 		case errors.Is(err, errInProcess):
-			// Another write is in flight, perhaps an earlier attempt of this group. If the
-			// subscription (type line) delivers it, the outcome is known. Otherwise the group is
-			// sent again.
+			// Another write is in flight, perhaps an earlier attempt to store this group. If the
+			// subscription (type line) delivers that write, the outcome is known. Otherwise the
+			// loop sends the group again.
 			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
@@ -61,7 +61,7 @@ func (l *log) store(g *group) (others []message, err error) {
 		default:
 			doubt = true
 			l.e.opts.Logger.Debug("write got no answer and will be repeated", "log", l.id, "error", err)
-			// The line may deliver the first attempt: then the outcome is known too.
+			// The line may deliver the messages of this attempt. Then the outcome is known.
 			if found := l.awaitOthers(g, retry/4); found != nil {
 				return l.settled(g, found, doubt), nil
 			}
@@ -74,9 +74,9 @@ func (l *log) store(g *group) (others []message, err error) {
 	}
 }
 
-// settled compares the records found after l.last with a group. If they are the group, an earlier
-// attempt was stored, and settled takes over its sequences and returns nil. Otherwise it returns
-// the records that came first.
+// settled compares the records that were found after l.last with a group. If they are the records
+// of the group, an earlier attempt was stored: settled copies its JetStream sequences to the group
+// and returns nil. Otherwise settled returns the found records, which came first.
 func (l *log) settled(g *group, found []message, doubt bool) []message {
 	if len(found) < len(g.records) || found[0].group != g.id {
 		g.doubt = doubt
@@ -97,10 +97,10 @@ func (l *log) send(g *group) (uint64, error) {
 	return l.e.publish(l.e.ctx, g.msgs)
 }
 
-// others returns the records after the last one that the judge knows: those of another node, or
-// this group. It also makes this node follow the log. If the log was already followed, the line is
-// about to deliver the records, so others waits for them and asks the servers only if they do not
-// come.
+// others returns the records after the last one that the judge knows. These are records of another
+// node, or those of this group. It also makes this node follow the log, which means that the line
+// delivers new records as they are stored. If the log was already followed, the line will deliver
+// the records soon. So others waits for them, and asks the servers only if they do not arrive.
 func (l *log) others(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
@@ -144,11 +144,13 @@ func (l *log) awaitOthers(g *group, within time.Duration) []message {
 	}
 }
 
-// errAlone means that the judge of a log cannot share it.
+// errAlone means that several processes write to a log, but the judge of this process cannot share
+// it.
 var errAlone = errors.New("another process appends to this log, but its judge is not a Follower")
 
-// rewind takes back the judge's decisions about a group that was not stored. It returns why. If the
-// judge cannot take its decisions back, the log fails and rewind returns that error.
+// rewind makes the judge forget its decisions about a group that was not stored. It returns the
+// argument why, the reason why the group was not stored. If the judge cannot forget its decisions,
+// the log fails, and rewind returns the error of that.
 func (l *log) rewind(g *group, why error) error {
 	if g.admitted == 0 {
 		return why
@@ -163,7 +165,7 @@ func (l *log) rewind(g *group, why error) error {
 	return l.fail(why)
 }
 
-// fail ends the use of a log whose judge no longer agrees with the stored log. The log can be
+// fail ends the use of a log because the judge's state differs from the stored log. The log can be
 // opened again.
 func (l *log) fail(why error) error {
 	l.mu.Lock()
@@ -185,7 +187,7 @@ func (l *log) fail(why error) error {
 	return l.over
 }
 
-// commit adds a stored group to the index, tells the judge, and then answers the callers.
+// commit adds a stored group to the index, calls Judge.Commit, and then answers the callers.
 func (l *log) commit(g *group, begun time.Time) {
 	trimmed := false
 	l.mu.Lock()
@@ -205,8 +207,8 @@ func (l *log) commit(g *group, begun time.Time) {
 	}
 }
 
-// pass adds a record to the index and moves the worker's position past it. The caller is the worker
-// and holds l.mu.
+// pass adds a record to the index and moves l.position past it. Only the worker calls it, with l.mu
+// held.
 func (l *log) pass(m message) {
 	switch {
 	case m.isEntry():
@@ -220,7 +222,7 @@ func (l *log) pass(m message) {
 	l.last, l.position = m.js, m.position
 }
 
-// follow applies the records in the inbox.
+// follow applies the records in the inbox, which the line has delivered.
 func (l *log) follow() {
 	for {
 		l.mu.Lock()
@@ -261,7 +263,8 @@ func (l *log) applyAll(all []message) error {
 	return l.over
 }
 
-// contiguous returns nil if the records begin right after the last one that the judge knows.
+// contiguous returns nil if the first of the records comes directly after the last record that the
+// judge knows.
 func (l *log) contiguous(found []message) error {
 	if len(found) == 0 || found[0].kind != dropped && found[0].position != l.position+1 {
 		return errors.New("other nodes trimmed records that this node had not read")
@@ -270,7 +273,7 @@ func (l *log) contiguous(found []message) error {
 }
 
 // readMissing reads the records after the last message that the judge knows. It returns ErrDamaged
-// if that message was removed and no later one exists. It tries again while no server answers,
+// if that message was removed and no later one exists. If no server answers, it tries again,
 // because no other work on the log is possible until it succeeds.
 func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	for {
@@ -287,7 +290,7 @@ func (l *log) readMissing(ctx context.Context) ([]message, error) {
 	}
 }
 
-// apply takes over one record of another node, and reports it to the judge.
+// apply adds one record of another node to the index and reports it to the judge.
 func (l *log) apply(m message) error {
 	if m.kind == dropped {
 		l.drop()
@@ -300,7 +303,8 @@ func (l *log) apply(m message) error {
 		return errAlone
 	}
 	if m.kind == trim {
-		// Before the index is cut: the judge may still visit the removed entries.
+		// Trimmed must be called before the index is cut, because the judge may still visit the
+		// removed entries.
 		l.follower.Trimmed(m.Seq)
 	}
 	l.rival = time.Now()
@@ -344,8 +348,9 @@ func (e *Engine) dropLog(id engine.LogID) error {
 // dropAgain is the interval between attempts to end a log.
 const dropAgain = time.Second
 
-// endLog ends the log of a deleted document for all nodes. It stores an end marker. Any write that
-// was decided before the marker expects a different last message, so the servers refuse that write.
+// endLog ends the log of a deleted document for all nodes: it stores an end marker as the last
+// message. Every write is conditional on the last message that its node knows. A write that was
+// decided before the marker expects a different last message, so the servers refuse it.
 func (e *Engine) endLog(ctx context.Context, id engine.LogID) error {
 	if l := e.opened(id); l != nil {
 		if gone := l.drop(); gone != nil {

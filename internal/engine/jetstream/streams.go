@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Metadata of the stream of documents. It is written when the store is created.
+// Names of the metadata that the stream of documents has. The metadata is written when the store is
+// created.
 const (
 	formatKey = "weir-format"
 	shardsKey = "weir-shards"
@@ -19,19 +20,19 @@ const (
 )
 
 const (
-	// retry is the pause before asking servers again that were not ready.
+	// retry is the pause before the engine repeats a request to servers that were not ready.
 	retry = 200 * time.Millisecond
-	// attempt is the timeout of one request. Without it, a lost request or answer would not be
-	// noticed.
+	// attempt is the timeout of one request. Without it, the engine would not notice that a request
+	// or its answer got lost.
 	attempt = 2 * time.Second
-	// readWithin is how long any replica may take to answer a read before the leader is asked. The
-	// replica may hang without any other server knowing.
+	// readWithin is how long a replica may take to answer a read before the engine asks the leader
+	// instead. A replica may hang, and no other server notices it.
 	readWithin = time.Second
 )
 
 // ensureStreams creates missing streams and returns the number of shards. It creates the stream of
-// documents first, and the metadata of that stream decides. Two nodes that start at the same time
-// agree, because only one of them creates it.
+// documents first. The metadata of this stream determines the number of shards. If two nodes start
+// at the same time, only one of them can create the stream, so both use the same number.
 func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	docs := jetstream.StreamConfig{
 		Name: "KV_" + e.opts.Name + "-docs", Description: "documents of weir", Subjects: []string{"$KV." + e.opts.Name + "-docs.>"},
@@ -62,8 +63,8 @@ func (e *Engine) ensureStreams(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// stream creates a stream, or returns the configuration of the existing one. While a cluster is
-// forming, its servers cannot do that yet, so it tries again until ctx ends.
+// stream creates a JetStream stream, or returns the configuration of the existing one. While a
+// cluster is forming, its servers cannot create streams, so it tries again until ctx ends.
 func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	c.Storage, c.Replicas = jetstream.FileStorage, e.opts.Replicas
 	c.AllowDirect, c.AllowMsgTTL = true, true
@@ -94,8 +95,8 @@ func (e *Engine) stream(ctx context.Context, c jetstream.StreamConfig) (jetstrea
 	}
 }
 
-// suits reports in which setting a stream differs from the one wanted. It may have been created or
-// changed by someone other than Weir.
+// suits returns an error that names the setting in which an existing stream differs from the wanted
+// one. An operator or another program may have created or changed the stream.
 func suits(want, got jetstream.StreamConfig) error {
 	switch {
 	case got.Replicas < want.Replicas:
@@ -120,14 +121,14 @@ func suits(want, got jetstream.StreamConfig) error {
 	return nil
 }
 
-// final reports whether another attempt is pointless.
+// final reports whether another attempt would fail with the same error.
 func final(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
 		return errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	}
-	// These pass by themselves: another node created the stream at the same moment, or the cluster
-	// is still forming.
+	// These errors are temporary: another node created the stream at the same moment, or the
+	// cluster is still forming.
 	const exists, noPeers, notEnough = 10058, 10005, 10023
 	return api.Code == 400 && api.ErrorCode != exists && api.ErrorCode != noPeers && api.ErrorCode != notEnough
 }

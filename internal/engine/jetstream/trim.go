@@ -11,25 +11,25 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim stores the low mark and the note in one message of the log. The removed messages are purged
-// later.
+// Trim stores the low mark and the note in one message of the log. The messages of the removed
+// entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
 
-// purgeAfter is how long trimmed messages stay. Other nodes may not have heard of the trim yet and
-// still read those messages or follow the records after them. It must be longer than sureFor, after
-// which every node has heard of it.
+// purgeAfter is how long trimmed messages stay in JetStream. Other nodes may not know of the trim
+// yet, and may still read these messages or the records after them. purgeAfter must be longer than
+// sureFor, because every node knows of the trim after sureFor.
 const purgeAfter = sureFor + 8*time.Second
 
-// purging is a purge to be made.
+// purging is a scheduled purge.
 type purging struct {
 	at    time.Time
 	floor uint64 // all messages with a lower sequence are removed
 }
 
-// purgeLater schedules a purge of the messages before every kept entry and before the last trim,
-// once all nodes have had time to hear of the trim.
+// purgeLater schedules a purge of all messages that come before the oldest kept entry and before
+// the last trim. The purge happens when all nodes have had time to learn of the trim.
 func (l *log) purgeLater() {
 	l.mu.Lock()
 	floor, done := l.bottom(), l.over != nil
@@ -45,9 +45,10 @@ func (l *log) purgeLater() {
 	}
 }
 
-// bottom returns the sequence before which no message is needed any more. The caller holds l.mu.
+// bottom returns the JetStream sequence of the oldest message that is still needed. The caller
+// holds l.mu.
 func (l *log) bottom() uint64 {
-	// The message of the last trim holds the note, so it stays.
+	// The message of the last trim is still needed, because it holds the note.
 	floor := l.note
 	for i := range l.index {
 		floor = min(floor, l.index[i].js)
@@ -55,7 +56,7 @@ func (l *log) bottom() uint64 {
 	return floor
 }
 
-// tidy makes the purges that are due, or all of them while there is no space.
+// tidy makes the purges that are due. While the servers are full, it makes all scheduled purges.
 func (e *Engine) tidy() {
 	due := map[engine.LogID]purging{}
 	full := e.room.full.Load() != nil
@@ -69,8 +70,8 @@ func (e *Engine) tidy() {
 	e.mu.Unlock()
 	for id, p := range due {
 		l := e.opened(id)
-		// The log is not open here any more. If this purge fails, the next opening of the log
-		// repeats it.
+		// The log is not open on this node any more. If this purge fails, the next node that opens
+		// the log repeats it.
 		if l == nil || !l.started() {
 			s := e.shard(id)
 			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })

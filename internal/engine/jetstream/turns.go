@@ -9,24 +9,25 @@ import (
 	"weir/internal/engine"
 )
 
-// If several nodes write to one log, the node closest to its leader would win nearly every time,
-// and the others would decide and send in vain. So nodes take turns:
+// A write to a log succeeds only if no other node has written since the writer last looked. So if
+// several nodes write to one log, the node closest to the leader of its shard would win nearly
+// every time, and the others would decide and send in vain. Therefore the nodes take turns:
 //
-//   - A node that lost a write asks for a turn (wanted) and waits.
-//   - The node that won continues for a while, announces that the log is free (free), and leaves
-//     the log to the others.
+//   - A node whose write failed for this reason asks for a turn (wanted) and waits.
+//   - The node whose write succeeded continues for a while. Then it announces that the log is free
+//     (free), and leaves the log to the others.
 //
 // These messages are not stored and may get lost. Only fairness depends on them, so no node waits
 // long for one.
 
 const (
-	// turnFor is how long a node continues to write while others want a turn.
+	// turnFor is how long a node continues to write while other nodes want a turn.
 	turnFor = 10 * time.Millisecond
 	// turnMost is the longest time that a node waits for a turn if no node gives it one, or stays
 	// away from a log if no other node writes to it.
 	turnMost = 20 * time.Millisecond
-	// handicap is how long a node that had a turn waits after another node wrote, so that nodes
-	// without a turn so far can write first.
+	// handicap applies to a node that has had its turn. After another node has written, the node
+	// waits this long, so that nodes that have not had a turn can write first.
 	handicap = 2 * time.Millisecond
 )
 
@@ -42,8 +43,9 @@ func (l *log) say(what byte) {
 	l.e.nc.Publish(l.e.opts.Name+".turn", append(binary.BigEndian.AppendUint64(b, l.e.node), what))
 }
 
-// hearTurns listens to the messages of other nodes. If another node wants a log that this node is not writing to, or is leaving to others, this
-// node answers at once that the log is free.
+// hearTurns subscribes to the messages of other nodes about turns. If another node asks for a turn
+// while this node is not writing to the log, or is leaving it to others, this node answers at once
+// that the log is free.
 func (e *Engine) hearTurns() error {
 	_, err := e.nc.Subscribe(e.opts.Name+".turn", func(m *nats.Msg) {
 		if len(m.Data) != 17 || binary.BigEndian.Uint64(m.Data[8:]) == e.node {
@@ -69,7 +71,8 @@ func (e *Engine) hearTurns() error {
 	return err
 }
 
-// lost asks for a turn and waits for it. Meanwhile it follows what other nodes write.
+// lost is called after another node has written first. It asks for a turn and waits for it. While
+// it waits, it applies the records of other nodes.
 func (l *log) lost() {
 	began := time.Now()
 	l.turn = time.Time{}
@@ -77,8 +80,8 @@ func (l *log) lost() {
 	l.linger(l.e.opts.turn, func() bool { return l.freed.Load() > began.UnixNano() })
 }
 
-// won continues this node's turn after a successful write. If other nodes want one, it ends the
-// turn when the turn has lasted long enough or when there is nothing left to write.
+// won is called after a successful write and continues this node's turn. If other nodes want a
+// turn, won ends this node's turn after turnFor, or earlier if there is nothing left to write.
 func (l *log) won(begun time.Time) {
 	if l.turn.IsZero() {
 		l.turn = begun
@@ -97,8 +100,8 @@ func (l *log) won(begun time.Time) {
 	}
 }
 
-// yield leaves the log to other nodes if they are owed a turn: until one of them has written and
-// the others have had time to try.
+// yield waits if this node has left the next turn to other nodes. It waits until one of them has
+// written and the others have had time to try.
 func (l *log) yield() {
 	if l.owed.IsZero() {
 		return
@@ -111,7 +114,8 @@ func (l *log) yield() {
 	l.leaving.Store(false)
 }
 
-// linger follows what other nodes write until so returns true, for at most the given time.
+// linger applies the records that other nodes write, until the function so returns true. It returns
+// after most at the latest.
 func (l *log) linger(most time.Duration, so func() bool) {
 	late := time.NewTimer(most)
 	defer late.Stop()

@@ -15,7 +15,7 @@ import (
 	"weir/internal/engine"
 )
 
-// Header fields of JetStream that nats.go has no name for.
+// Header fields of JetStream for which nats.go has no constant.
 const (
 	batchID       = "Nats-Batch-Id"
 	batchSequence = "Nats-Batch-Sequence"
@@ -23,12 +23,13 @@ const (
 )
 
 var (
-	// errConflict: the last message of the subject is not the expected one. Nothing was stored.
+	// errConflict means that the last message of the subject is not the expected one. Nothing was
+	// stored.
 	errConflict = errors.New("another message was stored first")
-	// errRefused: the servers will never accept this request. Nothing was stored.
+	// errRefused means that the servers will never accept this request. Nothing was stored.
 	errRefused = errors.New("refused by JetStream")
-	// errInProcess: another write to the subject is not settled yet. It may be an earlier attempt
-	// of this node.
+	// errInProcess means that another write to the subject is still in flight. It may be an earlier
+	// attempt of this node.
 	errInProcess = errors.New("another write is in flight")
 )
 
@@ -57,7 +58,7 @@ func (e *Engine) publish(ctx context.Context, msgs []*nats.Msg) (uint64, error) 
 	return e.send(ctx, msgs)
 }
 
-// send is publish with no timeout but that of ctx.
+// send is like publish, but has no timeout other than that of ctx.
 func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
@@ -72,7 +73,7 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 			}
 		}
 	}
-	// Only the last message of an atomic batch is answered.
+	// JetStream answers only the last message of an atomic batch.
 	answer, err := e.nc.RequestMsgWithContext(ctx, last)
 	if err != nil {
 		return 0, err
@@ -104,8 +105,8 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 	case streamOffline:
 		return 0, ack.Error
 	}
-	// An atomic batch may be refused because some of its messages got lost. Sending it again can
-	// succeed, so only a single message is refused for good.
+	// JetStream may refuse an atomic batch because some of its messages got lost, and may accept it
+	// when it is sent again. So only the refusal of a single message is final.
 	if ack.Error.Code == 400 && len(msgs) == 1 {
 		return 0, fmt.Errorf("%w: %w", errRefused, ack.Error)
 	}
@@ -113,8 +114,8 @@ func (e *Engine) send(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
 }
 
 // acknowledged parses the usual acknowledgement, {"stream":"weir-log-0","seq":7}, in a fiftieth of
-// the time that decoding JSON takes. If it returns false, the answer may be something else and must
-// be decoded as JSON. Servers before 2.15 put a space into it.
+// the time that decoding JSON takes. If it returns false, the answer is not in this form and must
+// be decoded as JSON. For example, servers before 2.15 put a space into it.
 func acknowledged(answer []byte) (seq uint64, ok bool) {
 	const begin, number = `{"stream":"`, `"seq":`
 	rest, ok := bytes.CutPrefix(answer, []byte(begin))
@@ -136,7 +137,7 @@ func acknowledged(answer []byte) (seq uint64, ok bool) {
 	return seq, err == nil && seq > 0
 }
 
-// stored is a message as its stream holds it.
+// stored is a message that was read from a stream.
 type stored struct {
 	seq     uint64
 	subject string
@@ -154,9 +155,9 @@ type query struct {
 	MaxBytes int      `json:"max_bytes,omitempty"`
 }
 
-// askLeader asks the stream's leader for one message. The leader has everything that was
-// acknowledged. engine.ErrNotFound: there is no such message. It tries again while there is no
-// leader.
+// askLeader asks the stream's leader for one message. The leader has every message that was
+// acknowledged. The error is engine.ErrNotFound if there is no such message. While there is no
+// leader, askLeader tries again.
 func (e *Engine) askLeader(ctx context.Context, stream string, q query) (stored, error) {
 	ask, err := json.Marshal(q)
 	if err != nil {
@@ -219,9 +220,9 @@ func withRetry[T any](ctx context.Context, e *Engine, ask func(ctx context.Conte
 	}
 }
 
-// read asks any replica for messages. The replica may lag behind, so a message it does not have may
-// exist nevertheless. The messages are in order. If they are larger than MaxBytes in total, only
-// the first of them are returned.
+// read asks any replica for messages and returns them in order. The replica may lag behind, so a
+// message may exist even if read does not return it. If the messages have more than MaxBytes in
+// total, read returns only the first of them.
 func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, error) {
 	ask, err := json.Marshal(q)
 	if err != nil {
@@ -244,9 +245,10 @@ func (e *Engine) read(ctx context.Context, stream string, q query) ([]stored, er
 	return all, err
 }
 
-// readMany asks any replica for messages that arrive one by one, as many as most allows (0: all).
-// Each must arrive within readWithin. End is the header of the message after the last one: status
-// 204, that was all; 404, there is none.
+// readMany asks any replica for messages, which arrive one by one. The argument most limits their
+// number (0: no limit). Each must arrive within readWithin. End is the header of the message that
+// marks the end of the answer. Its status is 204 if there were messages, and 404 if there were
+// none.
 func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most int) (all []stored, end nats.Header, err error) {
 	inbox := e.nc.NewRespInbox()
 	sub, err := e.nc.SubscribeSync(inbox)
@@ -277,9 +279,10 @@ func (e *Engine) readMany(ctx context.Context, stream string, ask []byte, most i
 	}
 }
 
-// newest returns the sequence of the newest message of a subject (0: there is none) as any replica
-// knows it, and how far that replica is (0: it did not report that). A replica reports its position
-// only if it finds a message, so second must be a subject that has one.
+// newest asks any replica for the newest message of a subject. It returns the sequence of this
+// message (0: there is none), and the last sequence of the stream that the replica has (0: the
+// replica did not report it). A replica reports its last sequence only if it finds a message, so
+// second must be a subject that has a message.
 func (e *Engine) newest(ctx context.Context, stream, subject, second string) (at, upTo uint64, err error) {
 	ask, err := json.Marshal(query{Newest: []string{subject, second}})
 	if err != nil {

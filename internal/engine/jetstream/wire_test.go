@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The usual acknowledgement is recognised without decoding JSON, and nothing else passes for one.
+// acknowledged recognises the usual acknowledgement without decoding JSON, and accepts no other
+// answer.
 func TestAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := server(t, quickDir(t))

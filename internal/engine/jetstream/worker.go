@@ -12,17 +12,18 @@ import (
 	"weir/internal/engine"
 )
 
-// request is an append or a trim that waits for its outcome, or a refresh (which has neither entry
-// nor note).
+// request is a call that waits for the worker, the goroutine that does everything in the order of
+// one log. It is an append, a trim, or a refresh (reading what other nodes wrote), which has
+// neither entry nor note.
 type request struct {
 	entry *engine.Entry
-	low   weir.Seq // for a trim, which has no entry
+	low   weir.Seq // argument of a trim; a trim has no entry
 	note  []byte
 	done  chan error
 
-	size, parts int // bytes of the payload, and the number of messages it takes
+	size, parts int // size of the payload in bytes, and number of messages that it needs
 
-	// The caller stopped waiting, so the worker must not touch the entry; guarded by log.asking.
+	// The caller stopped waiting, so the worker must not use the entry. Guarded by log.asking.
 	left bool
 }
 
@@ -39,14 +40,15 @@ func (l *log) Append(ctx context.Context, e *engine.Entry) error {
 	return l.propose(ctx, &request{entry: e, done: make(chan error, 1), size: len(e.Payload), parts: parts})
 }
 
-// propose hands an append or a trim to the worker and waits for its outcome.
+// propose passes an append or a trim to the worker and waits for the outcome.
 func (l *log) propose(ctx context.Context, r *request) error {
 	return l.ask(ctx, r, func() { l.queue = append(l.queue, r) })
 }
 
-// ask calls put to hand a request to the worker, and waits for the answer. It stops waiting when
-// ctx ends or Patience has passed. The request is then marked as left: the worker skips it if the
-// judge has not been asked yet, and otherwise settles it and discards the answer.
+// ask calls put, which passes a request to the worker, and waits for the answer. It stops waiting
+// when ctx ends or Patience has passed. Then it marks the request as left. If the judge has not
+// been asked about such a request yet, the worker skips it. Otherwise the worker completes it and
+// discards the answer.
 func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	l.mu.Lock()
 	err := l.usable(ctx)
@@ -74,7 +76,7 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	r.left = true
 	l.asking.Unlock()
 	select {
-	case err := <-r.done: // answered just now
+	case err := <-r.done: // the answer arrived in this moment
 		return err
 	default:
 	}
@@ -89,7 +91,7 @@ func (l *log) wake() {
 	}
 }
 
-// hear takes the records of one message from the line that follows the shard.
+// hear receives the records of one message from the line, which is the subscription to the shard.
 func (l *log) hear(records []message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, records...)
@@ -99,7 +101,7 @@ func (l *log) hear(records []message) {
 	l.signal()
 }
 
-// hears reports whether the log takes messages from the line.
+// hears reports whether the log receives messages from the line.
 func (l *log) hears() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +116,8 @@ func (l *log) signal() {
 	}
 }
 
-// settle waits until the worker has nothing left to do, for at most as long as servers may take to
-// answer.
+// settle waits until the worker has nothing left to do. After Patience it tells the worker to give
+// up.
 func (l *log) settle() {
 	late := time.AfterFunc(l.e.opts.Patience, func() { l.gaveUp.Do(func() { close(l.giveUp) }) })
 	defer late.Stop()
@@ -134,13 +136,13 @@ func (l *log) settle() {
 
 // work is the worker: a loop that ends when there is nothing left to do. Each round
 //
-//  1. follows the records that the line delivered,
-//  2. reads what other nodes wrote, if a caller asked for that or following begins (refresh),
-//  3. leaves the log to other nodes if they are owed a turn, and lets more requests arrive,
-//  4. takes a group of waiting requests, has the judge decide them, and stores the result.
+//  1. applies the records of other nodes that the line delivered (follow),
+//  2. reads what other nodes wrote, if a caller requested it or the log must be followed (refresh),
+//  3. leaves the log to other nodes if it is their turn, and lets more requests arrive,
+//  4. takes a group of waiting requests, asks the judge about them, and stores the result.
 //
-// The order matters: an entry must be decided with knowledge of everything before it, or its write
-// fails and the decision was in vain.
+// The order matters: the judge must know everything before an entry when it decides about the
+// entry. Otherwise the write fails and the decision was in vain.
 func (l *log) work() {
 	for {
 		l.follow()
@@ -164,7 +166,7 @@ func (l *log) work() {
 			l.end()
 			return
 		}
-		if l.over != nil { // it failed: the judge cannot decide anything any more
+		if l.over != nil { // the log failed, so the judge must not be asked any more
 			answer(append(l.queue, l.attendance.refreshes...), l.over)
 			l.queue, l.attendance.refreshes = nil, nil
 		}
@@ -190,9 +192,9 @@ func (l *log) rest() {
 	}
 }
 
-// end answers all waiting requests after the log was dropped, and tells the judge last. The caller
-// holds l.mu; end releases it. The worker still counts as working until the judge was told, so that
-// no second worker starts.
+// end is called after the log was dropped. It answers all waiting requests and then calls
+// Judge.Dropped. The caller holds l.mu, and end releases it. The worker counts as working until
+// Dropped has returned, so that no second worker starts.
 func (l *log) end() {
 	queue := append(l.queue, l.attendance.refreshes...)
 	l.queue, l.attendance.refreshes, l.inbox, l.index = nil, nil, nil, nil
@@ -213,8 +215,8 @@ func (l *log) end() {
 	l.mu.Unlock()
 }
 
-// errEnded is ErrDropped after the judge was told. It differs from ErrDropped itself, which makes
-// the worker call end.
+// errEnded is the error of a dropped log after Judge.Dropped was called. It wraps ErrDropped but is
+// a different value, because ErrDropped itself makes the worker call end.
 var errEnded = fmt.Errorf("%w", engine.ErrDropped)
 
 // waiting returns the number of requests in the queue.
@@ -225,8 +227,8 @@ func (l *log) waiting() int {
 }
 
 // gather lets other goroutines run until the queue stops growing. Callers that just got an answer
-// are about to append again, and a message with many entries costs little more than a message with
-// one.
+// often append again at once. It pays to wait for them, because a message with many entries costs
+// little more than a message with one entry.
 func (l *log) gather() {
 	for n := l.waiting(); ; {
 		runtime.Gosched()
@@ -238,8 +240,9 @@ func (l *log) gather() {
 	}
 }
 
-// write has the judge decide a group and stores it. If another node wrote first, write takes the
-// decisions back, follows the other node's records, and decides again.
+// write asks the judge about a group of requests and stores the result. If another node wrote
+// first, write makes the judge forget its decisions (Rewind), applies the other node's records, and
+// asks again.
 func (l *log) write(requests []*request) {
 	for {
 		if err := l.certain(); err != nil {
@@ -265,8 +268,8 @@ func (l *log) write(requests []*request) {
 			return
 		}
 		l.e.tooFull(err)
-		// After ErrFull the loop continues if the judge admitted entries: fitting then refuses the
-		// appends, and the trims of the group are written without them.
+		// After ErrFull the loop continues if the judge admitted entries. In the next round,
+		// fitting refuses the appends, and the trims of the group are written without them.
 		if failed := l.rewind(g, err); failed != nil && (g.admitted == 0 || !errors.Is(failed, engine.ErrFull)) {
 			answer(g.requests, failed)
 			return
@@ -274,8 +277,8 @@ func (l *log) write(requests []*request) {
 		first := l.position + 1
 		if err := l.applyAll(others); err != nil {
 			if g.doubt && others[0].position > first && errors.Is(err, engine.ErrBehind) {
-				// The purged records between may have been this group: stored, evicted by another
-				// node, and purged. Its outcome cannot be known.
+				// The records before others were purged. This group may have been among them:
+				// stored, trimmed by another node, and purged. So its outcome is unknown.
 				err = fmt.Errorf("%w: a write got no answer, and other nodes have trimmed that part of the log: %v", engine.ErrUnavailable, err)
 			}
 			answer(g.requests, err)
@@ -283,15 +286,15 @@ func (l *log) write(requests []*request) {
 		}
 		l.lost()
 		l.mu.Lock()
-		requests = l.takeGroup(g.requests) // more may have arrived
+		requests = l.takeGroup(g.requests) // more requests may have arrived
 		l.mu.Unlock()
 	}
 }
 
-// certain waits until the log's document is known to exist. A node that heard nothing about
-// documents for very long may have missed that the document was deleted. The deletion marker and
-// the message that ended the log both expire. After that the log looks empty, and nothing shows
-// that it has ended.
+// certain waits until the node knows whether the log's document exists. A node that received
+// nothing about documents for very long may have missed the deletion of the document. The marker of
+// the deletion and the message that ended the log both expire. After that the log looks empty, and
+// nothing shows that it has ended.
 func (l *log) certain() error {
 	for !l.e.docs.certain() {
 		if err := l.e.docs.catchUp(l.e.ctx); errors.Is(err, engine.ErrClosed) {
@@ -308,8 +311,8 @@ func (l *log) certain() error {
 	return l.over
 }
 
-// fitting answers the appends for which there is no space, and returns the other requests. Trims
-// pass, because they free space.
+// fitting checks whether there is space for the requests. If not, it answers all appends with the
+// error and returns only the trims, because trims free space.
 func (l *log) fitting(requests []*request) []*request {
 	bytes := 0
 	for _, r := range requests {

@@ -22,7 +22,7 @@ import (
 
 // Options configure a node.
 type Options struct {
-	Dir    string // directory for all of its data
+	Dir    string // directory for all data of the node
 	Most   int64  // maximum number of bytes to store; 0 means three quarters of the free disk space at start
 	Logger *slog.Logger
 
@@ -30,14 +30,14 @@ type Options struct {
 	Name    string   // name of the node, unique in its cluster and the same at every start
 	Cluster string   // name of the cluster
 	Listen  string   // HOST:PORT for routes from other nodes; empty for a single node
-	Peers   []string // HOST:PORT of the other nodes; its own address may be among them
+	Peers   []string // HOST:PORT of the other nodes; the node's own address may be among them
 	Secret  []byte   // shared secret of the cluster
 }
 
 // Server is a running NATS server.
 type Server struct {
 	s        *server.Server
-	password string // for clients; empty if the server does not listen for them
+	password string // password for clients; empty if the server does not listen for clients
 }
 
 const (
@@ -46,22 +46,23 @@ const (
 	maxPayload  = 8 << 20
 	startWithin = 10 * time.Second
 
-	// If a machine vanishes, no connection is closed. A route is given up after this many pings
-	// without an answer, which is about when the machine's shards have new leaders; until then
-	// requests are still sent there. The default of NATS is one to two minutes.
+	// When a machine vanishes, its connections are not closed. The server sends a ping every
+	// pingEvery and gives up a route after pingsOut pings without an answer. Until then it still
+	// sends requests to the lost machine. This takes about as long as the shards of that machine
+	// need to elect new leaders. With the defaults of NATS it would take one to two minutes.
 	pingEvery = 2 * time.Second
 	pingsOut  = 3
 
-	// gathering is how long nodes that are started together may take to find each other. Failures
-	// to connect are not logged as warnings before.
+	// gathering is how long nodes that are started together may take to find each other. During
+	// this time, failures to connect are not logged as warnings.
 	gathering = 30 * time.Second
-	// reportEvery is the number of failed attempts to reach another node after which it is logged
-	// again. There is one attempt per second.
+	// reportEvery is the number of failed attempts to reach a node after which the failure is
+	// logged again. There is one attempt per second.
 	reportEvery = 60
 )
 
-// Start starts a server. It takes part in its cluster from then on, whether or not other nodes can
-// be reached.
+// Start starts a server. The server tries to join its cluster in the background: Start succeeds
+// even if no other node can be reached.
 func Start(o Options) (*Server, error) {
 	opts := &server.Options{
 		ServerName: o.Name, DontListen: true, NoSigs: true, NoLog: o.Logger == nil, MaxPayload: maxPayload,
@@ -110,8 +111,8 @@ func join(opts *server.Options, o Options) error {
 	if err != nil {
 		return err
 	}
-	// NATS opens routes only if the server also listens for clients. So it listens on this machine
-	// only, with a random password that does not leave the process.
+	// NATS opens routes only if the server also listens for clients. So the server listens for
+	// clients on 127.0.0.1, with a random password that does not leave the process.
 	opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
 	opts.Username, opts.Password = user, rand.Text()
 	opts.Cluster = server.ClusterOpts{
@@ -139,10 +140,10 @@ func (e *Server) Connect(options ...nats.Option) (*nats.Conn, error) {
 }
 
 // Connected reports whether the connection with this id still exists. Tests use it to see when the
-// server has noticed that a client is gone.
+// server has noticed that a client has disconnected.
 func (e *Server) Connected(id uint64) bool { return e.s.GetClient(id) != nil }
 
-// Room returns the bytes stored and the most bytes allowed; 0 means unknown.
+// Room returns the number of stored bytes and the maximum number of bytes; 0 means unknown.
 func (e *Server) Room() (used, limit int64) {
 	info, err := e.s.Jsz(&server.JSzOptions{})
 	if err != nil || info.Disabled {
@@ -151,8 +152,8 @@ func (e *Server) Room() (used, limit int64) {
 	return int64(info.Store), info.Config.MaxStore
 }
 
-// Ready waits until the node can take part: at once if it is alone, otherwise as soon as most nodes
-// of the cluster are connected.
+// Ready waits until the node can store data. A node of a cluster can store data as soon as a
+// majority of the nodes is connected, a single node at once.
 func (e *Server) Ready(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -175,7 +176,7 @@ func (e *Server) Stop() {
 	e.s.WaitForShutdown()
 }
 
-// Kill stops the server without handing anything over. It is for tests.
+// Kill stops the server without handing its streams to other nodes. It is meant for tests.
 func (e *Server) Kill() {
 	e.s.DisableJetStream()
 	e.s.Shutdown()
@@ -183,9 +184,10 @@ func (e *Server) Kill() {
 }
 
 // logger passes the server's messages to slog, one level lower than the server chose. A node that
-// cannot be reached is not an error of this node, and while all nodes start it is not even news.
-// Messages that would worry operators without reason are dropped: the plaintext password stays
-// inside this process, and Weir verifies certificates itself.
+// cannot be reached is not an error of this node, and while all nodes start it is normal. Two
+// warnings are dropped, because they would worry operators without reason: one about a plaintext
+// password, which stays inside this process, and one about certificates, which Weir verifies
+// itself.
 type logger struct {
 	l     *slog.Logger
 	begun time.Time
@@ -210,7 +212,7 @@ func (l logger) say(level slog.Level, format string, a []any) {
 	l.l.Log(context.Background(), level, text)
 }
 
-// Messages of the server, by their beginning.
+// The beginnings of messages of the NATS server.
 var (
 	needless = []string{"Plaintext passwords detected", "TLS certificate chain and hostname of solicited routes"}
 	early    = []string{"Error trying to connect to route", "Waiting for routing to be established", "JetStream has not established contact with a meta leader"}

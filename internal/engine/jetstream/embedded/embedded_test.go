@@ -19,8 +19,8 @@ func member(t *testing.T, name, listen, secret string, peers []string) *Server {
 	return s
 }
 
-// Nodes with the same secret find each other. A node that knows everything but the secret is
-// rejected.
+// Nodes with the same secret connect to each other. A node that knows the addresses and names but
+// not the secret is rejected.
 func TestStranger(t *testing.T) {
 	var at []string
 	for range 3 {
@@ -50,7 +50,7 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// Invalid options are refused with the value in the error.
+// Invalid options are refused with an error that contains the value.
 func TestRefused(t *testing.T) {
 	good := Options{Name: "a", Cluster: "test", Listen: "127.0.0.1:1", Secret: []byte(strings.Repeat("a secret", 8))}
 	for want, change := range map[string]func(*Options){

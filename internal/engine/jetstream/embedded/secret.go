@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// minSecret is the minimum length of a secret in bytes. The secret is the only protection of the
-// data against strangers who reach the port.
+// minSecret is the minimum length of a secret in bytes. The secret alone protects the data against
+// strangers who can reach the port.
 const minSecret = 32
 
 // mutual derives the TLS configuration between nodes from the shared secret. The secret yields the
-// key of a certificate authority, which is the same on every node. Each node issues itself a
-// certificate from it and trusts no other authority. So no certificate has to be distributed, and
-// nodes without the secret cannot join or read traffic.
+// key of a certificate authority, which is the same on every node. Each node uses this authority to
+// issue a certificate for itself, and trusts no other authority. So no certificate has to be
+// distributed, and nodes without the secret cannot join or read traffic.
 func mutual(secret []byte) (*tls.Config, error) {
 	if len(secret) < minSecret {
 		return nil, fmt.Errorf("cluster secret is %d bytes: at least %d are needed", len(secret), minSecret)
@@ -31,7 +31,8 @@ func mutual(secret []byte) (*tls.Config, error) {
 		return nil, err
 	}
 	authority := ed25519.NewKeyFromSeed(seed)
-	// Certificates practically never expire. Changing the secret invalidates them.
+	// The certificates are valid for a century. To invalidate them, the operator changes the
+	// secret.
 	from, to := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)
 	root := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir cluster"}, NotBefore: from, NotAfter: to,
@@ -60,8 +61,9 @@ func mutual(secret []byte) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth: tls.RequireAnyClientCert,
-		// Nodes have addresses but no host names to verify. It only matters that the authority
-		// signed the certificate, which VerifyConnection checks on both sides.
+		// The certificates contain no host names, so there is none to verify. VerifyConnection
+		// checks on both sides that the authority signed the certificate, and this is all that
+		// matters.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {

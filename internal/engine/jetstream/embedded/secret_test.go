@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Nodes with the same secret complete the handshake on both sides. With different secrets they do
-// not.
+// Nodes with the same secret complete the TLS handshake on both sides. With different secrets the
+// handshake fails.
 func TestSecret(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, client string
