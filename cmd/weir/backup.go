@@ -22,17 +22,17 @@ import (
 	"weir/internal/disk"
 )
 
-// backupResult is what a backup or a restore prints when it is done.
+// backupResult is the result that weir backup and weir restore print when they are done.
 type backupResult struct {
 	File    string    `json:"file"`
 	Data    string    `json:"data"`
-	Via     string    `json:"via,omitempty"` // server, or directory
+	Via     string    `json:"via,omitempty"` // source of the backup: server or directory
 	Taken   time.Time `json:"taken"`
 	Version string    `json:"version"`
 	Files   int       `json:"files"`
 	Bytes   int64     `json:"bytes"`
 	Seconds float64   `json:"seconds"`
-	Damages []string  `json:"damages"` // damage that was there before the copy
+	Damages []string  `json:"damages"` // damage that the data already had before the backup
 }
 
 func backupCommand() *cobra.Command {
@@ -81,7 +81,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 	// Verify the backup while it is written, so that a bad one is never reported as good.
 	head, remarks, err := backup.Read(io.TeeReader(counted, out), func(backup.Entry, io.Reader) error { return nil })
 	if err == nil {
-		_, err = io.Copy(out, counted) // padding after the last file
+		_, err = io.Copy(out, counted) // copies the padding after the last file
 	}
 	p.end()
 	if err != nil {
@@ -108,7 +108,7 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 		"the backup is complete, but some of the data was damaged before: run weir check")
 }
 
-// say prints the result and the damage in it.
+// say prints the result, and the damage that was found in the data.
 func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fault string) error {
 	if !asJSON {
 		fmt.Fprintln(w, line)
@@ -139,7 +139,8 @@ func openBackup(ctx context.Context, data string, rate int64) (source io.ReadClo
 	return resp.Body, size, "server", nil
 }
 
-// target is the file of a backup until the backup is complete.
+// target is the file that a backup is written to. It has a temporary name until the backup is
+// complete.
 type target struct {
 	io.Writer
 	file  *os.File
@@ -147,7 +148,7 @@ type target struct {
 	force bool
 }
 
-// createTarget creates a file under a temporary name in the same directory.
+// createTarget creates the file under a temporary name, in the directory of the final name.
 func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	if name == "-" {
 		return &target{Writer: c.OutOrStdout()}, nil
@@ -164,7 +165,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	return t, nil
 }
 
-// free reports why the name cannot be used, if it cannot.
+// free returns an error if the final name cannot be used, because a file with this name exists.
 func (t *target) free() error {
 	st, err := os.Lstat(t.name)
 	switch {
@@ -180,7 +181,7 @@ func (t *target) free() error {
 	return nil
 }
 
-// keep syncs the file and gives it its name.
+// keep syncs the file and renames it to its final name.
 func (t *target) keep() error {
 	if t.file == nil {
 		return nil
@@ -201,7 +202,7 @@ func (t *target) keep() error {
 	return disk.OS(filepath.Dir(t.name)).SyncDir()
 }
 
-// discard removes a file that was not kept.
+// discard removes the file, unless keep has renamed it.
 func (t *target) discard() {
 	if t.file != nil {
 		t.file.Close()

@@ -47,7 +47,7 @@ type figure struct {
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"events_per_second"`
 	MBps     float64 `json:"megabytes_per_second"`
-	P50      float64 `json:"p50_ms"` // until acknowledgement or delivery; 0 for catch-up
+	P50      float64 `json:"p50_ms"` // time until the acknowledgement or the delivery; 0 for catch-up
 	P99      float64 `json:"p99_ms"`
 	Slowest  float64 `json:"slowest_ms"`
 	Failures int64   `json:"retries"`
@@ -132,12 +132,12 @@ func (l *load) run(ctx context.Context, c *cobra.Command, cl *client.Client) err
 		}
 	}
 	if l.only == "catch-up" {
-		l.figures = l.figures[1:] // publishing only prepared the data to read
+		l.figures = l.figures[1:] // omits the figure of the publisher, which only prepared the data to read
 	}
 	return l.print(c.OutOrStdout())
 }
 
-// clean deletes the streams of this run, also after a signal.
+// clean deletes the streams of this run. It is called even after a signal.
 func (l *load) clean(ctx context.Context, cl *client.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -157,10 +157,10 @@ func (l *load) stream(ctx context.Context, cl *client.Client) (weir.StreamID, er
 }
 
 // publisher publishes one-event batches until the context ends and records the latency of each. It
-// waits for pause between two events; 0 means as fast as possible.
+// waits for the duration pause between two events. If pause is 0, it publishes as fast as possible.
 func (l *load) publisher(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, event func() json.RawMessage, pause time.Duration) error {
 	var mu sync.Mutex
-	var began []time.Time // of the events in flight, in order
+	var began []time.Time // start times of the events in flight, in order
 	p, err := cl.Publisher(ctx, id, client.PublisherOptions{BatchEvents: 1, InFlight: l.inFlight,
 		OnAck: func(weir.Ack) {
 			mu.Lock()

@@ -38,8 +38,8 @@ func (l *load) publish(ctx context.Context, cl *client.Client) error {
 	return nil
 }
 
-// fanOut publishes at a steady rate to a stream with many subscribers. Each event carries the time at
-// which it was made.
+// fanOut publishes at a steady rate to a stream with many subscribers. Each event contains the time
+// at which it was created.
 func (l *load) fanOut(ctx context.Context, cl *client.Client) error {
 	id, err := l.stream(ctx, cl)
 	if err != nil {
@@ -83,8 +83,9 @@ func (l *load) fanOut(ctx context.Context, cl *client.Client) error {
 	return err
 }
 
-// listen records how long each event took to arrive. It calls ready at the first event, which is not
-// counted, and returns at the last.
+// listen subscribes to a stream and records how long each event took to arrive. It calls ready when
+// it receives the "begin" event and returns when it receives the "end" event. It does not count
+// these two.
 func (l *load) listen(ctx context.Context, cl *client.Client, id weir.StreamID, m *meter, start time.Time, ready func()) error {
 	begin := sync.OnceFunc(ready)
 	defer begin()
@@ -132,7 +133,7 @@ func (l *load) catchUp(ctx context.Context, cl *client.Client) error {
 	return nil
 }
 
-// team runs goroutines and keeps their first error.
+// team runs goroutines and records the first error that one of them returns.
 type team struct {
 	work  sync.WaitGroup
 	once  sync.Once

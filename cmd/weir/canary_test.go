@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// canaries are words typed where a secret or a payload may be typed. Each has a unique part by which it
-// is found again.
+// canaries are words that the test sends in every place where a user may put a secret or a payload.
+// Each has a unique part, so that the test can find it again in logs and files.
 type canaries struct {
 	mu      sync.Mutex
-	planted map[string]bool // whether the data directory may hold it
+	planted map[string]bool // for each canary, whether the data directory may contain it
 }
 
-// word plants a word. kept says that it may appear in the data directory.
+// word creates a canary. If kept is true, it may appear in the data directory.
 func (c *canaries) word(kind string, kept bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,8 @@ func (c *canaries) word(kind string, kept bool) string {
 	return w
 }
 
-// key plants an API key. Its middle must never be shown.
+// key creates an API key whose middle part is a canary. The middle part of a key must never be
+// shown.
 func (c *canaries) key() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +47,8 @@ func (c *canaries) key() string {
 
 var song = regexp.MustCompile(`ca(?:nary[a-z]+[0-9]{4}|4a4b[0-9a-f]{18})`)
 
-// in returns the canaries that a text contains, ignoring case.
+// in returns the canaries that a text contains, ignoring case. If data is true, the text is from
+// the data directory, and canaries that may appear there are left out.
 func (c *canaries) in(text []byte, data bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +61,7 @@ func (c *canaries) in(text []byte, data bool) []string {
 	return found
 }
 
-// caged is a server at log level debug, and its output.
+// caged is a server that runs at log level debug, together with its output.
 type caged struct {
 	t        *testing.T
 	cs       *canaries
@@ -68,7 +70,7 @@ type caged struct {
 	metrics  string
 	out, log bytes.Buffer
 	cmd      *exec.Cmd
-	read     sync.WaitGroup // of the log
+	read     sync.WaitGroup // the goroutine that reads the log
 	client   *http.Client
 	stream   string
 	rawID    string
@@ -93,7 +95,7 @@ func cage(t *testing.T, cs *canaries, data string, env []string, args ...string)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // does nothing after stop
+	t.Cleanup(func() { // has no effect if stop was called before
 		s.cmd.Process.Kill()
 		s.read.Wait()
 		s.cmd.Wait()
@@ -143,7 +145,7 @@ func (s *caged) stop() {
 	}
 }
 
-// sings reports canaries in a text.
+// sings fails the test if a text contains canaries.
 func (s *caged) sings(what string, text []byte) {
 	s.t.Helper()
 	for _, w := range s.cs.in(text, false) {
@@ -152,7 +154,8 @@ func (s *caged) sings(what string, text []byte) {
 	}
 }
 
-// do sends a request and returns status and body. An error must not repeat a canary.
+// do sends a request and returns the status and the body. It fails the test if an error response
+// contains a canary.
 func (s *caged) do(method, path, body string, header ...string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
@@ -177,7 +180,7 @@ func (s *caged) do(method, path, body string, header ...string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// raw sends bytes that need not be HTTP and reads the answer.
+// raw sends any bytes, which need not be valid HTTP, and reads the answer.
 func (s *caged) raw(network, addr, text string) {
 	s.t.Helper()
 	c, err := net.Dial(network, addr)
@@ -196,8 +199,8 @@ func (s *caged) raw(network, addr, text string) {
 	}
 }
 
-// No log at any level, error, metric, profile or file shows a key, a cookie or any other part of a
-// request, except payloads that were accepted.
+// Keys, cookies and other parts of a request never appear in a log at any level, an error, a
+// metric, a profile or a file. The only exception are accepted payloads.
 func TestCanaries(t *testing.T) {
 	cs := &canaries{planted: map[string]bool{}}
 	byFlag, byVariable, byFile := cs.key(), cs.key(), cs.key()
@@ -279,7 +282,7 @@ func (s *caged) serves(key string) {
 	}
 }
 
-// misleads sends secrets and payloads in the wrong places.
+// misleads sends requests that contain secrets and payloads in the wrong places.
 func (s *caged) misleads(key string) {
 	s.t.Helper()
 	auth := []string{"Authorization", "Bearer " + key}

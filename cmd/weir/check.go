@@ -54,7 +54,7 @@ func checkData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 	return verdict(report)
 }
 
-// verdict is the error of a directory with damage.
+// verdict returns an error if the directory is damaged, and nil otherwise.
 func verdict(r *datadir.Report) error {
 	if n := len(r.Damages); n > 0 {
 		return fmt.Errorf("%d damaged %s", n, plural(n, "place", "places"))

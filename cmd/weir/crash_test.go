@@ -61,8 +61,8 @@ func (s *crashing) client(args ...string) *exec.Cmd {
 	return c
 }
 
-// The server is killed several times while weir publish reads its input. Every event is stored once and
-// in order, and a weir tail that runs all the time prints exactly that.
+// The test kills the server several times while weir publish reads its input. Every event is stored
+// once and in order. A weir tail that runs all the time prints exactly the stored events.
 func TestPublishAndTailThroughCrashes(t *testing.T) {
 	const n, crashes = 60_000, 5
 	program, err := exec.LookPath("weir")
@@ -100,7 +100,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	w := bufio.NewWriter(in)
 	for i := 1; i <= n; i++ {
 		fmt.Fprintln(w, i)
-		if i%(n/(crashes+1)) == 0 && i < n { // events are in the pipe, in the publisher and in flight
+		if i%(n/(crashes+1)) == 0 && i < n { // at this moment events are in the pipe, in the publisher and in flight
 			s.kill()
 			s.start()
 		}
@@ -138,7 +138,7 @@ func TestPublishAndTailThroughCrashes(t *testing.T) {
 	}
 }
 
-// differ describes the first difference of two texts.
+// differ describes the first difference between two texts.
 func differ(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
 	for i := range min(len(g), len(w)) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// damage overwrites the first occurrence of a text in files. With -bit it flips one bit of it, and with
-// -cut it truncates the file there.
+// damage overwrites the first occurrence of a text in the files that match a pattern. With -bit it
+// flips only one bit of the text. With -cut it truncates the file at the text.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	how := ""
 	if len(args) == 3 {
@@ -34,7 +34,7 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if at < 0 {
 		ts.Fatalf("no file %s holds %q", args[0], args[1])
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY, 0) // in place: a server may have it open
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) // changes the file in place, because a server may have it open
 	ts.Check(err)
 	defer f.Close()
 	spoilt := bytes.Repeat([]byte("#"), len(args[1]))
@@ -49,7 +49,8 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// received reads the last subscription up to the line with a text, and prints what it read.
+// received reads from the last opened subscription until a line contains the text, and prints the
+// lines.
 func received(ts *testscript.TestScript, neg bool, args []string) {
 	bodies := *ts.Value(opened{}).(*[]io.Reader)
 	if neg || len(args) != 1 || len(bodies) == 0 {

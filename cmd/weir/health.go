@@ -51,7 +51,7 @@ cannot be reached. Use this command as the health check of a container.`,
 		},
 	}
 	c.Flags().StringVar(&address, "url", "http://127.0.0.1:8080", "`URL` of the server (default: WEIR_URL, then the address in WEIR_HTTP, then http://127.0.0.1:8080)")
-	c.Flags().Lookup("url").DefValue = "" // the text above names the default, which help would otherwise add
+	c.Flags().Lookup("url").DefValue = "" // without this, help would add a default, which the text above already names
 	c.Flags().StringVar(&ca, "cacert", "", "`file` holding the CA certificate to trust (default: the system's CA certificates)")
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "time to wait for the response")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -20,7 +20,7 @@ import (
 	"weir/internal/certificate"
 )
 
-// secureRequest sends a request over HTTP/2 and trusts one certificate only.
+// secureRequest sends a request over HTTP/2 with TLS. It trusts only the given certificate.
 func secureRequest(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: https TRUST URL PATH")

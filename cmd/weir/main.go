@@ -17,13 +17,13 @@ import (
 // The exit codes of every command.
 const (
 	exitDone    = 0
-	exitFailed  = 1 // refused by the server, or failed
+	exitFailed  = 1 // the server refused the request, or the command failed
 	exitMisused = 2 // wrong usage
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is the whole program, for main and for tests.
+// run runs the whole program. Both main and the tests call it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := program(stdout, stderr)
 	root.SetArgs(args)
@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintln(stderr, "weir:", access.Redacted(err.Error())) // a key may have been typed in the wrong place
+	fmt.Fprintln(stderr, "weir:", access.Redacted(err.Error())) // masks an API key that the user may have typed in the wrong place
 	var wrong misuse
 	if errors.As(err, &wrong) {
 		fmt.Fprintf(stderr, "see '%s --help'\n", wrong.command)
@@ -47,7 +47,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 		Short:         "Append-only streams of batches over plain HTTP",
 		Long:          "Weir stores append-only streams of batches. Publishers send numbered batches over HTTP,\nand subscribers receive them over server-sent events.",
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs, // otherwise cobra refuses an unknown command itself, with another exit code
+		Args: cobra.ArbitraryArgs, // without this, cobra itself refuses an unknown command, with another exit code
 		RunE: func(c *cobra.Command, got []string) error {
 			if len(got) > 0 {
 				return noCommand(c, got[0])
@@ -65,7 +65,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// misuse is wrong usage of a command.
+// misuse is the error for wrong usage of a command.
 type misuse struct {
 	error
 	command string
@@ -73,7 +73,7 @@ type misuse struct {
 
 func (m misuse) Unwrap() error { return m.error }
 
-// args checks the number of arguments and names the one that is missing.
+// args checks the number of arguments. The error names the argument that is missing or unexpected.
 func args(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, got []string) error {
 		switch {
@@ -86,7 +86,7 @@ func args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// group is a command that only has subcommands.
+// group returns a command that only has subcommands and does nothing itself.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, got []string) error {
 		if len(got) > 0 {
@@ -102,7 +102,7 @@ func noCommand(c *cobra.Command, name string) error {
 	return misuse{fmt.Errorf("unknown command %q", c.CommandPath()+" "+name), c.CommandPath()}
 }
 
-// helpCommand is cobra's, except that an unknown command is wrong usage.
+// helpCommand returns cobra's help command, except that an unknown command counts as wrong usage.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about any command",

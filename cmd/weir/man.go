@@ -12,7 +12,8 @@ import (
 	"weir/internal/build"
 )
 
-// manCommand writes manual pages for packages. They are made of the same texts as --help.
+// manCommand writes manual pages, for example for Linux packages. The pages have the same texts as
+// --help.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a manual page for every command to a directory", Args: args("DIR"), Hidden: true,
@@ -45,7 +46,7 @@ func eachCommand(c *cobra.Command, f func(*cobra.Command) error) error {
 	return nil
 }
 
-// manPage is a page in the macros of man(7).
+// manPage returns the manual page of a command, written in the macros of man(7).
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
@@ -102,7 +103,7 @@ func option(b *strings.Builder, f *pflag.Flag) {
 	fmt.Fprintln(b, roff(usage))
 }
 
-// paragraphs formats a text. Indented lines stay as they are.
+// paragraphs formats a text as paragraphs. Indented lines stay as they are.
 func paragraphs(text string) string {
 	var b strings.Builder
 	for _, p := range strings.Split(text, "\n\n") {
@@ -115,7 +116,7 @@ func paragraphs(text string) string {
 	return strings.Replace(b.String(), ".PP\n", "", 1)
 }
 
-// roff escapes a text, so that nothing in it is taken for a macro.
+// roff escapes a text, so that man does not take any part of it for a macro.
 func roff(s string) string {
 	s = strings.ReplaceAll(s, `\`, `\e`)
 	s = strings.ReplaceAll(s, "-", `\-`)

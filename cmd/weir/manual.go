@@ -10,7 +10,8 @@ import (
 	"weir/internal/manual"
 )
 
-// commandsForManual is the help of every command, for the command reference of the manual.
+// commandsForManual returns the help of every command. The manual shows it as the command
+// reference.
 func commandsForManual() []manual.Command {
 	root := program(io.Discard, io.Discard)
 	root.InitDefaultCompletionCmd()

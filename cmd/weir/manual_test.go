@@ -12,7 +12,7 @@ import (
 	"weir/internal/settings"
 )
 
-// The manual explains every error code and every command, and every link to one of them works.
+// The manual explains every error code and every command, and all links to these explanations work.
 func TestManual(t *testing.T) {
 	s, err := settings.Parse("--data", t.TempDir(), "--http", "127.0.0.1:0", "--https", "off", "--metrics", "off", "--demo=false")
 	if err != nil {

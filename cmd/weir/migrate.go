@@ -35,7 +35,7 @@ during the migration, because keys are copied last. If the migration is interrup
 	return operator(c, &data, &asJSON)
 }
 
-// migrate asks a running node to copy, and shows its progress.
+// migrate asks a running node to copy the data, and shows the progress.
 func migrate(c *cobra.Command, data, dir string, asJSON bool) error {
 	b, err := json.Marshal(admin.NewMigration{From: dir})
 	if err != nil {

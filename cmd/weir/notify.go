@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// notify reports the state of the server to the service manager, if NOTIFY_SOCKET is set, as systemd
-// does for Type=notify. A failure is ignored.
+// notify reports the state of the server to the service manager, if the variable NOTIFY_SOCKET is
+// set. Systemd sets it for services with Type=notify. A failure is ignored.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

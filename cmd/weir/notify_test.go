@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A service manager is notified on a socket with a file or on an abstract one.
+// notify works with a socket that is a file and with an abstract socket.
 func TestNotify(t *testing.T) {
 	notify("READY=1") // NOTIFY_SOCKET is not set
 	for _, name := range []string{filepath.Join(t.TempDir(), "n"), "@weir-test-" + filepath.Base(t.TempDir()) + t.Name()} {

@@ -14,7 +14,7 @@ import (
 
 var row = regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (.*?) \\|")
 
-// docs/operating.md has a row for every flag of serve, with its default, and no other row.
+// docs/operating.md has one row for every flag of weir serve, with its default, and no other rows.
 func TestFlagsInManual(t *testing.T) {
 	rows := map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(operating(t), -1) {
@@ -29,15 +29,16 @@ func TestFlagsInManual(t *testing.T) {
 			t.Errorf("docs/operating.md has no row for --%s", f.Name)
 		case want == "``" && (said == "none" || strings.Contains(f.Usage, "(default: ")):
 		case said != want:
-			t.Errorf("docs/operating.md says that --%s is %s by default, it is %s", f.Name, said, want)
+			t.Errorf("docs/operating.md says that the default of --%s is %s, but it is %s", f.Name, said, want)
 		}
 	})
 	for name := range rows {
-		t.Errorf("docs/operating.md has a row for --%s, serve has not", name)
+		t.Errorf("docs/operating.md has a row for --%s, but weir serve has no such flag", name)
 	}
 }
 
-// docs/operating.md lists every command and no other. Its flags are there or in docs/cli.md.
+// docs/operating.md lists exactly the existing commands. The flags of each command are in
+// docs/operating.md or in docs/cli.md.
 func TestCommandsInManual(t *testing.T) {
 	text := operating(t)
 	cli, err := os.ReadFile("../../docs/cli.md")
@@ -46,7 +47,7 @@ func TestCommandsInManual(t *testing.T) {
 	}
 	var known []string
 	root := program(io.Discard, io.Discard)
-	root.InitDefaultHelpCmd() // cobra adds these two when it runs
+	root.InitDefaultHelpCmd() // cobra adds these two commands only when it runs
 	root.InitDefaultCompletionCmd()
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
@@ -69,7 +70,7 @@ func TestCommandsInManual(t *testing.T) {
 	visit(root)
 	for _, m := range regexp.MustCompile("(?m)[`|^](weir( [a-z]+)+)").FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(known, m[1]) {
-			t.Errorf("docs/operating.md names `%s`, which is no command", m[1])
+			t.Errorf("docs/operating.md names `%s`, which is not a command", m[1])
 		}
 	}
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// progress shows the progress of a command on a terminal, and nothing elsewhere.
+// progress shows the progress of a command on a terminal. If the output is not a terminal, it shows
+// nothing.
 type progress struct {
-	w     io.Writer // nil if it is not a terminal
+	w     io.Writer // nil if the output is not a terminal
 	total int64
 	start time.Time
 	shown time.Time
@@ -29,7 +30,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && isTTY(f)
 }
 
-// of shows how much of a total is done.
+// of shows that done of total bytes are done.
 func (p *progress) of(done, total int64) {
 	p.total = total
 	p.at(done)
@@ -43,7 +44,7 @@ func (p *progress) at(done int64) {
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(done, time.Since(p.start)))
 }
 
-// line shows the bytes, the rate and the time left.
+// line returns the text of the progress: the share that is done, the rate and the time left.
 func (p *progress) line(done int64, took time.Duration) string {
 	rate := float64(done) / max(took.Seconds(), 1e-3)
 	s := fmt.Sprintf("%s, %s/s", size(done), size(int64(rate)))

@@ -19,7 +19,8 @@ import (
 	"weir/internal/settings"
 )
 
-// remote is the connection of commands that talk to a service over HTTP, like any other client.
+// remote holds the connection flags of the commands that talk to a service over HTTP, like any
+// other client.
 type remote struct {
 	url   string
 	key   string
@@ -48,7 +49,7 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// client makes the client. Bad flags are wrong usage.
+// client creates the client of the service. An invalid flag is reported as wrong usage.
 func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	o := client.Options{URL: r.url, Key: r.key, HTTP1: r.http1, UserAgent: "weir/" + build.This().Version}
 	if r.ca != "" {
@@ -68,7 +69,7 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	return made, nil
 }
 
-// run calls do with a client. If no service answers, the error says where it was expected.
+// run calls do with a client. If no service answers, the error names the URL.
 func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.Client) error) error {
 	cl, err := r.client(c)
 	if err != nil {
@@ -82,8 +83,8 @@ func (r *remote) explain(err error) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("no service answers at %s; set --url or WEIR_URL: %w", r.url, err)
 	}
-	// net/http has no error value for this. Which of the two texts appears depends on which of its
-	// goroutines is first.
+	// net/http has no error value for a server without HTTP/2, so the texts are compared. Two texts
+	// are possible, depending on which goroutine of net/http is first.
 	if err != nil && (strings.Contains(err.Error(), "http2: frame too large") || strings.Contains(err.Error(), "http2: client conn could not be established")) {
 		return fmt.Errorf("%s does not speak cleartext HTTP/2; use https or --http1: %w", r.url, err)
 	}
@@ -102,8 +103,8 @@ func streamID(c *cobra.Command, s string) (weir.StreamID, error) {
 	return id, nil
 }
 
-// completeStream completes the id of a stream by asking the service. Shells show the names beside the
-// ids.
+// completeStream returns the ids of all streams of the service, for shell completion. Shells show
+// the names next to the ids.
 func (r *remote) completeStream(c *cobra.Command, got []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(got) > 0 || settings.Environment(c.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

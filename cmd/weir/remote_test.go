@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A server without HTTP/2 gets another error than one that does not answer.
+// The error for a server without HTTP/2 differs from the error for a server that does not answer.
 func TestNoHTTP2(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()

@@ -27,7 +27,7 @@ func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 	return errors.Join(err, verdict(r.After), doubt(r))
 }
 
-// doubt is the error of a repair that cannot name everything that was lost.
+// doubt returns an error if a repair could not identify everything that was lost.
 func doubt(r *datadir.Repaired) error {
 	switch b := r.Before; {
 	case b.MayBeLost > 0:
@@ -70,7 +70,7 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 	printReport(w, data, r.After)
 }
 
-// mostStale is the number of possibly outdated documents that are named.
+// mostStale is the maximum number of possibly outdated documents that the output names.
 const mostStale = 20
 
 // printDoubts reports losses that cannot be identified.

@@ -17,8 +17,9 @@ import (
 	"weir/internal/hub"
 )
 
-// missingFile makes a data directory and removes one file of its journal. The first file holds a stream,
-// the second the revocation of a key, and all of them batches.
+// missingFile creates a data directory and removes one file of its journal. The first file contains
+// the record of a stream, the second contains the revocation of a key, and all files contain
+// batches.
 func missingFile(t *testing.T, number string) (data string, revoked, used access.Secret, stream weir.StreamID) {
 	t.Helper()
 	data = t.TempDir()
@@ -69,7 +70,7 @@ func missingFile(t *testing.T, number string) (data string, revoked, used access
 	return data, revoked, used, o.ID
 }
 
-// weirly runs a command and returns its output.
+// weirly runs a weir command, checks its exit code and returns its output.
 func weirly(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -88,7 +89,8 @@ func holds(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// A key whose revocation may be among the lost records is revoked by the repair, which reports it.
+// If the revocation of a key may be among the lost records, the repair revokes the key again and
+// reports this.
 func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	data, revoked, used, stream := missingFile(t, "000000000002.seg")
 	out, _ := weirly(t, exitFailed, "check", "--data", data)
@@ -120,8 +122,8 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	}
 }
 
-// The record of a stream is in a missing file: the repair moves its batches aside and does not claim
-// that nothing is lost.
+// If the record of a stream was in a missing file, the repair copies the stream's batches aside and
+// does not claim that nothing is lost.
 func TestRepairSetsStreamsAside(t *testing.T) {
 	data, _, _, _ := missingFile(t, "000000000001.seg")
 	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair", "--json")

@@ -28,21 +28,21 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"weir": main})
 }
 
-// The transcripts in testdata show what an operator types and sees. Besides the commands of testscript,
-// they use:
+// The transcripts in testdata show what an operator types and sees. Besides the commands of
+// testscript, they use these commands. NAME is the name that a script gives to a server:
 //
-//	exits CODE PROGRAM ARGS...       run it and expect an exit code
+//	exits CODE PROGRAM ARGS...       run a program and expect an exit code
 //	serve NAME ARGS...               run `weir serve ARGS` on free ports of 127.0.0.1 and wait until it is ready. $URL
 //	                                 and $ADDR are its address, $METRICS that of its metrics, NAME.out and NAME.err its output
-//	signal NAME [SIGNAL [SIGNAL]]    send it TERM (or INT, KILL) and wait for its end, with exit code 0 unless killed. A
-//	                                 second signal is sent once it is stopping; then the exit code must be 1
+//	signal NAME [SIGNAL [SIGNAL]]    send TERM (or INT, KILL) and wait until the server exits, with 0 unless killed. A
+//	                                 second signal is sent while it is stopping; then the exit code must be 1
 //	http METHOD PATH [KEY] [BODY]    send a request to $URL; stdout is a line with the status, then the body
 //	subscribe PATH KEY               open a subscription
-//	received TEXT                    wait until the subscription received a text; stdout is what it received
-//	ended                            wait until all subscriptions have ended cleanly; stdout is what they received
+//	received TEXT                    wait until the subscription has received a text; stdout is everything it received
+//	ended                            wait until all subscriptions have ended cleanly; stdout is everything they received
 //	metrics PATH                     like http, but to $METRICS
-//	logged NAME PATTERN              wait until it has logged a line that matches
-//	hangup NAME                      send it HUP and wait until it has re-read its configuration or refused it
+//	logged NAME PATTERN              wait until the server has logged a line that matches
+//	hangup NAME                      send HUP to the server and wait until it has re-read or refused its configuration
 //	stall PATH KEY                   begin a request whose body never arrives
 //	capture NAME FILE PATTERN        set $NAME to the only match in a file, or in stdout
 //	mode MODE FILE                   expect the permissions of a file
@@ -56,7 +56,7 @@ func TestTranscripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Values[servers{}] = map[string]*running{}
 			e.Values[opened{}] = new([]io.Reader)
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command takes a second under the race detector
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command that was built with the race detector waits a second before it exits
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -83,7 +83,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// servers is the key under which a script keeps its servers by name.
+// servers is the key under which testscript stores the servers of a script.
 type servers struct{}
 
 var (
@@ -94,12 +94,12 @@ var (
 type running struct {
 	cmd    *exec.Cmd
 	log    *log
-	read   int           // how often it has re-read its configuration
-	exited chan struct{} // closed when it has exited; then err says how
+	read   int           // number of times that the server has re-read its configuration
+	exited chan struct{} // closed when the server has exited; err is then the exit error
 	err    error
 }
 
-// log is a file whose growth can be awaited.
+// log is a file that a goroutine can watch for new content.
 type log struct {
 	file *os.File
 
@@ -139,8 +139,8 @@ func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []str
 	}
 }
 
-// logged waits for a line: the log reaches its file through a pipe, so that a grep right after a
-// request may come too early.
+// logged waits until the log contains a line. A grep directly after a request may come too early,
+// because the log reaches its file through a pipe.
 func logged(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: logged NAME PATTERN")
@@ -193,7 +193,7 @@ func serveInBackground(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("URL", "http://"+addr)
 }
 
-// environ are the variables of a script that serve reads.
+// environ returns the variables of a script that weir serve reads.
 func environ(ts *testscript.TestScript) []string {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GORACE=" + ts.Getenv("GORACE")}
 	serveCommand().Flags().VisitAll(func(f *pflag.Flag) {
@@ -293,7 +293,7 @@ func fill(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte{'.'}, n), 0o644))
 }
 
-// opened is the key under which a script keeps its open responses.
+// opened is the key under which testscript stores the open responses of a script.
 type opened struct{}
 
 func subscribe(ts *testscript.TestScript, neg bool, args []string) {
@@ -334,7 +334,7 @@ func stall(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { c.Close() })
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Content-Length: 100\r\nExpect: 100-continue\r\n\r\n", args[0], args[1])
-	line, err := bufio.NewReader(c).ReadString('\n') // arrives when the handler begins to read
+	line, err := bufio.NewReader(c).ReadString('\n') // the response 100 Continue arrives when the handler begins to read the body
 	ts.Check(err)
 	if !strings.Contains(line, " 100 ") {
 		ts.Fatalf("got %s", line)

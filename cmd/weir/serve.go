@@ -58,7 +58,7 @@ func loadSettings(c *cobra.Command, s *settings.Settings) (*slog.Logger, error) 
 	return logger, nil
 }
 
-// allFlags are the names of the flags of a command and all below it.
+// allFlags returns the names of the flags of a command and of all its subcommands.
 func allFlags(c *cobra.Command) (names []string) {
 	for _, f := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 		f.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -69,13 +69,15 @@ func allFlags(c *cobra.Command) (names []string) {
 	return names
 }
 
-// ballast raises the heap size at which the garbage collector runs. Under load, a small live heap would
-// otherwise be marked many times per second. The server never touches it, so it takes up address
-// space and no memory.
+// ballast is the size of an allocation that the server never uses. It raises the heap size at which
+// the garbage collector runs. Without it, the collector would mark a small live heap many times per
+// second under load. The allocation needs address space but no memory, because the server never
+// touches it.
 const ballast = 32 << 20
 
-// welcome shows what the first start created: on a terminal, or else in a file, because the output may be
-// kept in a log. Without that file the operator can still create a key and set a password.
+// welcome shows what the first start created. If the output is not a terminal, it may end up in a
+// log, so welcome writes to a file instead. If the file cannot be written, the operator can still
+// create a key and set a password.
 func welcome(svc *service.Service, out io.Writer, logger *slog.Logger) {
 	if isTerminal(out) {
 		svc.Welcome(out)
@@ -89,12 +91,12 @@ func welcome(svc *service.Service, out io.Writer, logger *slog.Logger) {
 // serve runs the service until a signal arrives or the context ends.
 func serve(ctx context.Context, s *settings.Settings, logger *slog.Logger, out io.Writer) error {
 	defer runtime.KeepAlive(make([]byte, ballast))
-	slog.SetLogLoggerLevel(slog.LevelDebug) // for what libraries log by themselves, such as quic-go about buffers
+	slog.SetLogLoggerLevel(slog.LevelDebug) // the level of messages that libraries log by themselves, such as quic-go about buffers
 	slog.SetDefault(logger)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	hangups := make(chan os.Signal, 1) // before the start: without a handler the signal ends the process
+	hangups := make(chan os.Signal, 1) // registered before the start, because SIGHUP ends a process without a handler
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	svc, err := service.Start(ctx, service.Options{Settings: s, Logger: logger, Commands: commandsForManual()})

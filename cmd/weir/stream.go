@@ -119,7 +119,7 @@ func removeStream(r *remote) *cobra.Command {
 	})
 }
 
-// ofStream turns a command into one that takes the id of a stream.
+// ofStream gives a command one argument, the id of a stream, and makes it call do with this id.
 func ofStream(r *remote, c *cobra.Command, do func(context.Context, *client.Client, weir.StreamID) error) *cobra.Command {
 	c.Args, c.ValidArgsFunction = args("ID"), r.completeStream
 	c.RunE = func(c *cobra.Command, got []string) error {
@@ -132,7 +132,7 @@ func ofStream(r *remote, c *cobra.Command, do func(context.Context, *client.Clie
 	return c
 }
 
-// keptFor is the retention of a stream without trailing zeros, such as 24h.
+// keptFor returns the retention of a stream in a short form, such as 24h instead of 24h0m0s.
 func keptFor(s weir.Stream) string {
 	text := (time.Duration(s.RetentionSeconds) * time.Second).String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -143,7 +143,7 @@ func keptFor(s weir.Stream) string {
 	return text
 }
 
-// printable quotes a text that a terminal might obey.
+// printable quotes a text that contains control characters, because a terminal might obey them.
 func printable(s string) string {
 	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
 		return quoted
@@ -182,6 +182,6 @@ func parseSize(s string) (int64, bool) {
 // complete offers the values of a flag to shell completion.
 func complete(c *cobra.Command, flag string, values ...cobra.Completion) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag does not exist
+		panic(err) // a bug in this program: the flag does not exist
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// terminal is an output of a command, which may be a terminal or not.
+// terminal is an output of a command. The output may be a terminal, a file or a pipe.
 type terminal struct {
 	w     io.Writer
-	live  bool // it is a terminal, where a line can be overwritten
+	live  bool // the output is a terminal, so a line can be overwritten
 	color bool
 
 	mu     sync.Mutex
-	status string // the line at the bottom, which is overwritten
+	status string // the line at the bottom, which show overwrites
 }
 
 // terminalOf examines an output. It respects NO_COLOR and TERM=dumb.
@@ -39,7 +39,7 @@ const (
 	yellow = "33"
 )
 
-// show replaces the status line. Without a terminal it does nothing.
+// show replaces the status line. If the output is not a terminal, it does nothing.
 func (t *terminal) show(format string, a ...any) {
 	if !t.live {
 		return
@@ -54,7 +54,7 @@ func (t *terminal) show(format string, a ...any) {
 	fmt.Fprintf(t.w, "\r\x1b[K%s", line)
 }
 
-// say writes a line that stays, above the status line.
+// say writes a line above the status line. This line stays.
 func (t *terminal) say(format string, a ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +76,8 @@ func (t *terminal) done() {
 	}
 }
 
-// refresh calls show five times per second until stop is called. Without a terminal it does nothing.
+// refresh calls show five times per second until stop is called. If the output is not a terminal,
+// it does nothing.
 func (t *terminal) refresh(show func()) (stop func()) {
 	if !t.live {
 		return func() {}

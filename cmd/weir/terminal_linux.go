@@ -11,7 +11,7 @@ func isTTY(f *os.File) bool {
 	return err == nil
 }
 
-// columns is the width of a terminal, or 0 if it is unknown.
+// columns returns the width of a terminal, or 0 if the width is unknown.
 func columns(f *os.File) int {
 	w, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

@@ -9,5 +9,6 @@ func isTTY(f *os.File) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-// columns assumes the usual width: this system has no portable way to ask.
+// columns returns 80, the usual width of a terminal, because there is no portable way to ask for
+// the width.
 func columns(*os.File) int { return 80 }

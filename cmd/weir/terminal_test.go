@@ -38,11 +38,11 @@ func TestKeptFor(t *testing.T) {
 	}
 }
 
-// say writes above the status line.
+// say writes its line above the status line.
 func TestStatusLine(t *testing.T) {
 	var b bytes.Buffer
 	term := &terminal{w: &b}
-	term.show("hidden") // not a terminal
+	term.show("hidden") // shows nothing, because the output is not a terminal
 	term.say("a %d", 1)
 	term.status = "50%"
 	term.say("b")
@@ -71,7 +71,7 @@ func TestParseFrom(t *testing.T) {
 	}
 }
 
-// refresh shows the status and leaves no goroutine behind.
+// refresh calls show, and stop leaves no goroutine behind.
 func TestRefresh(t *testing.T) {
 	term := &terminal{live: true, w: new(bytes.Buffer)}
 	shown := make(chan struct{}, 100)

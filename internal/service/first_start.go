@@ -87,7 +87,7 @@ func (svc *Service) WelcomeFile(w io.Writer) error {
 	}
 	fmt.Fprintf(w, `
 Weir is running at %s
-What the first start created, with its secrets and commands to try, is in this file. Delete it when
+This file lists what the first start created, with its secrets and commands to try. Delete it when
 you have read it:
 
   %s
