@@ -92,9 +92,10 @@ func (a *attendance) halt() {
 	}
 }
 
-// refresh reads the records that other nodes wrote, and reports them to the judge. When it is done,
-// the judge knows everything that was acknowledged before refresh began. Closing or dropping the
-// log cancels the refresh, so that Close and Delete do not wait for servers that do not answer.
+// refresh reads the records that other nodes wrote, and reports them to the judge (engine.Judge,
+// which applies the rules of the stream). When it is done, the judge knows everything that was
+// acknowledged before refresh began. Closing or dropping the log cancels the refresh, so that Close
+// and Delete do not wait for servers that do not answer.
 //
 // If the log should be followed, refresh first joins the line and then reads. In the other order,
 // the node would miss a message that is stored between the two steps.

@@ -58,8 +58,9 @@ func (l *log) takeGroup(group []*request) []*request {
 	return group
 }
 
-// decide asks the judge about every request, and builds messages from the entries that the judge
-// admits. It leaves out requests whose callers stopped waiting before the judge was asked.
+// decide asks the judge (engine.Judge, which applies the rules of the stream) about every request,
+// and builds messages from the entries that the judge admits. It leaves out requests whose callers
+// stopped waiting before the judge was asked.
 func (l *log) decide(requests []*request) *group {
 	// node is a random number, so writes of different nodes do not share an id.
 	g := &group{id: l.e.node + l.e.groups.Add(1)}

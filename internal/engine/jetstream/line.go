@@ -349,8 +349,8 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 
 // catchUp returns when the line has taken every message that was acknowledged to any client before
 // the call. It cannot ask a server for the last message: a server that was replaced as leader may
-// not know it yet. So catchUp stores a fence and waits until the line reaches it. Every message
-// that was acknowledged before comes before the fence in the stream.
+// not know the newest messages. So catchUp stores a fence and waits until the line reaches it.
+// Every message that was acknowledged before comes before the fence in the stream.
 func (l *line) catchUp(ctx context.Context) error {
 	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
 		at, err := l.storeFence(ctx)
@@ -444,7 +444,7 @@ func (l *line) storeFence(ctx context.Context) (uint64, error) {
 
 // markWithoutFence does the work of a fence when the servers have no space for one. It purges the
 // subject of the fences. The purge needs no space and changes nothing, but a majority of the
-// replicas must agree on it. So the leader that answers afterwards is the real one, and its last
+// replicas must agree on it. So the leader that answers afterwards is the current one, and its last
 // sequence covers everything that was acknowledged before.
 func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {

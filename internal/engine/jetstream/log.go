@@ -16,10 +16,10 @@ import (
 
 // log is a log that this node has opened. One goroutine, the worker, does everything that must
 // happen in the order of the log. It runs only while there is something to do. The worker asks the
-// judge about entries, writes the admitted entries in groups, and receives the records that other
-// nodes wrote. It reports both to the judge. So the judge never gets two calls at once, and what it
-// knows is always a prefix of the log. All other goroutines only put requests into the queue or
-// read the index, under mu.
+// judge (engine.Judge, which applies the rules of the stream) about entries. It writes the admitted
+// entries in groups, and receives the records that other nodes wrote. It reports both to the judge.
+// So the judge never gets two calls at once, and the records that it knows are always a prefix of
+// the log. All other goroutines only put requests into the queue or read the index, under mu.
 type log struct {
 	e        *Engine
 	id       engine.LogID
@@ -233,8 +233,8 @@ func (l *log) usable(ctx context.Context) error {
 // stored), CatchUp stores a fence, which is an empty message after all acknowledged ones. It waits
 // until the line has reached the fence and the worker has reported everything before it to the
 // judge. If the log is not followed, or the line is too slow, CatchUp asks the servers for the
-// sequence of the newest message of the log. Only if the judge does not know this message, the
-// worker reads the missing ones.
+// sequence of the newest message of the log. If the judge does not know this message, the worker
+// reads the missing ones.
 func (l *log) CatchUp(ctx context.Context) error {
 	begun := time.Now()
 	l.mu.Lock()

@@ -115,8 +115,8 @@ func (l *log) entryAt(ctx context.Context, at entry) (engine.Entry, error) {
 // found reads the n messages of an entry. There are two harmless reasons why the messages may not
 // be found. The entry may have been trimmed, perhaps by another node whose trim has not arrived
 // yet. Or the servers that were asked, even the leader, lag behind the server that delivered the
-// entry. So found tries again for a while and catches up in between. If the messages are still
-// missing and the entry was not trimmed, the entry is damaged.
+// entry. Therefore this method tries again for a while and catches up in between. If the messages
+// are still missing and the entry was not trimmed, the entry is damaged.
 func (l *log) found(ctx context.Context, at entry, n int) ([]stored, error) {
 	all, err := l.messages(ctx, at.js, n)
 	caught := false

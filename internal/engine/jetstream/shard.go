@@ -113,8 +113,8 @@ func (s *shard) last(ctx context.Context, subject string) (uint64, error) {
 
 var errHole = errors.New("records are missing in the middle of the log")
 
-// maxRereads is how often readHeaders reads a log again if it finds a hole. The hole may only exist
-// because other nodes trimmed the log while it was read.
+// maxRereads is how often readHeaders reads a log again if it finds a hole. Often the reason of the
+// hole is that other nodes trimmed the log while it was read.
 const maxRereads = 20
 
 // readHeaders returns the records of a subject from a sequence on, without payloads. The result
@@ -182,8 +182,8 @@ func (s *shard) since(ctx context.Context, subject string, known uint64) ([]mess
 	return all, nil
 }
 
-// sinceAtOnce is how many messages since requests at once. sinceBytes is the maximum size of these
-// messages in bytes; a server returns at least one message even if it is larger.
+// sinceAtOnce is how many messages the method since requests at once. sinceBytes is the maximum
+// size of these messages in bytes; a server returns at least one message even if it is larger.
 const (
 	sinceAtOnce = 64
 	sinceBytes  = 4 << 20

@@ -12,14 +12,15 @@ import (
 	"weir/internal/engine"
 )
 
-// store writes a group directly after l.last, the last message that was known when the group was
-// decided. It sends the group again until a server answers. All attempts expect the same last
-// message, so at most one of them can succeed.
+// store writes a group of records directly after l.last, the last message that was known when the
+// judge (engine.Judge, the rules of the stream) decided about the group. It sends the group again
+// until a server answers. All attempts expect the same last message, so at most one of them can
+// succeed.
 //
 // The results:
 //
 //	others != nil   Other records came first. The group was not stored and never will be. But if
-//	                g.doubt is set, it may have been stored and purged since.
+//	                g.doubt is set, the group may have been stored and purged since.
 //	ErrFull,        not stored, and never will be
 //	errRefused
 //	ErrUnavailable  unknown; happens only when Close has stopped waiting
@@ -100,7 +101,7 @@ func (l *log) send(g *group) (uint64, error) {
 // others returns the records after the last one that the judge knows. These are records of another
 // node, or those of this group. It also makes this node follow the log, which means that the line
 // delivers new records as they are stored. If the log was already followed, the line will deliver
-// the records soon. So others waits for them, and asks the servers only if they do not arrive.
+// the records soon. So this method waits for them, and asks the servers only if they do not arrive.
 func (l *log) others(g *group) ([]message, error) {
 	l.mu.Lock()
 	followed := l.attendance.followed && l.shard.live.Load()
@@ -150,7 +151,7 @@ var errAlone = errors.New("another process appends to this log, but its judge is
 
 // rewind makes the judge forget its decisions about a group that was not stored. It returns the
 // argument why, the reason why the group was not stored. If the judge cannot forget its decisions,
-// the log fails, and rewind returns the error of that.
+// rewind makes the log unusable (fail) and returns the error of fail.
 func (l *log) rewind(g *group, why error) error {
 	if g.admitted == 0 {
 		return why

@@ -9,9 +9,10 @@ import (
 	"weir/internal/engine"
 )
 
-// A write to a log succeeds only if no other node has written since the writer last looked. So if
-// several nodes write to one log, the node closest to the leader of its shard would win nearly
-// every time, and the others would decide and send in vain. Therefore the nodes take turns:
+// A write to a log succeeds only if no other node has written after the last message that the
+// writing node knows. So if several nodes write to one log, the writes of the node closest to the
+// leader of the shard would succeed nearly every time, and the other nodes would decide and send in
+// vain. Therefore the nodes take turns:
 //
 //   - A node whose write failed for this reason asks for a turn (wanted) and waits.
 //   - The node whose write succeeded continues for a while. Then it announces that the log is free
@@ -115,7 +116,7 @@ func (l *log) yield() {
 }
 
 // linger applies the records that other nodes write, until the function so returns true. It returns
-// after most at the latest.
+// after the duration most at the latest.
 func (l *log) linger(most time.Duration, so func() bool) {
 	late := time.NewTimer(most)
 	defer late.Stop()

@@ -46,9 +46,9 @@ func (l *log) propose(ctx context.Context, r *request) error {
 }
 
 // ask calls put, which passes a request to the worker, and waits for the answer. It stops waiting
-// when ctx ends or Patience has passed. Then it marks the request as left. If the judge has not
-// been asked about such a request yet, the worker skips it. Otherwise the worker completes it and
-// discards the answer.
+// when ctx ends or Patience has passed. Then it marks the request as left. If the judge
+// (engine.Judge, the rules of the stream) has not been asked about such a request yet, the worker
+// skips it. Otherwise the worker completes it and discards the answer.
 func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	l.mu.Lock()
 	err := l.usable(ctx)
@@ -76,7 +76,7 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	r.left = true
 	l.asking.Unlock()
 	select {
-	case err := <-r.done: // the answer arrived in this moment
+	case err := <-r.done: // the answer arrived at this moment
 		return err
 	default:
 	}

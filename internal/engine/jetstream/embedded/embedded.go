@@ -48,8 +48,9 @@ const (
 
 	// When a machine vanishes, its connections are not closed. The server sends a ping every
 	// pingEvery and gives up a route after pingsOut pings without an answer. Until then it still
-	// sends requests to the lost machine. This takes about as long as the shards of that machine
-	// need to elect new leaders. With the defaults of NATS it would take one to two minutes.
+	// sends requests to the lost machine. Giving up takes about as long as the shards of that
+	// machine need to elect new leaders. With the defaults of NATS it would take one to two
+	// minutes.
 	pingEvery = 2 * time.Second
 	pingsOut  = 3
 
