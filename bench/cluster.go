@@ -25,7 +25,8 @@ const (
 	plainEnv      = "WEIR_BENCH_NATS"
 
 	// clusterStreams is the number of streams that are large enough to keep everything published in
-	// the run, as the plain JetStream streams do. There are as many small streams, which evict.
+	// the run, as the plain JetStream streams do. There is the same number of small streams, which
+	// evict.
 	clusterStreams = 64
 	plainKeeps     = 1 << 30     // bytes
 	evictedAfter   = time.Minute // warm-up, because evicted batches are purged with a delay

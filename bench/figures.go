@@ -18,8 +18,8 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// fill appends batches from 512 concurrent writers, to all streams in turn. It calls after, if not
-// nil, after each append.
+// fill appends batches from 512 concurrent writers, to all streams in turn. If the argument after
+// is not nil, fill calls it after each append.
 func (o *journalContender) fill(batches, size int, after func(stream int, seq weir.Seq) error) error {
 	var (
 		wg      sync.WaitGroup

@@ -107,8 +107,8 @@ func (a *assault) pour(n int, first string) error {
 	return nil
 }
 
-// oneBatch publishes the batch of 100 KiB that the function reads needs, and fills the attackers'
-// stream.
+// oneBatch publishes a batch of 100 KiB for the clients that read (see reads), and fills the
+// attackers' stream.
 func oneBatch(t *target) error {
 	c, err := dial(t.addr)
 	if err != nil {

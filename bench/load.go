@@ -12,8 +12,8 @@ import (
 var errEnough = errors.New("enough")
 
 // work calls each worker in a loop until the time is up. It measures the latency of each call, and
-// how much cpu increases. Size is the number of bytes per call. A worker stops when it returns an
-// error. Work returns this error unless it is errEnough.
+// how much the CPU time that the function cpu returns increases. Size is the number of bytes per
+// call. A worker stops when it returns an error. Work returns this error unless it is errEnough.
 func work(workers []func() error, size int, span time.Duration, cpu func() time.Duration) (row, error) {
 	var wg sync.WaitGroup
 	var failure atomic.Pointer[error]

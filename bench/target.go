@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// target is a server in a process of its own, so that its CPU and memory can be measured separately
-// from the load generator's.
+// target is a server in a separate process, so that its CPU and memory can be measured separately
+// from those of the load generator.
 type target struct {
 	name    string
 	addr    string

@@ -218,7 +218,7 @@ func (m *meter) note(d time.Duration) {
 	m.took = append(m.took, d)
 }
 
-// figure summarises the measurements.
+// figure returns the result that the measurements give.
 func (m *meter) figure(part string, size int64) figure {
 	span := time.Since(m.start).Seconds()
 	n := m.events.Load()

@@ -30,7 +30,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && isTTY(f)
 }
 
-// of shows that done of total bytes are done.
+// of shows the progress: the number of bytes that are done, out of a total.
 func (p *progress) of(done, total int64) {
 	p.total = total
 	p.at(done)

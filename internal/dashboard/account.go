@@ -100,8 +100,8 @@ const none = engine.Revision(math.MaxUint64)
 // setPassword stores a password, ends all sessions and returns the new revision of the account. The
 // argument checked is the revision at which the caller verified the old password. SetPassword fails
 // if the account has changed since that revision, or if a file manages the password. A caller that
-// needs no old password passes 0. A caller that passes none gets engine.ErrExists if a password
-// exists already.
+// needs no old password passes 0. A caller that passes the constant none gets engine.ErrExists if a
+// password exists already.
 func (d *Dashboard) setPassword(ctx context.Context, password string, checked engine.Revision) (engine.Revision, error) {
 	if err := CheckPassword(password); err != nil {
 		return 0, err

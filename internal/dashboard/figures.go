@@ -149,7 +149,7 @@ type ring struct {
 	samples []sample
 }
 
-// take adds a sample if one is due, and reports whether it was.
+// take adds a sample if one is due, and reports whether it added one.
 func (r *ring) take(c *counts) bool {
 	if r.last.taken.IsZero() {
 		r.last = *c
@@ -171,8 +171,8 @@ func (r *ring) add(s sample) {
 }
 
 // between returns the samples from now-back until now, oldest first. For an hour or less they are
-// fine samples. For the time before the first fine sample, for example after a restart, between
-// returns coarse samples.
+// fine samples. For the time before the first fine sample, for example after a restart, the result
+// contains coarse samples.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()

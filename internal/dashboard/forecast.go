@@ -10,7 +10,7 @@ import (
 // day.
 type forecast struct {
 	Known   bool          // there are enough samples
-	Growing bool          // Full is valid
+	Growing bool          // usage grows, so Full is valid
 	ByDay   float64       // growth in bytes per day
 	Full    time.Duration // time until the disk is full
 	Over    time.Duration // time that the samples cover

@@ -56,7 +56,7 @@ func (v *visitor) signIn(password string) int {
 
 const right = "four random words here"
 
-// guarded starts a service whose password is the constant right.
+// guarded starts a service. The constant named right is the password of its dashboard.
 func guarded(t *testing.T, o servicetest.Options) *servicetest.Service {
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte(right+"\n"), 0o600); err != nil {

@@ -91,8 +91,8 @@ func matches(hash, password string) (bool, error) {
 const unmatchable = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 // verify reports whether a name and password are those of the account. It also returns the revision
-// of the account that it checked. It takes the same time for every name. If hashers passwords are
-// already being hashed, verify waits until one is done or ctx ends.
+// of the account that it checked. It takes the same time for every name. If the maximum number of
+// passwords (hashers) is already being hashed, verify waits until one is done or ctx ends.
 func (d *Dashboard) verify(ctx context.Context, name, password string) (ok bool, checked engine.Revision, err error) {
 	select {
 	case d.hashing <- struct{}{}:

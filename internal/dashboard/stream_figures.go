@@ -31,7 +31,7 @@ const (
 var streamParts = []string{"updated", "gap-line", "gaps", "object"}
 
 // lookAt returns the state of a stream, and calls visit for each of its latest batches, oldest
-// first. It visits approximately most batches.
+// first. The argument most is the approximate number of batches to visit.
 func (v *visit) lookAt(s *hub.Stream, most int, visit func(hub.Mark)) (streamView, error) {
 	st, err := s.Look(v.r.Context(), most, visit)
 	if err != nil {

@@ -67,7 +67,8 @@ func TestMetricsTaken(t *testing.T) {
 	}
 }
 
-// /readyz answers before the service opens the data directory, and until the service has closed it.
+// /readyz answers from before the service opens the data directory until after the service has
+// closed it.
 func TestReadiness(t *testing.T) {
 	s := loaded(t, "--data", t.TempDir(), "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--demo=false")
 	logger := slog.New(slog.DiscardHandler)

@@ -320,9 +320,9 @@ func (svc *Service) Stop(grace time.Duration) error {
 	}
 	svc.certs.close()
 	if svc.API != nil {
-		// A subscriber that has not read the end of its subscription after half of the grace period
-		// reads nothing at all. Disconnecting it then leaves the other half of the period to the
-		// requests in flight.
+		// If a subscriber has not read the end of its subscription after half of the grace period,
+		// it probably reads nothing at all. Disconnecting it then leaves the other half of the
+		// period to the requests in flight.
 		defer time.AfterFunc(grace/2, svc.API.EndSubscriptions).Stop()
 	}
 	office := svc.office.shutdown(ctx)

@@ -10,7 +10,7 @@ import (
 	"weir/internal/engine/jetstream"
 )
 
-// Engine are the settings of storage.
+// Engine holds the settings of the storage engine.
 type Engine struct {
 	Kind          string
 	NATSURLs      []string

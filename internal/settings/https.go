@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// HTTPS are the settings of TLS.
+// HTTPS holds the settings of HTTPS and its certificates.
 type HTTPS struct {
 	Address       string
 	Cert, Key     string

@@ -41,10 +41,11 @@ func (s *Settings) UseLogLevel() {
 	}
 }
 
-// Changes compares s, which was just re-read, with the settings in effect. Running are the settings
-// after the last reload; reloadable settings are compared with these. Started are the settings from
-// the start of the server; all other settings still have these values and are compared with them.
-// Changed lists the settings that take effect at once, and waiting those that need a restart.
+// Changes compares s, which was just re-read, with the settings in effect. It compares reloadable
+// settings with running, the settings after the last reload. It compares all other settings with
+// started, the settings from the start of the server, because these cannot have changed since. The
+// result changed lists the settings that take effect at once. The result waiting lists the settings
+// that need a restart.
 func (s *Settings) Changes(running, started *Settings) (changed, waiting []string) {
 	s.flags.VisitAll(func(f *pflag.Flag) {
 		before, list := started, &waiting

@@ -143,8 +143,8 @@ func (a *attack) continuations() {
 }
 
 // frameFloods sends frames that need a reply, without reading the replies. It also sends frames of
-// unknown types. The server closes a connection when too many replies are queued. The moment
-// depends on timing, so the test does not check that the connection is closed.
+// unknown types. The server closes a connection when too many replies are queued. Whether and when
+// this happens depends on timing, so the test does not check it.
 func (a *attack) frameFloods() {
 	for _, write := range []func(f *frames){
 		func(f *frames) { f.WritePing(false, [8]byte{}) },

@@ -85,8 +85,8 @@ func (p *bystanders) publish(c *caller, i int) {
 	}
 }
 
-// subscribe reads batches until the test ends. The server chooses the sequences, so each batch must
-// have the sequence after that of the batch before.
+// subscribe reads batches until the test ends. The server chooses the sequences, so each sequence
+// must be one higher than the one before.
 func (p *bystanders) subscribe(c *caller, i int) {
 	fail := func(format string, a ...any) {
 		if p.ctx.Err() == nil {
@@ -143,7 +143,7 @@ func least(counts []atomic.Int64) int64 {
 	return n
 }
 
-// await waits until the function so returns true. It calls so again whenever a client makes
+// await waits until the condition so is true. It checks the condition again whenever a client makes
 // progress.
 func (p *bystanders) await(what string, so func() bool) {
 	p.t.Helper()

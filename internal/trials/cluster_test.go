@@ -132,8 +132,8 @@ func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	}
 }
 
-// agree sends a request with the key to every node, until the function so accepts the status of
-// each response.
+// agree sends requests with the key to every node, until the condition so holds for the status of
+// each node's response.
 func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 	t.Helper()
 	for i := range c.nodes {

@@ -188,7 +188,7 @@ func (m *member) follow(ctx context.Context, stream string) error {
 }
 
 // once subscribes and reads to the end of the response. The server chooses the sequences, so each
-// batch must have the sequence after that of the batch before.
+// sequence must be one higher than the one before.
 func (m *member) once(ctx context.Context, stream string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", m.url+"/v1/streams/"+stream+"?cursor=0", nil)
 	if err != nil {

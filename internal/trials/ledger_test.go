@@ -57,8 +57,8 @@ func (l *ledger) all() []*account {
 	return list
 }
 
-// sure returns the outcome that a client may rely on. This is unknown once the power cut has begun,
-// because then no response proves anything. The caller holds l.mu.
+// sure returns the outcome on which a client may rely. Once the power cut has begun, it returns
+// unknown for every outcome, because then no response proves anything. The caller holds l.mu.
 func (l *ledger) sure(o outcome) outcome {
 	if l.cut {
 		return unknown

@@ -18,7 +18,8 @@ import (
 )
 
 // outcome is what a client knows about the effect of a request. If there was no response, or a 5xx,
-// the outcome is unknown: the server may have carried out the whole request or nothing of it.
+// the outcome is unknown: either the server has carried out the whole request, or the request has
+// had no effect.
 type outcome int
 
 const (

@@ -12,7 +12,7 @@ import (
 // sequence after the entries that it knows, and records the calls.
 type follower struct {
 	*judge
-	trimming func()                    // called in Trimmed, unless nil
+	trimming func()                    // called by Trimmed, unless nil
 	note     func() (weir.Seq, []byte) // returns the result of Note
 
 	mu    sync.Mutex

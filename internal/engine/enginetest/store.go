@@ -174,7 +174,7 @@ func (s *store) seqs(log engine.Log) []weir.Seq {
 	return got
 }
 
-// holds checks with every method that reads that a log holds exactly these sequences.
+// holds checks, with every method that reads, that a log holds exactly these sequences.
 func (s *store) holds(log engine.Log, want ...weir.Seq) {
 	s.Helper()
 	if got := s.seqs(log); !slices.Equal(got, want) {

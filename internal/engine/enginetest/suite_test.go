@@ -93,7 +93,7 @@ func TestEveryPromiseIsQuoted(t *testing.T) {
 	}
 }
 
-// exists checks that the tests exist that a reason in unchecked names.
+// exists checks that each test that is named by a reason in unchecked exists.
 func exists(t *testing.T, reason string) {
 	t.Helper()
 	for _, named := range regexp.MustCompile(`(\w+): (Test\w+)`).FindAllStringSubmatch(reason, -1) {

@@ -77,7 +77,7 @@ func put(t *testing.T, l *log, texts ...string) {
 	}
 }
 
-// becomes waits until the function so returns true.
+// becomes waits until the condition so is true.
 func becomes(t *testing.T, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

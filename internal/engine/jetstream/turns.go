@@ -115,7 +115,7 @@ func (l *log) yield() {
 	l.leaving.Store(false)
 }
 
-// linger applies the records that other nodes write, until the function so returns true. It returns
+// linger applies the records that other nodes write, until the condition so is true. It returns
 // after the duration most at the latest.
 func (l *log) linger(most time.Duration, so func() bool) {
 	late := time.NewTimer(most)
