@@ -23,7 +23,7 @@ var hoards = []attack{
 	{name: "64 bodies of 8 MiB that stall after 7 MiB", victims: publishes(64 << 10), begin: func(a *assault) error {
 		return a.pour(64, declared(a.t, 7<<20))
 	}},
-	{name: "64 bodies of 8 MiB that stall after 7 MiB, others publish 1 MiB", victims: publishes(1 << 20), begin: func(a *assault) error {
+	{name: "64 stalled bodies of 8 MiB, others publish 1 MiB", victims: publishes(1 << 20), begin: func(a *assault) error {
 		return a.pour(64, declared(a.t, 7<<20))
 	}},
 	{name: "1 event in 8 MiB of padding, 16/s, one stalled reader", begin: func(a *assault) error {
