@@ -197,7 +197,7 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.journal.Disk) }},
 	{name: "weir_journal_live_bytes", kind: gauge, needs: itsJournal, help: "Bytes of records that are still needed; the rest is reclaimed over time.",
 		value: func(s *sample) float64 { return float64(s.journal.Live) }},
-	{name: "weir_journal_reclaim_copied_bytes_total", kind: counter, needs: itsJournal, help: "Bytes that reclaiming copied to empty a segment.",
+	{name: "weir_journal_reclaim_copied_bytes_total", kind: counter, needs: itsJournal, help: "Bytes that reclaiming copied out of segments in order to free them.",
 		value: func(s *sample) float64 { return float64(s.journal.Copied) }},
 	{name: "weir_journal_reclaim_freed_segments_total", kind: counter, needs: itsJournal, help: "Segments freed by reclaiming.",
 		value: func(s *sample) float64 { return float64(s.journal.Freed) }},
