@@ -16,7 +16,7 @@ type writer struct {
 	control *http.ResponseController
 	timeout time.Duration
 	ended   context.Context // once it is done, nothing more is written
-	lasting bool            // the deadline may stay set between writes: true for HTTP/1.1
+	lasting bool            // the deadline may stay set between writes: false for HTTP/2
 	until   time.Time       // the deadline that is set; zero if none is
 	loan    *budget.Loan    // the memory that is being sent; nil if none is borrowed
 }
@@ -28,7 +28,7 @@ const piece = 64 << 10
 func (c *call) writer() writer {
 	return writer{
 		w: c.w, control: http.NewResponseController(c.w), timeout: c.h.WriteTimeout, ended: c.r.Context(),
-		lasting: c.r.ProtoMajor == 1,
+		lasting: c.r.ProtoMajor != 2,
 	}
 }
 
@@ -53,9 +53,9 @@ func (w *writer) write(b []byte) error {
 // the past. If arm overwrites that deadline, it is sure to see the cancelled context. The same holds
 // for a loan that is cut.
 //
-// Over HTTP/1.1 a deadline does no harm while nothing is written. There arm sets it an eighth later
-// than needed and reuses it for as long: setting and clearing a deadline for every batch would cost
-// as much as waking the subscriber.
+// Over HTTP/1.1 and HTTP/3 a deadline does no harm while nothing is written. There arm sets it an
+// eighth later than needed and reuses it for as long: setting and clearing a deadline for every
+// batch would cost as much as waking the subscriber. Over HTTP/2 package server makes that cheap.
 func (w *writer) arm() error {
 	now := time.Now()
 	if w.lasting && w.until.Sub(now) >= w.timeout {

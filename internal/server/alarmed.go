@@ -6,17 +6,26 @@ import (
 	"time"
 )
 
-// alarmed is an HTTP/2 response writer that implements read deadlines with its own timer. Each time
-// a handler sets a deadline, net/http sends a message to the goroutine that all requests of the
-// connection share, and a publish sets three deadlines. Nearly all of them are replaced or cleared
-// before they expire. So alarmed only resets a timer, and calls net/http when a deadline really
-// expires.
+// alarmed is an HTTP/2 response writer that implements deadlines with its own timers. Each time a
+// handler sets a deadline, net/http sends a message to the goroutine that all requests of the
+// connection share. A publish sets three deadlines, and a subscription two for each batch that it
+// sends. Nearly all of them are replaced or cleared before they expire. So alarmed only remembers a
+// deadline, and calls net/http when the deadline really expires.
 type alarmed struct {
 	http.ResponseWriter
 	mu    sync.Mutex
+	read  alarm
+	write alarm
+	done  bool // the handler has returned; nothing may touch the response
+}
+
+// alarm is a deadline. Its timer keeps running when the deadline is moved or cleared, and checks
+// the deadline again when it fires: resetting the timer for every batch of a subscription would
+// cost more than the check.
+type alarm struct {
 	timer *time.Timer // nil before the first deadline
-	until time.Time   // the current deadline; zero if there is none
-	done  bool        // the handler has returned; the timer must not touch the response
+	until time.Time   // zero if there is no deadline
+	rings time.Time   // when the timer fires; zero if it is not running
 }
 
 // Unwrap gives http.ResponseController access to everything that alarmed does not change.
@@ -24,50 +33,68 @@ func (a *alarmed) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // SetReadDeadline is called by http.ResponseController. The zero time removes the deadline, and a
 // time in the past ends reading immediately.
-func (a *alarmed) SetReadDeadline(t time.Time) error {
+func (a *alarmed) SetReadDeadline(t time.Time) error { return a.set(&a.read, t) }
+
+// SetWriteDeadline is called by http.ResponseController. The zero time removes the deadline, and a
+// time in the past ends the response immediately.
+func (a *alarmed) SetWriteDeadline(t time.Time) error { return a.set(&a.write, t) }
+
+func (a *alarmed) set(m *alarm, t time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.until = t
-	if t.IsZero() {
-		if a.timer != nil {
-			a.timer.Stop()
-		}
+	if m.until = t; t.IsZero() || a.done {
 		return nil
 	}
 	left := time.Until(t)
 	switch {
 	case left <= 0:
-		return a.expire()
-	case a.timer == nil:
-		a.timer = time.AfterFunc(left, a.fire)
+		return a.expire(m)
+	case m.timer == nil:
+		m.timer = time.AfterFunc(left, func() { a.fire(m) })
+	case m.rings.IsZero() || t.Before(m.rings):
+		m.timer.Reset(left)
 	default:
-		a.timer.Reset(left)
+		return nil // the timer fires early enough
 	}
+	m.rings = t
 	return nil
 }
 
-// fire is called by the timer. It may run late, when the deadline has been moved or removed or the
-// handler has returned. So it checks again, under the lock, whether a deadline has expired.
-func (a *alarmed) fire() {
+// fire is called by a timer. It may run late, when the deadline has been moved or removed or the
+// handler has returned. So it checks again, under the lock, whether the deadline has expired.
+func (a *alarmed) fire(m *alarm) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.done && !a.until.IsZero() && time.Until(a.until) <= 0 {
-		_ = a.expire()
+	m.rings = time.Time{}
+	if a.done || m.until.IsZero() {
+		return
 	}
+	if left := time.Until(m.until); left > 0 {
+		m.timer.Reset(left)
+		m.rings = m.until
+		return
+	}
+	_ = a.expire(m)
 }
 
-// expire ends reading permanently, by setting a deadline in the past.
-func (a *alarmed) expire() error {
-	return http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+// expire ends reading or writing permanently, by setting a deadline in the past.
+func (a *alarmed) expire(m *alarm) error {
+	control := http.NewResponseController(a.ResponseWriter)
+	if m == &a.read {
+		return control.SetReadDeadline(time.Unix(1, 0))
+	}
+	return control.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// end stops the timer. The handler's goroutine calls it when the handler has returned; a timer
+// end stops the timers. The handler's goroutine calls it when the handler has returned; a timer
 // function that runs later does nothing.
 func (a *alarmed) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.done = true
-	if a.timer != nil {
-		a.timer.Stop()
+	for _, m := range []*alarm{&a.read, &a.write} {
+		if m.timer != nil {
+			m.timer.Stop()
+		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -71,23 +73,53 @@ func TestReadDeadlines(t *testing.T) {
 func TestLateTimer(t *testing.T) {
 	expired := 0
 	a := &alarmed{ResponseWriter: deadlines{func(time.Time) error { expired++; return nil }}}
-	a.SetReadDeadline(time.Now().Add(time.Hour))
-	a.fire()
-	a.SetReadDeadline(time.Time{})
-	a.fire()
-	a.SetReadDeadline(time.Now().Add(time.Hour))
-	a.until = time.Unix(1, 0)
-	a.end()
-	a.fire()
+	for _, m := range []*alarm{&a.read, &a.write} {
+		a.done = false
+		a.set(m, time.Now().Add(time.Hour))
+		a.fire(m)
+		a.set(m, time.Time{})
+		a.fire(m)
+		a.set(m, time.Now().Add(time.Hour))
+		m.until = time.Unix(1, 0)
+		a.end()
+		a.fire(m)
+		a.set(m, time.Unix(1, 0))
+	}
 	if expired != 0 {
-		t.Errorf("the deadline expired %d times, want 0", expired)
+		t.Errorf("a deadline expired %d times, want 0", expired)
 	}
 }
 
-// deadlines is a response writer that reports read deadlines.
-type deadlines struct{ read func(time.Time) error }
+// A deadline that is set again and again keeps one timer, which checks the latest deadline when it
+// fires. The library is called only when that deadline has expired.
+func TestDeadlinesThatMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var expired []time.Duration
+		a := &alarmed{ResponseWriter: deadlines{func(time.Time) error {
+			expired = append(expired, time.Since(start))
+			return nil
+		}}}
+		defer a.end()
+		for range 100 { // a subscription that sends a batch per second
+			a.SetWriteDeadline(time.Now().Add(30 * time.Second))
+			a.SetWriteDeadline(time.Time{})
+			time.Sleep(time.Second)
+		}
+		a.SetWriteDeadline(time.Now().Add(30 * time.Second)) // a write that takes too long
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := []time.Duration{130 * time.Second}; !slices.Equal(expired, want) {
+			t.Errorf("the deadline expired after %v, want %v", expired, want)
+		}
+	})
+}
 
-func (d deadlines) Header() http.Header               { return nil }
-func (d deadlines) Write(b []byte) (int, error)       { return len(b), nil }
-func (d deadlines) WriteHeader(int)                   {}
-func (d deadlines) SetReadDeadline(t time.Time) error { return d.read(t) }
+// deadlines is a response writer that reports deadlines.
+type deadlines struct{ set func(time.Time) error }
+
+func (d deadlines) Header() http.Header                { return nil }
+func (d deadlines) Write(b []byte) (int, error)        { return len(b), nil }
+func (d deadlines) WriteHeader(int)                    {}
+func (d deadlines) SetReadDeadline(t time.Time) error  { return d.set(t) }
+func (d deadlines) SetWriteDeadline(t time.Time) error { return d.set(t) }

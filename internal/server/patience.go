@@ -21,6 +21,7 @@ type patience struct {
 }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	last := http.NewResponseController(w) // sets the deadline that outlives the handler
 	if r.ProtoMajor == 2 {
 		a := &alarmed{ResponseWriter: w}
 		defer a.end()
@@ -42,5 +43,5 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h = p.oversized
 	}
 	h.ServeHTTP(w, r)
-	_ = control.SetWriteDeadline(time.Now().Add(patience))
+	_ = last.SetWriteDeadline(time.Now().Add(patience))
 }
