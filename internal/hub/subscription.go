@@ -46,7 +46,6 @@ type Subscription struct {
 	next   weir.Seq // the first sequence that has not been handed out
 	timer  *time.Timer
 	armed  bool         // the timer is running
-	awake  bool         // counted in waker.awake
 	shard  uint32       // index into counters.delivered
 	since  time.Time    // when Next was last called
 	recent []*frame     // buffer for the next run, kept while it is small
@@ -135,7 +134,6 @@ func (s *Subscription) Close() {
 	}
 	s.freeMemory()
 	s.loan.End()
-	s.rest()
 	s.f.audience.leave(s)
 	s.f.rows.leave(s.row)
 	s.f.turn.Lock()
@@ -172,7 +170,6 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			if f.view.Load() != v || f.hub.isStopping() {
 				continue // it changed before there was a channel to wait on
 			}
-			s.rest()
 			if more, err := s.wait(ctx, changed, wait); !more {
 				return Event{}, err
 			}
@@ -210,7 +207,6 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 		}
 		select {
 		case <-changed:
-			s.rise()
 			return true, nil
 		case <-s.timer.C:
 			if s.armed = false; time.Since(s.since) >= wait {
