@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weir"
 	"weir/internal/disk"
@@ -26,19 +29,37 @@ type stopwatch struct {
 	engine.Engine
 	mu    sync.Mutex
 	taken []time.Duration
+	clean []time.Duration // those during which the operating system gave the core to no other thread
 }
 
-// reset returns the longest Commit since the last reset, and the time that one Commit in a thousand
-// exceeded.
-func (s *stopwatch) reset() (longest, rare float64) {
+// commits are figures about the calls of Commit since the last reset, in milliseconds.
+type commits struct {
+	longest, clean float64 // clean: among those that the operating system did not interrupt
+	rare           float64 // one in a thousand took longer
+}
+
+func (s *stopwatch) reset() (c commits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.Sort(s.taken)
 	if n := len(s.taken); n > 0 {
-		longest, rare = ms(s.taken[n-1]), ms(s.taken[n*999/1000])
+		c.longest, c.rare = ms(s.taken[n-1]), ms(s.taken[n*999/1000])
 	}
-	s.taken = s.taken[:0]
-	return longest, rare
+	if len(s.clean) > 0 {
+		c.clean = ms(slices.Max(s.clean))
+	}
+	s.taken, s.clean = s.taken[:0], s.clean[:0]
+	return c
+}
+
+// interruptions returns how often the operating system took the core from this thread while the
+// thread could have gone on.
+func interruptions() int64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
+		return 0
+	}
+	return u.Nivcsw
 }
 
 func (s *stopwatch) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
@@ -54,12 +75,16 @@ type timed struct {
 func (t timed) KeysSince() weir.Time { return t.Judge.(engine.Forgetful).KeysSince() }
 
 func (t timed) Commit(n int) {
-	start := time.Now()
+	runtime.LockOSThread() // interruptions are counted per thread
+	before, start := interruptions(), time.Now()
 	t.Judge.Commit(n)
-	took := time.Since(start)
+	took, after := time.Since(start), interruptions()
+	runtime.UnlockOSThread()
 	t.on.mu.Lock()
 	defer t.on.mu.Unlock()
-	t.on.taken = append(t.on.taken, took)
+	if t.on.taken = append(t.on.taken, took); before == after {
+		t.on.clean = append(t.on.clean, took)
+	}
 }
 
 // inside is a hub on a journal inside this process, without HTTP.
@@ -175,7 +200,7 @@ func wakingInside(dir string, n int) ([]figure, error) {
 	payload := make([]byte, 100)
 	publishing := []func() error{func() error { return store(quiet, "", payload) }}
 	none := func() time.Duration { return 0 }
-	var alone, beside, tails, longest, rare, undisturbed []float64
+	var alone, beside, tails, longest, clean, rare, undisturbed []float64
 	share := 1.0
 	in.watch.reset()
 	for range wakingTurns {
@@ -183,8 +208,7 @@ func wakingInside(dir string, n int) ([]figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		quietest, _ := in.watch.reset()
-		undisturbed = append(undisturbed, quietest)
+		undisturbed = append(undisturbed, in.watch.reset().longest)
 		got.Store(0)
 		over, done := make(chan struct{}), make(chan int64)
 		go func() { done <- wakeUp(crowded, payload, over) }()
@@ -197,8 +221,8 @@ func wakingInside(dir string, n int) ([]figure, error) {
 		for deadline := time.Now().Add(10 * time.Second); got.Load() < sent*int64(n) && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
-		most, often := in.watch.reset()
-		longest, rare = append(longest, most), append(rare, often)
+		c := in.watch.reset()
+		longest, clean, rare = append(longest, c.longest), append(clean, c.clean), append(rare, c.rare)
 		share = min(share, float64(got.Load())/float64(sent*int64(n)))
 		alone, beside, tails = append(alone, a.P50), append(beside, b.P50), append(tails, b.P99)
 	}
@@ -209,6 +233,7 @@ func wakingInside(dir string, n int) ([]figure, error) {
 		{"  publish p50 beside", middle(beside), "ms"},
 		{"  publish p99 beside", middle(tails), "ms"},
 		{"  longest Commit, median of three turns", middle(longest), "ms"},
+		{"  longest Commit not interrupted by the system", middle(clean), "ms"},
 		{"  longest Commit without waking", middle(undisturbed), "ms"},
 		{"  Commit p99.9", middle(rare), "ms"},
 		{"  share of expected deliveries", share, ""},
