@@ -168,25 +168,25 @@ func (p *Publish) early(v stream.Verdict, cursor weir.Seq) bool {
 
 // arrives waits until the request for the sequence below p is there, or the sequence of p is the next
 // one, and reports whether either is true.
-func (f *feed) arrives(ctx context.Context, p *Publish) bool {
-	return f.await(ctx, p, arrivalPatience, func(present, _ bool) bool { return present })
+func (p *Publish) arrives(ctx context.Context, f *feed) bool {
+	return p.await(ctx, f, arrivalPatience, func(present, _ bool) bool { return present })
 }
 
 // comes waits until an entry for the sequence below p has a place in the log's queue, or the sequence
 // of p is the next one. It gives up if there is no request for the sequence below for some time.
-func (f *feed) comes(ctx context.Context, p *Publish) {
-	if _, queued := f.s.order.look(p.Seq - 1); queued || f.isNext(p.Seq) {
+func (p *Publish) comes(ctx context.Context, f *feed) {
+	if _, queued := f.s.order.look(p.Seq - 1); queued || p.isNext(f) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, turnPatience)
 	defer cancel()
 	for {
 		gone := false
-		done := f.await(ctx, p, turnPatience, func(present, queued bool) bool {
+		done := p.await(ctx, f, turnPatience, func(present, queued bool) bool {
 			gone = !present
 			return queued || gone
 		})
-		if !done || !gone || !f.arrives(ctx, p) {
+		if !done || !gone || !p.arrives(ctx, f) {
 			return
 		}
 	}
@@ -194,9 +194,9 @@ func (f *feed) comes(ctx context.Context, p *Publish) {
 
 // await waits until the sequence of p is the next one, or enough is true of the sequence below it.
 // It returns false if patience or ctx ended first.
-func (f *feed) await(ctx context.Context, p *Publish, patience time.Duration, enough func(present, queued bool) bool) bool {
+func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, enough func(present, queued bool) bool) bool {
 	o := &f.s.order
-	if f.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
+	if p.isNext(f) || enough(o.look(p.Seq-1)) {
 		return true
 	}
 	o.waiting.Add(1) // before the first look: a change after it wakes this request
@@ -206,7 +206,7 @@ func (f *feed) await(ctx context.Context, p *Publish, patience time.Duration, en
 	attends := false
 	for {
 		changed := o.change(p.Seq)
-		if f.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
+		if p.isNext(f) || enough(o.look(p.Seq-1)) {
 			return true
 		}
 		select {
@@ -227,10 +227,10 @@ func (f *feed) await(ctx context.Context, p *Publish, patience time.Duration, en
 	}
 }
 
-// isNext reports whether there is no reason to wait for the sequences below seq: none is missing
-// above the cursor, or the stream is gone.
-func (f *feed) isNext(seq weir.Seq) bool {
+// isNext reports whether there is no reason to wait for the sequences below p: none is missing above
+// the cursor, or the stream is gone.
+func (p *Publish) isNext(f *feed) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return seq <= f.ahead.Cursor().Cursor+1 || f.dropped || f.behind
+	return p.Seq <= f.ahead.Cursor().Cursor+1 || f.dropped || f.behind
 }

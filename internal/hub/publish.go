@@ -73,7 +73,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 		v, seen, cursor, err = f.preview(rules, p)
 	}
 	if err == nil && p.early(v, cursor) {
-		if f.arrives(ctx, p); s.order.has(p.Seq - 1) {
+		if p.arrives(ctx, f); s.order.has(p.Seq - 1) {
 			return nil, nil
 		}
 		if err := f.catchUp(ctx); err != nil {
@@ -150,7 +150,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 			p.enter(s)
 			defer p.leave()
 		}
-		f.comes(ctx, p)
+		p.comes(ctx, f)
 	}
 	ack, err := f.propose(ctx, p.rules(int64(len(p.Batch.Payload))), p, false)
 	p.settled = err == nil
