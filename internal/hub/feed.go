@@ -290,6 +290,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	if s := f.kept; s != nil { // entries is left alone: reading it is what takes time
 		f.ahead, f.state, f.kept = s, s.Fork(), nil
 		f.trimmed = s.Low()
+		f.s.order.begin(s.Cursor().Cursor)
 		return nil
 	}
 	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
@@ -298,6 +299,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	}
 	f.ahead, f.state = s, s.Fork()
 	f.trimmed = s.Low()
+	f.s.order.begin(s.Cursor().Cursor)
 	return nil
 }
 

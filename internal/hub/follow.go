@@ -77,5 +77,6 @@ func (f *feed) Rewind() {
 	}
 	f.ahead = f.ahead.Back(f.state, keyed)
 	f.pending = nil
+	f.s.order.moved(f.ahead.Cursor().Cursor)
 	f.schedule()
 }

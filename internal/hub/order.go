@@ -35,6 +35,11 @@ const (
 // order holds the contiguous publishes of a stream that are in progress. They belong to the stream
 // and not to its feed, so that they outlive a log that must be reopened.
 type order struct {
+	// For requests that decide whether to wait, without a lock. The cursor includes entries that are
+	// not durable yet.
+	cursor atomic.Uint64
+	over   atomic.Bool // the stream was deleted, or its log must be reopened
+
 	waiting atomic.Int32 // requests that wait; if there are none, a change of the cursor needs no lock
 
 	mu    sync.Mutex
@@ -99,8 +104,9 @@ func (o *order) tell(seq weir.Seq) {
 	}
 }
 
-// moved wakes the requests for the sequence above the cursor.
+// moved notes the cursor of the state ahead and wakes the requests for the sequence above it.
 func (o *order) moved(cursor weir.Seq) {
+	o.cursor.Store(uint64(cursor))
 	if o.waiting.Load() > 0 {
 		o.mu.Lock()
 		o.tell(cursor + 1)
@@ -108,8 +114,15 @@ func (o *order) moved(cursor weir.Seq) {
 	}
 }
 
+// begin notes that the log is open, with this cursor.
+func (o *order) begin(cursor weir.Seq) {
+	o.over.Store(false)
+	o.moved(cursor)
+}
+
 // end wakes all requests: the stream was deleted, or its log must be reopened.
 func (o *order) end() {
+	o.over.Store(true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for seq := range o.turns {
@@ -175,12 +188,7 @@ func (p *Publish) arrives(ctx context.Context, f *feed) bool {
 // comes waits until an entry for the sequence below p has a place in the log's queue, or the sequence
 // of p is the next one. It gives up if there is no request for the sequence below for some time.
 func (p *Publish) comes(ctx context.Context, f *feed) {
-	if _, queued := f.s.order.look(p.Seq - 1); queued || p.isNext(f) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, turnPatience)
-	defer cancel()
-	for {
+	for end := time.Now().Add(turnPatience); time.Now().Before(end); {
 		gone := false
 		done := p.await(ctx, f, turnPatience, func(present, queued bool) bool {
 			gone = !present
@@ -196,7 +204,7 @@ func (p *Publish) comes(ctx context.Context, f *feed) {
 // It returns false if patience or ctx ended first.
 func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, enough func(present, queued bool) bool) bool {
 	o := &f.s.order
-	if p.isNext(f) || enough(o.look(p.Seq-1)) {
+	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
 		return true
 	}
 	o.waiting.Add(1) // before the first look: a change after it wakes this request
@@ -206,7 +214,7 @@ func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, en
 	attends := false
 	for {
 		changed := o.change(p.Seq)
-		if p.isNext(f) || enough(o.look(p.Seq-1)) {
+		if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
 			return true
 		}
 		select {
@@ -227,10 +235,8 @@ func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, en
 	}
 }
 
-// isNext reports whether there is no reason to wait for the sequences below p: none is missing above
+// isNext reports whether there is no reason to wait for the sequences below seq: none is missing above
 // the cursor, or the stream is gone.
-func (p *Publish) isNext(f *feed) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return p.Seq <= f.ahead.Cursor().Cursor+1 || f.dropped || f.behind
+func (o *order) isNext(seq weir.Seq) bool {
+	return uint64(seq) <= o.cursor.Load()+1 || o.over.Load()
 }
