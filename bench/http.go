@@ -9,6 +9,8 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -128,8 +130,76 @@ func publishing(s *target, l publishLoad, span time.Duration) (row, error) {
 	return r, err
 }
 
-// overHTTP runs each publish load against a server that stores nothing and against Weir, in
-// alternation.
+// proofs are the header fields with which a publisher proves its order and its identity (D38).
+var proofs = []string{"X-Svc-Contiguous: true", "X-Svc-Publisher: 0123456789abcdef"}
+
+// numbering measures publishes under sequence numbers, which all connections take from one counter.
+// A publish that is refused with 412 is sent again, and counts as one request.
+func numbering(s *target, l publishLoad, span time.Duration, fields []string) (row, error) {
+	if err := s.createStreamsOf(1, 128<<20); err != nil {
+		return row{}, err
+	}
+	path, payload := "/v1/streams/"+s.streams[len(s.streams)-1]+"/", body(l.Size)
+	var next atomic.Int64
+	publishers := make([]func() error, l.Connections)
+	for i := range publishers {
+		c, err := dial(s.addr)
+		if err != nil {
+			return row{}, err
+		}
+		defer c.conn.Close()
+		publishers[i] = func() error {
+			r := request("POST", path+strconv.FormatInt(next.Add(1), 10), s.key, payload, fields...)
+			for {
+				if err := c.do(r); !errors.Is(err, errAnswer) || !strings.Contains(err.Error(), "sequence_not_next") {
+					return err
+				}
+			}
+		}
+	}
+	r, err := work(publishers, l.Size, span, s.cpu)
+	r.Workload, r.Contender = workload{l.Connections, l.Size, l.Streams}, "numbered"
+	if fields != nil {
+		r.Contender = "numbered, with proofs"
+	}
+	return r, err
+}
+
+// proving compares publishes under sequence numbers without and with the header fields of D38.
+func proving(weir *target, rounds int, span time.Duration) ([]row, error) {
+	var rows []row
+	for _, l := range []publishLoad{{64, 100, 1}, {64, 16 << 10, 1}, {1, 100, 1}} {
+		var got [2][]row
+		for range rounds {
+			for i, fields := range [][]string{nil, proofs} {
+				r, err := numbering(weir, l, span, fields)
+				if err != nil {
+					return rows, fmt.Errorf("%v: %s: %w", l, r.Contender, err)
+				}
+				r.Ratio = 1
+				if i > 0 {
+					r.Ratio = r.Rate / got[0][len(got[0])-1].Rate
+				}
+				got[i] = append(got[i], r)
+			}
+		}
+		rows = append(rows, printed(l, got)...)
+	}
+	return rows, nil
+}
+
+// printed prints the medians of two contenders and returns them.
+func printed(l publishLoad, got [2][]row) (rows []row) {
+	for i := range got {
+		r := median(got[i])
+		fmt.Printf("%-28s %-22s %7.2f %10.0f %8.1f %8.3f %8.3f %8.2f\n", l, r.Contender, r.Ratio, r.Rate, r.MBps, r.P50, r.P99, r.CPU)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// overHTTP runs the publish loads alternately against a server that does nothing and against Weir,
+// and then compares publishes to Weir without and with proofs of order and identity.
 func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	hello, err := startHello()
 	if err != nil {
@@ -164,13 +234,10 @@ func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 				got[i] = append(got[i], r)
 			}
 		}
-		for i := range got {
-			r := median(got[i])
-			fmt.Printf("%-28s %-22s %7.2f %10.0f %8.1f %8.3f %8.3f %8.2f\n", l, r.Contender, r.Ratio, r.Rate, r.MBps, r.P50, r.P99, r.CPU)
-			rows = append(rows, r)
-		}
+		rows = append(rows, printed(l, got)...)
 	}
-	return rows, nil
+	more, err := proving(weir, rounds, span)
+	return append(rows, more...), err
 }
 
 // median returns the median of each column.

@@ -3,6 +3,7 @@ package api_test
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +31,21 @@ func BenchmarkHandler(b *testing.B) {
 	for _, c := range []struct {
 		name, method, path, body string
 		status                   int
+		fields                   []string
 	}{
-		{"publish", "POST", "/v1/streams/{id}/publish", body, 202},
-		{"duplicate", "POST", "/v1/streams/{id}/1", body, 200},
-		{"cursor", "GET", "/v1/streams/{id}/cursor", "", 200},
-		{"health", "GET", "/v1/health", "", 200},
-		{"refused", "GET", "/v1/nope", "", 404},
+		{"publish", "POST", "/v1/streams/{id}/publish", body, 202, nil},
+		{"numbered", "POST", "/v1/streams/{id}/", body, 202, nil},
+		{"contiguous", "POST", "/v1/streams/{id}/", body, 202, []string{"x-svc-contiguous: true", "x-svc-publisher: 0123456789abcdef"}},
+		{"duplicate", "POST", "/v1/streams/{id}/1", body, 200, nil},
+		{"cursor", "GET", "/v1/streams/{id}/cursor", "", 200, nil},
+		{"health", "GET", "/v1/health", "", 200, nil},
+		{"refused", "GET", "/v1/nope", "", 404, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			svc := startService(b) // a fresh one: "publish" evicts the batch that "duplicate" needs
 			svc.publish("id", "1")
-			req := svc.request(c.method, c.path, []string{jsonBody}, c.body)
+			req := svc.request(c.method, c.path, append(c.fields, jsonBody), c.body)
+			path, seq := req.URL.Path, 1
 			req.RemoteAddr = "127.0.0.1:1"
 			reader := strings.NewReader(c.body)
 			req.Body = io.NopCloser(reader)
@@ -49,6 +54,10 @@ func BenchmarkHandler(b *testing.B) {
 			for b.Loop() {
 				reader.Reset(c.body)
 				clear(w.header)
+				if strings.HasSuffix(path, "/") { // the next sequence number
+					seq++
+					req.URL.Path = path + strconv.Itoa(seq)
+				}
 				svc.API.ServeHTTP(w, req)
 				if w.status != c.status {
 					b.Fatal(w.status)

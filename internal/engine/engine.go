@@ -116,7 +116,7 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// Count and ContentType are not set.
+	// Count, ContentType and Publisher are not set.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// The engine calls Admit for every entry, in log order, before the entry becomes part of the
@@ -215,6 +215,7 @@ type Header struct {
 	Size        uint32 // size of the payload in bytes
 	ContentType string // at most MaxContentType bytes
 	Key         string // idempotency key, at most MaxKey bytes
+	Publisher   string // name of the publisher, at most weir.MaxPublisher bytes
 }
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.
@@ -228,6 +229,13 @@ type Entry struct {
 	// Proposer carries any value of Append's caller to Admit. It is not stored. It is nil for an
 	// entry that another process proposed.
 	Proposer any
+}
+
+// Placeable is a Proposer that must know when its entry has a place in the order of the log.
+type Placeable interface {
+	// Placed is called by Append at most once, as soon as the entry has its place: the judge is asked
+	// about it before any entry whose Append is called after that. It must not block.
+	Placed()
 }
 
 // Documents are small records under string keys, each with the revision of its last change. Every

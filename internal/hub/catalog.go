@@ -31,6 +31,7 @@ type Spec struct {
 type Stream struct {
 	Spec
 	CreatedAt weir.Time
+	Created   string // CreatedAt as clients see it
 
 	hub *Hub
 	log engine.LogID
@@ -42,6 +43,7 @@ type Stream struct {
 	summary *summary // while no feed is open: what the last one left; nil if there was none
 
 	holds holds // has its own lock, which may be taken with any other held
+	order order // likewise
 
 	// Guarded by sweeper.mu.
 	checkAt weir.Time // when the sweeper opens the stream to evict
@@ -155,7 +157,7 @@ func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{Spec: spec, CreatedAt: created, hub: h, log: c.Created}
+	s := &Stream{Spec: spec, CreatedAt: created, Created: created.String(), hub: h, log: c.Created}
 	if h.catalog.isLoaded() && !h.shared {
 		s.summary = s.empty()
 	}

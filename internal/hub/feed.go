@@ -290,6 +290,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	if s := f.kept; s != nil { // entries is left alone: reading it is what takes time
 		f.ahead, f.state, f.kept = s, s.Fork(), nil
 		f.trimmed = s.Low()
+		f.s.order.begin(s.Cursor().Cursor)
 		return nil
 	}
 	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
@@ -298,6 +299,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	}
 	f.ahead, f.state = s, s.Fork()
 	f.trimmed = s.Low()
+	f.s.order.begin(s.Cursor().Cursor)
 	return nil
 }
 
@@ -325,6 +327,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	f.ahead.Apply(h)
 	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
+	f.s.order.moved(p.cursor)
 	a := admitted{header: h, unknown: true}
 	if f.tail.wanted() {
 		a.unknown = false
@@ -379,5 +382,6 @@ func (f *feed) Dropped() {
 		f.timer.Stop()
 	}
 	f.tail.clear(f)
+	f.s.order.end()
 	f.wake()
 }

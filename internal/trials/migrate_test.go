@@ -14,7 +14,7 @@ import (
 )
 
 // weir migrate moves the data of a journal to a cluster without changing it: batches with their
-// sequences and times, closed gaps, idempotency keys, revoked keys. It refuses a cluster that is in
+// sequences, times and publishers, closed gaps, idempotency keys, revoked keys. It refuses a cluster that is in
 // use.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
@@ -45,6 +45,9 @@ func TestMigrate(t *testing.T) {
 		}
 	}
 	publish(from, contract.SeqPath(id, 301), "", `["`+strings.Repeat("x", 3<<20)+`"]`)
+	if status, name := from.publishAs(t, contract.SeqPath(id, 302), "the-first"); status != 202 || name != "the-first" {
+		t.Errorf("a publish with a publisher got %d, %q", status, name)
+	}
 	keyed := publish(from, contract.NextPath(id), "the-key", `["keyed"]`)
 	before, cursor := from.readAllOf(t, id)
 	old.stop(t)
@@ -67,6 +70,9 @@ func TestMigrate(t *testing.T) {
 	if again := publish(to, contract.NextPath(id), "the-key", `["another"]`); !again.Duplicate || again.Seq != keyed.Seq {
 		t.Errorf("repeating an idempotency key got %+v, the first acknowledgement was %+v", again, keyed)
 	}
+	if status, name := to.publishAs(t, contract.SeqPath(id, 302), "another"); status != 200 || name != "the-first" {
+		t.Errorf("publishing a stored sequence got %d and the publisher %q, want 200 and the-first", status, name)
+	}
 	if out, status, _ := to.publish(ctx, contract.SeqPath(id, 8), "", `[]`); out != refused || status != 409 {
 		t.Errorf("publishing into a closed gap got %d, want 409", status)
 	}
@@ -81,4 +87,21 @@ func TestMigrate(t *testing.T) {
 	if out, err := move(); err == nil || !strings.Contains(out, "is in use") {
 		t.Errorf("weir migrate to a cluster in use: %v: %s", err, out)
 	}
+}
+
+// publishAs publishes an empty batch under the name of a publisher. It returns the status and the
+// publisher that the acknowledgement names.
+func (c *caller) publishAs(t *testing.T, path, name string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, c.url+path, strings.NewReader(`{"events":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Authorization": {"Bearer " + liveKey}, "Content-Type": {"application/json"}, "X-Svc-Publisher": {name}}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, resp.Header.Get("X-Svc-Publisher")
 }

@@ -47,7 +47,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	restore := func(yield func(engine.Header) bool) {
 		for _, e := range l.entries {
 			h := e.Header
-			h.Count, h.ContentType = 0, ""
+			h.Count, h.ContentType, h.Publisher = 0, "", ""
 			if !yield(h) {
 				return
 			}
@@ -114,6 +114,9 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		return err
 	}
 	h.mu.Unlock()
+	if p, ok := e.Proposer.(engine.Placeable); ok {
+		p.Placed() // the next entry waits for h.order
+	}
 	e.Size = uint32(len(e.Payload))
 	if !h.judge.Admit(e) {
 		return nil
