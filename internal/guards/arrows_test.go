@@ -10,7 +10,7 @@ import (
 
 // forTests are the rooms that exist for tests. They may import each other; otherwise only test
 // files import them.
-var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest"}
+var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest", "faultnet", "faultnet/faultproxy"}
 
 // testArrows are the imports that tests need beyond those of their room. The hub's tests run on
 // every engine and repair the journal, those of access hang up while the journal writes, the tests of
