@@ -93,6 +93,33 @@ class Server:
         return client
 
 
+class Faults:
+    """The fault proxy that the tests of all clients use, in a process of its own."""
+
+    def __init__(self, test: unittest.TestCase, backend: str) -> None:
+        program = os.environ.get("WEIR_FAULTPROXY")
+        if not program:
+            program = str(ROOT / "bin" / "weir-faultproxy")
+            subprocess.run(["go", "build", "-o", program, "./internal/faultnet/faultproxy"], cwd=ROOT, check=True)
+            os.environ["WEIR_FAULTPROXY"] = program
+        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        test.addCleanup(self._end)
+        self.url = "http://" + self.do(start={"Backend": backend, "HTTP": True})["address"]
+
+    def do(self, **command: Any) -> Any:
+        """Sends a command to the proxy, and returns its answer."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def _end(self) -> None:
+        self._process.communicate()
+
+
 class Scripted:
     """A server whose answers a test writes: it calls ``answer`` with the bytes of each request."""
 
