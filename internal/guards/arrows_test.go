@@ -10,7 +10,7 @@ import (
 
 // forTests are the rooms (packages) that exist for tests. They may import each other. Apart from
 // that, only test files may import them.
-var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest"}
+var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/faulty", "contract", "service/servicetest", "faultnet", "faultnet/faultproxy"}
 
 // testArrows are additional imports that only the tests of a room may use. The hub's tests run on
 // every engine and repair the journal. In the tests of access, clients hang up while the journal

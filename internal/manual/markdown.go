@@ -159,7 +159,7 @@ func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 }
 
 // languages maps the language of a code block to the label shown above it.
-var languages = map[string]string{"sh": "shell", "go": "Go", "js": "JavaScript", "html": "HTML", "json": "JSON", "toml": "TOML", "text": "text"}
+var languages = map[string]string{"sh": "shell", "go": "Go", "js": "JavaScript", "python": "Python", "html": "HTML", "json": "JSON", "toml": "TOML", "text": "text"}
 
 func (blocks) code(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {

@@ -145,9 +145,7 @@ func (r *reader) do(b block, output *block) {
 // run runs a block until it ends, and compares its output with the expected output.
 func (r *reader) run(b block, output *block) {
 	r.t.Helper()
-	if strings.Contains(b.text, "node ") {
-		r.wants("node")
-	}
+	r.wantsPrograms(b)
 	p := start(r.t, r.shell(b, ""))
 	select {
 	case <-p.exited:
@@ -173,13 +171,21 @@ func (r *reader) watch(b block, output *block) {
 	if output == nil {
 		t.Fatal("a block marked follow must be followed by an output block")
 	}
-	if strings.Contains(b.text, "node ") {
-		r.wants("node")
-	}
+	r.wantsPrograms(b)
 	p := start(t, r.shell(b, ""))
 	defer p.end(syscall.SIGINT)
 	if text, err := p.await(func(s string) bool { return output.pattern(false).MatchString(r.asPrinted(s)) }); err != nil {
 		t.Errorf("%v; the block printed\n%s\nwant\n%s", err, text, output.text)
+	}
+}
+
+// wantsPrograms skips the test if a program that a block runs is not installed.
+func (r *reader) wantsPrograms(b block) {
+	r.t.Helper()
+	for _, program := range []string{"node", "python3"} {
+		if strings.Contains(b.text, program+" ") {
+			r.wants(program)
+		}
 	}
 }
 

@@ -1,0 +1,195 @@
+"""Requests to one service: addresses, keys, retries."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import socket
+import ssl
+import threading
+import time
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Union
+from urllib.parse import urlsplit
+
+from .errors import ConnectionFailed, OutcomeUnknown, Refused, WeirError, refusal, transient
+
+#: An API key, or a function that returns one. The function is called again when the service refuses
+#: the key, so that keys can be short-lived or rotated.
+Key = Union[str, Callable[[], str], None]
+
+CONNECT_TIMEOUT = 10.0
+
+
+class Answer(NamedTuple):
+    """A response with its body. The names of the header fields are in lower case."""
+
+    status: int
+    headers: Dict[str, str]
+    body: bytes
+
+
+def lower(headers: Mapping[str, str]) -> Dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def backoff(failures: int, longest: float = 5.0) -> float:
+    """Returns how long to wait after the n-th failure in a row: from 50 ms upwards, with a random part."""
+    return float(min(0.05 * 2.0 ** min(failures - 1, 20), longest) * (0.5 + random.random() / 2))
+
+
+class Keys:
+    """The key of a client. It is safe for use by several threads."""
+
+    def __init__(self, key: Key) -> None:
+        self._source = key
+        self._lock = threading.Lock()
+        self._known: Optional[str] = None
+
+    def __repr__(self) -> str:  # a key must not end up in a log
+        return "Keys(…)"
+
+    def get(self) -> str:
+        """Returns the key, or an empty string if there is none."""
+        with self._lock:
+            if self._known is None:
+                self._known = self._source() if callable(self._source) else self._source or ""
+                if not self._known.isascii() or any(c <= " " for c in self._known):
+                    raise ValueError("the API key contains characters that no key has")
+            return self._known
+
+    def renew(self, refused: str) -> bool:
+        """Asks the function of the program for another key, and reports whether there is one."""
+        if not callable(self._source):
+            return False
+        with self._lock:
+            if self._known == refused:
+                self._known = None
+        return self.get() != refused
+
+
+class Endpoint:
+    """The address of a service."""
+
+    def __init__(self, url: str, key: Key, context: Optional[ssl.SSLContext], timeout: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"the URL of a service looks like http://127.0.0.1:8080, not {url!r}")
+        self.host: str = parts.hostname
+        self.port: int = parts.port or (443 if parts.scheme == "https" else 80)
+        self.authority: str = parts.netloc.rpartition("@")[2]
+        self.base: str = parts.path.rstrip("/")
+        self.keys = Keys(key)
+        self.timeout = timeout
+        self.context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+
+    def connect(self) -> socket.socket:
+        """Opens a connection, encrypted if the URL says so."""
+        try:
+            plain = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.context is None:
+                return plain
+            try:
+                return self.context.wrap_socket(plain, server_hostname=self.host)
+            except BaseException:
+                plain.close()
+                raise
+        except (OSError, ssl.SSLError) as error:
+            raise ConnectionFailed(f"cannot connect to {self.authority}: {error}") from error
+
+    def headers(self, key: str, more: Mapping[str, str] = {}) -> Dict[str, str]:
+        """Returns the header fields that every request has, and more."""
+        fields = {"Host": self.authority, "User-Agent": "weir-python"}
+        if key:
+            fields["Authorization"] = "Bearer " + key
+        fields.update(more)
+        return fields
+
+
+class Caller:
+    """Sends single requests, and again if that may help. It is safe for use by several threads."""
+
+    def __init__(self, endpoint: Endpoint, give_up: float) -> None:
+        self.endpoint = endpoint
+        self.give_up = give_up
+        self._lock = threading.Lock()
+        self._idle: List[http.client.HTTPConnection] = []
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Optional[bytes] = None,
+        headers: Mapping[str, str] = {},
+        *,
+        changes: bool = False,
+        idempotency_key: str = "",
+        check: Optional[Callable[[Answer], None]] = None,
+    ) -> Answer:
+        """Sends a request until it succeeds, fails for good, or ``give_up`` seconds have passed.
+
+        ``check`` raises ConnectionFailed if a success did not come from Weir. If ``changes`` is set and
+        the last attempts got no response, the error is OutcomeUnknown.
+        """
+        deadline = time.monotonic() + self.give_up
+        failures, unknown = 0, False
+        while True:
+            key = self.endpoint.keys.get()
+            try:
+                answer = self.once(method, path, body, self.endpoint.headers(key, headers))
+                if not 200 <= answer.status < 300:
+                    raise refusal(answer.status, answer.headers, answer.body)
+                if check is not None:
+                    check(answer)
+                return answer
+            except WeirError as error:
+                if isinstance(error, Refused) and error.status == 401 and self.endpoint.keys.renew(key):
+                    continue
+                unknown = unknown or isinstance(error, ConnectionFailed)
+                if not transient(error):
+                    raise
+                failures += 1
+                pause = max(backoff(failures), error.retry_after if isinstance(error, Refused) else 0)
+                if time.monotonic() + pause < deadline:
+                    time.sleep(pause)
+                    continue
+                if unknown and changes:
+                    raise OutcomeUnknown(
+                        f"no acknowledgement within {self.give_up:g} s, so the outcome is unknown; last error: {error}",
+                        idempotency_key,
+                    ) from error
+                raise
+
+    def once(self, method: str, path: str, body: Optional[bytes], headers: Mapping[str, str]) -> Answer:
+        """Sends a request once. The connection is kept for the next request if the service allows it."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port)
+            connection.sock = self.endpoint.connect()
+        try:
+            connection.sock.settimeout(self.endpoint.timeout)
+            # http.client sends the header fields and the body in pieces, each with that timeout of its
+            # own. So a slow connection is given up only if it carries nothing at all.
+            connection.request(method, self.endpoint.base + path, body=body, headers=dict(headers))
+            response = connection.getresponse()
+            answer = Answer(response.status, lower(dict(response.getheaders())), response.read())
+            keep = not response.will_close
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ConnectionFailed(f"{method} {path}: {error or type(error).__name__}") from error
+        except BaseException:
+            connection.close()
+            raise
+        if keep:
+            with self._lock:
+                self._idle.append(connection)
+        else:
+            connection.close()
+        return answer

@@ -1,0 +1,204 @@
+"""The entry point: a client for one service."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from typing import Any, Dict, Iterator, List, Optional, Union
+from urllib.parse import quote, urlencode
+
+from ._http import Answer, Caller, Endpoint, Key
+from ._types import MAX_SEQ, Ack, Batch, Cursor, Position, Stream, build, encode, join, parse_ack, parse_batch, parse_json
+from .errors import Refused
+from .publisher import Publisher
+from .subscription import Subscription
+
+StreamOrId = Union[str, Stream]
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class Client:
+    """A client for one service. It is safe for use by several threads.
+
+    ``key`` is an API key, or a function that returns one; the function is called again when the service
+    refuses the key. ``context`` is needed if the certificate of the service is not signed by a known
+    authority: ``ssl.create_default_context(cafile="ca.pem")``.
+
+    Calls are repeated when the connection breaks or the service asks for it, for at most ``give_up``
+    seconds. That is safe, because every change carries a number or a key that makes it happen once.
+    ``timeout`` is how long a connection may carry nothing before it counts as dead.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: Key = None,
+        *,
+        context: Optional[ssl.SSLContext] = None,
+        timeout: float = 30.0,
+        give_up: float = 20.0,
+    ) -> None:
+        self._caller = Caller(Endpoint(url, key, context, timeout), give_up)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes idle connections. Publishers and subscriptions have connections of their own."""
+        self._caller.close()
+
+    def create_stream(
+        self,
+        name: str,
+        *,
+        id: Optional[str] = None,
+        retention_seconds: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        mode: str = "json",
+    ) -> Stream:
+        """Creates a stream. Without an ``id`` the client draws one, so that a retry cannot create two."""
+        chosen = id or "".join(secrets.choice(_BASE62) for _ in range(22))
+        wanted: Dict[str, Any] = {"name": name, "id": chosen, "mode": mode}
+        if retention_seconds is not None:
+            wanted["retention_seconds"] = retention_seconds
+        if max_bytes is not None:
+            wanted["max_bytes"] = max_bytes
+        try:
+            answer = self._json("POST", "/v1/streams", encode(wanted))
+        except Refused as error:
+            if error.code != "stream_name_taken" or id is not None:
+                raise
+            return self.stream(chosen)  # an earlier attempt created it: only this client knows a drawn id
+        stream: Stream = build(Stream, answer)
+        return stream
+
+    def streams(self) -> Iterator[Stream]:
+        """Yields all streams that the key can read, newest first."""
+        query = ""
+        while True:
+            page = self._json("GET", "/v1/streams" + query)
+            for value in page["data"]:
+                stream: Stream = build(Stream, value)
+                yield stream
+            following = page.get("next_cursor")
+            if not following:
+                return
+            query = "?" + urlencode({"cursor": following})
+
+    def stream(self, stream: StreamOrId) -> Stream:
+        """Returns the current state of a stream."""
+        found: Stream = build(Stream, self._json("GET", _path(stream)))
+        return found
+
+    def delete_stream(self, stream: StreamOrId) -> None:
+        """Deletes a stream with everything in it."""
+        self._caller.call("DELETE", _path(stream), changes=True)
+
+    def cursor(self, stream: StreamOrId) -> Cursor:
+        """Returns the highest sequence number of a stream."""
+        found: Cursor = build(Cursor, self._json("GET", _path(stream) + "/cursor"))
+        return found
+
+    def batch(self, stream: StreamOrId, seq: int) -> Batch:
+        """Fetches one batch. The service does not say when a raw batch was stored, so its time is None."""
+        answer = self._caller.call("GET", f"{_path(stream)}/batches/{_seq(seq)}")
+        kind = answer.headers.get("content-type", "")
+        if kind.partition(";")[0] == "application/json":
+            return parse_batch(answer.body)
+        return Batch(seq, data=answer.body, content_type=kind)
+
+    def publish(
+        self, stream: StreamOrId, events: Union[List[Any], bytes], *, idempotency_key: Optional[str] = None
+    ) -> Ack:
+        """Stores a batch under the next sequence number, once, however often it has to be sent.
+
+        ``events`` is a list for a json stream and bytes for a raw one. Several programs can publish to the
+        same stream this way.
+        """
+        key = idempotency_key or secrets.token_urlsafe(18)
+        body, fields = _body(events)
+        answer = self._caller.call(
+            "POST",
+            _path(stream) + "/publish",
+            body,
+            dict(fields, **{"Idempotency-Key": key}),
+            changes=True,
+            idempotency_key=key,
+            check=lambda answer: _acknowledged(answer, stream, None),
+        )
+        return parse_ack(answer.body, _id(stream), None)
+
+    def publish_at(self, stream: StreamOrId, seq: int, events: Union[List[Any], bytes]) -> Ack:
+        """Stores a batch under a sequence number that the program chooses."""
+        body, fields = _body(events)
+        answer = self._caller.call(
+            "POST",
+            f"{_path(stream)}/{_seq(seq)}",
+            body,
+            fields,
+            changes=True,
+            check=lambda answer: _acknowledged(answer, stream, seq),
+        )
+        return parse_ack(answer.body, _id(stream), seq)
+
+    def publisher(self, stream: StreamOrId, *, start_at: Optional[int] = None, **options: Any) -> Publisher:
+        """Opens a publisher for many events. See :class:`Publisher` for the options.
+
+        ``start_at`` is the sequence number of the first batch. By default it is the one above the cursor,
+        so a program that is started again continues where the stream ends.
+        """
+        found = self.stream(stream)
+        first = found.cursor + 1 if start_at is None else _seq(start_at)
+        return Publisher(self._caller, _path(found), found.id, found.mode, first, start_at is not None, **options)
+
+    def subscribe(
+        self, stream: StreamOrId, start: str = "head", *, after: Union[int, Position, None] = None, **options: Any
+    ) -> Subscription:
+        """Follows a stream: ``for batch in client.subscribe(stream)``.
+
+        ``start`` is ``"head"`` (batches published from now on) or ``"oldest"`` (all stored batches first).
+        ``after`` continues behind a sequence number, or behind the :attr:`Subscription.position` of an
+        earlier run. See :class:`Subscription` for the other options.
+        """
+        return Subscription(self._caller, _path(stream), start, after, **options)
+
+    def _json(self, method: str, path: str, body: Optional[bytes] = None) -> Dict[str, Any]:
+        fields = {} if body is None else {"Content-Type": "application/json"}
+        answer = self._caller.call(
+            method, path, body, fields, changes=body is not None, check=lambda answer: _is_object(answer)
+        )
+        return parse_json(answer.body)
+
+
+def _is_object(answer: Answer) -> None:
+    parse_json(answer.body)
+
+
+def _acknowledged(answer: Answer, stream: StreamOrId, seq: Optional[int]) -> None:
+    parse_ack(answer.body, _id(stream), seq)
+
+
+def _id(stream: StreamOrId) -> str:
+    return stream.id if isinstance(stream, Stream) else stream
+
+
+def _path(stream: StreamOrId) -> str:
+    return "/v1/streams/" + quote(_id(stream), safe="")
+
+
+def _seq(seq: int) -> int:
+    if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
+        raise ValueError(f"{seq!r} is not a sequence number")
+    return seq
+
+
+def _body(events: Union[List[Any], bytes]) -> Any:
+    if isinstance(events, (bytes, bytearray, memoryview)):
+        return bytes(events), {"Content-Type": "application/octet-stream"}
+    if not isinstance(events, (list, tuple)):
+        raise TypeError("a batch is a list of events, or bytes for a raw stream")
+    return join([encode(event) for event in events]), {"Content-Type": "application/json"}

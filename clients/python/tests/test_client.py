@@ -1,0 +1,125 @@
+"""Single calls: retries, keys, and answers that did not come from Weir."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any, List
+
+from .fixtures import KEY, Scripted, Server, refused, response
+
+import weir
+
+STREAM = "s" * 22
+OBJECT = {
+    "id": STREAM, "name": "n", "created_at": "2026-01-01T00:00:00.000Z", "retention_seconds": 60,
+    "max_bytes": 1048576, "cursor": 0, "bytes_stored": 0, "mode": "json",
+}  # fmt: skip
+
+
+def ack(seq: int = 1, **more: object) -> object:
+    return {"stream_id": STREAM, "seq": seq, "accepted": 1, "cursor": seq, "duplicate": False, **more}
+
+
+class ClientTest(unittest.TestCase):
+    def test_round_trip(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("orders", retention_seconds=3600, max_bytes=1 << 20)
+        self.assertEqual((stream.name, stream.retention_seconds, stream.max_bytes, stream.mode), ("orders", 3600, 1 << 20, "json"))
+        events = [{"ä": 1}, "text", None, 1.5, [True]]
+        first = client.publish(stream, events, idempotency_key="one")
+        again = client.publish(stream, ["other"], idempotency_key="one")
+        self.assertEqual((first.seq, first.accepted, first.duplicate), (1, 5, False))
+        self.assertEqual((again.seq, again.accepted, again.duplicate), (1, 5, True))
+        self.assertEqual(client.publish_at(stream, 2, [2]).seq, 2)
+        self.assertEqual(client.batch(stream, 1).events, events)
+        self.assertEqual(client.cursor(stream).cursor, 2)
+        self.assertEqual(client.stream(stream).cursor, 2)
+        more = {client.create_stream(f"s{n}").id for n in range(105)}  # more than a page
+        self.assertLessEqual(more | {stream.id}, {s.id for s in client.streams()})
+        client.delete_stream(stream)
+        with self.assertRaises(weir.Refused) as caught:
+            client.stream(stream)
+        self.assertEqual((caught.exception.status, caught.exception.code), (404, "stream_not_found"))
+        self.assertTrue(caught.exception.request_id.startswith("req_"))
+
+    def test_raw(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("bytes", mode="raw")
+        self.assertEqual(client.publish(stream, b"\x00\xff").accepted, 1)
+        batch = client.batch(stream, 1)
+        self.assertEqual((batch.data, batch.content_type), (b"\x00\xff", "application/octet-stream"))
+
+    def test_lost_response(self) -> None:
+        """A publish whose response is lost is sent again with the same key."""
+        answers = [None, None, response(202, ack())]
+        server = Scripted(self, lambda request: answers.pop(0))
+        weir.Client(server.url).publish(STREAM, [1])
+        keys = {line for request in server.requests for line in request.split(b"\r\n") if line.startswith(b"Idempotency-Key")}
+        self.assertEqual((len(server.requests), len(keys)), (3, 1))
+
+    def test_outcome_unknown(self) -> None:
+        """When the client gives up, the error has the key with which the program can find out more."""
+        server = Scripted(self, lambda request: None)
+        with self.assertRaises(weir.OutcomeUnknown) as caught:
+            weir.Client(server.url, give_up=0.2).publish(STREAM, [1])
+        self.assertIn(caught.exception.idempotency_key.encode(), server.requests[0])
+
+    def test_not_weir(self) -> None:
+        """Answers of something in between are neither successes nor refusals."""
+        garbage = [
+            response(200, b"<html>welcome to this hotel</html>"),
+            response(200, {"status": "ok"}),
+            response(202, ack(stream_id="t" * 22)),
+            response(404, b"no such ingress"),
+            response(403, b"forbidden"),
+            response(521, b""),
+        ]
+        server = Scripted(self, lambda request: garbage.pop(0) if garbage else response(202, ack()))
+        self.assertEqual(weir.Client(server.url).publish(STREAM, [1]).seq, 1)
+        self.assertEqual(len(server.requests), 7)
+
+    def test_redirect(self) -> None:
+        server = Scripted(self, lambda request: response(308, b"", Location="https://elsewhere.example/"))
+        with self.assertRaises(weir.ConnectionFailed) as caught:
+            weir.Client(server.url, give_up=0.1).stream(STREAM)
+        self.assertIn("https://elsewhere.example/", str(caught.exception))
+
+    def test_temporary_refusal(self) -> None:
+        answers = [refused(503, "storage_unavailable"), refused(429, "rate_limited", retry_after="0"), response(200, OBJECT)]
+        server = Scripted(self, lambda request: answers.pop(0))
+        self.assertEqual(weir.Client(server.url).stream(STREAM).name, "n")
+
+    def test_created_before(self) -> None:
+        """If a create is answered by 'taken' because an earlier attempt got through, the stream is returned."""
+        answers = [None, refused(409, "stream_name_taken"), response(200, OBJECT)]
+        server = Scripted(self, lambda request: answers.pop(0))
+        self.assertEqual(weir.Client(server.url).create_stream("n").id, STREAM)
+        with self.assertRaises(weir.Refused):
+            answers[:] = [refused(409, "stream_name_taken")]
+            weir.Client(server.url).create_stream("n", id=STREAM)
+
+    def test_key_function(self) -> None:
+        """A function is asked for another key when the service refuses the one it gave."""
+        server = Server(self)
+        keys = ["svc_live_" + "b" * 32, KEY]
+        client = server.client(self, key=lambda: keys.pop(0))
+        client.create_stream("x")
+        self.assertEqual(keys, [])
+        with self.assertRaises(weir.Refused):
+            server.client(self, key="svc_live_" + "b" * 32).create_stream("x")
+
+    def test_arguments(self) -> None:
+        for url in ("127.0.0.1:8080", "ftp://x", "http://x?y"):
+            with self.assertRaises(ValueError):
+                weir.Client(url)
+        client = weir.Client("http://127.0.0.1:1", give_up=0)
+        wrong: List[Any] = ["text", 1, None]
+        for events in wrong:
+            with self.assertRaises(TypeError):
+                client.publish(STREAM, events)
+        for value in (float("nan"), "\ud800"):
+            with self.assertRaises(ValueError):
+                client.publish(STREAM, [value])
+        for seq in (-1, 2**53, True):
+            with self.assertRaises(ValueError):
+                client.batch(STREAM, seq)

@@ -1,0 +1,229 @@
+"""The publisher: once and in order, whatever the network does; every acknowledgement true."""
+
+from __future__ import annotations
+
+import json
+import threading
+import unittest
+from typing import Any, List, Optional
+
+from .fixtures import KEY, PATIENCE, Scripted, Server, refused, response
+from .test_client import OBJECT, STREAM, ack
+
+import weir
+
+
+def stored(client: weir.Client, stream: weir.Stream) -> List[Any]:
+    """Returns all events of a stream, and checks that no sequence number is missing."""
+    last, events = client.cursor(stream).cursor, []
+    if last == 0:
+        return []
+    expected = None
+    for batch in client.subscribe(stream, "oldest"):
+        assert batch.gap is None and expected in (None, batch.seq), f"batch {batch.seq} instead of {expected}"
+        expected = batch.seq + 1
+        events += batch.events
+        if batch.seq == last:
+            return events
+    raise AssertionError("the subscription ended")
+
+
+class PublisherTest(unittest.TestCase):
+    def test_many(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("many")
+        acks: List[weir.Ack] = []
+        with client.publisher(stream, batch_events=7, on_ack=acks.append) as publisher:
+            for n in range(5000):
+                publisher.add(n)
+            publisher.flush()
+            self.assertEqual(publisher.unacknowledged(), [])
+            self.assertEqual(publisher.acknowledged, acks[-1].seq)
+        self.assertEqual([a.seq for a in acks], list(range(1, len(acks) + 1)))
+        self.assertEqual(stored(client, stream), list(range(5000)))
+        with client.publisher(stream) as publisher:  # continues where the stream ends
+            publisher.add(5000)
+        self.assertEqual(stored(client, stream), list(range(5001)))
+
+    def test_raw(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("raw", mode="raw")
+        with client.publisher(stream) as publisher:
+            publisher.add_bytes(b"a")
+            publisher.add_bytes(b"")
+            with self.assertRaises(TypeError):
+                publisher.add(1)
+        self.assertEqual([client.batch(stream, n).data for n in (1, 2)], [b"a", b""])
+
+    def test_kills(self) -> None:
+        """The server is killed three times while a program publishes."""
+        server = Server(self)
+        client = server.client(self)
+        stream = client.create_stream("kills")
+        with client.publisher(stream, batch_events=5) as publisher:
+            for n in range(12000):
+                publisher.add(n)
+                if n % 3000 == 2999:
+                    server.kill()
+                    server.again()
+        self.assertEqual(stored(client, stream), list(range(12000)))
+
+    def test_two_publishers(self) -> None:
+        """Of two publishers one fails, although both send the same events. No event is lost silently."""
+        client = Server(self).client(self)
+        stream = client.create_stream("two")
+        first, second = client.publisher(stream), client.publisher(stream)
+        first.add("same")
+        first.close()
+        second.add("same")
+        with self.assertRaises(weir.PublishError) as caught:
+            second.close()
+        self.assertEqual((caught.exception.reason, caught.exception.seq), ("taken", 1))
+        self.assertEqual([u.seq for u in second.unacknowledged()], [1])
+
+    def test_evicted(self) -> None:
+        """A number that the stream has moved past is an error, not an acknowledgement."""
+        client = Server(self).client(self)
+        stream = client.create_stream("small", max_bytes=1 << 20, mode="raw")
+        for _ in range(3):
+            client.publish(stream, bytes(900_000))
+        publisher = client.publisher(stream, start_at=1)
+        publisher.add_bytes(b"x")
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual(caught.exception.reason, "evicted")
+        self.assertEqual(len(publisher.unacknowledged()), 1)
+
+    def test_start_at(self) -> None:
+        """The program may leave a hole on purpose in front of the first batch."""
+        client = Server(self).client(self)
+        stream = client.create_stream("holes")
+        with client.publisher(stream, start_at=10, batch_events=1) as publisher:
+            for n in range(20):
+                publisher.add(n)
+        self.assertEqual(client.cursor(stream).cursor, 29)
+
+    def test_rate_limit(self) -> None:
+        """A rate limit slows a publisher down and does not end it."""
+        count = 0
+
+        def answer(request: bytes) -> Optional[bytes]:
+            nonlocal count
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            count += 1
+            if count in (3, 5):
+                return refused(429, "rate_limited", retry_after="0")
+            seq = int(request.split(b" ")[1].rpartition(b"/")[2])
+            return response(202, ack(seq), x_svc_publisher=identity(request))
+
+        scripted = Scripted(self, answer)
+        retries: List[weir.WeirError] = []
+        with weir.Client(scripted.url).publisher(STREAM, batch_events=1, on_retry=lambda e, _: retries.append(e)) as publisher:
+            for n in range(10):
+                publisher.add(n)
+        self.assertIn("rate_limited", str(retries[0]))
+
+    def test_never_invents_an_acknowledgement(self) -> None:
+        """Nothing but an acknowledgement of this batch counts, however often something else comes."""
+        wrong = [
+            response(200, b"<html>"),
+            response(200, {"status": "ok"}),
+            response(202, ack(2)),
+            response(202, ack(1, stream_id="t" * 22)),
+            response(404, b"x"),
+            response(200, b"", Transfer_Encoding="identity"),
+            None,
+        ]
+
+        def answer(request: bytes) -> Optional[bytes]:
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            if wrong:
+                return wrong.pop(0)
+            return response(200, ack(1, duplicate=True), x_svc_publisher=identity(request))
+
+        scripted = Scripted(self, answer)
+        acks: List[weir.Ack] = []
+        with weir.Client(scripted.url).publisher(STREAM, on_ack=acks.append) as publisher:
+            publisher.add(1)
+        self.assertEqual([(a.seq, a.duplicate) for a in acks], [(1, True)])
+        self.assertEqual(wrong, [])
+
+    def test_old_server(self) -> None:
+        """A server without x-svc-publisher is refused, because it cannot promise that there are no holes."""
+        scripted = Scripted(self, lambda request: response(200, OBJECT) if request.startswith(b"GET") else response(202, ack(1)))
+        publisher = weir.Client(scripted.url).publisher(STREAM)
+        publisher.add(1)
+        with self.assertRaisesRegex(weir.PublishError, "too old"):
+            publisher.close()
+
+    def test_give_up(self) -> None:
+        """A silent server, a refusing one and none at all: the publisher ends with the give-up time."""
+        silent = threading.Event()
+        self.addCleanup(silent.set)
+
+        def answer(request: bytes) -> Optional[bytes]:
+            if request.startswith(b"GET"):
+                return response(200, OBJECT)
+            silent.wait()
+            return None
+
+        failed = threading.Event()
+        publisher = weir.Client(Scripted(self, answer).url).publisher(STREAM, give_up=0.3, on_error=lambda _: failed.set())
+        publisher.add(1)
+        self.assertTrue(failed.wait(PATIENCE))
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.add(2)
+        self.assertEqual(caught.exception.reason, "given_up")
+        self.assertEqual([u.seq for u in publisher.unacknowledged()], [1])
+        publisher.abort()
+
+    def test_backpressure(self) -> None:
+        """add waits while the buffer is full, and an abort ends the wait."""
+        publisher = weir.Client(Scripted(self, lambda r: response(200, OBJECT) if r.startswith(b"GET") else None).url).publisher(STREAM, buffer=10)
+        publisher.add("0123456789012345")  # larger than the buffer, which is empty
+        with self.assertRaises(TimeoutError):
+            publisher.add(1, timeout=0.01)
+        publisher.abort()
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.add(2)
+        self.assertEqual(caught.exception.reason, "closed")
+        self.assertEqual([json.loads(u.body) for u in publisher.unacknowledged()], [{"events": ["0123456789012345"]}])
+
+    def test_key_rotation(self) -> None:
+        """A revoked key is replaced in the middle of a pipeline."""
+        server = Server(self)
+        made = json.loads(server.run("key", "create", "--json", "--project", "a", "--kind", "live"))
+        keys = [made.get("secret") or made["key"], KEY]
+        client = server.client(self, key=lambda: keys.pop(0))
+        stream = client.create_stream("rotation")
+        with client.publisher(stream, batch_events=1) as publisher:
+            for n in range(100):
+                publisher.add(n)
+                if n == 50:
+                    publisher.flush()
+                    server.run("key", "revoke", made["id"])
+        self.assertEqual(stored(client, stream), list(range(100)))
+
+    def test_reset(self) -> None:
+        """A stream that ends below what was stored is an error: something was restored or created again."""
+        client = Server(self).client(self)
+        stream = client.create_stream("reset", id="r" * 22)
+        publisher = client.publisher(stream, batch_events=1)
+        for n in range(3):
+            publisher.add(n)
+        publisher.flush()
+        client.delete_stream(stream)
+        client.create_stream("reset", id="r" * 22)
+        publisher.add(3)
+        with self.assertRaises(weir.PublishError) as caught:
+            publisher.close()
+        self.assertEqual(caught.exception.reason, "reset")
+
+
+def identity(request: bytes) -> str:
+    for line in request.split(b"\r\n"):
+        if line.lower().startswith(b"x-svc-publisher:"):
+            return line.partition(b":")[2].strip().decode()
+    return ""

@@ -1,0 +1,122 @@
+"""Subscriptions: every batch once and in order, over any number of connections."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import unittest
+from typing import Iterator, List
+
+from .fixtures import PATIENCE, Scripted, Server, response
+from .test_client import STREAM
+
+import weir
+
+
+def take(batches: Iterator[weir.Batch], count: int) -> List[int]:
+    return [next(batches).seq for _ in range(count)]
+
+
+class SubscriptionTest(unittest.TestCase):
+    def test_starts(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("x")
+        for n in range(1, 6):
+            client.publish(stream, [n])
+        self.assertEqual(take(iter(client.subscribe(stream, "oldest")), 5), [1, 2, 3, 4, 5])
+        self.assertEqual(take(iter(client.subscribe(stream, after=3)), 2), [4, 5])
+        self.assertEqual(next(client.subscribe(stream, after=4).events()), 5)
+        opened = threading.Event()
+        head = client.subscribe(stream, on_open=opened.set)
+        threading.Thread(target=lambda: (opened.wait(PATIENCE), client.publish(stream, [6])), daemon=True).start()
+        self.assertEqual(take(iter(head), 1), [6])
+        self.assertEqual(head.position, weir.Position(6, stream.created_at))
+
+    def test_restarts(self) -> None:
+        """The server is stopped and killed under a subscription. Nothing is missed or repeated."""
+        server = Server(self)
+        client = server.client(self)
+        stream = client.create_stream("x")
+        client.publish(stream, [0])
+        batches = iter(client.subscribe(stream, "oldest"))
+        self.assertEqual(take(batches, 1), [1])
+        for n, how in enumerate((signal.SIGTERM, signal.SIGKILL)):
+            server.kill(how)
+            server.again()
+            client.publish(stream, ["after"])
+            self.assertEqual(take(batches, 1), [n + 2])
+
+    def test_head_of_an_empty_stream(self) -> None:
+        """At the head of an empty stream, sequence 0 is not missed, not even over a restart."""
+        server = Server(self)
+        client = server.client(self)
+        stream = client.create_stream("x")
+        opened = threading.Semaphore(0)
+        batches = iter(client.subscribe(stream, on_open=opened.release))
+
+        def publish() -> None:
+            opened.acquire()
+            server.kill()
+            server.again()
+            client.publish_at(stream, 0, ["zero"])
+
+        threading.Thread(target=publish, daemon=True).start()
+        self.assertEqual(next(batches).events, ["zero"])
+
+    def test_gap(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("x", mode="raw", max_bytes=1 << 20)
+        for _ in range(4):
+            client.publish(stream, bytes(600_000))
+        batches = iter(client.subscribe(stream, after=1))
+        gap, batch = next(batches), next(batches)
+        self.assertEqual(gap.gap, weir.Gap(2, 3, "evicted"))
+        self.assertEqual((batch.seq, batch.data), (4, bytes(600_000)))
+
+    def test_deleted(self) -> None:
+        client = Server(self).client(self)
+        stream = client.create_stream("x")
+        client.publish(stream, [1])
+        batches = iter(client.subscribe(stream, "oldest"))
+        next(batches)
+        client.delete_stream(stream)
+        self.assertEqual(list(batches), [])
+
+    def test_created_again(self) -> None:
+        """A saved position of a deleted stream is not applied to its successor."""
+        client = Server(self).client(self)
+        stream = client.create_stream("x", id="x" * 22)
+        client.publish(stream, [1])
+        subscription = client.subscribe(stream, "oldest")
+        next(iter(subscription))
+        client.delete_stream(stream)
+        client.create_stream("x", id="x" * 22)
+        with self.assertRaises(weir.StreamReset):
+            next(iter(client.subscribe(stream, after=subscription.position)))
+
+    def test_close(self) -> None:
+        """Another thread can end a subscription that waits."""
+        client = Server(self).client(self)
+        stream = client.create_stream("x")
+        opened = threading.Event()
+        subscription = client.subscribe(stream, on_open=opened.set)
+        threading.Thread(target=lambda: opened.wait(PATIENCE) and subscription.close(), daemon=True).start()  # type: ignore[func-returns-value]
+        self.assertEqual(list(subscription), [])
+
+    def test_not_weir(self) -> None:
+        """Something in between that answers does not end a subscription; the give-up time does."""
+        answers = [response(404, b"no ingress"), response(200, b"<html>"), response(403, b"")]
+        server = Scripted(self, lambda request: answers.pop(0) if answers else None)
+        retries: List[weir.WeirError] = []
+        client = weir.Client(server.url)
+        subscription = client.subscribe(STREAM, give_up=5, on_retry=lambda error, _: retries.append(error))
+        subscription._retry = 0.05
+        with self.assertRaises(weir.ConnectionFailed):
+            next(iter(subscription))
+        self.assertGreaterEqual(len(retries), 4)
+
+    def test_refused(self) -> None:
+        client = Server(self).client(self)
+        with self.assertRaises(weir.Refused) as caught:
+            next(iter(client.subscribe("z" * 22)))
+        self.assertEqual(caught.exception.code, "stream_not_found")

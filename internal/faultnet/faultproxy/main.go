@@ -1,0 +1,105 @@
+// Command faultproxy runs a fault proxy as a process, for tests of clients that are not written in
+// Go. It reads one JSON object per line from standard input and answers each with one line:
+//
+//	{"start":{"Backend":"127.0.0.1:8080","HTTP":true}}  → {"address":"127.0.0.1:41234"}
+//	{"set":{"rate":40000}}                              → {}
+//	{"reset":true}                                      → {}
+//	{"backend":"127.0.0.1:8081"}                        → {}
+//	{"play":{"seed":7,"steps":5}}                       → {} after the last step
+//	{"count":true}                                      → {"opened":2,"sent":1234}
+//
+// An error is answered with {"error":"…"}. The proxy ends with its input.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+
+	"weir/internal/faultnet"
+)
+
+// command is a line of input. Exactly one member is set.
+type command struct {
+	Start   *faultnet.Options
+	Set     *faultnet.Conditions
+	Reset   bool
+	Backend string
+	Play    *struct {
+		Seed  uint64
+		Steps int
+	}
+	Count bool
+}
+
+// answer is a line of output.
+type answer struct {
+	Address string `json:"address,omitempty"`
+	Opened  int    `json:"opened,omitempty"`
+	Sent    int64  `json:"sent,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+func main() { run(os.Stdin, os.Stdout) }
+
+func run(in io.Reader, out io.Writer) {
+	r, w := json.NewDecoder(in), json.NewEncoder(out)
+	var t session
+	defer t.close()
+	for {
+		var c command
+		err := r.Decode(&c)
+		if err == io.EOF {
+			return
+		}
+		var a answer
+		if err == nil {
+			a, err = t.do(c)
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if w.Encode(a) != nil || err != nil {
+			return // after a line that is no command, the next ones cannot be told apart
+		}
+	}
+}
+
+// session holds the proxy once it is started.
+type session struct {
+	p *faultnet.Proxy
+	o faultnet.Options
+}
+
+func (t *session) close() {
+	if t.p != nil {
+		t.p.Close()
+	}
+}
+
+func (t *session) do(c command) (a answer, err error) {
+	switch {
+	case c.Start != nil && t.p == nil:
+		t.o = *c.Start
+		if t.p, err = faultnet.Start(t.o); err == nil {
+			a.Address = t.p.Address()
+		}
+	case t.p == nil:
+		err = errors.New("the proxy is not started")
+	case c.Set != nil:
+		t.p.Set(*c.Set)
+	case c.Reset:
+		t.p.Reset()
+	case c.Backend != "":
+		t.p.SetBackend(c.Backend)
+	case c.Play != nil:
+		t.p.Play(context.Background(), faultnet.Schedule(c.Play.Seed, c.Play.Steps, t.o.HTTP, t.o.UDP))
+	case c.Count:
+		a.Opened, a.Sent = t.p.Opened(), t.p.Sent()
+	default:
+		err = errors.New("unknown command")
+	}
+	return a, err
+}

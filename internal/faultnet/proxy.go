@@ -1,0 +1,258 @@
+package faultnet
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say what a proxy carries.
+type Options struct {
+	// Backend is the address of the server, host and port. SetBackend changes it.
+	Backend string
+
+	// HTTP makes the proxy an HTTP gateway: it answers requests itself or sends them to the backend,
+	// over connections of its own and in any order. Without HTTP it forwards bytes.
+	HTTP bool
+
+	// HTTP1 makes a gateway refuse HTTP/2.
+	HTTP1 bool
+
+	// TLS is the configuration of a gateway that speaks TLS to its clients; see [Certificate]. To
+	// the backend a gateway speaks cleartext.
+	TLS *tls.Config `json:"-"`
+
+	// UDP makes the proxy carry UDP packets, for HTTP/3.
+	UDP bool
+
+	// Seed determines which packets are lost or reordered.
+	Seed uint64
+}
+
+// Proxy is a running proxy. Its methods may be called concurrently.
+type Proxy struct {
+	o       Options
+	address string
+	backend atomic.Pointer[string]
+	opened  atomic.Int64
+	up      pipe // from clients to the backend
+	down    pipe
+	done    chan struct{} // closed by Close
+	work    sync.WaitGroup
+	close   []func()
+
+	mu      sync.Mutex
+	now     Conditions
+	changed chan struct{} // closed, and replaced, by Set
+	conns   map[net.Conn]bool
+	closed  bool
+}
+
+// Start starts a proxy on a free port of 127.0.0.1. The caller must close it.
+func Start(o Options) (*Proxy, error) {
+	p := &Proxy{o: o, done: make(chan struct{}), changed: make(chan struct{}), conns: map[net.Conn]bool{}}
+	p.backend.Store(&o.Backend)
+	if o.UDP {
+		if err := p.startUDP(); err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p.address = l.Addr().String()
+	p.close = append(p.close, func() { l.Close() })
+	target := p.dial
+	if o.HTTP {
+		if target, err = p.startGateway(); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	p.work.Go(func() { p.accept(l, target) })
+	return p, nil
+}
+
+// Address is the host and port that clients connect to.
+func (p *Proxy) Address() string { return p.address }
+
+// SetBackend changes the address of the server for new connections.
+func (p *Proxy) SetBackend(address string) { p.backend.Store(&address) }
+
+// Opened is the number of connections that clients have opened.
+func (p *Proxy) Opened() int { return int(p.opened.Load()) }
+
+// Sent is the number of bytes that the proxy has taken from clients.
+func (p *Proxy) Sent() int64 { return p.up.carried.Load() }
+
+// Set changes the conditions, also for connections that are open.
+func (p *Proxy) Set(c Conditions) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = c
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Proxy) conditions() (Conditions, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now, p.changed
+}
+
+// Reset resets all open connections: both ends get an error, and data on the way is lost.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if c, ok := c.(*net.TCPConn); ok {
+			c.SetLinger(0)
+		}
+		c.Close()
+	}
+}
+
+// Close ends the proxy and all its connections.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	close(p.done)
+	p.Reset()
+	for _, f := range p.close {
+		f()
+	}
+	p.work.Wait()
+}
+
+// hold remembers an open connection for Reset. It returns false if the proxy is closed.
+func (p *Proxy) hold(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[c] = true
+	return !p.closed
+}
+
+func (p *Proxy) drop(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+	c.Close()
+}
+
+func (p *Proxy) dial() (net.Conn, error) {
+	return net.DialTimeout("tcp", *p.backend.Load(), 10*time.Second)
+}
+
+func (p *Proxy) accept(l net.Listener, target func() (net.Conn, error)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		p.opened.Add(1)
+		if now, _ := p.conditions(); now.Refuse {
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+			continue
+		}
+		p.work.Go(func() { p.carry(c, target) })
+	}
+}
+
+// carry forwards a connection until either end closes it.
+func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error)) {
+	defer p.drop(c)
+	if !p.hold(c) {
+		return
+	}
+	// A small buffer, so that the client soon notices how slow the link is.
+	c.(*net.TCPConn).SetReadBuffer(64 << 10)
+	s, err := target()
+	if err != nil {
+		return
+	}
+	defer p.drop(s)
+	if !p.hold(s) {
+		return
+	}
+	var both sync.WaitGroup
+	forward := func(to, from net.Conn, by *pipe) {
+		p.copy(to, from, by)
+		to.Close()
+		from.Close()
+	}
+	both.Go(func() { forward(s, c, &p.up) })
+	forward(c, s, &p.down)
+	both.Wait()
+}
+
+// copy forwards data under the conditions of the moment.
+func (p *Proxy) copy(to, from net.Conn, by *pipe) {
+	b := make([]byte, 16<<10)
+	for {
+		if !p.open() {
+			return
+		}
+		now, _ := p.conditions()
+		room := len(b)
+		if now.Rate > 0 {
+			room = max(1, min(room, now.Rate/20))
+		}
+		n, err := from.Read(b[:room])
+		by.carried.Add(int64(n))
+		if n > 0 {
+			now, _ = p.conditions()
+			if !p.open() || !pause(p.done, by.reserve(n, now.Rate)+now.Delay) {
+				return
+			}
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// open waits until there is no black hole. It returns false if the proxy is closed.
+func (p *Proxy) open() bool {
+	for {
+		now, changed := p.conditions()
+		if !now.BlackHole {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			return false
+		}
+	}
+}
+
+// pipe is one direction of a link. All connections share its speed.
+type pipe struct {
+	carried atomic.Int64
+	mu      sync.Mutex
+	free    time.Time // when the data that is on the way has arrived
+}
+
+// reserve returns how long n more bytes take.
+func (l *pipe) reserve(n, rate int) time.Duration {
+	if rate <= 0 {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(n) * time.Second / time.Duration(rate))
+	return l.free.Sub(now)
+}
