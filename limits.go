@@ -21,6 +21,10 @@ const (
 
 	MaxIdempotencyKey = 255 // characters (D25)
 
+	// MinCharge is the least that a batch is charged against max_bytes (D12): about what the server
+	// needs to keep track of it, in memory and on disk.
+	MinCharge = 128
+
 	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is
 	// forgotten earlier if its batch is evicted earlier (D25).
 	IdempotencyKeyLife = 24 * time.Hour

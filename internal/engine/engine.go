@@ -83,8 +83,8 @@ type Log interface {
 	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
-	// Flags and Size are set, and nothing else. It holds the log's lock: visit must be quick and
-	// must not call the log.
+	// Flags, Size and KeySize are set, and nothing else. It holds the log's lock: visit must be
+	// quick and must not call the log.
 	Headers(from weir.Seq, visit func(Header) bool)
 
 	// Trim removes every entry whose sequence is below low and stores note. Both are durable
@@ -213,6 +213,7 @@ type Header struct {
 	Size        uint32 // size of the payload in bytes
 	ContentType string // at most MaxContentType bytes
 	Key         string // idempotency key, at most MaxKey bytes
+	KeySize     uint16 // size of the key in bytes; only set by Log.Headers and for Judge.Restore
 }
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.

@@ -32,6 +32,7 @@ func (s *State) take(h Header, since weir.Time) {
 		s.extend(h, since)
 	}
 	s.bytes += int64(h.Size)
+	s.charge += h.charge()
 	if h.Key != "" {
 		s.keys.add(h.Key, h.Seq, h.Time)
 	}

@@ -92,7 +92,7 @@ func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdic
 		Seq:  seq,
 		Time: s.clock(now),
 		Size: uint32(max(p.Size, 0)),
-		Key:  key,
+		Key:  key, KeySize: uint16(len(key)),
 		Late: late(s, seq),
 	}}
 }

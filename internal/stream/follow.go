@@ -42,6 +42,7 @@ func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(
 	headers(s.low, func(h Header) bool {
 		if h.Seq < low && !h.Closed {
 			s.bytes -= int64(h.Size)
+			s.charge -= h.charge()
 			evicted++
 		}
 		return h.Seq < low

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"flag"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ const created weir.Time = 1_000_000
 
 func newHistory(t *rapid.T) *history {
 	rules := stream.Rules{
-		MaxBytes:  rapid.SampledFrom([]int64{1000, 30, 12}).Draw(t, "max bytes"),
+		MaxBytes:  rapid.SampledFrom([]int64{10_000, 600, 300, 100}).Draw(t, "max bytes"),
 		Retention: rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 48 * time.Hour}).Draw(t, "retention"),
 		GapGrace:  rapid.SampledFrom([]time.Duration{2 * time.Second, 30 * time.Second, 0}).Draw(t, "grace"),
 	}
@@ -84,7 +85,7 @@ func newHistory(t *rapid.T) *history {
 func (h *history) publishNext(t *rapid.T) { h.publish(t, stream.Publish{Size: size(t)}) }
 
 func (h *history) publishKey(t *rapid.T) {
-	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")})
+	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c", strings.Repeat("d", 100)}).Draw(t, "key")})
 }
 
 // publishSeq draws sequences just above the cursor, and occasionally at or beyond the limit of
@@ -113,7 +114,9 @@ func (h *history) fill(t *rapid.T) {
 	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t)})
 }
 
-func size(t *rapid.T) int64 { return rapid.SampledFrom([]int64{3, 0, 10, 13, 1}).Draw(t, "size") }
+func size(t *rapid.T) int64 {
+	return rapid.SampledFrom([]int64{3, 0, 128, 129, 101, 300}).Draw(t, "size")
+}
 
 // publish first decides without a size, as a server does before it reads the body, then with it,
 // and stores the batch if that is the verdict.
@@ -250,6 +253,9 @@ func (h *history) compare(t *rapid.T) {
 	}
 	if got, want := h.state.Bytes(), h.model.bytes(); got != want {
 		t.Fatalf("Bytes is %d, want %d", got, want)
+	}
+	if got, want := stream.Charge(h.state), h.model.charge(); got != want {
+		t.Fatalf("Charge is %d, want %d", got, want)
 	}
 	low := h.model.low()
 	if got := h.state.Low(); got != low {

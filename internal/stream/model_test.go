@@ -59,6 +59,17 @@ func (m *model) bytes() (sum int64) {
 	return sum
 }
 
+// charge is what all kept batches cost of max_bytes: the larger of the size and 128 bytes, and the
+// length of the key (D12).
+func (m *model) charge() (sum int64) {
+	for seq, h := range m.stored {
+		if !m.evicted[seq] {
+			sum += max(int64(h.Size), 128) + int64(len(h.Key))
+		}
+	}
+	return sum
+}
+
 // low is just above the highest evicted batch. Before the first eviction it is 0, or 1 if 0 is
 // closed.
 func (m *model) low() (low weir.Seq) {
@@ -160,7 +171,7 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	c, first := m.cursor(), len(m.stored) == 0
 	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
 	if !p.Chosen {
-		h.Key = p.Key
+		h.Key, h.KeySize = p.Key, uint16(len(p.Key))
 	}
 	m.tick(h.Time)
 	m.stored[seq] = h
@@ -258,12 +269,15 @@ func (m *model) evict(now weir.Time) (count int) {
 			m.evictThrough(seq)
 		}
 	}
-	for m.bytes() > m.rules.MaxBytes {
+	for m.charge() > m.rules.MaxBytes {
 		lowest := m.cursor()
 		for seq := range m.stored {
 			if !m.evicted[seq] {
 				lowest = min(lowest, seq)
 			}
+		}
+		if lowest == m.cursor() {
+			break // the newest always stays
 		}
 		m.evictThrough(lowest)
 	}

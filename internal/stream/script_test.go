@@ -99,7 +99,7 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 		return ""
 	case "evict":
 		n := s.state.Evict(s.now, s.log.headers)
-		return fmt.Sprintf("evicted %d, low %d, bytes %d\n", n, s.state.Low(), s.state.Bytes())
+		return fmt.Sprintf("evicted %d, low %d, bytes %d, charge %d\n", n, s.state.Low(), s.state.Bytes(), stream.Charge(s.state))
 	case "show":
 		return s.show()
 	case "lookup":

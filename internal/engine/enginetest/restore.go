@@ -35,6 +35,12 @@ var restoreCases = []testCase{
 	}, closeInFlight},
 }
 
+// asRestored returns a header as Restore gets it.
+func asRestored(h engine.Header) engine.Header {
+	h.Count, h.ContentType, h.KeySize = 0, "", uint16(len(h.Key))
+	return h
+}
+
 func restoreFirst(s *store) {
 	j := newJudge()
 	doc, log := s.stream("stream", j)
@@ -44,9 +50,7 @@ func restoreFirst(s *store) {
 	var want []engine.Header
 	for _, e := range batches(7, 3, 5, 9) {
 		s.append(log, e)
-		h := e.Header
-		h.Count, h.ContentType = 0, ""
-		want = append(want, h)
+		want = append(want, asRestored(e.Header))
 	}
 	gap := engine.Header{Kind: engine.GapClosed, First: 10, Seq: 12, Time: 4}
 	s.append(log, &engine.Entry{Header: gap})
@@ -103,7 +107,7 @@ func restoreRecentKeys(s *store) {
 		}
 		for i, h := range j.kept {
 			want := all[i].Header
-			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || h.Key != want.Key && (h.Key != "" || h.Time >= since) {
+			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || int(h.KeySize) != len(want.Key) || h.Key != want.Key && (h.Key != "" || h.Time >= since) {
 				s.Errorf("with keys since %d, Restore received %+v, want %+v", since, h, want)
 			}
 		}

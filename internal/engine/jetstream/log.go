@@ -79,6 +79,7 @@ type entry struct {
 	size     uint32
 	parts    uint32
 	offset   uint32
+	keySize  uint16
 	kind     engine.Kind
 	flags    engine.Flags
 }
@@ -130,7 +131,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
 			h := m.Header
-			h.Count, h.ContentType = 0, ""
+			h.Count, h.ContentType, h.KeySize = 0, "", uint16(len(h.Key))
 			headers[m.position] = h
 		}
 	}
@@ -188,7 +189,7 @@ func (l *log) abandon() {
 // insert adds an entry to the index. It returns false if the sequence is already there. The caller
 // holds l.mu, or no other goroutine knows the log yet.
 func (l *log) insert(m message) bool {
-	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
+	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, uint16(len(m.Key)), m.Kind, m.Flags}
 	i := len(l.index)
 	if i > 0 && l.index[i-1].seq >= e.seq {
 		var found bool
@@ -302,7 +303,7 @@ func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	}
 	i, _ := l.find(from)
 	for _, e := range l.index[i:] {
-		if !visit(engine.Header{Seq: e.seq, Time: e.time, Kind: e.kind, Flags: e.flags, Size: e.size}) {
+		if !visit(engine.Header{Seq: e.seq, Time: e.time, Kind: e.kind, Flags: e.flags, Size: e.size, KeySize: e.keySize}) {
 			return
 		}
 	}

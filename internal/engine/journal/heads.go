@@ -22,7 +22,8 @@ const (
 )
 
 // restore passes the content of the log to a judge. Keys and closed gaps are read from disk, because
-// the index holds neither keys nor the first sequence of a gap.
+// the index holds neither keys nor the first sequence of a gap. From then on the index knows the size
+// of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := weir.Time(math.MinInt64)
 	if f, ok := judge.(engine.Forgetful); ok {
@@ -51,6 +52,7 @@ type heads struct {
 	ends  []int      // for each of held, the index after its last item
 	keys  []byte
 	spans []span
+	sizes []keySize // of keys whose size the index does not know
 }
 
 // span is the key of the entry at an index, as a range of heads.keys.
@@ -121,7 +123,7 @@ func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	for i := range h.items {
 		out = append(out, h.items[i].header())
 	}
-	h.keys, h.spans = h.keys[:0], h.spans[:0]
+	h.keys, h.spans, h.sizes = h.keys[:0], h.spans[:0], h.sizes[:0]
 	start := 0
 	for k, seg := range h.held {
 		if err = h.fill(out, seg, start, h.ends[k]); err != nil {
@@ -135,6 +137,11 @@ func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	}
 	if err != nil {
 		return batch{nil, err}
+	}
+	if len(h.sizes) > 0 {
+		h.l.mu.Lock()
+		h.l.index.learn(h.sizes)
+		h.l.mu.Unlock()
 	}
 	return batch{out, nil}
 }
@@ -169,7 +176,7 @@ func (h *heads) release() {
 
 // unknown tells whether the header of an item must be read.
 func (h *heads) unknown(it *item) bool {
-	return it.kind == kindGapClosed || it.keyed && it.time >= h.since
+	return it.kind == kindGapClosed || it.keyed && (it.time >= h.since || it.key == 0)
 }
 
 var headBuffers = sync.Pool{New: func() any { b := make([]byte, headRun); return &b }}
@@ -253,6 +260,10 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 	}
 	if err != nil {
 		return h.l.verify(spot{*it, seg}, nil, err)
+	}
+	out.KeySize = uint16(head - ct)
+	if it.key == 0 {
+		h.sizes = append(h.sizes, keySize{it.seq, out.KeySize})
 	}
 	h.spans = append(h.spans, span{i, len(h.keys), len(h.keys) + head - ct})
 	h.keys = append(h.keys, b[ct:head]...)

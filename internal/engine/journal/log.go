@@ -261,7 +261,7 @@ func (o *appendOp) stage(g *group) {
 	}
 	o.item = item{
 		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
-		kind: r.kind, flags: r.flags, keyed: e.Key != "",
+		kind: r.kind, flags: r.flags, keyed: e.Key != "", key: uint16(len(e.Key)),
 	}
 }
 

@@ -45,7 +45,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	restore := func(yield func(engine.Header) bool) {
 		for _, e := range l.entries {
 			h := e.Header
-			h.Count, h.ContentType = 0, ""
+			h.Count, h.ContentType, h.KeySize = 0, "", uint16(len(h.Key))
 			if !yield(h) {
 				return
 			}
@@ -183,7 +183,7 @@ func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	defer h.mu.Unlock()
 	i, _ := h.find(from)
 	for _, e := range h.entries[i:] {
-		if !visit(engine.Header{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Flags: e.Flags, Size: e.Size}) {
+		if !visit(engine.Header{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Flags: e.Flags, Size: e.Size, KeySize: uint16(len(e.Key))}) {
 			return
 		}
 	}
