@@ -25,9 +25,10 @@ const (
 	// needs to keep track of it, in memory and on disk.
 	MinCharge = 128
 
-	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is
-	// forgotten earlier if its batch is evicted earlier (D25).
+	// An idempotency key is remembered for IdempotencyKeyLife, whether or not its batch is still
+	// kept. Of evicted batches, a stream remembers the newest MaxEvictedKeys keys (D25).
 	IdempotencyKeyLife = 24 * time.Hour
+	MaxEvictedKeys     = 100_000
 
 	DefaultPage = 20  // streams per page of a list
 	MaxPage     = 100 // streams per page of a list

@@ -90,7 +90,7 @@ type Log interface {
 	// Trim removes every entry whose sequence is below low and stores note. Both are durable
 	// together when it returns. The low mark never goes down: a lower value than before changes
 	// only the note. Removed entries are never seen again, not even after a restart. The engine
-	// frees their space in the background.
+	// frees their space in the background. A note has at most MaxNote bytes.
 	Trim(ctx context.Context, low weir.Seq, note []byte) error
 
 	// CatchUp returns when the judge knows everything that was acknowledged to any client before
@@ -116,7 +116,7 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// Count and ContentType are not set.
+	// ContentType is not set, and Count only with a key.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// Admit is asked about every entry, in log order, before the entry becomes part of the log. It
@@ -218,6 +218,9 @@ type Header struct {
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.
 const MaxContentType = 1024
+
+// MaxNote is the size in bytes of the longest note that a log stores with a trim.
+const MaxNote = 4 << 20
 
 // Entry is one element of a log.
 type Entry struct {

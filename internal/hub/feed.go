@@ -229,8 +229,8 @@ func toRules(h engine.Header) stream.Header {
 	}
 	return stream.Header{
 		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
-		KeySize: max(h.KeySize, uint16(len(h.Key))),
-		Late:    h.Flags&engine.Late != 0, Lost: lost,
+		KeySize: max(h.KeySize, uint16(len(h.Key))), Count: h.Count,
+		Late: h.Flags&engine.Late != 0, Lost: lost,
 	}
 }
 
@@ -318,7 +318,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		return false
 	}
 	h := p.verdict.Header
-	h.Size = uint32(len(e.Payload))
+	h.Size, h.Count = uint32(len(e.Payload)), e.Count
 	e.Seq, e.Time, e.Key = h.Seq, h.Time, h.Key
 	if h.Late {
 		e.Flags = engine.Late

@@ -48,8 +48,9 @@ func (f *feed) Trimmed(low weir.Seq) {
 // visible state, because entries that are not durable must not influence what a restart finds.
 func (f *feed) Note() (weir.Seq, []byte) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state.Low(), f.state.Checkpoint()
+	c := f.state.Checkpoint(f.ahead)
+	f.mu.Unlock()
+	return c.Low(), c.Encode()
 }
 
 // Behind implements engine.Follower: this node can no longer follow the log. The next caller of

@@ -65,7 +65,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	case v.Outcome == stream.Refused && seen.Outcome == stream.Refused:
 		return nil, v.Err
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
-		return s.duplicate(ctx, f, v.Header.Seq, cursor)
+		return s.duplicate(ctx, f, v.Header, cursor)
 	}
 	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
 	// through the log behind that entry, so its answer is durable too (D5).
@@ -106,6 +106,9 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 // batch's sequence. Called with f.mu held.
 func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
+		if ahead.Header.Seq < f.state.Low() {
+			return ahead // only durable batches are evicted
+		}
 		p = stream.Publish{Chosen: true, Seq: ahead.Header.Seq, Size: -1}
 	}
 	return f.state.Decide(p, now)
@@ -149,7 +152,7 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch,
 		f.mu.Lock()
 		cursor = f.state.Cursor().Cursor
 		f.mu.Unlock()
-		ack, err := f.s.duplicate(ctx, f, v.Header.Seq, cursor)
+		ack, err := f.s.duplicate(ctx, f, v.Header, cursor)
 		if err != nil {
 			return weir.Ack{}, err
 		}
@@ -186,9 +189,14 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 	return v, cursor, nil
 }
 
-// duplicate acknowledges a batch that is already stored. The number of events is that of the stored
-// batch (D3).
-func (s *Stream) duplicate(ctx context.Context, f *feed, seq, cursor weir.Seq) (*weir.Ack, error) {
+// duplicate acknowledges a batch that is stored already, with the number of events of the stored
+// one (D3). With an idempotency key the verdict has that number, because the batch may be evicted
+// (D25).
+func (s *Stream) duplicate(ctx context.Context, f *feed, of stream.Header, cursor weir.Seq) (*weir.Ack, error) {
+	seq := of.Seq
+	if of.Key != "" {
+		return &weir.Ack{StreamID: s.ID, Seq: seq, Accepted: of.Count, Cursor: cursor, Duplicate: true}, nil
+	}
 	h, err := f.log.Header(ctx, seq)
 	if err != nil {
 		if errors.Is(err, engine.ErrNotFound) {

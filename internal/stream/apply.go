@@ -21,7 +21,7 @@ func (s *State) Apply(h Header) {
 func (s *State) take(h Header, since weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(since)
-	s.keys.forget(s.low, h.Time)
+	s.keys.forget(s.low, h.Time, s.rules.Keys)
 	if h.Closed {
 		s.gaps.close(h.Seq)
 		return
@@ -34,7 +34,7 @@ func (s *State) take(h Header, since weir.Time) {
 	s.bytes += int64(h.Size)
 	s.charge += h.charge()
 	if h.Key != "" {
-		s.keys.add(h.Key, h.Seq, h.Time)
+		s.keys.add(h)
 	}
 }
 
@@ -60,7 +60,7 @@ func (s *State) check(h Header) {
 		must(s.gaps.at(h.Seq) == open, "is already stored or closed")
 	}
 	if h.Key != "" {
-		_, known := s.keys.find(h.Key, s.low, h.Time)
+		_, known := s.keys.find(h.Key, h.Time)
 		must(!known, "repeats an idempotency key")
 		must(!h.Late, "has an idempotency key below the cursor")
 	}

@@ -23,7 +23,7 @@ const (
 // Verdict is the decision on a publish.
 type Verdict struct {
 	Outcome Outcome
-	Header  Header      // Stored: the complete entry; Duplicate: only Seq, of the stored batch; Refused: zero
+	Header  Header      // Stored: the entry; Duplicate: only Seq, and for a repeated key Key and Count, of the batch
 	Err     *weir.Error // only set if Refused
 }
 
@@ -68,8 +68,8 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 // decideNext assigns the sequence above the cursor (D2), unless the idempotency key is known (D25).
 func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 	if p.Key != "" {
-		if seq, ok := s.keys.find(p.Key, s.low, s.clock(now)); ok {
-			return Verdict{Outcome: Duplicate, Header: Header{Seq: seq}}
+		if k, ok := s.keys.find(p.Key, s.clock(now)); ok {
+			return Verdict{Outcome: Duplicate, Header: Header{Seq: k.seq(), Key: p.Key, Count: k.count()}}
 		}
 	}
 	if s.cursor >= weir.MaxSeq {

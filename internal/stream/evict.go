@@ -4,9 +4,9 @@ import "weir"
 
 // Evict raises the low mark above every batch that has expired at now, and then above as many of
 // the lowest batches as it takes for the charge of the rest to fit into MaxBytes; the newest batch
-// stays in any case (D12). It returns the number of evicted batches. The cursor does not change (D1), and sequences missing below the new mark are closed
-// (D4). An idempotency key is forgotten with its batch or at the end of its life, whichever is
-// first (D25).
+// stays in any case (D12). It returns the number of evicted batches. The cursor does not change (D1),
+// and sequences missing below the new mark are closed (D4). Of the idempotency keys of evicted
+// batches, the newest Rules.Keys are remembered (D25).
 //
 // headers must visit the kept entries from sequence from upwards, in increasing order, until visit
 // returns false. It must show every applied batch: the size of one that it leaves out is never
@@ -23,7 +23,7 @@ func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Head
 		s.gaps.drop(s.low)
 		s.dropLost()
 	}
-	s.keys.forget(s.low, now)
+	s.keys.forget(s.low, now, s.rules.Keys)
 	return evicted
 }
 

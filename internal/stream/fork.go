@@ -26,5 +26,5 @@ func (s *State) Raise(low weir.Seq) {
 	s.low = low
 	s.gaps.drop(low)
 	s.dropLost()
-	s.keys.forget(low, s.last)
+	s.keys.forget(low, s.last, s.rules.Keys)
 }

@@ -73,6 +73,7 @@ func newHistory(t *rapid.T) *history {
 		MaxBytes:  rapid.SampledFrom([]int64{10_000, 600, 300, 100}).Draw(t, "max bytes"),
 		Retention: rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 48 * time.Hour}).Draw(t, "retention"),
 		GapGrace:  rapid.SampledFrom([]time.Duration{2 * time.Second, 30 * time.Second, 0}).Draw(t, "grace"),
+		Keys:      rapid.SampledFrom([]int{1000, 2, 0}).Draw(t, "keys"),
 	}
 	return &history{
 		rules: rules,
@@ -140,10 +141,14 @@ func (h *history) publish(t *rapid.T, p stream.Publish) {
 		if v.Header.Seq != seq {
 			t.Fatalf("%+v: got a duplicate of %d, want %d", p, v.Header.Seq, seq)
 		}
+		if !p.Chosen && v.Header.Count != uint32(seq) {
+			t.Fatalf("%+v: got a duplicate with %d events, want %d", p, v.Header.Count, seq)
+		}
 	case stream.Stored:
 		if want := h.model.store(p, seq, h.now); v.Header != want {
 			t.Fatalf("%+v: got %+v, want %+v", p, v.Header, want)
 		}
+		v.Header.Count = uint32(seq)
 		h.log.append(t, v.Header)
 		h.state.Apply(v.Header)
 		for _, s := range h.subs {
@@ -220,11 +225,12 @@ func (h *history) evict(t *rapid.T) {
 // may still show entries that it has not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
+	h.model.trim()
 	reclaimed := h.low
 	if rapid.Bool().Draw(t, "reclaimed later") {
 		reclaimed = 0
 	}
-	h.log.trim(reclaimed, h.state.Checkpoint())
+	h.log.trim(reclaimed, stream.Encoded(h.state))
 }
 
 // restart simulates a crash: it rebuilds the state from the log and the note of the last trim, and

@@ -53,11 +53,11 @@ func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
 }
 
 // set stores a position in a slot that find returned, or that is used already.
-func (p *places) set(slot int, d digest, pos uint64) {
+func (p *places) set(slot int, d digest, pos uint32) {
 	if p.slots[slot] == 0 {
 		p.used++
 	}
-	p.slots[slot] = tagOf(d) | uint64(uint32(pos))
+	p.slots[slot] = tagOf(d) | uint64(pos)
 }
 
 // grow makes room for one more. Slots found before are not valid afterwards.

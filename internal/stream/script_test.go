@@ -109,7 +109,7 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 	case "read":
 		return s.read(args(1))
 	case "trim":
-		s.log.trim(s.state.Low(), s.state.Checkpoint())
+		s.log.trim(s.state.Low(), stream.Encoded(s.state))
 		return ""
 	case "restart":
 		return s.restart()
@@ -130,7 +130,7 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 }
 
 func (s *script) create(words []string) string {
-	s.rules = stream.Rules{MaxBytes: 1000, Retention: time.Minute, GapGrace: 2 * time.Second}
+	s.rules = stream.Rules{MaxBytes: 1000, Retention: time.Minute, GapGrace: 2 * time.Second, Keys: 3}
 	for name, value := range s.options(words) {
 		switch name {
 		case "max-bytes":
@@ -180,11 +180,15 @@ func (s *script) publish(words []string, store bool) string {
 	case stream.Refused:
 		return fmt.Sprintf("refused, %v\n", v.Err)
 	case stream.Duplicate:
+		if v.Header.Key != "" && v.Header.Count != uint32(v.Header.Seq) {
+			return fmt.Sprintf("duplicate of %d with %d events\n", v.Header.Seq, v.Header.Count)
+		}
 		return fmt.Sprintf("duplicate of %d\n", v.Header.Seq)
 	default:
 		if !store {
 			return fmt.Sprintf("may be stored as %d\n", v.Header.Seq)
 		}
+		v.Header.Count = uint32(v.Header.Seq)
 		s.log.append(s.t, v.Header)
 		s.state.Apply(v.Header)
 		late := ""

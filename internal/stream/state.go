@@ -5,8 +5,8 @@
 // state, whether after a crash or on another node of a cluster.
 //
 // A State does not remember individual batches. It grows with the number of gaps and idempotency
-// keys of the kept batches, never with the number of batches. The few operations that need the
-// batches (Evict, Restore) receive their headers as an argument.
+// keys, never with the number of batches. The few operations that need the batches (Evict, Restore)
+// receive their headers as an argument.
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
@@ -25,6 +25,7 @@ type Rules struct {
 	MaxBytes  int64         // maximum charge of all kept batches together (D12)
 	Retention time.Duration // time for which a batch can be read (D12)
 	GapGrace  time.Duration // time for which a missing sequence can still be filled (D4)
+	Keys      int           // number of idempotency keys of evicted batches that are remembered (D25)
 }
 
 // Header describes one log entry: a batch, a marker that closes gaps, or a run of lost batches.
@@ -36,6 +37,7 @@ type Header struct {
 	Size    uint32    // bytes of payload (D11)
 	Key     string    // idempotency key (D25); a state without keys needs only its size
 	KeySize uint16    // size of the key in bytes
+	Count   uint32    // number of events in the batch; only needed with a key
 	Late    bool      // the batch was below the cursor when it was stored
 	Lost    bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
 }
@@ -64,7 +66,7 @@ type State struct {
 	charge int64     // what they cost of MaxBytes (D12)
 	gaps   gaps      // missing sequences from low to cursor
 	lost   []gap     // ranges of lost batches; since is not used
-	keys   keys      // idempotency keys of kept batches
+	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }
 
 // New returns the state of a stream without batches.

@@ -131,7 +131,9 @@ func (l *log) restoreOnce(ctx context.Context) error {
 				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
 			h := m.Header
-			h.Count, h.ContentType, h.KeySize = 0, "", uint16(len(h.Key))
+			if h.ContentType, h.KeySize = "", uint16(len(h.Key)); h.Key == "" {
+				h.Count = 0
+			}
 			headers[m.position] = h
 		}
 	}

@@ -243,7 +243,8 @@ func (h *heads) near(i, end int) (n, length int) {
 	return n, length
 }
 
-// complete adds to a header what only its record has: the key, or the first sequence of a closed gap.
+// complete adds to a header what only its record has: the key and the number of events, or the first
+// sequence of a closed gap.
 func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) error {
 	it := &h.items[i]
 	if it.kind == kindGapClosed {
@@ -261,7 +262,7 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 	if err != nil {
 		return h.l.verify(spot{*it, seg}, nil, err)
 	}
-	out.KeySize = uint16(head - ct)
+	out.Count, out.KeySize = binary.LittleEndian.Uint32(b[40:]), uint16(head-ct)
 	if it.key == 0 {
 		h.sizes = append(h.sizes, keySize{it.seq, out.KeySize})
 	}

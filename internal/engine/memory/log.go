@@ -45,7 +45,9 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	restore := func(yield func(engine.Header) bool) {
 		for _, e := range l.entries {
 			h := e.Header
-			h.Count, h.ContentType, h.KeySize = 0, "", uint16(len(h.Key))
+			if h.ContentType, h.KeySize = "", uint16(len(h.Key)); h.Key == "" {
+				h.Count = 0
+			}
 			if !yield(h) {
 				return
 			}
