@@ -116,7 +116,8 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// ContentType is not set, and Count only with a key.
+	// ContentType is not set. Entries with a key come with Count, KeySize and KeyDigest instead of
+	// Key.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// Admit is asked about every entry, in log order, before the entry becomes part of the log. It
@@ -142,7 +143,7 @@ type Forgetful interface {
 	Judge
 
 	// KeysSince is asked before Restore. The headers of entries that were stored before the time
-	// that it returns may come without their Key.
+	// that it returns may come without their KeyDigest and Count.
 	KeysSince() weir.Time
 }
 
@@ -209,11 +210,23 @@ type Header struct {
 	Seq         weir.Seq // for a GapClosed: the last sequence it closes
 	First       weir.Seq // for a GapClosed: the first sequence it closes
 	Time        weir.Time
-	Count       uint32 // number of events in the batch
-	Size        uint32 // size of the payload in bytes
-	ContentType string // at most MaxContentType bytes
-	Key         string // idempotency key, at most MaxKey bytes
-	KeySize     uint16 // size of the key in bytes; only set by Log.Headers and for Judge.Restore
+	Count       uint32         // number of events in the batch
+	Size        uint32         // size of the payload in bytes
+	ContentType string         // at most MaxContentType bytes
+	Key         string         // idempotency key, at most MaxKey bytes
+	KeySize     uint16         // size of the key in bytes; only set by Log.Headers and for Judge.Restore
+	KeyDigest   weir.KeyDigest // of the key; only set for Judge.Restore
+}
+
+// Restored returns a header of a stored entry as Judge.Restore gets it.
+func (h Header) Restored() Header {
+	h.ContentType = ""
+	if h.Key == "" {
+		h.Count = 0
+		return h
+	}
+	h.KeySize, h.KeyDigest, h.Key = uint16(len(h.Key)), weir.DigestKey(h.Key), ""
+	return h
 }
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.

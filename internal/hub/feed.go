@@ -218,20 +218,24 @@ func (f *feed) summarize() summary {
 
 // headers visits the log's entries as headers of package stream.
 func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
-	f.log.Headers(from, func(h engine.Header) bool { return visit(toRules(h)) })
+	f.log.Headers(from, func(h engine.Header) bool { return visit(toRules(&h)) })
 }
 
 // toRules converts a header of the engine to one of package stream.
-func toRules(h engine.Header) stream.Header {
+func toRules(h *engine.Header) stream.Header {
 	lost := h.Flags&engine.Lost != 0
-	if h.Kind == engine.Batch && lost {
-		h.First = h.Seq // a single lost batch is a run of length 1
-	}
-	return stream.Header{
-		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
-		KeySize: max(h.KeySize, uint16(len(h.Key))), Count: h.Count,
+	r := stream.Header{
+		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size,
+		Key: h.KeyDigest, KeySize: h.KeySize, Count: h.Count,
 		Late: h.Flags&engine.Late != 0, Lost: lost,
 	}
+	if h.Kind == engine.Batch && lost {
+		r.First = h.Seq // a single lost batch is a run of length 1
+	}
+	if h.Key != "" {
+		r.KeySize, r.Key = uint16(len(h.Key)), weir.DigestKey(h.Key)
+	}
+	return r
 }
 
 // evict evicts the batches that exceed the age or size limit at now. Every read calls it first, so
@@ -319,7 +323,10 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	}
 	h := p.verdict.Header
 	h.Size, h.Count = uint32(len(e.Payload)), e.Count
-	e.Seq, e.Time, e.Key = h.Seq, h.Time, h.Key
+	e.Seq, e.Time = h.Seq, h.Time
+	if h.KeySize == 0 {
+		e.Key = "" // the publisher chose the sequence (D25)
+	}
 	if h.Late {
 		e.Flags = engine.Late
 	}
@@ -351,7 +358,7 @@ func (f *feed) Commit(n int) {
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
 			continue // a late batch: while it was in flight, a batch above it was evicted, and it with that
 		}
-		a.header.Key = "" // only the state ahead remembers keys; KeySize stays
+		a.header.Key = weir.KeyDigest{} // only the state ahead remembers keys; KeySize stays
 		f.state.Apply(a.header)
 		f.newest = a.header.Time
 		if !a.header.Closed {

@@ -16,9 +16,9 @@ var _ engine.Follower = (*feed)(nil)
 func (f *feed) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r, now := toRules(h), f.hub.now()
+	r, now := toRules(&h), f.hub.now()
 	f.ahead.Follow(r, now)
-	r.Key = "" // only the state ahead remembers keys
+	r.Key = weir.KeyDigest{} // only the state ahead remembers keys
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r, now)
 	f.foreign = true
@@ -70,7 +70,7 @@ func (f *feed) Rewind() {
 	defer f.mu.Unlock()
 	keyed := 0
 	for _, a := range f.pending {
-		if a.header.Key != "" {
+		if a.header.KeySize > 0 {
 			keyed++
 		}
 	}

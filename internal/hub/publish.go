@@ -194,7 +194,7 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 // (D25).
 func (s *Stream) duplicate(ctx context.Context, f *feed, of stream.Header, cursor weir.Seq) (*weir.Ack, error) {
 	seq := of.Seq
-	if of.Key != "" {
+	if of.Key != (weir.KeyDigest{}) {
 		return &weir.Ack{StreamID: s.ID, Seq: seq, Accepted: of.Count, Cursor: cursor, Duplicate: true}, nil
 	}
 	h, err := f.log.Header(ctx, seq)

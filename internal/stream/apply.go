@@ -33,7 +33,7 @@ func (s *State) take(h Header, since weir.Time) {
 	}
 	s.bytes += int64(h.Size)
 	s.charge += h.charge()
-	if h.Key != "" {
+	if h.Key != (digest{}) {
 		s.keys.add(h)
 	}
 }
@@ -59,7 +59,7 @@ func (s *State) check(h Header) {
 		must(h.Seq >= s.low, "was evicted")
 		must(s.gaps.at(h.Seq) == open, "is already stored or closed")
 	}
-	if h.Key != "" {
+	if h.Key != (digest{}) {
 		_, known := s.keys.find(h.Key, h.Time)
 		must(!known, "repeats an idempotency key")
 		must(!h.Late, "has an idempotency key below the cursor")

@@ -165,8 +165,8 @@ func (d *decoder) keys(s *State) {
 			d.bad = true
 			return
 		}
-		sum := digest(d.b)
-		d.skip(len(sum))
+		h.Key = digest(d.b)
+		d.skip(len(h.Key))
 		h.Seq += weir.Seq(d.unsigned())
 		if i == 0 {
 			h.Time = weir.Time(d.signed())
@@ -178,7 +178,7 @@ func (d *decoder) keys(s *State) {
 			d.bad = true
 			return
 		}
-		s.keys.queue.push(keyOf(sum, h))
+		s.keys.queue.push(keyOf(&h))
 		before = h
 	}
 }

@@ -1,9 +1,6 @@
 package stream
 
 import (
-	"crypto/sha256"
-	"math/bits"
-
 	"weir"
 )
 
@@ -34,10 +31,10 @@ const (
 	_ = uint(1<<(64-firstBits) - 1 - weir.MaxSeq)
 )
 
-func keyOf(d digest, h Header) key {
+func keyOf(h *Header) key {
 	n := uint64(min(h.Count, mostEvents))
 	return key{
-		digest: d,
+		digest: h.Key,
 		first:  uint64(h.Seq)<<firstBits | n&(1<<firstBits-1),
 		second: uint64(h.Time)<<secondBits | n>>firstBits,
 	}
@@ -51,25 +48,18 @@ func (k *key) count() uint32 {
 	return uint32(k.first&(1<<firstBits-1) | k.second&(1<<secondBits-1)<<firstBits)
 }
 
-// digest stands for an idempotency key of up to 255 characters: 128 bits of SHA-256, enough that no
-// client can construct two keys with the same digest.
-type digest [16]byte
-
-func digestOf(k string) digest {
-	sum := sha256.Sum256([]byte(k))
-	return digest(sum[:16])
-}
+type digest = weir.KeyDigest
 
 // ended reports whether the life of k has ended at now.
 func (k *key) ended(now weir.Time) bool { return k.time().Add(weir.IdempotencyKeyLife) <= now }
 
-// find returns the batch that was published with k, and false if there is none or if its key has
-// ended.
-func (ks *keys) find(k string, now weir.Time) (key, bool) {
+// find returns the batch that was published with the key of this digest, and false if there is none
+// or if its key has ended.
+func (ks *keys) find(d digest, now weir.Time) (key, bool) {
 	if ks.queue.len() == 0 {
 		return key{}, false
 	}
-	slot, ok := ks.locate(digestOf(k))
+	slot, ok := ks.locate(d)
 	if !ok {
 		return key{}, false
 	}
@@ -84,14 +74,13 @@ func (ks *keys) locate(d digest) (slot int, ok bool) {
 
 // add remembers the key of the newest batch. It replaces an expired entry for the same key.
 func (ks *keys) add(h Header) {
-	d := digestOf(h.Key)
 	ks.place.grow()
-	slot, _ := ks.locate(d)
-	ks.place.set(slot, d, ks.queue.push(keyOf(d, h)))
+	slot, _ := ks.locate(h.Key)
+	ks.place.set(slot, h.Key, ks.queue.push(keyOf(&h)))
 }
 
 // collect is add for many keys, which are not found until index was called.
-func (ks *keys) collect(h Header) { ks.queue.push(keyOf(digestOf(h.Key), h)) }
+func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
 // index makes the collected keys known, without those that forget would drop.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
@@ -100,13 +89,15 @@ func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	if n == 0 {
 		return
 	}
-	ks.place.resize(1 << bits.Len(uint(n*4/3)))
-	for i := range n {
-		pos := ks.queue.start() + uint32(i)
-		d := ks.queue.at(pos).digest
-		slot, _ := ks.locate(d)
-		ks.place.set(slot, d, pos)
+	slots, pos, skip := make([]uint64, 0, n), ks.queue.start(), ks.queue.first
+	for _, piece := range ks.queue.pieces {
+		for i := range piece[skip:] {
+			slots = append(slots, tagOf(piece[skip+i].digest)|uint64(pos))
+			pos++
+		}
+		skip = 0
 	}
+	ks.place.build(slots, func(pos, other uint32) bool { return ks.queue.at(pos).digest == ks.queue.at(other).digest })
 }
 
 // evicted returns how many keys belong to batches below low.

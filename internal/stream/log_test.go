@@ -49,7 +49,7 @@ func (l *log) spoil(seq weir.Seq, known bool) {
 func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= from })
 	for _, h := range l.entries[i:] {
-		if h.Key = ""; !visit(h) { // a log keeps only the sizes of keys in memory
+		if h.Key = (weir.KeyDigest{}); !visit(h) { // a log keeps only the sizes of keys in memory
 			return
 		}
 	}

@@ -67,7 +67,7 @@ func (m *model) bytes() (sum int64) {
 func (m *model) charge() (sum int64) {
 	for seq, h := range m.stored {
 		if !m.evicted[seq] {
-			sum += max(int64(h.Size), 128) + int64(len(h.Key))
+			sum += max(int64(h.Size), 128) + int64(h.KeySize)
 		}
 	}
 	return sum
@@ -156,7 +156,7 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 // last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
-		if key != "" && h.Key == key && !m.dropped[seq] && !m.spent[seq] && !m.keyOver(h, now) {
+		if key != "" && h.Key == weir.DigestKey(key) && !m.dropped[seq] && !m.spent[seq] && !m.keyOver(h, now) {
 			highest, known = max(highest, seq), true
 		}
 	}
@@ -167,7 +167,7 @@ func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) 
 func (m *model) drop() {
 	var evicted []weir.Seq
 	for seq := range m.evicted {
-		if m.stored[seq].Key != "" && !m.dropped[seq] {
+		if m.stored[seq].KeySize > 0 && !m.dropped[seq] {
 			evicted = append(evicted, seq)
 		}
 	}
@@ -181,7 +181,7 @@ func (m *model) drop() {
 func (m *model) trim() {
 	m.noted = map[weir.Seq]bool{}
 	for seq := range m.evicted {
-		m.noted[seq] = m.stored[seq].Key != "" && !m.dropped[seq] && !m.spent[seq]
+		m.noted[seq] = m.stored[seq].KeySize > 0 && !m.dropped[seq] && !m.spent[seq]
 	}
 }
 
@@ -196,8 +196,8 @@ func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Header {
 	c, first := m.cursor(), len(m.stored) == 0
 	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
-	if !p.Chosen {
-		h.Key, h.KeySize = p.Key, uint16(len(p.Key))
+	if !p.Chosen && p.Key != "" {
+		h.Key, h.KeySize = weir.DigestKey(p.Key), uint16(len(p.Key))
 	}
 	m.tick(h.Time)
 	m.stored[seq] = h

@@ -23,7 +23,7 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 			if _, known := model[name]; known {
 				continue
 			}
-			ks.add(Header{Key: name, Seq: seq, Time: weir.Time(seq)})
+			ks.add(Header{Key: weir.DigestKey(name), Seq: seq, Time: weir.Time(seq)})
 			names = append(names, name)
 			model[name] = seq
 		}
@@ -51,7 +51,7 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 		}
 		for i := range 3000 {
 			name := fmt.Sprint(i)
-			got, ok := ks.find(name, 0)
+			got, ok := ks.find(weir.DigestKey(name), 0)
 			if want, known := model[name]; ok != known || got.seq() != want {
 				t.Fatalf("round %d: key %s is at %d (%t), want %d (%t)", round, name, got.seq(), ok, want, known)
 			}

@@ -69,8 +69,8 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 		s.extend(h, now)
 		s.bytes += int64(h.Size)
 		s.charge += h.charge()
-		if h.Key != "" {
-			s.keys.collect(h)
+		if h.Key != (digest{}) {
+			s.keys.collect(&h)
 		}
 	}
 	return markers, nil

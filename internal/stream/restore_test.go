@@ -109,7 +109,7 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 	}
 	s.keys.index(s.low, 5000, 1000)
 	for i := range 3 {
-		k, ok := s.keys.find(fmt.Sprint("key ", i), 5000)
+		k, ok := s.keys.find(weir.DigestKey(fmt.Sprint("key ", i)), 5000)
 		if !ok || k.seq() != weir.Seq(i+1) || k.time() != weir.Time(1000*i) || k.count() != uint32(70*i) {
 			t.Errorf("key %d is %+v, %v", i, k, ok)
 		}
@@ -123,7 +123,7 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 func TestLongestNote(t *testing.T) {
 	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
 	for i := range weir.MaxEvictedKeys + 10 {
-		s.keys.add(Header{Key: fmt.Sprint(i), Seq: weir.Seq(i+1) << 33, Time: weir.Time(i) << 9, Count: 4 << 20})
+		s.keys.add(Header{Key: weir.DigestKey(fmt.Sprint(i)), Seq: weir.Seq(i+1) << 33, Time: weir.Time(i) << 9, Count: 4 << 20})
 	}
 	s.ever, s.cursor, s.low = true, weir.MaxSeq, weir.MaxSeq
 	s.keys.forget(s.low, 0, s.rules.Keys)
@@ -211,8 +211,8 @@ func TestApplyPanicsOnAContradiction(t *testing.T) {
 		{"a late batch without the flag", Header{Seq: 5, Time: 10}, true},
 		{"a late flag above the cursor", Header{Seq: 11, Time: 10, Late: true}, true},
 		{"an earlier time", Header{Seq: 11, Time: 9}, true},
-		{"a known key", Header{Seq: 11, Time: 10, Key: "k"}, true},
-		{"a key on a late batch", Header{Seq: 5, Time: 10, Late: true, Key: "l"}, true},
+		{"a known key", Header{Seq: 11, Time: 10, Key: weir.DigestKey("k")}, true},
+		{"a key on a late batch", Header{Seq: 5, Time: 10, Late: true, Key: weir.DigestKey("l")}, true},
 		{"a sequence above the highest", Header{Seq: weir.MaxSeq + 1, Time: 10}, true},
 		{"a marker above the cursor", marker(8, 12), true},
 		{"a marker on a batch", marker(5, 7), true},

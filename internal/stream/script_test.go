@@ -180,7 +180,7 @@ func (s *script) publish(words []string, store bool) string {
 	case stream.Refused:
 		return fmt.Sprintf("refused, %v\n", v.Err)
 	case stream.Duplicate:
-		if v.Header.Key != "" && v.Header.Count != uint32(v.Header.Seq) {
+		if v.Header.Key != (weir.KeyDigest{}) && v.Header.Count != uint32(v.Header.Seq) {
 			return fmt.Sprintf("duplicate of %d with %d events\n", v.Header.Seq, v.Header.Count)
 		}
 		return fmt.Sprintf("duplicate of %d\n", v.Header.Seq)

@@ -35,7 +35,7 @@ type Header struct {
 	Seq     weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
 	Time    weir.Time // when it was stored; never decreases in log order (D14)
 	Size    uint32    // bytes of payload (D11)
-	Key     string    // idempotency key (D25); a state without keys needs only its size
+	Key     digest    // of the idempotency key (D25); zero: there is none, or it need not be remembered
 	KeySize uint16    // size of the key in bytes
 	Count   uint32    // number of events in the batch; only needed with a key
 	Late    bool      // the batch was below the cursor when it was stored
@@ -44,7 +44,7 @@ type Header struct {
 
 // charge is what a batch costs of MaxBytes: the larger of its size and weir.MinCharge, and the size of
 // its key (D12). A lost batch costs nothing.
-func (h Header) charge() int64 {
+func (h *Header) charge() int64 {
 	if h.Closed || h.Lost {
 		return 0
 	}

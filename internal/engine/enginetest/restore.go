@@ -14,11 +14,11 @@ var restoreCases = []testCase{
 	{"open restores once, before anything else", []string{
 		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
-		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType is not set, and Count only with a key.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType is not set. Entries with a key come with Count, KeySize and KeyDigest instead of Key.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
 		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading them.",
-		"KeysSince is asked before Restore. The headers of entries that were stored before the time that it returns may come without their Key.",
+		"KeysSince is asked before Restore. The headers of entries that were stored before the time that it returns may come without their KeyDigest and Count.",
 	}, restoreRecentKeys},
 	{"a judge may stop reading or refuse", []string{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
@@ -37,10 +37,7 @@ var restoreCases = []testCase{
 
 // asRestored returns a header as Restore gets it.
 func asRestored(h engine.Header) engine.Header {
-	if h.ContentType, h.KeySize = "", uint16(len(h.Key)); h.Key == "" {
-		h.Count = 0
-	}
-	return h
+	return h.Restored()
 }
 
 func restoreFirst(s *store) {
@@ -109,7 +106,8 @@ func restoreRecentKeys(s *store) {
 		}
 		for i, h := range j.kept {
 			want := all[i].Header
-			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || int(h.KeySize) != len(want.Key) || h.Key != want.Key && (h.Key != "" || h.Time >= since) {
+			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || int(h.KeySize) != len(want.Key) ||
+				h.KeyDigest != want.Restored().KeyDigest && (h.KeyDigest != weir.KeyDigest{} || h.Time >= since) {
 				s.Errorf("with keys since %d, Restore received %+v, want %+v", since, h, want)
 			}
 		}

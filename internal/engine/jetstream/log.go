@@ -130,11 +130,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			if !l.insert(m) {
 				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
-			h := m.Header
-			if h.ContentType, h.KeySize = "", uint16(len(h.Key)); h.Key == "" {
-				h.Count = 0
-			}
-			headers[m.position] = h
+			headers[m.position] = m.Header.Restored()
 		}
 	}
 	l.cut(l.low)

@@ -213,6 +213,8 @@ type appendOp struct {
 	owner    *handle
 	e        *engine.Entry
 	sum      uint32
+	key      string // whose digest is known
+	digest   weir.KeyDigest
 	first    [8]byte
 	item     item
 	admitted bool
@@ -233,6 +235,9 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	*o = appendOp{l: h.log, owner: h, e: e, done: done}
 	if e.Kind == engine.Batch {
 		o.sum = sum(0, e.Payload) // in the caller's goroutine: the single committer would be a bottleneck
+		if o.key = e.Key; o.key != "" {
+			o.digest = weir.DigestKey(o.key)
+		}
 	}
 	h.j.do(o)
 	var err error
@@ -264,7 +269,11 @@ func (h *handle) check(e *engine.Entry) error {
 }
 
 func (o *appendOp) bound() (int, int) {
-	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
+	n := padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first))
+	if o.e.Key != "" {
+		n += keyRoom
+	}
+	return n, 1
 }
 
 func (o *appendOp) class() class { return growing }
@@ -286,6 +295,9 @@ func (o *appendOp) stage(g *group) {
 	r := record{
 		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
 		contentType: e.ContentType, key: e.Key, payload: e.Payload, payloadSum: o.sum,
+	}
+	if e.Key == o.key { // the judge may have changed it
+		r.digest = o.digest
 	}
 	if e.Kind == engine.GapClosed {
 		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))

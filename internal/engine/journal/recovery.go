@@ -18,7 +18,7 @@ type recovery struct {
 	bad      map[uint64]error    // errors of the files whose header or size is wrong
 	numbers  []uint64            // numbers of all segment files, sorted
 	tail     *segment            // the last segment that holds a group; nil in a fresh journal
-	newest   int64               // offset of the tail's last group; if sealed, of its index
+	newest   int64               // offset of the tail's last group; if sealed, of its keys and index
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
 	stale    bool                // a segment.tmp exists
@@ -135,7 +135,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.write.next, r.newest = f.nextGroup, f.index
+			r.j.write.next, r.newest = f.nextGroup, f.unused()
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {

@@ -44,11 +44,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	h := &handle{log: l, judge: judge}
 	restore := func(yield func(engine.Header) bool) {
 		for _, e := range l.entries {
-			h := e.Header
-			if h.ContentType, h.KeySize = "", uint16(len(h.Key)); h.Key == "" {
-				h.Count = 0
-			}
-			if !yield(h) {
+			if !yield(e.Header.Restored()) {
 				return
 			}
 		}
