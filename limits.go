@@ -22,9 +22,14 @@ const (
 	MaxIdempotencyKey = 255 // characters (D25)
 	MaxPublisher      = 64  // characters in the name of a publisher (D38)
 
-	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is
-	// forgotten earlier if its batch is evicted earlier (D25).
+	// MinCharge is the least that a batch is charged against max_bytes (D12): about what the server
+	// needs to keep track of it, in memory and on disk.
+	MinCharge = 128
+
+	// An idempotency key is remembered for IdempotencyKeyLife, whether or not its batch is still
+	// kept. Of evicted batches, a stream remembers the newest MaxEvictedKeys keys (D25).
 	IdempotencyKeyLife = 24 * time.Hour
+	MaxEvictedKeys     = 100_000
 
 	DefaultPage = 20  // streams per page of a list
 	MaxPage     = 100 // streams per page of a list

@@ -16,7 +16,7 @@ func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir
 
 // PublishOnce is [Client.Publish] with an idempotency key that the caller chooses: 1 to 255 visible
 // ASCII characters. A program that saves the key can repeat the call even after a restart. The
-// service remembers a key for as long as it keeps the batch, but at most 24 hours.
+// service remembers a key for 24 hours, also after the batch was evicted.
 func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, p Payload) (ack weir.Ack, err error) {
 	if err := p.check(); err != nil {
 		return ack, err

@@ -36,7 +36,7 @@ func (t *T) evicted(id string, seq int64) *Answer {
 }
 
 var evictionCases = []Case{
-	{"over max_bytes", `D12: when a write takes bytes_stored over max_bytes, the oldest batches are evicted until the rest fits; spec: "A batch can be evicted, after which reading it returns 404"`, func(t *T) {
+	{"over max_bytes", `D12: when a write takes the sum of charges over max_bytes, the oldest batches are evicted until the rest fits; spec: "A batch can be evicted, after which reading it returns 404"`, func(t *T) {
 		s := t.Overfull(5)
 		if got := t.Stream(s.ID); got.BytesStored != 3*part || got.Cursor != 5 {
 			t.Errorf("got %d bytes stored and cursor %d, want %d and 5", got.BytesStored, got.Cursor, 3*part)
@@ -55,13 +55,36 @@ var evictionCases = []Case{
 	}},
 	{"exactly full", `D12: eviction starts above max_bytes: a stream may be filled to the byte`, func(t *T) {
 		s := t.create(`"mode":"raw","max_bytes":1048576`)
-		t.Post(NextPath(s.ID), RawBody(Filler(MiB-1))).Want(202)
-		t.Post(NextPath(s.ID), RawBody([]byte("x"))).Want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB-200))).Want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(200))).Want(202)
 		t.Get(BatchPath(s.ID, 1)).Want(200)
 		t.Post(NextPath(s.ID), RawBody([]byte("y"))).Want(202)
 		t.evicted(s.ID, 1)
-		if got := t.Stream(s.ID); got.BytesStored != 2 || got.Cursor != 3 {
+		if got := t.Stream(s.ID); got.BytesStored != 201 || got.Cursor != 3 {
 			t.Errorf("got %+v", got)
+		}
+	}},
+	{"small batches and keys", `D12: a batch is charged the larger of its size and 128 bytes, plus the length of its idempotency key; D11: bytes_stored reports payload alone`, func(t *T) {
+		s := t.create(`"mode":"raw","max_bytes":1048576`)
+		t.Post(NextPath(s.ID), RawBody(Filler(MiB-3*128-10))).Want(202)
+		t.Post(NextPath(s.ID), RawBody(nil)).Want(202)
+		t.Post(NextPath(s.ID), RawBody([]byte("x")), Idempotent("0123456789")).Want(202)
+		t.Post(NextPath(s.ID), RawBody(Filler(128))).Want(202)
+		t.Get(BatchPath(s.ID, 1)).Want(200)
+		if got := t.Stream(s.ID); got.BytesStored != MiB-3*128-10+129 {
+			t.Errorf("got %+v", got)
+		}
+		t.Post(NextPath(s.ID), RawBody(nil)).Want(202)
+		t.evicted(s.ID, 1)
+		if got := t.Stream(s.ID); got.BytesStored != 129 || got.Cursor != 5 {
+			t.Errorf("got %+v", got)
+		}
+	}},
+	{"the newest stays", `D12: the newest batch always stays, even if its charge alone is over max_bytes`, func(t *T) {
+		s := t.create(`"mode":"raw","max_bytes":1048576`)
+		for i, k := range []string{"one", "two"} {
+			t.Post(NextPath(s.ID), RawBody(Filler(MiB)), Idempotent(k)).Want(202)
+			t.Get(BatchPath(s.ID, int64(i+1))).Want(200)
 		}
 	}},
 	{"everything evicted", `D1: the cursor never goes down, not even when every batch is evicted`, func(t *T) {

@@ -106,12 +106,15 @@ var idempotencyCases = []Case{
 		t.Post(NextPath(s.ID), JSONBody(`broken`), Idempotent("k")).Refused(400, "invalid_request_error")
 		t.Publish(s.ID, `[]`, Idempotent("k"))
 	}},
-	{"evicted", `D25: a key is remembered while its batch is kept`, func(t *T) {
-		s := t.create(`"mode":"raw","max_bytes":1048576`)
-		t.Post(NextPath(s.ID), RawBody([]byte("small")), Idempotent("k")).Want(202)
-		t.Post(NextPath(s.ID), RawBody(Filler(MiB))).Want(202)
-		if k := t.Ack(t.Post(NextPath(s.ID), RawBody([]byte("again")), Idempotent("k")).Want(202), s.ID); k.Seq != 3 {
-			t.Errorf("got %+v", k)
+	{"evicted", `D25: a key holds for 24 h, whether or not its batch is still kept; the acknowledgement is the first one`, func(t *T) {
+		s := t.create(`"max_bytes":1048576`)
+		t.Publish(s.ID, `["a","b","c"]`, Idempotent("k"))
+		t.Publish(s.ID, `["`+strings.Repeat("x", MiB-4)+`"]`)
+		t.evicted(s.ID, 1)
+		for _, text := range []string{`{"events":["again"]}`, `not JSON`} {
+			if k := t.Ack(t.Post(NextPath(s.ID), JSONBody(text), Idempotent("k")).Want(200), s.ID); k != (Ack{s.ID, 1, 3, 2, true}) {
+				t.Errorf("%s: got %+v", text, k)
+			}
 		}
 	}},
 }

@@ -83,14 +83,14 @@ type Log interface {
 	Scan(ctx context.Context, from weir.Seq, run int, visit func(*Entry) bool) error
 
 	// Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind,
-	// Flags and Size are set, and nothing else. It holds the log's lock: visit must be quick and
-	// must not call the log.
+	// Flags, Size and KeySize are set, and nothing else. It holds the log's lock: visit must be
+	// quick and must not call the log.
 	Headers(from weir.Seq, visit func(Header) bool)
 
 	// Trim removes every entry whose sequence is below low and stores note. Both are durable
 	// together when it returns. The low mark never goes down: a lower value than before changes
 	// only the note. Removed entries are never seen again, not even after a restart. The engine
-	// frees their space in the background.
+	// frees their space in the background. A note has at most MaxNote bytes.
 	Trim(ctx context.Context, low weir.Seq, note []byte) error
 
 	// CatchUp returns when the judge knows everything that was acknowledged to any client before
@@ -116,7 +116,8 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// Count, ContentType and Publisher are not set.
+	// ContentType and Publisher are not set. Entries with a key come with Count, KeySize and
+	// KeyDigest instead of Key.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// The engine calls Admit for every entry, in log order, before the entry becomes part of the
@@ -142,7 +143,7 @@ type Forgetful interface {
 	Judge
 
 	// The engine calls KeysSince before Restore. Headers of entries that were stored before the
-	// returned time may come without their Key.
+	// returned time may come without their KeyDigest and Count.
 	KeysSince() weir.Time
 }
 
@@ -211,15 +212,31 @@ type Header struct {
 	Seq         weir.Seq // for a GapClosed: the last sequence it closes
 	First       weir.Seq // for a GapClosed: the first sequence it closes
 	Time        weir.Time
-	Count       uint32 // number of events in the batch
-	Size        uint32 // size of the payload in bytes
-	ContentType string // at most MaxContentType bytes
-	Key         string // idempotency key, at most MaxKey bytes
-	Publisher   string // name of the publisher, at most weir.MaxPublisher bytes
+	Count       uint32         // number of events in the batch
+	Size        uint32         // size of the payload in bytes
+	ContentType string         // at most MaxContentType bytes
+	Key         string         // idempotency key, at most MaxKey bytes
+	KeySize     uint16         // size of the key in bytes; only set by Log.Headers and for Judge.Restore
+	KeyDigest   weir.KeyDigest // digest of the key; only set for Judge.Restore
+	Publisher   string         // name of the publisher, at most weir.MaxPublisher bytes
+}
+
+// Restored returns a header of a stored entry as Judge.Restore gets it.
+func (h Header) Restored() Header {
+	h.ContentType, h.Publisher = "", ""
+	if h.Key == "" {
+		h.Count = 0
+		return h
+	}
+	h.KeySize, h.KeyDigest, h.Key = uint16(len(h.Key)), weir.DigestKey(h.Key), ""
+	return h
 }
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.
 const MaxContentType = 1024
+
+// MaxNote is the size in bytes of the longest note that a log stores with a trim.
+const MaxNote = 4 << 20
 
 // Entry is one element of a log.
 type Entry struct {

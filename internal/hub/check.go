@@ -42,7 +42,7 @@ func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[e
 func ruleHeaders(entries iter.Seq[engine.Header]) iter.Seq[stream.Header] {
 	return func(yield func(stream.Header) bool) {
 		for h := range entries {
-			if !yield(toRules(h)) {
+			if !yield(toRules(&h)) {
 				return
 			}
 		}

@@ -89,6 +89,6 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 // rules are the rules of a stream with these settings whose gaps stay open for grace.
 func (s *Spec) rules(grace time.Duration) stream.Rules {
 	return stream.Rules{
-		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace,
+		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace, Keys: weir.MaxEvictedKeys,
 	}
 }

@@ -45,7 +45,7 @@ type feed struct {
 	state     *stream.State // durable entries only
 	pending   []admitted    // entries in ahead that are not in state, in order
 	trimmed   weir.Seq      // low mark of the last trim
-	evicted   int64         // bytes evicted since the last trim
+	evicted   int64         // charge of what was evicted since the last trim
 	untrimmed weir.Time     // when the sweeper first saw something to trim; 0: it has not
 	dropped   bool          // the stream was deleted
 	behind    bool          // shared stores only: the log must be reopened
@@ -218,19 +218,24 @@ func (f *feed) summarize() summary {
 
 // headers visits the log's entries as headers of package stream.
 func (f *feed) headers(from weir.Seq, visit func(stream.Header) bool) {
-	f.log.Headers(from, func(h engine.Header) bool { return visit(toRules(h)) })
+	f.log.Headers(from, func(h engine.Header) bool { return visit(toRules(&h)) })
 }
 
 // toRules converts a header of the engine to one of package stream.
-func toRules(h engine.Header) stream.Header {
+func toRules(h *engine.Header) stream.Header {
 	lost := h.Flags&engine.Lost != 0
-	if h.Kind == engine.Batch && lost {
-		h.First = h.Seq // a single lost batch is a run of length 1
-	}
-	return stream.Header{
-		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size, Key: h.Key,
+	r := stream.Header{
+		Closed: h.Kind == engine.GapClosed && !lost, First: h.First, Seq: h.Seq, Time: h.Time, Size: h.Size,
+		Key: h.KeyDigest, KeySize: h.KeySize, Count: h.Count,
 		Late: h.Flags&engine.Late != 0, Lost: lost,
 	}
+	if h.Kind == engine.Batch && lost {
+		r.First = h.Seq // a single lost batch is a run of length 1
+	}
+	if h.Key != "" {
+		r.KeySize, r.Key = uint16(len(h.Key)), weir.DigestKey(h.Key)
+	}
+	return r
 }
 
 // evict evicts the batches that exceed the age or size limit at now. Every read calls it first, so
@@ -243,8 +248,8 @@ func (f *feed) evict(now weir.Time) {
 
 // shrink is evict without waking subscriptions. It tells whether it evicted anything.
 func (f *feed) shrink(now weir.Time) bool {
-	before := f.state.Bytes()
-	if max(now, f.newest) < f.expiry && before <= f.s.MaxBytes {
+	bytes, charge := f.state.Bytes(), stream.Charge(f.state)
+	if max(now, f.newest) < f.expiry && charge <= f.s.MaxBytes {
 		return false // the common case costs two comparisons
 	}
 	n := f.state.Evict(now, f.headers)
@@ -252,9 +257,9 @@ func (f *feed) shrink(now weir.Time) bool {
 	if n == 0 {
 		return false
 	}
-	f.evicted += before - f.state.Bytes()
+	f.evicted += charge - stream.Charge(f.state)
 	f.hub.counts.evicted.Add(uint64(n))
-	f.hub.counts.evictedBytes.Add(uint64(before - f.state.Bytes()))
+	f.hub.counts.evictedBytes.Add(uint64(bytes - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
 	f.schedule() // a sequence that kept the gaps above it open may be gone
@@ -319,8 +324,11 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		return false
 	}
 	h := p.verdict.Header
-	h.Size = uint32(len(e.Payload))
-	e.Seq, e.Time, e.Key = h.Seq, h.Time, h.Key
+	h.Size, h.Count = uint32(len(e.Payload)), e.Count
+	e.Seq, e.Time = h.Seq, h.Time
+	if h.KeySize == 0 {
+		e.Key = "" // the publisher chose the sequence (D25)
+	}
 	if h.Late {
 		e.Flags = engine.Late
 	}
@@ -353,7 +361,7 @@ func (f *feed) Commit(n int) {
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
 			continue // a late batch: while it was in flight, a batch above it was evicted, and it with that
 		}
-		a.header.Key = "" // only the state ahead remembers keys
+		a.header.Key = weir.KeyDigest{} // only the state ahead remembers keys; KeySize stays
 		f.state.Apply(a.header)
 		f.newest = a.header.Time
 		if !a.header.Closed {

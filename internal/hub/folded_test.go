@@ -59,7 +59,7 @@ func TestReopening(t *testing.T) {
 			c := &counting{Engine: e}
 			h := open(t, c, Options{StateBytes: room, GapGrace: time.Second})
 			defer h.Close()
-			s := made(t, h, func(s *Spec) { s.RetentionSeconds, s.MaxBytes = 300, 100 })
+			s := made(t, h, func(s *Spec) { s.RetentionSeconds, s.MaxBytes = 300, 11*130 })
 			keyed := func(key string) *Publish {
 				return &Publish{Key: key, Batch: weir.Batch{Events: 1, Payload: make([]byte, 10)}}
 			}

@@ -16,9 +16,9 @@ var _ engine.Follower = (*feed)(nil)
 func (f *feed) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r, now := toRules(h), f.hub.now()
+	r, now := toRules(&h), f.hub.now()
 	f.ahead.Follow(r, now)
-	r.Key = "" // only the state ahead remembers keys
+	r.Key = weir.KeyDigest{} // only the state ahead remembers keys
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r, now)
 	f.foreign = true
@@ -49,8 +49,9 @@ func (f *feed) Trimmed(low weir.Seq) {
 // visible state, because entries that are not durable must not influence what a restart finds.
 func (f *feed) Note() (weir.Seq, []byte) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state.Low(), f.state.Checkpoint()
+	c := f.state.Checkpoint(f.ahead)
+	f.mu.Unlock()
+	return c.Low(), c.Encode()
 }
 
 // Behind implements engine.Follower: this node can no longer follow the log. The next caller of
@@ -71,7 +72,7 @@ func (f *feed) Rewind() {
 	defer f.mu.Unlock()
 	keyed := 0
 	for _, a := range f.pending {
-		if a.header.Key != "" {
+		if a.header.KeySize > 0 {
 			keyed++
 		}
 	}

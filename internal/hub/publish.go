@@ -90,7 +90,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	case v.Outcome == stream.Refused && seen.Outcome == stream.Refused:
 		return nil, v.Err
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
-		return s.duplicate(ctx, f, v.Header.Seq, cursor)
+		return s.duplicate(ctx, f, v.Header, cursor)
 	}
 	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
 	// through the log behind that entry, so its answer is durable too (D5).
@@ -131,6 +131,9 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 // batch's sequence. Called with f.mu held.
 func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
+		if ahead.Header.Seq < f.state.Low() {
+			return ahead // only durable batches are evicted
+		}
 		p = stream.Publish{Chosen: true, Seq: ahead.Header.Seq, Size: -1}
 	}
 	return f.state.Decide(p, now)
@@ -185,7 +188,7 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 		f.mu.Lock()
 		cursor = f.state.Cursor().Cursor
 		f.mu.Unlock()
-		ack, err := f.s.duplicate(ctx, f, v.Header.Seq, cursor)
+		ack, err := f.s.duplicate(ctx, f, v.Header, cursor)
 		if err != nil {
 			return weir.Ack{}, err
 		}
@@ -229,8 +232,13 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 }
 
 // duplicate acknowledges a batch that is already stored. The number of events and the publisher are
-// those of the stored batch (D3, D38).
-func (s *Stream) duplicate(ctx context.Context, f *feed, seq, cursor weir.Seq) (*weir.Ack, error) {
+// those of the stored batch (D3, D38). With an idempotency key the verdict has the number, because
+// the batch may be evicted (D25).
+func (s *Stream) duplicate(ctx context.Context, f *feed, of stream.Header, cursor weir.Seq) (*weir.Ack, error) {
+	seq := of.Seq
+	if of.Key != (weir.KeyDigest{}) {
+		return &weir.Ack{StreamID: s.ID, Seq: seq, Accepted: of.Count, Cursor: cursor, Duplicate: true}, nil
+	}
 	h, err := f.log.Header(ctx, seq)
 	if err != nil {
 		if errors.Is(err, engine.ErrNotFound) {

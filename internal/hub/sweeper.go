@@ -11,6 +11,7 @@ import (
 
 	"weir"
 	"weir/internal/engine"
+	"weir/internal/stream"
 )
 
 const (
@@ -21,6 +22,16 @@ const (
 	// have been evicted, or trimAfter after the first eviction.
 	trimBytes = 256 << 10
 	trimAfter = 5 * time.Second
+	// The note of a trim holds the idempotency keys of evicted batches, up to 3 MB of them, and every
+	// trim writes all of it. So a stream with many keys is trimmed less often: once it has evicted
+	// noteShare times the size of the note, or after trimAfter for each shortNote of it. Writing
+	// notes therefore takes at most a fifth of all writing, or a kilobyte per second and stream.
+	noteShare  = 4
+	shortNote  = 4 << 10
+	trimLatest = time.Hour
+	// longNote is the size from which notes are made and written one at a time, so that many of them
+	// take little memory.
+	longNote = 64 << 10
 	// openAtOnce bounds how many idle streams one sweep opens.
 	openAtOnce = 2000
 )
@@ -43,6 +54,7 @@ type sweeper struct {
 	unchecked []*Stream // not opened since the start
 
 	checking atomic.Bool // checkIdle is running in the background
+	long     sync.Mutex  // held while a long note is made and written
 }
 
 // checkQueue is a heap of idle streams by checkAt. Each stream is in it at most once.
@@ -201,7 +213,9 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	if f.untrimmed == 0 {
 		f.untrimmed = now
 	}
-	return f.evicted >= trimBytes || now-f.untrimmed >= weir.Time(trimAfter.Milliseconds())
+	note := int64(stream.NoteSize(f.state, f.ahead))
+	waited := time.Duration(now-f.untrimmed) * time.Millisecond
+	return f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
 }
 
 // trim makes the low mark durable and lets the log reclaim the entries below it. On a shared store
@@ -209,10 +223,17 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 // may have appended and evicted since.
 func (f *feed) trim() {
 	f.mu.Lock()
-	low, note := f.state.Low(), f.state.Checkpoint()
+	if stream.NoteSize(f.state, f.ahead) >= longNote {
+		f.mu.Unlock()
+		f.hub.sweeper.long.Lock()
+		defer f.hub.sweeper.long.Unlock()
+		f.mu.Lock()
+	}
+	c := f.state.Checkpoint(f.ahead)
 	f.evicted, f.untrimmed = 0, 0
 	f.mu.Unlock()
-	err := f.log.Trim(context.Background(), low, note)
+	low := c.Low()
+	err := f.log.Trim(context.Background(), low, c.Encode())
 	if err != nil {
 		if !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("failed to trim evicted batches, will retry", "stream", f.s.ID, "error", err)

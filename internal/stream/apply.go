@@ -21,7 +21,7 @@ func (s *State) Apply(h Header) {
 func (s *State) take(h Header, since weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(since)
-	s.keys.forget(s.low, h.Time)
+	s.keys.forget(s.low, h.Time, s.rules.Keys)
 	if h.Closed {
 		s.gaps.close(h.Seq)
 		return
@@ -32,8 +32,9 @@ func (s *State) take(h Header, since weir.Time) {
 		s.extend(h, since)
 	}
 	s.bytes += int64(h.Size)
-	if h.Key != "" {
-		s.keys.add(h.Key, h.Seq, h.Time)
+	s.charge += h.charge()
+	if h.Key != (digest{}) {
+		s.keys.add(h)
 	}
 }
 
@@ -58,8 +59,8 @@ func (s *State) check(h Header) {
 		must(h.Seq >= s.low, "was evicted")
 		must(s.gaps.at(h.Seq) == open, "is already stored or closed")
 	}
-	if h.Key != "" {
-		_, known := s.keys.find(h.Key, s.low, h.Time)
+	if h.Key != (digest{}) {
+		_, known := s.keys.find(h.Key, h.Time)
 		must(!known, "repeats an idempotency key")
 		must(!h.Late, "has an idempotency key below the cursor")
 	}

@@ -8,20 +8,37 @@ import (
 	"weir"
 )
 
-// A checkpoint records what can no longer be derived from the kept entries after older ones were
-// trimmed:
+// Checkpoint records what can no longer be derived from the kept entries after older ones were
+// trimmed. Encoded, it is:
 //
-//	byte     1, the version
+//	byte     1 or 2, the version: 2 if keys follow
 //	byte     flags: 1 something was stored, 2 sequence 0 was stored
 //	uvarint  cursor
 //	uvarint  low
 //	varint   time of the batch at the cursor
 //	varint   time of the newest entry
 //
+// and in version 2 the idempotency keys of trimmed batches that are remembered (D25), oldest first,
+// about 20 bytes each:
+//
+//	uvarint  number of keys
+//	16 bytes digest                                   } for
+//	uvarint  sequence, minus that of the previous key } each
+//	uvarint  time, minus that of the previous key     } key;
+//	uvarint  number of events                         } the first time is a varint
+//
 // It holds no gaps: missing sequences follow from the kept entries, and the markers that closed
 // gaps above low are kept entries themselves.
+type Checkpoint struct {
+	ever, zero   bool
+	cursor, low  weir.Seq
+	stored, last weir.Time
+	keys         queue // of trimmed batches
+}
+
 const (
 	noteVersion = 1
+	noteKeys    = 2
 
 	noteEver = 1
 	noteZero = 2
@@ -29,55 +46,75 @@ const (
 
 var errNote = errors.New("checkpoint is damaged")
 
-// Checkpoint returns the note that must be stored together with a trim of everything below Low.
-// Restore needs it.
-func (s *State) Checkpoint() []byte {
-	var flags byte
-	if s.ever {
-		flags |= noteEver
-	}
-	if s.zero {
-		flags |= noteZero
-	}
-	b := append(make([]byte, 0, 40), noteVersion, flags)
-	b = binary.AppendUvarint(b, uint64(s.cursor))
-	b = binary.AppendUvarint(b, uint64(s.low))
-	b = binary.AppendVarint(b, int64(s.stored))
-	return binary.AppendVarint(b, int64(s.last))
+// Checkpoint returns what must be stored, as a note, together with a trim of everything below Low.
+// Restore needs it. The keys are those of ahead: s itself, or the state that s is a fork of.
+func (s *State) Checkpoint(ahead *State) Checkpoint {
+	return Checkpoint{s.ever, s.zero, s.cursor, s.low, s.stored, s.last, ahead.keys.queue.head(ahead.keys.evicted(s.low))}
 }
 
-// load copies a checkpoint into a state fresh from New.
+// Low returns the mark below which everything is to be trimmed.
+func (c *Checkpoint) Low() weir.Seq { return c.low }
+
+// NoteSize returns about how many bytes the encoded checkpoint of s has. ahead is as for Checkpoint.
+func NoteSize(s, ahead *State) int { return noteSize(ahead.keys.evicted(s.low)) }
+
+func noteSize(keys int) int { return 40 + 24*keys }
+
+// Encode returns the note. It may run at the same time as methods of the states that the checkpoint
+// is of, because it can take milliseconds: there may be 100,000 keys.
+func (c *Checkpoint) Encode() []byte {
+	version, flags := byte(noteVersion), byte(0)
+	if c.ever {
+		flags |= noteEver
+	}
+	if c.zero {
+		flags |= noteZero
+	}
+	n := c.keys.len()
+	if n > 0 {
+		version = noteKeys
+	}
+	b := append(make([]byte, 0, noteSize(n)), version, flags)
+	b = binary.AppendUvarint(b, uint64(c.cursor))
+	b = binary.AppendUvarint(b, uint64(c.low))
+	b = binary.AppendVarint(b, int64(c.stored))
+	b = binary.AppendVarint(b, int64(c.last))
+	if n == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(n))
+	seq, time := weir.Seq(0), weir.Time(0)
+	for i := range n {
+		k := c.keys.index(i)
+		b = append(b, k.digest[:]...)
+		b = binary.AppendUvarint(b, uint64(k.seq()-seq))
+		if i == 0 {
+			b = binary.AppendVarint(b, int64(k.time()))
+		} else {
+			b = binary.AppendUvarint(b, uint64(k.time()-time))
+		}
+		b = binary.AppendUvarint(b, uint64(k.count()))
+		seq, time = k.seq(), k.time()
+	}
+	return b
+}
+
+// load copies an encoded checkpoint into a state fresh from New.
 func (s *State) load(note []byte) error {
 	if len(note) < 2 {
 		return errNote
 	}
-	if note[0] != noteVersion {
-		return fmt.Errorf("checkpoint has version %d, but this program reads version %d", note[0], noteVersion)
+	if note[0] != noteVersion && note[0] != noteKeys {
+		return fmt.Errorf("checkpoint has version %d, but this program reads versions %d and %d", note[0], noteVersion, noteKeys)
 	}
-	flags, rest := note[1], note[2:]
-	var marks [2]uint64
-	for i := range marks {
-		v, n := binary.Uvarint(rest)
-		if n <= 0 {
-			return errNote
-		}
-		marks[i], rest = v, rest[n:]
-	}
-	var times [2]int64
-	for i := range times {
-		v, n := binary.Varint(rest)
-		if n <= 0 {
-			return errNote
-		}
-		times[i], rest = v, rest[n:]
-	}
-	if len(rest) != 0 {
-		return errNote
-	}
+	flags, d := note[1], decoder{b: note[2:]}
 	s.ever, s.zero = flags&noteEver != 0, flags&noteZero != 0
-	s.cursor, s.low = weir.Seq(marks[0]), weir.Seq(marks[1])
-	s.stored, s.last = weir.Time(times[0]), weir.Time(times[1])
-	sound := flags <= noteEver|noteZero && s.cursor <= weir.MaxSeq && s.low <= s.next() &&
+	s.cursor, s.low = weir.Seq(d.unsigned()), weir.Seq(d.unsigned())
+	s.stored, s.last = weir.Time(d.signed()), weir.Time(d.signed())
+	if note[0] == noteKeys {
+		d.keys(s)
+	}
+	sound := !d.bad && len(d.b) == 0 && flags <= noteEver|noteZero && s.cursor <= weir.MaxSeq && s.low <= s.next() &&
 		s.low >= s.base() && s.stored <= s.last
 	if !s.ever {
 		sound = sound && !s.zero && s.cursor == 0
@@ -86,4 +123,62 @@ func (s *State) load(note []byte) error {
 		return errNote
 	}
 	return nil
+}
+
+// decoder reads the fields of a note. bad is set if one of them is cut off or impossible.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) unsigned() uint64 {
+	v, n := binary.Uvarint(d.b)
+	d.skip(n)
+	return v
+}
+
+func (d *decoder) signed() int64 {
+	v, n := binary.Varint(d.b)
+	d.skip(n)
+	return v
+}
+
+func (d *decoder) skip(n int) {
+	if n <= 0 || n > len(d.b) {
+		d.bad, d.b = true, nil
+		return
+	}
+	d.b = d.b[n:]
+}
+
+// keys reads the keys of trimmed batches into a state. They are found once its keys were indexed.
+func (d *decoder) keys(s *State) {
+	n := d.unsigned()
+	const least = len(digest{}) + 3
+	if n == 0 || n > uint64(len(d.b)/least) {
+		d.bad = true
+		return
+	}
+	var h, before Header
+	for i := range n {
+		if len(d.b) < least {
+			d.bad = true
+			return
+		}
+		h.Key = digest(d.b)
+		d.skip(len(h.Key))
+		h.Seq += weir.Seq(d.unsigned())
+		if i == 0 {
+			h.Time = weir.Time(d.signed())
+		} else {
+			h.Time += weir.Time(d.unsigned())
+		}
+		h.Count = uint32(d.unsigned())
+		if h.Seq >= s.low || i > 0 && (h.Seq <= before.Seq || h.Time < before.Time) {
+			d.bad = true
+			return
+		}
+		s.keys.queue.push(keyOf(&h))
+		before = h
+	}
 }

@@ -24,7 +24,7 @@ const (
 // Verdict is the decision on a publish.
 type Verdict struct {
 	Outcome Outcome
-	Header  Header      // Stored: the complete entry; Duplicate: only Seq, of the stored batch; Refused: zero
+	Header  Header      // Stored: the entry; Duplicate: only Seq, and for a repeated key Key and Count, of the batch
 	Err     *weir.Error // only set if Refused
 }
 
@@ -50,7 +50,7 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 			return refused(weir.SequenceTooFarAhead, "sequence %d is more than %d above the cursor, which is %d",
 				p.Seq, weir.MaxAhead, s.cursor)
 		}
-		return s.admit(p, p.Seq, "", now)
+		return s.admit(p, p.Seq, now)
 	case p.Seq < s.base():
 		return refused(weir.InvalidSequence, "sequence 0 is closed: it can only be stored before any other")
 	case p.Seq < s.low:
@@ -67,25 +67,31 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 		return refused(weir.InvalidSequence, "sequence %d "+weir.InClosedGap+": "+
 			"it was not stored within %s after a batch above it", p.Seq, s.rules.GapGrace)
 	}
-	return s.admit(p, p.Seq, "", now)
+	return s.admit(p, p.Seq, now)
 }
 
 // decideNext assigns the sequence above the cursor (D2), unless the idempotency key is known (D25).
 func (s *State) decideNext(p Publish, now weir.Time) Verdict {
+	var d digest
 	if p.Key != "" {
-		if seq, ok := s.keys.find(p.Key, s.low, s.clock(now)); ok {
-			return Verdict{Outcome: Duplicate, Header: Header{Seq: seq}}
+		d = weir.DigestKey(p.Key)
+		if k, ok := s.keys.find(d, s.clock(now)); ok {
+			return Verdict{Outcome: Duplicate, Header: Header{Seq: k.seq(), Key: d, Count: k.count()}}
 		}
 	}
 	if s.cursor >= weir.MaxSeq {
 		return refused(weir.InvalidSequence, "the stream is at the highest possible sequence, %d", weir.MaxSeq)
 	}
-	return s.admit(p, s.cursor+1, p.Key, now)
+	v := s.admit(p, s.cursor+1, now)
+	if v.Outcome == Stored && p.Key != "" {
+		v.Header.Key, v.Header.KeySize = d, uint16(len(p.Key))
+	}
+	return v
 }
 
 // admit allows a publish to be stored under seq if it is not too large. The size is checked last,
 // so that a retry of a stored batch is a duplicate whatever its size (D19).
-func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdict {
+func (s *State) admit(p Publish, seq weir.Seq, now weir.Time) Verdict {
 	if p.Size > s.rules.MaxBytes {
 		return refused(weir.PayloadTooLarge, "the batch is %d bytes, but the stream keeps at most %d (max_bytes)",
 			p.Size, s.rules.MaxBytes)
@@ -97,7 +103,6 @@ func (s *State) admit(p Publish, seq weir.Seq, key string, now weir.Time) Verdic
 		Seq:  seq,
 		Time: s.clock(now),
 		Size: uint32(max(p.Size, 0)),
-		Key:  key,
 		Late: late(s, seq),
 	}}
 }

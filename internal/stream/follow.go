@@ -25,11 +25,7 @@ func (s *State) Follow(h Header, now weir.Time) {
 func (s *State) Back(seen *State, n int) *State {
 	c := seen.Fork()
 	c.keys = s.keys
-	n = min(n, len(c.keys.queue))
-	for i := len(c.keys.queue) - n; i < len(c.keys.queue); i++ {
-		c.keys.drop(i)
-	}
-	c.keys.queue = c.keys.queue[:len(c.keys.queue)-n]
+	c.keys.takeBack(n)
 	return c
 }
 
@@ -42,6 +38,7 @@ func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(
 	headers(s.low, func(h Header) bool {
 		if h.Seq < low && !h.Closed {
 			s.bytes -= int64(h.Size)
+			s.charge -= h.charge()
 			evicted++
 		}
 		return h.Seq < low
@@ -49,6 +46,6 @@ func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(
 	s.low = low
 	s.gaps.drop(low)
 	s.dropLost()
-	s.keys.forget(low, s.last)
+	s.keys.forget(low, s.last, s.rules.Keys)
 	return evicted
 }

@@ -17,8 +17,8 @@ func (s *State) Fork() *State {
 	return &c
 }
 
-// Raise raises the low mark to that of a fork that evicted. It does not update Bytes, which only
-// the fork keeps correct.
+// Raise raises the low mark to that of a fork that evicted. It does not update Bytes and Charge,
+// which only the fork keeps correct.
 func (s *State) Raise(low weir.Seq) {
 	if low <= s.low {
 		return
@@ -26,5 +26,5 @@ func (s *State) Raise(low weir.Seq) {
 	s.low = low
 	s.gaps.drop(low)
 	s.dropLost()
-	s.keys.forget(low, s.last)
+	s.keys.forget(low, s.last, s.rules.Keys)
 }

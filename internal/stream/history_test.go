@@ -3,6 +3,7 @@ package stream_test
 import (
 	"flag"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,9 +71,10 @@ const created weir.Time = 1_000_000
 
 func newHistory(t *rapid.T) *history {
 	rules := stream.Rules{
-		MaxBytes:  rapid.SampledFrom([]int64{1000, 30, 12}).Draw(t, "max bytes"),
+		MaxBytes:  rapid.SampledFrom([]int64{10_000, 600, 300, 100}).Draw(t, "max bytes"),
 		Retention: rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 48 * time.Hour}).Draw(t, "retention"),
 		GapGrace:  rapid.SampledFrom([]time.Duration{2 * time.Second, 30 * time.Second, 0}).Draw(t, "grace"),
+		Keys:      rapid.SampledFrom([]int{1000, 2, 0}).Draw(t, "keys"),
 	}
 	return &history{
 		rules: rules,
@@ -85,7 +87,7 @@ func newHistory(t *rapid.T) *history {
 func (h *history) publishNext(t *rapid.T) { h.publish(t, stream.Publish{Size: size(t)}) }
 
 func (h *history) publishKey(t *rapid.T) {
-	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")})
+	h.publish(t, stream.Publish{Size: size(t), Key: rapid.SampledFrom([]string{"a", "b", "c", strings.Repeat("d", 100)}).Draw(t, "key")})
 }
 
 // publishSeq draws sequences just above the cursor, and occasionally at or beyond the limit of
@@ -131,7 +133,9 @@ func (h *history) fill(t *rapid.T) {
 	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t)})
 }
 
-func size(t *rapid.T) int64 { return rapid.SampledFrom([]int64{3, 0, 10, 13, 1}).Draw(t, "size") }
+func size(t *rapid.T) int64 {
+	return rapid.SampledFrom([]int64{3, 0, 128, 129, 101, 300}).Draw(t, "size")
+}
 
 // publish first decides without a size, as a server does before it reads the body, then with it,
 // and stores the batch if that is the verdict.
@@ -155,10 +159,14 @@ func (h *history) publish(t *rapid.T, p stream.Publish) {
 		if v.Header.Seq != seq {
 			t.Fatalf("%+v: got a duplicate of %d, want %d", p, v.Header.Seq, seq)
 		}
+		if !p.Chosen && v.Header.Count != uint32(seq) {
+			t.Fatalf("%+v: got a duplicate with %d events, want %d", p, v.Header.Count, seq)
+		}
 	case stream.Stored:
 		if want := h.model.store(p, seq, h.now); v.Header != want {
 			t.Fatalf("%+v: got %+v, want %+v", p, v.Header, want)
 		}
+		v.Header.Count = uint32(seq)
 		h.log.append(t, v.Header)
 		h.state.Apply(v.Header)
 		for _, s := range h.subs {
@@ -235,11 +243,12 @@ func (h *history) evict(t *rapid.T) {
 // may still show entries that it has not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
+	h.model.trim()
 	reclaimed := h.low
 	if rapid.Bool().Draw(t, "reclaimed later") {
 		reclaimed = 0
 	}
-	h.log.trim(reclaimed, h.state.Checkpoint())
+	h.log.trim(reclaimed, stream.Encoded(h.state))
 }
 
 // restart simulates a crash: it rebuilds the state from the log and the note of the last trim, and
@@ -268,6 +277,9 @@ func (h *history) compare(t *rapid.T) {
 	}
 	if got, want := h.state.Bytes(), h.model.bytes(); got != want {
 		t.Fatalf("Bytes is %d, want %d", got, want)
+	}
+	if got, want := stream.Charge(h.state), h.model.charge(); got != want {
+		t.Fatalf("Charge is %d, want %d", got, want)
 	}
 	low := h.model.low()
 	if got := h.state.Low(); got != low {

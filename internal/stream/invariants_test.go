@@ -34,21 +34,28 @@ func (s *State) CheckInvariants() error {
 			continue
 		}
 		used++
-		i := uint32(slot) - uint32(s.keys.gone)
-		if int(i) >= len(s.keys.queue) || tagOf(s.keys.queue[i].digest)>>32 != slot>>32 {
-			return fmt.Errorf("a key points to index %d of a queue of %d, or to another key", i, len(s.keys.queue))
+		i := uint32(slot) - s.keys.queue.start()
+		if int(i) >= s.keys.queue.len() || tagOf(s.keys.queue.index(int(i)).digest)>>32 != slot>>32 {
+			return fmt.Errorf("a key points to index %d of a queue of %d, or to another key", i, s.keys.queue.len())
 		}
 	}
 	if used != s.keys.place.used {
 		return fmt.Errorf("%d keys can be found, want %d", used, s.keys.place.used)
 	}
-	for i, k := range s.keys.queue {
-		if k.seq < s.low {
-			return fmt.Errorf("the key of batch %d is kept below low %d", k.seq, s.low)
-		}
-		if i > 0 && (k.seq <= s.keys.queue[i-1].seq || k.time < s.keys.queue[i-1].time) {
-			return fmt.Errorf("the key of batch %d comes after that of %d", k.seq, s.keys.queue[i-1].seq)
+	for i := 1; i < s.keys.queue.len(); i++ {
+		k, before := s.keys.queue.index(i), s.keys.queue.index(i-1)
+		if k.seq() <= before.seq() || k.time() < before.time() {
+			return fmt.Errorf("the key of batch %d comes after that of %d", k.seq(), before.seq())
 		}
 	}
+	if n := s.keys.evicted(s.low); n > s.rules.Keys {
+		return fmt.Errorf("%d keys of evicted batches are remembered, and the limit is %d", n, s.rules.Keys)
+	}
 	return nil
+}
+
+// Encoded returns the note that is stored with a trim of s.
+func Encoded(s *State) []byte {
+	c := s.Checkpoint(s)
+	return c.Encode()
 }

@@ -49,12 +49,13 @@ func (l *log) spoil(seq weir.Seq, known bool) {
 func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= from })
 	for _, h := range l.entries[i:] {
-		if !visit(h) {
+		if h.Key = (weir.KeyDigest{}); !visit(h) { // a log keeps only the sizes of keys in memory
 			return
 		}
 	}
 }
 
+// all visits all entries as Restore gets them.
 func (l *log) all() iter.Seq[stream.Header] { return slices.Values(l.entries) }
 
 // batches returns the sequences of the batches from first to last.

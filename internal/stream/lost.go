@@ -100,7 +100,8 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 		s.ever, s.cursor, s.stored, s.last = true, end-1, s.clock(now), s.clock(now)
 	}
 	s.stored = min(s.stored, s.last)
-	return s.Checkpoint(), lost, nil
+	c := s.Checkpoint(s)
+	return c.Encode(), lost, nil
 }
 
 // leap returns how far above top this number of batches can have reached. It takes at most half of

@@ -9,5 +9,5 @@ func Memory(s *State) int64 {
 		key   = 32
 	)
 	gaps := cap(s.gaps.open) + cap(s.gaps.closed) + cap(s.lost)
-	return int64(alone + gaps*gap + cap(s.keys.queue)*key + len(s.keys.place.slots)*8)
+	return int64(alone + gaps*gap + s.keys.queue.capacity()*key + len(s.keys.place.slots)*8)
 }

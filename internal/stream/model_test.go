@@ -20,6 +20,8 @@ type model struct {
 	closed  map[weir.Seq]bool          // missing sequences that will never be stored
 	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, and since when
 	spent   map[weir.Seq]bool          // batches whose key has expired
+	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten for newer ones
+	noted   map[weir.Seq]bool          // batches whose key the note of the last trim holds
 	marked  weir.Seq                   // the highest sequence that a marker closed; 0: none
 	held    []weir.Seq                 // requests that are being received
 }
@@ -29,6 +31,7 @@ func newModel(r stream.Rules, created weir.Time) *model {
 		rules: r, created: created, last: created,
 		stored: map[weir.Seq]stream.Header{}, evicted: map[weir.Seq]bool{},
 		closed: map[weir.Seq]bool{}, since: map[weir.Seq]weir.Time{}, spent: map[weir.Seq]bool{},
+		dropped: map[weir.Seq]bool{}, noted: map[weir.Seq]bool{},
 	}
 }
 
@@ -54,6 +57,17 @@ func (m *model) bytes() (sum int64) {
 	for seq, h := range m.stored {
 		if !m.evicted[seq] {
 			sum += int64(h.Size)
+		}
+	}
+	return sum
+}
+
+// charge is what all kept batches cost of max_bytes: the larger of the size and 128 bytes, and the
+// length of the key (D12).
+func (m *model) charge() (sum int64) {
+	for seq, h := range m.stored {
+		if !m.evicted[seq] {
+			sum += max(int64(h.Size), 128) + int64(h.KeySize)
 		}
 	}
 	return sum
@@ -139,18 +153,41 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 	return stream.Stored, seq, ""
 }
 
-// keyed finds the batch that was published with a key. There can be two, if the first was evicted
-// but not trimmed and a crash brought it back. Then the later one was acknowledged last.
+// keyed finds the batch that was published with a key, whether or not it is still kept. There can be
+// two, if a crash brought back one whose key had been forgotten. Then the later one was acknowledged
+// last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
-		if key != "" && h.Key == key && !m.evicted[seq] && !m.spent[seq] && !m.keyOver(h, now) {
+		if key != "" && h.Key == weir.DigestKey(key) && !m.dropped[seq] && !m.spent[seq] && !m.keyOver(h, now) {
 			highest, known = max(highest, seq), true
 		}
 	}
 	return highest, known
 }
 
-// keyOver reports whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
+// drop forgets the keys of evicted batches, except the newest ones (D25).
+func (m *model) drop() {
+	var evicted []weir.Seq
+	for seq := range m.evicted {
+		if m.stored[seq].KeySize > 0 && !m.dropped[seq] {
+			evicted = append(evicted, seq)
+		}
+	}
+	slices.Sort(evicted)
+	for _, seq := range evicted[:max(0, len(evicted)-m.rules.Keys)] {
+		m.dropped[seq] = true
+	}
+}
+
+// trim records which keys of evicted batches the note of a trim holds.
+func (m *model) trim() {
+	m.noted = map[weir.Seq]bool{}
+	for seq := range m.evicted {
+		m.noted[seq] = m.stored[seq].KeySize > 0 && !m.dropped[seq] && !m.spent[seq]
+	}
+}
+
+// keyOver tells whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
 // back makes no batch younger (D14).
 func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 	return h.Time.Add(weir.IdempotencyKeyLife) <= max(now, m.last)
@@ -161,8 +198,8 @@ func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Header {
 	c, first := m.cursor(), len(m.stored) == 0
 	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
-	if !p.Chosen {
-		h.Key = p.Key
+	if !p.Chosen && p.Key != "" {
+		h.Key, h.KeySize = weir.DigestKey(p.Key), uint16(len(p.Key))
 	}
 	m.tick(h.Time)
 	m.stored[seq] = h
@@ -260,16 +297,20 @@ func (m *model) evict(now weir.Time) (count int) {
 			m.evictThrough(seq)
 		}
 	}
-	for m.bytes() > m.rules.MaxBytes {
+	for m.charge() > m.rules.MaxBytes {
 		lowest := m.cursor()
 		for seq := range m.stored {
 			if !m.evicted[seq] {
 				lowest = min(lowest, seq)
 			}
 		}
+		if lowest == m.cursor() {
+			break // the newest always stays
+		}
 		m.evictThrough(lowest)
 	}
 	m.spend(now)
+	m.drop()
 	return len(m.evicted) - before
 }
 
@@ -307,10 +348,11 @@ func (m *model) restart(low weir.Seq, now weir.Time) {
 		missing[seq] = true
 	}
 	m.evicted, m.closed = map[weir.Seq]bool{}, map[weir.Seq]bool{}
-	m.since, m.spent = map[weir.Seq]weir.Time{}, map[weir.Seq]bool{}
+	m.since, m.spent, m.dropped = map[weir.Seq]weir.Time{}, map[weir.Seq]bool{}, map[weir.Seq]bool{}
 	for seq := range m.stored {
 		if seq < low {
 			m.evicted[seq] = true
+			m.dropped[seq] = !m.noted[seq]
 		}
 	}
 	for seq := range missing {

@@ -53,11 +53,11 @@ func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
 }
 
 // set stores a position in a slot that find returned, or that is used already.
-func (p *places) set(slot int, d digest, pos uint64) {
+func (p *places) set(slot int, d digest, pos uint32) {
 	if p.slots[slot] == 0 {
 		p.used++
 	}
-	p.slots[slot] = tagOf(d) | uint64(uint32(pos))
+	p.slots[slot] = tagOf(d) | uint64(pos)
 }
 
 // grow makes room for one more. Slots found before are not valid afterwards.
@@ -79,6 +79,43 @@ func (p *places) remove(slot int) {
 	p.slots[slot] = 0
 	if len(p.slots) > fewestSlots && p.used*8 < len(p.slots) {
 		p.resize(len(p.slots) / 4)
+	}
+}
+
+// build fills an empty table with slots, the newest last. Of those whose positions hold the same key,
+// as same tells, the last one counts.
+//
+// A large table is not in the cache of the processor, and filling it in the order of the keys would
+// wait for the memory at each of them. So build sorts the slots by the part of the table where they
+// belong, and fills one part after another.
+func (p *places) build(slots []uint64, same func(pos, other uint32) bool) {
+	p.resize(1 << bits.Len(uint(len(slots)*4/3)))
+	const parts = 256
+	shift := max(64-p.shift-bits.Len(parts-1), 0) // from an index of the table to its part
+	var ends [parts]int
+	for _, s := range slots {
+		ends[p.home(s)>>shift]++
+	}
+	sum := 0
+	for i, count := range ends {
+		ends[i], sum = sum, sum+count
+	}
+	sorted := make([]uint64, len(slots))
+	for _, s := range slots {
+		end := &ends[p.home(s)>>shift]
+		sorted[*end] = s
+		*end++
+	}
+	mask := len(p.slots) - 1
+	for _, s := range sorted {
+		i := p.home(s)
+		for p.slots[i] != 0 && (p.slots[i]>>32 != s>>32 || !same(uint32(p.slots[i]), uint32(s))) {
+			i = (i + 1) & mask
+		}
+		if p.slots[i] == 0 {
+			p.used++
+		}
+		p.slots[i] = s
 	}
 }
 

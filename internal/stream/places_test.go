@@ -12,7 +12,7 @@ import (
 // table grows, shrinks and wraps around.
 func TestPlacesAgreeWithAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	ks := &keys{gone: 1<<32 - 300} // so that positions exceed 32 bits on the way
+	ks := &keys{queue: queue{base: 1<<32 - 300}} // so that positions wrap around on the way
 	model := map[string]weir.Seq{}
 	seq := weir.Seq(0)
 	var names []string // in the order of the queue
@@ -23,7 +23,7 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 			if _, known := model[name]; known {
 				continue
 			}
-			ks.add(name, seq, weir.Time(seq))
+			ks.add(Header{Key: weir.DigestKey(name), Seq: seq, Time: weir.Time(seq)})
 			names = append(names, name)
 			model[name] = seq
 		}
@@ -38,7 +38,7 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 		if n < len(names) {
 			low = model[names[n]]
 		}
-		ks.forget(low, 0)
+		ks.forget(low, 0, 0)
 		names = names[n:]
 		if len(names) > 3 {
 			s := &State{keys: *ks}
@@ -51,9 +51,9 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 		}
 		for i := range 3000 {
 			name := fmt.Sprint(i)
-			got, ok := ks.find(name, 0, 0)
-			if want, known := model[name]; ok != known || got != want {
-				t.Fatalf("round %d: key %s is at %d (%t), want %d (%t)", round, name, got, ok, want, known)
+			got, ok := ks.find(weir.DigestKey(name), 0)
+			if want, known := model[name]; ok != known || got.seq() != want {
+				t.Fatalf("round %d: key %s is at %d (%t), want %d (%t)", round, name, got.seq(), ok, want, known)
 			}
 		}
 		if ks.place.used != len(model) || len(ks.place.slots) > max(fewestSlots, 16*len(model)) {

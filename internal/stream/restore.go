@@ -39,7 +39,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 		}
 		s.gaps.close(through)
 	}
-	s.keys.index(s.low, s.clock(now))
+	s.keys.index(s.low, s.clock(now), s.rules.Keys)
 	return s, nil
 }
 
@@ -68,8 +68,9 @@ func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Se
 		}
 		s.extend(h, now)
 		s.bytes += int64(h.Size)
-		if h.Key != "" {
-			s.keys.collect(h.Key, h.Seq, h.Time)
+		s.charge += h.charge()
+		if h.Key != (digest{}) {
+			s.keys.collect(&h)
 		}
 	}
 	return markers, nil

@@ -1,9 +1,11 @@
 package stream
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weir"
 )
@@ -21,7 +23,7 @@ func noteOf(t *testing.T, low weir.Seq, batches ...weir.Seq) []byte {
 		publish(t, s, Publish{Chosen: true, Seq: seq}, 10)
 	}
 	s.low = max(low, s.low)
-	return s.Checkpoint()
+	return Encoded(s)
 }
 
 func TestRestoreRefusesImpossibleLogs(t *testing.T) {
@@ -73,7 +75,7 @@ func TestNoteRoundTrip(t *testing.T) {
 		publish(t, s, Publish{Chosen: true, Seq: 200}, 1<<43)
 		s.low = low
 		got := New(wide, -7)
-		if err := got.load(s.Checkpoint()); err != nil {
+		if err := got.load(Encoded(s)); err != nil {
 			t.Fatal(err)
 		}
 		if got.ever != s.ever || got.zero != s.zero || got.cursor != s.cursor || got.low != s.low ||
@@ -83,16 +85,69 @@ func TestNoteRoundTrip(t *testing.T) {
 	}
 }
 
+// keyedNote is the note of a stream whose batches 1 to 3 were evicted, each with a key.
+func keyedNote(t *testing.T) []byte {
+	s := New(wide, 0)
+	for i := range 4 {
+		v := s.Decide(Publish{Key: fmt.Sprint("key ", i)}, weir.Time(1000*i))
+		v.Header.Count = uint32(70 * i)
+		s.Apply(v.Header)
+	}
+	s.low = 4
+	return Encoded(s)
+}
+
+// A note of an earlier version, without keys, is read, and one without keys is written as before.
+func TestNotesWithAndWithoutKeys(t *testing.T) {
+	if note := noteOf(t, 4, 1, 2, 3); note[0] != 1 {
+		t.Errorf("a note without keys has version %d, want 1", note[0])
+	}
+	note := keyedNote(t)
+	s := New(wide, 0)
+	if err := s.load(note); err != nil || note[0] != 2 {
+		t.Fatalf("version %d, %v", note[0], err)
+	}
+	s.keys.index(s.low, 5000, 1000)
+	for i := range 3 {
+		k, ok := s.keys.find(weir.DigestKey(fmt.Sprint("key ", i)), 5000)
+		if !ok || k.seq() != weir.Seq(i+1) || k.time() != weir.Time(1000*i) || k.count() != uint32(70*i) {
+			t.Errorf("key %d is %+v, %v", i, k, ok)
+		}
+	}
+	if got := Encoded(s); !slices.Equal(got, note) {
+		t.Error("the note that was loaded is written differently")
+	}
+}
+
+// The longest note fits into what engines store.
+func TestLongestNote(t *testing.T) {
+	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
+	for i := range weir.MaxEvictedKeys + 10 {
+		s.keys.add(Header{Key: weir.DigestKey(fmt.Sprint(i)), Seq: weir.Seq(i+1) << 33, Time: weir.Time(i) << 9, Count: 4 << 20})
+	}
+	s.ever, s.cursor, s.low = true, weir.MaxSeq, weir.MaxSeq
+	s.keys.forget(s.low, 0, s.rules.Keys)
+	note := Encoded(s)
+	if got := New(s.rules, 0); got.load(note) != nil || got.keys.queue.len() != weir.MaxEvictedKeys || len(note) > 4<<20 {
+		t.Errorf("%d bytes hold %d keys", len(note), got.keys.queue.len())
+	}
+}
+
 func TestRestoreRefusesDamagedNotes(t *testing.T) {
-	good := noteOf(t, 2, 1, 2, 3)
-	for n := range good {
-		if err := New(wide, 0).load(good[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes were accepted as a note", n, len(good))
+	good, keyed := noteOf(t, 2, 1, 2, 3), keyedNote(t)
+	for _, note := range [][]byte{good, keyed} {
+		for n := range note {
+			if err := New(wide, 0).load(note[:n]); err == nil {
+				t.Errorf("the first %d of %d bytes were accepted as a note", n, len(note))
+			}
 		}
 	}
 	bad := map[string][]byte{
 		"trailing byte":              append(slices.Clone(good), 0),
-		"version 2":                  append([]byte{2}, good[1:]...),
+		"trailing byte after keys":   append(slices.Clone(keyed), 0),
+		"keys announced, none there": append([]byte{2}, good[1:]...),
+		"version 3":                  append([]byte{3}, good[1:]...),
+		"more keys than bytes":       append(slices.Clone(good[:len(good)]), 255, 255, 255, 255, 15),
 		"low above cursor+1":         {1, 1, 3, 5, 0, 0},
 		"cursor but nothing stored":  {1, 0, 3, 0, 0, 0},
 		"zero but nothing stored":    {1, 2, 0, 0, 0, 0},
@@ -156,8 +211,8 @@ func TestApplyPanicsOnAContradiction(t *testing.T) {
 		{"a late batch without the flag", Header{Seq: 5, Time: 10}, true},
 		{"a late flag above the cursor", Header{Seq: 11, Time: 10, Late: true}, true},
 		{"an earlier time", Header{Seq: 11, Time: 9}, true},
-		{"a known key", Header{Seq: 11, Time: 10, Key: "k"}, true},
-		{"a key on a late batch", Header{Seq: 5, Time: 10, Late: true, Key: "l"}, true},
+		{"a known key", Header{Seq: 11, Time: 10, Key: weir.DigestKey("k")}, true},
+		{"a key on a late batch", Header{Seq: 5, Time: 10, Late: true, Key: weir.DigestKey("l")}, true},
 		{"a sequence above the highest", Header{Seq: weir.MaxSeq + 1, Time: 10}, true},
 		{"a marker above the cursor", marker(8, 12), true},
 		{"a marker on a batch", marker(5, 7), true},

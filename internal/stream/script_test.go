@@ -99,7 +99,7 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 		return ""
 	case "evict":
 		n := s.state.Evict(s.now, s.log.headers)
-		return fmt.Sprintf("evicted %d, low %d, bytes %d\n", n, s.state.Low(), s.state.Bytes())
+		return fmt.Sprintf("evicted %d, low %d, bytes %d, charge %d\n", n, s.state.Low(), s.state.Bytes(), stream.Charge(s.state))
 	case "show":
 		return s.show()
 	case "lookup":
@@ -109,7 +109,7 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 	case "read":
 		return s.read(args(1))
 	case "trim":
-		s.log.trim(s.state.Low(), s.state.Checkpoint())
+		s.log.trim(s.state.Low(), stream.Encoded(s.state))
 		return ""
 	case "restart":
 		return s.restart()
@@ -130,7 +130,7 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 }
 
 func (s *script) create(words []string) string {
-	s.rules = stream.Rules{MaxBytes: 1000, Retention: time.Minute, GapGrace: 2 * time.Second}
+	s.rules = stream.Rules{MaxBytes: 1000, Retention: time.Minute, GapGrace: 2 * time.Second, Keys: 3}
 	for name, value := range s.options(words) {
 		switch name {
 		case "max-bytes":
@@ -182,11 +182,15 @@ func (s *script) publish(words []string, store bool) string {
 	case stream.Refused:
 		return fmt.Sprintf("refused, %v\n", v.Err)
 	case stream.Duplicate:
+		if v.Header.Key != (weir.KeyDigest{}) && v.Header.Count != uint32(v.Header.Seq) {
+			return fmt.Sprintf("duplicate of %d with %d events\n", v.Header.Seq, v.Header.Count)
+		}
 		return fmt.Sprintf("duplicate of %d\n", v.Header.Seq)
 	default:
 		if !store {
 			return fmt.Sprintf("may be stored as %d\n", v.Header.Seq)
 		}
+		v.Header.Count = uint32(v.Header.Seq)
 		s.log.append(s.t, v.Header)
 		s.state.Apply(v.Header)
 		late := ""

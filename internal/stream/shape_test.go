@@ -11,7 +11,7 @@ import (
 // The cost of a State depends on its gaps and keys, not on its batches. These tests count
 // allocations and examined gaps; none of them reads a clock.
 
-var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * time.Second}
+var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * time.Second, Keys: 1000}
 
 // publish decides on p and applies it. It fails the test if p is not stored.
 func publish(t testing.TB, s *State, p Publish, now weir.Time) {
@@ -32,7 +32,7 @@ func TestContiguousBatchesCostNoMemory(t *testing.T) {
 	if allocs := testing.AllocsPerRun(1_000_000, one); allocs != 0 {
 		t.Errorf("a contiguous publish allocates %v times, want 0", allocs)
 	}
-	if s.cursor < 1_000_000 || s.gaps.closed != nil || s.gaps.open != nil || s.keys.queue != nil || s.keys.place.slots != nil {
+	if s.cursor < 1_000_000 || s.gaps.closed != nil || s.gaps.open != nil || s.keys.queue.pieces != nil || s.keys.place.slots != nil {
 		t.Errorf("after %d batches the state holds %+v and %+v", s.cursor, s.gaps, s.keys)
 	}
 }
@@ -145,13 +145,13 @@ func TestKeysAreForgotten(t *testing.T) {
 	hour := weir.Time(time.Hour.Milliseconds())
 	for i := range 2000 {
 		publish(t, s, Publish{Key: fmt.Sprint("key ", i)}, weir.Time(i)*hour)
-		if len(s.keys.queue) > 24 || s.keys.place.used > 24 || len(s.keys.place.slots) > 256 || cap(s.keys.queue) > 200 {
-			t.Fatalf("after %d hours %d keys are queued, %d indexed", i, len(s.keys.queue), s.keys.place.used)
+		if s.keys.queue.len() > 24 || s.keys.place.used > 24 || len(s.keys.place.slots) > 256 || s.keys.queue.capacity() > 200 {
+			t.Fatalf("after %d hours %d keys are queued, %d indexed", i, s.keys.queue.len(), s.keys.place.used)
 		}
 	}
 	s.Evict(3000*hour, func(weir.Seq, func(Header) bool) {})
-	if s.keys.queue != nil || s.keys.place.slots != nil {
-		t.Errorf("after they expired, %d keys are queued, %d indexed", len(s.keys.queue), s.keys.place.used)
+	if s.keys.queue.pieces != nil || s.keys.place.slots != nil {
+		t.Errorf("after they expired, %d keys are queued, %d indexed", s.keys.queue.len(), s.keys.place.used)
 	}
 }
 

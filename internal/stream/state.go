@@ -5,8 +5,8 @@
 // state, whether after a crash or on another node of a cluster.
 //
 // A State does not remember individual batches. It grows with the number of gaps and idempotency
-// keys of the kept batches, never with the number of batches. The few operations that need the
-// batches (Evict, Restore) receive their headers as an argument.
+// keys, never with the number of batches. The few operations that need the batches (Evict, Restore)
+// receive their headers as an argument.
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
@@ -22,21 +22,33 @@ import (
 
 // Rules are the settings that the state machine depends on.
 type Rules struct {
-	MaxBytes  int64         // maximum payload bytes of all kept batches together (D12)
+	MaxBytes  int64         // maximum charge of all kept batches together (D12)
 	Retention time.Duration // time for which a batch can be read (D12)
 	GapGrace  time.Duration // time for which a missing sequence can still be filled (D4)
+	Keys      int           // number of idempotency keys of evicted batches that are remembered (D25)
 }
 
 // Header describes one log entry: a batch, a marker that closes gaps, or a run of lost batches.
 type Header struct {
-	Closed bool      // a marker: the sequences missing from First to Seq stay missing (D4)
-	First  weir.Seq  // markers and lost batches only: lowest sequence of the range
-	Seq    weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
-	Time   weir.Time // when it was stored; never decreases in log order (D14)
-	Size   uint32    // bytes of payload (D11)
-	Key    string    // idempotency key (D25)
-	Late   bool      // the batch was below the cursor when it was stored
-	Lost   bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
+	Closed  bool      // a marker: the sequences missing from First to Seq stay missing (D4)
+	First   weir.Seq  // markers and lost batches only: lowest sequence of the range
+	Seq     weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
+	Time    weir.Time // when it was stored; never decreases in log order (D14)
+	Size    uint32    // bytes of payload (D11)
+	Key     digest    // of the idempotency key (D25); zero: there is none, or it need not be remembered
+	KeySize uint16    // size of the key in bytes
+	Count   uint32    // number of events in the batch; only needed with a key
+	Late    bool      // the batch was below the cursor when it was stored
+	Lost    bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
+}
+
+// charge is what a batch costs of MaxBytes: the larger of its size and weir.MinCharge, and the size of
+// its key (D12). A lost batch costs nothing.
+func (h *Header) charge() int64 {
+	if h.Closed || h.Lost {
+		return 0
+	}
+	return max(int64(h.Size), weir.MinCharge) + int64(h.KeySize)
 }
 
 // State is the state of one stream. The methods Apply, Follow, Due, Restart, Evict, EvictBelow, Raise
@@ -51,9 +63,10 @@ type State struct {
 	last   weir.Time // time of the newest entry; no later entry has an earlier time (D14)
 	low    weir.Seq  // every sequence below it was evicted or closed
 	bytes  int64     // payload bytes of the kept batches (D11)
+	charge int64     // what they cost of MaxBytes (D12)
 	gaps   gaps      // missing sequences from low to cursor
 	lost   []gap     // ranges of lost batches; since is not used
-	keys   keys      // idempotency keys of kept batches
+	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }
 
 // New returns the state of a stream without batches.
@@ -67,6 +80,9 @@ func (s *State) Cursor() weir.Cursor { return weir.Cursor{Cursor: s.cursor, Upda
 
 // Bytes returns the payload bytes of all kept batches (D11).
 func (s *State) Bytes() int64 { return s.bytes }
+
+// Charge returns what all kept batches cost of MaxBytes (D12).
+func Charge(s *State) int64 { return s.charge }
 
 // Low returns the mark below which every sequence was evicted or closed. The log may trim its
 // entries below it.

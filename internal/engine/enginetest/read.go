@@ -13,7 +13,7 @@ import (
 var readCases = []testCase{
 	{"all methods that read agree", []string{
 		"Header is Read without the payload: all fields are set, and nothing but the header is read.",
-		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags and Size are set, and nothing else.",
+		"Headers visits the same entries as Scan without their payloads, from memory: Seq, Time, Kind, Flags, Size and KeySize are set, and nothing else.",
 	}, agreement},
 	{"missing entries are not found", []string{
 		"ErrNotFound: there is no such entry, or it was trimmed.",

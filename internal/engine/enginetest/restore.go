@@ -14,11 +14,11 @@ var restoreCases = []testCase{
 	{"Open calls Restore once, before any other method of the judge", []string{
 		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
-		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. Count, ContentType and Publisher are not set.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. ContentType and Publisher are not set. Entries with a key come with Count, KeySize and KeyDigest instead of Key.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
 		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading them.",
-		"The engine calls KeysSince before Restore. Headers of entries that were stored before the returned time may come without their Key.",
+		"The engine calls KeysSince before Restore. Headers of entries that were stored before the returned time may come without their KeyDigest and Count.",
 	}, restoreRecentKeys},
 	{"a judge may stop reading or refuse", []string{
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
@@ -35,6 +35,11 @@ var restoreCases = []testCase{
 	}, closeInFlight},
 }
 
+// asRestored returns a header as Restore gets it.
+func asRestored(h engine.Header) engine.Header {
+	return h.Restored()
+}
+
 func restoreFirst(s *store) {
 	j := newJudge()
 	doc, log := s.stream("stream", j)
@@ -44,9 +49,7 @@ func restoreFirst(s *store) {
 	var want []engine.Header
 	for _, e := range batches(7, 3, 5, 9) {
 		s.append(log, e)
-		h := e.Header
-		h.Count, h.ContentType, h.Publisher = 0, "", ""
-		want = append(want, h)
+		want = append(want, asRestored(e.Header))
 	}
 	gap := engine.Header{Kind: engine.GapClosed, First: 10, Seq: 12, Time: 4}
 	s.append(log, &engine.Entry{Header: gap})
@@ -103,7 +106,8 @@ func restoreRecentKeys(s *store) {
 		}
 		for i, h := range j.kept {
 			want := all[i].Header
-			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || h.Key != want.Key && (h.Key != "" || h.Time >= since) {
+			if h.Seq != want.Seq || h.Time != want.Time || h.Size != want.Size || int(h.KeySize) != len(want.Key) ||
+				h.KeyDigest != want.Restored().KeyDigest && (h.KeyDigest != weir.KeyDigest{} || h.Time >= since) {
 				s.Errorf("with keys since %d, Restore received %+v, want %+v", since, h, want)
 			}
 		}

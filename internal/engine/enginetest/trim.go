@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 
@@ -20,6 +21,9 @@ var trimCases = []testCase{
 	{"notes are stored", []string{
 		"with the note of the last Trim (nil if there was none)",
 	}, notes},
+	{"the longest note is stored", []string{
+		"A note has at most MaxNote bytes.",
+	}, longestNote},
 	{"trim of an empty log and beyond its end", []string{
 		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
 	}, trimBeyond},
@@ -126,15 +130,24 @@ func notes(s *store) {
 			s.Fatal(err)
 		}
 	}
-	doc, log := s.stream("kept", nil)
+	s.survives("survives")
+	s.survives(strings.Repeat("survives", 1<<13))
+}
+
+func longestNote(s *store) { s.survives(strings.Repeat("survives", engine.MaxNote/8)) }
+
+// survives checks that a note is still there after the log and the store were opened again.
+func (s *store) survives(note string) {
+	s.Helper()
+	doc, log := s.stream(fmt.Sprint("kept", len(note)), nil)
 	s.append(log, batches(1)...)
-	s.trim(log, 1, "survives")
-	s.reopen()
-	j := newJudge()
-	s.open(doc.Created, j)
-	if string(j.note) != "survives" {
-		s.Errorf("the note is %q", j.note)
-	}
+	s.trim(log, 1, "replaced")
+	s.trim(log, 1, note)
+	s.again(doc.Created, log, func(j *judge, _ engine.Log) {
+		if string(j.note) != note {
+			s.Errorf("the note is %.20q (%d bytes), want %.20q (%d bytes)", j.note, len(j.note), note, len(note))
+		}
+	})
 }
 
 func trimBeyond(s *store) {

@@ -83,6 +83,7 @@ type entry struct {
 	size     uint32
 	parts    uint32
 	offset   uint32
+	keySize  uint16
 	kind     engine.Kind
 	flags    engine.Flags
 }
@@ -134,9 +135,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 			if !l.insert(m) {
 				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
-			h := m.Header
-			h.Count, h.ContentType, h.Publisher = 0, "", ""
-			headers[m.position] = h
+			headers[m.position] = m.Header.Restored()
 		}
 	}
 	l.cut(l.low)
@@ -194,7 +193,7 @@ func (l *log) abandon() {
 // insert adds an entry to the index. It returns false if the index already contains the sequence.
 // The caller holds l.mu, or no other goroutine knows the log yet.
 func (l *log) insert(m message) bool {
-	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, m.Kind, m.Flags}
+	e := entry{m.Seq, m.js, m.position, m.Time, m.Size, m.parts, m.offset, uint16(len(m.Key)), m.Kind, m.Flags}
 	i := len(l.index)
 	if i > 0 && l.index[i-1].seq >= e.seq {
 		var found bool
@@ -312,7 +311,7 @@ func (l *log) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	}
 	i, _ := l.find(from)
 	for _, e := range l.index[i:] {
-		if !visit(engine.Header{Seq: e.seq, Time: e.time, Kind: e.kind, Flags: e.flags, Size: e.size}) {
+		if !visit(engine.Header{Seq: e.seq, Time: e.time, Kind: e.kind, Flags: e.flags, Size: e.size, KeySize: e.keySize}) {
 			return
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // mean; its callers do.
 type CheckOptions struct {
 	// Document validates a document whose log is undamaged, given the note and the entries of the
-	// log (Count and ContentType are not set). It returns why the document cannot be used, or nil.
+	// log, as Judge.Restore gets them. It returns why the document cannot be used, or nil.
 	Document func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error
 	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)

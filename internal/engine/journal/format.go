@@ -14,6 +14,7 @@ import (
 //	0          header (64)           magic, number, size, checksum; durable before the file gets its name
 //	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
 //	4096       groups                frame, then records; each group is one write and one sync
+//	           keys (26 per key)     what opening a log needs of the batches with a key; only in a sealed segment
 //	size-64-n  index (40 per slot)   one slot per record; only in a sealed segment
 //	size-64    footer (64)           only in a sealed segment
 const (
@@ -24,6 +25,9 @@ const (
 	frameSize       = 24
 	recordSize      = 48 // the fixed part of a record
 	slotSize        = 40
+	keySlotSize     = 26
+	keyBlock        = 256 // keys per entry of the directory of keys
+	keyBlockSize    = 8   // an entry of the directory
 	footerSize      = 64
 	align           = 8
 )
@@ -87,7 +91,8 @@ type record struct {
 	publisher   string
 	payload     []byte
 	payloadSum  uint32
-	length      uint32 // length of the payload, set even if only the head was read
+	length      uint32         // length of the payload, set even if only the head was read
+	digest      weir.KeyDigest // of key, if it is known already; not on disk
 }
 
 func (r *record) headLen() int {
@@ -299,6 +304,50 @@ func decodeSlot(b []byte) slot {
 	}
 }
 
+// keySlot is what the keys of a segment say about one batch with a key.
+type keySlot struct {
+	off    uint32
+	size   uint16 // of the key
+	count  uint32
+	digest weir.KeyDigest
+}
+
+func appendKeySlot(b []byte, off uint32, r *record) []byte {
+	digest := r.digest
+	if digest == (weir.KeyDigest{}) {
+		digest = weir.DigestKey(r.key)
+	}
+	b = binary.LittleEndian.AppendUint32(b, off)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.key)))
+	b = binary.LittleEndian.AppendUint32(b, r.count)
+	return append(b, digest[:]...)
+}
+
+func decodeKeySlot(b []byte) keySlot {
+	return keySlot{
+		off: binary.LittleEndian.Uint32(b), size: binary.LittleEndian.Uint16(b[4:]), count: binary.LittleEndian.Uint32(b[6:]),
+		digest: weir.KeyDigest(b[10:keySlotSize]),
+	}
+}
+
+// keyDirectory returns the directory of keys: for each block of keys, the offset of its first record
+// and a checksum of the block.
+func keyDirectory(keys []byte, seed uint32) []byte {
+	var b []byte
+	for len(keys) > 0 {
+		block := keys[:min(len(keys), keyBlock*keySlotSize)]
+		b = append(b, block[:4]...)
+		b = binary.LittleEndian.AppendUint32(b, sum(seed, block))
+		keys = keys[len(block):]
+	}
+	return b
+}
+
+// keySpace returns the bytes that this number of keys take, with their directory.
+func keySpace(keys int) int64 {
+	return int64(keys)*keySlotSize + int64((keys+keyBlock-1)/keyBlock)*keyBlockSize
+}
+
 // footer ends a sealed segment.
 type footer struct {
 	number    uint64
@@ -307,6 +356,14 @@ type footer struct {
 	slots     int
 	index     int64 // offset of the index
 	indexSum  uint32
+	keys      keyTable
+}
+
+// keyTable says where the keys of a sealed segment are. A segment of an older build has none.
+type keyTable struct {
+	at    int64 // offset; the directory follows the keys, and the index follows the directory
+	count int   // number of keys
+	sum   uint32
 }
 
 func (f footer) encode(seed uint32) []byte {
@@ -318,6 +375,9 @@ func (f footer) encode(seed uint32) []byte {
 	binary.LittleEndian.PutUint32(b[28:], uint32(f.slots))
 	binary.LittleEndian.PutUint32(b[32:], uint32(f.index))
 	binary.LittleEndian.PutUint32(b[36:], f.indexSum)
+	binary.LittleEndian.PutUint32(b[40:], uint32(f.keys.at))
+	binary.LittleEndian.PutUint32(b[44:], uint32(f.keys.count))
+	binary.LittleEndian.PutUint32(b[48:], f.keys.sum)
 	binary.LittleEndian.PutUint32(b, sum(seed, b[4:]))
 	return b
 }
@@ -326,9 +386,25 @@ func decodeFooter(b []byte, seed uint32) (footer, bool) {
 	if binary.LittleEndian.Uint32(b[4:]) != footerMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:footerSize]) {
 		return footer{}, false
 	}
-	return footer{
+	f := footer{
 		number: binary.LittleEndian.Uint64(b[8:]), nextGroup: binary.LittleEndian.Uint64(b[16:]),
 		end: int64(binary.LittleEndian.Uint32(b[24:])), slots: int(binary.LittleEndian.Uint32(b[28:])),
 		index: int64(binary.LittleEndian.Uint32(b[32:])), indexSum: binary.LittleEndian.Uint32(b[36:]),
-	}, true
+		keys: keyTable{
+			at: int64(binary.LittleEndian.Uint32(b[40:])), count: int(binary.LittleEndian.Uint32(b[44:])),
+			sum: binary.LittleEndian.Uint32(b[48:]),
+		},
+	}
+	if f.keys.count == 0 || f.keys.at < f.end || f.keys.at+keySpace(f.keys.count) != f.index {
+		f.keys = keyTable{}
+	}
+	return f, true
+}
+
+// unused returns the offset at which the space after the groups ends.
+func (f *footer) unused() int64 {
+	if f.keys.count > 0 {
+		return f.keys.at
+	}
+	return f.index
 }

@@ -59,6 +59,9 @@ func TestRecordRoundTrip(t *testing.T) {
 		if sl != want {
 			t.Fatalf("slot %+v, want %+v", sl, want)
 		}
+		if k, want := decodeKeySlot(appendKeySlot(nil, 78, &r)), (keySlot{78, uint16(len(r.key)), r.count, weir.DigestKey(r.key)}); k != want {
+			t.Fatalf("key slot %+v, want %+v", k, want)
+		}
 	})
 }
 
@@ -76,7 +79,11 @@ func TestFramesRoundTrip(t *testing.T) {
 		if _, foreign := decodeFrame(b, other); !ok || got != f || foreign {
 			t.Fatalf("frame %+v, want %+v", got, f)
 		}
-		e := footer{f.group, f.group + 1, int64(f.length), f.count, int64(f.length) + 5, s ^ other}
+		keys := keyTable{int64(f.length), rapid.IntRange(1, 1000).Draw(t, "keys"), s + other}
+		e := footer{f.group, f.group + 1, int64(f.length), f.count, keys.at + keySpace(keys.count), s ^ other, keys}
+		if rapid.Bool().Draw(t, "no keys") {
+			e.keys = keyTable{}
+		}
 		b = e.encode(s)
 		end, ok := decodeFooter(b, s)
 		if _, foreign := decodeFooter(b, other); !ok || end != e || foreign {

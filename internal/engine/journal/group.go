@@ -74,6 +74,7 @@ func (g *group) add(r *record) place {
 	off := uint32(g.seg.end)
 	g.seg.end += int64(r.size())
 	g.seg.slots = appendSlot(g.seg.slots, off, r)
+	g.seg.keys.add(off, r)
 	g.seg.count++
 	g.records++
 	g.length += r.size()

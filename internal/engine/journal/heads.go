@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 
 	"weir"
@@ -21,8 +22,9 @@ const (
 	headBridge = 4 << 10
 )
 
-// restore passes the content of the log to a judge. Keys and closed gaps are read from disk, because
-// the index holds neither keys nor the first sequence of a gap.
+// restore passes the content of the log to a judge. Closed gaps and what the judge needs of keys are
+// read from disk, because the index holds neither. From then on the index knows the size of every
+// key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := weir.Time(math.MinInt64)
 	if f, ok := judge.(engine.Forgetful); ok {
@@ -46,15 +48,13 @@ type heads struct {
 	since weir.Time // keys of older entries are not read
 	next  weir.Seq
 
-	items []item
-	held  []*segment // those of items, in the order of items, each followed by another one
-	ends  []int      // for each of held, the index after its last item
-	keys  []byte
-	spans []span
+	items  []item
+	known  []bool     // for each of items, whether its header is complete
+	held   []*segment // those of items, in the order of items, each followed by another one
+	ends   []int      // for each of held, the index after its last item
+	sizes  []keySize  // of keys whose size the index does not know
+	reader keyReader
 }
-
-// span is the key of the entry at an index, as a range of heads.keys.
-type span struct{ at, from, to int }
 
 // batch is a result of heads.read.
 type batch struct {
@@ -117,24 +117,25 @@ func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	}
 	h.look()
 	defer h.release()
-	out, err := into[:0], error(nil)
+	out := slices.Grow(into[:0], headItems)[:len(h.items)]
+	h.known, h.sizes = slices.Grow(h.known[:0], headItems)[:len(h.items)], h.sizes[:0]
 	for i := range h.items {
-		out = append(out, h.items[i].header())
+		it := &h.items[i]
+		it.fill(&out[i])
+		h.known[i] = it.kind != kindGapClosed && (!it.keyed || it.key > 0 && it.time < h.since)
 	}
-	h.keys, h.spans = h.keys[:0], h.spans[:0]
 	start := 0
 	for k, seg := range h.held {
-		if err = h.fill(out, seg, start, h.ends[k]); err != nil {
-			break
+		h.takeKeys(out, seg, start, h.ends[k])
+		if err := h.fill(out, seg, start, h.ends[k]); err != nil {
+			return batch{nil, err}
 		}
 		start = h.ends[k]
 	}
-	keys := string(h.keys) // one allocation for all of them
-	for _, s := range h.spans {
-		out[s.at].Key = keys[s.from:s.to]
-	}
-	if err != nil {
-		return batch{nil, err}
+	if len(h.sizes) > 0 {
+		h.l.mu.Lock()
+		h.l.index.learn(h.sizes)
+		h.l.mu.Unlock()
 	}
 	return batch{out, nil}
 }
@@ -167,11 +168,6 @@ func (h *heads) release() {
 	}
 }
 
-// unknown tells whether the header of an item must be read.
-func (h *heads) unknown(it *item) bool {
-	return it.kind == kindGapClosed || it.keyed && it.time >= h.since
-}
-
 var headBuffers = sync.Pool{New: func() any { b := make([]byte, headRun); return &b }}
 
 // fill completes the headers of the items from start to end, which lie in one segment. It reads
@@ -179,7 +175,7 @@ var headBuffers = sync.Pool{New: func() any { b := make([]byte, headRun); return
 func (h *heads) fill(out []engine.Header, seg *segment, start, end int) error {
 	var shared *[]byte
 	for i := start; i < end; {
-		if !h.unknown(&h.items[i]) {
+		if h.known[i] {
 			i++
 			continue
 		}
@@ -194,11 +190,11 @@ func (h *heads) fill(out []engine.Header, seg *segment, start, end int) error {
 			return err
 		}
 		for ; n > 0; i++ {
-			it := &h.items[i]
-			if !h.unknown(it) {
+			if h.known[i] {
 				continue
 			}
 			n--
+			it := &h.items[i]
 			if err := h.complete(&out[i], i, seg, buf[it.place.off-off:][:need(it)]); err != nil {
 				return err
 			}
@@ -222,10 +218,10 @@ func (h *heads) near(i, end int) (n, length int) {
 	first := int64(h.items[i].place.off)
 	n, length = 1, need(&h.items[i])
 	for k := i + 1; k < end; k++ {
-		it := &h.items[k]
-		if !h.unknown(it) {
+		if h.known[k] {
 			continue
 		}
+		it := &h.items[k]
 		gap := int64(it.place.off) - first - int64(length)
 		total := int64(it.place.off) + int64(need(it)) - first
 		if gap < 0 || gap > headBridge || total > headRun {
@@ -236,7 +232,8 @@ func (h *heads) near(i, end int) (n, length int) {
 	return n, length
 }
 
-// complete adds to a header what only its record has: the key, or the first sequence of a closed gap.
+// complete adds to a header what only its record has: the key and the number of events, or the first
+// sequence of a closed gap.
 func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) error {
 	it := &h.items[i]
 	if it.kind == kindGapClosed {
@@ -254,7 +251,15 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 	if err != nil {
 		return h.l.verify(spot{*it, seg}, nil, err)
 	}
-	h.spans = append(h.spans, span{i, len(h.keys), len(h.keys) + key - ct})
-	h.keys = append(h.keys, b[ct:key]...)
+	h.know(out, i, keySlot{size: uint16(key - ct), count: binary.LittleEndian.Uint32(b[40:]), digest: weir.DigestKey(b[ct:key])})
 	return nil
+}
+
+// know completes the header of the batch at an index.
+func (h *heads) know(out *engine.Header, i int, k keySlot) {
+	h.known[i] = true
+	out.KeySize, out.Count, out.KeyDigest = k.size, k.count, k.digest
+	if it := &h.items[i]; it.key == 0 {
+		h.sizes = append(h.sizes, keySize{it.seq, k.size})
+	}
 }

@@ -224,6 +224,10 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 			err = fmt.Errorf("trimmed entry %d exists, low is %d", e.Seq, d.low)
 			return false
 		}
+		if n := len(seen); n >= len(judge.restored) || judge.restored[n] != e.Header.Restored() {
+			err = fmt.Errorf("entry %d was not restored, or differently", e.Seq)
+			return false
+		}
 		seen[e.Seq] = true
 		return true
 	})

@@ -29,6 +29,7 @@ type item struct {
 	kind  kind
 	flags engine.Flags
 	keyed bool
+	key   uint16 // size of the key; 0 if keyed and not known yet
 }
 
 func (it *item) length() int { return int(it.head) + int(it.size) }
@@ -45,6 +46,7 @@ type packed struct {
 	off     uint32
 	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), keyed (1), flags (4)
 	head    uint16
+	key     uint16 // size of the key; 0 if keyed and not known yet
 }
 
 const (
@@ -75,7 +77,7 @@ func (c *chunk) pack(it item) (packed, bool) {
 	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
 		return packed{}, false
 	}
-	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.place.segment, off: it.place.off, head: it.head,
+	p := packed{seq: uint32(ds), time: uint32(dt), segment: it.place.segment, off: it.place.off, head: it.head, key: it.key,
 		size: it.size | uint32(it.kind)<<kindShift | uint32(it.flags&flagMask)<<flagShift}
 	if it.keyed {
 		p.size |= keyedBit
@@ -85,7 +87,7 @@ func (c *chunk) pack(it item) (packed, bool) {
 
 func (c *chunk) item(i int) item {
 	p := c.items[i]
-	it := item{seq: c.seq + weir.Seq(p.seq), time: c.time + weir.Time(p.time), place: place{p.segment, p.off}, head: p.head,
+	it := item{seq: c.seq + weir.Seq(p.seq), time: c.time + weir.Time(p.time), place: place{p.segment, p.off}, head: p.head, key: p.key,
 		size: p.size & maxPayload, kind: kind(p.size >> kindShift & 3), keyed: p.size&keyedBit != 0,
 		flags: engine.Flags(p.size >> flagShift & flagMask)}
 	return it
@@ -120,7 +122,8 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 	return it, it.seq == seq
 }
 
-// insert adds an item. An item with the same sequence is replaced and returned.
+// insert adds an item. An item with the same sequence is replaced and returned. The replaced item is
+// another copy of the same entry, so the size of its key stays known.
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
@@ -129,7 +132,9 @@ func (x *index) insert(it item) (old item, replaced bool) {
 	n, i := x.search(it.seq)
 	c := x.chunks[n]
 	old = c.item(i)
-	replaced = old.seq == it.seq
+	if replaced = old.seq == it.seq; replaced {
+		it.key = max(it.key, old.key)
+	}
 	p, ok := c.pack(it)
 	switch {
 	case ok && replaced:
@@ -140,6 +145,35 @@ func (x *index) insert(it item) (old item, replaced bool) {
 		x.rebuild(n, i, it, replaced)
 	}
 	return old, replaced
+}
+
+// keySize is the size of the key of one entry.
+type keySize struct {
+	seq  weir.Seq
+	size uint16
+}
+
+// learn notes sizes of keys that were read from disk. They are in increasing order of sequence.
+// Entries that were removed in the meantime are skipped.
+func (x *index) learn(sizes []keySize) {
+	if len(sizes) == 0 {
+		return
+	}
+	n, i := x.search(sizes[0].seq)
+	for ; n < len(x.chunks); n, i = n+1, 0 {
+		for c := x.chunks[n]; i < len(c.items); i++ {
+			at := c.seq + weir.Seq(c.items[i].seq)
+			for len(sizes) > 0 && sizes[0].seq < at {
+				sizes = sizes[1:]
+			}
+			if len(sizes) == 0 {
+				return
+			}
+			if sizes[0].seq == at {
+				c.items[i].key = sizes[0].size
+			}
+		}
+	}
 }
 
 // push appends an item above all others.

@@ -33,7 +33,7 @@ func TestEngineSuite(t *testing.T) {
 // recognised by their names.
 func fixture(t *testing.T, fs func() disk.FS, crash func()) enginetest.Fixture {
 	size := int64(256 << 10)
-	for _, large := range []string{"every_size", "value", "document"} {
+	for _, large := range []string{"every_size", "value", "document", "longest_note"} {
 		if strings.Contains(t.Name(), large) {
 			size = 17 << 20
 		}

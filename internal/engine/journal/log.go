@@ -21,7 +21,7 @@ type log struct {
 	mu      sync.RWMutex
 	index   index
 	low     weir.Seq
-	note    []byte
+	note    []byte // nil if there is none, or if it is longer than keptNote: readNote reads it
 	mark    extent // the record that holds low and note
 	open    bool
 	dropped bool
@@ -57,12 +57,14 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 		panic(fmt.Sprintf("log %d is already open", id))
 	}
 	l.open = true
-	note := l.note
 	l.mu.Unlock()
 	// Appends need an attached judge. So no entry can be added between restore and attach, and the
 	// judge has seen everything when it is attached.
 	h := &handle{log: l}
-	err := l.restore(ctx, note, judge)
+	note, err := l.readNote()
+	if err == nil {
+		err = l.restore(ctx, note, judge)
+	}
 	if err == nil {
 		err = j.attach(h, judge)
 	}
@@ -73,6 +75,36 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 		return nil, err
 	}
 	return h, nil
+}
+
+// keptNote is the size of the longest note that stays in memory. Longer ones are read when their log
+// is opened: a note has up to engine.MaxNote bytes, and there may be one for each log.
+const keptNote = 256
+
+// readNote returns the note of the last trim, from memory or from its record.
+func (l *log) readNote() ([]byte, error) {
+	l.mu.RLock()
+	note, mark := l.note, l.mark
+	if note != nil || mark.bytes == 0 {
+		l.mu.RUnlock()
+		return note, nil
+	}
+	s := l.spot(item{place: mark.place})
+	l.mu.RUnlock()
+	defer s.seg.release()
+	buf := make([]byte, mark.bytes-slotSize)
+	if err := s.seg.read(buf, int64(mark.off)); err != nil {
+		return nil, err
+	}
+	var r record
+	err := r.decode(buf, s.seg.seed)
+	if err == nil && (r.kind != kindMark || r.log != uint64(l.id)) {
+		err = errChecksum
+	}
+	if err != nil {
+		return nil, s.seg.damage(int64(mark.off), fmt.Sprintf("mark of log %d", l.id), err)
+	}
+	return r.payload, nil
 }
 
 // logOf returns the log of the document that was created at this revision, or nil if there is no
@@ -181,6 +213,8 @@ type appendOp struct {
 	owner    *handle
 	e        *engine.Entry
 	sum      uint32
+	key      string // whose digest is known
+	digest   weir.KeyDigest
 	first    [8]byte
 	item     item
 	admitted bool
@@ -201,6 +235,9 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	*o = appendOp{l: h.log, owner: h, e: e, done: done}
 	if e.Kind == engine.Batch {
 		o.sum = sum(0, e.Payload) // in the caller's goroutine: the single committer would be a bottleneck
+		if o.key = e.Key; o.key != "" {
+			o.digest = weir.DigestKey(o.key)
+		}
 	}
 	h.j.do(o)
 	if p, ok := e.Proposer.(engine.Placeable); ok {
@@ -235,7 +272,11 @@ func (h *handle) check(e *engine.Entry) error {
 }
 
 func (o *appendOp) bound() (int, int) {
-	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Payload) + len(o.first)), 1
+	n := padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Payload) + len(o.first))
+	if o.e.Key != "" {
+		n += keyRoom
+	}
+	return n, 1
 }
 
 func (o *appendOp) class() class { return growing }
@@ -258,13 +299,16 @@ func (o *appendOp) stage(g *group) {
 		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
 		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, payload: e.Payload, payloadSum: o.sum,
 	}
+	if e.Key == o.key { // the judge may have changed it
+		r.digest = o.digest
+	}
 	if e.Kind == engine.GapClosed {
 		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))
 		r.payload, r.payloadSum = o.first[:], sum(0, o.first[:])
 	}
 	o.item = item{
 		seq: e.Seq, time: e.Time, place: g.add(&r), size: uint32(len(r.payload)), head: uint16(r.headLen()),
-		kind: r.kind, flags: r.flags, keyed: e.Key != "",
+		kind: r.kind, flags: r.flags, keyed: e.Key != "", key: uint16(len(e.Key)),
 	}
 }
 
@@ -310,7 +354,7 @@ func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	if err := h.usable(); err != nil {
 		return err
 	}
-	if len(note) > engine.MaxValue || int64(len(note)) > h.j.size/2 {
+	if len(note) > engine.MaxNote || int64(len(note)) > h.j.size/2 {
 		return fmt.Errorf("trim log %d: note of %d bytes is too long", h.id, len(note))
 	}
 	o := &trimOp{l: h.log, low: low, note: append([]byte{}, note...), done: make(chan error, 1)}
@@ -354,6 +398,9 @@ func (o *trimOp) settle(g *group) {
 	var gone index
 	if !l.dropped {
 		l.low, l.note, l.mark = o.low, o.note, o.at
+		if len(l.note) > keptNote {
+			l.note = nil
+		}
 		gone = l.index.cut(l.low)
 	}
 	if !l.dropped {

@@ -137,13 +137,18 @@ func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	h.index.ascend(from, func(it item) bool { return visit(it.header()) })
 }
 
-// header returns what is known from memory. Count, ContentType, Key and First are not set.
-func (it *item) header() engine.Header {
-	h := engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size}
+func (it *item) header() (h engine.Header) {
+	it.fill(&h)
+	return h
+}
+
+// fill sets a header to what is known from memory. Count, ContentType, Key and First are not known.
+// KeySize is known if the log was opened before.
+func (it *item) fill(h *engine.Header) {
+	*h = engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size, KeySize: it.key}
 	if it.kind == kindGapClosed {
 		h.Size = 0
 	}
-	return h
 }
 
 // Scan implements engine.Log.

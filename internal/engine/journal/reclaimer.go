@@ -227,7 +227,7 @@ func (r *reclaimer) empty(s *segment) error {
 			continue
 		}
 		o.copies = append(o.copies, *c)
-		if o.size += c.record.size(); o.size >= min(copyAtOnce, int(r.j.size/4)) {
+		if o.size += c.record.size() + keyRoom; o.size >= min(copyAtOnce, int(r.j.size/4)) {
 			if err := r.copy(o); err != nil {
 				return err
 			}

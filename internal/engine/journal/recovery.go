@@ -18,7 +18,7 @@ type recovery struct {
 	bad      map[uint64]error    // errors of the files whose header or size is wrong
 	numbers  []uint64            // numbers of all segment files, sorted
 	tail     *segment            // the last segment that holds a group; nil in a fresh journal
-	newest   int64               // offset of the tail's last group; if sealed, of its index
+	newest   int64               // offset of the tail's last group; if sealed, of its keys and index
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
 	stale    bool                // a segment.tmp exists
@@ -28,6 +28,7 @@ type recovery struct {
 	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs it
 	docs     map[string]*document
 	logs     map[uint64]*log
+	lazy     bool // leave long notes on disk until their log is opened
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
@@ -37,6 +38,7 @@ func (j *Journal) recover() error {
 		return err
 	}
 	r := newRecovery(j)
+	r.lazy = true
 	if fresh {
 		return nil
 	}
@@ -133,7 +135,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.write.next, r.newest = f.nextGroup, f.index
+			r.j.write.next, r.newest = f.nextGroup, f.unused()
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
@@ -236,7 +238,12 @@ func (r *recovery) apply(w *window, sl slot) error {
 		return nil
 	case kindManifest:
 		return nil
-	case kindMark, kindDocument, kindDeleted:
+	case kindMark:
+		if r.lazy && sl.size > keptNote { // the slot has all the rest, and replaced marks may be long too
+			r.applyMark(sl.log, sl.time, weir.Seq(sl.seq), nil, extent{at, int64(padded(int(sl.head)+int(sl.size)) + slotSize)})
+			return nil
+		}
+	case kindDocument, kindDeleted:
 	default:
 		return w.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
 	}
@@ -253,11 +260,7 @@ func (r *recovery) applyRecord(at place, rec *record) {
 	where := extent{at, rec.bytes()}
 	switch next := &r.j.commit.next; rec.kind {
 	case kindMark:
-		if *next = max(*next, uint64(rec.time)+1); rec.time >= r.marks[rec.log] {
-			l := r.log(rec.log)
-			r.marks[rec.log] = rec.time
-			l.low, l.note, l.mark = weir.Seq(rec.seq), slices.Clone(rec.payload), where
-		}
+		r.applyMark(rec.log, rec.time, weir.Seq(rec.seq), slices.Clone(rec.payload), where)
 	case kindDocument:
 		*next = max(*next, rec.seq+1)
 		if _, ok := r.first[rec.key]; !ok {
@@ -279,6 +282,16 @@ func (r *recovery) applyRecord(at place, rec *record) {
 			}
 		}
 	}
+}
+
+func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byte, at extent) {
+	r.j.commit.next = max(r.j.commit.next, uint64(revision)+1)
+	if revision < r.marks[id] {
+		return
+	}
+	r.marks[id] = revision
+	l := r.log(id)
+	l.low, l.note, l.mark = low, note, at
 }
 
 func (r *recovery) log(id uint64) *log {

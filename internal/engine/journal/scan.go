@@ -14,6 +14,7 @@ import (
 // that this one was once complete.
 func (r *recovery) scan(s *segment) error {
 	s.end, s.count, s.slots = dataStart, 0, nil
+	s.keys.clear()
 	last := uint64(0)
 	var buf []byte
 	for {
@@ -33,6 +34,7 @@ func (r *recovery) scan(s *segment) error {
 			rec.decodeHead(group[off:], s.seed) // cannot fail: r.group has decoded it
 			rec.payload = group[off+rec.headLen():][:rec.length]
 			s.slots = appendSlot(s.slots, uint32(s.end)+uint32(off), &rec)
+			s.keys.add(uint32(s.end)+uint32(off), &rec)
 			s.count++
 			off += rec.size()
 		}

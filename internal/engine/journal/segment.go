@@ -30,11 +30,13 @@ type segment struct {
 	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
-	leaving bool   // used by the committer only: no further manifest lists this segment
+	keys    keyList
+	leaving bool // used by the committer only: no further manifest lists this segment
 
 	sealed atomic.Bool
-	used   int64 // bytes of groups and index; set when sealed
-	stuck  bool  // used by the reclaimer only: damaged, so it is left as it is
+	used   int64    // bytes of groups and index; set when sealed
+	table  keyTable // set when sealed
+	stuck  bool     // used by the reclaimer only: damaged, so it is left as it is
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number) }
@@ -78,24 +80,33 @@ func (s *segment) read(b []byte, off int64) error {
 // fits reports whether n more bytes in the given number of records leave room for the index, the
 // footer and reserve bytes.
 func (s *segment) fits(size int64, n, records int, reserve int64) bool {
-	index := int64(s.count+records) * slotSize
+	index := int64(s.count+records)*slotSize + keySpace(s.keys.len())
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// seal writes and syncs the index and the footer, so that the next start need not read the records.
+// seal writes and syncs the keys, the index and the footer, so that the next start need not read the
+// records. Keys that do not fit are left out: a repair reserves no space for them.
 func (s *segment) seal(size int64, nextGroup uint64) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
 		index: size - footerSize - int64(len(s.slots)), indexSum: sum(s.seed, s.slots),
 	}
-	if err := s.file.WriteAt(f.index, s.slots, f.encode(s.seed)); err != nil {
+	keys, directory := s.keys.all(), []byte(nil)
+	if n := len(keys) / keySlotSize; n > 0 && f.index-keySpace(n) >= s.end {
+		directory = keyDirectory(keys, s.seed)
+		f.keys = keyTable{at: f.index - keySpace(n), count: n, sum: sum(s.seed, directory)}
+	} else {
+		keys = nil
+	}
+	if err := s.file.WriteAt(f.unused(), keys, directory, s.slots, f.encode(s.seed)); err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
 	}
 	if err := s.file.SyncData(); err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
 	}
-	s.slots, s.used = nil, s.end-dataStart+int64(s.count)*slotSize
+	s.slots, s.used, s.table = nil, s.end-dataStart+int64(s.count)*slotSize, f.keys
 	s.sealed.Store(true)
+	s.keys.clear()
 	return nil
 }
 
@@ -110,7 +121,7 @@ func (s *segment) footer(size int64) (footer, bool, error) {
 	return f, ok && f.number == s.number, nil
 }
 
-// index reads the slots of a sealed segment and sets used. It returns engine.ErrDamaged if footer
+// index reads the slots of a sealed segment and sets used and table. It returns engine.ErrDamaged if footer
 // or index is not valid.
 func (s *segment) index(size int64) ([]byte, error) {
 	f, ok, err := s.footer(size)
@@ -129,7 +140,7 @@ func (s *segment) index(size int64) ([]byte, error) {
 		return nil, s.damage(f.index, "index", errChecksum)
 	}
 	if !s.sealed.Load() {
-		s.used = f.end - dataStart + int64(f.slots)*slotSize
+		s.used, s.table = f.end-dataStart+int64(f.slots)*slotSize, f.keys
 	}
 	return b, nil
 }

@@ -253,12 +253,12 @@ func (c *copier) run() error {
 		return err
 	}
 	zeros := make([]byte, copyStep) // instead of the previous content of a recycled file
-	for n := f.index - f.end; n > 0; n -= copyStep {
+	for n := f.unused() - f.end; n > 0; n -= copyStep {
 		if _, err := c.w.Write(zeros[:min(n, copyStep)]); err != nil {
 			return err
 		}
 	}
-	return c.raw(f.index, size)
+	return c.raw(f.unused(), size)
 }
 
 // groups copies and checks the groups up to end.

@@ -46,9 +46,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	h := &handle{log: l, judge: judge}
 	restore := func(yield func(engine.Header) bool) {
 		for _, e := range l.entries {
-			h := e.Header
-			h.Count, h.ContentType, h.Publisher = 0, "", ""
-			if !yield(h) {
+			if !yield(e.Header.Restored()) {
 				return
 			}
 		}
@@ -188,7 +186,7 @@ func (h *handle) Headers(from weir.Seq, visit func(engine.Header) bool) {
 	defer h.mu.Unlock()
 	i, _ := h.find(from)
 	for _, e := range h.entries[i:] {
-		if !visit(engine.Header{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Flags: e.Flags, Size: e.Size}) {
+		if !visit(engine.Header{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Flags: e.Flags, Size: e.Size, KeySize: uint16(len(e.Key))}) {
 			return
 		}
 	}

@@ -1,0 +1,148 @@
+package journal
+
+import (
+	"encoding/binary"
+	"sort"
+	"sync"
+
+	"weir/internal/engine"
+)
+
+// Opening a log needs the digest of each idempotency key, the size of the key and the number of
+// events. Reading them from the records of a million batches takes a third of a second. So a segment
+// keeps them together, in the order of its records: in memory until the segment is sealed, and from
+// then on before its index.
+
+// keyRoom is how much space an op must reserve for a key: its slot, and perhaps a new block.
+const keyRoom = keySlotSize + keyBlockSize
+
+// keyList holds the encoded key slots of a segment that is not sealed. The committer adds to it. Other
+// goroutines may read what was there when they asked.
+type keyList struct {
+	mu    sync.Mutex
+	slots []byte
+}
+
+// add adds the key of a record, if it is a batch with a key.
+func (k *keyList) add(off uint32, r *record) {
+	if r.kind != kindBatch || r.key == "" {
+		return
+	}
+	k.mu.Lock()
+	k.slots = appendKeySlot(k.slots, off, r)
+	k.mu.Unlock()
+}
+
+func (k *keyList) clear() {
+	k.mu.Lock()
+	k.slots = nil // not reused: readers may still have it
+	k.mu.Unlock()
+}
+
+func (k *keyList) all() []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.slots
+}
+
+func (k *keyList) len() int { return len(k.all()) / keySlotSize }
+
+// keyReader finds the key slots of records in one segment after another.
+type keyReader struct {
+	seg       *segment
+	directory []byte // of seg; nil if it is not sealed, or if its keys cannot be read
+	buf       []byte
+}
+
+// between returns the key slots of seg for the records from one offset to another, and perhaps of
+// more records. It returns nil if there are none, if they take more than limit bytes, or if they are
+// damaged: then the records themselves must be read.
+func (k *keyReader) between(seg *segment, from, to uint32, limit int) []byte {
+	if !seg.sealed.Load() {
+		if all := seg.keys.all(); all != nil || !seg.sealed.Load() {
+			return all
+		}
+	}
+	if k.seg != seg {
+		k.seg, k.directory = seg, seg.keyDirectory()
+	}
+	n := len(k.directory) / keyBlockSize
+	block := func(off uint32) int { // the last one that begins at or before off
+		return sort.Search(n, func(i int) bool { return binary.LittleEndian.Uint32(k.directory[i*keyBlockSize:]) > off }) - 1
+	}
+	first, last := max(block(from), 0), block(to)
+	if last < first || (last-first+1)*keyBlock*keySlotSize > max(limit, keyBlock*keySlotSize) {
+		return nil
+	}
+	size := min((last+1)*keyBlock, seg.table.count)*keySlotSize - first*keyBlock*keySlotSize
+	if cap(k.buf) < size {
+		k.buf = make([]byte, size)
+	}
+	b := k.buf[:size]
+	if seg.read(b, seg.table.at+int64(first*keyBlock*keySlotSize)) != nil {
+		return nil
+	}
+	for i, rest := first, b; i <= last; i++ {
+		part := rest[:min(len(rest), keyBlock*keySlotSize)]
+		if sum(seg.seed, part) != binary.LittleEndian.Uint32(k.directory[i*keyBlockSize+4:]) {
+			return nil
+		}
+		rest = rest[len(part):]
+	}
+	return b
+}
+
+// keyDirectory reads the directory of the keys of a sealed segment. It returns nil if there is none or
+// it is damaged.
+func (s *segment) keyDirectory() []byte {
+	if s.table.count == 0 {
+		return nil
+	}
+	keys := int64(s.table.count) * keySlotSize
+	b := make([]byte, keySpace(s.table.count)-keys)
+	if s.read(b, s.table.at+keys) != nil || sum(s.seed, b) != s.table.sum {
+		return nil
+	}
+	return b
+}
+
+// fewKeys is the number of keys up to which reading their records is as good as reading key slots.
+const fewKeys = 4
+
+// takeKeys completes the headers of the items from start to end, which lie in one segment, as far as
+// the keys of the segment allow.
+func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
+	n, from, to := 0, uint32(0), uint32(0)
+	for i := start; i < end; i++ {
+		if it := &h.items[i]; it.kind == kindBatch && !h.known[i] {
+			if off := it.place.off; n == 0 {
+				from, to = off, off
+			} else {
+				from, to = min(from, off), max(to, off)
+			}
+			n++
+		}
+	}
+	if n <= fewKeys {
+		return
+	}
+	slots := h.reader.between(seg, from, to, n*headBridge)
+	count := len(slots) / keySlotSize
+	at := func(i int) uint32 { return binary.LittleEndian.Uint32(slots[i*keySlotSize:]) }
+	next := sort.Search(count, func(i int) bool { return at(i) >= from })
+	for i := start; i < end; i++ {
+		it := &h.items[i]
+		if it.kind != kindBatch || h.known[i] {
+			continue
+		}
+		if next >= count || at(next) != it.place.off {
+			next = sort.Search(count, func(i int) bool { return at(i) >= it.place.off })
+			if next == count || at(next) != it.place.off {
+				continue
+			}
+		}
+		k := decodeKeySlot(slots[next*keySlotSize:])
+		next++
+		h.know(&out[i], i, k)
+	}
+}

@@ -1,0 +1,116 @@
+package journal
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"weir/internal/disk"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// Opening a log finds every key, its size and its number of events in the keys of the segments. If
+// those are damaged, or if a segment has none because an older build or a restore wrote it, they are
+// read from the records, with the same result.
+func TestKeysOfSegments(t *testing.T) {
+	const n, segment = 6000, 1 << 20
+	made := faulty.New()
+	j, id := keyed(t, made, n, 300)
+	want := headersOf(t, j, id)
+	if len(want) != n || want[n-1].KeySize != 8 || want[n-1].KeyDigest != (engine.Header{Key: "key 5999"}).Restored().KeyDigest {
+		t.Fatalf("%d entries, the last is %+v", len(want), want[len(want)-1])
+	}
+	j.Close()
+	footerOf := func(b []byte) (footer, uint32) {
+		seed := seedOf(t, made, binary.LittleEndian.Uint64(b[8:]))
+		f, ok := decodeFooter(b[segment-footerSize:], seed)
+		if !ok {
+			return footer{}, 0
+		}
+		return f, seed
+	}
+	for name, change := range map[string]func(b []byte, f footer, seed uint32){
+		"as written": nil,
+		"a damaged key": func(b []byte, f footer, _ uint32) {
+			b[f.keys.at+100*keySlotSize+20] ^= 1
+		},
+		"a damaged directory": func(b []byte, f footer, _ uint32) {
+			b[f.keys.at+int64(f.keys.count)*keySlotSize+3] ^= 1
+		},
+		"zeros instead of keys": func(b []byte, f footer, _ uint32) {
+			clear(b[f.keys.at:f.index])
+		},
+		"an older build": func(b []byte, f footer, seed uint32) {
+			clear(b[f.keys.at:f.index])
+			f.keys = keyTable{}
+			copy(b[segment-footerSize:], f.encode(seed))
+		},
+	} {
+		fs, sealed := faulty.New(), 0
+		for file, b := range made.Files() {
+			b = slices.Clone(b)
+			if len(b) == segment {
+				if f, seed := footerOf(b); f.keys.count > 0 {
+					if sealed++; change != nil {
+						change(b, f, seed)
+					}
+				}
+			}
+			write(t, fs, file, b)
+		}
+		if sealed < 2 {
+			t.Fatalf("%d segments have keys, want at least 2", sealed)
+		}
+		j, err := Open(fs, Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		before := fs.Calls(faulty.Read)
+		if got := headersOf(t, j, id); !slices.Equal(got, want) {
+			t.Errorf("%s: restored differently", name)
+		}
+		if reads := fs.Calls(faulty.Read) - before; change == nil && reads > n/headItems+2*sealed+2 {
+			t.Errorf("%s: opening took %d reads", name, reads)
+		}
+		j.Close()
+	}
+}
+
+func headersOf(t *testing.T, j *Journal, id engine.LogID) []engine.Header {
+	t.Helper()
+	judge := &fixed{}
+	log, err := j.Open(context.Background(), id, judge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	return judge.restored
+}
+
+// seedOf returns the seed of a segment.
+func seedOf(t *testing.T, fs disk.FS, number uint64) uint32 {
+	t.Helper()
+	j := newJournal(fs, Options{SegmentSize: defaultSegment})
+	if _, err := j.identify(); err != nil {
+		t.Fatal(err)
+	}
+	defer j.closeAll()
+	return seed(j.salt, number)
+}
+
+func write(t *testing.T, fs *faulty.FS, name string, b []byte) {
+	t.Helper()
+	f, err := fs.Create(name)
+	if err == nil && len(b) > 0 {
+		err = f.WriteAt(0, b)
+	}
+	if err == nil {
+		err = f.SyncData()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}

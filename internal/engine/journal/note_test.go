@@ -1,0 +1,64 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"testing"
+
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// noted is a judge that keeps the note.
+type noted struct {
+	recall
+	note []byte
+}
+
+func (n *noted) Restore(note []byte, entries iter.Seq[engine.Header]) error {
+	n.note = note
+	return n.recall.Restore(note, entries)
+}
+
+// Long notes are not kept in memory, not even while their log is open. After a crash they are read
+// only when their log is opened.
+func TestLongNotesStayOnDisk(t *testing.T) {
+	ctx := context.Background()
+	fs := faulty.New()
+	j, err := Open(fs, Options{SegmentSize: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := j.Create(ctx, "log", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if log, err := j.Open(ctx, d.Created, &noted{}); err != nil || log.Trim(ctx, 1, make([]byte, engine.MaxNote+1)) == nil || log.Close() != nil {
+		t.Fatalf("a note that is too long was accepted, or %v", err)
+	}
+	var want []byte
+	for i := range 4 {
+		got := &noted{}
+		log, err := j.Open(ctx, d.Created, got)
+		if err != nil || !bytes.Equal(got.note, want) {
+			t.Fatalf("round %d: the note has %d bytes, want %d: %v", i, len(got.note), len(want), err)
+		}
+		want = bytes.Repeat([]byte{byte(i), 1, 2, 3}, engine.MaxNote/4)
+		if err := log.Trim(ctx, 1, want); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(j.logOf(d.Created).note); n > 0 {
+			t.Errorf("round %d: %d bytes of the note are in memory", i, n)
+		}
+		j.Close()
+		fs = fs.Crash(faulty.LoseAll, nil)
+		if j, err = Open(fs, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(j.logOf(d.Created).note); n > 0 {
+			t.Errorf("round %d: after a crash, %d bytes of the note are in memory", i, n)
+		}
+	}
+	j.Close()
+}

@@ -1,0 +1,141 @@
+package hub
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+)
+
+// keyed is a publish with an idempotency key.
+func keyed(n int) *Publish {
+	return &Publish{Key: fmt.Sprint("key", n), Batch: weir.Batch{Events: uint32(n), Payload: []byte("x")}}
+}
+
+// known checks that the key of the n-th publish gets its first acknowledgement again.
+func known(t *testing.T, s *Stream, n int) {
+	t.Helper()
+	for _, ask := range []func() (*weir.Ack, error){
+		func() (*weir.Ack, error) { return s.Decide(ctx, keyed(n)) },
+		func() (*weir.Ack, error) { ack, err := s.Publish(ctx, keyed(n)); return &ack, err },
+	} {
+		if ack, err := ask(); err != nil || ack == nil || !ack.Duplicate || ack.Seq != weir.Seq(n) || ack.Accepted != uint32(n) {
+			t.Fatalf("key %d: %+v, %v; want a duplicate of %d", n, ack, err, n)
+		}
+	}
+}
+
+// A key holds for 24 h, although its batch was evicted and trimmed long before, and across crashes
+// (D25).
+func TestKeyOutlivesItsBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 400 // more than fit into the part of a note that stays in memory
+		fs := faulty.New()
+		options := journal.Options{SegmentSize: 64 << 10}
+		j, err := journal.Open(fs, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := open(t, j, Options{})
+		id := made(t, h, func(s *Spec) { s.RetentionSeconds = 60 }).ID
+		for i := 1; i <= n; i++ {
+			publish(t, find(t, h, id), keyed(i))
+		}
+		check := func() {
+			t.Helper()
+			for _, i := range []int{1, 2, n / 2, n} {
+				known(t, find(t, h, id), i)
+			}
+		}
+		check()
+		<-time.After(2 * time.Minute) // all batches have expired
+		check()
+		<-time.After(2 * trimLatest) // and were trimmed, and the stream is closed
+		if j.Stats().Live > 40_000 {
+			t.Errorf("%d bytes are live; the batches were not trimmed", j.Stats().Live)
+		}
+		check()
+		for range 2 {
+			fs = fs.Crash(faulty.LoseAll, nil)
+			h.Close()
+			j.Close()
+			if j, err = journal.Open(fs, options); err != nil {
+				t.Fatal(err)
+			}
+			h = open(t, j, Options{})
+			check()
+		}
+		<-time.After(24 * time.Hour)
+		if ack := publish(t, find(t, h, id), keyed(1)); ack.Duplicate || ack.Seq != n+1 {
+			t.Errorf("after 24 h: %+v, want batch %d", ack, n+1)
+		}
+		h.Close()
+		j.Close()
+	})
+}
+
+// Nodes remember the keys of each other's batches after one of them has evicted and trimmed them,
+// and so does a node that opens the stream later.
+func TestKeysOfAnotherNode(t *testing.T) {
+	s := shared(t)
+	a, b := node(t, s, Options{}), node(t, s, Options{})
+	here := made(t, a, func(s *Spec) { s.MaxBytes = 1000 })
+	there := find(t, b, here.ID)
+	for i := 1; i <= 30; i += 2 {
+		publish(t, here, keyed(i))
+		publish(t, there, keyed(i+1))
+	}
+	f, err := here.acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.trim()
+	f.release()
+	for _, s := range []*Stream{here, there, find(t, node(t, s, Options{}), here.ID)} {
+		for i := 1; i <= 30; i++ {
+			known(t, s, i)
+		}
+	}
+}
+
+// A stream that remembers many keys is trimmed less often, because every trim writes all of them.
+func TestTrimsWithManyKeys(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, func(s *Spec) { s.MaxBytes = 1000 })
+		f, err := s.acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.release()
+		trims := func(step int, span time.Duration) (n int) {
+			last := f.trimmed
+			for i := time.Duration(0); i < span; i += sweepEvery {
+				publish(t, s, &Publish{Key: fmt.Sprint(step, i), Batch: weir.Batch{Payload: []byte("x")}})
+				<-time.After(sweepEvery)
+				synctest.Wait()
+				f.mu.Lock()
+				if f.trimmed != last {
+					n, last = n+1, f.trimmed
+				}
+				f.mu.Unlock()
+			}
+			return n
+		}
+		few := trims(0, time.Minute)
+		for i := range 20_000 {
+			publish(t, s, &Publish{Key: fmt.Sprint("more", i), Batch: weir.Batch{Payload: []byte("x")}})
+		}
+		<-time.After(trimLatest)
+		many := trims(1, time.Minute)
+		if few < 5 || many > 1 {
+			t.Errorf("%d trims per minute with few keys, and %d with 20,000; want at least 5 and at most 1", few, many)
+		}
+	})
+}

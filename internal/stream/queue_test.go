@@ -1,0 +1,55 @@
+package stream
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"weir"
+)
+
+// A queue holds what a slice would hold, takes memory for at most a few times its keys, and does not
+// change the keys that head returned.
+func TestQueueAgreesWithASlice(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	var q queue
+	var want []weir.Seq
+	next, start := weir.Seq(0), uint32(0)
+	for round := range 400 {
+		for range rng.IntN(50 + round%7*300) {
+			next++
+			if pos := q.push(keyOf(&Header{Seq: next, Time: -weir.Time(next), Count: uint32(next)})); pos != start+uint32(len(want)) {
+				t.Fatalf("round %d: key %d is at position %d, want %d", round, next, pos, start+uint32(len(want)))
+			}
+			want = append(want, next)
+		}
+		n := rng.IntN(len(want) + 1)
+		head, held := q.head(n), want[:n]
+		gone := rng.IntN(n + 1)
+		q.pop(gone)
+		start += uint32(gone)
+		want = want[gone:]
+		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // of those behind head
+			q.cut(cut)
+			want = want[:len(want)-cut]
+		}
+		q.push(keyOf(&Header{Seq: next + 1}))
+		q.cut(1)
+		for i, seq := range held {
+			if got := head.index(i); got.seq() != seq {
+				t.Fatalf("round %d: key %d of the head is %d, want %d", round, i, got.seq(), seq)
+			}
+		}
+		if q.len() != len(want) || head.len() != len(held) {
+			t.Fatalf("round %d: %d keys, want %d; %d in the head, want %d", round, q.len(), len(want), head.len(), len(held))
+		}
+		for i, seq := range want {
+			got := q.at(start + uint32(i))
+			if got != q.index(i) || got.seq() != seq || got.time() != -weir.Time(seq) || got.count() != uint32(seq) {
+				t.Fatalf("round %d: key %d is %d of %d with %d events, want %d", round, i, got.seq(), got.time(), got.count(), seq)
+			}
+		}
+		if q.capacity() > 2*len(want)+2*pieceKeys {
+			t.Fatalf("round %d: memory for %d keys, %d are held", round, q.capacity(), len(want))
+		}
+	}
+}
