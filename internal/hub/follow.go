@@ -28,6 +28,7 @@ func (f *feed) Follow(h engine.Header) {
 		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
 	f.shrink(now)
+	f.updateHeld(now)
 	f.schedule()
 	f.wake()
 }
@@ -41,6 +42,8 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.tail.raise(f, f.state.Low())
 	f.trimmed = max(f.trimmed, low)
 	f.expiry = f.nextExpiry()
+	f.updateHeld(f.hub.now())
+	f.schedule()
 	f.wake()
 }
 
@@ -75,5 +78,6 @@ func (f *feed) Rewind() {
 	}
 	f.ahead = f.ahead.Back(f.state, keyed)
 	f.pending = nil
+	f.updateHeld(f.hub.now())
 	f.schedule()
 }

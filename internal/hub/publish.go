@@ -18,9 +18,8 @@ type Publish struct {
 	Key    string     // idempotency key; only if not Chosen
 	Batch  weir.Batch // Seq and Time are ignored
 
-	held    *Stream   // the stream that holds Seq until Release
-	since   weir.Time // when it began to hold Seq
-	settled bool      // it was stored, or was stored before
+	held    *Stream // the stream that holds Seq until Release
+	settled bool    // it was stored, or was stored before
 }
 
 // proposal is a publish while it is in the log's queue. It travels with the entry to Admit and
@@ -80,8 +79,8 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 }
 
 // preview returns two verdicts: that of f.ahead, which includes unsynced entries, and that of the
-// durable state. A client may only see
-// an answer on which both agree. If p may be stored, preview holds the sequence that it chose.
+// durable state. A client may only see an answer on which both agree. If p may be stored, preview
+// holds the sequence that it chose.
 func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
@@ -96,7 +95,10 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 		seen = f.visible(rules, v, now)
 	} else if p.Chosen && p.held == nil {
 		f.s.holds.add(p.Seq)
-		p.held, p.since = f.s, f.hub.now()
+		p.held = f.s
+		if v.Header.Late {
+			f.updateHeld(now)
+		}
 	}
 	return v, seen, f.state.Cursor().Cursor, nil
 }

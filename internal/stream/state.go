@@ -39,7 +39,7 @@ type Header struct {
 	Lost   bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
 }
 
-// State is the state of one stream. The methods Apply, Follow, Due, Restart, Evict, EvictBelow, Raise
+// State is the state of one stream. The methods Apply, Follow, Due, Pause, Evict, EvictBelow, Raise
 // and Back need exclusive access. The others only read and may run concurrently.
 type State struct {
 	rules Rules
