@@ -208,6 +208,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	s.mu.Unlock()
 	close(busy.done)
+	h.measureClosed(s)
 	if sum.until != never {
 		h.sweeper.checkBy(s, sum.until)
 	}
@@ -316,6 +317,9 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		return f.admitMarker(e, now)
 	}
 	p.verdict = f.ahead.Decide(p.rules, now)
+	if p.verdict.Outcome == stream.Stored && !p.verdict.Header.Late && f.s.refusesBatches() != nil {
+		p.verdict = stream.Verdict{Outcome: stream.Refused, Err: errIndexFull}
+	}
 	if p.verdict.Outcome != stream.Stored || p.probe {
 		return false
 	}

@@ -35,12 +35,12 @@ type proposal struct {
 var proposals = sync.Pool{New: func() any { return new(proposal) }}
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
-// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead or StreamNotFound. If
-// it returns neither, the body is needed; call Publish. Until the caller calls Release, the sequence
-// of the publish stays open, however long its body takes (D4).
+// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, StreamNotFound or
+// StorageUnavailable. If it returns neither, the body is needed; call Publish. Until the caller calls
+// Release, the sequence of the publish stays open, however long its body takes (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
-		return nil, nil // there is always a next sequence
+		return nil, s.refusesBatches() // there is always a next sequence
 	}
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -59,8 +59,10 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case v.Outcome == stream.Stored:
+	case v.Outcome == stream.Stored && v.Header.Late:
 		return nil, nil
+	case v.Outcome == stream.Stored:
+		return nil, s.refusesBatches()
 	case v.Outcome == stream.Refused && seen.Outcome == stream.Refused:
 		return nil, v.Err
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:

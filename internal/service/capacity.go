@@ -64,6 +64,13 @@ func (c capacity) subscribers() int {
 // idempotency keys on a machine with 4 GiB.
 func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
 
+// leastIndex is the lowest default of --max-index-memory.
+const leastIndex = 64 << 20
+
+// index is the default of --max-index-memory (D12): room for 16 million batches on a machine with
+// 4 GiB.
+func (c capacity) index() int64 { return max(leastIndex, c.memory/8) }
+
 // mostSubscribers bounds the default where the memory of the machine is unknown.
 const mostSubscribers = 1 << 20
 

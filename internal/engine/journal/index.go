@@ -98,6 +98,7 @@ func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1
 // insert is almost always an append.
 type index struct {
 	chunks []*chunk
+	n      int // items
 }
 
 // search returns the chunk of the first item at or above seq and the item's position in it, or
@@ -124,12 +125,15 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
+		x.n++
 		return item{}, false
 	}
 	n, i := x.search(it.seq)
 	c := x.chunks[n]
 	old = c.item(i)
-	replaced = old.seq == it.seq
+	if replaced = old.seq == it.seq; !replaced {
+		x.n++
+	}
 	p, ok := c.pack(it)
 	switch {
 	case ok && replaced:
@@ -248,5 +252,9 @@ func (x *index) cut(low weir.Seq) index {
 		rest = append([]*chunk(nil), rest...)
 	}
 	x.chunks = rest
+	for _, c := range out.chunks {
+		out.n += len(c.items)
+	}
+	x.n -= out.n
 	return out
 }
