@@ -46,6 +46,8 @@ type Journal struct {
 	salt [8]byte
 	opts Options
 
+	entriesLeftOut bool // by recovery; see drop.go
+
 	queue    queue
 	store    store
 	prepare  preparer
@@ -89,14 +91,19 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 		j.closeAll()
 		return nil, err
 	}
+	j.serve()
+	j.start(j.reclaim.run)
+	j.reclaim.wake()
+	return j, nil
+}
+
+// serve starts everything but the reclaimer.
+func (j *Journal) serve() {
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)
 	j.start(j.announce.run)
 	j.start(j.prepare.run)
-	j.start(j.reclaim.run)
-	j.reclaim.wake()
-	return j, nil
 }
 
 // newJournal returns a journal that has not read anything yet.
