@@ -147,7 +147,7 @@ func TestRetentionMakesRoom(t *testing.T) {
 // A stream that keeps few batches, because of its max_bytes, is never refused for what it had.
 func TestMaxBytesMakesRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
-		h := open(t, e, Options{IndexBytes: 256 << 10})
+		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay until they are trimmed, 256 KiB at a time
 		defer h.Close()
 		s := made(t, h, func(s *Spec) { s.MaxBytes = 10_000 })
 		for range 5_000 {
