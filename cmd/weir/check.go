@@ -2,17 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"weir"
 	"weir/internal/datadir"
 )
 
 func checkCommand() *cobra.Command {
-	var data string
-	var asJSON, repair bool
+	var data, drop string
+	var asJSON, repair, largest bool
 	c := &cobra.Command{
 		Use: "check", Short: "Verify a data directory that no server is using", Args: args(),
 		Long: `Read every record in a data directory that no server is using. Report what the directory contains and, for any damage,
@@ -22,9 +25,21 @@ changed.
 With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
 kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If it
 cannot be determined which records were lost, the revocation of a key may be among them. To be safe, every key that may
-have been revoked is then revoked, and the exit code is 1.`,
-		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir",
+have been revoked is then revoked, and the exit code is 1.
+
+A server keeps an index of all batches in memory. If it no longer fits, --largest lists the 20 streams with the most
+batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,
+		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir\n  weir check --largest --data /var/lib/weir\n" +
+			"  weir check --drop 0000000000000000000001 --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {
+			switch {
+			case repair && largest || repair && drop != "" || largest && drop != "":
+				return misuse{errors.New("--repair, --largest and --drop cannot be combined"), c.CommandPath()}
+			case drop != "":
+				return dropStream(c, data, drop, asJSON)
+			case largest:
+				return listLargest(c, data, asJSON)
+			}
 			p := newProgress(c.ErrOrStderr(), 0)
 			defer p.end()
 			if repair {
@@ -34,6 +49,8 @@ have been revoked is then revoked, and the exit code is 1.`,
 		},
 	}
 	c.Flags().BoolVar(&repair, "repair", false, "copy damaged files aside, and rebuild the journal from the intact records")
+	c.Flags().BoolVar(&largest, "largest", false, "list the streams with the most batches instead")
+	c.Flags().StringVar(&drop, "drop", "", "delete the stream with this `id` and all its batches instead")
 	return operator(c, &data, &asJSON)
 }
 
@@ -52,6 +69,41 @@ func checkData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 		printReport(w, data, report)
 	}
 	return verdict(report)
+}
+
+// mostListed is how many streams --largest lists.
+const mostListed = 20
+
+func listLargest(c *cobra.Command, data string, asJSON bool) error {
+	all, err := datadir.Streams(data)
+	if err != nil {
+		return err
+	}
+	all = all[:min(len(all), mostListed)]
+	if asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(all)
+	}
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tPROJECT\tNAME\tBATCHES\tSTORED")
+	for _, s := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", s.ID, s.Project, printable(s.Name), s.Batches, size(s.Bytes))
+	}
+	return w.Flush()
+}
+
+func dropStream(c *cobra.Command, data, id string, asJSON bool) error {
+	stream, err := weir.ParseStreamID(id)
+	if err != nil {
+		return misuse{fmt.Errorf("--drop %q: %w", id, err), c.CommandPath()}
+	}
+	if err := datadir.DropStream(data, stream); err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(map[string]weir.StreamID{"deleted": stream})
+	}
+	fmt.Fprintf(c.OutOrStdout(), "deleted %s\n", stream)
+	return nil
 }
 
 // verdict returns an error if the directory is damaged, and nil otherwise.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +90,17 @@ func TestNodesShareThePassword(t *testing.T) {
 	}
 	if here.HasPassword() || there.HasPassword() {
 		t.Error("the account was deleted, but a password is still set")
+	}
+}
+
+// The log line of an audited action says what it was about, and never shows a whole key.
+func TestAuditLogLine(t *testing.T) {
+	d := following(t, memory.New())
+	var log strings.Builder
+	d.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	key := "svc_live_" + strings.Repeat("0a1b", 8)
+	d.Note(t.Context(), "command line", "key created", key+" for billing")
+	if text := log.String(); !strings.Contains(text, `what="key created"`) || !strings.Contains(text, "for billing") || strings.Contains(text, key) {
+		t.Errorf("got %s", text)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"weir"
 	"weir/internal/access"
 	"weir/internal/api"
+	"weir/internal/hub"
 )
 
 // overviewView is the data of the overview page.
@@ -22,6 +23,8 @@ type overviewView struct {
 	Store    Store
 	Cluster  string
 	Used     int64
+	Index    int64 // memory for the index of batches
+	MaxIndex int64
 	Forecast forecast
 	Failed   []api.Request
 	Refused  []api.Request
@@ -41,9 +44,11 @@ func (v *visit) overview() error { return v.page(http.StatusOK, "overview", "Ove
 // look collects the data of the overview page.
 func (v *visit) look() overviewView {
 	status, ok := v.Health()
+	stats := v.Hub.Stats()
 	w := overviewView{
 		Span: v.spanName(), Status: status, OK: ok, Version: v.Version, Commit: v.Commit,
-		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(), Tiles: v.tiles(),
+		Uptime: v.now.Sub(v.Started), Store: v.Store(), Cluster: v.Cluster(), Forecast: v.foresee(), Tiles: v.tiles(stats),
+		Index: stats.IndexBytes, MaxIndex: stats.IndexLimit,
 		Failed: v.API.Failed(problems), Refused: v.API.Refused(problems),
 	}
 	w.Used = w.Store.Size - w.Store.Free
@@ -69,7 +74,7 @@ func (v *visit) spanName() string {
 func (v *visit) foresee() forecast { return foresee(v.figures.between(v.now, 24*time.Hour)) }
 
 // tiles returns the current figures and those of the last hour. Rates come from the newest sample.
-func (v *visit) tiles() []tile {
+func (v *visit) tiles(stats hub.Stats) []tile {
 	hour := v.figures.between(v.now, time.Hour)
 	var now sample
 	if n := len(hour); n > 0 {
@@ -81,7 +86,6 @@ func (v *visit) tiles() []tile {
 		}
 		return now[c] / now[span]
 	}
-	stats := v.Hub.Stats()
 	inHour := func(c column) string { return numberText(total(hour, c)) + " in the last hour" }
 	return []tile{
 		{"requests", "Requests/s", numberText(rate(requests)), inHour(requests)},

@@ -24,6 +24,11 @@ type Engine interface {
 	// ErrDropped.
 	Open(ctx context.Context, id LogID, judge Judge) (Log, error)
 
+	// Held returns about how many bytes of memory this process uses for the entries of a log and for
+	// its note. A log that is not open may use none. One that was dropped, or holds no entry and was
+	// never trimmed, uses none. It never blocks on a disk.
+	Held(id LogID) int64
+
 	// Status reports whether the store takes writes now. It never blocks on a disk.
 	Status() Status
 

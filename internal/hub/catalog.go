@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"weir"
 	"weir/internal/engine"
@@ -36,10 +37,13 @@ type Stream struct {
 	hub *Hub
 	log engine.LogID
 
+	owner *projectStreams // set by catalog.add
+
 	mu      sync.Mutex
 	feed    *feed       // while the log is open; otherwise nil
 	busy    *transition // while the feed is being opened or closed; otherwise nil
 	deleted bool
+	used    int64    // memory for its batches and keys, as last measured
 	summary *summary // while no feed is open: what the last one left; nil if there was none
 
 	holds holds // has its own lock, which may be taken with any other held
@@ -83,6 +87,9 @@ type projectStreams struct {
 	// Streams that calls of Create in flight may add, with the number of calls. They count towards
 	// the limit, until they are in streams.
 	creating map[weir.StreamID]int
+
+	used    atomic.Int64 // memory for batches and keys; the sum of Stream.used
+	refused atomic.Bool  // a publish was refused for want of memory, and that was logged
 }
 
 func (c *catalog) init() {
@@ -116,6 +123,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 	h.catalog.mu.RUnlock()
 	if known != nil && (c.Deleted || known.log != c.Created) {
 		known.mu.Lock()
+		known.setUse(0)
 		known.deleted = true
 		known.mu.Unlock()
 		h.forget(known)
@@ -129,7 +137,7 @@ func (h *Hub) documentChanged(c engine.Change) {
 		h.cannotRead(c.Key, err)
 		return
 	}
-	h.catalog.add(s)
+	h.catalog.add(s, &h.room)
 	if h.shared {
 		h.sweeper.checkBy(s, h.now().Add(idleCheckEvery))
 	}
@@ -174,11 +182,14 @@ func (c *catalog) project(p weir.ProjectID) *projectStreams {
 }
 
 // add adds a stream. Only documentChanged calls it.
-func (c *catalog) add(s *Stream) {
+func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.byID[s.ID] = s
 	ps := c.project(s.Project)
+	if s.owner = ps; len(ps.streams) == 0 {
+		r.projects.Add(1)
+	}
 	ps.streams = slices.Insert(ps.streams, ps.find(s.log), s)
 	delete(ps.creating, s.ID)
 }
@@ -189,7 +200,7 @@ func (ps *projectStreams) find(log engine.LogID) int {
 }
 
 // remove removes a stream. Only documentChanged calls it.
-func (c *catalog) remove(s *Stream) {
+func (c *catalog) remove(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID[s.ID] == s {
@@ -197,7 +208,9 @@ func (c *catalog) remove(s *Stream) {
 	}
 	ps := c.project(s.Project)
 	if i := ps.find(s.log); i < len(ps.streams) && ps.streams[i] == s {
-		ps.streams = slices.Delete(ps.streams, i, i+1)
+		if ps.streams = slices.Delete(ps.streams, i, i+1); len(ps.streams) == 0 {
+			r.projects.Add(-1)
+		}
 	}
 	delete(c.opened, s)
 }
@@ -401,7 +414,7 @@ func (s *Stream) Delete(ctx context.Context) error {
 
 // forget removes a deleted stream from everything that knows it. Its deleted mark is set before.
 func (h *Hub) forget(s *Stream) {
-	h.catalog.remove(s)
+	h.catalog.remove(s, &h.room)
 	h.sweeper.forget(s)
 	h.folded.take(s)
 }

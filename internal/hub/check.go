@@ -23,6 +23,12 @@ func CheckStream(d engine.Document, note []byte, entries iter.Seq[engine.Header]
 	return err
 }
 
+// SpecOf returns the settings in the document of a stream. Like CheckStream, it needs no hub.
+func SpecOf(d engine.Document) (Spec, error) {
+	spec, _, err := readDocument(d)
+	return spec, err
+}
+
 // MendStream computes how to repair the log of a stream that lost some of its entries: a note for
 // the last trim, and entries to add. See stream.Mend. Like CheckStream, it needs no hub.
 func MendStream(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int, now weir.Time) ([]byte, []engine.Header, error) {

@@ -52,6 +52,7 @@ type feed struct {
 	foreign   bool          // the newest entry was stored by another node
 	newest    weir.Time     // time of the newest durable entry
 	expiry    weir.Time     // no batch expires before this time
+	held      heldFrom      // the sequences whose grace stands still
 	timer     *time.Timer   // calls closeGaps
 	tail      tail
 
@@ -135,7 +136,7 @@ func (s *Stream) open() (*feed, error) {
 		return nil, errStopped
 	default:
 	}
-	f := &feed{s: s, hub: s.hub, kept: s.hub.folded.take(s)}
+	f := &feed{s: s, hub: s.hub, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {
@@ -146,6 +147,7 @@ func (s *Stream) open() (*feed, error) {
 	f.mu.Lock()
 	f.log = log
 	f.evict(s.hub.now())
+	f.updateHeld(s.hub.now())
 	f.schedule()
 	f.mu.Unlock()
 	s.hub.catalog.setOpen(s, true)
@@ -206,6 +208,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	s.mu.Unlock()
 	close(busy.done)
+	h.measureClosed(s)
 	if sum.until != never {
 		h.sweeper.checkBy(s, sum.until)
 	}
@@ -262,7 +265,8 @@ func (f *feed) shrink(now weir.Time) bool {
 	f.hub.counts.evictedBytes.Add(uint64(bytes - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
-	f.schedule() // a sequence that kept the gaps above it open may be gone
+	f.updateHeld(now) // a sequence that kept the gaps above it open may be gone
+	f.schedule()
 	return true
 }
 
@@ -320,6 +324,9 @@ func (f *feed) Admit(e *engine.Entry) bool {
 		return f.admitMarker(e, now)
 	}
 	p.verdict = f.ahead.Decide(p.rules, now)
+	if p.verdict.Outcome == stream.Stored && !p.verdict.Header.Late && f.s.refusesBatches() != nil {
+		p.verdict = stream.Verdict{Outcome: stream.Refused, Err: errIndexFull}
+	}
 	if p.verdict.Outcome != stream.Stored || p.probe {
 		return false
 	}
@@ -332,7 +339,11 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	if h.Late {
 		e.Flags = engine.Late
 	}
+	opens := h.Seq > f.ahead.Cursor().Cursor+1 // a gap, which may hold a sequence that is being received
 	f.ahead.Apply(h)
+	if h.Seq == f.held.seq || opens && f.held.seq == stream.NoneHeld {
+		f.updateHeld(now)
+	}
 	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
 	f.s.order.moved(p.cursor)

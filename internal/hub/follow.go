@@ -29,6 +29,7 @@ func (f *feed) Follow(h engine.Header) {
 	}
 	f.s.order.moved(f.ahead.Cursor().Cursor)
 	f.shrink(now)
+	f.updateHeld(now)
 	f.schedule()
 	f.wake()
 }
@@ -42,6 +43,8 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.tail.raise(f, f.state.Low())
 	f.trimmed = max(f.trimmed, low)
 	f.expiry = f.nextExpiry()
+	f.updateHeld(f.hub.now())
+	f.schedule()
 	f.wake()
 }
 
@@ -79,5 +82,6 @@ func (f *feed) Rewind() {
 	f.ahead = f.ahead.Back(f.state, keyed)
 	f.pending = nil
 	f.s.order.moved(f.ahead.Cursor().Cursor)
+	f.updateHeld(f.hub.now())
 	f.schedule()
 }

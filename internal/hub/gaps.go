@@ -18,8 +18,7 @@ import (
 //
 //   - While a request for a missing sequence is being received. The stream holds the sequence from
 //     Stream.Decide, before the body is read, to Publish.Release. A marker never closes a held
-//     sequence. If a request that took longer than a tenth of the grace ends without storing it, the
-//     grace starts afresh.
+//     sequence, and the time for which it is held does not count, for it and for those above it.
 //   - While the store takes no writes. It starts afresh when the store takes them again.
 //
 // A node knows only the requests that it receives itself. On a shared store another node that has the
@@ -42,8 +41,7 @@ func (h *holds) add(seq weir.Seq) {
 	h.seqs = append(h.seqs, seq)
 }
 
-// remove returns true if no other request holds the sequence.
-func (h *holds) remove(seq weir.Seq) (last bool) {
+func (h *holds) remove(seq weir.Seq) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i, end := slices.Index(h.seqs, seq), len(h.seqs)-1
@@ -51,7 +49,6 @@ func (h *holds) remove(seq weir.Seq) (last bool) {
 	if h.seqs = h.seqs[:end]; end == 0 && cap(h.seqs) > keptHolds {
 		h.seqs = nil
 	}
-	return !slices.Contains(h.seqs, seq)
 }
 
 // lowest returns the lowest held sequence that a state still awaits, or stream.NoneHeld.
@@ -76,8 +73,9 @@ func (p *Publish) Release() {
 		return
 	}
 	p.held = nil
-	if last := s.holds.remove(p.Seq); !last || p.settled {
-		return // if it was stored, Admit has scheduled what is due above it
+	s.holds.remove(p.Seq)
+	if p.settled {
+		return // it is not missing any more, and Admit has scheduled what is due above it
 	}
 	s.mu.Lock()
 	f := s.feed
@@ -87,27 +85,48 @@ func (p *Publish) Release() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A short request cost the publisher no time. If each one restarted the grace, requests that fail
-	// at once could keep a gap open for ever.
-	if lost := f.hub.now().Std().Sub(p.since.Std()); lost > f.hub.opts.GapGrace/10 && f.ahead.Awaits(p.Seq) {
-		f.restartGrace(p.Seq)
+	if p.Seq == f.held.seq {
+		f.updateHeld(f.hub.now())
+		f.schedule()
 	}
-	f.schedule()
 }
 
-// restartGrace starts the grace of the missing sequences from seq upwards afresh, in both states:
-// the state ahead may have to return to the other one (Rewind). Called with f.mu held.
-func (f *feed) restartGrace(seq weir.Seq) {
+// heldFrom is the lowest missing sequence for which a request is being received, and the time since
+// which that is so. The grace of this sequence and those above it stands still.
+type heldFrom struct {
+	seq   weir.Seq // stream.NoneHeld if there is none
+	since weir.Time
+}
+
+// updateHeld finds the lowest held sequence again. If it is no longer the same, each grace that stood
+// still until now ends that much later. Call updateHeld when that sequence is stored, closed, evicted
+// or released, and when a lower one may be held. Called with f.mu held.
+//
+// Both states change, because the state ahead may have to return to the other one (Rewind).
+func (f *feed) updateHeld(now weir.Time) {
+	lowest := f.s.holds.lowest(f.ahead)
+	if lowest == f.held.seq {
+		return
+	}
+	if f.held.seq != stream.NoneHeld {
+		f.ahead.Pause(f.held.seq, f.held.since, now)
+		f.state.Pause(f.held.seq, f.held.since, now)
+	}
+	f.held = heldFrom{lowest, now}
+}
+
+// restartGrace starts the grace of all gaps afresh. Called with f.mu held.
+func (f *feed) restartGrace() {
 	now := f.hub.now()
-	f.ahead.Restart(seq, now)
-	f.state.Restart(seq, now)
+	f.ahead.Pause(0, stream.Afresh, now)
+	f.state.Pause(0, stream.Afresh, now)
 }
 
 // admitMarker turns an entry into the marker that closes the gaps whose grace has ended. It refuses
 // the entry if there are none: they may have been filled since closeGaps proposed it, or a request
 // for one of them may have arrived.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
-	m, due := f.ahead.Due(now, f.s.holds.lowest(f.ahead))
+	m, due := f.ahead.Due(now, f.held.seq)
 	if !due {
 		return false
 	}
@@ -132,8 +151,8 @@ func (f *feed) schedule() {
 		return
 	}
 	left := max(due.Std().Sub(f.hub.opts.Now()), 0)
-	if left == 0 && f.s.holds.lowest(f.ahead) <= f.ahead.Final() {
-		return // Release, or the admission of that sequence, schedules again
+	if left == 0 && f.held.seq <= f.ahead.Final() {
+		return // whatever ends that calls schedule again
 	}
 	wait := min(left, f.hub.opts.GapGrace) + time.Millisecond
 	if f.foreign {
@@ -164,7 +183,9 @@ func (f *feed) closeGaps() {
 	defer f.release()
 	err := f.hub.takesWrites()
 	f.mu.Lock()
-	_, due := f.ahead.Due(f.hub.now(), f.s.holds.lowest(f.ahead))
+	now := f.hub.now()
+	f.updateHeld(now) // a request may have ended while the feed was being opened
+	_, due := f.ahead.Due(now, f.held.seq)
 	f.mu.Unlock()
 	if due && err == nil {
 		err = f.log.Append(context.Background(), &engine.Entry{Header: engine.Header{Kind: engine.GapClosed}})
@@ -224,7 +245,7 @@ func (h *Hub) checkWrites() {
 		s.mu.Unlock()
 		if f != nil {
 			f.mu.Lock()
-			f.restartGrace(0)
+			f.restartGrace()
 			f.schedule()
 			f.mu.Unlock()
 		}
@@ -245,7 +266,7 @@ func (f *feed) refused(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.dropped {
-		f.restartGrace(0)
+		f.restartGrace()
 		f.schedule()
 	}
 }

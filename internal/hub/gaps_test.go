@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"weir"
 	"weir/internal/engine"
 	"weir/internal/engine/memory"
+	"weir/internal/stream"
 )
 
 // A gap never closes under a body that is on its way, however slow, and whether its request arrived
@@ -37,10 +39,10 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 			p.Release()
 			p.Release() // does nothing
 		}
-		// 5 was not held: with 4 stored, nothing keeps it open any more.
-		<-time.After(foreignDelay)
+		// The grace of 5, above both, stood still as well, and ends now.
+		<-time.After(2*time.Second + foreignDelay)
 		if _, err := s.Publish(ctx, at(5, "e")); code(err) != weir.InvalidSequence {
-			t.Errorf("sequence 5, ten minutes later: %v, want %s", err, weir.InvalidSequence)
+			t.Errorf("sequence 5, two seconds later: %v, want %s", err, weir.InvalidSequence)
 		}
 		c := collector{got: map[weir.Seq]string{}, from: Oldest}
 		if err := c.follow(s, 6, func() int { return 1 << 20 }); err != nil || len(c.got) != 5 {
@@ -52,7 +54,7 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 	})
 }
 
-// A request that ends without being stored gives up its hold, and the grace starts afresh.
+// A request that ends without being stored gives up its hold, and the rest of the grace follows.
 func TestGapAfterABrokenBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})
@@ -60,6 +62,7 @@ func TestGapAfterABrokenBody(t *testing.T) {
 		s := made(t, h, nil)
 		publish(t, s, at(1, "a"))
 		publish(t, s, at(3, "c"))
+		<-time.After(500 * time.Millisecond)
 		one, two := at(2, ""), at(2, "")
 		for _, p := range []*Publish{one, two} {
 			if _, err := s.Decide(ctx, p); err != nil {
@@ -70,8 +73,106 @@ func TestGapAfterABrokenBody(t *testing.T) {
 		one.Release()
 		<-time.After(time.Minute)
 		two.Release()
-		closes(t, s, 2, 2*time.Second, 2*time.Second)
+		closes(t, s, 2, 1500*time.Millisecond, 1500*time.Millisecond)
 	})
+}
+
+// Requests that fail one after another keep a gap open only while they are being received, whether
+// they take microseconds or seconds.
+func TestGapUnderRequestsThatFail(t *testing.T) {
+	for _, takes := range []time.Duration{0, time.Millisecond, 150 * time.Millisecond, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			h := open(t, memory.New(), Options{})
+			defer h.Close()
+			s := made(t, h, nil)
+			publish(t, s, at(1, "a"))
+			publish(t, s, at(3, "c"))
+			const pause = 100 * time.Millisecond
+			for tries := 0; ; tries++ {
+				p := at(2, "")
+				if _, err := s.Decide(ctx, p); err != nil {
+					if tries < 19 || tries > 21 {
+						t.Errorf("requests of %v: the gap was closed after %d of them, want 20", takes, tries)
+					}
+					return
+				}
+				<-time.After(takes)
+				p.Release()
+				<-time.After(pause)
+			}
+		})
+	}
+}
+
+// Random requests against a model that counts, for each missing sequence, the time for which neither
+// it nor a missing sequence below it was held.
+func TestGraceOfRandomRequests(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) { randomGrace(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func randomGrace(t *testing.T, r *rand.Rand) {
+	h := open(t, memory.New(), Options{})
+	defer h.Close()
+	s := made(t, h, nil)
+	publish(t, s, at(1, ""))
+	cursor, requests := weir.Seq(1), []*Publish(nil)
+	missing := map[weir.Seq]time.Duration{} // and how much of their grace has passed
+	store := func(p *Publish) {
+		publish(t, s, p)
+		for seq := cursor + 1; seq < p.Seq; seq++ {
+			missing[seq] = 0
+		}
+		delete(missing, p.Seq)
+		cursor = max(cursor, p.Seq)
+	}
+	pass := func(d time.Duration) {
+		<-time.After(d)
+		synctest.Wait()
+		lowest := stream.NoneHeld
+		for _, p := range requests {
+			if _, open := missing[p.Seq]; open {
+				lowest = min(lowest, p.Seq)
+			}
+		}
+		for seq, passed := range missing {
+			if seq < lowest {
+				passed += d
+				missing[seq] = passed
+			}
+			const late = 10 * time.Millisecond // the timer's resolution, once per step
+			s.feed.mu.Lock()
+			open := s.feed.ahead.Awaits(seq)
+			s.feed.mu.Unlock()
+			if over := passed - h.opts.GapGrace; !open && over < -late || open && over > late {
+				t.Fatalf("sequence %d is open: %v, after %v of its grace", seq, open, passed)
+			}
+			if !open {
+				delete(missing, seq)
+			}
+		}
+	}
+	for range 60 {
+		pass(time.Duration(r.IntN(700)) * time.Millisecond)
+		if r.IntN(3) == 0 {
+			store(at(cursor+1+weir.Seq(r.IntN(4)), ""))
+		}
+		if p := at(max(cursor, 4)-3+weir.Seq(r.IntN(7)), ""); r.IntN(2) == 0 {
+			if ack, err := s.Decide(ctx, p); ack == nil && err == nil {
+				requests = append(requests, p)
+			}
+		}
+		if n := len(requests); n > 0 && r.IntN(2) == 0 {
+			i := r.IntN(n)
+			p := requests[i]
+			requests = append(requests[:i], requests[i+1:]...)
+			if _, open := missing[p.Seq]; open && r.IntN(3) == 0 {
+				store(p)
+			}
+			p.Release()
+		}
+	}
 }
 
 // closes checks that a missing sequence closes within this range of time from now. A publish that

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type Options struct {
 	TailBytes         int              // recent frames kept in memory per stream with subscribers; default 1 MiB
 	TailTotal         int64            // recent frames kept in memory for all streams; default 256 MiB
 	StateBytes        int64            // states kept in memory for closed streams; default 256 MiB
+	IndexBytes        int64            // memory for all batches and keys, shared by the projects (D12); default: unlimited
 	Memory            *budget.Budget   // for frames above 64 KiB that are read from the log; nil: unlimited
 	Now               func() time.Time // default time.Now
 	Logger            *slog.Logger     // default: no logging
@@ -49,6 +51,9 @@ func (o *Options) defaults() {
 	if o.StateBytes == 0 {
 		o.StateBytes = 256 << 20
 	}
+	if o.IndexBytes == 0 {
+		o.IndexBytes = math.MaxInt64
+	}
 	if o.GapGrace == 0 {
 		o.GapGrace = 2 * time.Second
 	}
@@ -69,6 +74,7 @@ type Hub struct {
 	sweeper sweeper
 	waker   waker
 	folded  folded
+	room    room
 	first   atomic.Pointer[func() bool] // set by Lead: whether this node does the work that only one should do
 
 	counts    counters
@@ -91,6 +97,7 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}
+	h.measureAll()
 	h.sweeper.init(h)
 	h.work.Go(h.sweeper.run)
 	h.work.Go(h.waker.run)

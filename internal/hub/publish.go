@@ -20,10 +20,9 @@ type Publish struct {
 	Key        string     // idempotency key; only if not Chosen
 	Batch      weir.Batch // Seq and Time are ignored
 
-	ordered *Stream   // the stream in whose order it is; only if Contiguous
-	held    *Stream   // the stream that holds Seq until Release
-	since   weir.Time // when it began to hold Seq
-	settled bool      // it was stored, or was stored before
+	ordered *Stream // the stream in whose order it is; only if Contiguous
+	held    *Stream // the stream that holds Seq until Release
+	settled bool    // it was stored, or was stored before
 }
 
 // proposal is a publish while it is in the log's queue. It travels with the entry to Admit and
@@ -47,12 +46,12 @@ func (p *proposal) Placed() {
 var proposals = sync.Pool{New: func() any { return new(proposal) }}
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
-// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext or
-// StreamNotFound. If it returns neither, the body is needed; call Publish. Until the caller calls Release, the sequence
-// of the publish stays open, however long its body takes (D4).
+// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext,
+// StreamNotFound or StorageUnavailable. If it returns neither, the body is needed; call Publish. Until
+// the caller calls Release, the sequence of the publish stays open, however long its body takes (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
-		return nil, nil // there is always a next sequence
+		return nil, s.refusesBatches() // there is always a next sequence
 	}
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -85,8 +84,10 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case v.Outcome == stream.Stored:
+	case v.Outcome == stream.Stored && v.Header.Late:
 		return nil, nil
+	case v.Outcome == stream.Stored:
+		return nil, s.refusesBatches()
 	case v.Outcome == stream.Refused && seen.Outcome == stream.Refused:
 		return nil, v.Err
 	case v.Outcome == stream.Duplicate && seen.Outcome == stream.Duplicate:
@@ -105,8 +106,8 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 }
 
 // preview returns two verdicts: that of f.ahead, which includes unsynced entries, and that of the
-// durable state. A client may only see
-// an answer on which both agree. If p may be stored, preview holds the sequence that it chose.
+// durable state. A client may only see an answer on which both agree. If p may be stored, preview
+// holds the sequence that it chose.
 func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
@@ -121,7 +122,10 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 		seen = f.visible(rules, v, now)
 	} else if p.Chosen && p.held == nil {
 		f.s.holds.add(p.Seq)
-		p.held, p.since = f.s, f.hub.now()
+		p.held = f.s
+		if v.Header.Late {
+			f.updateHeld(now)
+		}
 	}
 	return v, seen, f.state.Cursor().Cursor, nil
 }

@@ -93,6 +93,8 @@ type Stats struct {
 	Delivered      uint64 // batches sent to subscribers, counted per subscriber
 	DeliveredBytes uint64 // bytes of their frames
 	TailBytes      int64  // recent batches held in memory for subscribers
+	IndexBytes     int64  // memory for all batches and idempotency keys (D12), as measured in the last second
+	IndexLimit     int64  // beyond it, projects that use more than their share cannot publish
 
 	// Delays is the distribution of the time from the admission of a batch to its delivery, in
 	// nanoseconds. It does not include batches that subscribers read from the log to catch up.
@@ -111,6 +113,7 @@ func (h *Hub) Stats() Stats {
 	s := Stats{
 		Published: n.published.Load(), PublishedBytes: n.publishedBytes.Load(), GapsClosed: n.gaps.Load(),
 		Evicted: n.evicted.Load(), EvictedBytes: n.evictedBytes.Load(), TailBytes: h.tail.Load(),
+		IndexBytes: h.room.used.Load(), IndexLimit: h.opts.IndexBytes,
 	}
 	for i := range n.delivered {
 		d := &n.delivered[i]

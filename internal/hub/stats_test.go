@@ -25,7 +25,7 @@ func drain(t *testing.T, sub *Subscription) {
 
 func TestStats(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
-		h := open(t, e, Options{})
+		h := open(t, e, Options{IndexBytes: 1 << 30})
 		defer h.Close()
 		s, other := made(t, h, nil), made(t, h, nil)
 		for seq := range weir.Seq(3) {
@@ -47,7 +47,7 @@ func TestStats(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := h.Stats()
-		want := Stats{Streams: 2, Open: 2, Published: 4, PublishedBytes: 16, SlowestLag: 3, Backlog: 3}
+		want := Stats{Streams: 2, Open: 2, Published: 4, PublishedBytes: 16, SlowestLag: 3, Backlog: 3, IndexLimit: 1 << 30}
 		if got != want {
 			t.Fatalf("before the first delivery: got %+v, want %+v", got, want)
 		}

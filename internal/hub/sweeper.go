@@ -170,6 +170,7 @@ func (w *sweeper) sweep() {
 				<-slots
 			})
 		}
+		f.measure()
 		if f.used.Swap(false) || f.idle == 0 || f.idle > now {
 			f.idle = now
 		} else if now-f.idle >= weir.Time(idleFor.Milliseconds()) {
@@ -177,6 +178,7 @@ func (w *sweeper) sweep() {
 		}
 	}
 	trims.Wait()
+	w.h.acceptAgain()
 }
 
 func (f *feed) isBehind() bool {
@@ -243,4 +245,5 @@ func (f *feed) trim() {
 	f.mu.Lock()
 	f.trimmed = max(f.trimmed, low)
 	f.mu.Unlock()
+	f.measure()
 }

@@ -177,6 +177,10 @@ var table = []row{
 		value: func(s *sample) float64 { return float64(s.hub.SlowestLag) }},
 	{name: "weir_subscriber_backlog_batches", kind: gauge, needs: service, help: "Total backlog of all subscribers, in sequence numbers, including gaps.",
 		value: func(s *sample) float64 { return float64(s.hub.Backlog) }},
+	{name: "weir_index_memory_bytes", kind: gauge, needs: service, help: "Memory for the index of all kept batches, and for the gaps and idempotency keys of streams in use.",
+		value: func(s *sample) float64 { return float64(s.hub.IndexBytes) }},
+	{name: "weir_index_memory_limit_bytes", kind: gauge, needs: service, help: "Limit of weir_index_memory_bytes. Beyond it, projects that use more than their share cannot publish.",
+		value: func(s *sample) float64 { return float64(s.hub.IndexLimit) }},
 	{name: "weir_tail_bytes", kind: gauge, needs: service, help: "Bytes of recent batches held in memory for subscribers.",
 		value: func(s *sample) float64 { return float64(s.hub.TailBytes) }},
 

@@ -65,6 +65,13 @@ func (c capacity) subscribers() int {
 // 4 GiB this is enough for about three million idempotency keys.
 func (c capacity) states() int64 { return max(leastStates, min(c.memory/16, mostStates)) }
 
+// leastIndex is the lowest default of --max-index-memory.
+const leastIndex = 64 << 20
+
+// index returns the default of --max-index-memory (D12). On a machine with 4 GiB this is enough for
+// 16 million batches.
+func (c capacity) index() int64 { return max(leastIndex, c.memory/8) }
+
 // mostSubscribers is the upper bound if the memory of the machine is unknown.
 const mostSubscribers = 1 << 20
 

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 	}
 	svc.Hub, err = hub.Open(ctx, svc.engine, hub.Options{
 		GapGrace: s.GapGrace, StreamsPerProject: s.StreamsPerProject, Logger: svc.logger, Frame: api.Frame, Memory: svc.batches,
-		StateBytes: svc.capacity.states(),
+		StateBytes: svc.capacity.states(), IndexBytes: cmp.Or(int64(s.MaxIndexMemory), svc.capacity.index()),
 	})
 	if err != nil {
 		return err

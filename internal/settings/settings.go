@@ -35,6 +35,7 @@ type Settings struct {
 	GapGrace          time.Duration
 	Limits            access.Limits
 	StreamsPerProject int
+	MaxIndexMemory    int // bytes; 0: from the machine's memory
 	MaxSubscribers    int
 	PerKey            int // maximum number of open subscriptions per key; 0: no limit
 	PerProject        int
@@ -92,6 +93,7 @@ func (s *Settings) Flags(f *pflag.FlagSet) {
 	f.IntVar(&s.Limits.Demo, "rate-demo", 60, "requests per minute to the demo for each client address; 0 means unlimited")
 	f.IntVar(&s.Limits.Anonymous, "rate-anonymous", 6_000, "requests per minute for each client address, counting only requests without a valid key; 0 means unlimited")
 	f.IntVar(&s.StreamsPerProject, "streams-per-project", 10_000, "maximum number of streams in a project")
+	f.IntVar(&s.MaxIndexMemory, "max-index-memory", 0, "memory for the index of all batches and for idempotency keys, in bytes; beyond it, projects that use more than their share cannot publish; 0 means an eighth of the machine's memory")
 	f.IntVar(&s.MaxSubscribers, MaxSubscribersFlag, 100_000, "maximum number of open subscriptions on this node; the default is lower if there is less than 128 KiB of memory for each")
 	f.IntVar(&s.PerKey, "max-subscribers-per-key", 0, "maximum number of open subscriptions of each key; 0 means no limit except a fair share of --max-subscribers")
 	f.IntVar(&s.PerProject, "max-subscribers-per-project", 0, "maximum number of open subscriptions of each project; 0 means no limit except a fair share of --max-subscribers")
@@ -226,6 +228,7 @@ func (s *Settings) checkNumbers(must must) {
 		must(l.n <= access.Unlimited, "--%s %d: above %d", l.flag, l.n, access.Unlimited)
 	}
 	must(s.StreamsPerProject > 0, "--streams-per-project %d: must be above 0", s.StreamsPerProject)
+	must(s.MaxIndexMemory >= 0, "--max-index-memory %d: below 0", s.MaxIndexMemory)
 	must(s.MaxSubscribers > 0, "--max-subscribers %d: must be above 0", s.MaxSubscribers)
 	must(s.PerKey >= 0, "--max-subscribers-per-key %d: below 0", s.PerKey)
 	must(s.PerProject >= 0, "--max-subscribers-per-project %d: below 0", s.PerProject)

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"math"
 	"sort"
 
 	"weir"
@@ -46,10 +47,13 @@ func (s *State) NextDue() (weir.Time, bool) {
 // Awaits tells whether seq is missing and can still be filled.
 func (s *State) Awaits(seq weir.Seq) bool { return s.gaps.at(seq) == open }
 
-// Restart starts the grace of the missing sequences from seq upwards afresh, from now: their
-// publisher could not have filled them until now, because the store took no writes, or because it
-// was just sending one of them (D4).
-func (s *State) Restart(seq weir.Seq, now weir.Time) {
+// Afresh is a time before any other, for Pause.
+const Afresh = weir.Time(math.MinInt64 / 2)
+
+// Pause says that the grace of the missing sequences from seq upwards stood still from the time from
+// until now (D4): a request for seq was being received, or the store took no writes. The rest of the
+// grace follows; if from is Afresh, the whole grace.
+func (s *State) Pause(seq weir.Seq, from, now weir.Time) {
 	s.gaps.rewind(now)
-	s.gaps.restart(seq, now)
+	s.gaps.pause(seq, from, now)
 }

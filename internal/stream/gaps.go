@@ -148,9 +148,13 @@ func (g *gaps) rewind(now weir.Time) {
 	}
 }
 
-// restart sets the start of the grace of all open sequences from seq upwards. A gap that begins
-// below seq is split: its lower part has been missing for as long as before.
-func (g *gaps) restart(seq weir.Seq, now weir.Time) {
+// pause moves the start of the grace of all open sequences from seq upwards by the time between from
+// and now, but not beyond now: a gap that opened after from has its whole grace left. A gap that
+// begins below seq is split: the grace of its lower part went on.
+func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
+	if from >= now {
+		return
+	}
 	i := search(g.open, seq)
 	if i < len(g.open) && g.open[i].from < seq {
 		below := g.open[i]
@@ -160,7 +164,7 @@ func (g *gaps) restart(seq weir.Seq, now weir.Time) {
 	}
 	look(len(g.open) - i)
 	for ; i < len(g.open); i++ {
-		g.open[i].since = now
+		g.open[i].since = min(g.open[i].since, from) + now - from
 	}
 }
 

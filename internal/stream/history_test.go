@@ -180,6 +180,11 @@ func (h *history) publish(t *rapid.T, p stream.Publish) {
 func (h *history) moveClock(t *rapid.T) {
 	const day = 24 * time.Hour
 	g, r := h.rules.GapGrace, h.rules.Retention
+	before := h.now
+	defer func() {
+		h.held.elapse(h.state, before, h.now)
+		h.model.elapse(before, h.now)
+	}()
 	h.now = h.now.Add(rapid.SampledFrom([]time.Duration{
 		time.Millisecond, time.Second, g / 2, g, g - time.Millisecond, r / 2, r - time.Millisecond, r,
 		time.Minute, day / 2, day - time.Millisecond, day,
@@ -194,20 +199,20 @@ func (h *history) hold(t *rapid.T) {
 	h.model.held = append(h.model.held, seq)
 }
 
-// release ends a request. If its sequence was not stored, the grace starts afresh.
+// release ends a request, whether its sequence was stored or not.
 func (h *history) release(t *rapid.T) {
 	if len(h.held) == 0 {
 		return
 	}
 	seq := rapid.SampledFrom(h.held).Draw(t, "released")
-	h.held.release(h.state, seq, h.now)
-	h.model.release(seq, h.now)
+	h.held.release(seq)
+	h.model.release(seq)
 }
 
 // resume is the moment at which a store that took no writes takes them again.
 func (h *history) resume(*rapid.T) {
-	h.state.Restart(0, h.now)
-	h.model.restartGrace(0, h.now)
+	h.state.Pause(0, stream.Afresh, h.now)
+	h.model.restartGrace(h.now)
 }
 
 func (h *history) due(t *rapid.T) {

@@ -86,13 +86,16 @@ func (h held) lowest(s *stream.State) weir.Seq {
 	return lowest
 }
 
-// release ends a request that was not stored. The grace starts afresh unless another request for the
-// same sequence is being received.
-func (h *held) release(s *stream.State, seq weir.Seq, now weir.Time) {
+// release ends a request.
+func (h *held) release(seq weir.Seq) {
 	if i := slices.Index(*h, seq); i >= 0 {
 		*h = slices.Delete(*h, i, i+1)
 	}
-	if !slices.Contains(*h, seq) && s.Awaits(seq) {
-		s.Restart(seq, now)
+}
+
+// elapse lets time pass: the grace of the lowest held sequence and those above it stands still.
+func (h held) elapse(s *stream.State, from, to weir.Time) {
+	if lowest := h.lowest(s); to > from && lowest != stream.NoneHeld {
+		s.Pause(lowest, from, to)
 	}
 }

@@ -1,13 +1,17 @@
 package stream
 
-// Memory returns about how many bytes the state takes. They grow with its gaps and idempotency
-// keys.
+// Memory returns about how many bytes the state takes.
 func Memory(s *State) int64 {
+	const alone = 512 // the state without gaps and keys, and what refers to it
+	return alone + Held(s)
+}
+
+// Held returns about how many bytes of the state's memory are for gaps and idempotency keys.
+func Held(s *State) int64 {
 	const (
-		alone = 512 // the state without gaps and keys, and what refers to it
-		gap   = 24
-		key   = 32
+		gap = 24
+		key = 32
 	)
 	gaps := cap(s.gaps.open) + cap(s.gaps.closed) + cap(s.lost)
-	return int64(alone + gaps*gap + s.keys.queue.capacity()*key + len(s.keys.place.slots)*8)
+	return int64(gaps*gap + s.keys.queue.capacity()*key + len(s.keys.place.slots)*8)
 }

@@ -253,21 +253,28 @@ func (m *model) blocked(seq weir.Seq) bool {
 }
 
 // release ends a request for a sequence.
-func (m *model) release(seq weir.Seq, now weir.Time) {
+func (m *model) release(seq weir.Seq) {
 	i := slices.Index(m.held, seq)
 	m.held = slices.Delete(m.held, i, i+1)
-	if _, missing := m.since[seq]; missing && !slices.Contains(m.held, seq) {
-		m.restartGrace(seq, now)
+}
+
+// elapse lets time pass: the grace of what is blocked stands still.
+func (m *model) elapse(from, to weir.Time) {
+	if to <= from || !m.blocked(weir.MaxSeq) {
+		return
+	}
+	m.behind(to)
+	for seq, since := range m.since {
+		if m.blocked(seq) {
+			m.since[seq] = min(since+(to-from), to)
+		}
 	}
 }
 
-// restartGrace starts the grace of all missing sequences from seq upwards afresh.
-func (m *model) restartGrace(seq weir.Seq, now weir.Time) {
-	m.behind(now)
+// restartGrace starts the grace of all missing sequences afresh.
+func (m *model) restartGrace(now weir.Time) {
 	for missing := range m.since {
-		if missing >= seq {
-			m.since[missing] = now
-		}
+		m.since[missing] = now
 	}
 }
 

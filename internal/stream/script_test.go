@@ -23,7 +23,7 @@ import (
 //	decide [seq=N] [next=N] [key=K] [size=N]    only decide; without size, decide as if the body had not been read
 //	due                                         close the gaps whose grace has ended
 //	hold N                                      begin to receive a request for N
-//	release N                                   the request for N ends without being stored
+//	release N                                   the request for N ends
 //	resume                                      the store takes writes again
 //	evict                                       evict batches that exceed the age or size limit
 //	show                                        print cursor, marks and size
@@ -92,10 +92,10 @@ func (s *script) run(d *datadriven.TestData, line string) string {
 		s.held = append(s.held, weir.Seq(s.number(args(1))))
 		return ""
 	case "release":
-		s.held.release(s.state, weir.Seq(s.number(args(1))), s.now)
+		s.held.release(weir.Seq(s.number(args(1))))
 		return ""
 	case "resume":
-		s.state.Restart(0, s.now)
+		s.state.Pause(0, stream.Afresh, s.now)
 		return ""
 	case "evict":
 		n := s.state.Evict(s.now, s.log.headers)
@@ -148,6 +148,8 @@ func (s *script) create(words []string) string {
 }
 
 func (s *script) clock(word string) string {
+	before := s.now
+	defer func() { s.held.elapse(s.state, before, s.now) }()
 	switch d := weir.Time(s.duration(strings.TrimLeft(word, "+-")).Milliseconds()); word[0] {
 	case '+':
 		s.now += d

@@ -27,6 +27,11 @@ var trimCases = []testCase{
 	{"trim of an empty log and beyond its end", []string{
 		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
 	}, trimBeyond},
+	{"memory follows the entries", []string{
+		"Held returns about how many bytes of memory this process uses for the entries of a log and for its note.",
+		"A log that is not open may use none.",
+		"One that was dropped, or holds no entry and was never trimmed, uses none.",
+	}, memoryHeld},
 	{"trim while entries are appended", []string{
 		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
 		"All methods may be called from many goroutines at once.",
@@ -195,4 +200,32 @@ func trimAppending(s *store) {
 	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
 		s.holds(log, upTo(n/2, n)...)
 	})
+}
+
+func memoryHeld(s *store) {
+	doc, log := s.stream("stream", nil)
+	if n := s.Held(doc.Created); n != 0 {
+		s.Errorf("an empty log holds %d bytes", n)
+	}
+	s.append(log, batches(upTo(1, 200)...)...)
+	all := s.Held(doc.Created)
+	if all < 200*16 {
+		s.Errorf("200 entries: holds %d bytes, want at least 16 for each", all)
+	}
+	s.trim(log, 151, "note")
+	few := s.Held(doc.Created)
+	if few < all/8 || few > all/2 {
+		s.Errorf("after a trim to 50 entries: holds %d bytes of %d", few, all)
+	}
+	s.append(log, batches(300, 250, 260)...) // out of order
+	few = s.Held(doc.Created)
+	s.again(doc.Created, log, func(*judge, engine.Log) {
+		if n := s.Held(doc.Created); n != few {
+			s.Errorf("opened again: holds %d bytes, want %d as before", n, few)
+		}
+	})
+	s.delete("stream", 0)
+	if n := s.Held(doc.Created); n != 0 {
+		s.Errorf("a dropped log holds %d bytes", n)
+	}
 }

@@ -308,6 +308,23 @@ func (e *Engine) background(f func()) bool {
 	return !e.closed
 }
 
+// perEntry is the size of an entry of the index.
+const perEntry = 48
+
+// Held implements engine.Engine. A node keeps nothing of a log that it has not opened.
+func (e *Engine) Held(id engine.LogID) int64 {
+	l := e.opened(id)
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != nil {
+		return 0
+	}
+	return int64(len(l.index)) * perEntry
+}
+
 // Status returns Ready while the node reaches a server that can store data and has space.
 func (e *Engine) Status() engine.Status {
 	e.mu.Lock()

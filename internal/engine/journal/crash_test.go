@@ -92,6 +92,20 @@ func TestCrashAtEveryCall(t *testing.T) {
 // crashes runs f on a journal and returns images from before each call that changes the disk.
 func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
 	t.Helper()
+	return crashesOf(fs, h, func() {
+		w, err := openWorld(fs, h)
+		if err == nil {
+			err = f(w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.j.Close()
+	})
+}
+
+// crashesOf returns images from before each call of run that changes the disk.
+func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	var mu sync.Mutex
 	var images []image
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -108,14 +122,7 @@ func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []im
 		}
 		return nil
 	})
-	w, err := openWorld(fs, h)
-	if err == nil {
-		err = f(w)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.j.Close()
+	run()
 	fs.OnCall(nil)
 	return images
 }

@@ -100,6 +100,7 @@ func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1
 // insert is almost always an append.
 type index struct {
 	chunks []*chunk
+	n      int // items
 }
 
 // search returns the chunk of the first item at or above seq and the item's position in it, or
@@ -127,6 +128,7 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
+		x.n++
 		return item{}, false
 	}
 	n, i := x.search(it.seq)
@@ -134,6 +136,8 @@ func (x *index) insert(it item) (old item, replaced bool) {
 	old = c.item(i)
 	if replaced = old.seq == it.seq; replaced {
 		it.key = max(it.key, old.key)
+	} else {
+		x.n++
 	}
 	p, ok := c.pack(it)
 	switch {
@@ -282,5 +286,9 @@ func (x *index) cut(low weir.Seq) index {
 		rest = append([]*chunk(nil), rest...)
 	}
 	x.chunks = rest
+	for _, c := range out.chunks {
+		out.n += len(c.items)
+	}
+	x.n -= out.n
 	return out
 }

@@ -46,7 +46,8 @@ type Journal struct {
 	salt [8]byte
 	opts Options
 
-	older bool // the format file has an older version than this program writes
+	older          bool // the format file has an older version than this program writes
+	entriesLeftOut bool // by recovery; see drop.go
 
 	queue    queue
 	store    store
@@ -91,14 +92,19 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 		j.closeAll()
 		return nil, err
 	}
+	j.serve()
+	j.start(j.reclaim.run)
+	j.reclaim.wake()
+	return j, nil
+}
+
+// serve starts everything but the reclaimer.
+func (j *Journal) serve() {
 	j.start(j.commit.run)
 	j.start(j.write.run)
 	j.start(j.write.tell)
 	j.start(j.announce.run)
 	j.start(j.prepare.run)
-	j.start(j.reclaim.run)
-	j.reclaim.wake()
-	return j, nil
 }
 
 // newJournal returns a journal that has not read anything yet.

@@ -120,6 +120,22 @@ func (j *Journal) logOf(id engine.LogID) *log {
 	return l
 }
 
+// perEntry is the memory of an entry in a long log, rounded up; see Costs in DESIGN.md.
+const perEntry = 32
+
+// Held implements engine.Engine. A journal keeps the index of every log, open or not.
+func (j *Journal) Held(id engine.LogID) int64 {
+	j.store.mu.RLock()
+	l := j.store.logs[id]
+	j.store.mu.RUnlock()
+	if l == nil {
+		return 0
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return int64(l.index.n)*perEntry + int64(len(l.note))
+}
+
 // attach sets the log's judge at a position in the committer's order: ops before it see the old
 // judge, ops after it the new one. A nil judge detaches.
 func (j *Journal) attach(h *handle, judge engine.Judge) error {

@@ -26,6 +26,7 @@ type recovery struct {
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
 	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs it
+	over     map[uint64]bool // logs whose deletion is in the tail: their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
 	lazy     bool // leave long notes on disk until their log is opened
@@ -42,7 +43,10 @@ func (j *Journal) recover() error {
 	if fresh {
 		return nil
 	}
-	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle, r.confirm, j.upgrade} {
+	steps := []func() error{
+		r.openFiles, r.findTail, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm, j.upgrade,
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			r.closeFiles()
 			return err
@@ -57,7 +61,7 @@ func (j *Journal) recover() error {
 func newRecovery(j *Journal) *recovery {
 	return &recovery{
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
-		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
+		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
 }
 
@@ -204,6 +208,19 @@ func (r *recovery) keepUnused() {
 	}
 }
 
+// findDeleted notes the deletions in the tail before the entries are read. A stream that was dropped
+// because its index does not fit in memory must not be read into memory once more.
+func (r *recovery) findDeleted() error {
+	if r.tail != nil {
+		for b := r.tail.slots; len(b) > 0; b = b[slotSize:] {
+			if sl := decodeSlot(b); sl.kind == kindDeleted {
+				r.over[sl.log] = true
+			}
+		}
+	}
+	return nil
+}
+
 // readIndexes is step 7: read the index of every segment, in order.
 func (r *recovery) readIndexes() error {
 	for _, s := range r.j.store.allSegments() {
@@ -231,6 +248,9 @@ func (r *recovery) apply(w *window, sl slot) error {
 	at := place{uint32(w.seg.number), sl.off}
 	switch sl.kind {
 	case kindBatch, kindGapClosed:
+		if r.j.entriesLeftOut || r.over[sl.log] {
+			return nil
+		}
 		r.log(sl.log).index.insert(item{
 			seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
 			kind: sl.kind, flags: sl.flags, keyed: sl.keyed,

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"weir/internal/engine"
 )
@@ -213,6 +214,22 @@ func (e *Engine) Open(ctx context.Context, id engine.LogID, judge engine.Judge) 
 		return nil, engine.ErrDropped
 	}
 	return l.attach(id, judge)
+}
+
+// Held counts headers, payloads and the note.
+func (e *Engine) Held(id engine.LogID) (bytes int64) {
+	e.mu.Lock()
+	l := e.logs[id]
+	e.mu.Unlock()
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.entries {
+		bytes += int64(unsafe.Sizeof(l.entries[i])) + int64(len(l.entries[i].Payload))
+	}
+	return bytes + int64(len(l.note))
 }
 
 // Status returns Ready until the engine is closed.

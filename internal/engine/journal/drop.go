@@ -1,0 +1,90 @@
+package journal
+
+import (
+	"context"
+
+	"weir/internal/disk"
+	"weir/internal/engine"
+)
+
+// This file serves operators of a journal whose index does not fit in memory, so that no server can
+// start on it. It opens the journal without its entries: that takes memory for the documents and for
+// the index of one segment, however many entries there are.
+
+// Size is a document and how much its log holds.
+type Size struct {
+	Document engine.Document
+	Entries  int   // a record that was being moved when the journal was closed may count twice
+	Bytes    int64 // of their payloads
+}
+
+// Sizes returns the documents of a journal that is not in use, in order of their keys, with the sizes
+// of their logs. It fails like Open.
+func Sizes(fs disk.FS) ([]Size, error) {
+	j, err := openWithoutEntries(fs)
+	if err != nil {
+		return nil, err
+	}
+	defer j.closeAll()
+	of := map[uint64]*Size{}
+	for _, s := range j.store.allSegments() {
+		slots := s.slots
+		if s.sealed.Load() {
+			if slots, err = s.index(j.size); err != nil {
+				return nil, err
+			}
+		}
+		for ; len(slots) > 0; slots = slots[slotSize:] {
+			sl := decodeSlot(slots)
+			l, owned := j.store.logs[engine.LogID(sl.log)]
+			if !owned || sl.kind != kindBatch && sl.kind != kindGapClosed || l != nil && sl.seq < uint64(l.low) {
+				continue
+			}
+			if of[sl.log] == nil {
+				of[sl.log] = &Size{}
+			}
+			of[sl.log].Entries++
+			of[sl.log].Bytes += int64(sl.size)
+		}
+	}
+	var all []Size
+	j.store.docs.Scan(func(_ string, d *document) bool {
+		size := Size{Document: d.Document}
+		if held := of[uint64(d.Created)]; held != nil {
+			size.Entries, size.Bytes = held.Entries, held.Bytes
+		}
+		all = append(all, size)
+		return true
+	})
+	return all, nil
+}
+
+// Drop deletes a document of a journal that is not in use, and its log with all entries. The deletion
+// is durable when Drop returns nil, and a crash leaves the journal as it was before or after it. The
+// next Open does not read the entries into memory, and frees their space. Drop returns
+// engine.ErrNotFound if there is no such document, and otherwise fails like Open and Delete.
+func Drop(fs disk.FS, key string) error {
+	j, err := openWithoutEntries(fs)
+	if err != nil {
+		return err
+	}
+	// There is no reclaimer: without the entries, it would take every segment for a dead one.
+	j.serve()
+	err = j.Delete(context.Background(), key, 0)
+	if closed := j.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// openWithoutEntries recovers a journal like Open, but leaves the entries out of memory and starts
+// nothing.
+func openWithoutEntries(fs disk.FS) (*Journal, error) {
+	j := newJournal(fs, Options{SegmentSize: defaultSegment, Ahead: 1})
+	j.entriesLeftOut = true
+	if err := j.recover(); err != nil {
+		j.closeAll()
+		return nil, err
+	}
+	return j, nil
+}

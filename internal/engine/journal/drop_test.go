@@ -1,0 +1,116 @@
+package journal
+
+import (
+	"errors"
+	"testing"
+
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// twoLogs returns a journal with a small log, of which 10 entries were trimmed, and a large one.
+func twoLogs(t *testing.T) (fs *faulty.FS, h *history, largest engine.LogID) {
+	t.Helper()
+	fs, h = faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	defer w.j.Close()
+	for _, err := range []error{
+		w.create("stream/small", "s"), w.create("stream/large", "l"), w.create("project/empty", "p"),
+		w.many("stream/small", 1, 30, 100), w.many("stream/large", 1, 600, 300), w.trim("stream/small", 11, "note"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	doc, err := w.j.Get(background, "stream/large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.j.Stats().Segments < 3 {
+		t.Fatal("the large log is too small for this test")
+	}
+	return fs, h, doc.Created
+}
+
+// A journal whose index does not fit in memory can be measured, and a log can be dropped from it.
+// Neither of the two, nor the opening after it, reads the entries of that log into memory.
+func TestDrop(t *testing.T) {
+	fs, h, large := twoLogs(t)
+	sizes, err := Sizes(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, s := range sizes {
+		got[s.Document.Key] = s.Entries
+	}
+	if len(got) != 3 || got["stream/small"] != 20 || got["stream/large"] != 600 || got["project/empty"] != 0 {
+		t.Errorf("the logs hold %v entries", got)
+	}
+	j, err := openWithoutEntries(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, l := range j.store.logs {
+		if l != nil && l.index.n > 0 {
+			t.Errorf("log %d holds %d entries in memory", id, l.index.n)
+		}
+	}
+	j.closeAll()
+	if err := Drop(fs, "stream/none"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("drop of a document that does not exist: %v", err)
+	}
+	if err := Drop(fs, "stream/large"); err != nil {
+		t.Fatal(err)
+	}
+	delete(h.docs, "stream/large")
+
+	again := newJournal(fs, small)
+	if _, err := again.identify(); err != nil {
+		t.Fatal(err)
+	}
+	r := newRecovery(again)
+	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.findDeleted, r.readIndexes} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l := r.logs[uint64(large)]; l != nil && l.index.n > 0 {
+		t.Errorf("opening read %d entries of the dropped log", l.index.n)
+	}
+	r.closeFiles()
+	again.closeAll()
+	if err := openAndVerify(fs, h); err != nil {
+		t.Error(err)
+	}
+}
+
+// A power cut during Drop leaves the log as it was, or drops it. All other logs stay as they were.
+func TestCrashDuringDrop(t *testing.T) {
+	fs, h, _ := twoLogs(t)
+	h.doc("stream/large").gone = true
+	images := crashesOf(fs, h, func() {
+		if err := Drop(fs, "stream/large"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if len(images) == 0 {
+		t.Fatal("Drop wrote nothing")
+	}
+	for _, im := range images {
+		verifyImage(t, im, false)
+	}
+}
+
+// On a full disk, Drop uses the space that is reserved for deletions.
+func TestDropOnAFullDisk(t *testing.T) {
+	fs, h, _ := twoLogs(t)
+	fs.Capacity(1)
+	if err := Drop(fs, "stream/large"); err != nil {
+		t.Fatal(err)
+	}
+	delete(h.docs, "stream/large")
+	if err := openAndVerify(fs, h); err != nil {
+		t.Error(err)
+	}
+}

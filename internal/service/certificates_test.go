@@ -1,0 +1,36 @@
+package service
+
+import (
+	"log/slog"
+	"testing"
+
+	"weir/internal/settings"
+)
+
+// Browsers are told to use nothing but HTTPS with a certificate that they trust by themselves. With
+// the local authority, a browser that does not know it could not open the pages any more.
+func TestStrictTransport(t *testing.T) {
+	for name, c := range map[string]struct {
+		args   []string
+		strict bool
+	}{
+		"ACME":            {[]string{"--acme-domain", "weir.example.com"}, true},
+		"local authority": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := settings.Parse(append(c.args, "--data", t.TempDir())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			certs, err := openCertificates(s, "127.0.0.1:8443", slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer certs.close()
+			secure, err := certs.tls(s.Data)
+			if err != nil || secure.Strict != c.strict {
+				t.Errorf("strict is %v, %v; want %v", secure.Strict, err, c.strict)
+			}
+		})
+	}
+}

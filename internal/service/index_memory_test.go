@@ -1,0 +1,113 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"weir"
+	"weir/internal/access"
+	"weir/internal/hub"
+	"weir/internal/service/servicetest"
+)
+
+// A project floods its stream with empty batches until --max-index-memory is used up. It is refused
+// from then on, and another project is not. After its stream was deleted it can publish again. A
+// restart changes nothing about that (D12).
+func TestMaxIndexMemory(t *testing.T) {
+	const bound = 32 << 10
+	o := servicetest.Options{Journal: true, Data: t.TempDir(), Args: []string{"--max-index-memory", "32768", "--metrics", "127.0.0.1:0"}}
+	s := servicetest.Start(t, o)
+	other, err := s.Access.EnsureProject(context.Background(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := s.Access.CreateKey(context.Background(), access.KeySpec{Project: other.ID, Kind: access.Live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	greedy, modest := s.Key, secret.Reveal()
+	large := s.NewStream(hub.Spec{Name: "large", Mode: weir.Raw})
+	small := s.NewStream(hub.Spec{Name: "small", Mode: weir.Raw})
+	others := s.NewStream(hub.Spec{Name: "others", Mode: weir.Raw, Project: other.ID})
+	ask := func(method, key string, id weir.StreamID, path string) (*http.Response, []byte) {
+		t.Helper()
+		return request(t, method, s.HTTP+"/v1/streams/"+string(id)+path, key)
+	}
+	want := func(status int, method, key string, id weir.StreamID, path string) {
+		t.Helper()
+		if resp, body := ask(method, key, id, path); resp.StatusCode != status {
+			t.Errorf("%s %s: %d %s, want %d", method, path, resp.StatusCode, body, status)
+		}
+	}
+
+	want(202, "POST", greedy, small, "/1")
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 100_000 {
+				if resp, _ := ask("POST", greedy, large, "/publish"); resp.StatusCode != 202 {
+					return
+				}
+			}
+			t.Error("the flood was never refused")
+		})
+	}
+	all.Wait()
+	refused, body := ask("POST", greedy, small, "/2")
+	if refused.StatusCode != 503 || refused.Header.Get("Retry-After") == "" || !bytes.Contains(body, []byte(`"storage_unavailable"`)) ||
+		!bytes.Contains(body, []byte("memory")) {
+		t.Errorf("got %d, retry-after %q, %s", refused.StatusCode, refused.Header.Get("Retry-After"), body)
+	}
+	for range 20 {
+		want(202, "POST", modest, others, "/publish")
+	}
+	want(200, "POST", greedy, small, "/1") // a duplicate
+	want(200, "GET", greedy, large, "/batches/1")
+	if !strings.Contains(s.Log.String(), "refused publishes of a project") {
+		t.Errorf("the log does not say that publishes were refused: %s", s.Log)
+	}
+	_, metrics := request(t, "GET", s.Metrics+"/metrics", "")
+	if !bytes.Contains(metrics, []byte("\nweir_index_memory_limit_bytes 32768\n")) || !bytes.Contains(metrics, []byte("\nweir_index_memory_bytes ")) {
+		t.Error("the metrics lack the use or the limit")
+	}
+
+	s.Stop()
+	used := s.Hub.Stats().IndexBytes
+	if used <= bound {
+		t.Errorf("%d bytes are in use after the flood", used)
+	}
+	s = servicetest.Start(t, o)
+	if again := s.Hub.Stats().IndexBytes; again != used {
+		t.Errorf("%d bytes are in use after a restart, want %d as before", again, used)
+	}
+	want(503, "POST", greedy, large, "/publish")
+	want(202, "POST", modest, others, "/publish")
+	want(204, "DELETE", greedy, large, "")
+	want(202, "POST", greedy, small, "/2")
+	want(202, "POST", greedy, small, "/publish")
+}
+
+// request sends a request without a body and returns the response and its body.
+func request(t *testing.T, method, url, key string) (*http.Response, []byte) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/octet-stream"}}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, body
+}
