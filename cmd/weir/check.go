@@ -22,7 +22,8 @@ changed.
 With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
 kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If it
 cannot be determined which records were lost, they may include the revocation of a key. In that case every key that may
-have been revoked is revoked again, and the exit code is 1.`,
+have been revoked is revoked again. The exit code is 3 if anything is lost, or may be lost because nothing proves that it
+was complete.`,
 		Example: "  weir check --data /var/lib/weir\n  weir check --repair --data /var/lib/weir",
 		RunE: func(c *cobra.Command, _ []string) error {
 			p := newProgress(c.ErrOrStderr(), 0)

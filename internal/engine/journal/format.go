@@ -29,9 +29,11 @@ const (
 )
 
 const (
-	segmentMagic = "WEIRSEG1"
-	frameMagic   = 0x50524757 // "WGRP"
-	footerMagic  = 0x444e4557 // "WEND"
+	segmentMagic  = "WEIRSEG1"
+	frameMagic    = 0x32524757 // "WGR2"
+	oldFrameMagic = 0x50524757 // "WGRP", in groups of format 1
+	footerMagic   = 0x444e4557 // "WEND"
+	endMagic      = 0x544c4557 // "WELT"
 )
 
 // kind is the kind of a record. For entries it equals the engine's kind.
@@ -183,36 +185,74 @@ func (r *record) header() engine.Header {
 	return h
 }
 
-func encodeFrame(b []byte, seed uint32, length, count int, group uint64) {
+// frame is the head of a group.
+type frame struct {
+	length int
+	group  uint64
+	bond   uint32 // bond of the group's records; in a group of format 1, their number
+	old    bool   // the group was written in format 1
+}
+
+func encodeFrame(b []byte, seed uint32, f frame) {
 	binary.LittleEndian.PutUint32(b[4:], frameMagic)
-	binary.LittleEndian.PutUint32(b[8:], uint32(length))
-	binary.LittleEndian.PutUint32(b[12:], uint32(count))
-	binary.LittleEndian.PutUint64(b[16:], group)
+	binary.LittleEndian.PutUint32(b[8:], uint32(f.length))
+	binary.LittleEndian.PutUint32(b[12:], f.bond)
+	binary.LittleEndian.PutUint64(b[16:], f.group)
 	binary.LittleEndian.PutUint32(b, sum(seed, b[4:frameSize]))
 }
 
-type frame struct {
-	length, count int
-	group         uint64
-}
-
 func decodeFrame(b []byte, seed uint32) (frame, bool) {
-	if len(b) < frameSize || binary.LittleEndian.Uint32(b[4:]) != frameMagic ||
-		binary.LittleEndian.Uint32(b) != sum(seed, b[4:frameSize]) {
+	if len(b) < frameSize {
+		return frame{}, false
+	}
+	magic := binary.LittleEndian.Uint32(b[4:])
+	if magic != frameMagic && magic != oldFrameMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:frameSize]) {
 		return frame{}, false
 	}
 	return frame{
-		length: int(binary.LittleEndian.Uint32(b[8:])), count: int(binary.LittleEndian.Uint32(b[12:])),
-		group: binary.LittleEndian.Uint64(b[16:]),
+		length: int(binary.LittleEndian.Uint32(b[8:])), bond: binary.LittleEndian.Uint32(b[12:]),
+		group: binary.LittleEndian.Uint64(b[16:]), old: magic == oldFrameMagic,
 	}, true
 }
 
-func encodeHeader(seed uint32, number uint64, size int64) []byte {
+// bind adds a record to the bond of its group. head begins with the record's checksum, which covers
+// the whole record. Two attempts to write a group at the same offset have different bonds, so that
+// what a crash left of both is never taken for one group.
+func bind(bond uint32, head []byte) uint32 { return sum(bond, head[:4]) }
+
+// checkGroup checks all records of a group and their bond. It returns the offset of the first
+// damaged record.
+func checkGroup(b []byte, f frame, seed uint32) (int, error) {
+	off, count, bond := frameSize, uint32(0), uint32(0)
+	for ; off < len(b); count++ {
+		var r record
+		if err := r.decode(b[off:], seed); err != nil {
+			return off, err
+		}
+		bond = bind(bond, b[off:])
+		off += r.size()
+	}
+	if f.old {
+		bond = count
+	}
+	if off != len(b) || bond != f.bond {
+		return 0, errChecksum
+	}
+	return 0, nil
+}
+
+// headerVersion is the version of segments whose header holds the salt and whose watermark is final
+// once they are sealed. Headers of format 1 have zeros instead.
+const headerVersion = 2
+
+func encodeHeader(salt [8]byte, number uint64, size int64) []byte {
 	b := make([]byte, dataStart) // the whole block, so that the watermark of a recycled file is erased
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint64(b[8:], number)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	binary.LittleEndian.PutUint32(b[headerSize-4:], sum(seed, b[:headerSize-4]))
+	copy(b[24:], salt[:])
+	b[32] = headerVersion
+	binary.LittleEndian.PutUint32(b[headerSize-4:], sum(seed(salt, number), b[:headerSize-4]))
 	return b
 }
 
@@ -228,6 +268,59 @@ func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 		return fmt.Errorf("header says %d bytes, segments of this journal have %d", binary.LittleEndian.Uint64(b[16:]), size)
 	}
 	return nil
+}
+
+// saltOf returns the salt and the segment size that a header holds. It returns false if b is not a
+// valid header, or one of format 1.
+func saltOf(b []byte) (salt [8]byte, size int64, ok bool) {
+	if len(b) < headerSize || b[32] != headerVersion {
+		return salt, 0, false
+	}
+	copy(salt[:], b[24:])
+	number, size := binary.LittleEndian.Uint64(b[8:]), int64(binary.LittleEndian.Uint64(b[16:]))
+	return salt, size, checkHeader(b, seed(salt, number), number, size) == nil
+}
+
+// ending says how far the log reached at least.
+type ending struct {
+	segment uint64 // the newest segment that may hold a group; 0: none
+	offset  int64  // everything below this offset of that segment was synced
+	group   uint64 // number of the next group
+}
+
+// The file "end" holds two slots, each in a block of its own. They are written in turn, so that a
+// write cut short spoils at most the newer one.
+const (
+	endSlot  = 64
+	endBlock = 4096
+	endSize  = 2 * endBlock
+)
+
+func (e ending) encode(salt [8]byte, size int64, count uint64) []byte {
+	b := make([]byte, endSlot)
+	binary.LittleEndian.PutUint32(b[4:], endMagic)
+	copy(b[8:], salt[:])
+	binary.LittleEndian.PutUint64(b[16:], uint64(size))
+	binary.LittleEndian.PutUint64(b[24:], count)
+	binary.LittleEndian.PutUint64(b[32:], e.segment)
+	binary.LittleEndian.PutUint64(b[40:], uint64(e.offset))
+	binary.LittleEndian.PutUint64(b[48:], e.group)
+	binary.LittleEndian.PutUint32(b, sum(0, b[4:]))
+	return b
+}
+
+// decodeEnding returns the content of a slot. Its checksum is not seeded, so that the slot can be read
+// without knowing the salt.
+func decodeEnding(b []byte) (e ending, salt [8]byte, size int64, count uint64, ok bool) {
+	if binary.LittleEndian.Uint32(b[4:]) != endMagic || binary.LittleEndian.Uint32(b) != sum(0, b[4:endSlot]) {
+		return e, salt, 0, 0, false
+	}
+	copy(salt[:], b[8:])
+	e = ending{
+		segment: binary.LittleEndian.Uint64(b[32:]), offset: int64(binary.LittleEndian.Uint64(b[40:])),
+		group: binary.LittleEndian.Uint64(b[48:]),
+	}
+	return e, salt, int64(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint64(b[24:]), true
 }
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {

@@ -31,7 +31,8 @@ const (
 	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
-	// idle is the time without an append after which the writer writes the watermark.
+	// idle is the time after which the writer proves how far the log is synced: without an append, or
+	// since the last proof.
 	idle = 100 * time.Millisecond
 	// retry is the time between attempts to prepare a segment on a full disk.
 	retry = 250 * time.Millisecond
@@ -44,7 +45,10 @@ type Journal struct {
 	lock io.Closer
 	size int64 // of a segment
 	salt [8]byte
-	opts Options
+
+	version int // of the format
+	end     proof
+	opts    Options
 
 	queue    queue
 	store    store
@@ -75,7 +79,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegment
 	}
-	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%dataStart != 0 {
+	if !validSize(o.SegmentSize) {
 		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
 	}
 	if o.Ahead == 0 {
@@ -146,6 +150,9 @@ func (j *Journal) closeAll() {
 		s.file.Close()
 	}
 	j.prepare.closeFiles()
+	if j.end.file != nil {
+		j.end.file.Close()
+	}
 	if j.lock != nil {
 		j.lock.Close()
 	}

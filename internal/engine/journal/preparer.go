@@ -231,7 +231,7 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 			p.j.fs.Remove(old.name)
 		}
 	}()
-	if err := s.file.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
+	if err := s.file.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
 		return fmt.Errorf("recycle %s: %w", old.name, err)
 	}
 	if err := s.file.SyncData(); err != nil {
@@ -262,7 +262,7 @@ func (p *preparer) create(s *segment) (err error) {
 	if err := p.zero(f); err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
-	if err := f.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
+	if err := f.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
 	if err := f.SyncData(); err != nil {

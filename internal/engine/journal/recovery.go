@@ -40,7 +40,7 @@ func (j *Journal) recover() error {
 	if fresh {
 		return nil
 	}
-	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle, r.confirm} {
+	for _, step := range []func() error{r.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.readIndexes, r.settle, r.confirm} {
 		if err := step(); err != nil {
 			r.closeFiles()
 			return err
@@ -57,6 +57,14 @@ func newRecovery(j *Journal) *recovery {
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
 		deleted: map[string]*tombstone{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
+}
+
+// readEnd reads the proof of the end. A journal of format 1 has none.
+func (r *recovery) readEnd() error {
+	if r.j.version < 2 {
+		return nil
+	}
+	return r.j.readEnd()
 }
 
 // openFiles is step 4: open every file with a segment name and check its header.
@@ -133,7 +141,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.write.next, r.newest = f.nextGroup, f.index
+			r.j.write.next, r.newest, s.end = f.nextGroup, f.index, f.end
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
@@ -149,6 +157,28 @@ func (r *recovery) findTail() error {
 		r.unused = append(r.unused, s)
 	}
 	return nil
+}
+
+// compareEnd is the end of step 5: the log must reach as far as the file "end" says. A segment that was
+// announced there without a group must exist, because it may have held some since.
+func (r *recovery) compareEnd() error {
+	e := r.j.end.latest
+	if next := r.j.write.next; next < e.group {
+		return &DamageError{File: segmentName(e.segment), Offset: dataStart, What: "group", Err: fmt.Errorf("groups %d to %d are missing", next, e.group-1)}
+	}
+	if e.segment > 0 && r.segments[e.segment] == nil && (r.tail == nil || r.tail.number < e.segment) {
+		return &DamageError{File: segmentName(e.segment), What: "segment", Err: errMissing}
+	}
+	return nil
+}
+
+// ending returns the end of the log that was found.
+func (r *recovery) ending() ending {
+	e := ending{group: r.j.write.next}
+	if s := r.tail; s != nil {
+		e.segment, e.offset = s.number, s.end
+	}
+	return e
 }
 
 // readManifest is step 6: the last manifest lists the segments of the journal.
@@ -334,6 +364,14 @@ func (r *recovery) confirm() error {
 	if err := r.j.fs.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
+	if err := r.rewriteEnd(); err != nil {
+		return err
+	}
+	return r.j.restate(r.ending())
+}
+
+// rewriteEnd writes the newest bytes again and syncs them.
+func (r *recovery) rewriteEnd() error {
 	s := r.tail
 	if s == nil || r.marked {
 		return nil

@@ -64,15 +64,7 @@ func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
 	if err := s.read(buf, s.end); err != nil {
 		return nil, frame{}, err
 	}
-	off, count := frameSize, 0
-	for ; off < len(buf); count++ {
-		var rec record
-		if err := rec.decode(buf[off:], s.seed); err != nil {
-			return nil, frame{}, nil
-		}
-		off += rec.size()
-	}
-	if off != len(buf) || count != f.count {
+	if _, err := checkGroup(buf, f, s.seed); err != nil {
 		return nil, frame{}, nil
 	}
 	return buf, f, nil
@@ -115,15 +107,18 @@ func nextFrame(b []byte, from int) int {
 			return -1
 		}
 		if i += k; i%align == 0 && i+frameSize <= len(b) {
-			return i
+			if m := binary.LittleEndian.Uint32(b[i+4:]); m == frameMagic || m == oldFrameMagic {
+				return i
+			}
 		}
 		i++
 	}
 	return -1
 }
 
-// frameMark is the encoded magic number. In a frame it follows the first four bytes.
-var frameMark = binary.LittleEndian.AppendUint32(nil, frameMagic)
+// frameMark is what the magic numbers of frames begin with. In a frame it follows the first four
+// bytes.
+var frameMark = []byte("WGR")
 
 // window reads consecutive records of a segment, a large piece at a time.
 type window struct {

@@ -82,11 +82,23 @@ func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// seal writes and syncs the index and the footer, so that the next start need not read the records.
+// mark writes the watermark: everything below end was synced, and next is the number of the next group.
+func (s *segment) mark(end int64, next uint64) error {
+	if err := s.file.WriteAt(watermarkOffset, encodeWatermark(s.seed, end, next)); err != nil {
+		return fmt.Errorf("write watermark of %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// seal writes and syncs the index and the footer, so that the next start need not read the records. It
+// also writes the final watermark: either one proves where the groups end if the other is damaged.
 func (s *segment) seal(size int64, nextGroup uint64) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
 		index: size - footerSize - int64(len(s.slots)), indexSum: sum(s.seed, s.slots),
+	}
+	if err := s.mark(s.end, nextGroup); err != nil {
+		return err
 	}
 	if err := s.file.WriteAt(f.index, s.slots, f.encode(s.seed)); err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
