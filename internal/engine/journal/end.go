@@ -73,11 +73,11 @@ func (j *Journal) createEnd(e ending) error {
 
 // write records that the log reached e. The caller syncs the file.
 func (p *proof) write(j *Journal, e ending) error {
-	p.count++
-	if err := p.file.WriteAt(int64(p.count%2)*endBlock, e.encode(j.salt, j.size, p.count)); err != nil {
+	next := p.count + 1 // not yet: after a failed write the same slot is written again
+	if err := p.file.WriteAt(int64(next%2)*endBlock, e.encode(j.salt, j.size, next)); err != nil {
 		return fmt.Errorf("write %s: %w", endFile, err)
 	}
-	p.latest = e
+	p.latest, p.count = e, next
 	return nil
 }
 

@@ -184,7 +184,7 @@ func (p *repair) sealTail() error {
 		return nil
 	}
 	x.seg.slots, x.seg.count, x.seg.end = x.slots, x.records, x.end
-	return x.seg.seal(p.j.size, p.next)
+	return x.seg.seal(p.j.size, p.next, once)
 }
 
 // rewrite writes the current records of the damaged segments again: the valid ones and the

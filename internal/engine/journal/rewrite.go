@@ -28,7 +28,7 @@ func (p *repair) rotate() error {
 		if err := p.flush(); err != nil {
 			return err
 		}
-		if err := p.seg.seal(p.j.size, p.next); err != nil {
+		if err := p.seg.seal(p.j.size, p.next, once); err != nil {
 			return err
 		}
 	}

@@ -91,16 +91,20 @@ func (s *segment) mark(end int64, next uint64) error {
 }
 
 // seal writes and syncs the index and the footer, so that the next start need not read the records. It
-// also writes the final watermark: either one proves where the groups end if the other is damaged.
-func (s *segment) seal(size int64, nextGroup uint64) error {
+// also writes the final watermark: either one proves where the groups end if the other is damaged. put
+// runs the writes.
+func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) error) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
 		index: size - footerSize - int64(len(s.slots)), indexSum: sum(s.seed, s.slots),
 	}
-	if err := s.mark(s.end, nextGroup); err != nil {
-		return err
-	}
-	if err := s.file.WriteAt(f.index, s.slots, f.encode(s.seed)); err != nil {
+	err := put(func() error {
+		if err := s.mark(s.end, nextGroup); err != nil {
+			return err
+		}
+		return s.file.WriteAt(f.index, s.slots, f.encode(s.seed))
+	})
+	if err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
 	}
 	if err := s.file.SyncData(); err != nil {
@@ -110,6 +114,9 @@ func (s *segment) seal(size int64, nextGroup uint64) error {
 	s.sealed.Store(true)
 	return nil
 }
+
+// once runs a write and returns its error.
+func once(write func() error) error { return write() }
 
 // footer reads the footer. It returns false if there is no valid one: the segment is not sealed, or
 // the footer is damaged.

@@ -62,6 +62,9 @@ func (w *writer) prove(sync bool) {
 		if err = w.active.mark(w.synced, w.next); err == nil {
 			err = w.j.end.write(w.j, ending{w.active.number, w.synced, w.next})
 		}
+		if isShortage(err) {
+			return // the next proof says the same
+		}
 		w.marked, w.proved, w.when = w.synced, false, time.Now()
 	}
 	if err == nil && sync && !w.proved {
@@ -79,10 +82,32 @@ func (w *writer) prove(sync bool) {
 // a group. A segment above the recorded one has therefore never held anything.
 func (w *writer) begin(s *segment) error {
 	w.marked, w.proved = 0, false
-	if err := w.j.end.write(w.j, ending{s.number, dataStart, w.next}); err != nil {
+	err := w.put(func() error { return w.j.end.write(w.j, ending{s.number, dataStart, w.next}) })
+	if err != nil {
 		return err
 	}
 	return w.j.end.sync()
+}
+
+// put runs a write, and repeats it while the disk has no space: a copy-on-write file system needs space
+// to overwrite data. Repeating a write is safe as long as nothing after it was synced. Meanwhile the
+// ops that are being written wait, and the committer refuses others. put gives up when the journal
+// closes.
+func (w *writer) put(write func() error) error {
+	defer w.j.stalled.Store(nil)
+	for {
+		err := write()
+		if !isShortage(err) {
+			return err
+		}
+		full := errFull(err)
+		w.j.stalled.Store(&full)
+		select {
+		case <-time.After(retry):
+		case <-w.j.halt:
+			return err
+		}
+	}
 }
 
 // commit makes a group durable, then updates memory, then notifies the judges, then has the callers
@@ -127,7 +152,7 @@ func (w *writer) write(g *group) error {
 	}
 	if old := g.seal; old != nil {
 		slots := old.slots
-		if err := old.seal(w.j.size, w.next); err != nil {
+		if err := old.seal(w.j.size, w.next, w.put); err != nil {
 			return w.j.fail(err)
 		}
 		w.j.slots.Store(&slots)
@@ -139,7 +164,7 @@ func (w *writer) write(g *group) error {
 		}
 	}
 	start := time.Now()
-	if err := g.seg.file.WriteAt(g.off, g.buffers(w.next)...); err != nil {
+	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(w.next)...) }); err != nil {
 		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.name, err))
 	}
 	if err := g.seg.file.SyncData(); err != nil {
