@@ -361,10 +361,7 @@ func (c *checkup) applyValid(x *inspection) error {
 		}
 		at := place{uint32(x.seg.number), h.slot.off}
 		if h.slot.kind == kindBatch || h.slot.kind == kindGapClosed {
-			c.log(h.slot.log).index.insert(item{
-				seq: weir.Seq(h.slot.seq), time: weir.Time(h.slot.time), place: at, size: h.slot.size, head: h.slot.head,
-				kind: h.slot.kind, flags: h.slot.flags, keyed: h.slot.keyed,
-			})
+			c.insert(at, h.slot)
 			c.hurt[h.slot.log] = true
 		} else {
 			c.applyRecord(at, h.mended)

@@ -22,6 +22,7 @@ type recovery struct {
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
 	stale    bool                // a segment.tmp exists
+	rebuilt  []*segment          // sealed segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
@@ -232,37 +233,13 @@ func (r *recovery) keepUnused() {
 	}
 }
 
-// readIndexes is step 7: read the index of every segment, in order.
-func (r *recovery) readIndexes() error {
-	for _, s := range r.j.store.allSegments() {
-		slots := s.slots
-		if s != r.tail {
-			var err error
-			if slots, err = s.index(r.j.size); err != nil {
-				return err
-			}
-			s.sealed.Store(true)
-		}
-		w := &window{seg: s}
-		for ; len(slots) > 0; slots = slots[slotSize:] {
-			if err := r.apply(w, decodeSlot(slots)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // apply applies one record. Of several states of the same document or mark, the one with the
 // highest revision wins.
 func (r *recovery) apply(w *window, sl slot) error {
 	at := place{uint32(w.seg.number), sl.off}
 	switch sl.kind {
 	case kindBatch, kindGapClosed:
-		r.log(sl.log).index.insert(item{
-			seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
-			kind: sl.kind, flags: sl.flags, keyed: sl.keyed,
-		})
+		r.insert(at, sl)
 		return nil
 	case kindManifest:
 		return nil
@@ -276,6 +253,14 @@ func (r *recovery) apply(w *window, sl slot) error {
 	}
 	r.applyRecord(at, &rec)
 	return nil
+}
+
+// insert adds an entry to the index of its log.
+func (r *recovery) insert(at place, sl slot) {
+	r.log(sl.log).index.insert(item{
+		seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
+		kind: sl.kind, flags: sl.flags, keyed: sl.keyed,
+	})
 }
 
 // applyRecord applies a mark, a document or a deletion.
@@ -364,7 +349,7 @@ func (r *recovery) confirm() error {
 	if err := r.j.fs.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
-	if err := r.rewriteEnd(); err != nil {
+	if err := errors.Join(r.rewriteEnd(), r.rebuild()); err != nil {
 		return err
 	}
 	return r.j.restate(r.ending())

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 )
@@ -122,22 +123,26 @@ var frameMark = []byte("WGR")
 
 // window reads consecutive records of a segment, a large piece at a time.
 type window struct {
-	seg *segment
-	off int64
-	buf []byte
+	seg   *segment
+	off   int64
+	buf   []byte
+	ahead int64 // number of bytes to read at once; 0: windowSize
 }
 
 const windowSize = 256 << 10
 
+// holds reports whether the window was read over these bytes.
+func (w *window) holds(off, n int64) bool { return off >= w.off && off+n <= w.off+int64(len(w.buf)) }
+
 // record reads the record of a slot. Its payload is valid until the next call.
 func (w *window) record(sl slot) (record, error) {
 	off, n := int64(sl.off), int64(sl.head)+int64(sl.size)
-	if off < w.off || off+n > w.off+int64(len(w.buf)) {
+	if !w.holds(off, n) {
 		size, err := w.seg.file.Size()
 		if err != nil {
 			return record{}, err
 		}
-		want := min(max(n, windowSize), size-off)
+		want := min(max(n, cmp.Or(w.ahead, windowSize)), size-off)
 		if int64(cap(w.buf)) < want {
 			w.buf = make([]byte, want)
 		}

@@ -30,6 +30,7 @@ type segment struct {
 	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
+	next    uint64 // while the index is rebuilt: number of the group after the last
 	leaving bool   // used by the committer only: no further manifest lists this segment
 
 	sealed atomic.Bool
