@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 
 	"weir"
 	"weir/internal/disk"
@@ -124,7 +125,7 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	if slices.Contains(names, formatFile) {
 		fault = j.readFormat()
 	}
-	if fault != nil && (errors.Is(fault, ErrNewer) || !j.salvageFormat()) {
+	if fault != nil && (!unusable(fault) || !j.salvageFormat()) {
 		return nil, fault
 	}
 	if j.lock, err = dir.Lock(lockFile); err != nil {
@@ -137,8 +138,17 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	if fault != nil {
 		c.fileDamage(formatFile, "journal format", fault)
 	}
-	c.readProof()
+	if err := c.readProof(); err != nil {
+		c.close()
+		return nil, err
+	}
 	return c, nil
+}
+
+// unusable reports whether err is about the content of a file, as opposed to an error of the file
+// system that another attempt may not meet.
+func unusable(err error) bool {
+	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
 }
 
 // fileDamage records damage to a file that can be written anew.
@@ -151,14 +161,17 @@ func (c *checkup) fileDamage(name, what string, err error) {
 
 // readProof reads the file "end". Without it, only a tail that is not sealed proves that no later
 // segment was used.
-func (c *checkup) readProof() {
+func (c *checkup) readProof() error {
 	if c.j.version < 2 {
-		return
+		return nil
 	}
-	if err := c.j.readEnd(); err != nil {
+	err := c.j.readEnd()
+	if err != nil && unusable(err) {
 		c.endLost = true
 		c.fileDamage(endFile, "end of the log", err)
+		return nil
 	}
+	return err
 }
 
 // newCheckup returns a check of a journal whose format is known and whose lock is held.

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"syscall"
 	"testing"
 
 	"weir"
@@ -137,5 +138,21 @@ func TestLostFormat(t *testing.T) {
 				t.Errorf("document b: %q, %v", d.Value, err)
 			}
 		})
+	}
+}
+
+// A check does not take an error of the file system for damage: another attempt may succeed.
+func TestCheckWithoutPermission(t *testing.T) {
+	for _, name := range []string{formatFile, endFile} {
+		fs := threeFiles(t)
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Open && c.Name == name {
+				return syscall.EACCES
+			}
+			return nil
+		})
+		if _, err := RepairJournal(fs, repairOptions(faulty.New())); !errors.Is(err, syscall.EACCES) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -90,8 +90,10 @@ func (p *repair) checkAgain() (*Report, error) {
 		return nil, err
 	}
 	c := newCheckup(again, p.o.CheckOptions)
-	c.readProof()
 	defer c.close()
+	if err := c.readProof(); err != nil {
+		return nil, err
+	}
 	return c.run()
 }
 
