@@ -208,7 +208,7 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 			if _, err := w.logs["a"].Read(background, 1); err != nil {
 				t.Fatalf("round %d: read on a full disk: %v", round, err)
 			}
-			time.Sleep(time.Hour)
+			time.Sleep(10 * time.Second)
 			full.Store(false)
 			if err := <-waiting; err != nil {
 				t.Fatalf("round %d: %v", round, err)
