@@ -270,16 +270,16 @@ func (c *checkup) listMissing() {
 	if c.endLost && (c.tail == nil || c.tailed.sealed) { // a sealed segment is followed by another
 		c.listed = append(c.listed, tail+1)
 	}
-	for n := last; n > tail && n+most > last; n-- {
+	for n := last; n > tail && n+mostMissing > last; n-- {
 		if c.segments[n] == nil {
 			c.listed = append(c.listed, n)
 		}
 	}
 }
 
-// most is the largest number of missing segments after the tail that are reported one by one. If there
-// are more, nearly all of the journal is gone.
-const most = 1000
+// mostMissing is the largest number of missing segments after the tail that are reported one by one.
+// If there are more, nearly all of the journal is gone.
+const mostMissing = 1000
 
 // sound records the damage of a segment. It returns true if there is none.
 func (c *checkup) sound(x *inspection) bool {

@@ -63,7 +63,7 @@ func (j *Journal) createEnd(e ending) error {
 	b := make([]byte, endSize)
 	copy(b, e.encode(j.salt, j.size, j.end.count))
 	if j.end.count%2 == 1 {
-		b = append(b[endBlock:], b[:endBlock]...) // where prove would have written it
+		b = append(b[endBlock:], b[:endBlock]...) // where write would have put it
 	}
 	if err := j.replace(endFile, endTmpFile, b); err != nil {
 		return fmt.Errorf("create %s: %w", endFile, err)
