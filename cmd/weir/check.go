@@ -25,7 +25,8 @@ changed.
 With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
 kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If it
 cannot be determined which records were lost, the revocation of a key may be among them. To be safe, every key that may
-have been revoked is then revoked, and the exit code is 1.
+have been revoked is then revoked. The exit code is 3 if anything is lost, or may be lost because nothing proves that it
+was complete.
 
 A server keeps an index of all batches in memory. If it no longer fits, --largest lists the 20 streams with the most
 batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,

@@ -19,6 +19,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1 // the server refused the request, or the command failed
 	exitMisused = 2 // wrong usage
+	exitLost    = 3 // repaired, but data is lost or may be lost
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
@@ -36,6 +37,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &wrong) {
 		fmt.Fprintf(stderr, "see '%s --help'\n", wrong.command)
 		return exitMisused
+	}
+	if errors.As(err, new(loss)) {
+		return exitLost
 	}
 	return exitFailed
 }

@@ -24,16 +24,26 @@ func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 	} else {
 		printRepair(w, data, r)
 	}
-	return errors.Join(err, verdict(r.After), doubt(r))
+	if err := errors.Join(err, verdict(r.After)); err != nil {
+		return err
+	}
+	return lost(r)
 }
 
-// doubt returns an error if a repair could not identify everything that was lost.
-func doubt(r *datadir.Repaired) error {
+// loss is the error of a repair that made the directory usable, without all of its data.
+type loss struct{ what string }
+
+func (l loss) Error() string { return "the directory can be served again, " + l.what }
+
+// lost returns a loss if anything is lost or may be lost.
+func lost(r *datadir.Repaired) error {
 	switch b := r.Before; {
 	case b.MayBeLost > 0:
-		return errors.New("the directory can be served again, but some losses could not be identified: see above")
+		return loss{"but some losses could not be identified: see above"}
 	case b.Orphans > 0:
-		return fmt.Errorf("the directory can be served again, without %d batches of lost streams", b.Orphans)
+		return loss{fmt.Sprintf("without %d batches of lost streams", b.Orphans)}
+	case !r.Lossless():
+		return loss{"but data is lost: see above"}
 	}
 	return nil
 }
@@ -63,7 +73,7 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 	for _, k := range r.Revoked {
 		fmt.Fprintf(w, "revoked key %s (%s, named %q): its revocation may be among the lost records; create another with weir key create\n", k.ID, k.Masked, k.Name)
 	}
-	if len(r.Losses)+len(r.Documents)+r.Before.Orphans+r.Before.MayBeLost == 0 {
+	if r.Lossless() {
 		fmt.Fprintln(w, "nothing is lost")
 	}
 	fmt.Fprintln(w, "after the repair:")

@@ -96,7 +96,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 	out, _ := weirly(t, exitFailed, "check", "--data", data)
 	holds(t, out, "records may be lost; their content is unknown\n", "may be outdated or deleted: key ",
 		"may be outdated or deleted: stream "+string(stream)+"\n")
-	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair")
+	out, errs := weirly(t, exitLost, "check", "--data", data, "--repair")
 	holds(t, out, "revoked key ", `named "leaked"`, "create another with weir key create\n",
 		"lost from stream "+string(stream)+": ", "no damage found\n")
 	if strings.Contains(out, "nothing is lost\n") || strings.Contains(out, `named "new"`) {
@@ -126,7 +126,7 @@ func TestRepairRevokesWhatMayBeRevoked(t *testing.T) {
 // does not claim that nothing is lost.
 func TestRepairSetsStreamsAside(t *testing.T) {
 	data, _, _, _ := missingFile(t, "000000000001.seg")
-	out, errs := weirly(t, exitFailed, "check", "--data", data, "--repair", "--json")
+	out, errs := weirly(t, exitLost, "check", "--data", data, "--repair", "--json")
 	var r struct {
 		Directory string
 		Aside     []string

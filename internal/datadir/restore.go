@@ -85,23 +85,9 @@ func newRestoration(data string) (*restoration, error) {
 
 // mkdir makes a directory and its missing parents, durably.
 func (r *restoration) mkdir(dir string) error {
-	var missing []string
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(d); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		missing = append(missing, d)
-	}
-	for _, d := range slices.Backward(missing) {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return err
-		}
-		r.dirs = append(r.dirs, d)
-		if err := disk.OS(filepath.Dir(d)).SyncDir(); err != nil {
-			return err
-		}
-	}
-	return nil
+	made, err := disk.MakeDir(dir)
+	r.dirs = append(r.dirs, made...)
+	return err
 }
 
 // authorityName is the certificate of the local authority, the only file that other users may read.

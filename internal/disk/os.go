@@ -8,12 +8,42 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
 // OS returns a directory of the operating system. The directory must exist. Files are created with
 // mode 0600.
 func OS(dir string) FS { return osFS(dir) }
+
+// MakeDir creates a directory of the operating system with mode 0700, and its missing parents. It
+// returns those that it created, even if it fails. When err is nil, their names survive a crash.
+func MakeDir(dir string) (made []string, err error) {
+	var missing []string
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		info, err := os.Stat(d)
+		if err == nil && !info.IsDir() {
+			err = &fs.PathError{Op: "mkdir", Path: d, Err: syscall.ENOTDIR}
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		missing = append(missing, d)
+	}
+	for _, d := range slices.Backward(missing) {
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return made, err
+		}
+		made = append(made, d)
+		if err := OS(filepath.Dir(d)).SyncDir(); err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
 
 type osFS string
 

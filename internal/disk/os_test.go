@@ -119,6 +119,28 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// MakeDir creates what is missing, and reports it. A directory that exists is no error.
+func TestMakeDir(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "a", "b")
+	made, err := MakeDir(dir + "/")
+	if err != nil || !slices.Equal(made, []string{filepath.Join(top, "a"), dir}) {
+		t.Fatalf("made %q, %v", made, err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if made, err := MakeDir(dir); err != nil || len(made) > 0 {
+		t.Errorf("made %q, %v", made, err)
+	}
+	if err := os.WriteFile(filepath.Join(top, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MakeDir(filepath.Join(top, "file", "c")); err == nil {
+		t.Error("made a directory below a file")
+	}
+}
+
 func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 	d := OS(t.TempDir())
 	f := must(d.Create("ok"))(t)

@@ -135,7 +135,7 @@ func (s *store) openJournal() (engine.Engine, error) {
 		return nil, fmt.Errorf("%s belongs to a node with --engine nats; choose another directory with --data", data)
 	}
 	dir := datadir.Journal(data)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if _, err := disk.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	j, err := journal.Open(disk.OS(dir), journal.Options{})
@@ -148,7 +148,7 @@ func (s *store) openJournal() (engine.Engine, error) {
 
 func (s *store) openNATS(ctx context.Context) (engine.Engine, error) {
 	data := s.settings.Data
-	if err := os.MkdirAll(data, 0o700); err != nil {
+	if _, err := disk.MakeDir(data); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	if datadir.HasJournal(data) {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 
 	"weir"
 	"weir/internal/disk"
@@ -77,7 +78,10 @@ type checkup struct {
 	tailed    *inspection            // the tail
 	harmed    map[uint64]*inspection // segments with damage
 	listed    []uint64               // segments of the journal, according to the newest manifest
+	manifest  place                  // of the newest manifest
+	endLost   bool                   // the file "end" should exist but cannot be used
 	holes     []*hole
+	files     []*hole         // damaged files other than segments; they are among the holes too
 	missing   int             // number of listed segments whose file is missing
 	unknown   int             // upper bound for the number of records with unknown content
 	last      place           // the last place with unknown content
@@ -110,21 +114,64 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 }
 
 // openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
-// into a journal.
+// into a journal, and it can do without a usable format file if a copy of the salt is found.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	names, err := dir.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the data directory: %w", err)
 	}
-	if !slices.Contains(names, formatFile) {
-		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
-	}
 	j := newJournal(dir, Options{SegmentSize: defaultSegment, Ahead: 1})
-	if _, err := j.identify(); err != nil {
-		j.closeAll()
+	fault := fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
+	if slices.Contains(names, formatFile) {
+		fault = j.readFormat()
+	}
+	if fault != nil && (!unusable(fault) || !j.salvageFormat()) {
+		return nil, fault
+	}
+	if j.lock, err = dir.Lock(lockFile); err != nil {
+		if errors.Is(err, disk.ErrLocked) {
+			return nil, fmt.Errorf("the data directory is %w", disk.ErrLocked)
+		}
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	c := newCheckup(j, o)
+	if fault != nil {
+		c.fileDamage(formatFile, "journal format", fault)
+	}
+	if err := c.readProof(); err != nil {
+		c.close()
 		return nil, err
 	}
-	return newCheckup(j, o), nil
+	return c, nil
+}
+
+// unusable reports whether err is about the content of a file, as opposed to an error of the file
+// system that another attempt may not meet.
+func unusable(err error) bool {
+	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
+}
+
+// fileDamage records damage to a file that can be written anew.
+func (c *checkup) fileDamage(name, what string, err error) {
+	if d, ok := errors.AsType[*DamageError](err); ok {
+		err = d.Err
+	}
+	c.files = append(c.files, &hole{seg: &segment{name: name}, what: what, err: err, frame: true})
+}
+
+// readProof reads the file "end". Without it, only a tail that is not sealed proves that no later
+// segment was used.
+func (c *checkup) readProof() error {
+	if c.j.version < 2 {
+		return nil
+	}
+	err := c.j.readEnd()
+	if err != nil && unusable(err) {
+		c.endLost = true
+		c.fileDamage(endFile, "end of the log", err)
+		return nil
+	}
+	return err
 }
 
 // newCheckup returns a check of a journal whose format is known and whose lock is held.
@@ -139,12 +186,11 @@ func newCheckup(j *Journal, o CheckOptions) *checkup {
 
 func (c *checkup) close() {
 	c.closeFiles()
-	if c.j.lock != nil {
-		c.j.lock.Close()
-	}
+	c.j.closeAll()
 }
 
 func (c *checkup) run() (*Report, error) {
+	c.holes = slices.Clone(c.files)
 	for _, step := range []func() error{c.openAll, c.findEnd, c.readAll, c.judge, c.ask} {
 		if err := step(); err != nil {
 			return nil, err
@@ -160,7 +206,11 @@ func (c *checkup) openAll() error { return c.openEach(func(*segment) error { ret
 // inspect reads one segment and reports progress. findEnd and readAll both read the tail, so the
 // total is one segment more than there are files.
 func (c *checkup) inspect(n uint64) (*inspection, error) {
-	x, err := inspect(c.segments[n], c.j.size, c.buf)
+	synced := int64(0)
+	if c.j.end.latest.segment == n {
+		synced = c.j.end.latest.offset
+	}
+	x, err := inspect(c.segments[n], c.j.size, synced, c.buf)
 	if err != nil {
 		return nil, err
 	}
@@ -178,19 +228,20 @@ func (c *checkup) findEnd() error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case c.tail == nil && !x.begun():
+		begun := x.begun()
+		if c.tail == nil && !begun && (len(x.holes) == 0 || c.above(n)) {
 			if c.unused = append(c.unused, x.seg); !c.sound(x) {
 				c.harmed[n] = x
 			}
 			continue
-		case c.tail == nil:
-			c.tail, c.tailed = x.seg, x
-			x.unseal()
 		}
-		c.listed = append(c.listed, n) // begun segments belong to the journal even if their manifest is lost
+		if c.tail == nil && begun {
+			c.tail, c.tailed = x.seg, x
+		}
+		c.listed = append(c.listed, n) // it belongs to the journal even if its manifest is lost
 		if k := len(x.manifests); k > 0 {
 			newest = &x.manifests[k-1]
+			c.manifest = place{uint32(n), uint32(newest.off)}
 			break
 		}
 	}
@@ -198,10 +249,37 @@ func (c *checkup) findEnd() error {
 		c.listed = append(c.listed, newest.list...)
 		c.j.commit.next, c.cutOff = newest.next, newest.draft
 	}
+	c.listMissing()
 	slices.Sort(c.listed)
 	c.listed = slices.Compact(c.listed)
 	return nil
 }
+
+// above reports whether a segment is known never to have held a group.
+func (c *checkup) above(n uint64) bool { return c.j.end.count > 0 && n > c.j.end.latest.segment }
+
+// below reports whether a segment is known to have been sealed.
+func (c *checkup) below(n uint64) bool { return n < c.j.end.latest.segment }
+
+// listMissing lists segments that were used after the tail, or may have been, and are gone.
+func (c *checkup) listMissing() {
+	tail, last := uint64(0), c.j.end.latest.segment
+	if c.tail != nil {
+		tail = c.tail.number
+	}
+	if c.endLost && (c.tail == nil || c.tailed.sealed) { // a sealed segment is followed by another
+		c.listed = append(c.listed, tail+1)
+	}
+	for n := last; n > tail && n+mostMissing > last; n-- {
+		if c.segments[n] == nil {
+			c.listed = append(c.listed, n)
+		}
+	}
+}
+
+// mostMissing is the largest number of missing segments after the tail that are reported one by one.
+// If there are more, nearly all of the journal is gone.
+const mostMissing = 1000
 
 // sound records the damage of a segment. It returns true if there is none.
 func (c *checkup) sound(x *inspection) bool {
@@ -217,6 +295,7 @@ func (c *checkup) readAll() error {
 			s := &segment{number: n, name: segmentName(n)}
 			c.holes = append(c.holes, &hole{seg: s, what: "segment", err: errMissing, count: room(c.j.size - dataStart)})
 			c.missing++
+			c.ended(before, n, 0)
 			before = nil
 			continue
 		}
@@ -224,15 +303,12 @@ func (c *checkup) readAll() error {
 		if err != nil {
 			return err
 		}
-		if x.seg == c.tail {
+		if x.seg == c.tail && !c.below(n) {
 			x.unseal()
 		} else if !x.sealed && !slices.ContainsFunc(x.holes, func(h *hole) bool { return h.what == "index" }) {
 			x.structural(x.size-footerSize, footerSize, "footer", errChecksum)
 		}
-		if before != nil && !before.sealed && before.seg.number+1 == n && x.first > before.group+1 { // the previous segment lost its end
-			c.holes = append(c.holes, &hole{seg: before.seg, off: before.end, what: "group", count: room(before.size - before.end),
-				err: fmt.Errorf("groups %d to %d are missing", before.group+1, x.first-1)})
-		}
+		c.ended(before, n, x.first)
 		if before = x; !c.sound(x) {
 			c.harmed[n] = x
 		}
@@ -250,7 +326,28 @@ func (c *checkup) readAll() error {
 	if c.tailed != nil {
 		c.report.Torn = c.tailed.torn
 	}
+	if e := c.j.end.latest; before != nil && before.seg != c.tail {
+		c.ended(before, 0, 0)
+	} else if before != nil && c.below(before.seg.number) {
+		c.ended(before, e.segment, e.group)
+	}
 	return nil
+}
+
+// ended reports groups that a sealed segment has lost, or may have lost, at its end. The next segment
+// and its first group are known; the group is 0 if it is not. The end of a segment is proved by its
+// footer, by its final watermark, or by the number of the next group.
+func (c *checkup) ended(x *inspection, next, group uint64) {
+	switch {
+	case x == nil || x.proved || next == x.seg.number+1 && group == x.group+1:
+		return
+	case next == x.seg.number+1 && group > x.group:
+		x.unknown(fmt.Errorf("groups %d to %d are missing", x.group+1, group-1))
+	default:
+		x.unknown(errors.New("more groups may have followed"))
+	}
+	c.holes = append(c.holes, x.holes[len(x.holes)-1])
+	c.harmed[x.seg.number] = x
 }
 
 // applyValid applies the valid records of a segment, and those with a single flipped bit.
@@ -277,10 +374,7 @@ func (c *checkup) applyValid(x *inspection) error {
 		}
 		at := place{uint32(x.seg.number), h.slot.off}
 		if h.slot.kind == kindBatch || h.slot.kind == kindGapClosed {
-			c.log(h.slot.log).index.insert(item{
-				seq: weir.Seq(h.slot.seq), time: weir.Time(h.slot.time), place: at, size: h.slot.size, head: h.slot.head,
-				kind: h.slot.kind, flags: h.slot.flags, keyed: h.slot.keyed,
-			})
+			c.insert(at, h.slot)
 			c.hurt[h.slot.log] = true
 		} else {
 			c.applyRecord(at, h.mended)
@@ -313,6 +407,14 @@ func (c *checkup) ask() error {
 		}
 	}
 	return nil
+}
+
+// ending returns the end of the log that was found.
+func (c *checkup) ending() ending {
+	if x := c.tailed; x != nil {
+		return ending{x.seg.number, x.end, x.group + 1}
+	}
+	return ending{group: 1}
 }
 
 // isDisk reports whether err is an error of the disk, as opposed to bad content.

@@ -161,8 +161,8 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 	}
 }
 
-// A segment that lost its footer and its last groups is detected by the group numbers of the next
-// segment.
+// A segment that lost its footer, its watermark and its last groups is detected by the group numbers of
+// the next segment.
 func TestCheckSegmentWithLostEnd(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})
@@ -180,6 +180,7 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 	c.close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	spoil(t, fs, segmentName(n), x.end-8000, small.SegmentSize, rng)
+	spoil(t, fs, segmentName(n), watermarkOffset, watermarkSize, rng)
 	r, _ := repaired(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
 		t.Errorf("damages: %+v", r.Before.Damages)

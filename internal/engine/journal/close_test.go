@@ -174,7 +174,7 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		if refused < 3 {
 			t.Errorf("only %d header writes failed", refused)
 		}
-		if got, want := fs.Size(), w.j.Stats().Disk+1024; got > want {
+		if got, want := fs.Size(), w.j.Stats().Disk+endSize+1024; got > want {
 			t.Errorf("%d bytes on disk, %d accounted for", got, want)
 		}
 	})

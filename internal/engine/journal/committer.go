@@ -81,13 +81,13 @@ func (c *committer) handed() {
 }
 
 // stage stages ops until the group or the segment is full, and returns the rest. Ops that find no
-// space on the disk are finished here with an error. In a read-only journal, so are all ops that
-// write.
+// space on the disk are finished here with an error. In a read-only journal, and while the writer waits
+// for space, so are all ops that write.
 func (c *committer) stage(ops []op) []op {
 	for len(ops) > 0 {
 		o, g := ops[0], c.group
 		if bytes, records := o.bound(); records > 0 {
-			if err := c.j.failed(); err != nil {
+			if err := c.j.refusing(); err != nil {
 				o.finish(err)
 				ops = ops[1:]
 				continue

@@ -77,9 +77,15 @@ func (c *checkup) eachOrphan(id uint64, visit func(item)) {
 // to tell which.
 func (c *checkup) findUnknown() {
 	for _, h := range c.holes {
+		at := place{uint32(h.seg.number), uint32(h.off)}
+		if h.known && h.slot.kind == kindManifest && h.mended == nil && c.manifest.before(at) {
+			// An older manifest is used instead of this one. It may list segments that were freed since,
+			// with states of documents whose deletions were freed too.
+			h.known, h.what, h.count = false, kindNames[kindManifest], 1
+		}
 		if !h.known && !h.frame && h.mended == nil {
 			c.unknown += h.count
-			if at := (place{uint32(h.seg.number), uint32(h.off)}); c.last.before(at) {
+			if c.last.before(at) {
 				c.last = at
 			}
 		}

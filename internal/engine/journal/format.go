@@ -9,7 +9,8 @@ import (
 	"weir/internal/engine"
 )
 
-// The layout of a segment. DESIGN.md describes every byte; only this file encodes and decodes them.
+// The layout of a segment. DESIGN.md describes every byte; only this file and footer.go encode and
+// decode them.
 //
 //	0          header (64)           magic, number, size, checksum; durable before the file gets its name
 //	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
@@ -33,9 +34,11 @@ const (
 )
 
 const (
-	segmentMagic = "WEIRSEG1"
-	frameMagic   = 0x50524757 // "WGRP"
-	footerMagic  = 0x444e4557 // "WEND"
+	segmentMagic  = "WEIRSEG1"
+	frameMagic    = 0x32524757 // "WGR2"
+	oldFrameMagic = 0x50524757 // "WGRP", in groups of format 1
+	footerMagic   = 0x444e4557 // "WEND"
+	endMagic      = 0x544c4557 // "WELT"
 )
 
 // kind is the kind of a record. For entries it equals the engine's kind.
@@ -196,36 +199,74 @@ func (r *record) header() engine.Header {
 	return h
 }
 
-func encodeFrame(b []byte, seed uint32, length, count int, group uint64) {
+// frame is the head of a group.
+type frame struct {
+	length int
+	group  uint64
+	bond   uint32 // bond of the group's records; in a group of format 1, their number
+	old    bool   // the group was written in format 1
+}
+
+func encodeFrame(b []byte, seed uint32, f frame) {
 	binary.LittleEndian.PutUint32(b[4:], frameMagic)
-	binary.LittleEndian.PutUint32(b[8:], uint32(length))
-	binary.LittleEndian.PutUint32(b[12:], uint32(count))
-	binary.LittleEndian.PutUint64(b[16:], group)
+	binary.LittleEndian.PutUint32(b[8:], uint32(f.length))
+	binary.LittleEndian.PutUint32(b[12:], f.bond)
+	binary.LittleEndian.PutUint64(b[16:], f.group)
 	binary.LittleEndian.PutUint32(b, sum(seed, b[4:frameSize]))
 }
 
-type frame struct {
-	length, count int
-	group         uint64
-}
-
 func decodeFrame(b []byte, seed uint32) (frame, bool) {
-	if len(b) < frameSize || binary.LittleEndian.Uint32(b[4:]) != frameMagic ||
-		binary.LittleEndian.Uint32(b) != sum(seed, b[4:frameSize]) {
+	if len(b) < frameSize {
+		return frame{}, false
+	}
+	magic := binary.LittleEndian.Uint32(b[4:])
+	if magic != frameMagic && magic != oldFrameMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:frameSize]) {
 		return frame{}, false
 	}
 	return frame{
-		length: int(binary.LittleEndian.Uint32(b[8:])), count: int(binary.LittleEndian.Uint32(b[12:])),
-		group: binary.LittleEndian.Uint64(b[16:]),
+		length: int(binary.LittleEndian.Uint32(b[8:])), bond: binary.LittleEndian.Uint32(b[12:]),
+		group: binary.LittleEndian.Uint64(b[16:]), old: magic == oldFrameMagic,
 	}, true
 }
 
-func encodeHeader(seed uint32, number uint64, size int64) []byte {
+// bind adds a record to the bond of its group. head begins with the record's checksum, which covers
+// the whole record. Two attempts to write a group at the same offset have different bonds, so that
+// what a crash left of both is never taken for one group.
+func bind(bond uint32, head []byte) uint32 { return sum(bond, head[:4]) }
+
+// checkGroup checks all records of a group and their bond. It returns the offset of the first
+// damaged record.
+func checkGroup(b []byte, f frame, seed uint32) (int, error) {
+	off, count, bond := frameSize, uint32(0), uint32(0)
+	for ; off < len(b); count++ {
+		var r record
+		if err := r.decode(b[off:], seed); err != nil {
+			return off, err
+		}
+		bond = bind(bond, b[off:])
+		off += r.size()
+	}
+	if f.old {
+		bond = count
+	}
+	if off != len(b) || bond != f.bond {
+		return 0, errChecksum
+	}
+	return 0, nil
+}
+
+// headerVersion is the version of segments whose header holds the salt and whose watermark is final
+// once they are sealed. Headers of format 1 have zeros instead.
+const headerVersion = 2
+
+func encodeHeader(salt [8]byte, number uint64, size int64) []byte {
 	b := make([]byte, dataStart) // the whole block, so that the watermark of a recycled file is erased
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint64(b[8:], number)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	binary.LittleEndian.PutUint32(b[headerSize-4:], sum(seed, b[:headerSize-4]))
+	copy(b[24:], salt[:])
+	b[32] = headerVersion
+	binary.LittleEndian.PutUint32(b[headerSize-4:], sum(seed(salt, number), b[:headerSize-4]))
 	return b
 }
 
@@ -241,6 +282,59 @@ func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 		return fmt.Errorf("header says %d bytes, segments of this journal have %d", binary.LittleEndian.Uint64(b[16:]), size)
 	}
 	return nil
+}
+
+// saltOf returns the salt and the segment size that a header holds. It returns false if b is not a
+// valid header, or one of format 1.
+func saltOf(b []byte) (salt [8]byte, size int64, ok bool) {
+	if len(b) < headerSize || b[32] != headerVersion {
+		return salt, 0, false
+	}
+	copy(salt[:], b[24:])
+	number, size := binary.LittleEndian.Uint64(b[8:]), int64(binary.LittleEndian.Uint64(b[16:]))
+	return salt, size, checkHeader(b, seed(salt, number), number, size) == nil
+}
+
+// ending says how far the log reached at least.
+type ending struct {
+	segment uint64 // the newest segment that may hold a group; 0: none
+	offset  int64  // everything below this offset of that segment was synced
+	group   uint64 // number of the next group
+}
+
+// The file "end" holds two slots, each in a block of its own. They are written in turn, so that a
+// write cut short spoils at most the newer one.
+const (
+	endSlot  = 64
+	endBlock = 4096
+	endSize  = 2 * endBlock
+)
+
+func (e ending) encode(salt [8]byte, size int64, count uint64) []byte {
+	b := make([]byte, endSlot)
+	binary.LittleEndian.PutUint32(b[4:], endMagic)
+	copy(b[8:], salt[:])
+	binary.LittleEndian.PutUint64(b[16:], uint64(size))
+	binary.LittleEndian.PutUint64(b[24:], count)
+	binary.LittleEndian.PutUint64(b[32:], e.segment)
+	binary.LittleEndian.PutUint64(b[40:], uint64(e.offset))
+	binary.LittleEndian.PutUint64(b[48:], e.group)
+	binary.LittleEndian.PutUint32(b, sum(0, b[4:]))
+	return b
+}
+
+// decodeEnding returns the content of a slot. Its checksum is not seeded, so that the slot can be read
+// without knowing the salt.
+func decodeEnding(b []byte) (e ending, salt [8]byte, size int64, count uint64, ok bool) {
+	if binary.LittleEndian.Uint32(b[4:]) != endMagic || binary.LittleEndian.Uint32(b) != sum(0, b[4:endSlot]) {
+		return e, salt, 0, 0, false
+	}
+	copy(salt[:], b[8:])
+	e = ending{
+		segment: binary.LittleEndian.Uint64(b[32:]), offset: int64(binary.LittleEndian.Uint64(b[40:])),
+		group: binary.LittleEndian.Uint64(b[48:]),
+	}
+	return e, salt, int64(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint64(b[24:]), true
 }
 
 func encodeWatermark(seed uint32, end int64, group uint64) []byte {
@@ -346,65 +440,4 @@ func keyDirectory(keys []byte, seed uint32) []byte {
 // keySpace returns the bytes that this number of keys take, with their directory.
 func keySpace(keys int) int64 {
 	return int64(keys)*keySlotSize + int64((keys+keyBlock-1)/keyBlock)*keyBlockSize
-}
-
-// footer ends a sealed segment.
-type footer struct {
-	number    uint64
-	nextGroup uint64
-	end       int64 // offset of the end of the groups
-	slots     int
-	index     int64 // offset of the index
-	indexSum  uint32
-	keys      keyTable
-}
-
-// keyTable says where the keys of a sealed segment are. A segment of an older build has none.
-type keyTable struct {
-	at    int64 // offset; the directory follows the keys, and the index follows the directory
-	count int   // number of keys
-	sum   uint32
-}
-
-func (f footer) encode(seed uint32) []byte {
-	b := make([]byte, footerSize)
-	binary.LittleEndian.PutUint32(b[4:], footerMagic)
-	binary.LittleEndian.PutUint64(b[8:], f.number)
-	binary.LittleEndian.PutUint64(b[16:], f.nextGroup)
-	binary.LittleEndian.PutUint32(b[24:], uint32(f.end))
-	binary.LittleEndian.PutUint32(b[28:], uint32(f.slots))
-	binary.LittleEndian.PutUint32(b[32:], uint32(f.index))
-	binary.LittleEndian.PutUint32(b[36:], f.indexSum)
-	binary.LittleEndian.PutUint32(b[40:], uint32(f.keys.at))
-	binary.LittleEndian.PutUint32(b[44:], uint32(f.keys.count))
-	binary.LittleEndian.PutUint32(b[48:], f.keys.sum)
-	binary.LittleEndian.PutUint32(b, sum(seed, b[4:]))
-	return b
-}
-
-func decodeFooter(b []byte, seed uint32) (footer, bool) {
-	if binary.LittleEndian.Uint32(b[4:]) != footerMagic || binary.LittleEndian.Uint32(b) != sum(seed, b[4:footerSize]) {
-		return footer{}, false
-	}
-	f := footer{
-		number: binary.LittleEndian.Uint64(b[8:]), nextGroup: binary.LittleEndian.Uint64(b[16:]),
-		end: int64(binary.LittleEndian.Uint32(b[24:])), slots: int(binary.LittleEndian.Uint32(b[28:])),
-		index: int64(binary.LittleEndian.Uint32(b[32:])), indexSum: binary.LittleEndian.Uint32(b[36:]),
-		keys: keyTable{
-			at: int64(binary.LittleEndian.Uint32(b[40:])), count: int(binary.LittleEndian.Uint32(b[44:])),
-			sum: binary.LittleEndian.Uint32(b[48:]),
-		},
-	}
-	if f.keys.count == 0 || f.keys.at < f.end || f.keys.at+keySpace(f.keys.count) != f.index {
-		f.keys = keyTable{}
-	}
-	return f, true
-}
-
-// unused returns the offset at which the space after the groups ends.
-func (f *footer) unused() int64 {
-	if f.keys.count > 0 {
-		return f.keys.at
-	}
-	return f.index
 }

@@ -65,22 +65,22 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFramesRoundTrip does the same for frames, footers, headers and watermarks.
+// TestFramesRoundTrip does the same for frames, footers, headers, watermarks and endings.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, other := rapid.Uint32().Draw(t, "seed"), rapid.Uint32().Draw(t, "other")
 		if s == other {
 			t.Skip("the same")
 		}
-		f := frame{rapid.IntRange(0, 1<<31).Draw(t, "length"), rapid.IntRange(0, 1<<31).Draw(t, "count"), rapid.Uint64().Draw(t, "group")}
+		f := frame{length: rapid.IntRange(0, 1<<31).Draw(t, "length"), group: rapid.Uint64().Draw(t, "group"), bond: rapid.Uint32().Draw(t, "bond")}
 		b := make([]byte, frameSize)
-		encodeFrame(b, s, f.length, f.count, f.group)
+		encodeFrame(b, s, f)
 		got, ok := decodeFrame(b, s)
 		if _, foreign := decodeFrame(b, other); !ok || got != f || foreign {
 			t.Fatalf("frame %+v, want %+v", got, f)
 		}
 		keys := keyTable{int64(f.length), rapid.IntRange(1, 1000).Draw(t, "keys"), s + other}
-		e := footer{f.group, f.group + 1, int64(f.length), f.count, keys.at + keySpace(keys.count), s ^ other, keys}
+		e := footer{f.group, f.group + 1, int64(f.length), int(f.bond), keys.at + keySpace(keys.count), s ^ other, keys}
 		if rapid.Bool().Draw(t, "no keys") {
 			e.keys = keyTable{}
 		}
@@ -89,7 +89,12 @@ func TestFramesRoundTrip(t *testing.T) {
 		if _, foreign := decodeFooter(b, other); !ok || end != e || foreign {
 			t.Fatalf("footer %+v, want %+v", end, e)
 		}
-		b = encodeHeader(s, f.group, 1<<20)
+		salt := [8]byte{byte(s), byte(s >> 8), byte(s >> 16), byte(s >> 24), 1}
+		s = seed(salt, f.group)
+		b = encodeHeader(salt, f.group, 1<<20)
+		if found, size, ok := saltOf(b); found != salt || size != 1<<20 || !ok {
+			t.Fatalf("salt %x of a header, want %x", found, salt)
+		}
 		if checkHeader(b, s, f.group, 1<<20) != nil || checkHeader(b, other, f.group, 1<<20) == nil ||
 			checkHeader(b, s, f.group+1, 1<<20) == nil || checkHeader(b, s, f.group, 1<<21) == nil {
 			t.Fatal("header")
@@ -97,6 +102,11 @@ func TestFramesRoundTrip(t *testing.T) {
 		b = encodeWatermark(s, int64(f.length), f.group)
 		if decodeWatermark(b, s) != int64(f.length) || decodeWatermark(b, other) != 0 {
 			t.Fatal("watermark")
+		}
+		mark := ending{f.group, int64(f.length), f.group + 1}
+		b = mark.encode(salt, 1<<20, f.group+2)
+		if got, of, size, count, ok := decodeEnding(b); got != mark || of != salt || size != 1<<20 || count != f.group+2 || !ok {
+			t.Fatalf("ending %+v, want %+v", got, mark)
 		}
 	})
 }
@@ -109,6 +119,9 @@ func TestZerosAreInvalid(t *testing.T) {
 		var r record
 		_, frame := decodeFrame(zeros, s)
 		_, footer := decodeFooter(zeros, s)
+		if _, _, _, _, ok := decodeEnding(zeros); ok {
+			t.Fatal("zeros are a valid end")
+		}
 		if frame || footer || r.decode(zeros, s) == nil || checkHeader(zeros, s, 0, 0) == nil || decodeWatermark(zeros, s) != 0 {
 			t.Fatalf("zeros are valid under seed %d", s)
 		}

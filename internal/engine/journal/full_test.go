@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -142,7 +143,7 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j.commit.active != nil {
-		if err := j.commit.active.seal(j.size, j.write.next); err != nil {
+		if err := j.commit.active.seal(j.size, j.write.next, once); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,5 +170,98 @@ func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	}
 	if err := h.verifyOpen(w); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNoSpaceToOverwrite refuses writes of groups, seals and proofs for lack of space, as a
+// copy-on-write file system does. The append that is being written waits, others are refused, reads
+// work, and the journal says that it is full. When there is space again, the same group is written at
+// the same offset, without a restart.
+func TestNoSpaceToOverwrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, h := faulty.New(), newHistory()
+		w := newWorld(t, fs, h)
+		defer w.j.Close()
+		if err := errors.Join(w.create("a", "x"), w.many("a", 1, 30, 900)); err != nil {
+			t.Fatal(err)
+		}
+		var full atomic.Bool
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Write && full.Load() {
+				return faulty.Partial{Err: syscall.ENOSPC, Bytes: c.Len / 2}
+			}
+			return nil
+		})
+		for round := range weir.Seq(20) { // some rounds seal a segment
+			time.Sleep(time.Second)
+			full.Store(true)
+			first := 100 + 10*round
+			waiting := make(chan error, 1)
+			go func() { waiting <- w.append("a", first, 9000) }()
+			synctest.Wait()
+			if s := w.j.Status(); s.State != engine.Full || !errors.Is(s.Reason, syscall.ENOSPC) {
+				t.Fatalf("round %d: status %v", round, s)
+			}
+			if err := w.append("a", first+1, 100); !errors.Is(err, engine.ErrFull) {
+				t.Fatalf("round %d: append on a full disk: %v", round, err)
+			}
+			if _, err := w.logs["a"].Read(background, 1); err != nil {
+				t.Fatalf("round %d: read on a full disk: %v", round, err)
+			}
+			time.Sleep(10 * time.Second)
+			full.Store(false)
+			if err := <-waiting; err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			if s := w.j.Status(); s.State != engine.Ready {
+				t.Fatalf("round %d: status %v", round, s)
+			}
+			if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h.copy()); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+		full.Store(true) // closing does not wait for space
+		lost := make(chan error, 1)
+		go func() { lost <- w.append("a", 1000, 100) }()
+		synctest.Wait()
+		w.j.Close()
+		if err := <-lost; !errors.Is(err, engine.ErrReadOnly) {
+			t.Errorf("append while closing: %v", err)
+		}
+	})
+}
+
+// TestBadFileWhilePreparing fails calls while the next segment is prepared. The journal takes another
+// file, and no append is refused.
+func TestBadFileWhilePreparing(t *testing.T) {
+	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.Rename} {
+		synctest.Test(t, func(t *testing.T) {
+			fs, h := faulty.New(), newHistory()
+			w := newWorld(t, fs, h)
+			defer w.j.Close()
+			if err := w.create("a", "x"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			failed := 0
+			fs.OnCall(func(c faulty.Call) error {
+				if c.Kind == kind && c.Name == temporary && failed < mostSpoilt {
+					failed++
+					return syscall.EIO
+				}
+				return nil
+			})
+			for seq := weir.Seq(1); seq <= 150; seq++ {
+				if err := w.append("a", seq, 1000); err != nil {
+					t.Fatalf("%v: %v", kind, err)
+				}
+			}
+			if s := w.j.Status(); s.State != engine.Ready || failed < mostSpoilt {
+				t.Errorf("%v: status %v after %d failures", kind, s, failed)
+			}
+			if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
+				t.Errorf("%v: %v", kind, err)
+			}
+		})
 	}
 }

@@ -27,6 +27,7 @@ type group struct {
 	pieces  []piece
 	length  int // bytes so far, including the frame
 	records int
+	bond    uint32
 	live    int64 // live bytes of appended entries and marks, counted while the group is settled
 
 	ops     []op
@@ -80,6 +81,7 @@ func (g *group) add(r *record) place {
 	g.length += r.size()
 	from := len(g.buf)
 	g.buf = r.appendHead(g.buf, g.seg.seed)
+	g.bond = bind(g.bond, g.buf[from:])
 	if len(r.payload) >= largePayload {
 		g.piece(from, len(g.buf), r.payload)
 		from = len(g.buf)
@@ -110,7 +112,7 @@ func (g *group) piece(from, to int, large []byte) {
 
 // buffers returns the content of the group, ready to be written, under the given group number.
 func (g *group) buffers(number uint64) [][]byte {
-	encodeFrame(g.buf, g.seg.seed, g.length, g.records, number)
+	encodeFrame(g.buf, g.seg.seed, frame{length: g.length, group: number, bond: g.bond})
 	bufs := make([][]byte, 0, len(g.pieces))
 	for _, p := range g.pieces {
 		if p.large != nil {

@@ -31,15 +31,16 @@ type history struct {
 }
 
 type docHistory struct {
-	acked   *string          // last acknowledged value; nil if no creation was acknowledged
-	maybe   map[string]bool  // requested values that may be present instead
-	gone    bool             // a deletion was requested but not acknowledged
-	entries map[weir.Seq]int // acknowledged appends: size of the payload
-	open    map[weir.Seq]int // requested appends: size of the payload
-	low     weir.Seq         // acknowledged
-	lowMay  weir.Seq         // requested
-	note    string           // acknowledged
-	notes   map[string]bool  // requested
+	acked   *string           // last acknowledged value; nil if no creation was acknowledged
+	maybe   map[string]bool   // requested values that may be present instead
+	gone    bool              // a deletion was requested but not acknowledged
+	entries map[weir.Seq]int  // acknowledged appends: size of the payload
+	open    map[weir.Seq]int  // requested appends: size of the payload
+	closed  map[weir.Seq]bool // acknowledged closed gaps, by their last sequence
+	low     weir.Seq          // acknowledged
+	lowMay  weir.Seq          // requested
+	note    string            // acknowledged
+	notes   map[string]bool   // requested
 }
 
 func newHistory() *history { return &history{docs: map[string]*docHistory{}} }
@@ -52,6 +53,7 @@ func (h *history) copy() *history {
 	for k, d := range h.docs {
 		n := *d
 		n.maybe, n.entries, n.open, n.notes = maps.Clone(d.maybe), maps.Clone(d.entries), maps.Clone(d.open), maps.Clone(d.notes)
+		n.closed = maps.Clone(d.closed)
 		c.docs[k] = &n
 	}
 	return c
@@ -60,7 +62,7 @@ func (h *history) copy() *history {
 func (h *history) doc(key string) *docHistory {
 	d := h.docs[key]
 	if d == nil {
-		d = &docHistory{maybe: map[string]bool{}, entries: map[weir.Seq]int{}, open: map[weir.Seq]int{}, notes: map[string]bool{}}
+		d = &docHistory{maybe: map[string]bool{}, entries: map[weir.Seq]int{}, open: map[weir.Seq]int{}, notes: map[string]bool{}, closed: map[weir.Seq]bool{}}
 		h.docs[key] = d
 	}
 	return d
@@ -164,6 +166,15 @@ func (w *world) append(key string, seq weir.Seq, size int) error {
 	return err
 }
 
+// closeGap closes the gap from first to last.
+func (w *world) closeGap(key string, first, last weir.Seq) error {
+	err := w.logs[key].Append(background, &engine.Entry{Header: engine.Header{Kind: engine.GapClosed, First: first, Seq: last, Time: weir.Time(last)}})
+	if err == nil {
+		w.h.with(func() { w.h.doc(key).closed[last] = true })
+	}
+	return err
+}
+
 func (w *world) trim(key string, low weir.Seq, note string) error {
 	w.h.with(func() { d := w.h.doc(key); d.lowMay = max(d.lowMay, low); d.notes[note] = true })
 	err := w.logs[key].Trim(background, low, []byte(note))
@@ -216,6 +227,10 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	seen := map[weir.Seq]bool{}
 	err = l.Scan(background, 0, 0, func(e *engine.Entry) bool {
 		size, ok := d.open[e.Seq]
+		if e.Kind == engine.GapClosed && d.closed[e.Seq] {
+			seen[e.Seq] = true
+			return true
+		}
 		if !ok || seen[e.Seq] || !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)) || e.Time != weir.Time(e.Seq) || e.Count != uint32(e.Seq) {
 			err = fmt.Errorf("entry %d differs from what was appended (requested: %t, seen before: %t)", e.Seq, ok, seen[e.Seq])
 			return false
@@ -237,6 +252,11 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	for seq := range d.entries {
 		if !seen[seq] && seq >= d.lowMay {
 			return fmt.Errorf("acknowledged entry %d is lost", seq)
+		}
+	}
+	for seq := range d.closed {
+		if !seen[seq] && seq >= d.lowMay {
+			return fmt.Errorf("the gap closed at %d is open again", seq)
 		}
 	}
 	if len(judge.restored) != len(seen) {

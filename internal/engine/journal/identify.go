@@ -21,26 +21,16 @@ const (
 )
 
 // formatVersion is the version of the format that this code writes. A directory with a higher
-// version is refused.
+// version is refused. A journal of format 1 has no file "end", no salts in its segment headers and no
+// bonds in its frames; opening it writes what the current format needs.
 const formatVersion = 2
 
 // identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
 // and read the format. An empty directory becomes a journal, and fresh is true.
 func (j *Journal) identify() (fresh bool, err error) {
-	names, err := j.fs.List()
+	known, err := j.known()
 	if err != nil {
-		return false, fmt.Errorf("list the data directory: %w", err)
-	}
-	known := slices.Contains(names, formatFile)
-	for _, name := range names {
-		if !known && name != lockFile && name != formatTmpFile {
-			return false, fmt.Errorf("%w: the directory contains %s but no file %s", ErrForeign, name, formatFile)
-		}
-	}
-	if known {
-		if err := j.readFormat(); err != nil {
-			return false, err
-		}
+		return false, err
 	}
 	if j.lock, err = j.fs.Lock(lockFile); err != nil {
 		if errors.Is(err, disk.ErrLocked) {
@@ -51,7 +41,91 @@ func (j *Journal) identify() (fresh bool, err error) {
 	if known {
 		return false, nil
 	}
+	// Another process may have made the directory a journal, and used it, before the lock was taken.
+	if known, err = j.known(); known || err != nil {
+		return false, err
+	}
+	rand.Read(j.salt[:])
+	if err := j.createEnd(ending{group: 1}); err != nil {
+		return false, err
+	}
 	return true, j.writeFormat()
+}
+
+// known reports whether the directory is a journal, and reads its format. It returns ErrForeign if
+// the directory is neither a journal nor empty.
+func (j *Journal) known() (bool, error) {
+	names, err := j.fs.List()
+	if err != nil {
+		return false, fmt.Errorf("list the data directory: %w", err)
+	}
+	if slices.Contains(names, formatFile) {
+		return true, j.readFormat()
+	}
+	for _, name := range names {
+		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && neverUsed(j.fs)) {
+			return false, fmt.Errorf("%w: the directory contains %s but no file %s", ErrForeign, name, formatFile)
+		}
+	}
+	return false, nil
+}
+
+// neverUsed reports whether the file "end" says that no segment was ever used: a crash came between
+// its creation and that of the format file.
+func neverUsed(fs disk.FS) bool {
+	e, _, _, ok := anyEnd(fs)
+	return ok && e.segment == 0
+}
+
+// anyEnd reads a slot of the file "end" without knowing the salt.
+func anyEnd(fs disk.FS) (e ending, salt [8]byte, size int64, ok bool) {
+	f, err := fs.Open(endFile)
+	if err != nil {
+		return e, salt, 0, false
+	}
+	defer f.Close()
+	newest := uint64(0)
+	for off := int64(0); off < endSize; off += endBlock {
+		b := make([]byte, endSlot)
+		if n, _ := f.ReadAt(b, off); n < len(b) {
+			continue
+		}
+		if found, of, bytes, count, valid := decodeEnding(b); valid && count > newest {
+			e, salt, size, ok, newest = found, of, bytes, true, count
+		}
+	}
+	return e, salt, size, ok
+}
+
+// salvageFormat finds the salt and the segment size elsewhere if the format file is lost: the file
+// "end" and the header of every segment have copies.
+func (j *Journal) salvageFormat() bool {
+	e, salt, size, ok := anyEnd(j.fs)
+	names, err := j.fs.List()
+	if err != nil || slices.Contains(names, restoringFile) || ok && e.segment == 0 { // never used
+		return false
+	}
+	for _, name := range names {
+		if _, segment := segmentNumber(name); ok || !segment {
+			continue
+		}
+		if f, err := j.fs.Open(name); err == nil {
+			b := make([]byte, headerSize)
+			if n, _ := f.ReadAt(b, 0); n == len(b) {
+				salt, size, ok = saltOf(b)
+			}
+			f.Close()
+		}
+	}
+	if ok = ok && validSize(size); ok {
+		j.salt, j.size, j.version = salt, size, formatVersion
+		j.commit.init(j)
+	}
+	return ok
+}
+
+func validSize(size int64) bool {
+	return size >= minSegment && size <= maxSegment && size%dataStart == 0
 }
 
 // readFormat reads the format file, for example:
@@ -93,43 +167,31 @@ func (j *Journal) parseFormat(text string) error {
 	var salt string
 	_, err = fmt.Sscanf(body, "segment %d\nsalt %s\n", &j.size, &salt)
 	raw, bad := hex.DecodeString(salt)
-	if err != nil || bad != nil || len(raw) != len(j.salt) || j.size < minSegment || j.size > maxSegment || j.size%dataStart != 0 ||
+	if err != nil || bad != nil || len(raw) != len(j.salt) || !validSize(j.size) ||
 		check != formatCheck(first+"\n"+body) {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}
 	copy(j.salt[:], raw)
-	j.older = version < formatVersion
+	j.version = version
 	j.commit.init(j) // the committer's reserve depends on the segment size
 	return nil
 }
 
 func formatCheck(text string) string { return fmt.Sprintf("%08x\n", sum(0, []byte(text))) }
 
-// formatText returns the content of the format file.
+// formatText returns the content of the format file, always in the current format: other files may
+// have parts of it already.
 func (j *Journal) formatText() string {
 	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
 	return text + "check " + formatCheck(text)
 }
 
-// writeFormat makes an empty directory a journal.
+// writeFormat writes the format file. It makes an empty directory a journal.
 func (j *Journal) writeFormat() error {
-	rand.Read(j.salt[:])
+	j.version = formatVersion
 	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
 	if err != nil {
 		return fmt.Errorf("create %s: %w", formatFile, err)
-	}
-	return nil
-}
-
-// upgrade gives a journal of an older version the current one, because an older program would take
-// new records for damaged ones. On a full disk the next opening does it.
-func (j *Journal) upgrade() error {
-	if !j.older {
-		return nil
-	}
-	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
-	if err != nil && !isShortage(err) {
-		return fmt.Errorf("upgrade %s to version %d: %w", formatFile, formatVersion, err)
 	}
 	return nil
 }

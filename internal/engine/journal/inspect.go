@@ -19,6 +19,7 @@ type inspection struct {
 	records   int
 	index     []byte // the stored index, if it is valid
 	sealed    bool   // footer and index are valid
+	proved    bool   // if the segment was sealed, the footer or the watermark says where its groups end
 	end       int64  // offset of the end of the groups
 	group     uint64 // number of the last group; 0: none
 	first     uint64 // number of the first group
@@ -51,9 +52,9 @@ type hole struct {
 	fate   Fate    // set by judgeDocument for documents and deletions
 }
 
-// inspect reads and checks a whole segment. It uses buf for the file's content; the result holds no
-// reference to it.
-func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
+// inspect reads and checks a whole segment, of which everything below synced is known to have been
+// written. It uses buf for the file's content; the result holds no reference to it.
+func inspect(s *segment, size, synced int64, buf []byte) (*inspection, error) {
 	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart}
 	have, err := s.file.Size()
 	if err != nil {
@@ -69,8 +70,7 @@ func inspect(s *segment, size int64, buf []byte) (*inspection, error) {
 	if have != size {
 		x.structural(0, 0, "segment", fmt.Errorf("file is %d bytes, want %d", have, size))
 	}
-	limit := x.readIndex()
-	x.walk(limit)
+	x.walk(max(x.readIndex(), min(synced, size-footerSize)))
 	if x.sealed {
 		x.compareIndex()
 	}
@@ -101,6 +101,12 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 	return at, fault
 }
 
+// unknown records that records of unknown content may be lost from here to the end of the groups, of
+// which the index would have taken up a part.
+func (x *inspection) unknown(err error) {
+	x.holes = append(x.holes, &hole{seg: x.seg, off: x.end, what: "group", err: err, count: room(x.size - x.end)})
+}
+
 // structural records damage to something other than a record.
 func (x *inspection) structural(off, length int64, what string, err error) {
 	x.holes = append(x.holes, &hole{seg: x.seg, off: off, length: length, what: what, err: err, frame: true})
@@ -119,6 +125,7 @@ func (x *inspection) readIndex() (limit int64) {
 		} else {
 			x.structural(f.index, x.size-footerSize-f.index, "index", errChecksum)
 		}
+		x.proved = true
 		return f.end
 	}
 	limit = dataStart
@@ -134,13 +141,16 @@ func (x *inspection) readIndex() (limit int64) {
 			limit = off + int64(f.length)
 		}
 	}
-	return max(limit, min(decodeWatermark(x.b[watermarkOffset:], x.seg.seed), x.size-footerSize))
+	mark := decodeWatermark(x.b[watermarkOffset:], x.seg.seed)
+	final := x.b[32] == headerVersion && checkHeader(x.b, x.seg.seed, x.seg.number, x.size) == nil
+	x.proved = final && mark > 0
+	return max(limit, min(mark, x.size-footerSize))
 }
 
 // walk goes from record to record up to limit. Beyond limit there can only be a group that a crash
 // cut short.
 func (x *inspection) walk(limit int64) {
-	left := 0 // records of the current group that are still to come, according to its frame
+	next := int64(0) // where the current group ends, according to its frame
 	for x.end < limit {
 		if f, ok := decodeFrame(x.b[x.end:], x.seg.seed); ok {
 			if x.group > 0 && f.group != x.group+1 {
@@ -149,27 +159,26 @@ func (x *inspection) walk(limit int64) {
 			if x.first == 0 {
 				x.first = f.group
 			}
-			x.group, left = f.group, f.count
+			x.group, next = f.group, x.end+int64(f.length)
 			x.end += frameSize
 			continue
 		}
 		var r record
 		if err := r.decode(x.b[x.end:limit], x.seg.seed); err == nil {
 			x.take(&r)
-			left--
 			continue
 		}
-		if x.group == 0 || left <= 0 { // a frame is expected: if a record follows, only the frame is damaged
+		if x.end >= next { // a frame is expected: if a record follows, only the frame is damaged
 			if x.next(x.end+frameSize) && x.end+frameSize <= limit {
 				x.structural(x.end, frameSize, "group", errChecksum)
 				x.end += frameSize
-				left = 1 << 30 // not known without the frame
+				next = x.size // not known without the frame
 				continue
 			}
 		}
-		h := x.identify(limit, left)
+		h := x.identify(limit)
 		x.holes = append(x.holes, h)
-		if left -= max(h.count, 1); h.mended != nil {
+		if h.mended != nil {
 			x.noteManifest(h.off, h.mended)
 		}
 		x.end += h.length
@@ -219,7 +228,7 @@ func (x *inspection) noteManifest(off int64, r *record) {
 }
 
 // identify determines what should be at x.end and how far the damage extends.
-func (x *inspection) identify(limit int64, left int) *hole {
+func (x *inspection) identify(limit int64) *hole {
 	off := x.end
 	h := &hole{seg: x.seg, off: off, what: "record", err: errChecksum}
 	b := x.b[off:limit]
@@ -240,9 +249,6 @@ func (x *inspection) identify(limit int64, left int) *hole {
 		h.length = x.resync(off, limit)
 		h.err = errors.New("unrecognizable data")
 		h.count = int((h.length + recordSize - 1) / recordSize)
-		if left > 0 {
-			h.count = max(1, min(h.count, left))
-		}
 		return h
 	}
 	h.length = min(int64(padded(int(h.slot.head)+int(h.slot.size))), limit-off)

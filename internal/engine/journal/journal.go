@@ -31,7 +31,8 @@ const (
 	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
-	// idle is the time without an append after which the writer writes the watermark.
+	// idle is the time after which the writer proves how far the log is synced: without an append, or
+	// since the last proof.
 	idle = 100 * time.Millisecond
 	// retry is the time between attempts to prepare a segment on a full disk.
 	retry = 250 * time.Millisecond
@@ -44,9 +45,11 @@ type Journal struct {
 	lock io.Closer
 	size int64 // of a segment
 	salt [8]byte
-	opts Options
 
-	older          bool // the format file has an older version than this program writes
+	version int // of the format
+	end     proof
+	opts    Options
+
 	entriesLeftOut bool // by recovery; see drop.go
 
 	queue    queue
@@ -61,8 +64,10 @@ type Journal struct {
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
+	stalled atomic.Pointer[error] // why the writer waits for space; nil if it does not
 	reads   reads                 // in progress for clients
 	closing atomic.Bool
+	halt    chan struct{} // closed when Close begins
 	closed  chan struct{}
 	work    sync.WaitGroup
 }
@@ -78,7 +83,7 @@ func Open(fs disk.FS, o Options) (*Journal, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegment
 	}
-	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%dataStart != 0 {
+	if !validSize(o.SegmentSize) {
 		return nil, fmt.Errorf("segment size %d: must be a multiple of %d between %d and %d", o.SegmentSize, dataStart, minSegment, int64(maxSegment))
 	}
 	if o.Ahead == 0 {
@@ -109,7 +114,7 @@ func (j *Journal) serve() {
 
 // newJournal returns a journal that has not read anything yet.
 func newJournal(fs disk.FS, o Options) *Journal {
-	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, closed: make(chan struct{}), reads: make(reads, mostReads)}
+	j := &Journal{fs: fs, size: o.SegmentSize, opts: o, halt: make(chan struct{}), closed: make(chan struct{}), reads: make(reads, mostReads)}
 	j.appends.New = func() any { return &appendOp{done: make(chan error, 1)} }
 	j.queue.init()
 	j.store.init()
@@ -135,6 +140,7 @@ func (j *Journal) Close() error {
 		<-j.closed
 		return nil
 	}
+	close(j.halt)
 	// The order matters. The committer still processes what is queued and may need a new segment
 	// for it, so the preparer must run until the writer is done. The announcer leaves dropped entries
 	// to the reclaimer.
@@ -154,6 +160,9 @@ func (j *Journal) closeAll() {
 		s.file.Close()
 	}
 	j.prepare.closeFiles()
+	if j.end.file != nil {
+		j.end.file.Close()
+	}
 	if j.lock != nil {
 		j.lock.Close()
 	}
@@ -167,15 +176,19 @@ func (j *Journal) Status() engine.Status {
 	case j.closing.Load():
 		return engine.Status{State: engine.Closed, Reason: engine.ErrClosed}
 	}
-	if err := j.prepare.shortage(); err != nil {
+	err := j.prepare.shortage()
+	if p := j.stalled.Load(); p != nil {
+		err = *p
+	}
+	if err != nil {
 		return engine.Status{State: engine.Full, Reason: err}
 	}
 	return engine.Status{}
 }
 
-// fail makes the journal read-only and returns the error that all later writes get. A failed write
-// or sync is never retried: after a failed sync the kernel may have dropped the dirty pages, so a
-// second sync can succeed without having written them.
+// fail makes the journal read-only and returns the error that all later writes get. A failed sync is
+// never retried: the kernel may have dropped the dirty pages, so a second sync can succeed without
+// having written them. A failed write is retried only for lack of space (writer.put).
 func (j *Journal) fail(err error) error {
 	err = fmt.Errorf("%w: %w", engine.ErrReadOnly, err)
 	j.failure.CompareAndSwap(nil, &err)
@@ -184,6 +197,17 @@ func (j *Journal) fail(err error) error {
 
 func (j *Journal) failed() error {
 	if p := j.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// refusing returns why the journal accepts no ops that write; nil if it does.
+func (j *Journal) refusing() error {
+	if err := j.failed(); err != nil {
+		return err
+	}
+	if p := j.stalled.Load(); p != nil {
 		return *p
 	}
 	return nil

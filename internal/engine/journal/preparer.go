@@ -42,9 +42,11 @@ func (p *preparer) init(j *Journal) {
 	p.halt = make(chan struct{})
 }
 
-// run keeps the wanted number of segments ready and removes dead files that are not needed. It
-// retries after a shortage; any other error makes the journal read-only.
+// run keeps the wanted number of segments ready and removes dead files that are not needed. After a
+// shortage it tries again, and if a file cannot be written it takes another. Any other error makes the
+// journal read-only.
 func (p *preparer) run() {
+	spoilt := 0 // files in a row that could not be written
 	for p.wait() {
 		p.mu.Lock()
 		need := len(p.ready) < p.j.opts.Ahead
@@ -57,15 +59,18 @@ func (p *preparer) run() {
 		switch {
 		case err == nil:
 			p.add(s)
-		case isShortage(err):
+			spoilt = 0
+		case errors.Is(err, engine.ErrClosed):
+			return
+		case errors.As(err, new(spoiltFile)) && !isShortage(err) && spoilt < mostSpoilt:
+			spoilt++ // another file may be on better blocks
+		case isShortage(err), errors.As(err, new(spoiltFile)):
 			p.setShort(err)
 			select {
 			case <-time.After(retry):
 			case <-p.halt:
 				return
 			}
-		case errors.Is(err, engine.ErrClosed):
-			return
 		default:
 			p.j.fail(fmt.Errorf("prepare segment: %w", err))
 			p.mu.Lock()
@@ -208,7 +213,7 @@ func (p *preparer) make() (*segment, error) {
 		err = p.create(s)
 	}
 	if err != nil {
-		return nil, err
+		return nil, spoiltFile{err}
 	}
 	if err := p.j.fs.SyncDir(); err != nil {
 		s.file.Close()
@@ -219,6 +224,15 @@ func (p *preparer) make() (*segment, error) {
 	p.mu.Unlock()
 	return s, nil
 }
+
+// mostSpoilt is the number of files in a row that are replaced at once. After that there is a pause
+// before each attempt.
+const mostSpoilt = 3
+
+// spoiltFile is the error of a file that could not be prepared and was removed. It held no data.
+type spoiltFile struct{ error }
+
+func (f spoiltFile) Unwrap() error { return f.error }
 
 // recycle turns a dead segment into a ready one. No manifest lists the old number any more, so
 // whatever a crash leaves under the old name is ignored. If recycling fails, the file is removed:
@@ -231,7 +245,7 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 			p.j.fs.Remove(old.name)
 		}
 	}()
-	if err := s.file.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
+	if err := s.file.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
 		return fmt.Errorf("recycle %s: %w", old.name, err)
 	}
 	if err := s.file.SyncData(); err != nil {
@@ -262,7 +276,7 @@ func (p *preparer) create(s *segment) (err error) {
 	if err := p.zero(f); err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
-	if err := f.WriteAt(0, encodeHeader(s.seed, s.number, p.j.size)); err != nil {
+	if err := f.WriteAt(0, encodeHeader(p.j.salt, s.number, p.j.size)); err != nil {
 		return fmt.Errorf("create %s: %w", s.name, err)
 	}
 	if err := f.SyncData(); err != nil {

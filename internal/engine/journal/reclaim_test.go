@@ -58,7 +58,7 @@ func TestReclaim(t *testing.T) {
 			t.Error(err)
 		}
 		w.j.Close()
-		if got, want := fs.Size(), s.Disk+1024; got > want {
+		if got, want := fs.Size(), s.Disk+endSize+1024; got > want {
 			t.Errorf("%d bytes on disk, %d accounted for", got, want)
 		}
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {

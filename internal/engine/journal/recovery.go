@@ -22,6 +22,7 @@ type recovery struct {
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
 	stale    bool                // a segment.tmp exists
+	rebuilt  []*segment          // sealed segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
@@ -44,7 +45,7 @@ func (j *Journal) recover() error {
 		return nil
 	}
 	steps := []func() error{
-		r.openFiles, r.findTail, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm, j.upgrade,
+		r.readEnd, r.openFiles, r.findTail, r.compareEnd, r.readManifest, r.findDeleted, r.readIndexes, r.settle, r.confirm,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -63,6 +64,14 @@ func newRecovery(j *Journal) *recovery {
 		j: j, segments: map[uint64]*segment{}, bad: map[uint64]error{}, marks: map[uint64]int64{}, first: map[string]uint32{},
 		deleted: map[string]*tombstone{}, over: map[uint64]bool{}, docs: map[string]*document{}, logs: map[uint64]*log{},
 	}
+}
+
+// readEnd reads the proof of the end. A journal of format 1 has none.
+func (r *recovery) readEnd() error {
+	if r.j.version < 2 {
+		return nil
+	}
+	return r.j.readEnd()
 }
 
 // openFiles is step 4: open every file with a segment name and check its header.
@@ -139,7 +148,7 @@ func (r *recovery) findTail() error {
 			s.slots = slots
 			s.sealed.Store(true)
 			f, _, err := s.footer(r.j.size)
-			r.j.write.next, r.newest = f.nextGroup, f.unused()
+			r.j.write.next, r.newest, s.end = f.nextGroup, f.unused(), f.end
 			return err
 		}
 		if !errors.Is(err, engine.ErrDamaged) {
@@ -155,6 +164,28 @@ func (r *recovery) findTail() error {
 		r.unused = append(r.unused, s)
 	}
 	return nil
+}
+
+// compareEnd is the end of step 5: the log must reach as far as the file "end" says. A segment that was
+// announced there without a group must exist, because it may have held some since.
+func (r *recovery) compareEnd() error {
+	e := r.j.end.latest
+	if next := r.j.write.next; next < e.group {
+		return &DamageError{File: segmentName(e.segment), Offset: dataStart, What: "group", Err: fmt.Errorf("groups %d to %d are missing", next, e.group-1)}
+	}
+	if e.segment > 0 && r.segments[e.segment] == nil && (r.tail == nil || r.tail.number < e.segment) {
+		return &DamageError{File: segmentName(e.segment), What: "segment", Err: errMissing}
+	}
+	return nil
+}
+
+// ending returns the end of the log that was found.
+func (r *recovery) ending() ending {
+	e := ending{group: r.j.write.next}
+	if s := r.tail; s != nil {
+		e.segment, e.offset = s.number, s.end
+	}
+	return e
 }
 
 // readManifest is step 6: the last manifest lists the segments of the journal.
@@ -221,40 +252,13 @@ func (r *recovery) findDeleted() error {
 	return nil
 }
 
-// readIndexes is step 7: read the index of every segment, in order.
-func (r *recovery) readIndexes() error {
-	for _, s := range r.j.store.allSegments() {
-		slots := s.slots
-		if s != r.tail {
-			var err error
-			if slots, err = s.index(r.j.size); err != nil {
-				return err
-			}
-			s.sealed.Store(true)
-		}
-		w := &window{seg: s}
-		for ; len(slots) > 0; slots = slots[slotSize:] {
-			if err := r.apply(w, decodeSlot(slots)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // apply applies one record. Of several states of the same document or mark, the one with the
 // highest revision wins.
 func (r *recovery) apply(w *window, sl slot) error {
 	at := place{uint32(w.seg.number), sl.off}
 	switch sl.kind {
 	case kindBatch, kindGapClosed:
-		if r.j.entriesLeftOut || r.over[sl.log] {
-			return nil
-		}
-		r.log(sl.log).index.insert(item{
-			seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
-			kind: sl.kind, flags: sl.flags, keyed: sl.keyed,
-		})
+		r.insert(at, sl)
 		return nil
 	case kindManifest:
 		return nil
@@ -273,6 +277,17 @@ func (r *recovery) apply(w *window, sl slot) error {
 	}
 	r.applyRecord(at, &rec)
 	return nil
+}
+
+// insert adds an entry to the index of its log, unless the entries of that log are not read.
+func (r *recovery) insert(at place, sl slot) {
+	if r.j.entriesLeftOut || r.over[sl.log] {
+		return
+	}
+	r.log(sl.log).index.insert(item{
+		seq: weir.Seq(sl.seq), time: weir.Time(sl.time), place: at, size: sl.size, head: sl.head,
+		kind: sl.kind, flags: sl.flags, keyed: sl.keyed,
+	})
 }
 
 // applyRecord applies a mark, a document or a deletion.
@@ -367,6 +382,14 @@ func (r *recovery) confirm() error {
 	if err := r.j.fs.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
+	if err := errors.Join(r.rewriteEnd(), r.rebuild()); err != nil {
+		return err
+	}
+	return r.j.restate(r.ending())
+}
+
+// rewriteEnd writes the newest bytes again and syncs them.
+func (r *recovery) rewriteEnd() error {
 	s := r.tail
 	if s == nil || r.marked {
 		return nil

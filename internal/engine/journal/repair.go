@@ -45,6 +45,12 @@ type Repair struct {
 	Documents []string `json:"documents"` // keys of lost documents; an empty string if the key is lost too
 }
 
+// Lossless reports whether the repair lost nothing, and could prove it.
+func (r *Repair) Lossless() bool {
+	gone := slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown })
+	return !gone && len(r.Losses)+len(r.Documents)+r.Before.Orphans+r.Before.MayBeLost == 0
+}
+
 // RepairJournal checks a journal and takes its damaged segments out of service. It first copies the
 // damaged files aside. Then it writes their valid records to new segments, with markers for lost
 // entries. Until the very last write, Open refuses the journal as before, so an interrupted repair
@@ -63,20 +69,32 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	for _, step := range []func() error{p.setAside, p.sealTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.remove} {
+	steps := []func() error{p.setAside, p.sealTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.writeFiles, p.remove}
+	if len(c.holes) == len(c.files) { // the segments are undamaged
+		steps = []func() error{p.writeFiles}
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	c.closeFiles()
-	again := newJournal(dir, Options{SegmentSize: defaultSegment, Ahead: 1})
+	p.result.After, err = p.checkAgain()
+	return &p.result, err
+}
+
+// checkAgain checks the repaired journal. The lock is still held.
+func (p *repair) checkAgain() (*Report, error) {
+	p.closeFiles()
+	again := newJournal(p.j.fs, Options{SegmentSize: defaultSegment, Ahead: 1})
 	if err := again.readFormat(); err != nil {
 		return nil, err
 	}
-	after := newCheckup(again, o.CheckOptions)
-	defer after.closeFiles()
-	p.result.After, err = after.run()
-	return &p.result, err
+	c := newCheckup(again, p.o.CheckOptions)
+	defer c.close()
+	if err := c.readProof(); err != nil {
+		return nil, err
+	}
+	return c.run()
 }
 
 // repair is a repair in progress: a check, and the segments written after it.
@@ -158,6 +176,7 @@ func (p *repair) copyFormatAside(dir disk.FS) error {
 
 // sealTail seals an undamaged tail, because the repair writes to a new segment after it.
 func (p *repair) sealTail() error {
+	p.next = max(p.j.end.latest.group, 1)
 	x := p.tailed
 	if x == nil {
 		return nil
@@ -167,7 +186,7 @@ func (p *repair) sealTail() error {
 		return nil
 	}
 	x.seg.slots, x.seg.count, x.seg.end = x.slots, x.records, x.end
-	return x.seg.seal(p.j.size, p.next)
+	return x.seg.seal(p.j.size, p.next, once)
 }
 
 // rewrite writes the current records of the damaged segments again: the valid ones and the
@@ -356,83 +375,6 @@ func (p *repair) addMark(l *log, note []byte) error {
 	return p.add(r)
 }
 
-// add appends a record to the segments that the repair writes.
-func (p *repair) add(r *record) error {
-	r.length = uint32(len(r.payload))
-	room := int64(2 * (frameSize + padded(recordSize+8*(len(p.listed)+len(p.added)+2)) + slotSize))
-	if p.seg == nil || !p.seg.fits(p.j.size, r.size(), 1, room) {
-		if err := p.rotate(); err != nil {
-			return err
-		}
-	}
-	p.group.add(r)
-	if p.group.length >= copyStep || len(r.payload) >= largePayload { // a group does not copy large payloads
-		return p.flush()
-	}
-	return nil
-}
-
-// rotate begins a new segment. Its first manifest is a draft that still lists the damaged segments.
-func (p *repair) rotate() error {
-	if p.seg != nil {
-		if err := p.flush(); err != nil {
-			return err
-		}
-		if err := p.seg.seal(p.j.size, p.next); err != nil {
-			return err
-		}
-	}
-	number := uint64(1)
-	if n := len(p.numbers); n > 0 {
-		number = p.numbers[n-1] + 1
-	}
-	s := &segment{number: number, name: segmentName(number), seed: seed(p.j.salt, number)}
-	if err := p.j.prepare.create(s); err != nil {
-		return err
-	}
-	if err := p.j.fs.SyncDir(); err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	s.end = dataStart
-	p.segments[number] = s
-	p.numbers, p.added = append(p.numbers, number), append(p.added, number)
-	if p.next == 0 {
-		p.next = 1
-	}
-	p.seg, p.group = s, &group{j: p.j}
-	p.group.begin(s)
-	p.manifest(slices.Concat(p.listed, p.added), draftManifest)
-	return nil
-}
-
-// draftManifest is the count of a manifest that lists damaged or missing segments until the repair
-// is done.
-const draftManifest = 1
-
-func (p *repair) manifest(numbers []uint64, count uint32) {
-	var payload []byte
-	for _, n := range numbers {
-		payload = binary.LittleEndian.AppendUint64(payload, n)
-	}
-	p.group.add(&record{kind: kindManifest, seq: p.j.commit.next, count: count, payload: payload, payloadSum: sum(0, payload)})
-}
-
-// flush makes the current group durable.
-func (p *repair) flush() error {
-	if p.group.records == 0 {
-		return nil
-	}
-	if err := p.seg.file.WriteAt(p.group.off, p.group.buffers(p.next)...); err != nil {
-		return fmt.Errorf("write %s: %w", p.seg.name, err)
-	}
-	if err := p.seg.file.SyncData(); err != nil {
-		return fmt.Errorf("sync %s: %w", p.seg.name, err)
-	}
-	p.next++
-	p.group.begin(p.seg)
-	return nil
-}
-
 // verify reads back what was written, so that no segment is taken out of service for a bad copy.
 func (p *repair) verify() error {
 	if p.seg == nil {
@@ -471,13 +413,28 @@ func (p *repair) finish() error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	if err := p.seg.file.WriteAt(watermarkOffset, encodeWatermark(p.seg.seed, p.seg.end, p.next)); err != nil {
-		return fmt.Errorf("write watermark of %s: %w", p.seg.name, err)
+	if err := p.seg.mark(p.seg.end, p.next); err != nil {
+		return err
 	}
 	if err := p.seg.file.SyncData(); err != nil {
 		return fmt.Errorf("write watermark of %s: %w", p.seg.name, err)
 	}
 	return nil
+}
+
+// writeFiles writes the files "end" and "format" anew. The new end is that of the repaired log.
+func (p *repair) writeFiles() error {
+	e := p.ending()
+	if p.seg != nil {
+		e = ending{p.seg.number, p.seg.end, p.next}
+	}
+	if old := p.j.end.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
+		e = old
+	}
+	if err := p.j.createEnd(e); err != nil {
+		return err
+	}
+	return p.j.writeFormat()
 }
 
 // remove removes the damaged files, which were copied aside.

@@ -139,7 +139,13 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.made = append(r.made, formatTmpFile, formatFile)
+	r.made = append(r.made, endTmpFile, endFile, formatTmpFile, formatFile)
+	if r.j.version >= 2 {
+		if err := r.j.createEnd(c.ending()); err != nil {
+			return nil, err
+		}
+		r.j.end.file.Close()
+	}
 	if err := r.j.replace(formatFile, formatTmpFile, r.format); err != nil {
 		return nil, fmt.Errorf("create %s: %w", formatFile, err)
 	}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 )
@@ -66,15 +67,7 @@ func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
 	if err := s.read(buf, s.end); err != nil {
 		return nil, frame{}, err
 	}
-	off, count := frameSize, 0
-	for ; off < len(buf); count++ {
-		var rec record
-		if err := rec.decode(buf[off:], s.seed); err != nil {
-			return nil, frame{}, nil
-		}
-		off += rec.size()
-	}
-	if off != len(buf) || count != f.count {
+	if _, err := checkGroup(buf, f, s.seed); err != nil {
 		return nil, frame{}, nil
 	}
 	return buf, f, nil
@@ -117,34 +110,41 @@ func nextFrame(b []byte, from int) int {
 			return -1
 		}
 		if i += k; i%align == 0 && i+frameSize <= len(b) {
-			return i
+			if m := binary.LittleEndian.Uint32(b[i+4:]); m == frameMagic || m == oldFrameMagic {
+				return i
+			}
 		}
 		i++
 	}
 	return -1
 }
 
-// frameMark is the encoded magic number. In a frame it follows the first four bytes.
-var frameMark = binary.LittleEndian.AppendUint32(nil, frameMagic)
+// frameMark is what the magic numbers of frames begin with. In a frame it follows the first four
+// bytes.
+var frameMark = []byte("WGR")
 
 // window reads consecutive records of a segment, a large piece at a time.
 type window struct {
-	seg *segment
-	off int64
-	buf []byte
+	seg   *segment
+	off   int64
+	buf   []byte
+	ahead int64 // number of bytes to read at once; 0: windowSize
 }
 
 const windowSize = 256 << 10
 
+// holds reports whether the window was read over these bytes.
+func (w *window) holds(off, n int64) bool { return off >= w.off && off+n <= w.off+int64(len(w.buf)) }
+
 // record reads the record of a slot. Its payload is valid until the next call.
 func (w *window) record(sl slot) (record, error) {
 	off, n := int64(sl.off), int64(sl.head)+int64(sl.size)
-	if off < w.off || off+n > w.off+int64(len(w.buf)) {
+	if !w.holds(off, n) {
 		size, err := w.seg.file.Size()
 		if err != nil {
 			return record{}, err
 		}
-		want := min(max(n, windowSize), size-off)
+		want := min(max(n, cmp.Or(w.ahead, windowSize)), size-off)
 		if int64(cap(w.buf)) < want {
 			w.buf = make([]byte, want)
 		}

@@ -14,12 +14,12 @@ func TestNextFrame(t *testing.T) {
 		b := make([]byte, rng.IntN(200))
 		for range rng.IntN(6) { // anywhere, including overlapping and unaligned offsets
 			if at := rng.IntN(len(b) + 1); at+4 <= len(b) {
-				copy(b[at:], frameMark)
+				copy(b[at:], []string{"WGR2", "WGRP", "WGRX"}[rng.IntN(3)])
 			}
 		}
 		var want, got []int
 		for i := 0; i+frameSize <= len(b); i += align {
-			if binary.LittleEndian.Uint32(b[i+4:]) == frameMagic {
+			if m := binary.LittleEndian.Uint32(b[i+4:]); m == frameMagic || m == oldFrameMagic {
 				want = append(want, i)
 			}
 		}

@@ -31,7 +31,8 @@ type segment struct {
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
 	keys    keyList
-	leaving bool // used by the committer only: no further manifest lists this segment
+	next    uint64 // while the index is rebuilt: number of the group after the last
+	leaving bool   // used by the committer only: no further manifest lists this segment
 
 	sealed atomic.Bool
 	used   int64    // bytes of groups and index; set when sealed
@@ -84,9 +85,19 @@ func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
+// mark writes the watermark: everything below end was synced, and next is the number of the next group.
+func (s *segment) mark(end int64, next uint64) error {
+	if err := s.file.WriteAt(watermarkOffset, encodeWatermark(s.seed, end, next)); err != nil {
+		return fmt.Errorf("write watermark of %s: %w", s.name, err)
+	}
+	return nil
+}
+
 // seal writes and syncs the keys, the index and the footer, so that the next start need not read the
-// records. Keys that do not fit are left out: a repair reserves no space for them.
-func (s *segment) seal(size int64, nextGroup uint64) error {
+// records. Keys that do not fit are left out: a repair reserves no space for them. seal also writes
+// the final watermark: the watermark and the footer each prove where the groups end if the other one is
+// damaged. put runs the writes.
+func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) error) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
 		index: size - footerSize - int64(len(s.slots)), indexSum: sum(s.seed, s.slots),
@@ -98,7 +109,13 @@ func (s *segment) seal(size int64, nextGroup uint64) error {
 	} else {
 		keys = nil
 	}
-	if err := s.file.WriteAt(f.unused(), keys, directory, s.slots, f.encode(s.seed)); err != nil {
+	err := put(func() error {
+		if err := s.mark(s.end, nextGroup); err != nil {
+			return err
+		}
+		return s.file.WriteAt(f.unused(), keys, directory, s.slots, f.encode(s.seed))
+	})
+	if err != nil {
 		return fmt.Errorf("seal %s: %w", s.name, err)
 	}
 	if err := s.file.SyncData(); err != nil {
@@ -109,6 +126,9 @@ func (s *segment) seal(size int64, nextGroup uint64) error {
 	s.keys.clear()
 	return nil
 }
+
+// once runs a write and returns its error.
+func once(write func() error) error { return write() }
 
 // footer reads the footer. It returns false if there is no valid one: the segment is not sealed, or
 // the footer is damaged.

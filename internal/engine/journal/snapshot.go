@@ -291,22 +291,6 @@ func (c *copier) groups(end int64) error {
 	return nil
 }
 
-// checkGroup checks all records of a group. It returns the offset of the first damaged one.
-func checkGroup(b []byte, f frame, seed uint32) (int, error) {
-	off, count := frameSize, 0
-	for ; off < len(b); count++ {
-		var r record
-		if err := r.decode(b[off:], seed); err != nil {
-			return off, err
-		}
-		off += r.size()
-	}
-	if off != len(b) || count != f.count {
-		return 0, errChecksum
-	}
-	return 0, nil
-}
-
 // raw copies data that needs no check or cannot be checked.
 func (c *copier) raw(from, to int64) error {
 	buf := make([]byte, min(copyStep, max(to-from, 0)))

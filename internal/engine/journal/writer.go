@@ -13,6 +13,8 @@ type writer struct {
 	active  *segment  // segment of the last group
 	synced  int64     // everything in active below this offset is durable
 	marked  int64     // value of synced in the last watermark
+	proved  bool      // that watermark and the file "end" are synced
+	when    time.Time // of that watermark
 	next    uint64    // number of the next group
 	settled chan []op // settled ops whose callers must be woken
 	reuse   chan []op // emptied slices of those ops, for reuse
@@ -23,8 +25,8 @@ func (w *writer) init(j *Journal) {
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 }
 
-// run writes groups until the committer ends. It writes the watermark when there was no group for a
-// while, and at the end.
+// run writes groups until the committer ends. It proves how far the log is synced every 100 ms under
+// load, when there was no group for a while, and at the end.
 func (w *writer) run() {
 	defer close(w.settled)
 	idling := time.NewTimer(idle)
@@ -33,32 +35,79 @@ func (w *writer) run() {
 		select {
 		case g, open := <-w.j.commit.full:
 			if !open {
-				w.watermark(true)
+				w.prove(true)
 				return
 			}
 			w.commit(g)
+			if time.Since(w.when) >= idle {
+				w.prove(false)
+			}
 			idling.Reset(idle)
 		case <-idling.C:
-			w.watermark(false)
+			w.prove(true)
 		}
 	}
 }
 
-// watermark records how far the active segment is synced. Without it, damage to the newest group
-// would look like a write cut short by a crash and would be dropped silently. The watermark itself
-// is synced only on close: losing it loses evidence, not data.
-func (w *writer) watermark(sync bool) {
-	if w.j.failed() != nil || w.active == nil || (w.synced == w.marked && !sync) {
+// prove records how far the log is synced, in the watermark of the active segment and in the file
+// "end". Without the first, damage to the newest groups would look like a write cut short by a crash,
+// and without the second, so would the loss of the whole segment. Losing a proof loses no data, so
+// under load it is written without a sync.
+func (w *writer) prove(sync bool) {
+	if w.j.failed() != nil || w.active == nil {
 		return
 	}
-	err := w.active.file.WriteAt(watermarkOffset, encodeWatermark(w.active.seed, w.synced, w.next))
-	if err == nil && sync {
-		err = w.active.file.SyncData()
+	var err error
+	if w.synced != w.marked {
+		if err = w.active.mark(w.synced, w.next); err == nil {
+			err = w.j.end.write(w.j, ending{w.active.number, w.synced, w.next})
+		}
+		if isShortage(err) {
+			return // the next proof says the same
+		}
+		w.marked, w.proved, w.when = w.synced, false, time.Now()
+	}
+	if err == nil && sync && !w.proved {
+		if err = w.active.file.SyncData(); err == nil {
+			err = w.j.end.sync()
+		}
+		w.proved = true
 	}
 	if err != nil {
-		w.j.fail(fmt.Errorf("write watermark of %s: %w", w.active.name, err))
+		w.j.fail(fmt.Errorf("prove the end of %s: %w", w.active.name, err))
 	}
-	w.marked = w.synced
+}
+
+// begin records in the file "end" that the log continues in another segment, before that segment holds
+// a group. A segment above the recorded one has therefore never held anything.
+func (w *writer) begin(s *segment) error {
+	w.marked, w.proved = 0, false
+	err := w.put(func() error { return w.j.end.write(w.j, ending{s.number, dataStart, w.next}) })
+	if err != nil {
+		return err
+	}
+	return w.j.end.sync()
+}
+
+// put runs a write, and repeats it while the disk has no space: a copy-on-write file system needs space
+// to overwrite data. Repeating a write is safe as long as nothing after it was synced. Meanwhile the
+// ops that are being written wait, and the committer refuses others. put gives up when the journal
+// closes.
+func (w *writer) put(write func() error) error {
+	defer w.j.stalled.Store(nil)
+	for {
+		err := write()
+		if !isShortage(err) {
+			return err
+		}
+		full := errFull(err)
+		w.j.stalled.Store(&full)
+		select {
+		case <-time.After(retry):
+		case <-w.j.halt:
+			return err
+		}
+	}
 }
 
 // commit makes a group durable, then updates memory, then notifies the judges, then has the callers
@@ -95,22 +144,27 @@ func (w *writer) commit(g *group) {
 }
 
 // write writes and syncs a group. If the group starts a new segment, write first seals the previous
-// one. Recovery reports a segment without a footer as damaged unless it is the tail, so the footer
-// must be durable before the next segment holds a group.
+// one and then announces the new one in the file "end". Recovery reports a segment without a footer as
+// damaged unless it is the tail, so the footer must be durable before the next segment holds a group.
 func (w *writer) write(g *group) error {
 	if g.records == 0 {
 		return nil
 	}
 	if old := g.seal; old != nil {
 		slots := old.slots
-		if err := old.seal(w.j.size, w.next); err != nil {
+		if err := old.seal(w.j.size, w.next, w.put); err != nil {
 			return w.j.fail(err)
 		}
 		w.j.slots.Store(&slots)
 		w.j.reclaim.wake() // the sealed segment may already be mostly dead
 	}
+	if g.seg != w.active {
+		if err := w.begin(g.seg); err != nil {
+			return w.j.fail(err)
+		}
+	}
 	start := time.Now()
-	if err := g.seg.file.WriteAt(g.off, g.buffers(w.next)...); err != nil {
+	if err := w.put(func() error { return g.seg.file.WriteAt(g.off, g.buffers(w.next)...) }); err != nil {
 		return w.j.fail(fmt.Errorf("write %s: %w", g.seg.name, err))
 	}
 	if err := g.seg.file.SyncData(); err != nil {

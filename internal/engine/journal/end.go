@@ -1,0 +1,107 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"weir/internal/disk"
+)
+
+// endFile proves how far the log reached at least. Without it, the loss of the newest segment, or of
+// its newest groups, would look like a journal of an earlier time.
+const (
+	endFile    = "end"
+	endTmpFile = "end.tmp"
+)
+
+// proof is the open file "end". The writer owns it while the journal runs.
+type proof struct {
+	file   disk.File
+	count  uint64 // of the newest slot
+	latest ending
+}
+
+// readEnd reads the file "end". It returns engine.ErrDamaged if neither slot is valid or the file is
+// missing.
+func (j *Journal) readEnd() error {
+	f, err := j.fs.Open(endFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &DamageError{File: endFile, What: "end of the log", Err: errMissing}
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", endFile, err)
+	}
+	p := proof{file: f}
+	fault := errChecksum
+	for off := int64(0); off < endSize; off += endBlock {
+		b := make([]byte, endSlot)
+		if n, err := f.ReadAt(b, off); n < len(b) {
+			fault = err
+			continue
+		}
+		e, salt, size, count, ok := decodeEnding(b)
+		if ok && salt == j.salt && size == j.size && count > p.count {
+			p.latest, p.count = e, count
+		}
+	}
+	if p.count == 0 {
+		f.Close()
+		return &DamageError{File: endFile, What: "end of the log", Err: fault}
+	}
+	j.end = p
+	return nil
+}
+
+// createEnd writes a new file "end" in place of the old one and opens it.
+func (j *Journal) createEnd(e ending) error {
+	if j.end.file != nil {
+		j.end.file.Close()
+		j.end.file = nil
+	}
+	j.end.count++
+	b := make([]byte, endSize)
+	copy(b, e.encode(j.salt, j.size, j.end.count))
+	if j.end.count%2 == 1 {
+		b = append(b[endBlock:], b[:endBlock]...) // where write would have put it
+	}
+	if err := j.replace(endFile, endTmpFile, b); err != nil {
+		return fmt.Errorf("create %s: %w", endFile, err)
+	}
+	return j.readEnd()
+}
+
+// write records that the log reached e. The caller syncs the file.
+func (p *proof) write(j *Journal, e ending) error {
+	next := p.count + 1 // not yet: after a failed write the same slot is written again
+	if err := p.file.WriteAt(int64(next%2)*endBlock, e.encode(j.salt, j.size, next)); err != nil {
+		return fmt.Errorf("write %s: %w", endFile, err)
+	}
+	p.latest, p.count = e, next
+	return nil
+}
+
+func (p *proof) sync() error {
+	if err := p.file.SyncData(); err != nil {
+		return fmt.Errorf("sync %s: %w", endFile, err)
+	}
+	return nil
+}
+
+// restate records the end that recovery found. A journal of format 1 becomes one of the current
+// format: it gets its file "end" first, because the current format requires one.
+func (j *Journal) restate(found ending) error {
+	if j.version < formatVersion {
+		if err := j.createEnd(found); err != nil {
+			return err
+		}
+		return j.writeFormat()
+	}
+	if found == j.end.latest || found.segment < j.end.latest.segment { // the newest segment may have no group yet
+		return nil
+	}
+	if err := j.end.write(j, found); err != nil {
+		return err
+	}
+	return j.end.sync()
+}

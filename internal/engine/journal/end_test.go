@@ -1,0 +1,158 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+	"testing"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// A crash cuts two attempts to write a group short, at the same offset and with the same layout. What
+// is left of both looks complete, but it is not taken for a group.
+func TestTwoTornAttempts(t *testing.T) {
+	fs := faulty.New()
+	w := newWorld(t, fs, newHistory())
+	if err := errors.Join(w.create("a", "x"), w.append("a", 1, 100)); err != nil {
+		t.Fatal(err)
+	}
+	end := w.j.write.synced
+	w.j.Close()
+	attempt := func(payload string) []byte {
+		after := fs.Crash(faulty.LoseNothing, nil)
+		j, err := Open(after, small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		d, err := j.Get(background, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := j.Open(background, d.Created, &fixed{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		log := l.(*handle).log
+		var ops []op
+		var done []chan error
+		for seq := weir.Seq(2); seq <= 9; seq++ {
+			body := bytes.Repeat([]byte(payload), 1000)
+			o := &appendOp{done: make(chan error, 1)}
+			o.l, o.owner, o.e, o.sum = log, l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
+			ops, done = append(ops, o), append(done, o.done)
+		}
+		j.together(ops...)
+		for _, d := range done {
+			if err := <-d; err != nil {
+				t.Fatal(err)
+			}
+		}
+		return after.Files()[segmentName(1)]
+	}
+	first, second := attempt("1"), attempt("2")
+	mixed := bytes.Clone(fs.Files()[segmentName(1)])
+	cut := end + frameSize + 4*int64(padded(recordSize+1000)) // between two records
+	copy(mixed[end:cut], first[end:cut])
+	copy(mixed[cut:], second[cut:cut+16384])
+	put(fs, segmentName(1), mixed)
+	j, err := Open(fs, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	d, err := j.Get(background, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := j.Open(background, d.Created, &fixed{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.Headers(0, func(h engine.Header) bool {
+		if h.Seq > 1 {
+			t.Errorf("entry %d was recovered from two attempts", h.Seq)
+		}
+		return true
+	})
+}
+
+// Two processes start on an empty directory. While one waits for the lock, the other makes the
+// directory a journal, uses it and stops. The first finds that journal instead of making another.
+func TestTwoFirstStarts(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	raced := false
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind != faulty.Lock || raced {
+			return nil
+		}
+		raced = true
+		w, err := openWorld(fs, h)
+		if err == nil {
+			err = errors.Join(w.create("a", "x"), w.many("a", 1, 10, 100))
+			w.j.Close()
+		}
+		return err
+	})
+	if err := openAndVerify(fs, h); err != nil || !raced {
+		t.Fatal(err)
+	}
+}
+
+// The format file is lost. A check says so and finds the salt elsewhere: in the file "end", or in the
+// header of a segment. A repair writes the format file anew, and nothing is lost.
+func TestLostFormat(t *testing.T) {
+	fs := threeFiles(t)
+	want := fs.Files()[formatFile]
+	for name, spoil := range map[string]func(*faulty.FS){
+		"removed":       func(fs *faulty.FS) { fs.Remove(formatFile) },
+		"empty":         func(fs *faulty.FS) { put(fs, formatFile, nil) },
+		"flipped":       func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
+		"without end":   func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
+		"and end empty": func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := fs.Crash(faulty.LoseNothing, nil)
+			spoil(after)
+			if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) && !errors.Is(err, ErrForeign) {
+				t.Errorf("opened: %v", err)
+			}
+			r, err := RepairJournal(after, repairOptions(faulty.New()))
+			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if got := after.Files()[formatFile]; !bytes.Equal(got, want) {
+				t.Errorf("format %q, want %q", got, want)
+			}
+			j, err := Open(after, small)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.Close()
+			if d, err := j.Get(background, "b"); err != nil || string(d.Value) != "revoked" {
+				t.Errorf("document b: %q, %v", d.Value, err)
+			}
+		})
+	}
+}
+
+// A check does not take an error of the file system for damage: another attempt may succeed.
+func TestCheckWithoutPermission(t *testing.T) {
+	for _, name := range []string{formatFile, endFile} {
+		fs := threeFiles(t)
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind == faulty.Open && c.Name == name {
+				return syscall.EACCES
+			}
+			return nil
+		})
+		if r, err := Check(fs, CheckOptions{}); !errors.Is(err, syscall.EACCES) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+)
+
+// manyStates returns a closed journal with several states of the same documents and marks, in sealed
+// segments and in the tail.
+func manyStates(t *testing.T) (*faulty.FS, *history) {
+	t.Helper()
+	fs, h := faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	err := errors.Join(w.create("a", "0"), w.create("b", "0"))
+	for n := weir.Seq(1); n < 12; n++ {
+		err = errors.Join(err, w.many("a", 10*n, 10*n+9, 1000), w.update("a", fmt.Sprint(n)), w.trim("a", n, fmt.Sprint("note ", n)), w.create("c", "x"))
+		if n < 11 {
+			err = errors.Join(err, w.remove("c"))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.j.Close()
+	return fs, h
+}
+
+// Damage to a superseded state of a document or a mark in a sealed segment does not stop the journal
+// from opening: such a state is not read. Damage to the newest state does.
+func TestSupersededStatesAreNotRead(t *testing.T) {
+	fs, h := manyStates(t)
+	records := recordsOf(t, fs)
+	newest := map[string]int{}
+	name := func(r *record) string {
+		if r.kind == kindMark {
+			return fmt.Sprint("mark ", r.log)
+		}
+		return fmt.Sprint("document ", r.log)
+	}
+	states := func(r *record) bool { return r.kind == kindMark || r.kind == kindDocument || r.kind == kindDeleted }
+	for i := range records {
+		if r := &records[i].r; states(r) {
+			newest[name(r)] = i
+		}
+	}
+	tail := records[len(records)-1].file
+	old, current := 0, 0
+	for i := range records {
+		p := &records[i]
+		if !states(&p.r) || p.file == tail {
+			continue
+		}
+		after := fs.Crash(faulty.LoseNothing, nil)
+		after.Flip(p.file, p.off+p.size-1, 3)
+		err := openAndVerify(after, h)
+		if newest[name(&p.r)] == i {
+			if current++; !errors.Is(err, engine.ErrDamaged) {
+				t.Errorf("the newest state of %s is damaged: %v", name(&p.r), err)
+			}
+		} else if old++; err != nil {
+			t.Errorf("an old state of %s is damaged: %v", name(&p.r), err)
+		}
+	}
+	if old < 10 || current < 1 {
+		t.Errorf("damaged only %d old and %d new states", old, current)
+	}
+}
+
+// A sealed segment whose index or footer is damaged gets a new one from its groups. If a group is
+// damaged too, the journal is refused.
+func TestIndexIsRebuilt(t *testing.T) {
+	fs, h := manyStates(t)
+	c, err := openCheckup(fs, CheckOptions{})
+	if err == nil {
+		_, err = c.run()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := slices.Clone(c.listed[:len(c.listed)-1])
+	c.close()
+	for _, n := range sealed {
+		for _, back := range []int64{1, footerSize - 10, footerSize + 1, footerSize + 5*slotSize} {
+			what := fmt.Sprintf("%d bytes before the end of %s", back, segmentName(n))
+			after := fs.Crash(faulty.LoseNothing, nil)
+			after.Flip(segmentName(n), small.SegmentSize-back, 2)
+			twice := after.Crash(faulty.LoseNothing, nil)
+			twice.Flip(segmentName(n), dataStart+frameSize+100, 2)
+			if err := openAndVerify(after, h); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if r, err := Check(after, CheckOptions{}); err != nil || len(r.Damages) > 0 {
+				t.Errorf("%s: the index was not written again: %+v, %v", what, r, err)
+			}
+			if err := openAndVerify(twice, h); !errors.Is(err, engine.ErrDamaged) {
+				t.Errorf("%s, and a damaged group: %v", what, err)
+			}
+		}
+	}
+	if len(sealed) < 2 {
+		t.Errorf("only %d sealed segments", len(sealed))
+	}
+}
