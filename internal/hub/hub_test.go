@@ -40,7 +40,7 @@ func open(t *testing.T, e engine.Engine, o Options) *Hub {
 	return h
 }
 
-// made creates a stream with a long retention and a large size, unless change sets others.
+// made creates a stream with a long retention and a large maximum size. change may set other values.
 func made(t *testing.T, h *Hub, change func(*Spec)) *Stream {
 	t.Helper()
 	spec := Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
@@ -79,7 +79,7 @@ func code(err error) weir.Code {
 	return ""
 }
 
-// engines runs a test with fake time, on the memory engine and on the journal.
+// engines runs a test with fake time, once on the memory engine and once on the journal.
 func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	for name, make := range map[string]func() engine.Engine{
 		"memory": func() engine.Engine { return memory.New() },
@@ -101,8 +101,8 @@ func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	}
 }
 
-// collector is a subscriber that checks what it receives: every sequence once and in order, and a
-// gap for evicted ones.
+// collector is a subscriber that checks that it receives batches once and in order, and that a
+// reported gap starts at the next sequence.
 type collector struct {
 	next weir.Seq
 	got  map[weir.Seq]string
@@ -110,7 +110,8 @@ type collector struct {
 	from From
 }
 
-// follow subscribes until it has seen sequence last. It reconnects after cut() events.
+// follow subscribes until it has received sequence last. It calls cut for each connection, and
+// reconnects after that number of events.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)
@@ -139,14 +140,14 @@ func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 func (c *collector) take(e Event) error {
 	if e.Gap != nil {
 		if e.Gap.From != c.next {
-			return fmt.Errorf("gap %v, expected from %d", *e.Gap, c.next)
+			return fmt.Errorf("got gap %v, want a gap that starts at %d", *e.Gap, c.next)
 		}
 		c.gaps = append(c.gaps, *e.Gap)
 		c.next = e.Gap.To + 1
 	}
 	for seq, payload := range batchesOf(e) {
 		if seq < c.next {
-			return fmt.Errorf("got %d after %d", seq, c.next)
+			return fmt.Errorf("got batch %d, want %d or higher", seq, c.next)
 		}
 		c.got[seq] = payload
 		c.next = seq + 1
@@ -225,7 +226,7 @@ func TestExactlyOnce(t *testing.T) {
 	})
 }
 
-// A subscription waits at an open gap and continues when its grace has ended (D4).
+// A subscription waits at an open gap and continues when the gap's grace period has ended (D4).
 func TestGapCloses(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -247,17 +248,17 @@ func TestGapCloses(t *testing.T) {
 			t.Errorf("waited %v for the gap, want 2 s", d)
 		}
 		if _, err := s.Publish(ctx, at(2, "late")); code(err) != weir.InvalidSequence {
-			t.Errorf("a closed gap was filled: %v", err)
+			t.Errorf("publishing into a closed gap: %v; want a refusal", err)
 		}
 		if ack, err := s.Decide(ctx, at(3, "")); ack != nil || code(err) != weir.InvalidSequence {
-			t.Errorf("decide on a closed gap: %v, %v; want a refusal", ack, err)
+			t.Errorf("Decide for a sequence in a closed gap: %v, %v; want a refusal", ack, err)
 		}
 		sub.Close()
 		h.Close()
 	})
 }
 
-// Batches are evicted on time, subscribers are told, and the space is freed (D12, D16).
+// Batches are evicted on time, subscribers get a gap for them, and their space is freed (D12, D16).
 func TestRetention(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -284,7 +285,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("%v %v", ev, err)
 		}
 		sub.Close()
-		time.Sleep(time.Hour) // without any request
+		time.Sleep(time.Hour) // the hub must evict although no request arrives
 		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
 			t.Errorf("%+v", o)
 		}
@@ -304,8 +305,8 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// A repeated key gets the first acknowledgement again, also for concurrent requests and after a
-// restart (D25).
+// A publish that repeats an idempotency key gets the acknowledgement of the first publish with that
+// key, also if the two are concurrent or the hub was restarted in between (D25).
 func TestIdempotencyKeys(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -339,8 +340,8 @@ func TestIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// Deleting a stream ends its subscriptions and frees its id and its place in the limit immediately
-// (D31).
+// Deleting a stream ends its subscriptions. From then on its id can be reused, and the stream does not
+// count towards the project's limit (D31).
 func TestDelete(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 1})
@@ -351,33 +352,33 @@ func TestDelete(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := h.Create(ctx, Spec{Project: "p"}); code(err) != weir.StreamLimitReached {
-			t.Errorf("beyond the limit: %v", err)
+			t.Errorf("creating a stream beyond the limit: %v", err)
 		}
 		if err := s.Delete(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrDeleted) {
-			t.Errorf("subscriber: %v", err)
+			t.Errorf("the subscriber of the deleted stream got %v", err)
 		}
 		sub.Close()
 		if _, err := s.Publish(ctx, at(2, "y")); code(err) != weir.StreamNotFound {
-			t.Errorf("publish: %v", err)
+			t.Errorf("publish to the deleted stream: %v", err)
 		}
 		if err := s.Delete(ctx); code(err) != weir.StreamNotFound {
 			t.Errorf("delete again: %v", err)
 		}
 		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
-			t.Errorf("find: %v", err)
+			t.Errorf("find the deleted stream: %v", err)
 		}
 		again := made(t, h, func(spec *Spec) { spec.ID = s.ID })
 		if o, err := again.Object(ctx); err != nil || o.Cursor != 0 {
-			t.Errorf("reused id: %+v %v", o, err)
+			t.Errorf("the stream that reuses the id: %+v, %v", o, err)
 		}
 		h.Close()
 	})
 }
 
-// An idle feed is closed, and reopening it finds everything again.
+// The hub closes the feed of an idle stream. The next use reopens the feed with the same state.
 func TestIdleFeedIsClosed(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-// Look describes the kept batches, the gaps and the subscribers. Glance returns what is known
+// Look describes the kept batches, the gaps and the subscribers. Glance returns the stream object
 // without opening the log.
 func TestLook(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
@@ -64,7 +64,7 @@ func TestLook(t *testing.T) {
 	})
 }
 
-// Look visits all batches, even if there are more than it examines at a time.
+// Look visits all batches, even if there are more than lookRun, the number it examines at a time.
 func TestLookInSeveralRuns(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
