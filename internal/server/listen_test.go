@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// An address in use is an error that names the flag.
+// Listen returns an error that names the flag if an address is in use.
 func TestAddressInUse(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for flag, o := range map[string]Options{
@@ -25,8 +25,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// With HTTPSMayFail, an HTTPS address in use is a warning that names the flag, unless HTTP is
-// disabled too.
+// With HTTPSMayFail, Listen only logs a warning that names the flag if the HTTPS address is in use. If
+// HTTP is disabled too, it returns an error.
 func TestHTTPSMayFail(t *testing.T) {
 	taken := serve(t, func(http.ResponseWriter, *http.Request) {}).HTTPS()
 	var log bytes.Buffer
@@ -45,7 +45,7 @@ func TestHTTPSMayFail(t *testing.T) {
 	}
 	o.HTTP = "off"
 	if s, err := Listen(o); err == nil || !strings.Contains(err.Error(), "--https") {
-		t.Errorf("without --http: got %v, %v", s, err)
+		t.Errorf("with HTTP disabled: got %v, %v; want an error", s, err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestHTTPSMayFail(t *testing.T) {
 func TestUDPInUse(t *testing.T) {
 	s := listen(t)
 	_, port, _ := net.SplitHostPort(s.HTTPS())
-	s.https.listener.Close() // the socket stays
+	s.https.listener.Close() // frees the TCP port; the UDP socket keeps its port in use
 	defer s.Shutdown(context.Background())
 	var log bytes.Buffer
 	other, err := Listen(Options{HTTP: "off", HTTPS: "127.0.0.1:" + port, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -71,7 +71,7 @@ func TestUDPInUse(t *testing.T) {
 	}
 }
 
-// If the UDP socket fails later, HTTPS continues and stops advertising HTTP/3.
+// If the UDP socket fails while the server runs, HTTPS continues and stops advertising HTTP/3.
 func TestUDPFails(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	s.http3.socket.Close()
@@ -86,7 +86,7 @@ func TestUDPFails(t *testing.T) {
 	}
 }
 
-// Shutdown frees the addresses, also if Serve was never called.
+// Shutdown frees the addresses, even if Serve was never called.
 func TestShutdownFreesTheAddresses(t *testing.T) {
 	for name, served := range map[string]bool{"served": true, "never served": false} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// Failed reports a listener that fails.
+// The channel Failed receives the error of a listener that fails.
 func TestFailed(t *testing.T) {
 	s := listen(t)
 	s.http.listener.Close()

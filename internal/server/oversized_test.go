@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// serveOversized starts a server that answers requests with large header fields with "too large" and
-// the path.
+// serveOversized starts a server. Its handler for large header fields sends "too large" and the path of
+// the request.
 func serveOversized(t *testing.T) *Server {
 	s := listen(t)
 	s.Oversized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,8 +22,8 @@ func serveOversized(t *testing.T) *Server {
 	return s
 }
 
-// Header fields above the limit get the response of the handler for them, over every protocol. The
-// next request of the client is served.
+// A request with header fields above the limit gets the response of the handler for large header
+// fields, over every protocol. The server then answers the next request of the same client.
 func TestHeaderTooLarge(t *testing.T) {
 	s := serveOversized(t)
 	each(t, func(t *testing.T, w wire) {
@@ -53,8 +53,9 @@ func TestHeaderTooLarge(t *testing.T) {
 	})
 }
 
-// Where the libraries stop reading, the client learns it in one way or another, and can go on. Over
-// cleartext HTTP/1.1 it even gets the response of the handler.
+// net/http and http3 stop reading header fields that are even larger. The client then gets a 431 or an
+// error, and its next request succeeds. Over cleartext HTTP/1.1 the client gets the response of the
+// handler for large header fields.
 func TestHeaderMuchTooLarge(t *testing.T) {
 	s := serveOversized(t)
 	each(t, func(t *testing.T, w wire) {
@@ -63,7 +64,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		c := w.client(t)
 		resp, err := c.Do(r)
 		switch {
-		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit of the server and refuses to send
+		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit and does not send
 		case err != nil:
 			t.Error(err)
 		default:
@@ -85,7 +86,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 	}
 }
 
-// Without a handler for large header fields the server refuses them too.
+// If no handler for large header fields is set, the server refuses such requests with a 431 too.
 func TestHeaderTooLargeByDefault(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {})
 	got := ask(t, s.HTTP(), "GET / HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", maxHeaderBytes)+"\r\n\r\n")
