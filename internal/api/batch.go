@@ -7,11 +7,11 @@ import (
 	"weir/internal/access"
 )
 
-// batch serves GET /v1/streams/{id}/batches/{seq}. For a json stream it sends the batch object. For a
-// raw stream it sends the stored bytes, with the content type they were published with (D7). A batch
-// can be read as soon as it is acknowledged (D4). batch refuses the same requests as streamShow. It
-// responds with 404 stream_not_found if the batch was evicted or never stored, or if the sequence is
-// not a number. The message says which of these is the case (D12, D30).
+// batch serves GET /v1/streams/{id}/batches/{seq}. For a json stream it sends the batch object. For
+// a raw stream it sends the stored bytes, with the content type they were published with (D7). A
+// batch can be read as soon as it is acknowledged (D4). batch refuses the same requests as
+// streamShow. It responds with 404 stream_not_found if the batch was evicted or never stored, or if
+// the sequence is not a number. The message says which of these is the case (D12, D30).
 func (c *call) batch() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {
@@ -55,14 +55,14 @@ func (c *call) batch() error {
 // unlent is the size of the largest batch for which a call borrows no memory from the budget.
 const unlent = 32 << 10
 
-// buffered is a size that fits into the write buffers of net/http and http3. A response body of at most
-// this size is sent after the handler has returned, and the server limits the time of that write
-// itself.
+// buffered is a size that fits into the write buffers of net/http and http3. A response body of at
+// most this size is sent after the handler has returned, and the server limits the time of that
+// write itself.
 const buffered = 2 << 10
 
-// writeLong sends a response body that consists of the given parts. If the body may not fit into the
-// write buffer, writeLong sets write deadlines. It ignores errors, because they mean that the client
-// has disconnected.
+// writeLong sends a response body that consists of the given parts. If the body may not fit into
+// the write buffer, writeLong sets write deadlines. It ignores errors, because they mean that the
+// client has disconnected.
 func (c *call) writeLong(parts ...[]byte) {
 	switch {
 	case c.isHead():

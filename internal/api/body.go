@@ -22,27 +22,27 @@ var (
 
 const (
 	// firstRead is the size of the buffer that a body gets before any of it has arrived, whatever
-	// length the request declares. A larger buffer needs memory from the budget that all large bodies
-	// share. So a client cannot make the server allocate 8 MiB just by sending a header.
+	// length the request declares. A larger buffer needs memory from the budget that all large
+	// bodies share. So a client cannot make the server allocate 8 MiB just by sending a header.
 	firstRead = 4 << 10
 
-	// secondRead is the size of the next buffer. Whenever the buffer is full, the body gets one that is
-	// four times as large. So the buffer is at most a small multiple of the bytes that have arrived
-	// (D34).
+	// secondRead is the size of the next buffer. Whenever the buffer is full, the body gets one
+	// that is four times as large. So the buffer is at most a small multiple of the bytes that have
+	// arrived (D34).
 	secondRead = 64 << 10
 
 	// memoryWait is how long a body waits for memory from the shared budget.
 	memoryWait = 10 * time.Second
 
-	// In every period of slowest, a client must send slowestBytes or the rest of the body. So a client
-	// cannot occupy a connection by sending nothing.
+	// In every period of slowest, a client must send slowestBytes or the rest of the body. So a
+	// client cannot occupy a connection by sending nothing.
 	slowest      = 30 * time.Second
 	slowestBytes = 256 << 10
 )
 
 // body reads the whole request body, up to most bytes (D9). The caller owns the result. body stops
-// reading as soon as it knows that the request body is too large. net/http then gives the client time
-// to read the response, and closes the connection.
+// reading as soon as it knows that the request body is too large. net/http then gives the client
+// time to read the response, and closes the connection.
 func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	c.read = true
 	length := c.r.ContentLength
@@ -54,8 +54,8 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	if length < 0 {
 		size = min(most, firstRead)
 	}
-	// The buffer has room for one byte more than the body, so that Read can report the end of the body
-	// before the buffer is full.
+	// The buffer has room for one byte more than the body, so that Read can report the end of the
+	// body before the buffer is full.
 	b := make([]byte, 0, min(size, firstRead)+1)
 	err := error(nil)
 	for err == nil {
@@ -76,8 +76,8 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 			}
 			_ = control.SetReadDeadline(time.Now().Add(slowest))
 		}
-		// When the budget cuts the loan, it sets a read deadline in the past. This check must come after
-		// SetReadDeadline, which may have replaced that deadline.
+		// When the budget cuts the loan, it sets a read deadline in the past. This check must come
+		// after SetReadDeadline, which may have replaced that deadline.
 		if c.loan.IsCut() {
 			return nil, errBodyCut
 		}
@@ -131,9 +131,9 @@ func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
 	return append(make([]byte, 0, room), b...), nil
 }
 
-// compact returns part, which is a part of the buffer whole, or a copy of part if it is much smaller
-// than whole. A batch may stay in memory for its subscribers. Without the copy, the whole buffer would
-// stay in memory too.
+// compact returns part, which is a part of the buffer whole, or a copy of part if it is much
+// smaller than whole. A batch may stay in memory for its subscribers. Without the copy, the whole
+// buffer would stay in memory too.
 func compact(part, whole []byte) []byte {
 	if isMuchSmaller(part, whole) {
 		return append(make([]byte, 0, len(part)), part...)
@@ -141,8 +141,8 @@ func compact(part, whole []byte) []byte {
 	return part
 }
 
-// isMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part. For
-// a smaller rest, a copy would cost more than it saves.
+// isMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part.
+// For a smaller rest, a copy would cost more than it saves.
 func isMuchSmaller(part, whole []byte) bool { return 2*len(part)+256 <= cap(whole) }
 
 // longAgo is a deadline that has passed.
@@ -159,8 +159,9 @@ func (c *call) borrow(bytes int64) error {
 	return nil
 }
 
-// holder returns the holder that is charged for the memory and the subscriptions of this call. It is
-// the key within its project, or the client's address if the client reads the demo without a key.
+// holder returns the holder that is charged for the memory and the subscriptions of this call. It
+// is the key within its project, or the client's address if the client reads the demo without a
+// key.
 func (c *call) holder() budget.Holder {
 	switch {
 	case c.grant == nil: // see Tail
@@ -176,18 +177,18 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// linger gives an HTTP/2 client that is still sending its body a moment to read the response. When a
-// handler returns without having read the body, net/http resets the stream. Some clients (curl before
-// 8) then discard a response that they have not read yet. Over HTTP/1.1, net/http itself waits for the
-// client.
+// linger gives an HTTP/2 client that is still sending its body a moment to read the response. When
+// a handler returns without having read the body, net/http resets the stream. Some clients (curl
+// before 8) then discard a response that they have not read yet. Over HTTP/1.1, net/http itself
+// waits for the client.
 func (c *call) linger() {
 	control := http.NewResponseController(c.w)
 	end := time.Now().Add(lingerTime)
 	if control.Flush() != nil || control.SetReadDeadline(end) != nil {
 		return
 	}
-	// A client that sends lingerBytes has not read the response yet. Stop reading, so that flow control
-	// keeps the client from sending more, and wait until the time is up.
+	// A client that sends lingerBytes has not read the response yet. Stop reading, so that flow
+	// control keeps the client from sending more, and wait until the time is up.
 	if _, err := io.CopyN(io.Discard, c.r.Body, lingerBytes); err == nil {
 		select {
 		case <-c.r.Context().Done():

@@ -17,7 +17,8 @@ import (
 
 const empty = `{"events":[]}`
 
-// TestHeaders is part H of the catalogue.
+// TestHeaders covers part H, about header fields, of the project's catalogue of bad inputs. Names
+// such as H24 or C22 in this file are numbers of the catalogue.
 func TestHeaders(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -28,7 +29,7 @@ func TestHeaders(t *testing.T) {
 	next("H1", 415, weir.UnsupportedMediaType, to, empty, noType)
 	for _, ct := range []string{"", "text/plain", "text/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "application/json, text/plain",
 		"application/octet-stream", "application/jsonx", "application/*", "*/*", "application/json;", "application/json; charset", "application/json; charset=utf-8; charset=utf-8x", "application/json;" + strings.Repeat(" a=b;", 1600)} {
-		if ct == "application/json;" { // an empty parameter is allowed
+		if ct == "application/json;" { // a content type may have an empty parameter
 			next("H3", 202, "", to, empty, "Content-Type: "+ct)
 			continue
 		}
@@ -71,7 +72,8 @@ func TestHeaders(t *testing.T) {
 	svc.run(t, rows)
 }
 
-// H24: a response does not take over values that the request has in response header fields.
+// H24: a request may contain header fields that are meant for responses. The response does not
+// repeat their values.
 func TestNothingReflected(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -82,7 +84,7 @@ func TestNothingReflected(t *testing.T) {
 	}
 }
 
-// TestCreate is part C of the catalogue.
+// TestCreate covers part C of the catalogue: bodies that create a stream.
 func TestCreate(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -119,8 +121,8 @@ func TestCreate(t *testing.T) {
 	svc.run(t, rows)
 }
 
-// TestCreateLimit is C22: a project at its limit cannot create a stream, and 409 comes before 403
-// (D10).
+// TestCreateLimit covers C22: a project that has reached its limit cannot create a stream (403). If
+// the id is also taken, the response is 409 (D10).
 func TestCreateLimit(t *testing.T) {
 	svc := startService(t)
 	for len(svc.list(t, "")) < 50 {
@@ -134,7 +136,8 @@ func TestCreateLimit(t *testing.T) {
 	})
 }
 
-// TestBodies is part B of the catalogue. Cases about JSON syntax are in TestEvents.
+// TestBodies covers part B of the catalogue: bodies of publishes. TestEvents has the cases about
+// JSON syntax.
 func TestBodies(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -162,7 +165,8 @@ func TestBodies(t *testing.T) {
 	svc.run(t, rows)
 }
 
-// H12, D9: bodies without a Content-Length have the same limit, and the client gets the response.
+// H12, D9: a body without a Content-Length has the same size limit. A client whose body is too
+// large gets the response.
 func TestUndeclaredLength(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -177,7 +181,7 @@ func TestUndeclaredLength(t *testing.T) {
 		req := svc.request("POST", "/v1/streams", []string{jsonBody}, "")
 		req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, 1<<20)), -1
 		if a := svc.do(protocol, req); svc.code("create", a) != "payload_too_large" || svc.object(svc.ids["raw"]) != before {
-			t.Errorf("%s: a create that is too large: %d %s", protocol, a.status, a.body)
+			t.Errorf("%s: creating a stream with too large a body: %d %s", protocol, a.status, a.body)
 		}
 	}
 }
@@ -186,8 +190,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// raw sends bytes unchanged over a new connection and returns the response. With half it closes its
-// side of the connection after the last byte.
+// raw sends bytes unchanged over a new connection and returns the response. If half is true, it
+// closes its side of the connection after the last byte.
 func (svc *testService) raw(t *testing.T, half bool, request string) (status int, body string) {
 	t.Helper()
 	c, err := net.Dial("tcp", svc.address())
@@ -211,8 +215,8 @@ func (svc *testService) raw(t *testing.T, half bool, request string) (status int
 	return resp.StatusCode, string(b)
 }
 
-// TestBrokenTransport is H11, H13, B17, B18 and OPTIONS *: requests that no HTTP library sends.
-// None of them is stored.
+// TestBrokenTransport covers H11, H13, B17, B18 and OPTIONS *: requests that no HTTP library sends.
+// The service stores no batch for any of them.
 func TestBrokenTransport(t *testing.T) {
 	svc := startService(t)
 	before := svc.object(svc.ids["id"])
@@ -223,8 +227,8 @@ func TestBrokenTransport(t *testing.T) {
 		status        int
 		code          string
 	}{
-		{"H11: no 100 for a bad key", strings.Replace(head, "{key:live}", "x", 1) + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", false, 401, "invalid_api_key"},
-		{"H11: no 100 for too large a body", head + "Expect: 100-continue\r\nContent-Length: 8388609\r\n\r\n", false, 413, "payload_too_large"},
+		{"H11: a bad key gets no 100 Continue", strings.Replace(head, "{key:live}", "x", 1) + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", false, 401, "invalid_api_key"},
+		{"H11: too large a body gets no 100 Continue", head + "Expect: 100-continue\r\nContent-Length: 8388609\r\n\r\n", false, 413, "payload_too_large"},
 		{"H13", head + "Content-Length: 100\r\n\r\n{\"events\":[]}", true, 400, "invalid_request_error"},
 		{"B18: bad chunk size", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", true, 400, "invalid_request_error"},
 		{"B18: cut between chunks", head + "Transfer-Encoding: chunked\r\n\r\nd\r\n{\"events\":[]}\r\n", true, 400, "invalid_request_error"},
@@ -243,7 +247,8 @@ func TestBrokenTransport(t *testing.T) {
 	}
 }
 
-// The response to a duplicate does not depend on its body, which is not read (D19, D25).
+// The response to a duplicate does not depend on the body of the request, because the server does
+// not read that body (D19, D25).
 func TestDuplicatesNeedNoBody(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -268,7 +273,7 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 	}
 }
 
-// B8, B10, B20: a batch reads back byte for byte as it was published.
+// B8, B10, B20: a client that reads a batch gets the same bytes that were published.
 func TestBatchUnchanged(t *testing.T) {
 	svc := startService(t)
 	all := make([]byte, 256)

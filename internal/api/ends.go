@@ -26,8 +26,9 @@ type ender struct {
 	control *http.ResponseController
 }
 
-// end interrupts the subscription, whether it waits for the next event or is blocked in a write to a
-// client that does not read. It must cancel the context before it sets the deadline: see writer.arm.
+// end interrupts the subscription, whether it waits for the next event or is blocked in a write to
+// a client that does not read. It must cancel the context before it sets the deadline: see
+// writer.arm.
 func (e *ender) end() {
 	e.cancel()
 	_ = e.control.SetWriteDeadline(time.Unix(1, 0))

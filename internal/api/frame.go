@@ -8,9 +8,9 @@ import (
 	"weir/internal/hub"
 )
 
-// This file encodes the frames of a subscription (D16). A line break inside a field of a frame would
-// end the field. No field contains a line break, because events are stored without white space between
-// tokens, and JSON strings escape line breaks.
+// This file encodes the frames of a subscription (D16). A line break inside a field of a frame
+// would end the field. No field contains a line break, because events are stored without white
+// space between tokens, and JSON strings escape line breaks.
 
 var (
 	heartbeatFrame = []byte(":\n\n")
@@ -46,9 +46,9 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// gapFrame returns a frame that reports sequences that were evicted before they could be sent, or that
-// are lost. The id of the frame is the last of these sequences, so a client that reconnects resumes
-// after the gap.
+// gapFrame returns a frame that reports sequences that were evicted before they could be sent, or
+// that are lost. The id of the frame is the last of these sequences, so a client that reconnects
+// resumes after the gap.
 func gapFrame(g *hub.Gap) []byte {
 	b := append(make([]byte, 0, 128), "id: "...)
 	b = appendSeq(b, g.To)
@@ -62,10 +62,10 @@ func gapFrame(g *hub.Gap) []byte {
 	return append(b, ",\"reason\":\"evicted\"}\n\n"...)
 }
 
-// helloFrame returns the first frame of a subscription. The id of the frame is the position at which
-// the subscription starts. A client that loses the connection before the first batch resumes at this
-// position. The frame has no data, so a client remembers the id but reports no event. If known is
-// false, there is no such position, and the frame has no id.
+// helloFrame returns the first frame of a subscription. The id of the frame is the position at
+// which the subscription starts. A client that loses the connection before the first batch resumes
+// at this position. The frame has no data, so a client remembers the id but reports no event. If
+// known is false, there is no such position, and the frame has no id.
 func helloFrame(at weir.Seq, known bool) []byte {
 	b := append(make([]byte, 0, 64), "retry: 1000\n"...)
 	if known {

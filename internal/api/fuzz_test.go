@@ -17,17 +17,18 @@ import (
 	"weir/internal/api"
 )
 
-// sane checks what is true of every response.
+// sane checks the properties that every response must have: no redirect and no 5xx, the header
+// fields of the API, and JSON in an error.
 func sane(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code >= 500 || w.Code >= 300 && w.Code < 400 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("the status is a redirect or a 5xx: %d %s", w.Code, w.Body)
 	}
 	if !requestIDs.MatchString(w.Header().Get("X-Request-Id")) || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("X-Ratelimit-Limit") == "" {
-		t.Fatalf("%d %v", w.Code, w.Header())
+		t.Fatalf("a header field of the API is missing or wrong: %d %v", w.Code, w.Header())
 	}
 	if w.Code >= 400 && !json.Valid(w.Body.Bytes()) {
-		t.Fatalf("%d %q", w.Code, w.Body)
+		t.Fatalf("the body of the error is not JSON: %d %q", w.Code, w.Body)
 	}
 }
 
@@ -68,8 +69,8 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// FuzzFrame puts the frames of arbitrary batches between other frames. A strict parser must return
-// the same batches.
+// FuzzFrame encodes an arbitrary batch as a frame and puts it between other frames. A strict parser
+// must return the same batch.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte(`{"events":[1,"\n\ndata: x"]}`), "application/octet-stream", uint64(7))
 	f.Add([]byte("\r\n\r\nevent: end\n\n"), "application/octet-stream; a=b", uint64(0))

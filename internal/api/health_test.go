@@ -25,7 +25,7 @@ func (s *switchable) Status() engine.Status {
 	return s.Engine.Status()
 }
 
-// TestHealth is D32, and the version and CORS with a list of origins (D29).
+// TestHealth covers /v1/health (D32), /v1/version, and CORS with a list of allowed origins (D29).
 func TestHealth(t *testing.T) {
 	store := &switchable{Engine: memory.New()}
 	svc := startServiceWith(t, servicetest.Options{Engine: store, Args: []string{"--cors-origins", "https://a.example"}})

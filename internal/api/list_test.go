@@ -9,7 +9,7 @@ import (
 	"weir/internal/api"
 )
 
-// list returns the ids of all streams that a key can list, in pages of 7.
+// list returns the ids of all streams that a key can list. It reads the list in pages of 7 streams.
 func (svc *testService) list(t *testing.T, key string) (ids []string) {
 	t.Helper()
 	header := []string{}

@@ -13,8 +13,8 @@ const (
 	jsonType  = "application/json"
 	bytesType = "application/octet-stream"
 
-	// maxContentType is the longest content type that is accepted. It is limited because the content
-	// type is stored with every raw batch.
+	// maxContentType is the longest content type that is accepted. It is limited because the
+	// content type is stored with every raw batch.
 	maxContentType = 1024
 )
 
@@ -49,8 +49,8 @@ func contentType(h http.Header, want string) (string, error) {
 	return values[0], nil
 }
 
-// visible reports whether s consists only of visible ASCII characters. If spaces is true, s may also
-// contain spaces.
+// visible reports whether s consists only of visible ASCII characters. If spaces is true, s may
+// also contain spaces.
 func visible(s string, spaces bool) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c <= ' ' && (c != ' ' || !spaces) || c >= 0x7f {
@@ -60,8 +60,9 @@ func visible(s string, spaces bool) bool {
 	return true
 }
 
-// acceptsEvents reports whether an Accept header field lists text/event-stream with a quality (q) above
-// 0 (D28). A range such as */* does not count as text/event-stream. Malformed elements are ignored.
+// acceptsEvents reports whether an Accept header field lists text/event-stream with a quality (q)
+// above 0 (D28). A range such as */* does not count as text/event-stream. Malformed elements are
+// ignored.
 func acceptsEvents(accept []string) bool {
 	for _, list := range accept {
 		if !strings.Contains(list, "/") || len(list) < len("text/event-stream") {

@@ -9,10 +9,10 @@ import (
 )
 
 // A page token contains the position at which a list continues. It is the base64url encoding of a
-// version, the position, and eight bytes of a hash over the version, the position and the project. The
-// encoding keeps clients from computing positions themselves. The hash uses no secret: it only detects
-// malformed tokens and tokens of another project. A client that forges a token still sees only the
-// streams of its own project.
+// version, the position, and eight bytes of a hash over the version, the position and the project.
+// The encoding keeps clients from computing positions themselves. The hash uses no secret: it only
+// detects malformed tokens and tokens of another project. A client that forges a token still sees
+// only the streams of its own project.
 const (
 	tokenVersion = 1
 	tokenLength  = 1 + 8 + 8

@@ -9,10 +9,11 @@ import (
 	"weir/internal/meter"
 )
 
-// requestLog holds the most recent requests, so that an operator can look up a request by its id. It
-// consists of shards, each with its own lock, so that concurrent requests rarely wait for each other.
-// A shard holds requests in rings, which overwrite the oldest request when they are full. Refused and
-// failed requests have their own rings, because the many successful requests would overwrite them.
+// requestLog holds the most recent requests, so that an operator can look up a request by its id.
+// It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
+// other. A shard holds requests in rings, which overwrite the oldest request when they are full.
+// Refused and failed requests have their own rings, because the many successful requests would
+// overwrite them.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {
@@ -41,8 +42,8 @@ type requestRing struct {
 	next  int // index of the oldest note, which is overwritten next; 0 until the ring is full
 }
 
-// requestNote is one request. It contains neither the path nor header fields, because clients sometimes
-// put API keys there.
+// requestNote is one request. It contains neither the path nor header fields, because clients
+// sometimes put API keys there.
 type requestNote struct {
 	at       int64 // when the request arrived, as a result of meter.Now
 	took     int64 // duration in nanoseconds
@@ -82,8 +83,8 @@ func (l *requestLog) note(c *call, took int64) {
 	}
 }
 
-// slot returns the note to write next. The ring doubles in size until it has most notes. From then on
-// slot returns the oldest note, which the caller overwrites.
+// slot returns the note to write next. The ring doubles in size until it has most notes. From then
+// on slot returns the oldest note, which the caller overwrites.
 func (r *requestRing) slot(most int) *requestNote {
 	if len(r.notes) < most {
 		if len(r.notes) == cap(r.notes) {
@@ -152,8 +153,8 @@ func (h *Handler) Request(id string) (Request, bool) {
 	return Request{}, false
 }
 
-// Refused returns the latest requests of the last 24 hours that were answered with a 4xx, newest first.
-// It returns at most the given number of requests.
+// Refused returns the latest requests of the last 24 hours that were answered with a 4xx, newest
+// first. It returns at most the given number of requests.
 func (h *Handler) Refused(most int) []Request {
 	return h.last(most, func(s *requestShard) *requestRing { return &s.refused })
 }

@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// route is a parsed path. The path is split at its slashes before each part is percent-decoded, so an
-// encoded slash stays inside its part.
+// route is a parsed path. The path is split at its slashes before each part is percent-decoded, so
+// an encoded slash stays inside its part.
 type route struct {
 	kind    routeKind
 	outside bool   // the path is not under /v1
@@ -31,16 +31,16 @@ const (
 	batchRoute             // /v1/streams/{id}/batches/{seq}
 )
 
-// routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path of
-// a request, because clients sometimes put API keys there.
+// routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
+// of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
 	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
-// endpoints maps each route and method to a function. The field allow has the value of the Allow header
-// field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is not a
-// number. It is refused for that reason (D30), so allow does not list POST for this route.
+// endpoints maps each route and method to a function. The field allow has the value of the Allow
+// header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
+// not a number. It is refused for that reason (D30), so allow does not list POST for this route.
 var endpoints [batchRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
@@ -61,8 +61,9 @@ func init() { // not part of the declaration of endpoints, because methodNotAllo
 // public reports whether the route needs no API key, for any method.
 func (r *route) public() bool { return r.kind == healthRoute || r.kind == versionRoute }
 
-// parseRoute parses a path without normalising it. A path with an empty part or a trailing slash does
-// not match any route. A part such as ".." where a stream id is expected is an invalid id (D30).
+// parseRoute parses a path without normalising it. A path with an empty part or a trailing slash
+// does not match any route. A part such as ".." where a stream id is expected is an invalid id
+// (D30).
 func parseRoute(u *url.URL) route {
 	path, encoded := u.Path, false
 	if u.RawPath != "" { // the path has unusual escapes, for example %2f
@@ -131,8 +132,8 @@ func outsideRoute(path string) route {
 	return route{outside: path != "/v1"}
 }
 
-// methodNotAllowed returns the error for a 405 response, and sets the Allow header field, which lists
-// the methods of the route (D26).
+// methodNotAllowed returns the error for a 405 response, and sets the Allow header field, which
+// lists the methods of the route (D26).
 func (c *call) methodNotAllowed() error {
 	allow := endpoints[c.route.kind].allow
 	c.w.Header()["Allow"] = allow

@@ -9,14 +9,14 @@ import (
 // maxDepth is the largest nesting depth of a body. The outer object counts as the first level (D8).
 const maxDepth = 1000
 
-// scanner checks the JSON body of a publish strictly, as D8 requires. It needs one pass and does not
-// build a value in memory. Besides the body, the scanner needs one bit for every open array or object,
-// and a few bytes for every member name of the open objects.
+// scanner checks the JSON body of a publish strictly, as D8 requires. It needs one pass and does
+// not build a value in memory. Besides the body, the scanner needs one bit for every open array or
+// object, and a few bytes for every member name of the open objects.
 //
 // It is written by hand because no library does all of the following. It finds duplicate names in
 // bounded memory: an object of 600,000 names costs jsontext 109 MiB, and this scanner 8 to 16 bytes
-// per name. It counts the events. And it removes the white space between tokens in place. A fuzz test
-// compares the scanner with jsontext.
+// per name. It counts the events. And it removes the white space between tokens in place. A fuzz
+// test compares the scanner with jsontext.
 type scanner struct {
 	buf   []byte
 	pos   int                          // position of the next byte to read
@@ -36,9 +36,9 @@ type scanner struct {
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// events checks the body of a publish. It returns the array of events, without the white space between
-// its tokens but otherwise unchanged, and the number of events. The array may be a part of body. The
-// rest of body is overwritten.
+// events checks the body of a publish. It returns the array of events, without the white space
+// between its tokens but otherwise unchanged, and the number of events. The array may be a part of
+// body. The rest of body is overwritten.
 func events(body []byte) (payload []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
@@ -93,8 +93,8 @@ func (s *scanner) scan() error {
 	return err
 }
 
-// space skips white space and returns the byte after the white space, without skipping that byte. At
-// the end of the body it returns 0, which is not valid anywhere in JSON.
+// space skips white space and returns the byte after the white space, without skipping that byte.
+// At the end of the body it returns 0, which is not valid anywhere in JSON.
 func (s *scanner) space() byte {
 	p := s.pos
 	if p < len(s.buf) && s.buf[p] > ' ' {
@@ -114,8 +114,8 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// flush moves the bytes between run and pos to out. It never overwrites unread bytes, because out is
-// never above run.
+// flush moves the bytes between run and pos to out. It never overwrites unread bytes, because out
+// is never above run.
 func (s *scanner) flush() {
 	if s.out != s.run {
 		copy(s.buf[s.out:], s.buf[s.run:s.pos])
@@ -209,9 +209,9 @@ func (s *scanner) more() (want, error) {
 	return 0, s.fault("a comma or a closing bracket is expected")
 }
 
-// member reads a member name and its colon. The field names stores a name as a position in the body,
-// but removing white space moves bytes. So member first moves a name inside the events to its final
-// position.
+// member reads a member name and its colon. The field names stores a name as a position in the
+// body, but removing white space moves bytes. So member first moves a name inside the events to its
+// final position.
 func (s *scanner) member() (want, error) {
 	if s.space() != '"' {
 		return 0, s.fault("a member name in double quotes is expected")

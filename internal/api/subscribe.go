@@ -14,8 +14,8 @@ import (
 	"weir/internal/hub"
 )
 
-// errPlaces refuses a subscription because its key, project or address already has its share of places.
-// A place is the right to one open subscription. The number of places is limited.
+// errPlaces refuses a subscription because its key, project or address already has its share of
+// places. A place is the right to one open subscription. The number of places is limited.
 var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project or address has too many open subscriptions, and the remaining places are reserved for others; close subscriptions that you do not need, or retry after the number of seconds in retry-after"}
 
 var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down; retry in a few seconds"}
@@ -49,8 +49,8 @@ func (c *call) subscribe(s *hub.Stream) error {
 	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
 }
 
-// stay begins the response and sends events until the subscription ends, for example because c.ended
-// is closed. The function head sends the header of the response.
+// stay begins the response and sends events until the subscription ends, for example because
+// c.ended is closed. The function head sends the header of the response.
 func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	of, at := c.holder(), access.Network(c.client())
 	if err := c.h.places.Take(of, at); err != nil {

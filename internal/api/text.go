@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// string skips a string literal and reports whether the literal contains escapes. Both the literal and
-// its decoded value must be valid UTF-8. So string refuses an escaped surrogate without its other half
-// (D8).
+// string skips a string literal and reports whether the literal contains escapes. Both the literal
+// and its decoded value must be valid UTF-8. So string refuses an escaped surrogate without its
+// other half (D8).
 func (s *scanner) string() (escaped bool, err error) {
 	buf, p := s.buf, s.pos+1
 	for {
@@ -48,12 +48,12 @@ const (
 	high = 0x8080808080808080
 )
 
-// plain returns the number of bytes at the start of b that need no special treatment in a string: ASCII
-// characters other than control characters, the quote and the backslash. It examines eight bytes at a
-// time, and computes marks, in which the high bit of each byte that does need treatment is set. The
-// subtractions may also set the high bits of other bytes, because a byte can borrow from the next
-// higher byte. But a byte that borrows always has its own high bit set. So the lowest bit that is set
-// in marks is always correct, and plain uses only that bit.
+// plain returns the number of bytes at the start of b that need no special treatment in a string:
+// ASCII characters other than control characters, the quote and the backslash. It examines eight
+// bytes at a time, and computes marks, in which the high bit of each byte that does need treatment
+// is set. The subtractions may also set the high bits of other bytes, because a byte can borrow
+// from the next higher byte. But a byte that borrows always has its own high bit set. So the lowest
+// bit that is set in marks is always correct, and plain uses only that bit.
 func plain(b []byte) int {
 	n := 0
 	for len(b)-n >= 8 {
@@ -70,8 +70,8 @@ func plain(b []byte) int {
 	return n
 }
 
-// multibyte returns the number of bytes of the non-ASCII characters at the start of b, up to the first
-// invalid one. It returns 0 if the first of them is not valid UTF-8.
+// multibyte returns the number of bytes of the non-ASCII characters at the start of b, up to the
+// first invalid one. It returns 0 if the first of them is not valid UTF-8.
 func multibyte(b []byte) int {
 	n := 0
 	for n < len(b) && b[n] >= utf8.RuneSelf {
@@ -87,8 +87,8 @@ func multibyte(b []byte) int {
 	return n
 }
 
-// escape returns the number of bytes of the escape at the start of b, or 0 if the escape is invalid. An
-// escaped surrogate pair counts as one escape.
+// escape returns the number of bytes of the escape at the start of b, or 0 if the escape is
+// invalid. An escaped surrogate pair counts as one escape.
 func escape(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -113,8 +113,8 @@ func escape(b []byte) int {
 	return 0
 }
 
-// hex4 returns the value of the four hexadecimal digits at the start of b, or -1 if b does not start
-// with four such digits.
+// hex4 returns the value of the four hexadecimal digits at the start of b, or -1 if b does not
+// start with four such digits.
 func hex4(b []byte) rune {
 	if len(b) < 4 {
 		return -1

@@ -9,8 +9,8 @@ import (
 	"weir/internal/engine/enginetest"
 )
 
-// agrees checks that the hub and the store agree on whether a stream exists: in Find, List, Count and
-// Create. It deletes the stream at the end.
+// agrees checks that the hub and the store agree on whether a stream exists: in Find, List, Count
+// and Create. It deletes the stream at the end.
 func agrees(t *testing.T, h *Hub, e engine.Engine, spec Spec) {
 	t.Helper()
 	// The engine handles this change after any change that a departed caller left in its queue.
@@ -71,8 +71,8 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
-// A stream counts towards the limit of its project from the start of its creation, even if the caller
-// leaves. So a client cannot exceed the limit by leaving.
+// A stream counts towards the limit of its project from the start of its creation, even if the
+// caller leaves. So a client cannot exceed the limit by leaving.
 func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 3})

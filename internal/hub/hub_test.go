@@ -40,7 +40,8 @@ func open(t *testing.T, e engine.Engine, o Options) *Hub {
 	return h
 }
 
-// made creates a stream with a long retention and a large maximum size. change may set other values.
+// made creates a stream with a long retention and a large maximum size. change may set other
+// values.
 func made(t *testing.T, h *Hub, change func(*Spec)) *Stream {
 	t.Helper()
 	spec := Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
@@ -340,8 +341,8 @@ func TestIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// Deleting a stream ends its subscriptions. From then on its id can be reused, and the stream does not
-// count towards the project's limit (D31).
+// Deleting a stream ends its subscriptions. From then on its id can be reused, and the stream does
+// not count towards the project's limit (D31).
 func TestDelete(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 1})

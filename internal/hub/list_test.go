@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A list may return few of a project's streams, but it filters all of them. The catalog is not locked
-// while it does so.
+// A list may return few of a project's streams, but it filters all of them. The catalog is not
+// locked while it does so.
 func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 	h := open(t, memory.New(), Options{})
 	defer h.Close()

@@ -19,9 +19,9 @@ const unlent = 32 << 10
 var errNoMemory = errors.New("no memory available for a large frame yet")
 
 // ChargeTo sets the holder that is charged for the memory of large frames. The budget calls stop if
-// it takes the memory back; stop must then end the subscription soon. ChargeTo returns the loan that
-// Next borrows with, so that the caller can tell the loan how fast it sends the frames. ChargeTo must
-// be called before Next. Without a call, the stream's project is charged.
+// it takes the memory back; stop must then end the subscription soon. ChargeTo returns the loan
+// that Next borrows with, so that the caller can tell the loan how fast it sends the frames.
+// ChargeTo must be called before Next. Without a call, the stream's project is charged.
 func (s *Subscription) ChargeTo(of budget.Holder, stop func()) *budget.Loan {
 	s.loan = s.f.hub.opts.Memory.Open(of, -1, stop)
 	return s.loan
@@ -77,13 +77,14 @@ func (s *Subscription) freeMemory() {
 }
 
 // pins are the subscriptions that are sending one large frame of the tail. While any of them sends
-// the frame, it stays in memory, even if the tail has dropped it. So one of them, the payer, borrows
-// the memory for the frame: the budget counts the frame once, however many subscriptions send it.
+// the frame, it stays in memory, even if the tail has dropped it. So one of them, the payer,
+// borrows the memory for the frame: the budget counts the frame once, however many subscriptions
+// send it.
 type pins struct {
 	// lock is held by the subscription that changes the fields below. It is a channel, because pin
-	// must be able to stop waiting for it. A subscription also holds lock while it waits for memory.
-	// That delays no unpin: a subscription waits for memory only if there is no payer, and then no
-	// other subscription has pinned the frame.
+	// must be able to stop waiting for it. A subscription also holds lock while it waits for
+	// memory. That delays no unpin: a subscription waits for memory only if there is no payer, and
+	// then no other subscription has pinned the frame.
 	lock  chan struct{}
 	payer *Subscription
 	all   map[*Subscription]struct{}

@@ -23,10 +23,10 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 	return r.cursor, err
 }
 
-// current returns the cursor and size of the stream. If the stream is not in use, current takes both
-// from the summary, without opening the log. It opens the log in two cases: a batch may have expired
-// since the summary was made, or the store is shared, so that other nodes may have changed the
-// stream.
+// current returns the cursor and size of the stream. If the stream is not in use, current takes
+// both from the summary, without opening the log. It opens the log in two cases: a batch may have
+// expired since the summary was made, or the store is shared, so that other nodes may have changed
+// the stream.
 func (s *Stream) current(ctx context.Context) (summary, error) {
 	now := s.hub.now()
 	s.mu.Lock()
@@ -52,8 +52,8 @@ func (s *Stream) current(ctx context.Context) (summary, error) {
 	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
 }
 
-// Batch reads one batch. If there is no such batch, the error is StreamNotFound, and its message says
-// whether the batch was evicted, lost or never stored (D12).
+// Batch reads one batch. If there is no such batch, the error is StreamNotFound, and its message
+// says whether the batch was evicted, lost or never stored (D12).
 func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {

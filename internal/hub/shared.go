@@ -9,23 +9,23 @@ import (
 	"weir"
 )
 
-// This file holds the parts of a hub that exist because other nodes may use the same store. A shared
-// store has two consequences:
+// This file holds the parts of a hub that exist because other nodes may use the same store. A
+// shared store has two consequences:
 //
 // First, this node's knowledge of the catalog and of a stream may be out of date. Most positive
-// answers are correct nevertheless: once a batch is stored, it stays stored. A refusal may be wrong.
-// For example, another node may have just created the missing stream. Or it may have raised the
-// cursor, so that a sequence that was too far above the cursor is now allowed. So the hub catches up
-// before a refusal, and before an answer that must be current, such as a cursor. To catch up is to
-// wait until this node knows everything that any node acknowledged before the call. If no other node
-// uses the store, there is nothing to wait for.
+// answers are correct nevertheless: once a batch is stored, it stays stored. A refusal may be
+// wrong. For example, another node may have just created the missing stream. Or it may have raised
+// the cursor, so that a sequence that was too far above the cursor is now allowed. So the hub
+// catches up before a refusal, and before an answer that must be current, such as a cursor. To
+// catch up is to wait until this node knows everything that any node acknowledged before the call.
+// If no other node uses the store, there is nothing to wait for.
 //
 // Second, only one node should do the work that is triggered by time, such as evicting the expired
 // batches of idle streams.
 
-// idleCheckEvery is how often the leading node opens each idle stream of a shared store to evict the
-// stream's expired batches. Normally the node that used the stream last evicts them, but that node
-// may be down.
+// idleCheckEvery is how often the leading node opens each idle stream of a shared store to evict
+// the stream's expired batches. Normally the node that used the stream last evicts them, but that
+// node may be down.
 const idleCheckEvery = time.Hour
 
 // Lead sets the function that reports whether this node leads. Only the leading node of a shared
@@ -38,9 +38,9 @@ func (h *Hub) leads() bool {
 }
 
 // checkIdle opens the idle streams whose check is due. Opening a stream evicts its expired batches.
-// checkIdle returns at once and opens the streams in the background, because opening a log reads the
-// disk, or asks servers that may be slow. At most one check runs at a time. On a shared store only
-// the leading node opens streams; the other nodes postpone their checks by idleCheckEvery.
+// checkIdle returns at once and opens the streams in the background, because opening a log reads
+// the disk, or asks servers that may be slow. At most one check runs at a time. On a shared store
+// only the leading node opens streams; the other nodes postpone their checks by idleCheckEvery.
 func (w *sweeper) checkIdle() {
 	if !w.checking.CompareAndSwap(false, true) {
 		return
@@ -90,8 +90,8 @@ func (f *feed) catchUp(ctx context.Context) error {
 	return clientError(f.s.ID, f.log.CatchUp(ctx))
 }
 
-// refresh calls catchUp for callers that prefer an outdated answer to an error. It gives up after one
-// second and ignores errors.
+// refresh calls catchUp for callers that prefer an outdated answer to an error. It gives up after
+// one second and ignores errors.
 func (f *feed) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -101,8 +101,9 @@ func (f *feed) refresh(ctx context.Context) {
 // maxParallel is the largest number of streams that a list or an idle check opens concurrently.
 const maxParallel = 32
 
-// parallel returns how many streams an idle check opens concurrently. On a store that is not shared,
-// opening a log keeps a core of this machine busy, so an idle check uses at most half of the cores.
+// parallel returns how many streams an idle check opens concurrently. On a store that is not
+// shared, opening a log keeps a core of this machine busy, so an idle check uses at most half of
+// the cores.
 func (w *sweeper) parallel() int {
 	if !w.h.shared {
 		return max(1, min(maxParallel, runtime.GOMAXPROCS(0)/2))
@@ -111,7 +112,8 @@ func (w *sweeper) parallel() int {
 }
 
 // objects returns the stream object of each stream of a page, and for each stream an error or nil.
-// On a shared store, each object may need a round trip to the servers, so they are read concurrently.
+// On a shared store, each object may need a round trip to the servers, so they are read
+// concurrently.
 func (h *Hub) objects(ctx context.Context, page []*Stream) ([]weir.Stream, []error) {
 	list, faults := make([]weir.Stream, len(page)), make([]error, len(page))
 	if !h.shared {

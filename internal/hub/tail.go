@@ -11,18 +11,18 @@ import (
 	"weir/internal/engine"
 )
 
-// tail keeps the recent batches of a stream in memory while the stream has subscribers. Thanks to the
-// tail, a batch is encoded once for all subscribers and not read back from the log.
+// tail keeps the recent batches of a stream in memory while the stream has subscribers. Thanks to
+// the tail, a batch is encoded once for all subscribers and not read back from the log.
 //
-// The invariant of a tail: it has a frame for every durable batch whose sequence is low or higher. A
-// subscription whose next sequence is low or higher can therefore read from the tail alone. A
-// subscription below low reads from the log. If the tail cannot hold a batch, it must raise low above
-// that batch. The tail drops the lowest batches first, when it exceeds Options.TailBytes or when the
-// batches are evicted. A stream without subscribers has no frames in its tail.
+// The invariant of a tail: it has a frame for every durable batch whose sequence is low or higher.
+// A subscription whose next sequence is low or higher can therefore read from the tail alone. A
+// subscription below low reads from the log. If the tail cannot hold a batch, it must raise low
+// above that batch. The tail drops the lowest batches first, when it exceeds Options.TailBytes or
+// when the batches are evicted. A stream without subscribers has no frames in its tail.
 //
-// Subscriptions read frames through a view (an immutable copy of the feed's fields), without a lock.
-// So the tail never overwrites an element of the array behind frames: it only appends to the array,
-// and makes a new array in order to insert or to free elements.
+// Subscriptions read frames through a view (an immutable copy of the feed's fields), without a
+// lock. So the tail never overwrites an element of the array behind frames: it only appends to the
+// array, and makes a new array in order to insert or to free elements.
 type tail struct {
 	subscribers int
 	low         weir.Seq
@@ -33,9 +33,9 @@ type tail struct {
 
 // frame is a batch in the tail. The batch is encoded when the first subscriber needs it.
 //
-// A batch published on this node arrives with its payload, and the method encoded sets bytes. A batch
-// published on another node (foreign) arrives as a header only. The method fetch reads such a batch
-// from the log and sets bytes first, then read.
+// A batch published on this node arrives with its payload, and the method encoded sets bytes. A
+// batch published on another node (foreign) arrives as a header only. The method fetch reads such a
+// batch from the log and sets bytes first, then read.
 type frame struct {
 	seq   weir.Seq
 	size  int   // estimated memory
@@ -67,9 +67,9 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// fetch reads, with one scan of the log, the batches among frames that other nodes published and that
-// have not been read yet. Only one goroutine fetches at a time, so that each batch is read once for
-// all subscribers. The other goroutines find the batch read when they get the lock.
+// fetch reads, with one scan of the log, the batches among frames that other nodes published and
+// that have not been read yet. Only one goroutine fetches at a time, so that each batch is read
+// once for all subscribers. The other goroutines find the batch read when they get the lock.
 func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
 	if !slices.ContainsFunc(frames, unread) {
@@ -132,7 +132,8 @@ func (t *tail) add(f *feed, a *admitted) {
 	}
 	size := encodedSize(f.s.Mode, int(a.header.Size)) + 128 // 128 is an estimate of the overhead
 	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
-		// The batch was admitted before the first subscriber joined, or all tails together are full.
+		// The batch was admitted before the first subscriber joined, or all tails together are
+		// full.
 		t.skip(f, seq)
 		return
 	}
@@ -152,8 +153,8 @@ func (t *tail) add(f *feed, a *admitted) {
 	t.shift(f, n)
 }
 
-// skip leaves a batch out of the tail. To keep the invariant, the tail drops its frames and raises low
-// above this batch and above all admitted batches.
+// skip leaves a batch out of the tail. To keep the invariant, the tail drops its frames and raises
+// low above this batch and above all admitted batches.
 func (t *tail) skip(f *feed, seq weir.Seq) {
 	if t.wanted() && seq >= t.low {
 		t.clear(f)

@@ -13,8 +13,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A hub that cannot reach its store closes all logs concurrently. So closing the hub takes as long as
-// closing one log, however many streams are open.
+// A hub that cannot reach its store closes all logs concurrently. So closing the hub takes as long
+// as closing one log, however many streams are open.
 func TestCloseWithUnavailableStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &unavailable{Engine: memory.New()}

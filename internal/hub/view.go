@@ -6,9 +6,9 @@ import (
 )
 
 // view is an immutable copy of the fields of a feed that subscriptions need. The feed replaces the
-// view after every change, and subscriptions read it without a lock. Without the view they would take
-// the feed's lock: 30,000 subscriptions that wake up at once would queue for it. The engine's next
-// call of Admit or Commit would queue behind them, and with it the publishes of all streams.
+// view after every change, and subscriptions read it without a lock. Without the view they would
+// take the feed's lock: 30,000 subscriptions that wake up at once would queue for it. The engine's
+// next call of Admit or Commit would queue behind them, and with it the publishes of all streams.
 type view struct {
 	rules   stream.View
 	low     weir.Seq // the tail's field low
@@ -19,9 +19,9 @@ type view struct {
 	behind  bool
 }
 
-// wake replaces the view and asks the hub's waker to wake the subscriptions that wait. The feed calls
-// it with f.mu held, after every change that a subscription may wait for. Its cost must not grow with
-// the number of subscriptions, because Commit calls it in the engine's writer.
+// wake replaces the view and asks the hub's waker to wake the subscriptions that wait. The feed
+// calls it with f.mu held, after every change that a subscription may wait for. Its cost must not
+// grow with the number of subscriptions, because Commit calls it in the engine's writer.
 func (f *feed) wake() {
 	if f.tail.wanted() {
 		f.show()
@@ -38,8 +38,8 @@ func (f *feed) show() {
 }
 
 // current returns the view at the time now, without the batches that have expired by then. If there
-// are such batches, one subscription evicts them with f.mu held. The other subscriptions wait for it
-// on f.turn. They do not wait on f.mu, because publishers need that lock.
+// are such batches, one subscription evicts them with f.mu held. The other subscriptions wait for
+// it on f.turn. They do not wait on f.mu, because publishers need that lock.
 func (f *feed) current(now weir.Time) *view {
 	v := f.view.Load()
 	if max(now, v.newest) < v.expiry || v.dropped {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// bounded is a listener that refuses connections beyond the limits. It sets the kernel's send buffer
-// of the connections that it accepts to writeBuffer.
+// bounded is a listener that refuses connections beyond the limits. It sets the kernel's send
+// buffer of the connections that it accepts to writeBuffer.
 type bounded struct {
 	net.Listener
 	connections *connections
@@ -45,9 +45,9 @@ func (l bounded) Accept() (net.Conn, error) {
 const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n" +
 	"Content-Length: 45\r\n\r\nThis server has no room for more connections\n"
 
-// refuse closes a connection. On a cleartext listener it first sends a response. The response may not
-// reach the client, because closing a connection with an unread request resets the connection. The
-// write never blocks, because the send buffer of a new connection is empty.
+// refuse closes a connection. On a cleartext listener it first sends a response. The response may
+// not reach the client, because closing a connection with an unread request resets the connection.
+// The write never blocks, because the send buffer of a new connection is empty.
 func (l bounded) refuse(c *net.TCPConn) {
 	if l.clear {
 		c.Write([]byte(full))
@@ -55,8 +55,8 @@ func (l bounded) refuse(c *net.TCPConn) {
 	c.Close()
 }
 
-// counted is a connection that counts towards the limits until it is closed. Its place is the record
-// of the connection in connections; place is nil if there is no limit.
+// counted is a connection that counts towards the limits until it is closed. Its place is the
+// record of the connection in connections; place is nil if there is no limit.
 type counted struct {
 	*net.TCPConn
 	connections *connections

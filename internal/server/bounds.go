@@ -7,22 +7,23 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// The bounds of a connection, for every protocol. A response as a whole has no write timeout, because
-// a subscription is one endless response. The handler of a subscription sets a deadline for each write
-// instead.
+// The bounds of a connection, for every protocol. A response as a whole has no write timeout,
+// because a subscription is one endless response. The handler of a subscription sets a deadline for
+// each write instead.
 const (
 	readHeaderTimeout = 10 * time.Second // for a request head, and for a TLS handshake
 	idleTimeout       = 2 * time.Minute  // for a connection without a request
 	maxHeaderBytes    = 16 << 10         // size of the request target and header fields together
 	maxStreams        = 1000             // concurrent requests of one HTTP/2 or HTTP/3 connection
 
-	// libraryHeaderBytes is the size at which net/http and http3 stop reading header fields. They then
-	// send a 431 without any explanation. So the server lets them read more than maxHeaderBytes, and
-	// refuses a request between the two sizes itself, with a response that says why.
+	// libraryHeaderBytes is the size at which net/http and http3 stop reading header fields. They
+	// then send a 431 without any explanation. So the server lets them read more than
+	// maxHeaderBytes, and refuses a request between the two sizes itself, with a response that says
+	// why.
 	libraryHeaderBytes = 2 * maxHeaderBytes
 
-	// writeBuffer is the size of the kernel's send buffer of a TCP connection. By default this buffer
-	// can grow to megabytes, and a client that reads nothing would keep all of it in use.
+	// writeBuffer is the size of the kernel's send buffer of a TCP connection. By default this
+	// buffer can grow to megabytes, and a client that reads nothing would keep all of it in use.
 	writeBuffer = 64 << 10
 
 	// If a handler refuses a request without reading its body, the server reads and discards up to
@@ -32,8 +33,8 @@ const (
 	skipBytes = 256 << 10
 	skipTime  = 30 * time.Second
 
-	// answerTime is how long the client may take to receive the rest of a response after the handler
-	// has returned.
+	// answerTime is how long the client may take to receive the rest of a response after the
+	// handler has returned.
 	answerTime = 30 * time.Second
 
 	// A silent QUIC connection gets a ping every quicKeepAlive, so that NAT routers keep their
@@ -49,8 +50,8 @@ const (
 	quicConnectionWindow = 8 << 20
 	quicUniStreams       = 16 // unidirectional streams; HTTP/3 itself needs three
 
-	// The initial sizes of the two windows. The windows grow to the sizes above as handlers read. They
-	// begin small, because the server has not authenticated the client yet.
+	// The initial sizes of the two windows. The windows grow to the sizes above as handlers read.
+	// They begin small, because the server has not authenticated the client yet.
 	quicFirstStreamWindow     = 128 << 10
 	quicFirstConnectionWindow = 256 << 10
 
@@ -59,9 +60,9 @@ const (
 	// addresses.
 	quicHandshakes = 64
 
-	// lastPackets is how long a server that shuts down waits after the last request, before it closes
-	// the QUIC connections that are still open. The last packets of the last responses need this time
-	// to arrive.
+	// lastPackets is how long a server that shuts down waits after the last request, before it
+	// closes the QUIC connections that are still open. The last packets of the last responses need
+	// this time to arrive.
 	lastPackets = time.Second
 )
 

@@ -55,8 +55,8 @@ type address struct {
 	idle   idlest // the connections of this address that have been idle longest
 }
 
-// place is the record of an open connection. A nil place stands for a connection that is not counted;
-// its methods do nothing.
+// place is the record of an open connection. A nil place stands for a connection that is not
+// counted; its methods do nothing.
 type place struct {
 	at   netip.Addr
 	gone bool // the connection was removed from the count; guarded by connections.mu
@@ -78,8 +78,8 @@ const (
 	idleLeast = time.Second
 )
 
-// begin records that a request has begun. It returns false if the connection is being closed to make
-// room for another. The caller must then not handle the request: the client would not get the
+// begin records that a request has begun. It returns false if the connection is being closed to
+// make room for another. The caller must then not handle the request: the client would not get the
 // response, and could not tell whether the request took effect.
 func (p *place) begin() bool {
 	for p != nil {
@@ -105,8 +105,8 @@ func newConnections(o Options) *connections {
 	return &connections{most: o.Connections, exempt: o.Proxy, least: idleLeast, logger: o.Logger, of: make(map[netip.Addr]*address)}
 }
 
-// take adds a connection from an address to the count. It returns nil and false if the limits do not
-// allow the connection. Otherwise the caller must call give when the connection is closed. The
+// take adds a connection from an address to the count. It returns nil and false if the limits do
+// not allow the connection. Otherwise the caller must call give when the connection is closed. The
 // connection counts as in use until rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
 	if c.most == nil {
@@ -134,8 +134,8 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 }
 
 // limit returns the total number of connections up to which this address may connect. For addresses
-// other than this machine it excludes the reserve for this machine. The reserve is small, so it takes
-// next to nothing from other addresses.
+// other than this machine it excludes the reserve for this machine. The reserve is small, so it
+// takes next to nothing from other addresses.
 func (c *connections) limit(at netip.Addr) int {
 	if at.IsLoopback() {
 		return c.bound
@@ -167,8 +167,8 @@ func (a *address) count() int {
 
 // makeRoom closes an idle connection, so that the address can connect, and reports whether it found
 // one. If all connections are taken and the address has less than a fair share, makeRoom closes the
-// connection that has been idle longest, of any address with at least as many connections. Otherwise
-// it closes the connection of the same address that has been idle longest.
+// connection that has been idle longest, of any address with at least as many connections.
+// Otherwise it closes the connection of the same address that has been idle longest.
 func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	before := int64(now.Sub(started)-c.least) + 1
 	own := c.of[at]
@@ -209,7 +209,8 @@ func (c *connections) refuse(at netip.Addr, now time.Time) {
 	}
 }
 
-// give removes a connection from the count. It may be called more than once for the same connection.
+// give removes a connection from the count. It may be called more than once for the same
+// connection.
 func (c *connections) give(p *place) {
 	if p == nil {
 		return
@@ -244,7 +245,8 @@ func (c *connections) read() Counts {
 }
 
 // idlest finds the connections that have been idle longest. A search through all connections for
-// every new connection would be slow, so idlest keeps the best candidates of a search for later calls.
+// every new connection would be slow, so idlest keeps the best candidates of a search for later
+// calls.
 type idlest struct {
 	best   []idler   // candidates; the one that has been idle longest is last
 	looked time.Time // time of the last search
@@ -261,8 +263,8 @@ const (
 )
 
 // longest returns the connection that has been idle longest, and marks it as replaced. It considers
-// only connections for which may returns true and which became idle at the time before or earlier. It
-// returns nil if there is none. The function each calls its argument for all connections.
+// only connections for which may returns true and which became idle at the time before or earlier.
+// It returns nil if there is none. The function each calls its argument for all connections.
 func (l *idlest) longest(now time.Time, before int64, each func(func(*place)), may func(*place) bool) *place {
 	for {
 		for n := len(l.best); n > 0; n-- {

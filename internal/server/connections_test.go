@@ -20,8 +20,9 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// limited starts a server with a low connection limit. The server never closes an idle connection to
-// make room, unless a test changes that setting. A request for /wait is answered when the test ends.
+// limited starts a server with a low connection limit. The server never closes an idle connection
+// to make room, unless a test changes that setting. A request for /wait is answered when the test
+// ends.
 func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
@@ -84,7 +85,8 @@ func waitOpen(t *testing.T, s *Server, n int) {
 	}
 }
 
-// One address can take three quarters of all connections. No connection beyond the limit is accepted.
+// One address can take three quarters of all connections. No connection beyond the limit is
+// accepted.
 func TestConnectionLimits(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
@@ -191,7 +193,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// Addresses share the connections by the rule of D34. A few connections are reserved for this machine.
+// Addresses share the connections by the rule of D34. A few connections are reserved for this
+// machine.
 func TestConnectionShares(t *testing.T) {
 	c := newConnections(Options{Connections: func() int { return 1024 }, Logger: quiet})
 	fill := func(at string) (n int) {
@@ -234,8 +237,8 @@ func TestProxyConnections(t *testing.T) {
 	}
 }
 
-// Connections of every protocol count towards the limit and are refused beyond it. A connection stops
-// counting when it is closed.
+// Connections of every protocol count towards the limit and are refused beyond it. A connection
+// stops counting when it is closed.
 func TestConnectionsOfEveryProtocol(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		s := limited(t, 1, Options{})
@@ -272,8 +275,8 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
-// The server closes an HTTP/3 connection on which the client never sends a complete request, however
-// many streams it opens. It does not close a connection with a request in flight.
+// The server closes an HTTP/3 connection on which the client never sends a complete request,
+// however many streams it opens. It does not close a connection with a request in flight.
 func TestIncompleteRequests(t *testing.T) {
 	s := listen(t)
 	s.http3.idle = 50 * time.Millisecond

@@ -85,8 +85,8 @@ func TestShutdownCuts(t *testing.T) {
 	})
 }
 
-// vanishing is a client socket that can stop sending and receiving at once, like a machine that loses
-// its power.
+// vanishing is a client socket that can stop sending and receiving at once, like a machine that
+// loses its power.
 type vanishing struct {
 	*net.UDPConn
 	gone chan struct{}
@@ -176,8 +176,8 @@ func TestIdleClient(t *testing.T) {
 	}
 }
 
-// After a crash, the next process resets the HTTP/3 connections of the crashed process, so that clients
-// need not wait for a timeout.
+// After a crash, the next process resets the HTTP/3 connections of the crashed process, so that
+// clients need not wait for a timeout.
 func TestStatelessReset(t *testing.T) {
 	key := [32]byte{1, 2, 3}
 	t1 := secured()

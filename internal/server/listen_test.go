@@ -25,8 +25,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// With HTTPSMayFail, Listen only logs a warning that names the flag if the HTTPS address is in use. If
-// HTTP is disabled too, it returns an error.
+// With HTTPSMayFail, Listen only logs a warning that names the flag if the HTTPS address is in use.
+// If HTTP is disabled too, it returns an error.
 func TestHTTPSMayFail(t *testing.T) {
 	taken := serve(t, func(http.ResponseWriter, *http.Request) {}).HTTPS()
 	var log bytes.Buffer

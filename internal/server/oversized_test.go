@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// serveOversized starts a server. Its handler for large header fields sends "too large" and the path of
-// the request.
+// serveOversized starts a server. Its handler for large header fields sends "too large" and the
+// path of the request.
 func serveOversized(t *testing.T) *Server {
 	s := listen(t)
 	s.Oversized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,9 +53,9 @@ func TestHeaderTooLarge(t *testing.T) {
 	})
 }
 
-// net/http and http3 stop reading header fields that are even larger. The client then gets a 431 or an
-// error, and its next request succeeds. Over cleartext HTTP/1.1 the client gets the response of the
-// handler for large header fields.
+// net/http and http3 stop reading header fields that are even larger. The client then gets a 431 or
+// an error, and its next request succeeds. Over cleartext HTTP/1.1 the client gets the response of
+// the handler for large header fields.
 func TestHeaderMuchTooLarge(t *testing.T) {
 	s := serveOversized(t)
 	each(t, func(t *testing.T, w wire) {

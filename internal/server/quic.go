@@ -74,8 +74,8 @@ func (l warningsOnly) WithGroup(name string) slog.Handler {
 	return warningsOnly{l.Handler.WithGroup(name)}
 }
 
-// serve serves HTTP/3 until shutdown. If the socket fails, HTTP/1.1 and HTTP/2 over TLS continue and
-// stop advertising HTTP/3.
+// serve serves HTTP/3 until shutdown. If the socket fails, HTTP/1.1 and HTTP/2 over TLS continue
+// and stop advertising HTTP/3.
 func (u *udp) serve() {
 	defer close(u.over)
 	port := strconv.Itoa(u.socket.LocalAddr().(*net.UDPAddr).Port)
@@ -157,7 +157,8 @@ func (u *udp) drain(ctx context.Context) error {
 	}
 }
 
-// wait waits until c is closed, but not longer than half of lastPackets. Usually c is closed at once.
+// wait waits until c is closed, but not longer than half of lastPackets. Usually c is closed at
+// once.
 func wait(c <-chan struct{}) {
 	late := time.NewTimer(lastPackets / 2)
 	defer late.Stop()

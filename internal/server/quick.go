@@ -19,13 +19,13 @@ import (
 // quick answers the simplest cleartext HTTP/1.1 requests without net/http. Such a request is a POST
 // whose head arrived in one piece, has nothing unusual in it, and declares the length of its body.
 // Publishes usually look like this. For each request, net/http uses two goroutines, a context and a
-// copy of the header, and wakes one of the goroutines only to stop it. Together these cost more than
-// the publish itself.
+// copy of the header, and wakes one of the goroutines only to stop it. Together these cost more
+// than the publish itself.
 //
 // A client must not be able to tell the quick path from net/http, so quick does little by itself.
-// http.ReadRequest parses the requests, and the same handler answers them. A request that is unusual
-// in any way (see plain) goes to net/http unchanged, and so does everything that follows on the same
-// connection. When in doubt, a request goes to net/http: that is slower, but never wrong.
+// http.ReadRequest parses the requests, and the same handler answers them. A request that is
+// unusual in any way (see plain) goes to net/http unchanged, and so does everything that follows on
+// the same connection. When in doubt, a request goes to net/http: that is slower, but never wrong.
 // TestQuickMatchesNetHTTP and FuzzQuick compare the responses of the two.
 //
 // A handler can notice two differences. The response is sent when the handler returns, so a handler
@@ -103,10 +103,10 @@ func (h *handover) Close() error {
 	return h.Listener.Close()
 }
 
-// The states of a connection. The method stop closes a connection that waits for a request, while the
-// goroutine of the connection may be about to answer a request that has just arrived. Both change the
-// state with compare-and-swap, and only one of them succeeds. So a request is either answered
-// completely or not handled at all.
+// The states of a connection. The method stop closes a connection that waits for a request, while
+// the goroutine of the connection may be about to answer a request that has just arrived. Both
+// change the state with compare-and-swap, and only one of them succeeds. So a request is either
+// answered completely or not handled at all.
 const (
 	waiting   = iota // the connection waits for a request
 	answering        // a handler runs, or its response is being sent
@@ -122,9 +122,10 @@ type quickConn struct {
 	remote string
 	state  atomic.Int32
 
-	// The read deadline is set lazily, by the next Read from the network. wanted is the deadline that
-	// the next Read should have, and set is the deadline that the connection has. A body that arrived
-	// together with its head is read from the buffer, so it needs no deadline and no system call.
+	// The read deadline is set lazily, by the next Read from the network. wanted is the deadline
+	// that the next Read should have, and set is the deadline that the connection has. A body that
+	// arrived together with its head is read from the buffer, so it needs no deadline and no system
+	// call.
 	wanted, set time.Time
 
 	cut atomic.Bool // set by cutOff: every further Read fails
@@ -171,15 +172,16 @@ func (c *quickConn) Read(p []byte) (int, error) {
 }
 
 // cutOff makes every Read fail, including one that is waiting. It sets the flag cut first, and the
-// deadline second. So if a concurrent Read replaces this deadline with a later one, that Read sees the
-// flag afterwards and does not wait.
+// deadline second. So if a concurrent Read replaces this deadline with a later one, that Read sees
+// the flag afterwards and does not wait.
 func (c *quickConn) cutOff() error {
 	c.cut.Store(true)
 	return c.Conn.SetReadDeadline(started)
 }
 
-// within limits the next read to a duration of about d. If the current deadline ends the read at most
-// d/8 too early, within keeps it, because setting a deadline costs as much as parsing a request.
+// within limits the next read to a duration of about d. If the current deadline ends the read at
+// most d/8 too early, within keeps it, because setting a deadline costs as much as parsing a
+// request.
 func (c *quickConn) within(now time.Time, d time.Duration) {
 	if left := c.set.Sub(now); left < d-d/8 || left > d {
 		c.wanted = now.Add(d)
@@ -248,11 +250,11 @@ func (q *quick) forget(c *quickConn) {
 }
 
 // afterBody adjusts the data that follows the body of an earlier request, before the connection is
-// handed over. net/http takes a connection that is handed over for a new one, but it must treat this
-// data as it would after a request. There are two differences. Some old clients send a line break
-// after a body; net/http skips it after a request, so afterBody removes it. HTTP/2, which starts with
-// PRI, can begin only at the start of a connection; so afterBody puts a line break before PRI, which
-// keeps net/http from starting HTTP/2.
+// handed over. net/http takes a connection that is handed over for a new one, but it must treat
+// this data as it would after a request. There are two differences. Some old clients send a line
+// break after a body; net/http skips it after a request, so afterBody removes it. HTTP/2, which
+// starts with PRI, can begin only at the start of a connection; so afterBody puts a line break
+// before PRI, which keeps net/http from starting HTTP/2.
 func afterBody(raw []byte) []byte {
 	few := raw[:min(4, len(raw))]
 	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
@@ -302,9 +304,9 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	return !last
 }
 
-// linger gives a client that is still sending a request body time to read its response. If the server
-// closed the connection at once, the unread data would cause a TCP reset, and the response might not
-// reach the client.
+// linger gives a client that is still sending a request body time to read its response. If the
+// server closed the connection at once, the unread data would cause a TCP reset, and the response
+// might not reach the client.
 func (c *quickConn) linger() {
 	end := time.Now().Add(lingerTime)
 	if closeWrite(c.Conn) != nil || c.SetReadDeadline(end) != nil {
@@ -351,8 +353,8 @@ func (b *quickBody) Close() error {
 }
 
 // skip discards the rest of the body if at most skipBytes are left. It reports whether the body has
-// been read completely. Like net/http, the quick path calls skip before it sends the response, because
-// many clients read the response only after they have sent the whole body.
+// been read completely. Like net/http, the quick path calls skip before it sends the response,
+// because many clients read the response only after they have sent the whole body.
 func (b *quickBody) skip() bool {
 	if b.left > 0 && !b.broken && b.left <= skipBytes {
 		b.c.wanted = time.Now().Add(skipTime)
@@ -375,8 +377,8 @@ func (q *quick) stop() {
 	q.mu.Unlock()
 }
 
-// wait waits for requests in flight. If the context ends first, wait closes the connections of these
-// requests and returns the error of the context. It then does not wait for their handlers.
+// wait waits for requests in flight. If the context ends first, wait closes the connections of
+// these requests and returns the error of the context. It then does not wait for their handlers.
 func (q *quick) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { q.work.Wait(); close(done) }()

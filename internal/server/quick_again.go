@@ -8,12 +8,12 @@ import (
 )
 
 // A client usually sends the same header fields with every request. So a connection keeps the
-// header fields of its last request as bytes, together with the parsed request. If the header fields
-// of the next request are the same bytes, or differ only in the digits of Content-Length, the quick
-// path uses the parsed request again instead of parsing the next one.
+// header fields of its last request as bytes, together with the parsed request. If the header
+// fields of the next request are the same bytes, or differ only in the digits of Content-Length,
+// the quick path uses the parsed request again instead of parsing the next one.
 //
-// The requests then share the URL and the header. A handler may read them until it returns, and must
-// not change them. net/http requires the same.
+// The requests then share the URL and the header. A handler may read them until it returns, and
+// must not change them. net/http requires the same.
 
 // remembered is the last request of a connection that http.ReadRequest parsed. Its header fields
 // contain Content-Length at most once.
@@ -28,9 +28,9 @@ const maxRemembered = 1 << 10
 
 // remember keeps the header fields of a request. It must be called before the request is parsed,
 // because http.ReadRequest changes field names in the buffer that it reads from. remember does not
-// keep long header fields, nor fields with an unusual Content-Length; the next request is then parsed
-// in any case. It returns false if there is more than one Content-Length. Such a request must go to
-// net/http.
+// keep long header fields, nor fields with an unusual Content-Length; the next request is then
+// parsed in any case. It returns false if there is more than one Content-Length. Such a request
+// must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
 	lines, digits := findLength(fields)
@@ -43,13 +43,13 @@ func (m *remembered) remember(fields []byte) bool {
 var contentLength = []byte("content-length:")
 
 // findLength returns the number of Content-Length lines, and the start and end of the digits in the
-// last of these lines. Start and end are 0, 0 if that line has another form than the name, one space
-// and digits.
+// last of these lines. Start and end are 0, 0 if that line has another form than the name, one
+// space and digits.
 //
 // findLength counts the lines in the received bytes. It cannot use a parsed request, because the
 // header of a parsed request has one Content-Length even if the client sent several equal lines. If
-// the next request then changed only one of these lines, the server would ignore the others, and might
-// disagree with a proxy about where the request ends.
+// the next request then changed only one of these lines, the server would ignore the others, and
+// might disagree with a proxy about where the request ends.
 func findLength(fields []byte) (lines int, digits [2]int) {
 	for at := 0; at < len(fields); at += bytes.IndexByte(fields[at:], '\n') + 1 {
 		line := fields[at:]
@@ -67,8 +67,8 @@ func findLength(fields []byte) (lines int, digits [2]int) {
 	return lines, digits
 }
 
-// countDigits returns the number of digits at the start of b, or 0 if there are more than 15. No real
-// length has more than 15 digits, and a number with 15 digits fits an int64.
+// countDigits returns the number of digits at the start of b, or 0 if there are more than 15. No
+// real length has more than 15 digits, and a number with 15 digits fits an int64.
 func countDigits(b []byte) int {
 	n := 0
 	for n < len(b) && '0' <= b[n] && b[n] <= '9' {
@@ -80,9 +80,9 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// again returns the next request if its header fields are the remembered ones, and consumes the head
-// of the request from the buffer. It returns nil, and consumes nothing, if the fields are different or
-// if the path has to be decoded.
+// again returns the next request if its header fields are the remembered ones, and consumes the
+// head of the request from the buffer. It returns nil, and consumes nothing, if the fields are
+// different or if the path has to be decoded.
 func (c *quickConn) again(raw []byte) *http.Request {
 	m := c.last
 	end := bytes.IndexByte(raw, '\n')
@@ -123,9 +123,9 @@ func (c *quickConn) again(raw []byte) *http.Request {
 	return r
 }
 
-// plainPath reports whether a request path can be used as URL.Path without decoding. Such a path has
-// no escapes, no query and no special characters. It also does not begin with two slashes, because
-// URL parsers do not agree on what these mean.
+// plainPath reports whether a request path can be used as URL.Path without decoding. Such a path
+// has no escapes, no query and no special characters. It also does not begin with two slashes,
+// because URL parsers do not agree on what these mean.
 func plainPath(path []byte) bool {
 	if len(path) > 1 && path[1] == '/' {
 		return false

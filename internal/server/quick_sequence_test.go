@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// hidden is the body of every request of a sequence. It contains a request after its first 16 bytes. A
-// server that takes 16 for the length of the body handles this hidden request.
+// hidden is the body of every request of a sequence. It contains a request after its first 16
+// bytes. A server that takes 16 for the length of the body handles this hidden request.
 const hidden = "0123456789abcdefPOST /hidden HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n"
 
-// sequence returns requests that share their header fields. Each # in fields stands for a value that
-// differs between the requests. variants has one line per request: the values for each #, separated by
-// bars. If a line has fewer values, the rest get the length of the body.
+// sequence returns requests that share their header fields. Each # in fields stands for a value
+// that differs between the requests. variants has one line per request: the values for each #,
+// separated by bars. If a line has fewer values, the rest get the length of the body.
 func sequence(fields, variants string) string {
 	var all strings.Builder
 	for variant := range strings.SplitSeq(variants, "\n") {
@@ -33,8 +33,8 @@ func sequence(fields, variants string) string {
 	return all.String()
 }
 
-// sequences are the arguments of sequence: header fields with a # for each value that varies, and the
-// values of one request after another.
+// sequences are the arguments of sequence: header fields with a # for each value that varies, and
+// the values of one request after another.
 var sequences = []struct{ name, fields, variants string }{
 	{"one length", "Host: a\r\nContent-Length: #\r\n", "58\n16\n58\n058"},
 	{"two lengths", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58"},
@@ -67,8 +67,9 @@ func TestQuickSequences(t *testing.T) {
 	}
 }
 
-// The test compares random sequences of requests. The header fields are a random choice of the lines
-// below, in random order. The first request is plain, and each later request changes one value.
+// The test compares random sequences of requests. The header fields are a random choice of the
+// lines below, in random order. The first request is plain, and each later request changes one
+// value.
 func TestQuickRandomSequences(t *testing.T) {
 	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 58\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
 	values := []string{

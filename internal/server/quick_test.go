@@ -254,8 +254,8 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// A client need not send the body of a refused request. It gets the response before that, and then the
-// connection ends.
+// A client need not send the body of a refused request. It gets the response before that, and then
+// the connection ends.
 func TestQuickRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
 	c, err := net.Dial("tcp", s.HTTP())
@@ -328,8 +328,8 @@ func TestQuickThenHTTP2(t *testing.T) {
 	}
 }
 
-// A read deadline that a handler sets applies to body data that has not arrived yet. It does not apply
-// to the next request.
+// A read deadline that a handler sets applies to body data that has not arrived yet. It does not
+// apply to the next request.
 func TestQuickDeadline(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/late" {
@@ -432,8 +432,8 @@ func TestQuickShutdownWaits(t *testing.T) {
 	}
 }
 
-// Shutdown closes idle connections of the quick path at once, even if a request in net/http does not
-// end.
+// Shutdown closes idle connections of the quick path at once, even if a request in net/http does
+// not end.
 func TestQuickShutdownBeside(t *testing.T) {
 	hanging, end := make(chan struct{}), make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

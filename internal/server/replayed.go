@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// replayed is a connection that the quick path hands over to net/http. Its Read first returns the data
-// that the quick path has already read. If the client speaks HTTP/2, replayed then reads ahead. It also
-// replaces the 431 response of net/http (see oversized).
+// replayed is a connection that the quick path hands over to net/http. Its Read first returns the
+// data that the quick path has already read. If the client speaks HTTP/2, replayed then reads
+// ahead. It also replaces the 431 response of net/http (see oversized).
 //
-// To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with two
-// system calls, one for the nine bytes of the frame header and one for the rest, although the frames
-// of many small requests often arrive together. So when net/http reads the rest of a frame, replayed
-// reads everything that has arrived into a buffer from a pool.
+// To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with
+// two system calls, one for the nine bytes of the frame header and one for the rest, although the
+// frames of many small requests often arrive together. So when net/http reads the rest of a frame,
+// replayed reads everything that has arrived into a buffer from a pool.
 //
-// An idle connection uses no such buffer. On an idle connection, net/http waits for a frame header, and
-// a read of at most nine bytes goes directly into the buffer of the caller. Only HTTP/2 connections
-// read ahead, because net/http itself buffers HTTP/1.1.
+// An idle connection uses no such buffer. On an idle connection, net/http waits for a frame header,
+// and a read of at most nine bytes goes directly into the buffer of the caller. Only HTTP/2
+// connections read ahead, because net/http itself buffers HTTP/1.1.
 type replayed struct {
 	net.Conn
 	raw    []byte       // data that Read returns before it reads from the connection
@@ -29,8 +29,8 @@ type replayed struct {
 	oversized http.Handler
 }
 
-// newReplayed returns a connection whose Read returns raw first. It takes raw for HTTP/2 if raw starts
-// with the preface of HTTP/2.
+// newReplayed returns a connection whose Read returns raw first. It takes raw for HTTP/2 if raw
+// starts with the preface of HTTP/2.
 func newReplayed(c net.Conn, raw []byte, oversized http.Handler) *replayed {
 	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI ")), oversized: oversized}
 }

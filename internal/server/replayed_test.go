@@ -27,9 +27,9 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// The test reads HTTP/2 frames as net/http does: nine bytes, then the rest of the frame. For many frames
-// that arrive together, this causes only two reads from the network. The connection uses no buffer
-// while it waits for a frame header. No data is lost, however the network splits it.
+// The test reads HTTP/2 frames as net/http does: nine bytes, then the rest of the frame. For many
+// frames that arrive together, this causes only two reads from the network. The connection uses no
+// buffer while it waits for a frame header. No data is lost, however the network splits it.
 func TestReadAhead(t *testing.T) {
 	frame := func(n int) []byte { return append([]byte("123456789"), bytes.Repeat([]byte{byte(n)}, n)...) }
 	sizes := []int{40, 0, 100, 9, 1, 3000, 12, 700}

@@ -23,17 +23,17 @@ type Options struct {
 	HTTPS    string // address for HTTP/1.1 and HTTP/2 over TLS, and for HTTP/3 (UDP); "off" disables it
 	Logger   *slog.Logger
 
-	// Connections returns the current limit for open connections, for all protocols together. Client
-	// addresses share these connections. The server calls Connections at most once per second. If
-	// Connections is nil, there is no limit.
+	// Connections returns the current limit for open connections, for all protocols together.
+	// Client addresses share these connections. The server calls Connections at most once per
+	// second. If Connections is nil, there is no limit.
 	Connections func() int
 
 	// Proxy reports whether an address is a proxy. A proxy may use all connections, because many
 	// clients connect through it. If Proxy is nil, no address is a proxy.
 	Proxy func(netip.Addr) bool
 
-	// HTTPSMayFail makes Listen log a warning, instead of returning an error, if the HTTPS address is
-	// in use. It has no effect if HTTP is disabled.
+	// HTTPSMayFail makes Listen log a warning, instead of returning an error, if the HTTPS address
+	// is in use. It has no effect if HTTP is disabled.
 	HTTPSMayFail bool
 }
 
@@ -51,8 +51,8 @@ type Server struct {
 	oversized http.Handler // answers requests with large header fields
 }
 
-// Listen binds the addresses. From then on clients can connect; their requests are handled once Serve
-// is called. If Listen returns an error, no address stays bound.
+// Listen binds the addresses. From then on clients can connect; their requests are handled once
+// Serve is called. If Listen returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
 	within := newConnections(o)
 	s := &Server{failed: make(chan error, 2), logger: o.Logger, within: within, oversized: http.HandlerFunc(oversized)}
@@ -85,12 +85,12 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// ports is the number of attempts to find a port that is free for both TCP and UDP, if the operating
-// system chooses the port.
+// ports is the number of attempts to find a port that is free for both TCP and UDP, if the
+// operating system chooses the port.
 const ports = 20
 
-// listenBoth listens on an address for TCP and for UDP, with the same port number. If UDP fails and TCP
-// does not, it returns the TCP listener and the error of UDP.
+// listenBoth listens on an address for TCP and for UDP, with the same port number. If UDP fails and
+// TCP does not, it returns the TCP listener and the error of UDP.
 func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -129,8 +129,8 @@ func (s *Server) HTTPS() string { return s.https.addr() }
 // parsed nothing.
 func (s *Server) Oversized(h http.Handler) { s.oversized = h }
 
-// Serve starts serving and returns immediately. If a listener fails later, the channel Failed receives
-// the error. t is ignored if HTTPS is disabled.
+// Serve starts serving and returns immediately. If a listener fails later, the channel Failed
+// receives the error. t is ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
 		clear := s.http.serve(h, s.oversized, nil)
@@ -161,17 +161,17 @@ func (s *Server) report(err error) {
 	}
 }
 
-// Connections returns the number of open connections, their limit, and how many connections the limit
-// refused or replaced.
+// Connections returns the number of open connections, their limit, and how many connections the
+// limit refused or replaced.
 func (s *Server) Connections() Counts { return s.within.read() }
 
-// Failed returns a channel that receives the error of each listener that stopped serving. A failure of
-// HTTP/3 is not reported there, because the service continues without HTTP/3.
+// Failed returns a channel that receives the error of each listener that stopped serving. A failure
+// of HTTP/3 is not reported there, because the service continues without HTTP/3.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown stops accepting connections and waits for requests in flight, on all listeners at the same
-// time. If the context ends first, Shutdown cuts off the remaining requests and returns an error. In
-// either case the addresses are free afterwards.
+// Shutdown stops accepting connections and waits for requests in flight, on all listeners at the
+// same time. If the context ends first, Shutdown cuts off the remaining requests and returns an
+// error. In either case the addresses are free afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, 3)

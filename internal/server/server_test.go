@@ -239,8 +239,8 @@ func TestStreaming(t *testing.T) {
 	})
 }
 
-// The server logs no part of a request, at any level, because the parameters of a URL may contain API
-// keys.
+// The server logs no part of a request, at any level, because the parameters of a URL may contain
+// API keys.
 func TestRequestsAreNotLogged(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer

@@ -34,8 +34,9 @@ func (t *tcp) addr() string {
 }
 
 // serve configures the listener and returns a function that serves until shutdown. That function
-// returns an error if the listener fails, and nil after shutdown. The caller runs it in a goroutine.
-// serve itself has then already set all fields, so that shutdown can read them in another goroutine.
+// returns an error if the listener fails, and nil after shutdown. The caller runs it in a
+// goroutine. serve itself has then already set all fields, so that shutdown can read them in
+// another goroutine.
 func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error {
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -57,10 +58,10 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	}
 }
 
-// shutdown stops accepting connections and waits for requests in flight. If the context ends first, it
-// cuts off the remaining requests. The quick path, which serves simple requests without net/http, stops
-// first: it closes its idle connections at once, even if a request in net/http delays
-// http.Server.Shutdown.
+// shutdown stops accepting connections and waits for requests in flight. If the context ends first,
+// it cuts off the remaining requests. The quick path, which serves simple requests without
+// net/http, stops first: it closes its idle connections at once, even if a request in net/http
+// delays http.Server.Shutdown.
 func (t *tcp) shutdown(ctx context.Context) error {
 	if t.quick != nil {
 		t.quick.stop()

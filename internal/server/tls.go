@@ -17,19 +17,19 @@ type TLS struct {
 	Protocols []string
 
 	// Strict tells browsers to use only HTTPS for the host of this server during the next year
-	// (HSTS). A browser then does not let its user ignore an invalid certificate. So set Strict only
-	// if browsers trust the certificates.
+	// (HSTS). A browser then does not let its user ignore an invalid certificate. So set Strict
+	// only if browsers trust the certificates.
 	Strict bool
 
 	// ResetKey is a secret that stays the same across restarts. If the previous process died, the
 	// server uses this secret to tell the HTTP/3 clients of that process that their connections no
-	// longer exist (stateless reset). If ResetKey is nil, these clients wait until their connections
-	// time out.
+	// longer exist (stateless reset). If ResetKey is nil, these clients wait until their
+	// connections time out.
 	ResetKey *[32]byte
 }
 
-// strict returns a handler that adds the HSTS field to the responses of h. Use it only for responses
-// over TLS.
+// strict returns a handler that adds the HSTS field to the responses of h. Use it only for
+// responses over TLS.
 func strict(h http.Handler) http.Handler {
 	year := []string{"max-age=31536000"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

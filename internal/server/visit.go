@@ -51,8 +51,8 @@ func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context
 func (u *udp) requireRetry(net.Addr) bool { return u.handshakes.Load() > quicHandshakes }
 
 // shake is called with the connection when its handshake has succeeded, and with nil when the
-// connection has ended. The two calls may come in either order. If the handshake fails, there is only
-// the call with nil.
+// connection has ended. The two calls may come in either order. If the handshake fails, there is
+// only the call with nil.
 func (v *visit) shake(c *quic.Conn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -83,8 +83,8 @@ func (v *visit) shake(c *quic.Conn) {
 }
 
 // track counts the requests in flight: all of them for drain, and those of each connection for the
-// idle timeout. http3 has an idle timeout of its own, but that timeout does not end a connection whose
-// client opens streams and never sends a complete request on them.
+// idle timeout. http3 has an idle timeout of its own, but that timeout does not end a connection
+// whose client opens streams and never sends a complete request on them.
 func (u *udp) track(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := r.Context().Value(visitKey{}).(*visit); ok {

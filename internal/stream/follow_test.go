@@ -8,8 +8,9 @@ import (
 	"weir/internal/stream"
 )
 
-// The grace period of a gap is the time in which the gap can still be filled. If another process left
-// the gap, the grace period starts when this process learns of it, by the clock of this process.
+// The grace period of a gap is the time in which the gap can still be filled. If another process
+// left the gap, the grace period starts when this process learns of it, by the clock of this
+// process.
 func TestGraceRunsByOwnClock(t *testing.T) {
 	const begun = weir.Time(1_000_000)
 	for name, off := range map[string]time.Duration{
@@ -25,7 +26,8 @@ func TestGraceRunsByOwnClock(t *testing.T) {
 				}
 				now = now.Add(time.Second)
 			}
-			// This process learned of the gap 2 to 4 1 s after begun, and of the gap 6 to 8 2 s after begun.
+			// This process learned of the first gap (2 to 4) at begun plus 1 s, and of the second
+			// gap (6 to 8) at begun plus 2 s.
 			for _, c := range []struct {
 				after time.Duration
 				last  weir.Seq // end of the last gap whose grace period has ended; 0 if none

@@ -35,8 +35,8 @@ func (h *history) subscribe(t *rapid.T) {
 	h.subs = append(h.subs, s)
 }
 
-// begin starts a subscription. The id of the first frame is the sequence below the first one that the
-// subscription wants. If the subscription starts at 0, the first frame has no id (D16).
+// begin starts a subscription. The id of the first frame is the sequence below the first one that
+// the subscription wants. If the subscription starts at 0, the first frame has no id (D16).
 func (s *subscriber) begin(h *history) {
 	s.next = h.state.Resolve(s.from)
 	s.start = s.next
@@ -126,8 +126,8 @@ func (s *subscriber) check(t *rapid.T, h *history) {
 	}
 }
 
-// published checks that a new batch was not stored below a subscriber's position. The subscriber would
-// never receive such a batch.
+// published checks that a new batch was not stored below a subscriber's position. The subscriber
+// would never receive such a batch.
 func (s *subscriber) published(t *rapid.T, seq weir.Seq) {
 	if seq >= s.start && seq < s.next && !s.told(seq) {
 		t.Fatalf("batch %d was stored below a subscriber that started at %d and is at %d", seq, s.start, s.next)
@@ -138,8 +138,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until its next step is Wait, which is at the first sequence that
-// can still be filled.
+// readAll lets every subscriber read until its next step is Wait, which is at the first sequence
+// that can still be filled.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for s.step(t, h) != stream.Wait {

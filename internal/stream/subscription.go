@@ -58,10 +58,11 @@ type Step struct {
 }
 
 // Next returns the next step of a subscription that has received everything below the sequence
-// next. At an open gap the step is Wait, because a batch that fills the gap must be delivered before
-// the batches above it (D4). Next ignores a gap that lies wholly below the sequence next, because this
-// subscription does not want the batches that may fill it. If the first batch of the stream was not
-// stored under 0, Next skips sequence 0 without reporting a gap, because no batch was lost (D16).
+// next. At an open gap the step is Wait, because a batch that fills the gap must be delivered
+// before the batches above it (D4). Next ignores a gap that lies wholly below the sequence next,
+// because this subscription does not want the batches that may fill it. If the first batch of the
+// stream was not stored under 0, Next skips sequence 0 without reporting a gap, because no batch
+// was lost (D16).
 func (s *State) Next(next weir.Seq) Step {
 	next = max(next, s.base())
 	if next < s.low {
@@ -73,9 +74,9 @@ func (s *State) Next(next weir.Seq) Step {
 	return Step{}
 }
 
-// settled returns the first sequence that a subscription at the sequence next cannot read yet. This is
-// the first sequence from next on that lies in an open gap. If there is none, it is the sequence above
-// the cursor.
+// settled returns the first sequence that a subscription at the sequence next cannot read yet. This
+// is the first sequence from next on that lies in an open gap. If there is none, it is the sequence
+// above the cursor.
 func (s *State) settled(next weir.Seq) weir.Seq {
 	i := search(s.gaps.open, next)
 	if i == len(s.gaps.open) {

@@ -7,8 +7,9 @@ import (
 	"weir/internal/meter"
 )
 
-// counters count what the journal did since it was opened. The fields have the meaning of the fields
-// of Stats with similar names. A group is the set of records that one write and one sync make durable.
+// counters count what the journal did since it was opened. The fields have the meaning of the
+// fields of Stats with similar names. A group is the set of records that one write and one sync
+// make durable.
 type counters struct {
 	groups  atomic.Uint64
 	records atomic.Uint64

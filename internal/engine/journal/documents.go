@@ -95,9 +95,9 @@ func (o *documentOp) settle(*group) {
 	}
 }
 
-// finish passes the outcome to the announcer, which answers the caller. Refusals take the same path:
-// the earlier change that caused the refusal may not be announced yet, and the caller must not learn
-// of it before the watchers do.
+// finish passes the outcome to the announcer, which answers the caller. Refusals take the same
+// path: the earlier change that caused the refusal may not be announced yet, and the caller must
+// not learn of it before the watchers do.
 func (o *documentOp) finish(err error) {
 	if err == nil {
 		err = o.err
@@ -106,8 +106,8 @@ func (o *documentOp) finish(err error) {
 }
 
 // announce tells the watchers about the change, and then answers the caller if the caller still
-// waits. A deletion drops the log in between: the judge gets Dropped once all watchers know that the
-// document was deleted. Before that, the judge has received every entry of the log, because the
+// waits. A deletion drops the log in between: the judge gets Dropped once all watchers know that
+// the document was deleted. Before that, the judge has received every entry of the log, because the
 // entries were settled before the deletion.
 func (o *documentOp) announce(a *announcer, err error) {
 	if err == nil {

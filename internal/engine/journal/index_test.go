@@ -50,8 +50,8 @@ func drawItem(t *rapid.T, seq weir.Seq) item {
 	}
 }
 
-// TestIndexMatchesSortedSlice compares the index with a sorted slice after random operations: inserts
-// at the end, below the end and far apart, replacements and cuts.
+// TestIndexMatchesSortedSlice compares the index with a sorted slice after random operations:
+// inserts at the end, below the end and far apart, replacements and cuts.
 func TestIndexMatchesSortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index

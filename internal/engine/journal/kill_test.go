@@ -35,10 +35,10 @@ func shown(j *Journal) (map[string]string, error) {
 }
 
 // TestKilledThenPowerCut runs a script and, before every call that changes the disk, simulates that
-// the process is killed. A second process opens the journal on the same running machine, and then the
-// power is cut. The second process finds data that the first process wrote but did not sync. It must
-// sync that data before it serves it: otherwise data that clients have read would be lost with the
-// power. The journal must open again afterwards, even if the second process wrote more.
+// the process is killed. A second process opens the journal on the same running machine, and then
+// the power is cut. The second process finds data that the first process wrote but did not sync. It
+// must sync that data before it serves it: otherwise data that clients have read would be lost with
+// the power. The journal must open again afterwards, even if the second process wrote more.
 func TestKilledThenPowerCut(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	killed := kills(t, fs, h)
@@ -112,9 +112,10 @@ func writeMore(j *Journal, h *history) error {
 	return w.many("z", 1, 60, 1500)
 }
 
-// TestFailedSyncThenRestart restarts the process after a failed sync, without restarting the machine.
-// The kernel then still returns the written pages when they are read, but never writes them to the
-// disk by itself. Everything that the restarted process serves must survive a power cut.
+// TestFailedSyncThenRestart restarts the process after a failed sync, without restarting the
+// machine. The kernel then still returns the written pages when they are read, but never writes
+// them to the disk by itself. Everything that the restarted process serves must survive a power
+// cut.
 func TestFailedSyncThenRestart(t *testing.T) {
 	for k := 1; ; k++ {
 		fs, h := faulty.New(), newHistory()

@@ -6,8 +6,9 @@ import (
 )
 
 // mendable is the largest number of bytes in which repair searches for a flipped bit. The search
-// corrects b wrongly if arbitrary damage happens to look like a single flipped bit. For n bytes, the
-// probability of this is 8n/2^32: less than 1 in 100,000 for 4 KiB, but too high for long payloads.
+// corrects b wrongly if arbitrary damage happens to look like a single flipped bit. For n bytes,
+// the probability of this is 8n/2^32: less than 1 in 100,000 for 4 KiB, but too high for long
+// payloads.
 const mendable = 4096
 
 // flippedBit finds the bit of b that must be flipped back so that b has the expected checksum. diff
@@ -30,8 +31,8 @@ func flippedBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
 }
 
 // mendBytes undoes a single flipped bit, either in b or in its stored checksum. has is the checksum
-// that b has now, and should is the stored one. The result is the corrected copy of b, or b itself if
-// the flipped bit is in the checksum.
+// that b has now, and should is the stored one. The result is the corrected copy of b, or b itself
+// if the flipped bit is in the checksum.
 func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	diff := has ^ should
 	if bits.OnesCount32(diff) == 1 {
@@ -46,10 +47,10 @@ func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	return mended, true
 }
 
-// mendRecord decodes the record at the start of b. It corrects up to one flipped bit in the record's
-// head and up to one in its payload. The parameter head is the expected length of the head, or 0 if
-// the length is not known. The result is (nil, false) if the head is beyond repair, and (record,
-// false) if only the payload is.
+// mendRecord decodes the record at the start of b. It corrects up to one flipped bit in the
+// record's head and up to one in its payload. The parameter head is the expected length of the
+// head, or 0 if the length is not known. The result is (nil, false) if the head is beyond repair,
+// and (record, false) if only the payload is.
 func mendRecord(b []byte, seed uint32, head int) (*record, bool) {
 	var r record
 	if err := r.decodeHead(b, seed); err != nil {

@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// together queues ops in one step, so that the committer decides them one after another, without other
-// ops in between.
+// together queues ops in one step, so that the committer decides them one after another, without
+// other ops in between.
 func (j *Journal) together(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)
@@ -61,8 +61,8 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 }
 
-// lateAttach opens the log of a document whose creation (of) was decided but is not durable yet. Like
-// Open, it looks for the log first and then attaches a judge to it.
+// lateAttach opens the log of a document whose creation (of) was decided but is not durable yet.
+// Like Open, it looks for the log first and then attaches a judge to it.
 type lateAttach struct {
 	*attachOp
 	j  *Journal

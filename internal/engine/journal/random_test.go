@@ -16,9 +16,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestRandomWithReclaim performs random operations on a journal with small segments. In the meantime
-// the reclaimer frees segments, the process is killed and the power is cut. The journal must always
-// match its history, and the count of live bytes of each segment must be exact.
+// TestRandomWithReclaim performs random operations on a journal with small segments. In the
+// meantime the reclaimer frees segments, the process is killed and the power is cut. The journal
+// must always match its history, and the count of live bytes of each segment must be exact.
 func TestRandomWithReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(t *rapid.T) {
@@ -73,8 +73,8 @@ func (m *machine) attach(t *rapid.T) {
 	}
 }
 
-// leave abandons the journal. It calls next to simulate a kill or a power cut, and opens the journal
-// on the disk that next returns.
+// leave abandons the journal. It calls next to simulate a kill or a power cut, and opens the
+// journal on the disk that next returns.
 func (m *machine) leave(t *rapid.T, next func(*faulty.FS) *faulty.FS) {
 	old := m.w.j
 	m.fs = next(m.fs)

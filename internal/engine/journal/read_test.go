@@ -69,9 +69,9 @@ func TestReadsAreBounded(t *testing.T) {
 	})
 }
 
-// A scan reads about as many bytes at once as its caller asked for (a run). In this test, large entries
-// of another log lie between the entries of the scanned log. A scan that did not take the run into
-// account would read up to longRun at once.
+// A scan reads about as many bytes at once as its caller asked for (a run). In this test, large
+// entries of another log lie between the entries of the scanned log. A scan that did not take the
+// run into account would read up to longRun at once.
 func TestReadsAreAsLongAsTheRun(t *testing.T) {
 	fs := faulty.New()
 	j, err := Open(fs, Options{SegmentSize: 4 << 20, ReclaimRate: 1 << 40})

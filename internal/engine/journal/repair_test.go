@@ -15,10 +15,10 @@ import (
 	"weir/internal/engine"
 )
 
-// relaxed verifies a repaired journal against a history. Every acknowledged entry must be present byte
-// for byte or marked as lost, and every document must be unchanged or reported as lost. If unknown is
-// true, the repair could not tell which records were lost, so any entry or document may be missing.
-// relaxed returns the number of lost entries.
+// relaxed verifies a repaired journal against a history. Every acknowledged entry must be present
+// byte for byte or marked as lost, and every document must be unchanged or reported as lost. If
+// unknown is true, the repair could not tell which records were lost, so any entry or document may
+// be missing. relaxed returns the number of lost entries.
 func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost int, err error) {
 	j, err := Open(fs, small)
 	if err != nil {
@@ -73,8 +73,9 @@ func repairOptions(aside *faulty.FS) RepairOptions {
 	return RepairOptions{Aside: func() (disk.FS, error) { return aside, nil }}
 }
 
-// repaired repairs a journal and verifies the repaired journal. It returns the result of the repair and
-// the number of lost entries. unknown means that the repair cannot tell which records were lost.
+// repaired repairs a journal and verifies the repaired journal. It returns the result of the repair
+// and the number of lost entries. unknown means that the repair cannot tell which records were
+// lost.
 func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
 	t.Helper()
 	aside := faulty.New()
@@ -118,8 +119,8 @@ func readable(fs *faulty.FS) error {
 	return err
 }
 
-// Repair corrects a single flipped bit wherever it is, and loses nothing. If Open refuses the journal
-// because of the bit, a check finds the damage.
+// Repair corrects a single flipped bit wherever it is, and loses nothing. If Open refuses the
+// journal because of the bit, a check finds the damage.
 func TestRepairBitFlips(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
@@ -168,8 +169,8 @@ func TestRepairBitFlips(t *testing.T) {
 	}
 }
 
-// The test overwrites ranges of up to 4 KiB. After the repair, the overwritten entries are marked as
-// lost, and everything else is present.
+// The test overwrites ranges of up to 4 KiB. After the repair, the overwritten entries are marked
+// as lost, and everything else is present.
 func TestRepairOverwrittenRanges(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
@@ -284,7 +285,8 @@ func TestRepairInterrupted(t *testing.T) {
 	}
 }
 
-// A repair rewrites large payloads that fill more than one segment, without changing a byte of them.
+// A repair rewrites large payloads that fill more than one segment, without changing a byte of
+// them.
 func TestRepairLargePayloads(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	j, err := Open(fs, Options{SegmentSize: 1 << 20})
@@ -310,7 +312,8 @@ func TestRepairLargePayloads(t *testing.T) {
 	}
 }
 
-// If the disk corrupts the segments that the repair writes, the repair keeps the old segments in use.
+// If the disk corrupts the segments that the repair writes, the repair keeps the old segments in
+// use.
 func TestRepairOnBadDisk(t *testing.T) {
 	fs, h := stories(t)
 	p := recordsOf(t, fs)[3]

@@ -35,9 +35,9 @@ func snapshotOf(t *testing.T, fs *faulty.FS) *Snapshot {
 	return s
 }
 
-// In some runs of the restore one disk call fails, in others the power is cut before one call. Every
-// call has its turn. Afterwards the directory is empty, or Open refuses it, or it is a complete
-// journal. Open never accepts an incomplete journal.
+// In some runs of the restore one disk call fails, in others the power is cut before one call.
+// Every call has its turn. Afterwards the directory is empty, or Open refuses it, or it is a
+// complete journal. Open never accepts an incomplete journal.
 func TestRestoreFails(t *testing.T) {
 	source, h := offline(t)
 	sound := func(what string, dir *faulty.FS, finished bool) {
@@ -97,8 +97,8 @@ func TestRestoreFails(t *testing.T) {
 	sound("after the restore", dir.Crash(faulty.LoseAll, nil), true)
 }
 
-// Once the format file is durable, the directory is a journal. If a call fails after that, the restore
-// must still report success, because the caller of a failed restore removes the files.
+// Once the format file is durable, the directory is a journal. If a call fails after that, the
+// restore must still report success, because the caller of a failed restore removes the files.
 func TestRestoreFailsAfterFormat(t *testing.T) {
 	source, h := offline(t)
 	for name, fails := range map[string]func(c faulty.Call, last bool) bool{

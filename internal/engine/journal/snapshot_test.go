@@ -51,9 +51,9 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 	return nil
 }
 
-// between returns the history that a snapshot must match if it was taken after the history before and
-// before the history after. Such a snapshot contains at least everything that was acknowledged in
-// before, and at most everything that was requested in after.
+// between returns the history that a snapshot must match if it was taken after the history before
+// and before the history after. Such a snapshot contains at least everything that was acknowledged
+// in before, and at most everything that was requested in after.
 func between(before, after *history) *history {
 	h := before.copy()
 	for key, d := range h.docs {
@@ -62,9 +62,9 @@ func between(before, after *history) *history {
 	return h
 }
 
-// The test takes snapshots while several logs are written and trimmed, so that segments fill up, become
-// empty and are recycled. Each snapshot is a journal with everything that was acknowledged before the
-// snapshot. The running journal is not affected.
+// The test takes snapshots while several logs are written and trimmed, so that segments fill up,
+// become empty and are recycled. Each snapshot is a journal with everything that was acknowledged
+// before the snapshot. The running journal is not affected.
 func TestSnapshotUnderLoad(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -141,8 +141,8 @@ func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
 	return fs, w, s
 }
 
-// A segment that a snapshot still needs is not recycled, even if none of its records are needed. The
-// snapshot releases a segment after it has copied the segment.
+// A segment that a snapshot still needs is not recycled, even if none of its records are needed.
+// The snapshot releases a segment after it has copied the segment.
 func TestSnapshotHoldsSegments(t *testing.T) {
 	_, w, s := held(t)
 	defer w.j.Close()
@@ -209,8 +209,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// After its disk has failed, a journal can still be copied. The copy has everything that the journal
-// acknowledged.
+// After its disk has failed, a journal can still be copied. The copy has everything that the
+// journal acknowledged.
 func TestSnapshotReadOnly(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -241,8 +241,8 @@ func TestSnapshotReadOnly(t *testing.T) {
 	}
 }
 
-// If no server is running, OpenSnapshot copies the directory itself, after a clean shutdown and after
-// a crash. A running journal without segments can be copied too.
+// If no server is running, OpenSnapshot copies the directory itself, after a clean shutdown and
+// after a crash. A running journal without segments can be copied too.
 func TestSnapshotOffline(t *testing.T) {
 	fs, w, s := held(t)
 	s.Close()

@@ -24,8 +24,8 @@ type store struct {
 	revision engine.Revision       // revision of the last document change since the journal was opened
 }
 
-// document is the current state of a document and the extent of its record. It owns the log whose id
-// is the field Created.
+// document is the current state of a document and the extent of its record. It owns the log whose
+// id is the field Created.
 type document struct {
 	engine.Document
 	at    extent
@@ -39,10 +39,10 @@ type extent struct {
 	bytes int64
 }
 
-// tombstone describes the record of a document's deletion. The record is needed while any segment may
-// still hold an older record of the same key: without it, the document would reappear after a
-// restart. Only the segments first to birth can hold such a record. birth is the segment to which the
-// tombstone was first written.
+// tombstone describes the record of a document's deletion. The record is needed while any segment
+// may still hold an older record of the same key: without it, the document would reappear after a
+// restart. Only the segments first to birth can hold such a record. birth is the segment to which
+// the tombstone was first written.
 type tombstone struct {
 	created  engine.LogID
 	revision engine.Revision
@@ -94,9 +94,9 @@ func (s *store) put(d *document) {
 	s.revision = max(s.revision, d.Revision)
 }
 
-// remove deletes a document and stores its tombstone. It subtracts the live bytes at the place where
-// the document's record is now. The reclaimer may have copied the record since the deletion was
-// decided.
+// remove deletes a document and stores its tombstone. It subtracts the live bytes at the place
+// where the document's record is now. The reclaimer may have copied the record since the deletion
+// was decided.
 func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,8 @@ func (s *store) remove(key string, t *tombstone) {
 	s.revision = max(s.revision, t.revision)
 }
 
-// everything returns all documents in order of their revisions, and the revision of the last change.
+// everything returns all documents in order of their revisions, and the revision of the last
+// change.
 func (s *store) everything() (docs []engine.Document, revision engine.Revision) {
 	s.mu.RLock()
 	s.docs.Scan(func(_ string, d *document) bool {
@@ -132,8 +133,8 @@ func (s *store) drop(e extent) {
 	}
 }
 
-// account adds the bytes of all entries in an index to the live bytes of their segments (sign 1), or
-// subtracts them (sign -1).
+// account adds the bytes of all entries in an index to the live bytes of their segments (sign 1),
+// or subtracts them (sign -1).
 func (s *store) account(x *index, sign int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -159,8 +160,8 @@ func (s *store) addSegment(seg *segment) {
 	s.segments[uint32(seg.number)] = seg
 }
 
-// removeSegment removes a freed segment. It also removes the tombstones that are not needed for any of
-// the remaining segments.
+// removeSegment removes a freed segment. It also removes the tombstones that are not needed for any
+// of the remaining segments.
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
 	delete(s.segments, uint32(seg.number))
@@ -218,8 +219,8 @@ func (s *store) doom(j *Journal, id engine.LogID) *log {
 
 // current reports whether the record at this place will still be needed when all groups in flight
 // are settled. The reclaimer must not copy a record that one of those groups trims, replaces or
-// deletes. The copy would come after the record of that change in the journal, and might still exist
-// when the record of the change has been reclaimed.
+// deletes. The copy would come after the record of that change in the journal, and might still
+// exist when the record of the change has been reclaimed.
 func (g *group) current(at place, r *record) bool {
 	switch r.kind {
 	case kindDocument:

@@ -35,8 +35,8 @@ func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
 	return after
 }
 
-// The record of a document was in a missing file. The remaining entries of the document's log are then
-// orphans: the repair counts them and copies their files aside.
+// The record of a document was in a missing file. The remaining entries of the document's log are
+// then orphans: the repair counts them and copies their files aside.
 func TestRepairSetsOrphansAside(t *testing.T) {
 	fs := without(t, threeFiles(t), 1)
 	before := fs.Files()
@@ -85,10 +85,10 @@ func TestDeletedLogIsNotOrphan(t *testing.T) {
 	}
 }
 
-// If a newer state of a document may be lost, the repair reports the document, and the Stale callback
-// decides what becomes of it. The repair leaves a document alone if it was written after all lost
-// data. Both rules also hold if an earlier repair was interrupted at any point. That repair may have
-// copied an old state of a document to a place after the lost data.
+// If a newer state of a document may be lost, the repair reports the document, and the Stale
+// callback decides what becomes of it. The repair leaves a document alone if it was written after
+// all lost data. Both rules also hold if an earlier repair was interrupted at any point. That
+// repair may have copied an old state of a document to a place after the lost data.
 func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	fs := without(t, threeFiles(t), 2)
 	// Also damage a record in the first segment. The repair then rewrites that segment, including
