@@ -164,7 +164,7 @@ func (c *call) borrow(bytes int64) error {
 // key.
 func (c *call) holder() budget.Holder {
 	switch {
-	case c.grant == nil: // see Tail
+	case c.grant == nil: // the call comes from Tail, which serves the dashboard
 		return budget.Holder{Key: "dashboard"}
 	case c.grant.Demo():
 		return budget.Holder{Project: string(c.grant.Project()), Key: access.Network(c.client()).String()}

@@ -127,7 +127,7 @@ func TestCreateLimit(t *testing.T) {
 	svc := startService(t)
 	for len(svc.list(t, "")) < 50 {
 		if a := svc.do("HTTP/1.1", svc.request("POST", "/v1/streams", []string{jsonBody}, `{"name":"x"}`)); a.status != 201 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("creating a stream within the limit: %d %s", a.status, a.body)
 		}
 	}
 	svc.run(t, []row{
@@ -174,14 +174,14 @@ func TestUndeclaredLength(t *testing.T) {
 			req := svc.request("POST", "/v1/streams/{raw}/publish", []string{rawBody}, "")
 			req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, int64(c.size))), -1
 			if a := svc.do(protocol, req); a.status != c.status {
-				t.Errorf("%s: %d bytes of unknown length: %d %s", protocol, c.size, a.status, a.body)
+				t.Errorf("%s: %d bytes without a Content-Length: got %d %s", protocol, c.size, a.status, a.body)
 			}
 		}
 		before := svc.object(svc.ids["raw"])
 		req := svc.request("POST", "/v1/streams", []string{jsonBody}, "")
 		req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, 1<<20)), -1
 		if a := svc.do(protocol, req); svc.code("create", a) != "payload_too_large" || svc.object(svc.ids["raw"]) != before {
-			t.Errorf("%s: creating a stream with too large a body: %d %s", protocol, a.status, a.body)
+			t.Errorf("%s: creating a stream with too large a body: %d %s, want payload_too_large and no change", protocol, a.status, a.body)
 		}
 	}
 }
@@ -263,12 +263,12 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 		first := publish("/v1/streams/{other}/publish", body, "Idempotency-Key: "+protocol)
 		again := publish("/v1/streams/{other}/publish", "rubbish", "Idempotency-Key: "+protocol)
 		if first.status != 202 || again.status != 200 || strings.Replace(first.body, "false", "true", 1) != again.body {
-			t.Errorf("%s, then %s", first.body, again.body)
+			t.Errorf("the first publish got %s, the duplicate got %s", first.body, again.body)
 		}
 		at := "/v1/streams/{other}/" + fmt.Sprint(svc.object(svc.ids["other"]).Cursor+1)
 		first, again = publish(at, body), publish(at, "rubbish")
 		if first.status != 202 || again.status != 200 || strings.Replace(first.body, "false", "true", 1) != again.body {
-			t.Errorf("%s, then %s", first.body, again.body)
+			t.Errorf("the first publish got %s, the duplicate got %s", first.body, again.body)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func TestBatchUnchanged(t *testing.T) {
 			a := svc.do(protocol, svc.request("POST", "/v1/streams/{raw}/publish", []string{rawBody + "; x=y"}, string(payload)))
 			a = svc.do(protocol, svc.request("GET", "/v1/streams/{raw}/batches/"+a.header.Get("x-svc-cursor"), nil, ""))
 			if a.status != 200 || a.body != string(payload) || a.header.Get("content-type") != "application/octet-stream; x=y" {
-				t.Errorf("%s: %d bytes read back with %d as %d bytes of %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
+				t.Errorf("%s: a batch of %d bytes was read with status %d as %d bytes of type %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
 			}
 		}
 		for _, events := range []string{`[1e999999,-0,1E+2,"\u0000\r\n\u2028/\/"]`, `["` + strings.Repeat("x", 5<<20) + `"]`} {
@@ -294,7 +294,7 @@ func TestBatchUnchanged(t *testing.T) {
 			seq := a.header.Get("x-svc-cursor")
 			a = svc.do(protocol, svc.request("GET", "/v1/streams/{id}/batches/"+seq, nil, ""))
 			if a.status != 200 || !strings.HasPrefix(a.body, `{"seq":`+seq+`,"ts":"2`) || !strings.HasSuffix(a.body, `Z","events":`+events+`}`) {
-				t.Errorf("%s: %.80s read back with %d as %.200s", protocol, events, a.status, a.body)
+				t.Errorf("%s: the events %.80s were read with status %d as %.200s", protocol, events, a.status, a.body)
 			}
 		}
 	}

@@ -78,6 +78,6 @@ func TestDisconnectStats(t *testing.T) {
 	c.refuse(ctx.Err())
 	c.count()
 	if got := h.Stats().Requests; !slices.Equal(got, []Requests{{"POST", "/v1/streams/{id}/publish", 0, 1}}) || b.Len() > 0 {
-		t.Errorf("got %+v, log: %s", got, b.String())
+		t.Errorf("counted %+v, want one publish with status 0 and an empty log; the log is %s", got, b.String())
 	}
 }

@@ -45,7 +45,7 @@ func (s *ends) all() {
 	}
 }
 
-// count returns the number of open subscriptions of the key with this channel.
+// count returns the number of open subscriptions of the key whose revocation closes this channel.
 func (s *ends) count(ended <-chan struct{}) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *ends) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.keys[ended]
-	if w == nil { // the key was revoked
+	if w == nil { // the key was revoked, and watch has ended its subscriptions
 		return
 	}
 	delete(w.open, e)

@@ -75,7 +75,8 @@ func helloFrame(at weir.Seq, known bool) []byte {
 	return append(b, '\n')
 }
 
-// retryFrame tells the client to reconnect after this many milliseconds.
+// retryFrame returns a frame that asks the client to wait this many milliseconds before it
+// reconnects.
 func retryFrame(ms int) []byte {
 	return append(strconv.AppendInt([]byte("retry: "), int64(ms), 10), "\n\n"...)
 }

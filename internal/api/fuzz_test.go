@@ -64,7 +64,7 @@ func FuzzAuthorization(f *testing.F) {
 		svc.API.ServeHTTP(w, r) // without a listener
 		sane(t, w)
 		if w.Code == 200 && (two != "" || len(one) < len("Bearer ")+len(svc.Key)) || w.Code != 200 && w.Code != 401 {
-			t.Fatalf("%q, %q: %d", one, two, w.Code)
+			t.Fatalf("the Authorization fields %q and %q got the wrong status %d", one, two, w.Code)
 		}
 	})
 }
@@ -103,11 +103,11 @@ func FuzzFrame(f *testing.F) {
 			t.Fatal(err)
 		}
 		if e.name != "batch" || e.id != strconv.FormatUint(uint64(seq), 10) || got.Seq != seq || !bytes.Equal(got.Data, body) || utf8.ValidString(contentType) && got.ContentType != contentType {
-			t.Fatalf("%q came back as %+v", body, got)
+			t.Fatalf("the raw batch %q was decoded as %+v", body, got)
 		}
 		if err == nil {
 			if err := json.Unmarshal([]byte(next().data), &got); err != nil || !bytes.Equal(got.Events, payload) {
-				t.Fatalf("%q came back as %q: %v", payload, got.Events, err)
+				t.Fatalf("the events %q were decoded as %q: %v", payload, got.Events, err)
 			}
 		}
 		if !next().comment {

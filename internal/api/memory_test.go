@@ -27,7 +27,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	for _, protocol := range protocols {
 		if a := post(protocol, large); a.status != http.StatusAccepted {
-			t.Fatalf("%s: %d %s", protocol, a.status, a.body)
+			t.Fatalf("%s: publishing a large body got %d %s", protocol, a.status, a.body)
 		}
 	}
 	var loans []*budget.Loan

@@ -18,7 +18,7 @@ type names struct {
 	plain []byte // the unescaped text of those names that contain escapes
 }
 
-// name is the position of a name, in the body or in plain.
+// name is the position and length of a name, in the body or in names.plain.
 type name struct {
 	at   uint32
 	size uint32 // the length; escapedName is added if the name is in plain
@@ -114,7 +114,7 @@ func (n *names) slot(body []byte, o *object, text []byte) uint64 {
 	}
 }
 
-// grow creates the table, or doubles its size.
+// grow creates the hash table of an object, or doubles its size.
 func (n *names) grow(body []byte, o *object) {
 	o.table = make([]uint32, max(64, 2*len(o.table)))
 	for i := int(o.first); i < len(n.list); i++ {

@@ -19,8 +19,8 @@ type requestLog [meter.Shards]requestShard
 type requestShard struct {
 	mu      sync.Mutex
 	served  requestRing
-	refused requestRing // 4xx
-	failed  requestRing // 5xx
+	refused requestRing // requests answered with a 4xx
+	failed  requestRing // requests answered with a 5xx
 	_       meter.Pad
 }
 
@@ -58,7 +58,7 @@ type requestNote struct {
 	route    routeKind
 }
 
-// note adds a call to the log.
+// note adds a call, which took this many nanoseconds, to the log.
 func (l *requestLog) note(c *call, took int64) {
 	s := &l[c.id[len(c.id)-1]%meter.Shards]
 	key := ""

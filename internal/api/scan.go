@@ -65,7 +65,7 @@ type want uint8
 const (
 	wantValue want = iota
 	wantName       // a member name
-	wantMore       // a comma, or the end of the open array or object
+	wantMore       // a comma, or the end of the innermost array or object
 	wantEnd        // the end of the body
 )
 
@@ -151,7 +151,7 @@ func (s *scanner) value() (want, error) {
 	return wantMore, err
 }
 
-// open enters an object or an array.
+// open enters an object or an array, whose opening bracket is at pos.
 func (s *scanner) open(object bool) (want, error) {
 	if s.depth == maxDepth {
 		return 0, s.fault("it is nested more than 1,000 levels deep")

@@ -44,7 +44,7 @@ func TestEvents(t *testing.T) {
 		{"\xef\xbb\xbf" + `{"events":[]}`, ``, 0}, {"{\x00\"\x00e\x00", ``, 0}, {"\xff\xfe{\x00", ``, 0},
 		{`{"Events":[]}`, ``, 0}, {`{"EVENTS":[]}`, ``, 0}, {`{"events":[],"events":[]}`, ``, 0}, {`{"events":[],"event\u0073":[]}`, ``, 0},
 
-		// C2: syntax
+		// C2: invalid JSON syntax
 		{`{"events":[1,]}`, ``, 0}, {`{"events":[,1]}`, ``, 0}, {`{"events":[1 2]}`, ``, 0}, {`{"events":[1],}`, ``, 0}, {`{,"events":[1]}`, ``, 0},
 		{`{"events":[1]`, ``, 0}, {`{"events":[1`, ``, 0}, {`{"events":[`, ``, 0}, {`{"events":["a`, ``, 0}, {`{"events":[{"a"`, ``, 0}, {`{"ev`, ``, 0},
 		{`{"events":[1}`, ``, 0}, {`{"events":[1}]`, ``, 0}, {`{"events":[{]}`, ``, 0}, {`{'events':[]}`, ``, 0}, {`{events:[]}`, ``, 0},
@@ -54,7 +54,7 @@ func TestEvents(t *testing.T) {
 		{`{"events":[1e+]}`, ``, 0}, {`{"events":[-]}`, ``, 0}, {`{"events":[--1]}`, ``, 0}, {`{"events":[0x1]}`, ``, 0}, {`{"events":[1_0]}`, ``, 0},
 		{"{\"events\":[1\v]}", ``, 0}, {"{\"events\":[1\u00a0]}", ``, 0}, {"{\"events\":[1\x00]}", ``, 0},
 
-		// B9: strings
+		// B9: invalid strings
 		{"{\"events\":[\"\xff\"]}", ``, 0}, {"{\"events\":[\"\xc0\xaf\"]}", ``, 0}, {"{\"events\":[\"\xed\xa0\x80\"]}", ``, 0}, {"{\"events\":[\"\xf4\x90\x80\x80\"]}", ``, 0},
 		{"{\"events\":[\"é\xff\"]}", ``, 0}, {"{\"events\":[\"\xe2\x82\"]}", ``, 0}, {"{\"\xff\":1,\"events\":[]}", ``, 0},
 		{`{"events":["\ud800"]}`, ``, 0}, {`{"events":["\udc00"]}`, ``, 0}, {`{"events":["\ud800\u0041"]}`, ``, 0}, {`{"events":["\ud800x"]}`, ``, 0}, {`{"events":["\ud800\ud800"]}`, ``, 0}, {`{"events":["\udc00\udc00"]}`, ``, 0},

@@ -24,7 +24,7 @@ import (
 type testService struct {
 	*servicetest.Service
 	t      testing.TB
-	client map[string]*http.Client // by protocol
+	client map[string]*http.Client // the map key is the protocol
 
 	other   weir.ProjectID        // a second project
 	ids     map[string]string     // stream ids, by the name of the stream
@@ -244,7 +244,7 @@ func (svc *testService) code(what string, a answer) string {
 	d := json.NewDecoder(strings.NewReader(a.body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&e); err != nil {
-		svc.t.Errorf("%s: %v in %q", what, err, a.body)
+		svc.t.Errorf("%s: decoding the error %[3]q: %[2]v", what, err, a.body)
 	}
 	all := api.Faults()
 	i := slices.IndexFunc(all, func(f api.Fault) bool { return string(f.Code) == e.Error.Code })
@@ -253,13 +253,13 @@ func (svc *testService) code(what string, a answer) string {
 		svc.t.Errorf("%s: unknown code in %s", what, a.body)
 	case all[i].Status != a.status || all[i].Type != e.Error.Type || e.Error.Message == "" || e.Error.RequestID != a.header.Get("x-request-id") ||
 		e.Error.DocURL != "https://weir.example/docs/errors#"+e.Error.Code:
-		svc.t.Errorf("%s: %d %s", what, a.status, a.body)
+		svc.t.Errorf("%s: status %d does not fit the error %s", what, a.status, a.body)
 	case (a.status == 401) != (a.header.Get("www-authenticate") == "Bearer"):
-		svc.t.Errorf("%s: www-authenticate %q", what, a.header.Get("www-authenticate"))
+		svc.t.Errorf("%s: the www-authenticate field is %q", what, a.header.Get("www-authenticate"))
 	case (a.status == 429 || a.status == 503) != (a.header.Get("retry-after") != ""):
-		svc.t.Errorf("%s: retry-after %q", what, a.header.Get("retry-after"))
+		svc.t.Errorf("%s: the retry-after field is %q", what, a.header.Get("retry-after"))
 	case (a.status == 405) != (a.header.Get("allow") != ""):
-		svc.t.Errorf("%s: allow %q", what, a.header.Get("allow"))
+		svc.t.Errorf("%s: the allow field is %q", what, a.header.Get("allow"))
 	}
 	return e.Error.Code
 }

@@ -67,7 +67,7 @@ func call(t *testing.T, s *servicetest.Service, method, path, key string, body [
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != want {
-		t.Errorf("%s %s: %d %.300s", method, path, resp.StatusCode, b)
+		t.Errorf("%s %s got the wrong status %d: %.300s", method, path, resp.StatusCode, b)
 	}
 	return b
 }
@@ -144,10 +144,10 @@ func TestStalledReadersHoldNobodyUp(t *testing.T) {
 	}
 	for range 5 {
 		if b := call(t, s, "GET", "/v1/streams/"+small+"/batches/1", reader, nil, http.StatusOK); len(b) != 100<<10 {
-			t.Errorf("got %d bytes", len(b))
+			t.Errorf("a reader of the small batch got %d bytes", len(b))
 		}
 		if b := call(t, s, "GET", "/v1/streams/"+large+"/batches/1", s.Key, nil, http.StatusOK); len(b) != 8*mib {
-			t.Errorf("got %d bytes", len(b))
+			t.Errorf("a reader of the large batch got %d bytes", len(b))
 		}
 		if m := s.API.Batches.Stats(); m.Held > m.Total {
 			t.Errorf("readers use %d bytes of a budget of %d", m.Held, m.Total)
@@ -180,7 +180,7 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 	for range 30 {
 		c, resp := subscribe(t, s, id, greedy)
 		if open = append(open, c); resp.StatusCode != http.StatusOK {
-			t.Fatalf("subscription %d of one key got %d", len(open), resp.StatusCode)
+			t.Fatalf("subscription %d of one key got status %d, want 200", len(open), resp.StatusCode)
 		}
 	}
 	_, resp := subscribe(t, s, id, greedy)
@@ -191,7 +191,7 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		t.Errorf("one key with three quarters of all places got %d, retry-after %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), b)
 	}
 	if _, resp := subscribe(t, s, id, second); resp.StatusCode != http.StatusOK {
-		t.Errorf("another key of the project got %d", resp.StatusCode)
+		t.Errorf("another key of the project got status %d, want 200", resp.StatusCode)
 	}
 	open[0].Close()
 	for end := time.Now().Add(time.Minute); s.API.Subscribers() == 31 && time.Now().Before(end); <-time.After(time.Millisecond) {
@@ -232,7 +232,7 @@ func TestFixedLimitsOfPlaces(t *testing.T) {
 		for i := range want + 1 {
 			_, resp := subscribe(t, s, id, s.Key)
 			if ok := resp.StatusCode == http.StatusOK; ok != (i < want) {
-				t.Errorf("%s %d: subscription %d got %d", flag, want, i+1, resp.StatusCode)
+				t.Errorf("%s %d: subscription %d got the wrong status %d", flag, want, i+1, resp.StatusCode)
 			}
 		}
 	}

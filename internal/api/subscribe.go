@@ -122,8 +122,8 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 // gathered is a pool of the buffers in which send combines small frames into one write.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
-// send writes frames and flushes them. It combines small frames, because every write costs a chunk
-// (HTTP/1.1) or a DATA frame (HTTP/2).
+// send writes frames and flushes them. It combines small frames into one write, because every write
+// costs the overhead of a chunk (HTTP/1.1) or of a DATA frame (HTTP/2).
 func (w *writer) send(frames ...[]byte) error {
 	if len(frames) == 1 {
 		if err := w.write(frames[0]); err != nil {

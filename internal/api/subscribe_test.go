@@ -36,7 +36,7 @@ func (svc *testService) follow(protocol, path string, header ...string) *followe
 	svc.t.Cleanup(func() { resp.Body.Close() })
 	f := &follower{svc.t, resp, sseReader{bufio.NewReader(resp.Body)}}
 	if resp.StatusCode != 200 || resp.Header.Get("content-type") != "text/event-stream" || resp.Header.Get("x-accel-buffering") != "no" {
-		svc.t.Fatalf("%s %s: %d %v", protocol, path, resp.StatusCode, resp.Header)
+		svc.t.Fatalf("a subscription over %s to %s got %d %v", protocol, path, resp.StatusCode, resp.Header)
 	}
 	svc.checkUniversal("subscription", answer{resp.StatusCode, resp.Header, ""})
 	if e := f.event(); e.retry != "1000" {
@@ -179,7 +179,7 @@ func TestStreamDeleted(t *testing.T) {
 		stream := []string{"id", "other"}[i]
 		f := svc.follow(protocol, "/v1/streams/{"+stream+"}")
 		if a := svc.do(protocol, svc.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); a.status != 204 || a.body != "" {
-			t.Errorf("delete: %d %s", a.status, a.body)
+			t.Errorf("deleting the stream: %d %s", a.status, a.body)
 		}
 		if e := f.event(); e.name != "end" || e.data != `{"reason":"stream_deleted"}` || e.id != "" {
 			t.Errorf("got %+v, want an end event", e)
@@ -188,7 +188,7 @@ func TestStreamDeleted(t *testing.T) {
 			t.Errorf("after the end event: %v, want EOF", err)
 		}
 		if a := svc.do(protocol, svc.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); svc.code("delete again", a) != "stream_not_found" {
-			t.Errorf("delete again: %s", a.body)
+			t.Errorf("deleting the stream again: %s", a.body)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestRevokedWhileOpen(t *testing.T) {
 	}
 	for _, f := range ours {
 		if e, err := f.next(); err == nil {
-			t.Errorf("a revoked key got %+v", e)
+			t.Errorf("a subscription of the revoked key got %+v", e)
 		}
 	}
 	gone(t, stuck)
@@ -314,11 +314,11 @@ func TestStop(t *testing.T) {
 	if len(times) < 10 {
 		t.Errorf("20 subscribers got only %d different delays: %v", len(times), times)
 	}
-	// A new subscription is either refused or ended like the others. In both cases the client
-	// retries.
+	// The server either refuses a subscription that starts now, or ends it like the others. In both
+	// cases the client retries.
 	a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams/{id}", []string{"Accept: text/event-stream"}, ""))
 	if (a.status != 503 || svc.code("while stopping", a) != "overloaded") && (a.status != 200 || strings.Count(a.body, "retry: ") != 2) {
-		t.Errorf("while stopping: %d %s", a.status, a.body)
+		t.Errorf("a subscription to a server that stops got %d %s", a.status, a.body)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // A kept state is only valid while the log is unchanged since it was closed. So a hub does not use
 // folded on a store that other nodes write to.
 type folded struct {
-	limit int64 // bytes
+	limit int64 // maximum size of all states together, in bytes
 
 	mu    sync.Mutex
 	bytes int64

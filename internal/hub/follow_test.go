@@ -82,7 +82,7 @@ func TestNodesShareAStream(t *testing.T) {
 				ack, err := st.Publish(ctx, &p)
 				var known *weir.Error
 				if errors.As(err, &known) && known.Code == weir.InvalidSequence {
-					continue // the gap was closed
+					continue // the sequence is in a gap that was closed
 				}
 				if err != nil {
 					t.Error(err)

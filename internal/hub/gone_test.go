@@ -21,27 +21,27 @@ func agrees(t *testing.T, h *Hub, e engine.Engine, spec Spec) {
 	exists := err == nil
 	s, err := h.Find(ctx, spec.ID)
 	if found := err == nil; found != exists {
-		t.Errorf("stream in the store: %v, found: %v", exists, found)
+		t.Errorf("whether the stream is in the store is %v, but whether Find finds it is %v", exists, found)
 	}
 	list, _, _, err := h.List(ctx, spec.Project, 0, 10, func(weir.StreamID) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if listed := len(list) == 1; listed != exists || h.Count(spec.Project) != len(list) {
-		t.Errorf("stream in the store: %v, listed: %v, counted: %d", exists, listed, h.Count(spec.Project))
+		t.Errorf("whether the stream is in the store is %v, but whether List lists it is %v, and Count is %d", exists, listed, h.Count(spec.Project))
 	}
 	if exists && s != nil {
 		publish(t, s, at(1, "x"))
 	}
 	_, err = h.Create(ctx, spec)
 	if taken := code(err) == weir.StreamNameTaken; taken != exists {
-		t.Errorf("stream in the store: %v, create again: %v", exists, err)
+		t.Errorf("whether the stream is in the store is %v, but creating it again gives %v", exists, err)
 	}
 	if s, err = h.Find(ctx, spec.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Delete(ctx); err != nil {
-		t.Error("delete:", err)
+		t.Error("deleting the stream:", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestCallerLeaves(t *testing.T) {
 		defer h.Close()
 		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
 		if _, err := h.Create(enginetest.Leaving(context.Background()), spec); err != nil {
-			t.Error("the outcome is lost to the audit log:", err)
+			t.Error("Create returned an error, so the audit log would miss the outcome:", err)
 		}
 		agrees(t, h, e, spec)
 
@@ -65,7 +65,7 @@ func TestCallerLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := s.Delete(enginetest.Leaving(context.Background())); err != nil {
-			t.Error("the outcome is lost to the audit log:", err)
+			t.Error("Delete returned an error, so the audit log would miss the outcome:", err)
 		}
 		agrees(t, h, e, spec)
 	})
@@ -77,7 +77,7 @@ func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 3})
 		defer h.Close()
-		for range 10 { // the limit refuses all but three
+		for range 10 { // the limit allows only three of these streams
 			h.Create(enginetest.Leaving(context.Background()), Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
 		}
 		if _, err := e.Create(ctx, "barrier", nil); err != nil {
@@ -102,7 +102,7 @@ func TestCreationsReachTheLimit(t *testing.T) {
 		// The engine calls this watcher after the hub's watcher and before Create returns.
 		err := e.Watch(ctx, func(c engine.Change) {
 			if h.Count("p") != 1 {
-				t.Errorf("%d streams in the catalog, want 1", h.Count("p"))
+				t.Errorf("the catalog has %d streams, want 1", h.Count("p"))
 			}
 			second := Spec{ID: weir.NewStreamID(), Project: "p"}
 			if refused := h.catalog.reserve(&second, limit); refused != nil {

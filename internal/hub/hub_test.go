@@ -202,7 +202,7 @@ func TestExactlyOnce(t *testing.T) {
 					for n := range sends {
 						ack, err := s.Publish(ctx, at(seq, fmt.Sprintf("%d by %d", seq, n)))
 						if err != nil || ack.Seq != seq {
-							t.Errorf("publish %d: %v %v", seq, ack, err)
+							t.Errorf("publishing %d: %v, %v", seq, ack, err)
 							return
 						}
 						if !ack.Duplicate {
@@ -215,11 +215,11 @@ func TestExactlyOnce(t *testing.T) {
 		work.Wait()
 		for i, c := range subscribers {
 			if len(c.got) != last || len(c.gaps) > 0 {
-				t.Errorf("subscriber %d got %d batches and gaps %v", i, len(c.got), c.gaps)
+				t.Errorf("subscriber %d got %d batches and the gaps %v", i, len(c.got), c.gaps)
 			}
 			for seq, payload := range c.got {
 				if want, _ := acked.Load(seq); want != payload {
-					t.Errorf("subscriber %d got %q as %d, want %q", i, payload, seq, want)
+					t.Errorf("subscriber %d got the payload %q under sequence %d, want %q", i, payload, seq, want)
 				}
 			}
 		}
@@ -242,7 +242,7 @@ func TestGapCloses(t *testing.T) {
 		for _, want := range []weir.Seq{1, 4} {
 			ev, err := sub.Next(ctx, time.Hour)
 			if err != nil || len(ev.Frames) != 1 || weir.Seq(binary.BigEndian.Uint64(ev.Frames[0])) != want {
-				t.Fatalf("got %v %v", ev, err)
+				t.Fatalf("got the wrong event %v, %v", ev, err)
 			}
 		}
 		if d := time.Since(start); d < 2*time.Second || d > 2100*time.Millisecond {
@@ -269,26 +269,26 @@ func TestRetention(t *testing.T) {
 		publish(t, s, at(2, "two"))
 		time.Sleep(30*time.Second - time.Millisecond)
 		if b, err := s.Batch(ctx, 1); err != nil || string(b.Payload) != "one" {
-			t.Errorf("just before the batch expires: %v %v", b, err)
+			t.Errorf("reading the batch just before it expires: %v, %v", b, err)
 		}
 		time.Sleep(time.Millisecond)
 		if _, err := s.Batch(ctx, 1); code(err) != weir.StreamNotFound {
-			t.Errorf("just after the batch expired: %v", err)
+			t.Errorf("reading the batch just after it expired: %v", err)
 		}
 		if o, _ := s.Object(ctx); o.BytesStored != 3 || o.Cursor != 2 {
-			t.Errorf("%+v", o)
+			t.Errorf("after the first batch expired, the stream is %+v", o)
 		}
 		sub, err := s.Subscribe(ctx, After(0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{From: 1, To: 1}) {
-			t.Errorf("%v %v", ev, err)
+			t.Errorf("the subscriber got %v, %v; want a gap from 1 to 1", ev, err)
 		}
 		sub.Close()
 		time.Sleep(time.Hour) // the hub must evict although no request arrives
 		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
-			t.Errorf("%+v", o)
+			t.Errorf("after all batches expired, the stream is %+v", o)
 		}
 		h.Close()
 		again := open(t, e, Options{})
@@ -297,10 +297,10 @@ func TestRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
-			t.Errorf("after a restart %+v", o)
+			t.Errorf("after a restart, the stream is %+v", o)
 		}
 		if ack := publish(t, s, &Publish{Batch: weir.Batch{Events: 1}}); ack.Seq != 3 {
-			t.Errorf("%+v", ack)
+			t.Errorf("the first batch after the restart got %+v, want sequence 3", ack)
 		}
 		again.Close()
 	})
@@ -396,16 +396,16 @@ func TestIdleFeedIsClosed(t *testing.T) {
 			t.Error("the feed is still open")
 		}
 		if o, err := s.Object(ctx); err != nil || o.Cursor != 9 || o.BytesStored != 30 {
-			t.Errorf("%+v %v", o, err)
+			t.Errorf("the reopened stream is %+v, %v", o, err)
 		}
 		if ack := publish(t, s, at(9, "again")); !ack.Duplicate || ack.Cursor != 9 {
-			t.Errorf("%+v", ack)
+			t.Errorf("publishing 9 again got %+v, want a duplicate", ack)
 		}
 		h.Close()
 	})
 }
 
-// StopSubscriptions ends the subscriptions and nothing else. Close ends everything.
+// StopSubscriptions ends only the subscriptions. After Close, publishes fail too.
 func TestStopping(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -419,18 +419,18 @@ func TestStopping(t *testing.T) {
 			h.StopSubscriptions()
 		}()
 		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrStopping) {
-			t.Errorf("%v", err)
+			t.Errorf("the subscription ended with %v, want ErrStopping", err)
 		}
 		sub.Close()
 		publish(t, s, at(1, "still"))
 		h.Close()
 		if _, err := s.Publish(ctx, at(2, "no")); code(err) != weir.StorageUnavailable {
-			t.Errorf("after Close: %v", err)
+			t.Errorf("publishing after Close: %v", err)
 		}
 	})
 }
 
-// Next returns an empty event if nothing happens in time.
+// Next returns an empty event if no batch arrives within the given time.
 func TestHeartbeat(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -442,7 +442,7 @@ func TestHeartbeat(t *testing.T) {
 		start := time.Now()
 		for range 3 {
 			if ev, err := sub.Next(ctx, 15*time.Second); err != nil || ev.Frames != nil || ev.Gap != nil {
-				t.Errorf("%v %v", ev, err)
+				t.Errorf("Next returned %v, %v; want an empty event", ev, err)
 			}
 		}
 		if d := time.Since(start); d != 45*time.Second {
@@ -453,8 +453,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// List returns pages from the newest to the oldest stream, also if streams are created in between
-// (D27).
+// List returns pages from the newest to the oldest stream, even if streams are created between two
+// pages (D27).
 func TestList(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -41,7 +41,7 @@ func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	return s.object(summary{}), s.CreatedAt, false
 }
 
-// Range is a range of sequences, inclusive.
+// Range is a range of sequences. Both ends are inclusive.
 type Range = stream.Range
 
 // Mark describes a batch without its payload.
@@ -63,9 +63,9 @@ type Standing struct {
 	// or lies below the sequences that Look visits.
 	Cut bool
 
-	Open    []Range // the highest gaps that can still be filled
-	Closed  []Range // the highest gaps that are closed
-	Missing uint64  // number of missing and lost sequences between oldest and newest
+	Open    []Range // the highest gaps that can still be filled, at most shownGaps
+	Closed  []Range // the highest gaps that are closed, at most shownGaps
+	Missing uint64  // number of missing and lost sequences between the oldest batch and the cursor
 }
 
 // shownGaps is the maximum number of open gaps, and of closed gaps, in a Standing.

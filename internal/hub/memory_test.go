@@ -49,11 +49,11 @@ func TestLargeFramesShareMemory(t *testing.T) {
 				starved = append(starved, sub)
 			}
 			if held := room.Stats().Held; held > 8<<20 {
-				t.Fatalf("%d subscriptions hold %d bytes", len(fed), held)
+				t.Fatalf("%d subscriptions hold %d bytes, which exceeds the budget", len(fed), held)
 			}
 		}
 		if len(fed) < 5 || len(starved) < 10 {
-			t.Fatalf("%d subscriptions got a batch, and %d did not", len(fed), len(starved))
+			t.Fatalf("%d subscriptions got a batch, and %d did not; want at least 5 and 10", len(fed), len(starved))
 		}
 		for _, sub := range fed[:5] {
 			sub.freeMemory()
@@ -100,7 +100,7 @@ func TestLargeFramesOfTailShareMemory(t *testing.T) {
 			}
 		}
 		if fed < 5 || fed > 20 {
-			t.Errorf("%d of 40 stalled subscriptions got a batch of 400 KiB from a budget of 8 MiB", fed)
+			t.Errorf("%d of 40 stalled subscriptions got a batch of 400 KiB from a budget of 8 MiB, want 5 to 20", fed)
 		}
 	})
 }
@@ -125,14 +125,14 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 	for _, sub := range subs {
 		all.Go(func() {
 			if e, err := sub.Next(ctx, time.Minute); err != nil || len(e.Frames) != 1 {
-				t.Errorf("got %d frames and %v", len(e.Frames), err)
+				t.Errorf("a subscription got %d frames and %v, want one frame", len(e.Frames), err)
 			}
 		})
 	}
 	all.Wait()
 	one := room.Stats().Held
 	if one < 400<<10 || one > 600<<10 {
-		t.Fatalf("100 subscriptions that send the same 400 KiB hold %d bytes", one)
+		t.Fatalf("100 subscriptions that send the same 400 KiB hold %d bytes, want 400 to 600 KiB", one)
 	}
 	for i, sub := range subs {
 		sub.Close()

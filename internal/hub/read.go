@@ -94,7 +94,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	return batch(&e), nil
 }
 
-// lookup reports whether the batch can be read, and whether the stream was deleted.
+// lookup reports whether the batch can be read (p), and whether the stream was deleted (dropped).
 func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,7 @@ func find(t *testing.T, h *Hub, id weir.StreamID) *Stream {
 	return s
 }
 
-// put publishes a batch under a sequence, or under the next one if seq is 0.
+// put publishes a batch under the sequence seq, or under the sequence above the cursor if seq is 0.
 func put(t *testing.T, s *Stream, seq weir.Seq) weir.Ack {
 	t.Helper()
 	ack, err := s.Publish(ctx, &Publish{Chosen: seq > 0, Seq: seq, Batch: weir.Batch{Events: 1, Payload: []byte(`["x"]`)}})
@@ -171,7 +171,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// Subscribers get another node's batch unchanged, even if it is empty.
+// Subscribers get a batch of another node unchanged, even if the batch is empty.
 func TestEmptyBatchOfAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -205,7 +205,7 @@ func TestEvictedByAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := here.Batch(ctx, 1); err == nil || !strings.Contains(err.Error(), "was evicted") {
-		t.Errorf("read a batch that another node evicted: %v", err)
+		t.Errorf("reading a batch that another node evicted: %v", err)
 	}
 	if size := here.SizeOf(ctx, 2); size != 1<<20 {
 		t.Errorf("SizeOf another node's batch is %d, want %d", size, 1<<20)

@@ -38,14 +38,14 @@ type tail struct {
 // batch from the log and sets bytes first, then read.
 type frame struct {
 	seq   weir.Seq
-	size  int   // estimated memory
+	size  int   // estimated memory of the frame in bytes
 	at    int64 // when the batch was admitted, by the clock of package meter; 0 if foreign
 	once  sync.Once
 	batch weir.Batch // the batch, until it is encoded
 	bytes []byte     // the encoded batch
 
 	foreign bool
-	read    atomic.Bool // foreign only: bytes is set
+	read    atomic.Bool // for foreign frames only: bytes is set
 
 	pins pins // only used if the frame is large
 }

@@ -55,9 +55,9 @@ const (
 	quicFirstStreamWindow     = 128 << 10
 	quicFirstConnectionWindow = 256 << 10
 
-	// If more handshakes than this are in progress, clients must prove that they own their address
-	// (QUIC Retry). Otherwise an attacker could fill the server with handshakes from forged
-	// addresses.
+	// If more handshakes than this are in progress, a new client must first prove that it receives
+	// packets at its address (QUIC Retry). Otherwise an attacker could fill the server with
+	// handshakes from forged addresses.
 	quicHandshakes = 64
 
 	// lastPackets is how long a server that shuts down waits after the last request, before it
@@ -77,7 +77,7 @@ func http2Bounds() *http.HTTP2Config {
 }
 
 // quicBounds are the bounds of a QUIC connection. Early data (0-RTT) stays off, because an attacker
-// can record and replay it, and a replayed publish would be stored twice.
+// can record and replay it, and a publish that is replayed could be stored twice.
 func quicBounds() *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout: quicHandshake, MaxIdleTimeout: quicSilence, KeepAlivePeriod: quicKeepAlive,

@@ -31,8 +31,8 @@ type connections struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	bound int       // last result of most
-	asked time.Time // when most was called
+	bound int       // last result of the function most
+	asked time.Time // when the function most was last called
 	open  int
 	of    map[netip.Addr]*address // the key is the result of placeOf
 	idle  idlest                  // the connections of all addresses that have been idle longest
@@ -73,9 +73,9 @@ const (
 )
 
 const (
-	boundAge  = time.Second      // time between calls to most, which may be slow
+	boundAge  = time.Second      // time between calls of the function most, which may be slow
 	complaint = 10 * time.Second // time between log entries about refused connections
-	idleLeast = time.Second
+	idleLeast = time.Second      // value of the field least
 )
 
 // begin records that a request has begun. It returns false if the connection is being closed to
@@ -152,7 +152,7 @@ func (c *connections) hasRoom(at netip.Addr) bool {
 func (c *connections) isProxy(at netip.Addr) bool { return c.exempt != nil && c.exempt(at) }
 
 // isLight reports whether an address has less than a fair share of the open connections, and not
-// more than the number that is free.
+// more connections than are free.
 func (c *connections) isLight(at netip.Addr, free int) bool {
 	n := c.of[at].count()
 	return n == 0 || n*len(c.of) < c.open && n <= free

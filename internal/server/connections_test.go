@@ -118,7 +118,7 @@ func TestConnectionLimits(t *testing.T) {
 		t.Error("a new connection was refused although another one was closed")
 	}
 	if n := s.Connections(); n.Open != 8 || n.Limit != 8 || n.Refused != 3 || n.Replaced != 0 {
-		t.Errorf("counted %+v", n)
+		t.Errorf("the counts are %+v", n)
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -189,7 +189,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		settled()
 	}
 	if n := s.Connections(); n.Replaced != 3 || n.Refused != 0 || n.Open != 8 {
-		t.Errorf("counted %+v", n)
+		t.Errorf("the counts are %+v", n)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestConnectionShares(t *testing.T) {
 		}
 	}
 	if n := fill("192.0.2.1"); n != 1024-16-256 {
-		t.Errorf("one address got %d of 1024 connections", n)
+		t.Errorf("one address got %d of 1024 connections, want all but the reserve and the last quarter", n)
 	}
 	for i := range 6 {
 		if n := fill(fmt.Sprintf("192.0.2.%d", 2+i)); n == 0 {

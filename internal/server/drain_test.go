@@ -77,7 +77,7 @@ func TestShutdownCuts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+			t.Errorf("Shutdown returned %v, want the error of the context", err)
 		}
 		if err := <-answered; err == nil {
 			t.Error("the request was answered")
@@ -146,14 +146,14 @@ func TestVanishedClient(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+		t.Errorf("Shutdown returned %v, want the error of the context", err)
 	}
 	if took := time.Since(began); took > quicSilence/2 {
-		t.Errorf("Shutdown took %v", took)
+		t.Errorf("Shutdown took %v, longer than its context", took)
 	}
 }
 
-// Shutdown does not wait for an idle connection that its client keeps open.
+// Shutdown does not wait until a client closes its idle connection.
 func TestIdleClient(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	c, err := quic.DialAddr(t.Context(), s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}}, nil)
@@ -167,12 +167,12 @@ func TestIdleClient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), quicSilence/2)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		t.Errorf("got %v", err)
+		t.Errorf("Shutdown returned %v", err)
 	}
 	<-c.Context().Done()
 	var closed *quic.ApplicationError
 	if err := context.Cause(c.Context()); !errors.As(err, &closed) || closed.ErrorCode != quic.ApplicationErrorCode(http3.ErrCodeNoError) {
-		t.Errorf("the client's connection ended with %v", err)
+		t.Errorf("the client's connection ended with %v, want ErrCodeNoError", err)
 	}
 }
 
@@ -213,6 +213,6 @@ func TestStatelessReset(t *testing.T) {
 	<-c.Context().Done()
 	var reset *quic.StatelessResetError
 	if err := context.Cause(c.Context()); !errors.As(err, &reset) {
-		t.Errorf("the client's connection ended with %v", err)
+		t.Errorf("the client's connection ended with %v, want a stateless reset", err)
 	}
 }

@@ -38,10 +38,10 @@ func TestHTTPSMayFail(t *testing.T) {
 	s.Serve(http.NotFoundHandler(), TLS{})
 	defer s.Shutdown(context.Background())
 	if s.HTTPS() != "" || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "--https") || !strings.Contains(log.String(), taken) {
-		t.Errorf("HTTPS is at %q; the log is %s", s.HTTPS(), &log)
+		t.Errorf("HTTPS is at %q, want it disabled with a warning; the log is %s", s.HTTPS(), &log)
 	}
 	if resp, _ := get(t, wires["HTTP1"].client(t), "http://"+s.HTTP()); resp.StatusCode != 404 {
-		t.Errorf("status %d", resp.StatusCode)
+		t.Errorf("a request over HTTP got status %d", resp.StatusCode)
 	}
 	o.HTTP = "off"
 	if s, err := Listen(o); err == nil || !strings.Contains(err.Error(), "--https") {
@@ -63,11 +63,11 @@ func TestUDPInUse(t *testing.T) {
 	other.Serve(http.NotFoundHandler(), secured())
 	defer other.Shutdown(context.Background())
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "--https") {
-		t.Errorf("the log is %s", &log)
+		t.Errorf("the log has no warning that names --https: %s", &log)
 	}
 	resp, _ := get(t, wires["HTTP2"].client(t), "https://"+other.HTTPS())
 	if resp.StatusCode != 404 || resp.Header["Alt-Svc"] != nil {
-		t.Errorf("status %d, alt-svc %q", resp.StatusCode, resp.Header["Alt-Svc"])
+		t.Errorf("a request over HTTPS got status %d and alt-svc %q", resp.StatusCode, resp.Header["Alt-Svc"])
 	}
 }
 
@@ -77,7 +77,7 @@ func TestUDPFails(t *testing.T) {
 	s.http3.socket.Close()
 	<-s.http3.over
 	if resp, _ := get(t, wires["HTTP2"].client(t), "https://"+s.HTTPS()); resp.Header["Alt-Svc"] != nil {
-		t.Errorf("alt-svc is %q", resp.Header["Alt-Svc"])
+		t.Errorf("alt-svc is %q, want none", resp.Header["Alt-Svc"])
 	}
 	select {
 	case err := <-s.Failed():
@@ -117,7 +117,7 @@ func TestShutdownFreesTheAddresses(t *testing.T) {
 func TestOff(t *testing.T) {
 	s, err := Listen(Options{HTTP: "off", HTTPS: "off"})
 	if err != nil || s.HTTP() != "" || s.HTTPS() != "" {
-		t.Fatalf("got %v, %v", s, err)
+		t.Fatalf("with both addresses off, Listen returned %v, %v", s, err)
 	}
 	s.Serve(http.NotFoundHandler(), TLS{})
 	if err := s.Shutdown(t.Context()); err != nil {
@@ -131,7 +131,7 @@ func TestFailed(t *testing.T) {
 	s.http.listener.Close()
 	s.Serve(http.NotFoundHandler(), secured())
 	if err := <-s.Failed(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v", err)
+		t.Errorf("Failed received %v", err)
 	}
 	s.Shutdown(t.Context())
 }

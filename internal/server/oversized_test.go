@@ -70,7 +70,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		default:
 			resp.Body.Close()
 			if resp.StatusCode != 431 {
-				t.Errorf("status %d", resp.StatusCode)
+				t.Errorf("the request got status %d, want 431", resp.StatusCode)
 			}
 		}
 		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
@@ -81,7 +81,7 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		got := ask(t, s.HTTP(), first+"GET /path HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", 2*libraryHeaderBytes)+"\r\n\r\n")
 		last := got[len(got)-1]
 		if last.status != 431 || last.header.Get("X-Request-Id") != "one" || last.body != "too large: /" || last.header.Get("Content-Length") != "12" {
-			t.Errorf("got %+v", last)
+			t.Errorf("the last response is %+v, want that of the handler", last)
 		}
 	}
 }
@@ -91,6 +91,6 @@ func TestHeaderTooLargeByDefault(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {})
 	got := ask(t, s.HTTP(), "GET / HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", maxHeaderBytes)+"\r\n\r\n")
 	if len(got) != 1 || got[0].status != 431 {
-		t.Errorf("got %v", got)
+		t.Errorf("got the responses %v, want one 431", got)
 	}
 }

@@ -110,7 +110,7 @@ func (u *udp) shutdown(ctx context.Context) error {
 		return nil
 	}
 	go u.listener.Close()
-	wait(u.over) // http3.Server.Shutdown must not run while connections are still being accepted
+	wait(u.over) // drain must not call http3.Server.Shutdown while serve still accepts connections
 	err := u.drain(ctx)
 	closed := make(chan struct{})
 	go func() {

@@ -38,7 +38,7 @@ type quick struct {
 	oversized http.Handler
 	logger    *slog.Logger
 
-	rest     chan accepted // connections for net/http
+	rest     chan accepted // connections that are handed over to net/http, and errors of the listener
 	closed   chan struct{} // closed when net/http closes its listener
 	stopping atomic.Bool   // set by stop: connections end after their current response
 	work     sync.WaitGroup
@@ -131,7 +131,7 @@ type quickConn struct {
 	cut atomic.Bool // set by cutOff: every further Read fails
 
 	writeUntil time.Time // current write deadline
-	now        time.Time // time of the last response
+	now        time.Time // when the last response was sent
 
 	out    []byte // buffer for the response, reused
 	answer answer

@@ -23,7 +23,7 @@ type remembered struct {
 	digits  [2]int // start and end of the digits of Content-Length in fields; 0, 0 if there is none
 }
 
-// maxRemembered is the maximum length of the header fields that a connection keeps.
+// maxRemembered is the maximum length, in bytes, of header fields that a connection keeps.
 const maxRemembered = 1 << 10
 
 // remember keeps the header fields of a request. It must be called before the request is parsed,

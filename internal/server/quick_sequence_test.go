@@ -57,7 +57,8 @@ var sequences = []struct{ name, fields, variants string }{
 	{"an empty line after the fields", "Host: a\r\nContent-Length: #\r\n\r\n", "58\n58"},
 }
 
-// The quick path remembers the header fields of the previous request. A request that shares these
+// The quick path, which answers simple requests without net/http, remembers the header fields of
+// the previous request. A request that shares these
 // fields must get the same response as from net/http, which remembers nothing. Above all, the quick
 // path and net/http must agree on where a request ends.
 func TestQuickSequences(t *testing.T) {

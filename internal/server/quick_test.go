@@ -87,7 +87,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 		resp.Header.Del("Date")
 		resp.Header.Del("Connection")
 		if len(body) > 2<<10 {
-			resp.Header.Del("Content-Length") // net/http sends a long response in chunks
+			resp.Header.Del("Content-Length") // the servers may differ in it: net/http sends a long response in chunks
 		}
 		all = append(all, reply{resp.StatusCode, resp.Header, string(body)})
 	}
@@ -100,7 +100,7 @@ func post11(path, header, body string) string {
 // pair is two servers with the same handler: a Server of this package, and a plain one of net/http.
 type pair struct {
 	ours, plain string
-	quick       atomic.Int64 // responses of the quick path
+	quick       atomic.Int64 // number of responses that the quick path gave
 }
 
 func newPair(t testing.TB) *pair {
@@ -224,7 +224,8 @@ var quickCases = []struct {
 	{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
 }
 
-// The quick path gives the same responses as net/http.
+// The quick path, which answers simple requests without net/http, gives the same responses as
+// net/http.
 func TestQuickMatchesNetHTTP(t *testing.T) {
 	p := newPair(t)
 	for _, c := range quickCases {
@@ -266,10 +267,10 @@ func TestQuickRefusesEarly(t *testing.T) {
 	io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\nhello")
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || !resp.Close {
-		t.Fatalf("got %v, %v", resp, err)
+		t.Fatalf("got %v, %v; want 401 and the end of the connection", resp, err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "no\n" {
-		t.Errorf("got %q, %v", b, err)
+		t.Errorf("the body of the response is %q, %v", b, err)
 	}
 }
 
@@ -300,7 +301,7 @@ func TestQuickUnreadBodyArrivesLater(t *testing.T) {
 	for _, want := range []int{http.StatusUnauthorized, http.StatusOK} {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil || resp.StatusCode != want || resp.Close {
-			t.Fatalf("got %v, %v, want %d", resp, err, want)
+			t.Fatalf("got %v, %v; want status %d and an open connection", resp, err, want)
 		}
 		io.Copy(io.Discard, resp.Body)
 		io.WriteString(c, post11("/", "", "next"))
@@ -312,10 +313,10 @@ func TestQuickBodyKept(t *testing.T) {
 	kept := make(chan io.Reader, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { kept <- r.Body })
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
-		t.Fatalf("got %v", got)
+		t.Fatalf("got the responses %v, want one", got)
 	}
 	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("got %d, %v", n, err)
+		t.Errorf("Read after the handler returned %d, %v", n, err)
 	}
 }
 
@@ -324,7 +325,7 @@ func TestQuickThenHTTP2(t *testing.T) {
 	s := serve(t, mirror)
 	got := ask(t, s.HTTP(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	if len(got) != 2 || got[1].status/100 < 4 {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want a response and then an error", got)
 	}
 }
 
@@ -341,7 +342,7 @@ func TestQuickDeadline(t *testing.T) {
 	})
 	got := ask(t, s.HTTP(), post11("/late", "", "here already")+post11("/next", "", "x"))
 	if len(got) != 2 || got[0].body != "false" || got[1].body != "false" {
-		t.Errorf("got %v", got)
+		t.Errorf("whether the handlers timed out is %v, want false twice", got)
 	}
 	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
@@ -354,7 +355,7 @@ func TestQuickDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "true" || !resp.Close {
-		t.Errorf("got %q, %v, close %v", b, err, resp.Close)
+		t.Errorf("whether the handler timed out is %q, %v, close %v; want true and the end of the connection", b, err, resp.Close)
 	}
 }
 
@@ -370,11 +371,11 @@ func TestQuickPanic(t *testing.T) {
 	})
 	for _, path := range []string{"/panic", "/abort"} {
 		if got := ask(t, s.HTTP(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
-			t.Errorf("%s: got %v", path, got)
+			t.Errorf("%s: got the responses %v, want none", path, got)
 		}
 	}
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
-		t.Errorf("got %v", got)
+		t.Errorf("after the panics, a request got %v", got)
 	}
 }
 
@@ -425,7 +426,7 @@ func TestQuickShutdownWaits(t *testing.T) {
 	}
 	close(finish)
 	if got := <-answered; len(got) != 1 || got[0].status != http.StatusOK {
-		t.Errorf("got %v", got)
+		t.Errorf("the request in flight got %v, want 200", got)
 	}
 	if err := <-down; err != nil {
 		t.Error(err)
@@ -462,7 +463,7 @@ func TestQuickShutdownBeside(t *testing.T) {
 	down := make(chan error)
 	go func() { down <- s.Shutdown(context.Background()) }()
 	if _, err := in.ReadByte(); err != io.EOF { // the connection ends although the GET does not
-		t.Errorf("got %v", err)
+		t.Errorf("the idle connection ended with %v, want EOF", err)
 	}
 	close(end)
 	if err := <-down; err != nil {
@@ -487,7 +488,7 @@ func TestQuickShutdownCuts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Shutdown returned %v, want the error of the context", err)
 	}
 	<-idle
 	if got := <-answered; len(got) != 0 {

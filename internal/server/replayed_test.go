@@ -78,7 +78,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// Only HTTP/2 connections read ahead.
+// Only HTTP/2 connections read ahead, which means more than the caller asked for.
 func TestReadAheadFramesOnly(t *testing.T) {
 	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
 		c := newReplayed(&pieces{list: [][]byte{[]byte("01234567890123456789")}}, []byte(raw), nil)
@@ -86,10 +86,10 @@ func TestReadAheadFramesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := c.Read(make([]byte, 12)); n != 12 || err != nil {
-			t.Fatalf("%q: %d %v", raw, n, err)
+			t.Fatalf("connection that begins with %q: Read returned %d, %v", raw, n, err)
 		}
 		if ahead := c.ahead != nil; ahead != want {
-			t.Errorf("%q: read ahead: %v", raw, ahead)
+			t.Errorf("connection that begins with %q: whether it read ahead is %v, which is wrong", raw, ahead)
 		}
 	}
 }

@@ -40,9 +40,9 @@ type Options struct {
 // Server serves one handler on up to three listeners. Call Listen, then Serve, then Shutdown, each
 // once.
 type Server struct {
-	http   *tcp // nil if disabled
-	https  *tcp // nil if disabled
-	http3  *udp // nil if disabled or not available
+	http   *tcp // cleartext listener; nil if disabled
+	https  *tcp // TLS listener; nil if disabled
+	http3  *udp // HTTP/3 listener; nil if disabled or not available
 	within *connections
 	logger *slog.Logger
 	failed chan error

@@ -58,7 +58,7 @@ var wires = map[string]wire{
 	"HTTP3":    {"HTTP/3.0", true, overQUIC},
 }
 
-// each runs a test over every wire.
+// each runs a test over every protocol.
 func each(t *testing.T, f func(t *testing.T, w wire)) {
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) { f(t, w) })
@@ -152,7 +152,7 @@ func TestGeneralOptions(t *testing.T) {
 	io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	answer, err := io.ReadAll(c)
 	if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 418 ")) {
-		t.Errorf("got %q, %v", answer, err)
+		t.Errorf("OPTIONS * got %q, %v; want the response of the handler", answer, err)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestEarlyAnswer(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); resp.StatusCode != 401 || string(body) != "no\n" || err != nil {
-			t.Errorf("got %d %q, %v", resp.StatusCode, body, err)
+			t.Errorf("the client got %d %q, %v; want 401", resp.StatusCode, body, err)
 		}
 	})
 }
@@ -262,7 +262,7 @@ func TestRequestsAreNotLogged(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if strings.Contains(log.String(), "canary") {
-		t.Errorf("the log is %s", &log)
+		t.Errorf("the log contains a part of the request: %s", &log)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestTLSVersions(t *testing.T) {
 		"1.2 with weak ciphers": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc}, false},
 	} {
 		if err := dial(c.config); (err == nil) != c.ok {
-			t.Errorf("TLS %s: %v", name, err)
+			t.Errorf("connecting with TLS %s: %v", name, err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 type tcp struct {
 	http        *http.Server
 	listener    net.Listener
-	quick       *quick // nil over TLS
+	quick       *quick // serves simple requests without net/http; nil over TLS
 	connections *connections
 	logger      *slog.Logger
 }

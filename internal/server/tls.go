@@ -8,8 +8,8 @@ import (
 
 // TLS has the certificates and secrets for HTTPS.
 type TLS struct {
-	// GetCertificate returns the certificate for a handshake. It is called for every handshake,
-	// concurrently.
+	// GetCertificate returns the certificate for a handshake. The server calls it once per
+	// handshake, from several goroutines at the same time.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 	// Protocols are additional ALPN protocols that GetCertificate handles, such as the ACME

@@ -106,7 +106,7 @@ func (v *visit) begin() {
 	v.idle.Stop()
 }
 
-// end starts the idle timeout again after the last of the concurrent requests.
+// end starts the idle timeout again when the last of the concurrent requests has ended.
 func (v *visit) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -2,7 +2,8 @@ package stream
 
 import "weir"
 
-// From is where a subscription starts (D15): Head, Oldest or After(n). The zero value is Head.
+// From is the position at which a subscription starts (D15): Head, Oldest or After(n). The zero
+// value is Head.
 type From struct {
 	place place
 	after weir.Seq
@@ -20,15 +21,15 @@ var (
 	// Head starts above the cursor, with the next batch that is published. In a stream in which no
 	// batch was ever stored, Head delivers every batch.
 	Head = From{place: head}
-	// Oldest starts at the oldest kept batch, which may have sequence 0.
+	// Oldest starts at the oldest kept batch. Its sequence may be 0.
 	Oldest = From{place: oldest}
 )
 
 // After starts above sequence n. The sequence n may be higher than the cursor.
 func After(n weir.Seq) From { return From{place: after, after: n} }
 
-// Resolve returns the first sequence that a subscription wants (D15). If nothing was ever stored,
-// Head and Oldest resolve to 0, because the first batch may be stored under 0.
+// Resolve returns the first sequence that a subscription wants (D15). If no batch was
+// ever stored, Head and Oldest resolve to 0, because the first batch may be stored under 0.
 func (s *State) Resolve(f From) weir.Seq {
 	switch f.place {
 	case oldest:
@@ -42,7 +43,7 @@ func (s *State) Resolve(f From) weir.Seq {
 // StepKind is the kind of a Step.
 type StepKind uint8
 
-// The kinds of steps.
+// The kinds of steps. They say what the subscription must do.
 const (
 	Wait StepKind = iota // wait: there is nothing to send until the state changes
 	Gap                  // report the sequences First to Last as evicted, then continue at Last+1 (D16)

@@ -25,7 +25,7 @@ type announcer struct {
 	watchers []watcher
 }
 
-// announcement is a finished op that the announcer answers.
+// announcement is a finished op whose caller waits for the announcer's answer.
 type announcement struct {
 	op  announced
 	err error // the outcome of op

@@ -48,7 +48,7 @@ func (o *exactOp) settle(g *group) {
 		count(&waiting[i].items, waiting[i].mark)
 	}
 	s := &o.j.store
-	s.mu.RLock() // the committer may add segments at any time
+	s.mu.RLock() // needed even here: the committer may add segments at any time
 	defer s.mu.RUnlock()
 	s.docs.Scan(func(_ string, d *document) bool {
 		want[d.at.segment] += d.at.bytes

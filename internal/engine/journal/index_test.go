@@ -139,7 +139,7 @@ func TestIndexMemory(t *testing.T) {
 		each := float64(heapInUse()-before) / entries
 		t.Logf("%d logs: %.1f bytes per entry", logs, each)
 		if each > 32 {
-			t.Errorf("%d logs: %.1f bytes per entry", logs, each)
+			t.Errorf("%d logs: %.1f bytes per entry, want at most 32", logs, each)
 		}
 		runtime.KeepAlive(all)
 	}

@@ -115,7 +115,7 @@ func (q *queue) wait() bool {
 	}
 }
 
-// grab takes all queued ops. The result may be empty.
+// grab removes all ops from the queue and returns them. The result may be empty.
 func (q *queue) grab() []op {
 	q.gather()
 	q.mu.Lock()

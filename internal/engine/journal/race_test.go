@@ -23,7 +23,7 @@ func newDocumentOp(j *Journal, c change, key, value string) *documentOp {
 	}
 }
 
-// TestDeleteOvertakesCreate deletes a document whose creation is not durable yet.
+// TestDeleteOvertakesCreate deletes a document before its creation is durable.
 func TestDeleteOvertakesCreate(t *testing.T) {
 	fs := faulty.New()
 	j, err := Open(fs, small)

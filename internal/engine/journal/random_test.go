@@ -40,7 +40,8 @@ func TestRandomWithReclaim(t *testing.T) {
 	})
 }
 
-// undated hides the deadline of a test, which is meaningless on the fake clock of synctest.
+// undated hides the deadline of a test from rapid. The deadline is a real time, which means nothing
+// under the fake clock of synctest.
 type undated struct{ rapid.TB }
 
 type machine struct {

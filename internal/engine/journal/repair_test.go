@@ -224,7 +224,7 @@ func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *ran
 	}
 }
 
-// A missing segment file is reported, and the rest can be read after the repair.
+// A segment file is missing. The check reports it, and after the repair the rest can be read.
 func TestRepairMissingSegment(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})
@@ -248,7 +248,7 @@ func TestRepairMissingSegment(t *testing.T) {
 	}
 }
 
-// The power is cut before every call of a repair. The journal can then be repaired again.
+// The power is cut before each disk call of a repair. The journal can then be repaired again.
 func TestRepairInterrupted(t *testing.T) {
 	fs, h := stories(t)
 	records := recordsOf(t, fs)
@@ -381,7 +381,7 @@ func TestRepairUnreadable(t *testing.T) {
 	}
 }
 
-// If the damaged files cannot be copied aside, nothing is changed.
+// If the damaged files cannot be copied aside, the repair changes nothing.
 func TestRepairWithoutSpace(t *testing.T) {
 	fs, _ := stories(t)
 	p := recordsOf(t, fs)[3]

@@ -123,7 +123,7 @@ func TestRestoreFailsAfterFormat(t *testing.T) {
 	}
 }
 
-// If the disk is too small, the directory is left empty.
+// If the disk is too small, the restore fails and leaves the directory empty.
 func TestRestoreFullDisk(t *testing.T) {
 	source, h := offline(t)
 	for _, size := range []int64{0, 1000, 64 << 10, 100 << 10} {

@@ -435,7 +435,7 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 			dir := fs.Crash(faulty.LoseNothing, nil)
 			dir.Flip(name, off, 2)
 			if j, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
-				j.Close() // the damage is in a ready segment, which holds no data
+				j.Close() // Open succeeds: the damage is in a ready segment, which holds no data
 				continue
 			}
 			refused++

@@ -56,7 +56,7 @@ func TestRepairSetsOrphansAside(t *testing.T) {
 	}
 }
 
-// A log without a document is not an orphan if the deletion of the document is known.
+// Entries of a log without a document are not orphans if the deletion of the document is known.
 func TestDeletedLogIsNotOrphan(t *testing.T) {
 	fs := faulty.New()
 	w, err := openWorld(fs, newHistory())
