@@ -18,8 +18,8 @@ import (
 //   - While more than a quarter of the connections is free, any address may connect.
 //   - In the last quarter, an address may connect if it has less than a fair share of the open
 //     connections, and not more connections than are free.
-//   - For a new connection of any other address, the server closes the connection of the same address
-//     that has been idle longest.
+//   - Any other address gets a new connection only in exchange for an old one: the server closes the
+//     connection of the same address that has been idle longest.
 //   - If all connections are taken and the address has less than a fair share, the server closes the
 //     connection that has been idle longest, of any address with at least as many connections.
 //
@@ -75,7 +75,7 @@ const (
 const (
 	boundAge  = time.Second      // time between calls of the function most, which may be slow
 	complaint = 10 * time.Second // time between log entries about refused connections
-	idleLeast = time.Second      // value of the field least
+	idleLeast = time.Second      // value of connections.least in production
 )
 
 // begin records that a request has begun. It returns false if the connection is being closed to
@@ -263,8 +263,9 @@ const (
 )
 
 // longest returns the connection that has been idle longest, and marks it as replaced. It considers
-// only connections for which may returns true and which became idle at the time before or earlier.
-// It returns nil if there is none. The function each calls its argument for all connections.
+// only connections for which the function may returns true, and which became idle at the time
+// before or earlier. It returns nil if there is none. The function each must call its argument for
+// all connections.
 func (l *idlest) longest(now time.Time, before int64, each func(func(*place)), may func(*place) bool) *place {
 	for {
 		for n := len(l.best); n > 0; n-- {
@@ -299,8 +300,9 @@ func (l *idlest) add(p idler) {
 	l.best = slices.Insert(l.best, i, p)
 }
 
-// placeOf returns the address under which connections from a are counted. For IPv6 this is the /64
-// prefix, because a client usually controls a whole /64. The loopback address ::1 stays as it is.
+// placeOf returns the address under which connections from the address a are counted. For IPv6 this
+// is the /64 prefix, because a client usually controls a whole /64. The loopback address ::1 stays
+// as it is.
 func placeOf(a net.Addr) netip.Addr {
 	var at netip.AddrPort
 	switch a := a.(type) {

@@ -18,15 +18,15 @@ import (
 
 // quick answers the simplest cleartext HTTP/1.1 requests without net/http. Such a request is a POST
 // whose head arrived in one piece, has nothing unusual in it, and declares the length of its body.
-// Publishes usually look like this. For each request, net/http uses two goroutines, a context and a
-// copy of the header, and wakes one of the goroutines only to stop it. Together these cost more
-// than the publish itself.
+// Publishes usually look like this. Serving a request in this way is called the quick path. For
+// each request, net/http uses two goroutines, a context and a copy of the header, and wakes one of
+// the goroutines only to stop it. Together these cost more than the publish itself.
 //
 // A client must not be able to tell the quick path from net/http, so quick does little by itself.
 // http.ReadRequest parses the requests, and the same handler answers them. A request that is
 // unusual in any way (see plain) goes to net/http unchanged, and so does everything that follows on
 // the same connection. When in doubt, a request goes to net/http: that is slower, but never wrong.
-// TestQuickMatchesNetHTTP and FuzzQuick compare the responses of the two.
+// TestQuickMatchesNetHTTP and FuzzQuick compare the responses of the quick path and of net/http.
 //
 // A handler can notice two differences. The response is sent when the handler returns, so a handler
 // cannot stream. And the context of the request never ends: the server notices that a client has
@@ -250,11 +250,11 @@ func (q *quick) forget(c *quickConn) {
 }
 
 // afterBody adjusts the data that follows the body of an earlier request, before the connection is
-// handed over. net/http takes a connection that is handed over for a new one, but it must treat
-// this data as it would after a request. There are two differences. Some old clients send a line
-// break after a body; net/http skips it after a request, so afterBody removes it. HTTP/2, which
-// starts with PRI, can begin only at the start of a connection; so afterBody puts a line break
-// before PRI, which keeps net/http from starting HTTP/2.
+// handed over. To net/http, a connection that is handed over is a new connection. But net/http must
+// treat this data like data that follows a request. There are two differences. Some old clients
+// send a line break after a body; net/http skips it after a request, so afterBody removes it.
+// HTTP/2, which starts with PRI, can begin only at the start of a connection; so afterBody puts a
+// line break before PRI, which keeps net/http from starting HTTP/2.
 func afterBody(raw []byte) []byte {
 	few := raw[:min(4, len(raw))]
 	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]

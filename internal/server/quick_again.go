@@ -10,7 +10,8 @@ import (
 // A client usually sends the same header fields with every request. So a connection keeps the
 // header fields of its last request as bytes, together with the parsed request. If the header
 // fields of the next request are the same bytes, or differ only in the digits of Content-Length,
-// the quick path uses the parsed request again instead of parsing the next one.
+// the quick path (see the type quick) uses the parsed request again instead of parsing the next
+// one.
 //
 // The requests then share the URL and the header. A handler may read them until it returns, and
 // must not change them. net/http requires the same.
@@ -28,9 +29,9 @@ const maxRemembered = 1 << 10
 
 // remember keeps the header fields of a request. It must be called before the request is parsed,
 // because http.ReadRequest changes field names in the buffer that it reads from. remember does not
-// keep long header fields, nor fields with an unusual Content-Length; the next request is then
-// parsed in any case. It returns false if there is more than one Content-Length. Such a request
-// must go to net/http.
+// keep long header fields, nor fields with an unusual Content-Length. After such a request, the
+// next request is always parsed. It returns false if there is more than one Content-Length. Such a
+// request must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
 	lines, digits := findLength(fields)

@@ -404,7 +404,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 		t.Fatalf("%s: %v", what, err)
 	}
 	copied, err := restored(s)
-	if err != nil && !strings.Contains(err.Error(), "restored with damage") {
+	if err != nil && !strings.Contains(err.Error(), "the restored journal is damaged") {
 		t.Fatalf("%s: %v", what, err)
 	}
 	if len(s.Damages()) == 0 {
