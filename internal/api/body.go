@@ -131,9 +131,9 @@ func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
 	return append(make([]byte, 0, room), b...), nil
 }
 
-// compact returns part, which is a part of the buffer whole, or a copy of part if it is much
-// smaller than whole. A batch may stay in memory for its subscribers. Without the copy, the whole
-// buffer would stay in memory too.
+// compact returns part, which is a part of the buffer whole. If part is much smaller than whole,
+// compact returns a copy of part instead. A batch may stay in memory for its subscribers. Without
+// the copy, the whole buffer would stay in memory too.
 func compact(part, whole []byte) []byte {
 	if isMuchSmaller(part, whole) {
 		return append(make([]byte, 0, len(part)), part...)
@@ -160,8 +160,8 @@ func (c *call) borrow(bytes int64) error {
 }
 
 // holder returns the holder that is charged for the memory and the subscriptions of this call. It
-// is the key within its project, or the client's address if the client reads the demo without a
-// key.
+// is the key within its project. For a client of the demo, with the demo key or without a key, it
+// is the client's address.
 func (c *call) holder() budget.Holder {
 	switch {
 	case c.grant == nil: // the call comes from Tail, which serves the dashboard

@@ -8,10 +8,10 @@ import (
 )
 
 // names detects a member name that occurs twice in one object of a JSON body. It stores the names
-// of all objects that are still open at the current position of the body. It stores a name as a
-// position in the body, which takes 8 bytes. If an object has more than a few names, its hash table
-// takes another 4 to 11 bytes per name. The worst case is a body of 8 MiB with 1.4 million short
-// names: names then takes less than four times the memory of the body.
+// of all objects that are still open at the current position of the body. For each name it stores
+// the position in the body, which takes 8 bytes. If an object has more than a few names, its hash
+// table takes another 4 to 11 bytes per name. The worst case is a body of 8 MiB with 1.4 million
+// short names: names then takes less than four times the memory of the body.
 type names struct {
 	list  []name
 	stack []object
@@ -63,8 +63,8 @@ func (n *names) close() {
 	n.stack = n.stack[:top]
 }
 
-// add adds a name to the innermost object. The name is at position at of the body and has size
-// bytes. add returns false if the object already has this name.
+// add adds a name to the innermost object. The name starts at body[at] and has size bytes. add
+// returns false if the object already has this name.
 func (n *names) add(body []byte, at, size int, escaped bool) bool {
 	this := name{uint32(at), uint32(size)}
 	if escaped {

@@ -83,8 +83,8 @@ func (l *requestLog) note(c *call, took int64) {
 	}
 }
 
-// slot returns the note to write next. The ring doubles in size until it has most notes. From then
-// on slot returns the oldest note, which the caller overwrites.
+// slot returns the note to write next. The ring doubles in size until its length is most. From
+// then on slot returns the oldest note, which the caller overwrites.
 func (r *requestRing) slot(most int) *requestNote {
 	if len(r.notes) < most {
 		if len(r.notes) == cap(r.notes) {

@@ -209,9 +209,9 @@ func (s *scanner) more() (want, error) {
 	return 0, s.fault("a comma or a closing bracket is expected")
 }
 
-// member reads a member name and its colon. The field names stores a name as a position in the
-// body, but removing white space moves bytes. So member first moves a name inside the events to its
-// final position.
+// member reads a member name and its colon. The field s.names stores the position of each name in
+// the body, but removing white space moves bytes. So member first moves a name inside the events to
+// its final position.
 func (s *scanner) member() (want, error) {
 	if s.space() != '"' {
 		return 0, s.fault("a member name in double quotes is expected")
@@ -295,7 +295,7 @@ func (s *scanner) digits() bool {
 }
 
 // fault returns an error that names the position, counted from 0. At the end of the body it ignores
-// what, because there the reason is always that the body ends too early.
+// the parameter what, because there the reason is always that the body ends too early.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
 		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d bytes", len(s.buf))

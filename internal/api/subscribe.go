@@ -98,7 +98,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 // follow sends events until the subscription ends, and returns the error that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	for {
-		event, err := sub.Next(w.ended, c.h.Heartbeat) // Next uses no memory budget while it waits
+		event, err := sub.Next(w.ended, c.h.Heartbeat) // while it waits, Next borrows no memory
 		switch {
 		case err == nil && event.Gap != nil:
 			err = w.send(gapFrame(event.Gap))

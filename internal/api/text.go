@@ -50,10 +50,11 @@ const (
 
 // plain returns the number of bytes at the start of b that need no special treatment in a string:
 // ASCII characters other than control characters, the quote and the backslash. It examines eight
-// bytes at a time, and computes marks, in which the high bit of each byte that does need treatment
-// is set. The subtractions may also set the high bits of other bytes, because a byte can borrow
-// from the next higher byte. But a byte that borrows always has its own high bit set. So the lowest
-// bit that is set in marks is always correct, and plain uses only that bit.
+// bytes at a time. It computes the variable marks, in which the high bit of each byte is set if
+// that byte needs special treatment. The subtractions may also set the high bits of other bytes,
+// because a byte can borrow from the next higher byte. But a byte that borrows always has its own
+// high bit set. So the lowest bit that is set in marks is always correct, and plain uses only that
+// bit.
 func plain(b []byte) int {
 	n := 0
 	for len(b)-n >= 8 {

@@ -97,7 +97,7 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	st.Open, st.Closed, st.Missing = f.state.Missing(shownGaps)
 	low, end := f.state.Low(), sum.cursor.Cursor
 	f.mu.Unlock()
-	st.Cut = low > 1 // low is 0 or 1 if nothing was evicted: 0 is an optional first sequence
+	st.Cut = low > 1 // if nothing was evicted, low is 0 or 1: sequence 0 is optional
 	f.marks(low, 1, func(m Mark) { st.Oldest = &m })
 	if st.Oldest == nil {
 		return st, ctx.Err()

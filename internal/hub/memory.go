@@ -82,9 +82,9 @@ func (s *Subscription) freeMemory() {
 // send it.
 type pins struct {
 	// lock is held by the subscription that changes the fields below. It is a channel, because pin
-	// must be able to stop waiting for it. A subscription also holds lock while it waits for
-	// memory. That delays no unpin: a subscription waits for memory only if there is no payer, and
-	// then no other subscription has pinned the frame.
+	// gives up waiting for lock after a time. A subscription also holds lock while it waits for
+	// memory. This does not delay unpin: a subscription waits for memory only if there is no payer,
+	// and then no other subscription has pinned the frame.
 	lock  chan struct{}
 	payer *Subscription
 	all   map[*Subscription]struct{}

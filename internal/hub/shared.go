@@ -14,11 +14,11 @@ import (
 //
 // First, this node's knowledge of the catalog and of a stream may be out of date. Most positive
 // answers are correct nevertheless: once a batch is stored, it stays stored. A refusal may be
-// wrong. For example, another node may have just created the missing stream. Or it may have raised
-// the cursor, so that a sequence that was too far above the cursor is now allowed. So the hub
-// catches up before a refusal, and before an answer that must be current, such as a cursor. To
-// catch up is to wait until this node knows everything that any node acknowledged before the call.
-// If no other node uses the store, there is nothing to wait for.
+// wrong. For example, another node may have just created the missing stream. Or another node may
+// have raised the cursor, so that a sequence that was too far above the cursor is now allowed. So
+// the hub catches up before a refusal, and before an answer that must be current, such as a cursor.
+// To catch up is to wait until this node knows everything that any node acknowledged before the
+// call. If no other node uses the store, there is nothing to wait for.
 //
 // Second, only one node should do the work that is triggered by time, such as evicting the expired
 // batches of idle streams.

@@ -6,7 +6,7 @@ import (
 )
 
 // mendable is the largest number of bytes in which repair searches for a flipped bit. The search
-// corrects b wrongly if arbitrary damage happens to look like a single flipped bit. For n bytes,
+// gives a wrong result if arbitrary damage happens to look like a single flipped bit. For n bytes,
 // the probability of this is 8n/2^32: less than 1 in 100,000 for 4 KiB, but too high for long
 // payloads.
 const mendable = 4096
@@ -50,7 +50,7 @@ func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 // mendRecord decodes the record at the start of b. It corrects up to one flipped bit in the
 // record's head and up to one in its payload. The parameter head is the expected length of the
 // head, or 0 if the length is not known. The result is (nil, false) if the head is beyond repair,
-// and (record, false) if only the payload is.
+// and (record, false) if the head is usable but the payload is beyond repair.
 func mendRecord(b []byte, seed uint32, head int) (*record, bool) {
 	var r record
 	if err := r.decodeHead(b, seed); err != nil {
