@@ -7,11 +7,11 @@ import (
 	"weir/internal/access"
 )
 
-// batch serves GET /v1/streams/{id}/batches/{seq}. For a json stream it returns the batch object,
-// for a raw stream the stored bytes with the content type they were published with (D7). A batch
-// can be read as soon as it is acknowledged (D4). batch refuses what streamShow refuses. A batch
-// that was evicted or never stored, and a sequence that is not a number, are 404 stream_not_found,
-// and the message says which (D12, D30).
+// batch serves GET /v1/streams/{id}/batches/{seq}. For a json stream it sends the batch object. For
+// a raw stream it sends the stored bytes, with the content type they were published with (D7). A
+// batch can be read as soon as it is acknowledged (D4). batch refuses the same requests as
+// streamShow. It responds with 404 stream_not_found if the batch was evicted or never stored, or if
+// the sequence is not a number. The message says which of these is the case (D12, D30).
 func (c *call) batch() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {
@@ -21,7 +21,8 @@ func (c *call) batch() error {
 	if err != nil {
 		return errNoSuchBatch
 	}
-	// A slow client keeps a batch in memory while it reads, so large ones count against the budget.
+	// A batch stays in memory until a slow client has read it, so a large batch counts against the
+	// memory budget.
 	if size := int64(s.SizeOf(c.r.Context(), seq)); size > unlent {
 		control := http.NewResponseController(c.w)
 		c.loan = c.h.Batches.Open(c.holder(), size, func() { _ = control.SetWriteDeadline(longAgo) })
@@ -41,7 +42,7 @@ func (c *call) batch() error {
 	p := buffers.Get().(*[]byte)
 	head := append(appendBatchHead(*p, b.Seq, b.Time), `,"events":`...)
 	c.head(http.StatusOK, typeJSON, int64(len(head)+len(b.Payload)+1), none)
-	if len(b.Payload) <= maxPooled/2 { // copying is cheaper than a second write
+	if len(b.Payload) <= maxPooled/2 { // for a small payload, copying is cheaper than a second write
 		head = append(append(head, b.Payload...), '}')
 		c.writeLong(head)
 	} else {
@@ -51,15 +52,17 @@ func (c *call) batch() error {
 	return nil
 }
 
-// unlent is the largest batch that is sent without borrowing memory for it.
+// unlent is the size of the largest batch for which a call borrows no memory from the budget.
 const unlent = 32 << 10
 
-// buffered is a size that fits into the write buffers of net/http and http3. A body of at most this
-// size is sent after the handler has returned, and the server bounds that write itself.
+// buffered is a size that fits into the write buffers of net/http and http3. A response body of at
+// most this size is sent after the handler has returned, and the server limits the time of that
+// write itself.
 const buffered = 2 << 10
 
-// writeLong sends the parts of a body. If they may not fit into the write buffer, it sets write
-// deadlines. It ignores errors: they mean that the client has disconnected.
+// writeLong sends a response body that consists of the given parts. If the body may not fit into
+// the write buffer, writeLong sets write deadlines. It ignores errors, because they mean that the
+// client has disconnected.
 func (c *call) writeLong(parts ...[]byte) {
 	switch {
 	case c.isHead():

@@ -24,8 +24,9 @@ func (w *null) SetReadDeadline(time.Time) error  { return nil }
 func (w *null) SetWriteDeadline(time.Time) error { return nil }
 func (w *null) Flush()                           {}
 
-// BenchmarkHandler measures one request through the handler, without a server. "publish" includes
-// the hub on the memory engine. "duplicate" includes neither the body nor the store.
+// BenchmarkHandler measures one request through the handler, without a server. The case "publish"
+// includes the hub on the memory engine. In the case "duplicate" the handler reads no body, and the
+// hub stores nothing.
 func BenchmarkHandler(b *testing.B) {
 	body := `{"events":["` + strings.Repeat("x", 1000) + `"]}`
 	for _, c := range []struct {
@@ -42,7 +43,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"refused", "GET", "/v1/nope", "", 404, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			svc := startService(b) // a fresh one: "publish" evicts the batch that "duplicate" needs
+			svc := startService(b) // each case needs its own: "publish" evicts the batch that "duplicate" needs
 			svc.publish("id", "1")
 			req := svc.request(c.method, c.path, append(c.fields, jsonBody), c.body)
 			path, seq := req.URL.Path, 1
@@ -67,8 +68,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkServer measures a publish over HTTP/1.1. "nothing" is the baseline: a server that only
-// reads the body and responds with 202.
+// BenchmarkServer measures a publish over HTTP/1.1. The case "nothing" is the baseline: a server
+// that only reads the body and responds with 202.
 func BenchmarkServer(b *testing.B) {
 	svc := startService(b)
 	nothing := startServiceWith(b, servicetest.Options{Wrap: func(http.Handler) http.Handler {

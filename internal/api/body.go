@@ -21,27 +21,28 @@ var (
 )
 
 const (
-	// firstRead is the memory that a body gets before any of it has arrived, whatever length it
-	// declares. Anything above it comes from the budget that all large bodies share, so a client
-	// cannot make the server allocate 8 MiB by sending a header.
+	// firstRead is the size of the buffer that a body gets before any of it has arrived, whatever
+	// length the request declares. A larger buffer needs memory from the budget that all large
+	// bodies share. So a client cannot make the server allocate 8 MiB just by sending a header.
 	firstRead = 4 << 10
 
-	// secondRead is what a body gets next, and then four times as much whenever that is used up.
-	// So a client holds at most a small multiple of what it has sent (D34).
+	// secondRead is the size of the next buffer. Whenever the buffer is full, the body gets one
+	// that is four times as large. So the buffer is at most a small multiple of the bytes that have
+	// arrived (D34).
 	secondRead = 64 << 10
 
-	// memoryWait is how long a body waits for the shared budget.
+	// memoryWait is how long a body waits for memory from the shared budget.
 	memoryWait = 10 * time.Second
 
-	// A client must send slowestBytes (or the end of the body) within every period of slowest, so
-	// that it cannot occupy a connection by sending nothing.
+	// In every period of slowest, a client must send slowestBytes or the rest of the body. So a
+	// client cannot occupy a connection by sending nothing.
 	slowest      = 30 * time.Second
 	slowestBytes = 256 << 10
 )
 
-// body reads the whole body, up to most bytes (D9). The caller owns the result. Reading stops as
-// soon as the body proves too large; net/http then closes the connection, after giving the client
-// time to read the response.
+// body reads the whole request body, up to most bytes (D9). The caller owns the result. body stops
+// reading as soon as it knows that the request body is too large. net/http then gives the client
+// time to read the response, and closes the connection.
 func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	c.read = true
 	length := c.r.ContentLength
@@ -53,7 +54,8 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	if length < 0 {
 		size = min(most, firstRead)
 	}
-	// One byte more than the body needs, so that reading sees its end without growing the buffer.
+	// The buffer has room for one byte more than the body, so that Read can report the end of the
+	// body before the buffer is full.
 	b := make([]byte, 0, min(size, firstRead)+1)
 	err := error(nil)
 	for err == nil {
@@ -74,7 +76,9 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 			}
 			_ = control.SetReadDeadline(time.Now().Add(slowest))
 		}
-		if c.loan.IsCut() { // after a deadline is set, or that would replace the one of stop
+		// When the budget cuts the loan, it sets a read deadline in the past. This check must come
+		// after SetReadDeadline, which may have replaced that deadline.
+		if c.loan.IsCut() {
 			return nil, errBodyCut
 		}
 		var n int
@@ -85,7 +89,7 @@ func (c *call) body(most int64, tooLarge error) ([]byte, error) {
 	}
 	c.loan.Watch(false)
 	if err == io.EOF {
-		_ = control.SetReadDeadline(time.Time{}) // or it would stay for what net/http reads next
+		_ = control.SetReadDeadline(time.Time{}) // the deadline must not apply to the next request
 	}
 	switch {
 	case int64(len(b)) > most:
@@ -105,7 +109,7 @@ var (
 	errBodyCut = &weir.Error{Code: weir.Overloaded, Message: "the body arrived too slowly while other requests waited for its memory; send it again after the number of seconds in retry-after"}
 )
 
-// grow returns a larger buffer with the same content, for which it has borrowed memory.
+// grow returns a larger buffer with the content of b, and borrows the memory for it.
 func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
 	room := max(4*int64(cap(b)), secondRead)
 	if length >= 0 {
@@ -115,7 +119,7 @@ func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
 	if c.loan == nil {
 		final := most + 1
 		if length < 0 && final > budget.Small {
-			final = -1 // it may turn out to be small
+			final = -1 // the final size is not known, and may be small
 		}
 		control := http.NewResponseController(c.w)
 		c.loan = c.h.Bodies.Open(c.holder(), final, func() { _ = control.SetReadDeadline(longAgo) })
@@ -127,8 +131,9 @@ func (c *call) grow(b []byte, length, most int64) ([]byte, error) {
 	return append(make([]byte, 0, room), b...), nil
 }
 
-// compact returns a part of a buffer, as a copy if it is much smaller. A batch may stay in memory
-// for its subscribers, and would keep the whole buffer there too.
+// compact returns part, which is a part of the buffer whole. If part is much smaller than whole,
+// compact returns a copy of part instead. A batch may stay in memory for its subscribers. Without
+// the copy, the whole buffer would stay in memory too.
 func compact(part, whole []byte) []byte {
 	if isMuchSmaller(part, whole) {
 		return append(make([]byte, 0, len(part)), part...)
@@ -136,14 +141,15 @@ func compact(part, whole []byte) []byte {
 	return part
 }
 
-// isMuchSmaller reports whether a part of a buffer is so small that the rest matters. For less than
-// 256 bytes a copy would cost more than it saves.
+// isMuchSmaller reports whether the rest of the buffer is at least 256 bytes larger than the part.
+// For a smaller rest, a copy would cost more than it saves.
 func isMuchSmaller(part, whole []byte) bool { return 2*len(part)+256 <= cap(whole) }
 
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// borrow makes the call's loan at least so large. It waits for that for a limited time.
+// borrow makes the call's loan at least this many bytes large. If the budget has too little memory,
+// borrow waits for at most memoryWait, and then returns errMemory.
 func (c *call) borrow(bytes int64) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.h.memoryWait)
 	defer cancel()
@@ -153,11 +159,12 @@ func (c *call) borrow(bytes int64) error {
 	return nil
 }
 
-// holder names the one that memory and places count against: the key within its project, or the
-// address of a client that reads the demo.
+// holder returns the holder that is charged for the memory and the subscriptions of this call. It
+// is the key within its project. For a client of the demo, with the demo key or without a key, it
+// is the client's address.
 func (c *call) holder() budget.Holder {
 	switch {
-	case c.grant == nil: // see Tail
+	case c.grant == nil: // the call comes from Tail, which serves the dashboard
 		return budget.Holder{Key: "dashboard"}
 	case c.grant.Demo():
 		return budget.Holder{Project: string(c.grant.Project()), Key: access.Network(c.client()).String()}
@@ -171,17 +178,17 @@ const (
 )
 
 // linger gives an HTTP/2 client that is still sending its body a moment to read the response. When
-// the handler returns without having read the body, net/http resets the stream, and some clients
-// (curl before 8) then discard a response that they have not read yet. Over HTTP/1.1, net/http
-// lingers itself.
+// a handler returns without having read the body, net/http resets the stream. Some clients (curl
+// before 8) then discard a response that they have not read yet. Over HTTP/1.1, net/http itself
+// waits for the client.
 func (c *call) linger() {
 	control := http.NewResponseController(c.w)
 	end := time.Now().Add(lingerTime)
 	if control.Flush() != nil || control.SetReadDeadline(end) != nil {
 		return
 	}
-	// A client that sends this much has not read the response yet. Stop reading: flow control then
-	// keeps it from sending more until the time is up.
+	// A client that sends lingerBytes has not read the response yet. Stop reading, so that flow
+	// control keeps the client from sending more, and wait until the time is up.
 	if _, err := io.CopyN(io.Discard, c.r.Body, lingerBytes); err == nil {
 		select {
 		case <-c.r.Context().Done():

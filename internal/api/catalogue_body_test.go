@@ -17,7 +17,8 @@ import (
 
 const empty = `{"events":[]}`
 
-// TestHeaders is part H of the catalogue.
+// TestHeaders covers part H, about header fields, of the project's catalogue of bad inputs. Names
+// such as H24 or C22 in this file are numbers of the catalogue.
 func TestHeaders(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -28,7 +29,7 @@ func TestHeaders(t *testing.T) {
 	next("H1", 415, weir.UnsupportedMediaType, to, empty, noType)
 	for _, ct := range []string{"", "text/plain", "text/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "application/json, text/plain",
 		"application/octet-stream", "application/jsonx", "application/*", "*/*", "application/json;", "application/json; charset", "application/json; charset=utf-8; charset=utf-8x", "application/json;" + strings.Repeat(" a=b;", 1600)} {
-		if ct == "application/json;" { // an empty parameter is allowed
+		if ct == "application/json;" { // a content type may have an empty parameter
 			next("H3", 202, "", to, empty, "Content-Type: "+ct)
 			continue
 		}
@@ -71,7 +72,8 @@ func TestHeaders(t *testing.T) {
 	svc.run(t, rows)
 }
 
-// H24: a response does not take over values that the request has in response header fields.
+// H24: a request may contain header fields that are meant for responses. The response does not
+// repeat their values.
 func TestNothingReflected(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -82,7 +84,7 @@ func TestNothingReflected(t *testing.T) {
 	}
 }
 
-// TestCreate is part C of the catalogue.
+// TestCreate covers part C of the catalogue: bodies that create a stream.
 func TestCreate(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -119,13 +121,13 @@ func TestCreate(t *testing.T) {
 	svc.run(t, rows)
 }
 
-// TestCreateLimit is C22: a project at its limit cannot create a stream, and 409 comes before 403
-// (D10).
+// TestCreateLimit covers C22: a project that has reached its limit cannot create a stream (403). If
+// the id is also taken, the response is 409 (D10).
 func TestCreateLimit(t *testing.T) {
 	svc := startService(t)
 	for len(svc.list(t, "")) < 50 {
 		if a := svc.do("HTTP/1.1", svc.request("POST", "/v1/streams", []string{jsonBody}, `{"name":"x"}`)); a.status != 201 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("creating a stream within the limit: %d %s", a.status, a.body)
 		}
 	}
 	svc.run(t, []row{
@@ -134,7 +136,8 @@ func TestCreateLimit(t *testing.T) {
 	})
 }
 
-// TestBodies is part B of the catalogue. Cases about JSON syntax are in TestEvents.
+// TestBodies covers part B of the catalogue: bodies of publishes. TestEvents has the cases about
+// JSON syntax.
 func TestBodies(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -162,7 +165,8 @@ func TestBodies(t *testing.T) {
 	svc.run(t, rows)
 }
 
-// H12, D9: bodies without a Content-Length have the same limit, and the client gets the response.
+// H12, D9: a body without a Content-Length has the same size limit. A client whose body is too
+// large gets the response.
 func TestUndeclaredLength(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -170,14 +174,14 @@ func TestUndeclaredLength(t *testing.T) {
 			req := svc.request("POST", "/v1/streams/{raw}/publish", []string{rawBody}, "")
 			req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, int64(c.size))), -1
 			if a := svc.do(protocol, req); a.status != c.status {
-				t.Errorf("%s: %d bytes of unknown length: %d %s", protocol, c.size, a.status, a.body)
+				t.Errorf("%s: %d bytes without a Content-Length: got %d %s", protocol, c.size, a.status, a.body)
 			}
 		}
 		before := svc.object(svc.ids["raw"])
 		req := svc.request("POST", "/v1/streams", []string{jsonBody}, "")
 		req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, 1<<20)), -1
 		if a := svc.do(protocol, req); svc.code("create", a) != "payload_too_large" || svc.object(svc.ids["raw"]) != before {
-			t.Errorf("%s: a create that is too large: %d %s", protocol, a.status, a.body)
+			t.Errorf("%s: creating a stream with too large a body: %d %s, want payload_too_large and no change", protocol, a.status, a.body)
 		}
 	}
 }
@@ -186,8 +190,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// raw sends bytes unchanged over a new connection and returns the response. With half it closes its
-// side of the connection after the last byte.
+// raw sends bytes unchanged over a new connection and returns the response. If half is true, it
+// closes its side of the connection after the last byte.
 func (svc *testService) raw(t *testing.T, half bool, request string) (status int, body string) {
 	t.Helper()
 	c, err := net.Dial("tcp", svc.address())
@@ -211,8 +215,8 @@ func (svc *testService) raw(t *testing.T, half bool, request string) (status int
 	return resp.StatusCode, string(b)
 }
 
-// TestBrokenTransport is H11, H13, B17, B18 and OPTIONS *: requests that no HTTP library sends.
-// None of them is stored.
+// TestBrokenTransport covers H11, H13, B17, B18 and OPTIONS *: requests that no HTTP library sends.
+// The service stores no batch for any of them.
 func TestBrokenTransport(t *testing.T) {
 	svc := startService(t)
 	before := svc.object(svc.ids["id"])
@@ -223,8 +227,8 @@ func TestBrokenTransport(t *testing.T) {
 		status        int
 		code          string
 	}{
-		{"H11: no 100 for a bad key", strings.Replace(head, "{key:live}", "x", 1) + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", false, 401, "invalid_api_key"},
-		{"H11: no 100 for too large a body", head + "Expect: 100-continue\r\nContent-Length: 8388609\r\n\r\n", false, 413, "payload_too_large"},
+		{"H11: a bad key gets no 100 Continue", strings.Replace(head, "{key:live}", "x", 1) + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", false, 401, "invalid_api_key"},
+		{"H11: too large a body gets no 100 Continue", head + "Expect: 100-continue\r\nContent-Length: 8388609\r\n\r\n", false, 413, "payload_too_large"},
 		{"H13", head + "Content-Length: 100\r\n\r\n{\"events\":[]}", true, 400, "invalid_request_error"},
 		{"B18: bad chunk size", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", true, 400, "invalid_request_error"},
 		{"B18: cut between chunks", head + "Transfer-Encoding: chunked\r\n\r\nd\r\n{\"events\":[]}\r\n", true, 400, "invalid_request_error"},
@@ -243,7 +247,8 @@ func TestBrokenTransport(t *testing.T) {
 	}
 }
 
-// The response to a duplicate does not depend on its body, which is not read (D19, D25).
+// The response to a duplicate does not depend on the body of the request, because the server does
+// not read that body (D19, D25).
 func TestDuplicatesNeedNoBody(t *testing.T) {
 	svc := startService(t)
 	for _, protocol := range protocols {
@@ -258,17 +263,17 @@ func TestDuplicatesNeedNoBody(t *testing.T) {
 		first := publish("/v1/streams/{other}/publish", body, "Idempotency-Key: "+protocol)
 		again := publish("/v1/streams/{other}/publish", "rubbish", "Idempotency-Key: "+protocol)
 		if first.status != 202 || again.status != 200 || strings.Replace(first.body, "false", "true", 1) != again.body {
-			t.Errorf("%s, then %s", first.body, again.body)
+			t.Errorf("the first publish got %s, the duplicate got %s", first.body, again.body)
 		}
 		at := "/v1/streams/{other}/" + fmt.Sprint(svc.object(svc.ids["other"]).Cursor+1)
 		first, again = publish(at, body), publish(at, "rubbish")
 		if first.status != 202 || again.status != 200 || strings.Replace(first.body, "false", "true", 1) != again.body {
-			t.Errorf("%s, then %s", first.body, again.body)
+			t.Errorf("the first publish got %s, the duplicate got %s", first.body, again.body)
 		}
 	}
 }
 
-// B8, B10, B20: a batch reads back byte for byte as it was published.
+// B8, B10, B20: a client that reads a batch gets the same bytes that were published.
 func TestBatchUnchanged(t *testing.T) {
 	svc := startService(t)
 	all := make([]byte, 256)
@@ -281,7 +286,7 @@ func TestBatchUnchanged(t *testing.T) {
 			a := svc.do(protocol, svc.request("POST", "/v1/streams/{raw}/publish", []string{rawBody + "; x=y"}, string(payload)))
 			a = svc.do(protocol, svc.request("GET", "/v1/streams/{raw}/batches/"+a.header.Get("x-svc-cursor"), nil, ""))
 			if a.status != 200 || a.body != string(payload) || a.header.Get("content-type") != "application/octet-stream; x=y" {
-				t.Errorf("%s: %d bytes read back with %d as %d bytes of %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
+				t.Errorf("%s: a batch of %d bytes was read with status %d as %d bytes of type %s", protocol, len(payload), a.status, len(a.body), a.header.Get("content-type"))
 			}
 		}
 		for _, events := range []string{`[1e999999,-0,1E+2,"\u0000\r\n\u2028/\/"]`, `["` + strings.Repeat("x", 5<<20) + `"]`} {
@@ -289,7 +294,7 @@ func TestBatchUnchanged(t *testing.T) {
 			seq := a.header.Get("x-svc-cursor")
 			a = svc.do(protocol, svc.request("GET", "/v1/streams/{id}/batches/"+seq, nil, ""))
 			if a.status != 200 || !strings.HasPrefix(a.body, `{"seq":`+seq+`,"ts":"2`) || !strings.HasSuffix(a.body, `Z","events":`+events+`}`) {
-				t.Errorf("%s: %.80s read back with %d as %.200s", protocol, events, a.status, a.body)
+				t.Errorf("%s: the events %.80s were read with status %d as %.200s", protocol, events, a.status, a.body)
 			}
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Every status that the API can send is counted separately, and both lookup tables agree with their
-// lists.
+// The API has a separate counter for every status that it can send. The lookup tables for statuses
+// and methods agree with their lists.
 func TestStatusAndMethodPlaces(t *testing.T) {
 	for _, f := range faults {
 		if !slices.Contains(statuses[:], f.status) {
@@ -31,8 +31,8 @@ func TestStatusAndMethodPlaces(t *testing.T) {
 	}
 }
 
-// Refusals for problems of the server are logged with their request id, but at most once per
-// second.
+// If the server refuses a request because of a problem of its own, it logs the request id, but at
+// most once per second.
 func TestComplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b strings.Builder
@@ -48,26 +48,27 @@ func TestComplain(t *testing.T) {
 		complain(1)
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		if len(lines) != 2 || !strings.Contains(lines[0], "request_id=req_") || !strings.Contains(lines[1], "unsaid=4") {
-			t.Errorf("got:\n%s", b.String())
+			t.Errorf("want two log entries, the second with unsaid=4; got:\n%s", b.String())
 		}
 	})
 }
 
-// BenchmarkCount measures what counting adds to an acknowledged publish.
+// BenchmarkCount measures the time that the counters add to an acknowledged publish.
 func BenchmarkCount(b *testing.B) {
 	h := New(Options{})
 	c := call{h: h, r: httptest.NewRequest("POST", "/", nil), id: newRequestID(), route: route{kind: nextRoute}}
 	b.RunParallel(func(pb *testing.PB) {
 		c := c
 		for pb.Next() {
-			c.id[len(c.id)-1]++ // another shard
+			c.id[len(c.id)-1]++ // the last byte of the id selects the shard of the counters
 			c.status, c.received, c.written, c.window.At = 202, 1000, 100, 1
 			c.count()
 		}
 	})
 }
 
-// A client that disconnects before the response is counted with status 0, and nothing is logged.
+// If a client disconnects before the response, the request is counted with status 0, and nothing is
+// logged.
 func TestDisconnectStats(t *testing.T) {
 	var b strings.Builder
 	h := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
@@ -77,6 +78,6 @@ func TestDisconnectStats(t *testing.T) {
 	c.refuse(ctx.Err())
 	c.count()
 	if got := h.Stats().Requests; !slices.Equal(got, []Requests{{"POST", "/v1/streams/{id}/publish", 0, 1}}) || b.Len() > 0 {
-		t.Errorf("got %+v, log: %s", got, b.String())
+		t.Errorf("counted %+v, want one publish with status 0 and an empty log; the log is %s", got, b.String())
 	}
 }

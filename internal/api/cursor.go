@@ -6,8 +6,9 @@ import (
 	"weir/internal/access"
 )
 
-// cursor serves GET /v1/streams/{id}/cursor: the highest sequence ever stored and the time at which
-// it was stored (D1, D13). It refuses what streamShow refuses.
+// cursor serves GET /v1/streams/{id}/cursor. It sends the highest sequence ever stored in the
+// stream, and the time at which that sequence was stored (D1, D13). It refuses the same requests as
+// streamShow.
 func (c *call) cursor() error {
 	s, err := c.stream(access.ReadStream)
 	if err != nil {

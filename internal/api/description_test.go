@@ -66,13 +66,13 @@ func TestDescribedRoutes(t *testing.T) {
 		}
 		item, ok := d.Paths[path]
 		if !ok {
-			t.Errorf("%s is not described", path)
+			t.Errorf("docs/openapi.yaml does not describe %s", path)
 			continue
 		}
 		delete(d.Paths, path)
 		var want []string
 		for _, m := range strings.Split(e.allow[0], ", ") {
-			if m != http.MethodHead { // described once, for all paths
+			if m != http.MethodHead { // the document describes HEAD once, for all paths
 				want = append(want, strings.ToLower(m))
 			}
 		}
@@ -85,7 +85,7 @@ func TestDescribedRoutes(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: the description has %v, the API has %v", path, got, want)
+			t.Errorf("%s: the description has the methods %v, the API has %v", path, got, want)
 		}
 	}
 	for path := range d.Paths {
@@ -137,7 +137,7 @@ func TestDescribedCodes(t *testing.T) {
 				for _, part := range shared.Content["application/json"].Schema.AllOf {
 					for _, c := range part.Properties.Error.Properties.Code.Enum {
 						if f := faultOf[weir.Code(c)]; f == nil || f.status != status {
-							t.Errorf("%s %s: %s is described with status %d", method, path, c, status)
+							t.Errorf("%s %s: the description gives the code %s the wrong status %d", method, path, c, status)
 						}
 					}
 				}

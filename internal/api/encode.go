@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// The encoders of the JSON objects of the API. They are written by hand, without reflection, with
-// the members in the order of the specification.
+// This file encodes the JSON objects of the API. The encoders use no reflection. They write the
+// members in the order of the specification.
 
 func appendAck(b []byte, a *weir.Ack) []byte {
 	b = append(b, `{"stream_id":"`...)
@@ -53,8 +53,8 @@ func appendCursor(b []byte, c *weir.Cursor) []byte {
 	return append(b, `"}`...)
 }
 
-// appendBatchHead appends a batch object up to and including ts. The caller appends the payload
-// members and the closing brace.
+// appendBatchHead appends the start of a batch object, up to and including the member ts. The
+// caller appends the members with the payload, and the closing brace.
 func appendBatchHead(b []byte, seq weir.Seq, ts weir.Time) []byte {
 	b = append(b, `{"seq":`...)
 	b = appendSeq(b, seq)
@@ -64,8 +64,8 @@ func appendBatchHead(b []byte, seq weir.Seq, ts weir.Time) []byte {
 
 func appendSeq(b []byte, s weir.Seq) []byte { return strconv.AppendUint(b, uint64(s), 10) }
 
-// appendString appends a JSON string. Invalid UTF-8 becomes U+FFFD: the response must be valid
-// JSON.
+// appendString appends a JSON string. It replaces invalid UTF-8 with U+FFFD, because the response
+// must be valid JSON.
 func appendString(b []byte, s string) []byte {
 	b, _ = jsontext.AppendQuote(b, s)
 	return b

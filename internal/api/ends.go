@@ -8,10 +8,10 @@ import (
 )
 
 // ends closes the subscriptions of a key when the key is revoked (D18), and all subscriptions when
-// the server stops. One goroutine waits per key, not per subscription.
+// the server stops. It needs one goroutine per key, not one per subscription.
 type ends struct {
 	mu   sync.Mutex
-	keys map[<-chan struct{}]*watched // by the channel that is closed when the key is revoked
+	keys map[<-chan struct{}]*watched // the map key is the channel that is closed on revocation
 }
 
 // watched is a key with open subscriptions.
@@ -26,8 +26,9 @@ type ender struct {
 	control *http.ResponseController
 }
 
-// end interrupts both the wait for the next event and a write that the client does not accept. The
-// order matters: see writer.arm.
+// end interrupts the subscription, whether it waits for the next event or is blocked in a write to
+// a client that does not read. It must cancel the context before it sets the deadline: see
+// writer.arm.
 func (e *ender) end() {
 	e.cancel()
 	_ = e.control.SetWriteDeadline(time.Unix(1, 0))
@@ -44,7 +45,7 @@ func (s *ends) all() {
 	}
 }
 
-// count returns the number of open subscriptions of the key with this channel.
+// count returns the number of open subscriptions of the key whose revocation closes this channel.
 func (s *ends) count(ended <-chan struct{}) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,13 +70,13 @@ func (s *ends) add(ended <-chan struct{}, e *ender) {
 	w.open[e] = struct{}{}
 }
 
-// remove makes sure that e.end is not called after it returns. By then the connection may serve
-// another request, which a late call would break.
+// remove removes a subscription that has ended. After remove has returned, e.end is not called any
+// more. The connection may then serve another request, which a late call of e.end would break.
 func (s *ends) remove(ended <-chan struct{}, e *ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.keys[ended]
-	if w == nil { // the key was revoked
+	if w == nil { // the key was revoked, and watch has ended its subscriptions
 		return
 	}
 	delete(w.open, e)

@@ -6,7 +6,7 @@ import (
 	"weir/internal/budget"
 )
 
-// FirstRead is the size up to which a body needs no memory of the budget.
+// FirstRead is the size up to which a body needs no memory from the shared budget.
 const FirstRead = firstRead
 
 // HelloFrame and HeartbeatFrame are the frames of a subscription that carry no batch.
@@ -15,11 +15,11 @@ var (
 	HeartbeatFrame = heartbeatFrame
 )
 
-// PageToken is the position at which a list continues.
+// PageToken returns the page token for a position in a project's list of streams.
 var PageToken = pageToken
 
-// SetMemory replaces the budgets for large bodies and batches, and how long a call waits for them.
-// Call it before the first request.
+// SetMemory replaces the memory budgets for large bodies and batches, and sets how long a call
+// waits for memory. Call SetMemory before the first request.
 func SetMemory(h *Handler, bodies, batches *budget.Budget, wait time.Duration) {
 	h.Bodies, h.Batches, h.memoryWait = bodies, batches, wait
 }

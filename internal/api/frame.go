@@ -8,8 +8,9 @@ import (
 	"weir/internal/hub"
 )
 
-// The frames of a subscription (D16). A line break inside a field would end it, but there is none:
-// events are stored without white space between tokens, and JSON strings escape line breaks.
+// This file encodes the frames of a subscription (D16). A line break inside a field of a frame
+// would end the field. No field contains a line break, because events are stored without white
+// space between tokens, and JSON strings escape line breaks.
 
 var (
 	heartbeatFrame = []byte(":\n\n")
@@ -17,7 +18,7 @@ var (
 )
 
 // Frame appends a batch to b in the form that subscribers receive. It is meant for
-// hub.Options.Frame. If b is nil, it allocates exactly once.
+// hub.Options.Frame. If b is nil, Frame allocates memory exactly once.
 func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	const fixed = len("id: 9007199254740991\nevent: batch\ndata: ") + len(`{"seq":9007199254740991,"ts":"2026-11-15T00:00:00.000Z"`) +
 		len(`,"content_type":"","data":""`) + len("}\n\n")
@@ -45,8 +46,9 @@ func Frame(b []byte, mode weir.Mode, batch *weir.Batch) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// gapFrame reports sequences that were evicted before they could be sent, or that are lost. Its id
-// is the last of them, so a client that reconnects resumes after the gap.
+// gapFrame returns a frame that reports sequences that were evicted before they could be sent, or
+// that are lost. The id of the frame is the last of these sequences, so a client that reconnects
+// resumes after the gap.
 func gapFrame(g *hub.Gap) []byte {
 	b := append(make([]byte, 0, 128), "id: "...)
 	b = appendSeq(b, g.To)
@@ -60,9 +62,10 @@ func gapFrame(g *hub.Gap) []byte {
 	return append(b, ",\"reason\":\"evicted\"}\n\n"...)
 }
 
-// helloFrame begins a subscription. Its id is the position where the subscription stands, so that a
-// client that loses the connection before the first batch resumes there. It has no data, so clients
-// remember the id and report no event. There may be no such position.
+// helloFrame returns the first frame of a subscription. The id of the frame is the position at
+// which the subscription starts. A client that loses the connection before the first batch resumes
+// at this position. The frame has no data, so a client remembers the id but reports no event. If
+// known is false, there is no such position, and the frame has no id.
 func helloFrame(at weir.Seq, known bool) []byte {
 	b := append(make([]byte, 0, 64), "retry: 1000\n"...)
 	if known {
@@ -72,7 +75,8 @@ func helloFrame(at weir.Seq, known bool) []byte {
 	return append(b, '\n')
 }
 
-// retryFrame tells the client to reconnect after this many milliseconds.
+// retryFrame returns a frame that asks the client to wait this many milliseconds before it
+// reconnects.
 func retryFrame(ms int) []byte {
 	return append(strconv.AppendInt([]byte("retry: "), int64(ms), 10), "\n\n"...)
 }

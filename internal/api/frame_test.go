@@ -29,7 +29,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A frame costs one allocation, which is large enough from the start.
+// Frame allocates memory once, because its first allocation is large enough.
 func TestFrameSize(t *testing.T) {
 	b := &weir.Batch{Seq: weir.MaxSeq, Payload: bytes.Repeat([]byte("1,"), 5000), ContentType: "application/octet-stream"}
 	for _, mode := range []weir.Mode{weir.JSON, weir.Raw} {
@@ -41,7 +41,7 @@ func TestFrameSize(t *testing.T) {
 
 func TestAccept(t *testing.T) {
 	for _, c := range []struct {
-		accept string // lines, separated by |
+		accept string // the Accept header fields, separated by |
 		want   bool
 	}{
 		{"text/event-stream", true}, {"TEXT/Event-Stream", true}, {" text/event-stream ", true}, {"text/event-stream;q=0.9, */*;q=0.1", true},
@@ -52,11 +52,11 @@ func TestAccept(t *testing.T) {
 		{"text/html, application/json", false}, {`a/b;c="text/event-stream"`, false}, {`a/b;c=",text/event-stream,"`, false}, {"text/event-stream;q=0, text/event-stream;q=0.1", true},
 	} {
 		if got := acceptsEvents(strings.Split(c.accept, "|")); got != c.want {
-			t.Errorf("acceptsEvents(%q) = %v", c.accept, got)
+			t.Errorf("acceptsEvents(%q) is %v, want the opposite", c.accept, got)
 		}
 	}
 	if acceptsEvents(nil) {
-		t.Error("a request without Accept is a subscription")
+		t.Error("acceptsEvents is true for a request without an Accept header field")
 	}
 }
 

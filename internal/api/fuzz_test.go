@@ -17,17 +17,18 @@ import (
 	"weir/internal/api"
 )
 
-// sane checks what is true of every response.
+// sane checks the properties that every response must have: no redirect and no 5xx, the header
+// fields of the API, and JSON in an error.
 func sane(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code >= 500 || w.Code >= 300 && w.Code < 400 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("the status is a redirect or a 5xx: %d %s", w.Code, w.Body)
 	}
 	if !requestIDs.MatchString(w.Header().Get("X-Request-Id")) || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("X-Ratelimit-Limit") == "" {
-		t.Fatalf("%d %v", w.Code, w.Header())
+		t.Fatalf("a header field of the API is missing or wrong: %d %v", w.Code, w.Header())
 	}
 	if w.Code >= 400 && !json.Valid(w.Body.Bytes()) {
-		t.Fatalf("%d %q", w.Code, w.Body)
+		t.Fatalf("the body of the error is not JSON: %d %q", w.Code, w.Body)
 	}
 }
 
@@ -63,13 +64,13 @@ func FuzzAuthorization(f *testing.F) {
 		svc.API.ServeHTTP(w, r) // without a listener
 		sane(t, w)
 		if w.Code == 200 && (two != "" || len(one) < len("Bearer ")+len(svc.Key)) || w.Code != 200 && w.Code != 401 {
-			t.Fatalf("%q, %q: %d", one, two, w.Code)
+			t.Fatalf("the Authorization fields %q and %q got the wrong status %d", one, two, w.Code)
 		}
 	})
 }
 
-// FuzzFrame puts the frames of arbitrary batches between other frames. A strict parser must return
-// the same batches.
+// FuzzFrame encodes an arbitrary batch as a frame and puts it between other frames. A strict parser
+// must return the same batch.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte(`{"events":[1,"\n\ndata: x"]}`), "application/octet-stream", uint64(7))
 	f.Add([]byte("\r\n\r\nevent: end\n\n"), "application/octet-stream; a=b", uint64(0))
@@ -102,11 +103,11 @@ func FuzzFrame(f *testing.F) {
 			t.Fatal(err)
 		}
 		if e.name != "batch" || e.id != strconv.FormatUint(uint64(seq), 10) || got.Seq != seq || !bytes.Equal(got.Data, body) || utf8.ValidString(contentType) && got.ContentType != contentType {
-			t.Fatalf("%q came back as %+v", body, got)
+			t.Fatalf("the raw batch %q was decoded as %+v", body, got)
 		}
 		if err == nil {
 			if err := json.Unmarshal([]byte(next().data), &got); err != nil || !bytes.Equal(got.Events, payload) {
-				t.Fatalf("%q came back as %q: %v", payload, got.Events, err)
+				t.Fatalf("the events %q were decoded as %q: %v", payload, got.Events, err)
 			}
 		}
 		if !next().comment {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// health serves GET /v1/health: 200 with status "ok" and the uptime while the service takes reads
-// and writes, and 503 with the name of the problem otherwise (D32). It needs no key and ignores one
-// that is sent. It counts in the rate window of the client's address (D23).
+// health serves GET /v1/health. It responds with 200, the status "ok" and the uptime while the
+// service accepts reads and writes, and otherwise with 503 and the name of the problem (D32). It
+// needs no key and ignores the key of a request that has one. Its requests count towards the rate
+// limit of the client's address (D23).
 func (c *call) health() error {
 	status, state := http.StatusOK, "ok"
 	if s, ok := c.h.Health(); !ok {

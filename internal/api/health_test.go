@@ -25,7 +25,7 @@ func (s *switchable) Status() engine.Status {
 	return s.Engine.Status()
 }
 
-// TestHealth is D32, and the version and CORS with a list of origins (D29).
+// TestHealth covers /v1/health (D32), /v1/version, and CORS with a list of allowed origins (D29).
 func TestHealth(t *testing.T) {
 	store := &switchable{Engine: memory.New()}
 	svc := startServiceWith(t, servicetest.Options{Engine: store, Args: []string{"--cors-origins", "https://a.example"}})
@@ -38,17 +38,17 @@ func TestHealth(t *testing.T) {
 		}{{false, `{"status":"ok","uptime_s":`, 200}, {true, `{"status":"read_only","uptime_s":`, 503}} {
 			store.readOnly.Store(c.readOnly)
 			if a := svc.do(protocol, svc.request("GET", "/v1/health", nil, "")); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
-				t.Errorf("%d %s", a.status, a.body)
+				t.Errorf("/v1/health got %d %s", a.status, a.body)
 			}
 		}
 		a := svc.do(protocol, svc.request("GET", "/v1/version", []string{noKey}, ""))
 		if a.body != fmt.Sprintf(`{"version":%q,"commit":%q,"built":%q}`, b.Version, b.Commit, b.Built) {
-			t.Errorf("%s", a.body)
+			t.Errorf("/v1/version got %s", a.body)
 		}
 		for origin, want := range map[string]string{"https://a.example": "https://a.example", "https://b.example": "", "null": ""} {
 			a := svc.do(protocol, svc.request("OPTIONS", "/v1/streams", []string{noKey, "Origin: " + origin}, ""))
 			if a.header.Get("access-control-allow-origin") != want || a.header.Get("vary") != "Origin" || (a.header.Get("access-control-allow-methods") != "") != (want != "") {
-				t.Errorf("%s: %v", origin, a.header)
+				t.Errorf("a request from origin %s got the header %v", origin, a.header)
 			}
 		}
 	}

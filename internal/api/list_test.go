@@ -9,7 +9,7 @@ import (
 	"weir/internal/api"
 )
 
-// list returns the ids of all streams that a key can list, in pages of 7.
+// list returns the ids of all streams that a key can list. It reads the list in pages of 7 streams.
 func (svc *testService) list(t *testing.T, key string) (ids []string) {
 	t.Helper()
 	header := []string{}
@@ -24,7 +24,7 @@ func (svc *testService) list(t *testing.T, key string) (ids []string) {
 			NextCursor *string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal([]byte(a.body), &page); err != nil || a.status != 200 || page.Data == nil || page.HasMore != (page.NextCursor != nil) {
-			t.Fatalf("%d %s: %v", a.status, a.body, err)
+			t.Fatalf("a page of the list is %d %s: %v", a.status, a.body, err)
 		}
 		for _, s := range page.Data {
 			ids = append(ids, string(s.ID))
@@ -46,7 +46,7 @@ func TestList(t *testing.T) {
 			ids = append(ids, svc.ids[name])
 		}
 		if got := svc.list(t, key); strings.Join(got, " ") != strings.Join(ids, " ") {
-			t.Errorf("%s sees %v, want %v", key, got, ids)
+			t.Errorf("the key %s lists %v, want %v", key, got, ids)
 		}
 	}
 	var rows []row

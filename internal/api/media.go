@@ -13,7 +13,8 @@ const (
 	jsonType  = "application/json"
 	bytesType = "application/octet-stream"
 
-	// maxContentType is the length limit of a content type, which is stored with every raw batch.
+	// maxContentType is the longest content type that is accepted. It is limited because the
+	// content type is stored with every raw batch.
 	maxContentType = 1024
 )
 
@@ -21,8 +22,8 @@ func unsupported(message string) error {
 	return &weir.Error{Code: weir.UnsupportedMediaType, Message: message}
 }
 
-// contentType checks that the Content-Type is want and that there is no Content-Encoding. It
-// returns the Content-Type as it was sent, with its parameters (D7).
+// contentType checks that the Content-Type is want, and that the body has no Content-Encoding other
+// than identity. It returns the Content-Type as the client sent it, with its parameters (D7).
 func contentType(h http.Header, want string) (string, error) {
 	if e := h["Content-Encoding"]; e != nil && (len(e) != 1 || !strings.EqualFold(e[0], "identity")) {
 		return "", unsupported("the Content-Encoding is not supported; send the body unencoded")
@@ -48,8 +49,8 @@ func contentType(h http.Header, want string) (string, error) {
 	return values[0], nil
 }
 
-// visible reports whether s consists of visible ASCII characters, and of spaces if they are
-// allowed.
+// visible reports whether s consists only of visible ASCII characters. If spaces is true, s may
+// also contain spaces.
 func visible(s string, spaces bool) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c <= ' ' && (c != ' ' || !spaces) || c >= 0x7f {
@@ -59,8 +60,9 @@ func visible(s string, spaces bool) bool {
 	return true
 }
 
-// acceptsEvents reports whether an Accept header field lists text/event-stream with a quality above
-// 0 (D28). Ranges such as */* do not count. Malformed elements are ignored.
+// acceptsEvents reports whether an Accept header field lists text/event-stream with a quality (q)
+// above 0 (D28). A range such as */* does not count as text/event-stream. Malformed elements are
+// ignored.
 func acceptsEvents(accept []string) bool {
 	for _, list := range accept {
 		if !strings.Contains(list, "/") || len(list) < len("text/event-stream") {

@@ -11,8 +11,9 @@ import (
 	"weir/internal/budget"
 )
 
-// A large body or batch is refused while the memory budget is used up (D26). Small ones have a lane
-// of their own (D34), and every call returns the memory it has borrowed.
+// While the memory budget is used up, the API refuses large bodies, and reads of large batches
+// (D26). Part of the budget is reserved for small bodies, so they are still accepted (D34). Every
+// call returns the memory that it has borrowed.
 func TestMemoryOfBodies(t *testing.T) {
 	bodies, batches := budget.New(8<<20, 1<<20), budget.New(8<<20, 1<<20)
 	svc := startService(t)
@@ -26,13 +27,13 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	for _, protocol := range protocols {
 		if a := post(protocol, large); a.status != http.StatusAccepted {
-			t.Fatalf("%s: %d %s", protocol, a.status, a.body)
+			t.Fatalf("%s: publishing a large body got %d %s", protocol, a.status, a.body)
 		}
 	}
 	var loans []*budget.Loan
 	for _, b := range []*budget.Budget{bodies, batches} {
 		if held := b.Stats().Held; held != 0 {
-			t.Fatalf("calls have not returned %d bytes", held)
+			t.Fatalf("after all calls have ended, %d bytes were not returned to the budget", held)
 		}
 		for full := false; !full; {
 			l := b.Open(budget.Holder{Project: string(svc.Project), Key: svc.records["live"].ID}, 1<<20, nil)

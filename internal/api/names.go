@@ -7,35 +7,36 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// names detects a member name that occurs twice in one object. It holds the names of all objects
-// that are open at this point of the body, as positions in the body, so a name costs 8 bytes. Each
-// name of an object with more than a few costs another 4 to 11 bytes for its hash table. The worst
-// case is 1.4 million names of one character in a body of 8 MiB: less than four times the body.
+// names detects a member name that occurs twice in one object of a JSON body. It stores the names
+// of all objects that are still open at the current position of the body. For each name it stores
+// the position in the body, which takes 8 bytes. If an object has more than a few names, its hash
+// table takes another 4 to 11 bytes per name. The worst case is a body of 8 MiB with 1.4 million
+// short names: names then takes less than four times the memory of the body.
 type names struct {
 	list  []name
 	stack []object
-	plain []byte // the unescaped form of names that contain escapes
+	plain []byte // the unescaped text of those names that contain escapes
 }
 
-// name is the position of a name, in the body or in plain.
+// name is the position and length of a name, in the body or in names.plain.
 type name struct {
 	at   uint32
-	size uint32 // plus escapedName if the name is in plain
+	size uint32 // the length; escapedName is added if the name is in plain
 }
 
 const escapedName = 1 << 31
 
-// object is an open object. Its names are the part of the list from first up to the first name of
-// the object inside it.
+// object is an object whose end has not been reached. Its names are the elements of names.list from
+// first on, up to the first name of the next object on the stack, which is inside this one.
 type object struct {
 	first uint32
-	plain uint32   // length of plain when the object was opened
-	table []uint32 // hash table with open addressing: index in the list plus one; nil at first
+	plain uint32   // length of names.plain when the object was opened
+	table []uint32 // hash table with open addressing; holds indexes in list plus one; nil for few names
 }
 
 const (
-	few       = 12   // names of an object that are compared one by one, without a table
-	keptNames = 4096 // capacity that is kept for the next body
+	few       = 12   // up to this many names of an object are compared one by one, without a table
+	keptNames = 4096 // larger slices are not kept for the next body
 )
 
 // seed makes the hash unpredictable. Otherwise a client could send names that all collide, which
@@ -62,13 +63,14 @@ func (n *names) close() {
 	n.stack = n.stack[:top]
 }
 
-// add adds the name at a position of the body to the innermost object. It returns false if the
-// object already has this name.
+// add adds a name to the innermost object. The name starts at body[at] and has size bytes. add
+// returns false if the object already has this name.
 func (n *names) add(body []byte, at, size int, escaped bool) bool {
 	this := name{uint32(at), uint32(size)}
 	if escaped {
 		before := len(n.plain)
-		n.plain, _ = jsontext.AppendUnquote(n.plain, body[at-1:at+size+1]) // cannot fail: the scanner has checked it
+		// AppendUnquote cannot fail, because the scanner has checked the name.
+		n.plain, _ = jsontext.AppendUnquote(n.plain, body[at-1:at+size+1])
 		this = name{uint32(before), uint32(len(n.plain)-before) | escapedName}
 	}
 	text := n.text(body, this)
@@ -101,7 +103,8 @@ func (n *names) text(body []byte, m name) []byte {
 	return body[m.at : m.at+m.size]
 }
 
-// slot returns the index of the name in the table, or the free index where it belongs.
+// slot returns the index of the name in the table. If the table does not have the name, slot
+// returns the free index at which the name belongs.
 func (n *names) slot(body []byte, o *object, text []byte) uint64 {
 	mask := uint64(len(o.table) - 1)
 	for i := maphash.Bytes(seed, text) & mask; ; i = (i + 1) & mask {
@@ -111,7 +114,7 @@ func (n *names) slot(body []byte, o *object, text []byte) uint64 {
 	}
 }
 
-// grow creates the table, or doubles its size.
+// grow creates the hash table of an object, or doubles its size.
 func (n *names) grow(body []byte, o *object) {
 	o.table = make([]uint32, max(64, 2*len(o.table)))
 	for i := int(o.first); i < len(n.list); i++ {

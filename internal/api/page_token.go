@@ -8,10 +8,11 @@ import (
 	"weir"
 )
 
-// A page token is the position at which a list continues. It is opaque, so that clients do not
-// compute with it: base64url of a version, the position, and eight bytes of a hash over both and
-// the project. The hash uses no secret. It only detects malformed tokens and tokens of another
-// project; a client that forges a token still sees no streams but those of its own project.
+// A page token contains the position at which a list continues. It is the base64url encoding of a
+// version, the position, and eight bytes of a hash over the version, the position and the project.
+// The encoding keeps clients from computing positions themselves. The hash uses no secret: it only
+// detects malformed tokens and tokens of another project. A client that forges a token still sees
+// only the streams of its own project.
 const (
 	tokenVersion = 1
 	tokenLength  = 1 + 8 + 8
@@ -33,7 +34,8 @@ func parsePageToken(project weir.ProjectID, s string) (before uint64, ok bool) {
 		return 0, false
 	}
 	before = binary.BigEndian.Uint64(b[1:])
-	return before, before != 0 && b == tokenBytes(project, before) // 0 would mean the first page
+	// Position 0 would mean the first page, which has no token.
+	return before, before != 0 && b == tokenBytes(project, before)
 }
 
 func tokenBytes(project weir.ProjectID, before uint64) (b [tokenLength]byte) {

@@ -14,7 +14,7 @@ func FuzzPageToken(f *testing.F) {
 			t.Fatalf("%q parses as %d, %t; want %d", token, got, ok, before)
 		}
 		if _, ok := parsePageToken(weir.ProjectID(project+"x"), token); ok {
-			t.Fatalf("another project accepts %q", token)
+			t.Fatalf("the token %q is accepted for another project", token)
 		}
 		if before, ok := parsePageToken(weir.ProjectID(project), other); ok && pageToken(weir.ProjectID(project), before) != other {
 			t.Fatalf("%q and %q stand for the same position", other, pageToken(weir.ProjectID(project), before))

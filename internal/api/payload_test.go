@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A small payload does not keep the large body that it came in in memory.
+// If a small payload is part of a large body, events returns a copy of the payload. Otherwise the
+// batch would keep the whole body in memory.
 func TestPayloadIsCopiedOutOfLargeBody(t *testing.T) {
 	body := []byte(`{"pad":"` + strings.Repeat("x", 1000) + `","events":[1, 2]}`)
 	payload, _, err := events(body)
@@ -25,6 +26,6 @@ func TestPayloadIsCopiedOutOfLargeBody(t *testing.T) {
 		t.Error("a payload that is nearly as large as the body was copied")
 	}
 	if b := compact(make([]byte, 1<<20), make([]byte, 0, 4<<20)); cap(b) > 2<<20 {
-		t.Errorf("a body of 1 MiB keeps a buffer of %d bytes", cap(b))
+		t.Errorf("a part of 1 MiB keeps a buffer of %d bytes in memory", cap(b))
 	}
 }

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestRateLimits is D23: every response shows its window, 429 has retry-after, and without a valid
-// key 429 comes before 401.
+// TestRateLimits covers D23. Every response shows the limit and the remaining requests of its rate
+// window, and a 429 has retry-after. A client without a valid key gets 429, not 401, once its
+// address has reached its limit.
 func TestRateLimits(t *testing.T) {
 	svc := startService(t, "--rate-live", "3", "--rate-test", "2", "--rate-demo", "2", "--rate-anonymous", "4")
 	get := func(path string, header ...string) string {
@@ -29,7 +30,7 @@ func TestRateLimits(t *testing.T) {
 		wants(get(path, "key: "), map[int]string{0: "200  4/3", 1: "200  4/2", 2: "401 missing_api_key 4/1"}[i])
 	}
 	for range 3 {
-		a := svc.do("h2c", svc.request("OPTIONS", "/v1/streams", []string{noKey}, "")) // not counted
+		a := svc.do("h2c", svc.request("OPTIONS", "/v1/streams", []string{noKey}, "")) // OPTIONS is not counted
 		wants(a.header.Get("x-ratelimit-remaining"), "1")
 	}
 	wants(get("/v1/streams", "key: revoked"), "401 key_revoked 4/0")

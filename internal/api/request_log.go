@@ -9,22 +9,23 @@ import (
 	"weir/internal/meter"
 )
 
-// requestLog holds the most recent requests, so that an operator can look up a request id. Each
-// shard has rings of small structs. A request locks one shard, which is rarely contended, and
-// writes one struct. Refused and failed requests have rings of their own, because the many
-// successful ones would overwrite them.
+// requestLog holds the most recent requests, so that an operator can look up a request by its id.
+// It consists of shards, each with its own lock, so that concurrent requests rarely wait for each
+// other. A shard holds requests in rings, which overwrite the oldest request when they are full.
+// Refused and failed requests have their own rings, because the many successful requests would
+// overwrite them.
 type requestLog [meter.Shards]requestShard
 
 type requestShard struct {
 	mu      sync.Mutex
 	served  requestRing
-	refused requestRing // 4xx
-	failed  requestRing // 5xx
+	refused requestRing // requests answered with a 4xx
+	failed  requestRing // requests answered with a 5xx
 	_       meter.Pad
 }
 
-// The maximum size of each ring of a shard, and the size with which a ring starts. Rings grow as
-// requests arrive.
+// The maximum number of requests in each ring of a shard. A ring starts with room for firstRing
+// requests and grows as requests arrive.
 const (
 	servedRing  = 8 << 10
 	refusedRing = 4 << 10
@@ -32,8 +33,8 @@ const (
 	firstRing   = 64
 )
 
-// requestLife is the time after which a request is no longer shown. A full ring overwrites it
-// earlier.
+// requestLife is the time after which a request is no longer shown. A full ring may overwrite the
+// request earlier.
 const requestLife = 24 * time.Hour
 
 type requestRing struct {
@@ -41,23 +42,23 @@ type requestRing struct {
 	next  int // index of the oldest note, which is overwritten next; 0 until the ring is full
 }
 
-// requestNote is one request. It holds neither the path nor header fields, because clients
-// sometimes put keys there.
+// requestNote is one request. It contains neither the path nor header fields, because clients
+// sometimes put API keys there.
 type requestNote struct {
-	at       int64 // arrival, by meter.Now
-	took     int64 // nanoseconds
+	at       int64 // when the request arrived, as a result of meter.Now
+	took     int64 // duration in nanoseconds
 	received uint32
 	sent     uint32
-	key      string // id of the key, sharing memory with the grant
+	key      string // id of the API key; shares its memory with the grant
 	fault    *fault
 	id       [requestIDLength - len("req_")]byte
-	stream   [22]byte // the stream id in the path; starts with 0 if its length is not 22
+	stream   [22]byte // the stream id in the path; the first byte is 0 if that id is not 22 bytes long
 	status   uint16
 	method   uint8
 	route    routeKind
 }
 
-// note adds a call to the log.
+// note adds a call, which took this many nanoseconds, to the log.
 func (l *requestLog) note(c *call, took int64) {
 	s := &l[c.id[len(c.id)-1]%meter.Shards]
 	key := ""
@@ -82,8 +83,8 @@ func (l *requestLog) note(c *call, took int64) {
 	}
 }
 
-// slot returns the place of the next note. The ring doubles in size until it holds as many notes as
-// most allows, and then overwrites the oldest.
+// slot returns the note to write next. The ring doubles in size until its length is most. From
+// then on slot returns the oldest note, which the caller overwrites.
 func (r *requestRing) slot(most int) *requestNote {
 	if len(r.notes) < most {
 		if len(r.notes) == cap(r.notes) {
@@ -102,14 +103,14 @@ func (r *requestRing) slot(most int) *requestNote {
 // Request is the outcome of a request.
 type Request struct {
 	ID       string
-	At       time.Time // of arrival
+	At       time.Time // when the request arrived
 	Took     time.Duration
-	Method   string        // "other" if the API does not use it
-	Route    string        // "other" if the API does not have it
-	Stream   weir.StreamID // in the path; empty if there is none or it is malformed
+	Method   string        // "other" if the API does not use this method
+	Route    string        // "other" if the API does not have this route
+	Stream   weir.StreamID // the stream id in the path; empty if there is none or it is malformed
 	KeyID    string        // empty if the request had no valid key
 	Status   int           // 0 if the client disconnected before the response
-	Code     weir.Code     // of the error; empty for a success
+	Code     weir.Code     // the error code; empty for a success
 	Received int64         // bytes of the request body
 	Sent     int64         // bytes of the response body; 0 for a subscription
 }
@@ -132,8 +133,8 @@ func (n *requestNote) request(now time.Time, meterNow int64) Request {
 	return r
 }
 
-// Request looks up a request of the last 24 hours by its id. It does not find requests that newer
-// ones have displaced, nor subscriptions that are still open.
+// Request looks up a request of the last 24 hours by its id. It does not find a request that newer
+// requests have overwritten, nor a subscription that is still open.
 func (h *Handler) Request(id string) (Request, bool) {
 	if len(id) != requestIDLength {
 		return Request{}, false
@@ -152,13 +153,13 @@ func (h *Handler) Request(id string) (Request, bool) {
 	return Request{}, false
 }
 
-// Refused returns at most this many of the latest requests of the last 24 hours that were answered
-// with a 4xx, newest first.
+// Refused returns the latest requests of the last 24 hours that were answered with a 4xx, newest
+// first. It returns at most the given number of requests.
 func (h *Handler) Refused(most int) []Request {
 	return h.last(most, func(s *requestShard) *requestRing { return &s.refused })
 }
 
-// Failed is like Refused, for requests that were answered with a 5xx.
+// Failed does the same as Refused, but for requests that were answered with a 5xx.
 func (h *Handler) Failed(most int) []Request {
 	return h.last(most, func(s *requestShard) *requestRing { return &s.failed })
 }

@@ -7,7 +7,7 @@ import (
 	"weir/internal/api"
 )
 
-// A request id finds the outcome of its request, and refused requests are listed.
+// Request returns the outcome of a request by its id. Refused lists the refused requests.
 func TestRequestLog(t *testing.T) {
 	svc := startService(t)
 	for _, c := range []struct {
@@ -38,11 +38,11 @@ func TestRequestLog(t *testing.T) {
 		}
 	}
 	if list := svc.API.Refused(3); len(list) != 3 || list[0].Route != "other" || list[2].Code != weir.InvalidStreamID {
-		t.Errorf("refused: %+v", list)
+		t.Errorf("Refused returned %+v", list)
 	}
 	for _, id := range []string{"", "req_", "req_0000000000000000", "x"} {
 		if _, ok := svc.API.Request(id); ok {
-			t.Errorf("the unknown id %q is found", id)
+			t.Errorf("Request found the unknown id %q", id)
 		}
 	}
 }

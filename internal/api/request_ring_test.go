@@ -34,7 +34,7 @@ func TestRequestRing(t *testing.T) {
 	}
 }
 
-// Refused requests do not displace failed ones.
+// Refused requests, however many, do not overwrite failed requests in the log.
 func TestFailedRequestsStay(t *testing.T) {
 	h, r := New(Options{}), httptest.NewRequest("GET", "/v1/streams", nil)
 	note := func(status int, id string) {
@@ -47,7 +47,7 @@ func TestFailedRequestsStay(t *testing.T) {
 		note(404, fmt.Sprintf("refused%09d", i))
 	}
 	if list := h.Failed(10); len(list) != 1 || list[0].ID != "req_failed0000000000" || list[0].Code != weir.InternalError {
-		t.Errorf("failed: %+v", list)
+		t.Errorf("Failed returned %+v, want the one failed request", list)
 	}
 	if _, ok := h.Request("req_failed0000000000"); !ok {
 		t.Error("the failed request is not found")

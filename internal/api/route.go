@@ -8,13 +8,13 @@ import (
 	"weir"
 )
 
-// route is a parsed path. Each part is percent-decoded on its own, so an encoded slash stays inside
-// its part.
+// route is a parsed path. The path is split at its slashes before each part is percent-decoded, so
+// an encoded slash stays inside its part.
 type route struct {
 	kind    routeKind
-	outside bool   // not under /v1
-	id      string // of a stream, not yet checked
-	seq     string // of a sequenced publish or a batch, not yet checked
+	outside bool   // the path is not under /v1
+	id      string // stream id, not yet checked
+	seq     string // sequence of a publish or of a batch, not yet checked
 }
 
 type routeKind uint8
@@ -31,21 +31,23 @@ const (
 	batchRoute             // /v1/streams/{id}/batches/{seq}
 )
 
-// routeNames are the routes as logs and metrics show them. They never show the path of a request,
-// because clients sometimes put keys there.
+// routeNames are the names of the routes in logs and metrics. Logs and metrics never show the path
+// of a request, because clients sometimes put API keys there.
 var routeNames = [...]string{"none", "/v1/health", "/v1/version", "/v1/streams", "/v1/streams/{id}", "/v1/streams/{id}/cursor",
 	"/v1/streams/{id}/publish", "/v1/streams/{id}/{seq}", "/v1/streams/{id}/batches/{seq}"}
 
 func (k routeKind) String() string { return routeNames[k] }
 
-// endpoints maps each route and method to a function. A POST to a stream's cursor is a sequenced
-// publish whose sequence is not a number, and is refused as such (D30), so allow does not list it.
+// endpoints maps each route and method to a function. The field allow has the value of the Allow
+// header field. A POST to /v1/streams/{id}/cursor counts as a publish whose sequence, "cursor", is
+// not a number. It is refused for that reason (D30), so allow does not list POST for this route.
 var endpoints [batchRoute + 1]struct {
 	get, post, delete func(*call) error
 	allow             []string
 }
 
-func init() { // not in the declaration, which would refer to itself through methodNotAllowed
+// init fills endpoints. A method without a function gets 405.
+func init() {
 	e := &endpoints
 	e[healthRoute].get, e[healthRoute].allow = (*call).health, []string{"GET, HEAD, OPTIONS"}
 	e[versionRoute].get, e[versionRoute].allow = (*call).version, []string{"GET, HEAD, OPTIONS"}
@@ -57,11 +59,12 @@ func init() { // not in the declaration, which would refer to itself through met
 	e[batchRoute].get, e[batchRoute].allow = (*call).batch, []string{"GET, HEAD, OPTIONS"}
 }
 
-// public reports whether no method of the route needs a key.
+// public reports whether the route needs no API key, for any method.
 func (r *route) public() bool { return r.kind == healthRoute || r.kind == versionRoute }
 
-// parseRoute parses a path without normalising it. A path with an empty part or a trailing slash is
-// no route. A part such as ".." in the place of a stream id is an invalid id (D30).
+// parseRoute parses a path without normalising it. A path with an empty part or a trailing slash
+// does not match any route. A part such as ".." where a stream id is expected is an invalid id
+// (D30).
 func parseRoute(u *url.URL) route {
 	path, encoded := u.Path, false
 	if u.RawPath != "" { // the path has unusual escapes, for example %2f
@@ -124,18 +127,19 @@ func pick(parts []string) route {
 	return route{}
 }
 
-// outsideRoute is the route of a path that does not begin with "/v1/". The path "/v1" itself is no
-// route either, but counts as inside.
+// outsideRoute returns the route of a path that does not begin with "/v1/". The path "/v1" does not
+// match any route either, but it does not count as outside.
 func outsideRoute(path string) route {
 	return route{outside: path != "/v1"}
 }
 
-// methodNotAllowed answers 405 and lists the methods of the route (D26).
+// methodNotAllowed returns the error for a 405 response, and sets the Allow header field, which
+// lists the methods of the route (D26).
 func (c *call) methodNotAllowed() error {
 	allow := endpoints[c.route.kind].allow
 	c.w.Header()["Allow"] = allow
 	return weir.Errorf(weir.MethodNotAllowed, "this path does not support the method of the request; use one of %s", allow[0])
 }
 
-// isHead reports whether the client wants the header fields only (D30).
+// isHead reports whether the client wants only the header fields of the response (D30).
 func (c *call) isHead() bool { return c.r.Method == http.MethodHead }

@@ -6,38 +6,39 @@ import (
 	"weir"
 )
 
-// maxDepth is how many levels deep a body may be nested, including its outer object (D8).
+// maxDepth is the largest nesting depth of a body. The outer object counts as the first level (D8).
 const maxDepth = 1000
 
-// scanner checks the JSON of a publish strictly, as D8 requires, in one pass and without building a
-// value. Besides the body it needs one bit for every open array or object, and a few bytes for
-// every member name of the open objects.
+// scanner checks the JSON body of a publish strictly, as D8 requires. It needs one pass and does
+// not build a value in memory. Besides the body, the scanner needs one bit for every open array or
+// object, and a few bytes for every member name of the open objects.
 //
-// It is written by hand because no library does these three things at once: find duplicate names in
-// bounded memory (an object of 600,000 names costs jsontext 109 MiB, and this scanner 8 to 16 bytes
-// per name), count the events, and remove the white space between tokens in place. A fuzz test
-// compares it with jsontext.
+// It is written by hand because no library does all of the following. It finds duplicate names in
+// bounded memory: an object of 600,000 names costs jsontext 109 MiB, and this scanner 8 to 16 bytes
+// per name. It counts the events. And it removes the white space between tokens in place. A fuzz
+// test compares the scanner with jsontext.
 type scanner struct {
 	buf   []byte
-	pos   int // of the next byte to read
-	depth int
-	kinds [(maxDepth + 63) / 64]uint64 // one bit per open value: set for an object
+	pos   int                          // position of the next byte to read
+	depth int                          // number of open arrays and objects
+	kinds [(maxDepth + 63) / 64]uint64 // one bit per open array or object: 1 for an object
 	names names
 
-	// The array of events is compacted in place: flush moves the bytes from run up to pos to out.
-	// As long as there was no white space, run and out are equal and nothing is copied.
+	// The scanner removes the white space from the array of events in place: flush moves the bytes
+	// between run and pos to out. Until the first white space, run and out are equal and nothing is
+	// copied.
 	found      bool // the body has a member "events"
-	keeping    bool // pos is inside that array
-	start, end int  // of the compacted array
+	keeping    bool // pos is inside the array of events
+	start, end int  // start and end of the compacted array
 	run, out   int
-	count      uint32 // of events
+	count      uint32 // number of events
 }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// events checks the body of a publish. It returns the array of events, unchanged except that the
-// white space between tokens is removed, and the number of events. The result may be a part of body,
-// and the rest of body is overwritten.
+// events checks the body of a publish. It returns the array of events, without the white space
+// between its tokens but otherwise unchanged, and the number of events. The array may be a part of
+// body. The rest of body is overwritten.
 func events(body []byte) (payload []byte, count uint32, err error) {
 	s := scanners.Get().(*scanner)
 	s.reset(body)
@@ -58,13 +59,13 @@ func (s *scanner) reset(body []byte) {
 	*s = scanner{buf: body, names: names}
 }
 
-// want is what the scanner expects next.
+// want is the kind of token that the scanner expects next.
 type want uint8
 
 const (
 	wantValue want = iota
 	wantName       // a member name
-	wantMore       // a comma, or the end of the open array or object
+	wantMore       // a comma, or the end of the innermost array or object
 	wantEnd        // the end of the body
 )
 
@@ -92,8 +93,8 @@ func (s *scanner) scan() error {
 	return err
 }
 
-// space skips white space and returns the byte after it. At the end of the body it returns 0, which
-// is no valid byte anywhere in JSON.
+// space skips white space and returns the byte after the white space, without skipping that byte.
+// At the end of the body it returns 0, which is not valid anywhere in JSON.
 func (s *scanner) space() byte {
 	p := s.pos
 	if p < len(s.buf) && s.buf[p] > ' ' {
@@ -113,8 +114,8 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// flush moves the bytes from run up to pos to out. It never overwrites unread bytes, because out is
-// at most run.
+// flush moves the bytes between run and pos to out. It never overwrites unread bytes, because out
+// is never above run.
 func (s *scanner) flush() {
 	if s.out != s.run {
 		copy(s.buf[s.out:], s.buf[s.run:s.pos])
@@ -150,7 +151,7 @@ func (s *scanner) value() (want, error) {
 	return wantMore, err
 }
 
-// open enters an object or an array.
+// open enters an object or an array, whose opening bracket is at pos.
 func (s *scanner) open(object bool) (want, error) {
 	if s.depth == maxDepth {
 		return 0, s.fault("it is nested more than 1,000 levels deep")
@@ -208,8 +209,9 @@ func (s *scanner) more() (want, error) {
 	return 0, s.fault("a comma or a closing bracket is expected")
 }
 
-// member reads a member name and its colon. The names hold positions in the body, and compacting
-// moves bytes. So a name inside the events is first moved to its final position.
+// member reads a member name and its colon. The field s.names stores the position of each name in
+// the body, but removing white space moves bytes. So member first moves a name inside the events to
+// its final position.
 func (s *scanner) member() (want, error) {
 	if s.space() != '"' {
 		return 0, s.fault("a member name in double quotes is expected")
@@ -252,8 +254,8 @@ func (s *scanner) literal(word string) error {
 	return nil
 }
 
-// number skips a number in the grammar of RFC 8259. It does not compute the value, so no number is
-// too large or too precise.
+// number skips a number that follows the grammar of RFC 8259. It does not compute the value, so no
+// number is too large or too precise.
 func (s *scanner) number() error {
 	if s.buf[s.pos] == '-' {
 		s.pos++
@@ -292,8 +294,8 @@ func (s *scanner) digits() bool {
 	return some
 }
 
-// fault returns a refusal that names the position, counted from 0. At the end of the body it
-// ignores what, because every rule fails there for the same reason.
+// fault returns an error that names the position, counted from 0. At the end of the body it ignores
+// the parameter what, because there the reason is always that the body ends too early.
 func (s *scanner) fault(what string) error {
 	if s.pos >= len(s.buf) {
 		return weir.Errorf(weir.InvalidRequest, "invalid body: the JSON ends too early, after %d bytes", len(s.buf))

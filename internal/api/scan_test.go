@@ -28,21 +28,23 @@ func TestEvents(t *testing.T) {
 		{`{"e\u0076ents":[7]}`, `[7]`, 1},
 		{`{"events":[[1,2,[3]],{"events":[1,2,3]}]}`, `[[1,2,[3]],{"events":[1,2,3]}]`, 2},
 
+		// Names such as B8 are numbers in the project's catalogue of bad inputs.
+
 		// B8: numbers stay as they were written
 		{`{"events":[1e999999,-0,1E+2,0.10,123456789012345678901234567890]}`, `[1e999999,-0,1E+2,0.10,123456789012345678901234567890]`, 5},
-		// B10
+		// B10: strings with unusual characters stay as they were written
 		{`{"events":["\u0000 \r\n \u2028` + "\u2028\u2029" + ` \/"]}`, `["\u0000 \r\n \u2028` + "\u2028\u2029" + ` \/"]`, 1},
 		{`{"events":["\ud83d\ude00 😀 é"]}`, `["\ud83d\ude00 😀 é"]`, 1},
 		{`{"events":["        spaces   stay    "  ]}`, `["        spaces   stay    "]`, 1},
 
-		// B1, B14, B15, B12
+		// B1, B14, B15, B12: bodies that are not one object with an array of events
 		{``, ``, 0}, {` `, ``, 0}, {`null`, ``, 0}, {`[]`, ``, 0}, {`{}`, ``, 0}, {`"events"`, ``, 0}, {`1`, ``, 0},
 		{`{"events":null}`, ``, 0}, {`{"events":{}}`, ``, 0}, {`{"events":"[]"}`, ``, 0}, {`{"events"}`, ``, 0}, {`{"events":}`, ``, 0},
 		{`{"events":[]} x`, ``, 0}, {`{"events":[]}{"events":[]}`, ``, 0}, {`{"events":[]},`, ``, 0}, {`{"events":[]}` + "\x00", ``, 0},
 		{"\xef\xbb\xbf" + `{"events":[]}`, ``, 0}, {"{\x00\"\x00e\x00", ``, 0}, {"\xff\xfe{\x00", ``, 0},
 		{`{"Events":[]}`, ``, 0}, {`{"EVENTS":[]}`, ``, 0}, {`{"events":[],"events":[]}`, ``, 0}, {`{"events":[],"event\u0073":[]}`, ``, 0},
 
-		// C2: syntax
+		// C2: invalid JSON syntax
 		{`{"events":[1,]}`, ``, 0}, {`{"events":[,1]}`, ``, 0}, {`{"events":[1 2]}`, ``, 0}, {`{"events":[1],}`, ``, 0}, {`{,"events":[1]}`, ``, 0},
 		{`{"events":[1]`, ``, 0}, {`{"events":[1`, ``, 0}, {`{"events":[`, ``, 0}, {`{"events":["a`, ``, 0}, {`{"events":[{"a"`, ``, 0}, {`{"ev`, ``, 0},
 		{`{"events":[1}`, ``, 0}, {`{"events":[1}]`, ``, 0}, {`{"events":[{]}`, ``, 0}, {`{'events':[]}`, ``, 0}, {`{events:[]}`, ``, 0},
@@ -52,7 +54,7 @@ func TestEvents(t *testing.T) {
 		{`{"events":[1e+]}`, ``, 0}, {`{"events":[-]}`, ``, 0}, {`{"events":[--1]}`, ``, 0}, {`{"events":[0x1]}`, ``, 0}, {`{"events":[1_0]}`, ``, 0},
 		{"{\"events\":[1\v]}", ``, 0}, {"{\"events\":[1\u00a0]}", ``, 0}, {"{\"events\":[1\x00]}", ``, 0},
 
-		// B9: strings
+		// B9: invalid strings
 		{"{\"events\":[\"\xff\"]}", ``, 0}, {"{\"events\":[\"\xc0\xaf\"]}", ``, 0}, {"{\"events\":[\"\xed\xa0\x80\"]}", ``, 0}, {"{\"events\":[\"\xf4\x90\x80\x80\"]}", ``, 0},
 		{"{\"events\":[\"é\xff\"]}", ``, 0}, {"{\"events\":[\"\xe2\x82\"]}", ``, 0}, {"{\"\xff\":1,\"events\":[]}", ``, 0},
 		{`{"events":["\ud800"]}`, ``, 0}, {`{"events":["\udc00"]}`, ``, 0}, {`{"events":["\ud800\u0041"]}`, ``, 0}, {`{"events":["\ud800x"]}`, ``, 0}, {`{"events":["\ud800\ud800"]}`, ``, 0}, {`{"events":["\udc00\udc00"]}`, ``, 0},
@@ -79,7 +81,7 @@ func TestEvents(t *testing.T) {
 		var refusal *weir.Error
 		switch {
 		case c.want == "" && (!errors.As(err, &refusal) || refusal.Code != weir.InvalidRequest):
-			t.Errorf("%q is not refused: %v", short, err)
+			t.Errorf("%q: got error %v, want a refusal", short, err)
 		case c.want != "" && err != nil:
 			t.Errorf("%q: %v", short, err)
 		case string(got) != c.want || count != c.count:
@@ -88,8 +90,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A duplicate is found among many names, at any two positions, with and without white space to
-// remove.
+// The scanner finds a duplicate name among many names, at any two positions, whether or not it has
+// to remove white space.
 func TestEventsManyNames(t *testing.T) {
 	for _, count := range []int{2, few, few + 1, few + 2, 63, 64, 65, 1000, 100_000} {
 		for _, space := range []string{"", "\n  "} {
@@ -107,14 +109,15 @@ func TestEventsManyNames(t *testing.T) {
 				body.WriteString(`"last":0}]}`)
 				_, _, err := events([]byte(body.String()))
 				if refused := err != nil; refused != (twice && a != b) {
-					t.Errorf("%d names, %d and %d equal: %v, white space %q: got %v", count, a, b, twice, space, err)
+					t.Errorf("object of %d names, of which %d and %d are equal: %v, with white space %q: got error %v", count, a, b, twice, space, err)
 				}
 			}
 		}
 	}
 }
 
-// TestEventsMemory bounds the memory that the worst bodies cost in addition to themselves (B4, B6).
+// TestEventsMemory checks how much memory the scanner allocates for the worst bodies, in addition
+// to the bodies themselves (B4, B6).
 func TestEventsMemory(t *testing.T) {
 	var names strings.Builder
 	names.WriteString(`{"events":[{"":0`)
@@ -146,9 +149,9 @@ func TestEventsMemory(t *testing.T) {
 	}
 }
 
-// FuzzEvents compares the scanner with jsontext: the same bodies are valid, and the events are the
-// same bytes. The two differ only in the allowed depth, which oracle takes into account. A valid
-// body must also be valid for encoding/json.
+// FuzzEvents compares the scanner with jsontext. Both must accept the same bodies and return the
+// same bytes as events. They differ only in the allowed depth, which oracle takes into account. A
+// body that the scanner accepts must also be valid for encoding/json.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{`{"events":[]}`, `{"a":[{"b":"\u00e9é\ud83d\ude00"}],"events":[ 1 , {"x" : -1.5e-7 , "y":null} ],"c":true}`,
 		"\t{ \"events\"\n:\r[ \"\xff\" ] }", `{"events":[{"a":1,"a":2}]}`, `{"\u0065vents":["\ud800"]}`, `{"events":[[[[[]]]]]}{`} {
@@ -158,7 +161,7 @@ func FuzzEvents(f *testing.F) {
 		want, count, valid := oracle(body)
 		got, n, err := events(bytes.Clone(body))
 		if (err == nil) != valid {
-			t.Fatalf("%q: got error %v, but for jsontext valid is %v", body, err, valid)
+			t.Fatalf("%q: the scanner returned error %v, but whether jsontext accepts the body is %v", body, err, valid)
 		}
 		if err != nil {
 			return
@@ -176,7 +179,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// oracle is events, implemented with jsontext.
+// oracle does the same as events, but with jsontext.
 func oracle(body []byte) (payload []byte, count uint32, valid bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
@@ -214,7 +217,7 @@ func oracle(body []byte) (payload []byte, count uint32, valid bool) {
 	return payload, count, payload != nil && depth(body) <= maxDepth
 }
 
-// depth returns the number of levels of a valid JSON text.
+// depth returns the number of nested levels of a valid JSON text.
 func depth(body []byte) (most int) {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {

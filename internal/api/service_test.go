@@ -20,22 +20,22 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// testService is a running service with the demo, two projects, and keys of every sort.
+// testService is a running service with the demo stream, two projects, and keys of every kind.
 type testService struct {
 	*servicetest.Service
 	t      testing.TB
-	client map[string]*http.Client // by protocol
+	client map[string]*http.Client // the map key is the protocol
 
 	other   weir.ProjectID        // a second project
-	ids     map[string]string     // of streams, by name
-	keys    map[string]string     // secrets, by name
-	records map[string]access.Key // by the name of the key
+	ids     map[string]string     // stream ids, by the name of the stream
+	keys    map[string]string     // secrets of keys, by the name of the key
+	records map[string]access.Key // keys without their secrets, by the name of the key
 }
 
 var protocols = []string{"HTTP/1.1", "h2c"}
 
-// noListener is the protocol of requests that go directly to the API, and not through the listener
-// and the other handlers of the service.
+// noListener is the name of the protocol for requests that go directly to the API. They do not pass
+// through the listener and the other handlers of the service.
 const noListener = "no listener"
 
 type direct struct{ *api.Handler }
@@ -48,8 +48,8 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// startService starts a service with these arguments of weir serve. By default, the grace period
-// for gaps is longer than any test, and a project can have 50 streams.
+// startService starts a service with these arguments for weir serve. Unless an argument changes
+// them, the grace period for gaps is longer than any test, and a project can have 50 streams.
 func startService(t testing.TB, args ...string) *testService {
 	t.Helper()
 	return startServiceWith(t, servicetest.Options{Args: args})
@@ -118,7 +118,7 @@ func (svc *testService) populate() {
 // address is the host and port of the service.
 func (svc *testService) address() string { return strings.TrimPrefix(svc.HTTP, "http://") }
 
-// object returns the current state of a stream. It is empty if there is no such stream.
+// object returns the current stream object, or an empty object if there is no such stream.
 func (svc *testService) object(id string) weir.Stream {
 	s, err := svc.Hub.Stream(weir.StreamID(id))
 	if err != nil {
@@ -131,7 +131,8 @@ func (svc *testService) object(id string) weir.Stream {
 	return object
 }
 
-// fill replaces {name} with the id of that stream, and {key:name} with that key.
+// fill replaces {name} with the id of the stream that has this name, and {key:name} with the secret
+// of the key that has this name.
 func (svc *testService) fill(s string) string {
 	if !strings.Contains(s, "{") {
 		return s
@@ -145,8 +146,9 @@ func (svc *testService) fill(s string) string {
 	return s
 }
 
-// request makes a request. Each header is "name: value". "key: name" sends the key with that name,
-// and "key: " sends none. The default is the key "live".
+// request returns a request. Each header is "name: value". The header "key: name" stands for the
+// key with this name, and "key: " for no key. Without such a header, the request has the key
+// "live".
 func (svc *testService) request(method, path string, header []string, body string) *http.Request {
 	svc.t.Helper()
 	var r io.Reader
@@ -214,12 +216,12 @@ func (svc *testService) checkUniversal(what string, a answer) {
 	for name, want := range map[string]*regexp.Regexp{"x-request-id": requestIDs, "x-ratelimit-limit": numbers, "x-ratelimit-remaining": numbers, "x-ratelimit-reset": numbers,
 		"cache-control": regexp.MustCompile(`^no-store$`), "server": regexp.MustCompile(`^svc$`), "x-content-type-options": regexp.MustCompile(`^nosniff$`)} {
 		if v := a.header.Values(name); len(v) != 1 || !want.MatchString(v[0]) {
-			svc.t.Errorf("%s: %d with %s %q", what, a.status, name, v)
+			svc.t.Errorf("%s: a response with status %d has %s %q", what, a.status, name, v)
 		}
 	}
 }
 
-// errorObject is the error envelope.
+// errorObject is the JSON body of an error response.
 type errorObject struct {
 	Error struct {
 		Type, Code, Message string
@@ -229,20 +231,20 @@ type errorObject struct {
 }
 
 // code returns the code of an error response, and checks the rest of the response against the table
-// of error codes. It returns the empty string for any other response.
+// of error codes. For a response that is not an error, it returns the empty string.
 func (svc *testService) code(what string, a answer) string {
 	svc.t.Helper()
 	if a.status < 400 {
 		return ""
 	}
 	if ct := a.header.Get("content-type"); ct != "application/json" {
-		svc.t.Errorf("%s: an error with content type %q", what, ct)
+		svc.t.Errorf("%s: the error has the content type %q", what, ct)
 	}
 	var e errorObject
 	d := json.NewDecoder(strings.NewReader(a.body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&e); err != nil {
-		svc.t.Errorf("%s: %v in %q", what, err, a.body)
+		svc.t.Errorf("%s: decoding the error %[3]q: %[2]v", what, err, a.body)
 	}
 	all := api.Faults()
 	i := slices.IndexFunc(all, func(f api.Fault) bool { return string(f.Code) == e.Error.Code })
@@ -251,13 +253,13 @@ func (svc *testService) code(what string, a answer) string {
 		svc.t.Errorf("%s: unknown code in %s", what, a.body)
 	case all[i].Status != a.status || all[i].Type != e.Error.Type || e.Error.Message == "" || e.Error.RequestID != a.header.Get("x-request-id") ||
 		e.Error.DocURL != "https://weir.example/docs/errors#"+e.Error.Code:
-		svc.t.Errorf("%s: %d %s", what, a.status, a.body)
+		svc.t.Errorf("%s: status %d does not fit the error %s", what, a.status, a.body)
 	case (a.status == 401) != (a.header.Get("www-authenticate") == "Bearer"):
-		svc.t.Errorf("%s: www-authenticate %q", what, a.header.Get("www-authenticate"))
+		svc.t.Errorf("%s: the www-authenticate field is %q", what, a.header.Get("www-authenticate"))
 	case (a.status == 429 || a.status == 503) != (a.header.Get("retry-after") != ""):
-		svc.t.Errorf("%s: retry-after %q", what, a.header.Get("retry-after"))
+		svc.t.Errorf("%s: the retry-after field is %q", what, a.header.Get("retry-after"))
 	case (a.status == 405) != (a.header.Get("allow") != ""):
-		svc.t.Errorf("%s: allow %q", what, a.header.Get("allow"))
+		svc.t.Errorf("%s: the allow field is %q", what, a.header.Get("allow"))
 	}
 	return e.Error.Code
 }

@@ -21,7 +21,8 @@ import (
 
 const mib = 1 << 20
 
-// lowMemory starts a service that has 64 MiB for bodies, and as much for answers.
+// lowMemory starts a service with 64 MiB of memory for request bodies, and another 64 MiB for
+// responses.
 func lowMemory(t *testing.T, args ...string) *servicetest.Service {
 	t.Helper()
 	was := debug.SetMemoryLimit(256 * mib)
@@ -29,7 +30,7 @@ func lowMemory(t *testing.T, args ...string) *servicetest.Service {
 	return servicetest.Start(t, servicetest.Options{Args: args})
 }
 
-// stall opens a connection, sends the text and then nothing.
+// stall opens a connection and sends the text. After that it sends and reads nothing.
 func stall(t *testing.T, s *servicetest.Service, text string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.HTTP, "http://"))
@@ -49,7 +50,7 @@ func head(method, path, key string, length int) string {
 		method, path, key, length)
 }
 
-// call sends a request that must be answered with this status.
+// call sends a request and checks that the response has the status want. It returns the body.
 func call(t *testing.T, s *servicetest.Service, method, path, key string, body []byte, want int) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.HTTP+path, bytes.NewReader(body))
@@ -66,22 +67,22 @@ func call(t *testing.T, s *servicetest.Service, method, path, key string, body [
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != want {
-		t.Errorf("%s %s: %d %.300s", method, path, resp.StatusCode, b)
+		t.Errorf("%s %s got the wrong status %d: %.300s", method, path, resp.StatusCode, b)
 	}
 	return b
 }
 
-// awaitBodies waits until requests hold at least so much memory for their bodies.
+// awaitBodies waits until the bodies of all requests together use at least this many bytes.
 func awaitBodies(t *testing.T, s *servicetest.Service, bytes int64) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); s.API.Bodies.Stats().Held < bytes; <-time.After(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("bodies hold %+v, want %d bytes", s.API.Bodies.Stats(), bytes)
+			t.Fatalf("bodies use %+v, want %d bytes", s.API.Bodies.Stats(), bytes)
 		}
 	}
 }
 
-// Bodies that declare 8 MiB and stall after a few bytes take nothing from others (D34).
+// Bodies that declare 8 MiB and stall after a few bytes leave enough memory for other bodies (D34).
 func TestDeclaredBodiesTakeNoMemory(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{})
 	id := s.NewStream(hub.Spec{Mode: weir.Raw})
@@ -95,9 +96,9 @@ func TestDeclaredBodiesTakeNoMemory(t *testing.T) {
 	call(t, s, "POST", path, writer, make([]byte, 8*mib), http.StatusAccepted)
 }
 
-// One key fills all memory that it may have with bodies that it does not complete. Other keys, of
-// the same project or not, publish bodies of any size, and the same key small ones. Once it needs
-// memory for a large body too, the slowest of its bodies make room.
+// One key uses all memory that it may have for bodies that stall. Another key can still publish
+// bodies of any size, and the first key can publish small bodies. If the first key then publishes a
+// large body, the server refuses the slowest of the stalled bodies to get memory for it.
 func TestStalledBodiesHoldNobodyUp(t *testing.T) {
 	s := lowMemory(t)
 	path := "/v1/streams/" + string(s.NewStream(hub.Spec{Mode: weir.Raw})) + "/publish"
@@ -123,12 +124,12 @@ func TestStalledBodiesHoldNobodyUp(t *testing.T) {
 	all.Wait()
 	call(t, s, "POST", path, writer, make([]byte, 8*mib), http.StatusAccepted)
 	if refused := <-answers; refused != http.StatusServiceUnavailable {
-		t.Errorf("the first answer to a stalled body is %d, want 503", refused)
+		t.Errorf("the first response to a stalled body has status %d, want 503", refused)
 	}
 }
 
-// Subscribers that stall at large batches of one stream keep no client from reading another one,
-// not even with the same key, and their memory is bounded.
+// Subscribers stall while they receive large batches of one stream. Other clients can still read
+// other batches, even with the same key. The memory of the stalled subscribers is bounded.
 func TestStalledReadersHoldNobodyUp(t *testing.T) {
 	s := lowMemory(t, "--heartbeat", "100ms")
 	large, small := string(s.NewStream(hub.Spec{Mode: weir.Raw})), string(s.NewStream(hub.Spec{Mode: weir.Raw}))
@@ -143,19 +144,19 @@ func TestStalledReadersHoldNobodyUp(t *testing.T) {
 	}
 	for range 5 {
 		if b := call(t, s, "GET", "/v1/streams/"+small+"/batches/1", reader, nil, http.StatusOK); len(b) != 100<<10 {
-			t.Errorf("got %d bytes", len(b))
+			t.Errorf("a reader of the small batch got %d bytes", len(b))
 		}
 		if b := call(t, s, "GET", "/v1/streams/"+large+"/batches/1", s.Key, nil, http.StatusOK); len(b) != 8*mib {
-			t.Errorf("got %d bytes", len(b))
+			t.Errorf("a reader of the large batch got %d bytes", len(b))
 		}
 		if m := s.API.Batches.Stats(); m.Held > m.Total {
-			t.Errorf("readers hold %d of %d bytes", m.Held, m.Total)
+			t.Errorf("readers use %d bytes of a budget of %d", m.Held, m.Total)
 		}
 	}
 }
 
-// subscribe subscribes, and returns the status. With no key, it sends none. The subscription lasts
-// until the connection is closed.
+// subscribe sends a request for a subscription and returns the connection and the response. If key
+// is empty, it sends no key. The subscription lasts until the connection is closed.
 func subscribe(t *testing.T, s *servicetest.Service, stream, key string) (net.Conn, *http.Response) {
 	t.Helper()
 	if key != "" {
@@ -169,7 +170,8 @@ func subscribe(t *testing.T, s *servicetest.Service, stream, key string) (net.Co
 	return c, resp
 }
 
-// One key takes places as long as there are plenty. The last ones are for other keys and projects.
+// A place is the right to one open subscription. One key can take three quarters of all places. The
+// rest is for other keys and projects.
 func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "40"}})
 	id := string(s.NewStream(hub.Spec{}))
@@ -178,7 +180,7 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 	for range 30 {
 		c, resp := subscribe(t, s, id, greedy)
 		if open = append(open, c); resp.StatusCode != http.StatusOK {
-			t.Fatalf("subscription %d of one key got %d", len(open), resp.StatusCode)
+			t.Fatalf("subscription %d of one key got status %d, want 200", len(open), resp.StatusCode)
 		}
 	}
 	_, resp := subscribe(t, s, id, greedy)
@@ -189,7 +191,7 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		t.Errorf("one key with three quarters of all places got %d, retry-after %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), b)
 	}
 	if _, resp := subscribe(t, s, id, second); resp.StatusCode != http.StatusOK {
-		t.Errorf("another key of the project got %d", resp.StatusCode)
+		t.Errorf("another key of the project got status %d, want 200", resp.StatusCode)
 	}
 	open[0].Close()
 	for end := time.Now().Add(time.Minute); s.API.Subscribers() == 31 && time.Now().Before(end); <-time.After(time.Millisecond) {
@@ -198,11 +200,11 @@ func TestOneKeyDoesNotTakeAllPlaces(t *testing.T) {
 		t.Errorf("another key of the project got %d for its second subscription", resp.StatusCode)
 	}
 	if got := s.API.Stats(); got.Refused["share"] != 1 || got.Refused["full"] != 0 || got.Places != 40 {
-		t.Errorf("counted %v", got.Refused)
+		t.Errorf("the counts of refused subscriptions are %v, or the number of places is wrong", got.Refused)
 	}
 }
 
-// Callers of the demo without a key have a sixteenth of all places per address.
+// Clients of the demo stream without a key of a project get a sixteenth of all places per address.
 func TestDemoDoesNotTakeAllPlaces(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--max-subscribers", "64", "--demo"}})
 	for i := range 6 {
@@ -222,7 +224,7 @@ func TestDemoDoesNotTakeAllPlaces(t *testing.T) {
 	}
 }
 
-// Operators can set fixed limits besides.
+// Operators can also set fixed limits for the subscriptions of a key, a project and an address.
 func TestFixedLimitsOfPlaces(t *testing.T) {
 	for flag, want := range map[string]int{"--max-subscribers-per-key": 3, "--max-subscribers-per-project": 4, "--max-subscribers-per-address": 4} {
 		s := servicetest.Start(t, servicetest.Options{Args: []string{flag, fmt.Sprint(want)}})
@@ -230,7 +232,7 @@ func TestFixedLimitsOfPlaces(t *testing.T) {
 		for i := range want + 1 {
 			_, resp := subscribe(t, s, id, s.Key)
 			if ok := resp.StatusCode == http.StatusOK; ok != (i < want) {
-				t.Errorf("%s %d: subscription %d got %d", flag, want, i+1, resp.StatusCode)
+				t.Errorf("%s %d: subscription %d got the wrong status %d", flag, want, i+1, resp.StatusCode)
 			}
 		}
 	}

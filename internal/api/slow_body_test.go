@@ -13,8 +13,10 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// A gap does not close while the body of a request for it is being received (D4). Another stream
-// tells when the grace has ended: its gap opens later, and a subscriber gets past it.
+// A gap stays open while the server receives the body of a request that fills the gap (D4). The
+// test uses a second stream to find out when the grace period has ended. The gap of that stream
+// opens later, so once a subscriber receives the batch above it, the grace period of both gaps has
+// ended.
 func TestGapStaysOpenUnderASlowBody(t *testing.T) {
 	s := servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "300ms"}})
 	slow, other := s.NewStream(hub.Spec{}), s.NewStream(hub.Spec{})
@@ -26,7 +28,8 @@ func TestGapStaysOpenUnderASlowBody(t *testing.T) {
 	}
 	post(slow, 1)
 
-	// The server asks for the body once it has accepted the request.
+	// The server sends 100 Continue once it has accepted the request. Then the client sends the
+	// body.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.HTTP, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +50,7 @@ func TestGapStaysOpenUnderASlowBody(t *testing.T) {
 	for lines := bufio.NewScanner(sub.Body); lines.Scan() && lines.Text() != "id: 3"; {
 	}
 	if got := post(other, 2); got != http.StatusConflict {
-		t.Fatalf("the grace of the other stream has not ended: %d, want 409", got)
+		t.Fatalf("the gap of the second stream is not closed: got %d, want 409", got)
 	}
 	io.WriteString(conn, `ts":[]}`)
 	resp, err := http.ReadResponse(answers, nil)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// sseEvent is one block of an event stream.
+// sseEvent is one block of an event stream: the lines up to the next empty line.
 type sseEvent struct {
 	id, name, data string
 	retry          string
@@ -19,7 +19,7 @@ type sseEvent struct {
 // block.
 type sseReader struct{ r *bufio.Reader }
 
-// next returns the next block. It returns io.EOF only between blocks.
+// next returns the next block. It returns io.EOF only if the stream ends between two blocks.
 func (s *sseReader) next() (e sseEvent, err error) {
 	seen := map[string]bool{}
 	for n := 0; ; n++ {
@@ -46,7 +46,7 @@ func (s *sseReader) next() (e sseEvent, err error) {
 		}
 		name, value, ok := strings.Cut(line, ": ")
 		if !ok || seen[name] {
-			return e, fmt.Errorf("line %q has no field, or one that the block already has", line)
+			return e, fmt.Errorf("line %q has no field, or a field that the block already has", line)
 		}
 		seen[name] = true
 		switch name {

@@ -10,8 +10,8 @@ import (
 	"weir/internal/api"
 )
 
-// counted waits until n requests are counted. A client has its response a moment before the server
-// counts the request.
+// counted waits until the server has counted n requests. The server counts a request a moment after
+// the client has received the response.
 func (svc *testService) counted(n uint64) api.Stats {
 	svc.t.Helper()
 	for {
@@ -80,30 +80,31 @@ func TestStats(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", s.Requests, want)
 	}
 	if n := s.Publishes.Count(); n != 3 {
-		t.Errorf("%d publishes are timed, want the 3 that were acknowledged", n)
+		t.Errorf("the latency of %d publishes was measured, want the 3 acknowledged ones", n)
 	}
-	if got := uint64(2*len(body) + 1); s.Received != got { // the body of a duplicate is not read
+	if got := uint64(2*len(body) + 1); s.Received != got { // two bodies and a "{": the server does not read the body of a duplicate
 		t.Errorf("received %d bytes, want %d", s.Received, got)
 	}
 	if s.Sent < 500 {
 		t.Errorf("sent %d bytes in 14 responses, want at least 500", s.Sent)
 	}
 	if limited := map[string]uint64{"live": 0, "test": 0, "demo": 0, "anonymous": 1}; !maps.Equal(s.Limited, limited) {
-		t.Errorf("limited: %v, want %v", s.Limited, limited)
+		t.Errorf("the counts of rate-limited requests are %v, want %v", s.Limited, limited)
 	}
 }
 
-// An open subscription is counted, and so is the reason why it ended.
+// The server counts open subscriptions, and counts ended subscriptions by the reason why they
+// ended.
 func TestSubscriptionStats(t *testing.T) {
 	svc := startService(t)
 	path := "/v1/streams/" + svc.ids["id"]
 	live := "Authorization: Bearer " + svc.keys["live"]
 	one, two := svc.follow("HTTP/1.1", path, live), svc.follow("h2c", path, live)
 	if s := svc.API.Stats(); s.Subscribers != 2 || s.Subscriptions != 2 {
-		t.Errorf("two subscriptions: %+v", s)
+		t.Errorf("with two open subscriptions, the counts are %+v", s)
 	}
 	one.resp.Body.Close()
-	for svc.API.Stats().Ended["client"] != 1 { // until the server has noticed
+	for svc.API.Stats().Ended["client"] != 1 { // wait until the server has noticed the disconnect
 		runtime.Gosched()
 	}
 	if got := svc.do("HTTP/1.1", svc.request("DELETE", path, []string{live}, "")); got.status != 204 {
@@ -113,6 +114,6 @@ func TestSubscriptionStats(t *testing.T) {
 	s := svc.counted(3)
 	want := map[string]uint64{"client": 1, "slow": 0, "stream_deleted": 1, "key_revoked": 0, "stopping": 0, "failed": 0}
 	if !maps.Equal(s.Ended, want) || s.Subscribers != 0 {
-		t.Errorf("got %v with %d open, want %v", s.Ended, s.Subscribers, want)
+		t.Errorf("ended subscriptions are %v with %d open, want %v with none open", s.Ended, s.Subscribers, want)
 	}
 }

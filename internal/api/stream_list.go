@@ -7,10 +7,11 @@ import (
 	"weir/internal/access"
 )
 
-// streamList serves GET /v1/streams: a page of the project's streams that the key may read, newest
-// first (D20, D27). For the demo key that is the demo stream (D22). It refuses a limit that is not
-// an integer from 1 to 100 and a cursor that is not a page token of this project (400
-// invalid_request_error), and a key without the permission to read (403).
+// streamList serves GET /v1/streams. It sends a page of the project's streams that the key may
+// read, newest first (D20, D27). The demo key may read only the demo stream (D22). streamList
+// refuses a limit that is not an integer from 1 to 100, and a cursor that is not a page token of
+// this project (400 invalid_request_error). It also refuses a key without the permission to read
+// (403).
 func (c *call) streamList() error {
 	if err := c.grant.May(access.ListStreams, "", ""); err != nil {
 		return err
@@ -45,8 +46,8 @@ func (c *call) streamList() error {
 	return err
 }
 
-// parsePage parses the parameters limit and cursor (D27, D35). A parameter that occurs twice is
-// ambiguous, so it is refused.
+// parsePage parses the parameters limit and cursor (D27, D35). It refuses a parameter that occurs
+// twice, because such a request is ambiguous.
 func parsePage(query string, project weir.ProjectID) (limit int, before uint64, err error) {
 	limit = weir.DefaultPage
 	if value, given, ok := parameter(query, "limit"); given {

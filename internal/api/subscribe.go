@@ -14,20 +14,31 @@ import (
 	"weir/internal/hub"
 )
 
-// errPlaces refuses a subscription because its key, project or address already has its share of places.
+// errPlaces refuses a subscription because its key, project or address already has its share of
+// places. A place is the right to one open subscription. The number of places is limited.
 var errPlaces = &weir.Error{Code: weir.RateLimited, Message: "this key, project or address has too many open subscriptions, and the remaining places are reserved for others; close subscriptions that you do not need, or retry after the number of seconds in retry-after"}
 
 var errStopping = &weir.Error{Code: weir.Overloaded, Message: "this server is shutting down; retry in a few seconds"}
 
 // subscribe serves GET /v1/streams/{id} to clients that accept text/event-stream. It sends every
 // batch from the requested start on, once and in order, for as long as the client stays connected
-// (D15 to D18). It refuses what streamShow refuses, an invalid start (400 invalid_request_error), a caller that already has its share when places are scarce (429 rate_limited, D34), and any
-// subscription if there is no place left (503 overloaded). It ends when the stream is deleted
-// (after an end event), when the key is revoked, when the server stops (after a retry field with a
-// random delay, so that clients do not all reconnect at once), or when the client accepts nothing
-// for the length of the write timeout.
+// (D15 to D18).
 //
-// An idle subscription holds no buffer: subscribers share frames, and send returns its buffer to a
+// subscribe refuses the same requests as streamShow, and also the following:
+//
+//   - an invalid start (400 invalid_request_error)
+//   - a caller that already has its share of places when few places are left (429 rate_limited, D34)
+//   - any caller when no place is left (503 overloaded)
+//
+// A subscription ends in these cases:
+//
+//   - The stream is deleted. The client gets an end event first.
+//   - The key is revoked.
+//   - The server stops. The client gets a retry field with a random delay first, so that clients do
+//     not all reconnect at once.
+//   - The client accepts no data for the length of the write timeout.
+//
+// An idle subscription uses no buffer: subscribers share frames, and send returns its buffer to a
 // pool.
 func (c *call) subscribe(s *hub.Stream) error {
 	from, err := c.from()
@@ -38,8 +49,8 @@ func (c *call) subscribe(s *hub.Stream) error {
 	return c.stay(s, from, func() { c.head(http.StatusOK, typeStream, none, none) })
 }
 
-// stay begins the response and sends events until c.ended is closed or something else ends the
-// subscription. head sends the header.
+// stay begins the response and sends events until the subscription ends, for example because
+// c.ended is closed. The function head sends the header of the response.
 func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	of, at := c.holder(), access.Network(c.client())
 	if err := c.h.places.Take(of, at); err != nil {
@@ -53,7 +64,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 	defer c.h.places.Give(of, at)
 
 	if c.r.ProtoMajor >= 2 {
-		c.r.Body.Close() // or the server would buffer what the client sends
+		c.r.Body.Close() // otherwise the server would buffer the data that the client sends
 	}
 	w := c.writer()
 	_ = w.control.SetReadDeadline(time.Time{}) // the request's deadline would end the subscription
@@ -87,7 +98,7 @@ func (c *call) stay(s *hub.Stream, from hub.From, head func()) error {
 // follow sends events until the subscription ends, and returns the error that ended it.
 func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	for {
-		event, err := sub.Next(w.ended, c.h.Heartbeat) // holds no memory while it waits
+		event, err := sub.Next(w.ended, c.h.Heartbeat) // while it waits, Next borrows no memory
 		switch {
 		case err == nil && event.Gap != nil:
 			err = w.send(gapFrame(event.Gap))
@@ -108,11 +119,11 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	}
 }
 
-// gathered are buffers that combine small frames into one write.
+// gathered is a pool of the buffers in which send combines small frames into one write.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
-// send writes frames and flushes them. It combines small frames, because every write costs a chunk
-// (HTTP/1.1) or a DATA frame (HTTP/2).
+// send writes frames and flushes them. It combines small frames into one write, because every write
+// costs the overhead of a chunk (HTTP/1.1) or of a DATA frame (HTTP/2).
 func (w *writer) send(frames ...[]byte) error {
 	if len(frames) == 1 {
 		if err := w.write(frames[0]); err != nil {
@@ -144,9 +155,9 @@ func (w *writer) send(frames ...[]byte) error {
 	return w.flush()
 }
 
-// from returns where the client wants to start (D15, D35). Last-Event-ID takes precedence over the
-// query: a browser that reconnects repeats the URL with its original cursor, and only the header
-// field says how far it got.
+// from returns the position at which the client wants to start (D15, D35). The header field
+// Last-Event-ID takes precedence over the query. A browser that reconnects repeats the URL with its
+// original cursor, and only the header field says how far the browser got.
 func (c *call) from() (hub.From, error) {
 	if values := c.r.Header["Last-Event-Id"]; len(values) > 1 {
 		return hub.From{}, errLastEventID

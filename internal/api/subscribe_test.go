@@ -36,7 +36,7 @@ func (svc *testService) follow(protocol, path string, header ...string) *followe
 	svc.t.Cleanup(func() { resp.Body.Close() })
 	f := &follower{svc.t, resp, sseReader{bufio.NewReader(resp.Body)}}
 	if resp.StatusCode != 200 || resp.Header.Get("content-type") != "text/event-stream" || resp.Header.Get("x-accel-buffering") != "no" {
-		svc.t.Fatalf("%s %s: %d %v", protocol, path, resp.StatusCode, resp.Header)
+		svc.t.Fatalf("a subscription over %s to %s got %d %v", protocol, path, resp.StatusCode, resp.Header)
 	}
 	svc.checkUniversal("subscription", answer{resp.StatusCode, resp.Header, ""})
 	if e := f.event(); e.retry != "1000" {
@@ -54,7 +54,7 @@ func (f *follower) event() sseEvent {
 	return e
 }
 
-// wants reads as many events as there are ids, and checks that they are these batches.
+// wants reads one event per id, and checks that the event is the batch with this id.
 func (f *follower) wants(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -73,7 +73,8 @@ func (svc *testService) publish(stream string, seqs ...string) {
 	}
 }
 
-// TestStarts is D15, and S1 to S3, S5 of the catalogue.
+// TestStarts covers D15, and the numbers S1 to S3 and S5 of the project's catalogue of bad inputs.
+// Other names such as S14 in this file are numbers of the catalogue too.
 func TestStarts(t *testing.T) {
 	svc := startService(t)
 	svc.publish("id", "0", "1", "2")
@@ -123,7 +124,7 @@ func TestOrder(t *testing.T) {
 	f.wants("1", "2", "3", "4")
 }
 
-// A subscriber that starts at the beginning gets many stored batches, small and large.
+// A subscriber that starts at the oldest batch gets all stored batches, small and large.
 func TestCatchUp(t *testing.T) {
 	svc := startService(t)
 	s, err := svc.Hub.Stream(weir.StreamID(svc.ids["raw"]))
@@ -148,7 +149,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// S4: a subscriber that resumes gets one gap event for the batches that were evicted meanwhile.
+// S4: a subscriber that resumes gets one gap event for the batches that were evicted while it was
+// disconnected.
 func TestEvictedBeforeResume(t *testing.T) {
 	svc := startService(t)
 	for range 3 {
@@ -166,7 +168,7 @@ func TestEvictedBeforeResume(t *testing.T) {
 	}
 	a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams/{small}/batches/1", nil, ""))
 	if svc.code("evicted", a) != "stream_not_found" || !strings.Contains(a.body, "evicted") {
-		t.Errorf("the evicted batch: %s", a.body)
+		t.Errorf("reading the evicted batch: %s", a.body)
 	}
 }
 
@@ -177,7 +179,7 @@ func TestStreamDeleted(t *testing.T) {
 		stream := []string{"id", "other"}[i]
 		f := svc.follow(protocol, "/v1/streams/{"+stream+"}")
 		if a := svc.do(protocol, svc.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); a.status != 204 || a.body != "" {
-			t.Errorf("delete: %d %s", a.status, a.body)
+			t.Errorf("deleting the stream: %d %s", a.status, a.body)
 		}
 		if e := f.event(); e.name != "end" || e.data != `{"reason":"stream_deleted"}` || e.id != "" {
 			t.Errorf("got %+v, want an end event", e)
@@ -186,13 +188,13 @@ func TestStreamDeleted(t *testing.T) {
 			t.Errorf("after the end event: %v, want EOF", err)
 		}
 		if a := svc.do(protocol, svc.request("DELETE", "/v1/streams/{"+stream+"}", nil, "")); svc.code("delete again", a) != "stream_not_found" {
-			t.Errorf("delete again: %s", a.body)
+			t.Errorf("deleting the stream again: %s", a.body)
 		}
 	}
 }
 
-// TestRevokedWhileOpen is S14 and D18: when a key is revoked, all its subscriptions end at once,
-// even one that is blocked in a write. Subscriptions of other keys continue.
+// TestRevokedWhileOpen covers S14 and D18: when a key is revoked, all its subscriptions end at
+// once, even a subscription that is blocked in a write. Subscriptions of other keys continue.
 func TestRevokedWhileOpen(t *testing.T) {
 	svc := startService(t)
 	var ours []*follower
@@ -207,12 +209,13 @@ func TestRevokedWhileOpen(t *testing.T) {
 	}
 	for _, f := range ours {
 		if e, err := f.next(); err == nil {
-			t.Errorf("a revoked key got %+v", e)
+			t.Errorf("a subscription of the revoked key got %+v", e)
 		}
 	}
 	gone(t, stuck)
-	// The write timeout of 30 s would end the blocked one too. A busy machine needs more than the 2 s
-	// of D18, so the bound only tells the two apart.
+	// The write timeout of 30 s would also end the blocked subscription. This check only makes sure
+	// that the revocation ended it, not the timeout. It allows more than the 2 s of D18, because a
+	// busy machine may need more.
 	if d := time.Since(begun); d > 20*time.Second {
 		t.Errorf("ending the subscriptions took %v: the write timeout ended them, not the revocation", d)
 	}
@@ -221,8 +224,8 @@ func TestRevokedWhileOpen(t *testing.T) {
 	svc.run(t, []row{{"revoked", "GET", "/v1/streams/{id}", []string{"key: reader"}, "", 401, weir.KeyRevoked}})
 }
 
-// stuck subscribes to a stream and then reads nothing. The stream holds more than all buffers
-// between the server and the client, so the server blocks in a write.
+// stuck subscribes to a stream and stops reading after 64 KiB. The stream has more data than fits
+// into all buffers between the server and the client, so the server blocks in a write.
 func (svc *testService) stuck(t *testing.T, key string) *http.Response {
 	t.Helper()
 	s, err := svc.Hub.Stream(weir.StreamID(svc.ids["raw"]))
@@ -245,14 +248,14 @@ func (svc *testService) stuck(t *testing.T, key string) *http.Response {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(resp.Body, make([]byte, 64<<10)); err != nil { // the first batch is in flight
+	if _, err := io.ReadFull(resp.Body, make([]byte, 64<<10)); err != nil { // a part of the first batch
 		t.Fatal(err)
 	}
 	return resp
 }
 
-// gone checks that the server has ended a response before all of it was sent, by reading it up to
-// its end.
+// gone checks that the server has ended a response before it has sent the whole response. To do so,
+// it reads the rest of the response.
 func gone(t *testing.T, resp *http.Response) {
 	t.Helper()
 	if n, err := io.Copy(io.Discard, resp.Body); n > 30<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -260,7 +263,8 @@ func gone(t *testing.T, resp *http.Response) {
 	}
 }
 
-// TestStalled is S9 and D17: a client that accepts nothing for the write timeout is disconnected.
+// TestStalled covers S9 and D17: the server disconnects a client that accepts no data for the
+// length of the write timeout.
 func TestStalled(t *testing.T) {
 	svc := startService(t, "--write-timeout", "200ms")
 	c := svc.stuck(t, "live")
@@ -273,7 +277,8 @@ func TestStalled(t *testing.T) {
 	gone(t, c)
 }
 
-// An idle subscription stays open for many write timeouts, and gets heartbeats (D16).
+// An idle subscription stays open for much longer than the write timeout, and gets heartbeats
+// (D16).
 func TestIdle(t *testing.T) {
 	svc := startService(t, "--heartbeat", "100ms", "--write-timeout", "30ms")
 	for _, protocol := range protocols {
@@ -286,8 +291,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestStop is S15: when the server stops, subscribers are asked to reconnect after different
-// delays.
+// TestStop covers S15: when the server stops, it asks each subscriber to reconnect after a random
+// delay.
 func TestStop(t *testing.T) {
 	svc := startService(t)
 	var open []*follower
@@ -303,21 +308,21 @@ func TestStop(t *testing.T) {
 		}
 		times[e.retry] = true
 		if _, err := f.next(); err != io.EOF {
-			t.Errorf("after retry: %v, want EOF", err)
+			t.Errorf("after the retry field: %v, want EOF", err)
 		}
 	}
 	if len(times) < 10 {
 		t.Errorf("20 subscribers got only %d different delays: %v", len(times), times)
 	}
-	// A new subscription is either refused or ended like the others. In both cases the client
-	// retries.
+	// The server either refuses a subscription that starts now, or ends it like the others. In both
+	// cases the client retries.
 	a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams/{id}", []string{"Accept: text/event-stream"}, ""))
 	if (a.status != 503 || svc.code("while stopping", a) != "overloaded") && (a.status != 200 || strings.Count(a.body, "retry: ") != 2) {
-		t.Errorf("while stopping: %d %s", a.status, a.body)
+		t.Errorf("a subscription to a server that stops got %d %s", a.status, a.body)
 	}
 }
 
-// Subscriptions above the limit are refused. When one ends, another can start.
+// The server refuses subscriptions above the limit. When a subscription ends, another can start.
 func TestMaxSubscribers(t *testing.T) {
 	svc := startService(t, "--max-subscribers", "2")
 	f := svc.follow("HTTP/1.1", "/v1/streams/{id}")
@@ -334,7 +339,7 @@ func TestMaxSubscribers(t *testing.T) {
 	svc.run(t, []row{full})
 }
 
-// S6: a client of HTTP/1.0, which has no chunked encoding, gets its events too.
+// S6: a client that uses HTTP/1.0, which has no chunked encoding, can subscribe too.
 func TestHTTP10Subscriber(t *testing.T) {
 	svc := startService(t)
 	svc.publish("id", "1")
@@ -354,13 +359,14 @@ func TestHTTP10Subscriber(t *testing.T) {
 	f.wants("1")
 }
 
-// TestSubscriptionCountsOnce is D23: a subscription counts as one request, however long it lasts.
+// TestSubscriptionCountsOnce covers D23: a subscription counts as one request towards the rate
+// limit, however long it lasts.
 func TestSubscriptionCountsOnce(t *testing.T) {
 	svc := startService(t, "--rate-live", "100")
 	f := svc.follow("HTTP/1.1", "/v1/streams/{id}")
 	svc.publish("id", "1", "2", "3")
 	f.wants("1", "2", "3")
 	if a := svc.do("HTTP/1.1", svc.request("GET", "/v1/streams/{id}", nil, "")); a.header.Get("x-ratelimit-remaining") != "95" {
-		t.Errorf("want 95 requests remaining of 100: %v", a.header)
+		t.Errorf("want 95 of 100 requests remaining, got the header %v", a.header)
 	}
 }

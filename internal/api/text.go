@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// string skips a string literal and reports whether it contains escapes. Both the literal and its
-// decoded value must be valid UTF-8, so an escaped surrogate without its other half is refused
-// (D8).
+// string skips a string literal and reports whether the literal contains escapes. Both the literal
+// and its decoded value must be valid UTF-8. So string refuses an escaped surrogate without its
+// other half (D8).
 func (s *scanner) string() (escaped bool, err error) {
 	buf, p := s.buf, s.pos+1
 	for {
@@ -48,11 +48,13 @@ const (
 	high = 0x8080808080808080
 )
 
-// plain returns the number of bytes at the start of b that are ASCII and stand for themselves in a
-// string. It examines eight bytes at a time. A byte sets its high bit in marks if it is not ASCII,
-// is below the space, or is a quote or backslash. A subtraction may set further bits by borrowing,
-// but a byte that borrows from its higher neighbour has set its own bit. So the lowest bit is
-// always exact.
+// plain returns the number of bytes at the start of b that need no special treatment in a string:
+// ASCII characters other than control characters, the quote and the backslash. It examines eight
+// bytes at a time. It computes the variable marks, in which the high bit of each byte is set if
+// that byte needs special treatment. The subtractions may also set the high bits of other bytes,
+// because a byte can borrow from the next higher byte. But a byte that borrows always has its own
+// high bit set. So the lowest bit that is set in marks is always correct, and plain uses only that
+// bit.
 func plain(b []byte) int {
 	n := 0
 	for len(b)-n >= 8 {
@@ -69,8 +71,8 @@ func plain(b []byte) int {
 	return n
 }
 
-// multibyte returns the length of the non-ASCII runes at the start of b, or 0 if the first of them
-// is not valid UTF-8.
+// multibyte returns the number of bytes of the non-ASCII characters at the start of b, up to the
+// first invalid one. It returns 0 if the first of them is not valid UTF-8.
 func multibyte(b []byte) int {
 	n := 0
 	for n < len(b) && b[n] >= utf8.RuneSelf {
@@ -86,8 +88,8 @@ func multibyte(b []byte) int {
 	return n
 }
 
-// escape returns the length of the escape at the start of b, or 0 if it is invalid. An escaped
-// surrogate pair counts as one escape.
+// escape returns the number of bytes of the escape at the start of b, or 0 if the escape is
+// invalid. An escaped surrogate pair counts as one escape.
 func escape(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -112,8 +114,8 @@ func escape(b []byte) int {
 	return 0
 }
 
-// hex4 returns the value of the four hexadecimal digits at the start of b, or -1 if there are not
-// four.
+// hex4 returns the value of the four hexadecimal digits at the start of b, or -1 if b does not
+// start with four such digits.
 func hex4(b []byte) rune {
 	if len(b) < 4 {
 		return -1

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A subscription that is ended between two writes sends nothing more, whichever deadline was set
-// last.
+// If a subscription is ended between two writes, its writer sends nothing more. This does not
+// depend on the write deadline, which the writer may have replaced since.
 func TestWriteAfterEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	rec := httptest.NewRecorder()
 	w := writer{w: rec, control: http.NewResponseController(rec), timeout: time.Second, ended: ctx}
 	if err := w.send(helloFrame(0, false), endFrame); err == nil || rec.Body.Len() > 0 {
-		t.Errorf("send = %v, and %q was written", err, rec.Body)
+		t.Errorf("send returned %v and wrote %q, want an error and no data", err, rec.Body)
 	}
 }

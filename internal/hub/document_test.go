@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// badDocuments are values that no stream document has.
+// badDocuments are values that are not valid for a stream document.
 var badDocuments = map[string]string{
 	"not JSON":           `{"project":`,
 	"empty":              `{}`,
@@ -23,8 +23,8 @@ var badDocuments = map[string]string{
 
 const goodDocument = `{"project":"p","name":"n","created_at":5,"retention_seconds":60,"max_bytes":1048576,"mode":"json"}`
 
-// A document that check and repair refuse must not be served as a stream either, and the other way
-// round: all readers agree.
+// All readers of stream documents accept the same ones: a document that check and repair refuse is
+// not served as a stream, and a document that is served passes check and repair.
 func TestReadersOfAStreamDocumentAgree(t *testing.T) {
 	const id = weir.StreamID("0123456789ABCXYZabcxyz")
 	readers := map[string]func(engine.Document) error{
@@ -67,7 +67,7 @@ func TestReadersOfAStreamDocumentAgree(t *testing.T) {
 	}
 }
 
-// Create writes what readDocument reads.
+// readDocument returns the spec and the creation time that Create wrote.
 func TestDocumentRoundTrip(t *testing.T) {
 	e := memory.New()
 	defer e.Close()
@@ -84,7 +84,7 @@ func TestDocumentRoundTrip(t *testing.T) {
 	}
 }
 
-// Create stores nothing that the next start would refuse.
+// Create refuses a spec whose document the next start would refuse.
 func TestCreateRefusesAnIncompleteSpec(t *testing.T) {
 	e := memory.New()
 	defer e.Close()
@@ -97,7 +97,7 @@ func TestCreateRefusesAnIncompleteSpec(t *testing.T) {
 		"no retention": {Project: "p", MaxBytes: 1, Mode: weir.Raw},
 	} {
 		if _, err := h.Create(ctx, spec); err == nil {
-			t.Errorf("%s: created", name)
+			t.Errorf("%s: the stream was created, want a refusal", name)
 		}
 	}
 	if docs, err := e.List(ctx, "", "", 10); err != nil || len(docs) > 0 {

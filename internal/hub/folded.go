@@ -7,18 +7,18 @@ import (
 	"weir/internal/stream"
 )
 
-// folded keeps the states of closed streams, so that reopening a stream costs nothing that grows
-// with its batches. It drops the least recently used states when all of them together exceed the
-// limit; those streams are restored from their logs.
+// folded keeps the states of closed streams. Reopening such a stream takes the same time however
+// many batches the stream has. When the states together exceed the limit, folded drops the states
+// of the streams that were closed first; the next use of those streams reads their logs instead.
 //
-// A state may only be used if the log did not change since it was closed. So it is not used with a
-// store that other nodes write to.
+// A kept state is only valid while the log is unchanged since it was closed. So a hub does not use
+// folded on a store that other nodes write to.
 type folded struct {
-	limit int64 // bytes
+	limit int64 // maximum size of all states together, in bytes
 
 	mu    sync.Mutex
 	bytes int64
-	order list.List // of *fold, most recently closed first
+	order list.List // of *fold; the most recently closed stream is first
 	of    map[*Stream]*list.Element
 }
 
@@ -33,7 +33,8 @@ func (d *folded) init(limit int64) {
 	d.of = make(map[*Stream]*list.Element)
 }
 
-// put keeps the state of a stream whose log was closed. The caller must not use the state any more.
+// put keeps the state of a stream whose log was closed. The caller must not use the state
+// afterwards.
 func (d *folded) put(s *Stream, state *stream.State) {
 	f := &fold{s, state, stream.Memory(state)}
 	d.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"weir/internal/engine/jetstream/embedded"
 )
 
-// node opens a hub on a shared store, like another node of the cluster.
+// node opens another hub on the store of server s. The hub behaves like a node of a cluster.
 func node(t *testing.T, s *embedded.Server, o Options) *Hub {
 	t.Helper()
 	nc, err := s.Connect()
@@ -34,7 +34,7 @@ func node(t *testing.T, s *embedded.Server, o Options) *Hub {
 	return h
 }
 
-// shared starts a server for stores that several hubs share.
+// shared starts a server. All hubs that are opened on it share one store.
 func shared(t *testing.T) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
@@ -82,7 +82,7 @@ func TestNodesShareAStream(t *testing.T) {
 				ack, err := st.Publish(ctx, &p)
 				var known *weir.Error
 				if errors.As(err, &known) && known.Code == weir.InvalidSequence {
-					continue // the gap was closed
+					continue // the sequence is in a gap that was closed
 				}
 				if err != nil {
 					t.Error(err)
@@ -96,7 +96,7 @@ func TestNodesShareAStream(t *testing.T) {
 					acked[ack.Seq] = fmt.Sprintf("%d of %d", i, w)
 				}
 				if seq, seen := keys[p.Key]; p.Key != "" && seen && seq != ack.Seq {
-					t.Errorf("%s was stored as %d and as %d", p.Key, seq, ack.Seq)
+					t.Errorf("the batch with %s was stored as %d and as %d", p.Key, seq, ack.Seq)
 				}
 				keys[p.Key] = ack.Seq
 				mu.Unlock()
@@ -113,7 +113,8 @@ func TestNodesShareAStream(t *testing.T) {
 	}
 }
 
-// delivers checks that a node delivers exactly the acknowledged batches.
+// delivers checks that a node delivers exactly the acknowledged batches, and that its cursor is
+// newest.
 func delivers(t *testing.T, h *Hub, id weir.StreamID, acked map[weir.Seq]string, newest weir.Seq) {
 	st, err := h.Stream(id)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A trim that was proposed before another node appended and trimmed further stores the note that is
-// right at its position in the log. A node that opens the log later must not accept evicted
+// A trim stores a note about the state of the stream. If another node appends and trims further
+// between the preparation of the note and the trim, the trim must store a note that is correct at
+// the trim's position in the log. Otherwise a node that opens the log later would accept evicted
 // sequences again.
 func TestTrimAfterAnotherNodesTrim(t *testing.T) {
 	for name, upTo := range map[string]weir.Seq{"evicted some known batches": 20, "evicted all known batches": 40} {
@@ -63,7 +64,7 @@ func TestTrimAfterAnotherNodesTrim(t *testing.T) {
 	}
 }
 
-// A batch of another node is read from the log once, however many subscribers it has on this node.
+// A batch of another node is read from the log once, however many subscribers this node has.
 func TestForeignBatchIsReadOnce(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -95,8 +96,8 @@ func TestForeignBatchIsReadOnce(t *testing.T) {
 	}
 }
 
-// An idle stream is in the sweeper's queue once, however often it was used, and only the leading
-// node opens it.
+// An idle stream is in the sweeper's queue once, however often the stream was used. Only the
+// leading node opens the stream.
 func TestIdleCheckOnLeadingNodeOnly(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})
@@ -131,7 +132,7 @@ func TestIdleCheckOnLeadingNodeOnly(t *testing.T) {
 	}
 }
 
-// A stream that another node deletes does not reappear, and its id is free at once.
+// A stream that another node deletes does not reappear, and its id can be reused at once.
 func TestConcurrentlyDeletedStreamStaysDeleted(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -143,10 +144,10 @@ func TestConcurrentlyDeletedStreamStaysDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := st.Object(ctx); code(err) != weir.StreamNotFound {
-		t.Errorf("object of the deleted stream: %v", err)
+		t.Errorf("Object of the deleted stream: %v", err)
 	}
 	if _, err := b.Stream(st.ID); code(err) != weir.StreamNotFound || b.Count(st.Project) != 0 {
-		t.Errorf("the deleted stream is found (%v) or counted (%d)", err, b.Count(st.Project))
+		t.Errorf("the deleted stream was found (error %v) or is still counted (%d streams)", err, b.Count(st.Project))
 	}
 	if _, err := b.Create(ctx, st.Spec); err != nil {
 		t.Errorf("create a stream with the id of the deleted one: %v", err)
@@ -171,7 +172,7 @@ func TestClosingGapsIsRetriedSlowly(t *testing.T) {
 	})
 }
 
-// fullLater is an engine that is full while now is set.
+// fullLater is an engine that refuses appends with ErrFull while its field now is true.
 type fullLater struct {
 	engine.Engine
 	now   atomic.Bool

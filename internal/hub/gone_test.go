@@ -9,11 +9,11 @@ import (
 	"weir/internal/engine/enginetest"
 )
 
-// agrees checks that all answers about a stream follow from whether it exists, and that the store
-// says the same. It leaves the stream deleted.
+// agrees checks that the hub and the store agree on whether a stream exists: in Find, List, Count
+// and Create. It deletes the stream at the end.
 func agrees(t *testing.T, h *Hub, e engine.Engine, spec Spec) {
 	t.Helper()
-	// Behind whatever a caller left behind in the queue of the engine.
+	// The engine handles this change after any change that a departed caller left in its queue.
 	if _, err := e.Create(ctx, "barrier/"+string(weir.NewStreamID()), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -21,39 +21,39 @@ func agrees(t *testing.T, h *Hub, e engine.Engine, spec Spec) {
 	exists := err == nil
 	s, err := h.Find(ctx, spec.ID)
 	if found := err == nil; found != exists {
-		t.Errorf("stream in the store: %v, found: %v", exists, found)
+		t.Errorf("whether the stream is in the store is %v, but whether Find finds it is %v", exists, found)
 	}
 	list, _, _, err := h.List(ctx, spec.Project, 0, 10, func(weir.StreamID) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if listed := len(list) == 1; listed != exists || h.Count(spec.Project) != len(list) {
-		t.Errorf("stream in the store: %v, listed: %v, counted: %d", exists, listed, h.Count(spec.Project))
+		t.Errorf("whether the stream is in the store is %v, but whether List lists it is %v, and Count is %d", exists, listed, h.Count(spec.Project))
 	}
 	if exists && s != nil {
 		publish(t, s, at(1, "x"))
 	}
 	_, err = h.Create(ctx, spec)
 	if taken := code(err) == weir.StreamNameTaken; taken != exists {
-		t.Errorf("stream in the store: %v, create again: %v", exists, err)
+		t.Errorf("whether the stream is in the store is %v, but creating it again gives %v", exists, err)
 	}
 	if s, err = h.Find(ctx, spec.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Delete(ctx); err != nil {
-		t.Error("delete:", err)
+		t.Error("deleting the stream:", err)
 	}
 }
 
-// A caller that leaves while its stream is created or deleted leaves memory and store in agreement
-// (D33).
+// The hub's memory and the store agree even if a caller leaves while its stream is being created or
+// deleted (D33).
 func TestCallerLeaves(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
 		defer h.Close()
 		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
 		if _, err := h.Create(enginetest.Leaving(context.Background()), spec); err != nil {
-			t.Error("the outcome is lost to the audit log:", err)
+			t.Error("Create returned an error, so the audit log would miss the outcome:", err)
 		}
 		agrees(t, h, e, spec)
 
@@ -65,19 +65,19 @@ func TestCallerLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := s.Delete(enginetest.Leaving(context.Background())); err != nil {
-			t.Error("the outcome is lost to the audit log:", err)
+			t.Error("Delete returned an error, so the audit log would miss the outcome:", err)
 		}
 		agrees(t, h, e, spec)
 	})
 }
 
-// Streams whose creators left count towards the limit of a project from the start, so leaving is no
-// way around it.
+// A stream counts towards the limit of its project from the start of its creation, even if the
+// caller leaves. So a client cannot exceed the limit by leaving.
 func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 3})
 		defer h.Close()
-		for range 10 { // the limit refuses all but three
+		for range 10 { // the limit allows only three of these streams
 			h.Create(enginetest.Leaving(context.Background()), Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw})
 		}
 		if _, err := e.Create(ctx, "barrier", nil); err != nil {
@@ -90,22 +90,23 @@ func TestLimitHoldsForCallersThatLeft(t *testing.T) {
 	})
 }
 
-// A stream on its way from the store to the caller that created it counts once towards the limit: a
-// project can have as many streams as it may have.
+// A stream counts once towards the limit of its project, even between the store's report of the
+// creation and the return of Create. So a project can have exactly as many streams as the limit
+// allows.
 func TestCreationsReachTheLimit(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		const limit = 2
 		h := open(t, e, Options{StreamsPerProject: limit})
 		defer h.Close()
 		spec := Spec{ID: weir.NewStreamID(), Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
-		// Called after the hub, before Create returns.
+		// The engine calls this watcher after the hub's watcher and before Create returns.
 		err := e.Watch(ctx, func(c engine.Change) {
 			if h.Count("p") != 1 {
-				t.Errorf("%d streams in the catalog, want 1", h.Count("p"))
+				t.Errorf("the catalog has %d streams, want 1", h.Count("p"))
 			}
 			second := Spec{ID: weir.NewStreamID(), Project: "p"}
 			if refused := h.catalog.reserve(&second, limit); refused != nil {
-				t.Error("the second stream:", refused)
+				t.Error("the second stream was refused:", refused)
 			}
 			if h.catalog.reserve(&Spec{ID: weir.NewStreamID(), Project: "p"}, limit) == nil {
 				t.Error("a third stream was not refused")

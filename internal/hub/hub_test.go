@@ -40,7 +40,8 @@ func open(t *testing.T, e engine.Engine, o Options) *Hub {
 	return h
 }
 
-// made creates a stream with a long retention and a large size, unless change sets others.
+// made creates a stream with a long retention and a large maximum size. change may set other
+// values.
 func made(t *testing.T, h *Hub, change func(*Spec)) *Stream {
 	t.Helper()
 	spec := Spec{Project: "p", Name: "n", RetentionSeconds: 3600, MaxBytes: 1 << 30, Mode: weir.Raw}
@@ -79,7 +80,7 @@ func code(err error) weir.Code {
 	return ""
 }
 
-// engines runs a test with fake time, on the memory engine and on the journal.
+// engines runs a test with fake time, once on the memory engine and once on the journal.
 func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	for name, make := range map[string]func() engine.Engine{
 		"memory": func() engine.Engine { return memory.New() },
@@ -101,8 +102,8 @@ func engines(t *testing.T, test func(t *testing.T, e engine.Engine)) {
 	}
 }
 
-// collector is a subscriber that checks what it receives: every sequence once and in order, and a
-// gap for evicted ones.
+// collector is a subscriber that checks that it receives batches once and in order, and that a
+// reported gap starts at the next sequence.
 type collector struct {
 	next weir.Seq
 	got  map[weir.Seq]string
@@ -110,7 +111,8 @@ type collector struct {
 	from From
 }
 
-// follow subscribes until it has seen sequence last. It reconnects after cut() events.
+// follow subscribes until it has received sequence last. It calls cut for each connection, and
+// reconnects after that number of events.
 func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 	for c.next <= last {
 		sub, err := s.Subscribe(ctx, c.from)
@@ -139,14 +141,14 @@ func (c *collector) follow(s *Stream, last weir.Seq, cut func() int) error {
 func (c *collector) take(e Event) error {
 	if e.Gap != nil {
 		if e.Gap.From != c.next {
-			return fmt.Errorf("gap %v, expected from %d", *e.Gap, c.next)
+			return fmt.Errorf("got gap %v, want a gap that starts at %d", *e.Gap, c.next)
 		}
 		c.gaps = append(c.gaps, *e.Gap)
 		c.next = e.Gap.To + 1
 	}
 	for seq, payload := range batchesOf(e) {
 		if seq < c.next {
-			return fmt.Errorf("got %d after %d", seq, c.next)
+			return fmt.Errorf("got batch %d, want %d or higher", seq, c.next)
 		}
 		c.got[seq] = payload
 		c.next = seq + 1
@@ -200,7 +202,7 @@ func TestExactlyOnce(t *testing.T) {
 					for n := range sends {
 						ack, err := s.Publish(ctx, at(seq, fmt.Sprintf("%d by %d", seq, n)))
 						if err != nil || ack.Seq != seq {
-							t.Errorf("publish %d: %v %v", seq, ack, err)
+							t.Errorf("publishing %d: %v, %v", seq, ack, err)
 							return
 						}
 						if !ack.Duplicate {
@@ -213,11 +215,11 @@ func TestExactlyOnce(t *testing.T) {
 		work.Wait()
 		for i, c := range subscribers {
 			if len(c.got) != last || len(c.gaps) > 0 {
-				t.Errorf("subscriber %d got %d batches and gaps %v", i, len(c.got), c.gaps)
+				t.Errorf("subscriber %d got %d batches and the gaps %v", i, len(c.got), c.gaps)
 			}
 			for seq, payload := range c.got {
 				if want, _ := acked.Load(seq); want != payload {
-					t.Errorf("subscriber %d got %q as %d, want %q", i, payload, seq, want)
+					t.Errorf("subscriber %d got the payload %q under sequence %d, want %q", i, payload, seq, want)
 				}
 			}
 		}
@@ -225,7 +227,7 @@ func TestExactlyOnce(t *testing.T) {
 	})
 }
 
-// A subscription waits at an open gap and continues when its grace has ended (D4).
+// A subscription waits at an open gap and continues when the gap's grace period has ended (D4).
 func TestGapCloses(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -240,24 +242,24 @@ func TestGapCloses(t *testing.T) {
 		for _, want := range []weir.Seq{1, 4} {
 			ev, err := sub.Next(ctx, time.Hour)
 			if err != nil || len(ev.Frames) != 1 || weir.Seq(binary.BigEndian.Uint64(ev.Frames[0])) != want {
-				t.Fatalf("got %v %v", ev, err)
+				t.Fatalf("got the wrong event %v, %v", ev, err)
 			}
 		}
 		if d := time.Since(start); d < 2*time.Second || d > 2100*time.Millisecond {
 			t.Errorf("waited %v for the gap, want 2 s", d)
 		}
 		if _, err := s.Publish(ctx, at(2, "late")); code(err) != weir.InvalidSequence {
-			t.Errorf("a closed gap was filled: %v", err)
+			t.Errorf("publishing into a closed gap: %v; want a refusal", err)
 		}
 		if ack, err := s.Decide(ctx, at(3, "")); ack != nil || code(err) != weir.InvalidSequence {
-			t.Errorf("decide on a closed gap: %v, %v; want a refusal", ack, err)
+			t.Errorf("Decide for a sequence in a closed gap: %v, %v; want a refusal", ack, err)
 		}
 		sub.Close()
 		h.Close()
 	})
 }
 
-// Batches are evicted on time, subscribers are told, and the space is freed (D12, D16).
+// Batches are evicted on time, subscribers get a gap for them, and their space is freed (D12, D16).
 func TestRetention(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -267,26 +269,26 @@ func TestRetention(t *testing.T) {
 		publish(t, s, at(2, "two"))
 		time.Sleep(30*time.Second - time.Millisecond)
 		if b, err := s.Batch(ctx, 1); err != nil || string(b.Payload) != "one" {
-			t.Errorf("just before the batch expires: %v %v", b, err)
+			t.Errorf("reading the batch just before it expires: %v, %v", b, err)
 		}
 		time.Sleep(time.Millisecond)
 		if _, err := s.Batch(ctx, 1); code(err) != weir.StreamNotFound {
-			t.Errorf("just after the batch expired: %v", err)
+			t.Errorf("reading the batch just after it expired: %v", err)
 		}
 		if o, _ := s.Object(ctx); o.BytesStored != 3 || o.Cursor != 2 {
-			t.Errorf("%+v", o)
+			t.Errorf("after the first batch expired, the stream is %+v", o)
 		}
 		sub, err := s.Subscribe(ctx, After(0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if ev, err := sub.Next(ctx, time.Hour); err != nil || ev.Gap == nil || *ev.Gap != (Gap{From: 1, To: 1}) {
-			t.Errorf("%v %v", ev, err)
+			t.Errorf("the subscriber got %v, %v; want a gap from 1 to 1", ev, err)
 		}
 		sub.Close()
-		time.Sleep(time.Hour) // without any request
+		time.Sleep(time.Hour) // the hub must evict although no request arrives
 		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
-			t.Errorf("%+v", o)
+			t.Errorf("after all batches expired, the stream is %+v", o)
 		}
 		h.Close()
 		again := open(t, e, Options{})
@@ -295,17 +297,17 @@ func TestRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 		if o, _ := s.Object(ctx); o.BytesStored != 0 || o.Cursor != 2 {
-			t.Errorf("after a restart %+v", o)
+			t.Errorf("after a restart, the stream is %+v", o)
 		}
 		if ack := publish(t, s, &Publish{Batch: weir.Batch{Events: 1}}); ack.Seq != 3 {
-			t.Errorf("%+v", ack)
+			t.Errorf("the first batch after the restart got %+v, want sequence 3", ack)
 		}
 		again.Close()
 	})
 }
 
-// A repeated key gets the first acknowledgement again, also for concurrent requests and after a
-// restart (D25).
+// A publish that repeats an idempotency key gets the acknowledgement of the first publish with that
+// key, also if the two are concurrent or the hub was restarted in between (D25).
 func TestIdempotencyKeys(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -339,8 +341,8 @@ func TestIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// Deleting a stream ends its subscriptions and frees its id and its place in the limit immediately
-// (D31).
+// Deleting a stream ends its subscriptions. From then on its id can be reused, and the stream does
+// not count towards the project's limit (D31).
 func TestDelete(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{StreamsPerProject: 1})
@@ -351,33 +353,33 @@ func TestDelete(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := h.Create(ctx, Spec{Project: "p"}); code(err) != weir.StreamLimitReached {
-			t.Errorf("beyond the limit: %v", err)
+			t.Errorf("creating a stream beyond the limit: %v", err)
 		}
 		if err := s.Delete(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrDeleted) {
-			t.Errorf("subscriber: %v", err)
+			t.Errorf("the subscriber of the deleted stream got %v", err)
 		}
 		sub.Close()
 		if _, err := s.Publish(ctx, at(2, "y")); code(err) != weir.StreamNotFound {
-			t.Errorf("publish: %v", err)
+			t.Errorf("publish to the deleted stream: %v", err)
 		}
 		if err := s.Delete(ctx); code(err) != weir.StreamNotFound {
 			t.Errorf("delete again: %v", err)
 		}
 		if _, err := h.Stream(s.ID); code(err) != weir.StreamNotFound {
-			t.Errorf("find: %v", err)
+			t.Errorf("find the deleted stream: %v", err)
 		}
 		again := made(t, h, func(spec *Spec) { spec.ID = s.ID })
 		if o, err := again.Object(ctx); err != nil || o.Cursor != 0 {
-			t.Errorf("reused id: %+v %v", o, err)
+			t.Errorf("the stream that reuses the id: %+v, %v", o, err)
 		}
 		h.Close()
 	})
 }
 
-// An idle feed is closed, and reopening it finds everything again.
+// The hub closes the feed of an idle stream. The next use reopens the feed with the same state.
 func TestIdleFeedIsClosed(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -394,16 +396,16 @@ func TestIdleFeedIsClosed(t *testing.T) {
 			t.Error("the feed is still open")
 		}
 		if o, err := s.Object(ctx); err != nil || o.Cursor != 9 || o.BytesStored != 30 {
-			t.Errorf("%+v %v", o, err)
+			t.Errorf("the reopened stream is %+v, %v", o, err)
 		}
 		if ack := publish(t, s, at(9, "again")); !ack.Duplicate || ack.Cursor != 9 {
-			t.Errorf("%+v", ack)
+			t.Errorf("publishing 9 again got %+v, want a duplicate", ack)
 		}
 		h.Close()
 	})
 }
 
-// StopSubscriptions ends the subscriptions and nothing else. Close ends everything.
+// StopSubscriptions ends only the subscriptions. After Close, publishes fail too.
 func TestStopping(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -417,18 +419,18 @@ func TestStopping(t *testing.T) {
 			h.StopSubscriptions()
 		}()
 		if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrStopping) {
-			t.Errorf("%v", err)
+			t.Errorf("the subscription ended with %v, want ErrStopping", err)
 		}
 		sub.Close()
 		publish(t, s, at(1, "still"))
 		h.Close()
 		if _, err := s.Publish(ctx, at(2, "no")); code(err) != weir.StorageUnavailable {
-			t.Errorf("after Close: %v", err)
+			t.Errorf("publishing after Close: %v", err)
 		}
 	})
 }
 
-// Next returns an empty event if nothing happens in time.
+// Next returns an empty event if no batch arrives within the given time.
 func TestHeartbeat(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -440,7 +442,7 @@ func TestHeartbeat(t *testing.T) {
 		start := time.Now()
 		for range 3 {
 			if ev, err := sub.Next(ctx, 15*time.Second); err != nil || ev.Frames != nil || ev.Gap != nil {
-				t.Errorf("%v %v", ev, err)
+				t.Errorf("Next returned %v, %v; want an empty event", ev, err)
 			}
 		}
 		if d := time.Since(start); d != 45*time.Second {
@@ -451,8 +453,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// List returns pages from the newest to the oldest stream, also if streams are created in between
-// (D27).
+// List returns pages from the newest to the oldest stream, even if streams are created between two
+// pages (D27).
 func TestList(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A list that shows few of a project's streams looks at all of them, but other calls can change the
-// catalog in the meantime.
+// A list may return few of a project's streams, but it filters all of them. The catalog is not
+// locked while it does so.
 func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 	h := open(t, memory.New(), Options{})
 	defer h.Close()
@@ -49,7 +49,7 @@ func TestListHoldsNoLockWhileItFilters(t *testing.T) {
 	}
 }
 
-// stuck is an engine in which one log cannot be opened until it is released.
+// stuck is an engine in which Open blocks for one log until release is closed.
 type stuck struct {
 	engine.Engine
 	log     engine.LogID
@@ -63,7 +63,7 @@ func (e *stuck) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (
 	return e.Engine.Open(ctx, id, judge)
 }
 
-// A stream that takes long to open does not keep the sweeper from trimming others.
+// The sweeper trims streams even while it waits for another stream to open.
 func TestOpeningDoesNotDelayTrims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := memory.New()

@@ -8,8 +8,7 @@ import (
 	"weir/internal/stream"
 )
 
-// Streams returns all streams. The streams of a project are adjacent and in the order of their
-// creation.
+// Streams returns all streams, grouped by project. Within a project, the oldest stream comes first.
 func (h *Hub) Streams() []*Stream {
 	h.catalog.mu.RLock()
 	defer h.catalog.mu.RUnlock()
@@ -20,9 +19,10 @@ func (h *Hub) Streams() []*Stream {
 	return all
 }
 
-// Glance returns the current stream object without opening the log, which makes it cheap enough to
-// sort thousands of streams. known is false if the stream has not been used since the start, or if
-// a batch may have expired since; the object then has a cursor and a size of 0.
+// Glance returns the current stream object without opening the log, so a caller can afford to call
+// it for thousands of streams in order to sort them. known is false if the stream has not been used
+// since the hub started, or if a batch may have expired since the last use. The object then has a
+// cursor and a size of 0.
 func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	now := s.hub.now()
 	s.mu.Lock()
@@ -41,7 +41,7 @@ func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 	return s.object(summary{}), s.CreatedAt, false
 }
 
-// Range is a range of sequences, inclusive.
+// Range is a range of sequences. Both ends are inclusive.
 type Range = stream.Range
 
 // Mark describes a batch without its payload.
@@ -58,25 +58,27 @@ type Standing struct {
 	Batches     uint64    // number of kept batches
 	Subscribers int
 	Oldest      *Mark // oldest kept batch; nil if there is none
-	Newest      *Mark // newest kept batch that was visited
-	Cut         bool  // Look did not visit the first batch ever stored: it was evicted or beyond the limit
+	Newest      *Mark // newest batch that Look visited; nil if there is none
+	// Cut is true if Look did not visit the first batch ever stored, because that batch was evicted
+	// or lies below the sequences that Look visits.
+	Cut bool
 
-	Open    []Range // the highest gaps that can still be filled
-	Closed  []Range // the highest gaps that are closed
-	Missing uint64  // number of missing and lost sequences between oldest and newest
+	Open    []Range // the highest gaps that can still be filled, at most shownGaps
+	Closed  []Range // the highest gaps that are closed, at most shownGaps
+	Missing uint64  // number of missing and lost sequences between the oldest batch and the cursor
 }
 
 // shownGaps is the maximum number of open gaps, and of closed gaps, in a Standing.
 const shownGaps = 20
 
-// lookRun is how many headers Look examines at a time. The log is locked meanwhile, so a larger
-// number would delay publishes to the stream.
+// lookRun is how many headers Look examines at a time. The log is locked while Look examines them,
+// so a larger number would delay publishes to the stream.
 const lookRun = 2048
 
-// Look returns the state of the stream and visits the batches under its last sequences, as many as
-// most says, in increasing order. It holds no lock for longer than it takes to examine lookRun
-// headers, so batches may be stored or evicted during the call. On a shared store it includes what
-// other nodes stored if they can be reached.
+// Look returns the state of the stream and calls visit for the batches among its last sequences, in
+// increasing order. The parameter most is the number of those sequences. Look holds no lock for
+// longer than it takes to examine lookRun headers, so batches may be stored or evicted during the
+// call. On a shared store Look includes the batches of other nodes if the store can be reached.
 func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -95,13 +97,13 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	st.Open, st.Closed, st.Missing = f.state.Missing(shownGaps)
 	low, end := f.state.Low(), sum.cursor.Cursor
 	f.mu.Unlock()
-	st.Cut = low > 1 // a stream without a batch 0 starts at 1
+	st.Cut = low > 1 // if nothing was evicted, low is 0 or 1: sequence 0 is optional
 	f.marks(low, 1, func(m Mark) { st.Oldest = &m })
 	if st.Oldest == nil {
 		return st, ctx.Err()
 	}
 	if low == 0 && st.Oldest.Seq > 0 {
-		low = 1 // a 0 that was never stored does not count as missing
+		low = 1 // sequence 0 is optional, so it is not missing if it was never stored
 	}
 	if all := uint64(end) + 1 - uint64(low); all > st.Missing {
 		st.Batches = all - st.Missing
@@ -126,8 +128,8 @@ func (s *Stream) Look(ctx context.Context, most int, visit func(Mark)) (Standing
 	return st, ctx.Err()
 }
 
-// marks visits up to n batches from the sequence from on. If more is true, there may be further
-// ones, from next on.
+// marks calls visit for up to n batches, starting at the sequence from. If more is true, there may
+// be further batches, which start at next or later.
 func (f *feed) marks(from weir.Seq, n int, visit func(Mark)) (next weir.Seq, more bool) {
 	seen, batches := 0, 0
 	f.log.Headers(from, func(h engine.Header) bool {

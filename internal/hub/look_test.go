@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 )
 
-// Look describes the kept batches, the gaps and the subscribers. Glance returns what is known
+// Look describes the kept batches, the gaps and the subscribers. Glance returns the stream object
 // without opening the log.
 func TestLook(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
@@ -25,7 +25,7 @@ func TestLook(t *testing.T) {
 			return st, seen
 		}
 		if st, seen := look(); st.Batches != 0 || st.Oldest != nil || st.Newest != nil || st.Cut || seen != nil {
-			t.Errorf("an empty stream: %+v", st)
+			t.Errorf("Look at an empty stream returned %+v", st)
 		}
 		for _, seq := range []weir.Seq{1, 2, 5, 6, 7, 8, 9} {
 			publish(t, s, at(seq, "abc"))
@@ -37,7 +37,7 @@ func TestLook(t *testing.T) {
 		defer sub.Close()
 		st, seen := look()
 		if st.Batches != 7 || st.Missing != 2 || st.Subscribers != 1 || st.Oldest.Seq != 1 || st.Newest.Seq != 9 || st.Newest.Size != 3 {
-			t.Errorf("got %+v", st)
+			t.Errorf("Look returned %+v", st)
 		}
 		if !slices.Equal(st.Open, []Range{{First: 3, Last: 4}}) || st.Closed != nil {
 			t.Errorf("open gaps %v, closed gaps %v; want 3 to 4 open", st.Open, st.Closed)
@@ -50,21 +50,21 @@ func TestLook(t *testing.T) {
 		}
 		object, updated, known := s.Glance()
 		if !known || object != st.Object || updated != st.Updated || object.BytesStored != 21 {
-			t.Errorf("Glance: %+v, %v, known %v", object, updated, known)
+			t.Errorf("Glance returned %+v, %v, known %v", object, updated, known)
 		}
 		if list := h.Streams(); len(list) != 1 || list[0] != s {
-			t.Errorf("Streams: %v", list)
+			t.Errorf("Streams returned %v", list)
 		}
 		if err := s.Delete(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Look(ctx, 5, func(Mark) {}); code(err) != weir.StreamNotFound {
-			t.Errorf("a deleted stream: %v", err)
+			t.Errorf("Look at a deleted stream returned %v", err)
 		}
 	})
 }
 
-// Look visits all batches, even if there are more than it examines at a time.
+// Look visits all batches, even if there are more than lookRun, the number it examines at a time.
 func TestLookInSeveralRuns(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

@@ -12,24 +12,25 @@ import (
 	"weir/internal/stream"
 )
 
-// unlent is the largest frame, and the largest run read from the log, for which a subscription
-// borrows no memory from Options.Memory.
+// unlent is a size in bytes. A subscription borrows memory from Options.Memory only for a frame (an
+// encoded batch), or for a run of batches read from the log, that is larger than this.
 const unlent = 32 << 10
 
 var errNoMemory = errors.New("no memory available for a large frame yet")
 
-// ChargeTo sets the holder that borrows the memory for large frames. stop is called if the memory
-// is taken back, and must end the subscription soon. The result is the loan that Next uses: the
-// caller says there how fast the frames are sent. ChargeTo must be called before Next. Until then
-// the stream's project is charged.
+// ChargeTo sets the holder that is charged for the memory of large frames. The budget calls stop if
+// it takes the memory back; stop must then end the subscription soon. ChargeTo returns the loan
+// that Next borrows with, so that the caller can tell the loan how fast it sends the frames.
+// ChargeTo must be called before Next. Without a call, the stream's project is charged.
 func (s *Subscription) ChargeTo(of budget.Holder, stop func()) *budget.Loan {
 	s.loan = s.f.hub.opts.Memory.Open(of, -1, stop)
 	return s.loan
 }
 
-// borrow makes the subscription's loan at least so large: otherwise many subscribers that read
-// batches of 8 MiB could exhaust the memory of the process. It waits for at most wait, and then
-// returns errNoMemory. A stalled subscriber keeps its memory until it is disconnected.
+// borrow makes the subscription's loan at least size bytes large. Without loans, many subscribers
+// that read batches of 8 MiB could exhaust the memory of the process. If the budget has no memory
+// for the time wait, borrow returns errNoMemory. A stalled subscriber keeps its memory until it is
+// disconnected.
 func (s *Subscription) borrow(ctx context.Context, size int, wait time.Duration) error {
 	patience, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -40,8 +41,8 @@ func (s *Subscription) borrow(ctx context.Context, size int, wait time.Duration)
 	return err
 }
 
-// reserveMemory reserves memory for the next run if it is large: for the payloads that are read and
-// for the frames that are made of them.
+// reserveMemory borrows memory for the next run of batches if the run is larger than unlent. The
+// loan covers the payloads that are read from the log and the frames that are encoded from them.
 func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait time.Duration) error {
 	s.freeMemory()
 	size := 0
@@ -57,7 +58,7 @@ func (s *Subscription) reserveMemory(ctx context.Context, step stream.Step, wait
 	return s.borrow(ctx, size+encodedSize(s.f.s.Mode, size), wait)
 }
 
-// encodedSize returns about how much a payload takes in a frame.
+// encodedSize returns roughly how many bytes a payload takes in a frame.
 func encodedSize(mode weir.Mode, payload int) int {
 	if mode == weir.Raw {
 		return base64.StdEncoding.EncodedLen(payload)
@@ -65,7 +66,7 @@ func encodedSize(mode weir.Mode, payload int) int {
 	return payload
 }
 
-// freeMemory releases the memory of the last run.
+// freeMemory returns the memory of the last run of batches to the budget.
 func (s *Subscription) freeMemory() {
 	if s.older != nil {
 		runs.Put(s.older)
@@ -75,12 +76,15 @@ func (s *Subscription) freeMemory() {
 	s.loan.Shrink(0)
 }
 
-// pins are the subscriptions that send a large frame of the tail. They keep it in memory even after
-// it has left the tail, so one of them pays for it: the frame counts once, however many send it.
+// pins are the subscriptions that are sending one large frame of the tail. While any of them sends
+// the frame, it stays in memory, even if the tail has dropped it. So one of them, the payer,
+// borrows the memory for the frame: the budget counts the frame once, however many subscriptions
+// send it.
 type pins struct {
-	// lock is held by the subscription that changes the fields below. It is a channel because a
-	// subscription holds it while it waits for memory. At that time there is no payer, so no
-	// subscription has pinned the frame, and none is kept from unpinning it.
+	// lock is held by the subscription that changes the fields below. It is a channel, because pin
+	// gives up waiting for lock after a time. A subscription also holds lock while it waits for
+	// memory. This does not delay unpin: a subscription waits for memory only if there is no payer,
+	// and then no other subscription has pinned the frame.
 	lock  chan struct{}
 	payer *Subscription
 	all   map[*Subscription]struct{}
@@ -95,8 +99,9 @@ func newPins(size int) pins {
 
 func (r *frame) isLarge() bool { return r.pins.lock != nil }
 
-// pin keeps a large frame in memory until unpin is called. The first subscription borrows memory
-// for it, and waits for that like borrow.
+// pin keeps a large frame in memory until unpin is called. The first subscription that pins the
+// frame borrows the memory for it. Like borrow, pin returns errNoMemory if that takes longer than
+// wait.
 func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) error {
 	late := time.NewTimer(wait)
 	defer late.Stop()
@@ -119,7 +124,8 @@ func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) er
 	return nil
 }
 
-// unpin undoes pin. If others still send the frame, one of them pays for it from now on.
+// unpin undoes pin. If s paid for the frame and other subscriptions still send it, unpin makes one
+// of them the payer and moves the loan there.
 func (s *Subscription) unpin() {
 	r := s.pinned
 	if r == nil {

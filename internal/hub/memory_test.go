@@ -13,7 +13,7 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// stalled is a subscription that takes one event and then nothing.
+// stalled starts a subscription, takes one event from it and no further ones.
 func stalled(t *testing.T, s *Stream, from From) (*Subscription, Event) {
 	t.Helper()
 	sub, err := s.Subscribe(ctx, from)
@@ -29,8 +29,8 @@ func stalled(t *testing.T, s *Stream, from From) (*Subscription, Event) {
 }
 
 // Subscriptions that read large batches from the log share a memory budget. A subscription holds
-// its memory until the next call to Next. One that gets none returns an empty event and continues
-// once there is some.
+// its memory until the next call of Next. A subscription that gets no memory returns an empty event
+// from Next, and continues once the budget has memory for it.
 func TestLargeFramesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)
@@ -49,11 +49,11 @@ func TestLargeFramesShareMemory(t *testing.T) {
 				starved = append(starved, sub)
 			}
 			if held := room.Stats().Held; held > 8<<20 {
-				t.Fatalf("%d subscriptions hold %d bytes", len(fed), held)
+				t.Fatalf("%d subscriptions hold %d bytes, which exceeds the budget", len(fed), held)
 			}
 		}
 		if len(fed) < 5 || len(starved) < 10 {
-			t.Fatalf("%d subscriptions got a batch, and %d did not", len(fed), len(starved))
+			t.Fatalf("%d subscriptions got a batch, and %d did not; want at least 5 and 10", len(fed), len(starved))
 		}
 		for _, sub := range fed[:5] {
 			sub.freeMemory()
@@ -73,8 +73,9 @@ func TestLargeFramesShareMemory(t *testing.T) {
 	})
 }
 
-// A large frame of the tail stays in memory for as long as a subscription sends it, so it counts
-// against the budget: subscriptions that stall at different batches cannot hold more than that.
+// A large frame of the tail stays in memory for as long as a subscription sends it. So the frame
+// counts against the memory budget, and subscriptions that stall at different batches cannot hold
+// more memory than the budget allows.
 func TestLargeFramesOfTailShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := budget.New(8<<20, 1<<20)
@@ -95,17 +96,17 @@ func TestLargeFramesOfTailShareMemory(t *testing.T) {
 				fed++
 			}
 			if held := room.Stats().Held; held > 8<<20 || held < int64(fed)*400<<10 {
-				t.Fatalf("%d subscriptions hold %d bytes by the budget's account", fed, held)
+				t.Fatalf("the budget says that %d subscriptions hold %d bytes, which exceeds the budget", fed, held)
 			}
 		}
 		if fed < 5 || fed > 20 {
-			t.Errorf("%d of 40 stalled subscriptions got a batch of 400 KiB from 8 MiB", fed)
+			t.Errorf("%d of 40 stalled subscriptions got a batch of 400 KiB from a budget of 8 MiB, want 5 to 20", fed)
 		}
 	})
 }
 
-// However many subscriptions send the same frame of the tail, it counts once, and for the ones that
-// still send it.
+// A frame of the tail counts once against the budget, however many subscriptions send it. It counts
+// until the last of them has finished.
 func TestSharedFrameCountsOnce(t *testing.T) {
 	room := budget.New(8<<20, 1<<20)
 	h := open(t, memory.New(), Options{Memory: room})
@@ -124,14 +125,14 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 	for _, sub := range subs {
 		all.Go(func() {
 			if e, err := sub.Next(ctx, time.Minute); err != nil || len(e.Frames) != 1 {
-				t.Errorf("got %d frames and %v", len(e.Frames), err)
+				t.Errorf("a subscription got %d frames and %v, want one frame", len(e.Frames), err)
 			}
 		})
 	}
 	all.Wait()
 	one := room.Stats().Held
 	if one < 400<<10 || one > 600<<10 {
-		t.Fatalf("100 subscriptions that send the same 400 KiB hold %d bytes", one)
+		t.Fatalf("100 subscriptions that send the same 400 KiB hold %d bytes, want 400 to 600 KiB", one)
 	}
 	for i, sub := range subs {
 		sub.Close()
@@ -145,7 +146,7 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 	}
 }
 
-// SizeOf knows the size of a batch without reading it.
+// SizeOf returns the payload size of a batch.
 func TestSizeOf(t *testing.T) {
 	h := open(t, memory.New(), Options{})
 	defer h.Close()

@@ -10,8 +10,8 @@ import (
 	"weir/internal/stream"
 )
 
-// Object returns the current stream object. On a shared store it includes everything that any node
-// acknowledged before the call.
+// Object returns the current stream object. On a shared store the object includes every batch that
+// any node acknowledged before the call.
 func (s *Stream) Object(ctx context.Context) (weir.Stream, error) {
 	r, err := s.current(ctx)
 	return s.object(r), err
@@ -23,9 +23,10 @@ func (s *Stream) Cursor(ctx context.Context) (weir.Cursor, error) {
 	return r.cursor, err
 }
 
-// current returns the cursor and size of the stream. While the stream is not in use, its summary
-// answers without opening the log, until a batch expires. On a shared store other nodes may have
-// changed the stream, so the summary is not used.
+// current returns the cursor and size of the stream. If the stream is not in use, current takes
+// both from the summary, without opening the log. It opens the log in two cases: a batch may have
+// expired since the summary was made, or the store is shared, so that other nodes may have changed
+// the stream.
 func (s *Stream) current(ctx context.Context) (summary, error) {
 	now := s.hub.now()
 	s.mu.Lock()
@@ -51,8 +52,8 @@ func (s *Stream) current(ctx context.Context) (summary, error) {
 	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
 }
 
-// Batch reads one batch. If it cannot be read, the error is StreamNotFound, and its message reports
-// whether the batch was evicted, lost or never stored (D12).
+// Batch reads one batch. If there is no such batch, the error is StreamNotFound, and its message
+// says whether the batch was evicted, lost or never stored (D12).
 func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	}
 	defer f.release()
 	presence, dropped := f.lookup(seq)
-	if presence == stream.Unknown { // another node may have stored it just now
+	if presence == stream.Unknown { // another node may have just stored the batch
 		if err := f.catchUp(ctx); err != nil {
 			return weir.Batch{}, err
 		}
@@ -78,7 +79,7 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 	}
 	e, err := f.log.Read(ctx, seq)
 	if errors.Is(err, engine.ErrNotFound) {
-		return weir.Batch{}, evicted(s.ID, seq) // evicted between lookup and Read
+		return weir.Batch{}, evicted(s.ID, seq) // the batch was evicted between lookup and Read
 	}
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {
@@ -87,12 +88,13 @@ func (s *Stream) Batch(ctx context.Context, seq weir.Seq) (weir.Batch, error) {
 		return weir.Batch{}, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
 	}
 	if presence, _ := f.lookup(seq); presence == stream.Evicted {
-		return weir.Batch{}, evicted(s.ID, seq) // reading may have revealed batches of another node that evict it
+		// During Read this node may have learned of another node's batches, which evict this one.
+		return weir.Batch{}, evicted(s.ID, seq)
 	}
 	return batch(&e), nil
 }
 
-// lookup reports whether the batch can be read, and whether the stream was deleted.
+// lookup reports whether the batch can be read (p), and whether the stream was deleted (dropped).
 func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +102,8 @@ func (f *feed) lookup(seq weir.Seq) (p stream.Presence, dropped bool) {
 	return f.state.Lookup(seq), f.dropped
 }
 
-// SizeOf returns the payload size of a batch, or 0 if no such batch is known. It does not read from
-// disk.
+// SizeOf returns the payload size of a batch, or 0 if no such batch is known. It does not read the
+// payload.
 func (s *Stream) SizeOf(ctx context.Context, seq weir.Seq) int {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -109,7 +111,7 @@ func (s *Stream) SizeOf(ctx context.Context, seq weir.Seq) int {
 	}
 	defer f.release()
 	if presence, _ := f.lookup(seq); presence == stream.Unknown {
-		f.refresh(ctx) // another node may have stored it just now
+		f.refresh(ctx) // another node may have just stored the batch
 	}
 	return f.sizeOf(seq)
 }

@@ -9,25 +9,27 @@ import (
 	"weir"
 )
 
-// This file holds what a hub does because other nodes may use the same store. Two things follow from
-// sharing:
+// This file holds the parts of a hub that exist because other nodes may use the same store. A
+// shared store has two consequences:
 //
-// First, this node's view of the catalog and of a stream may be out of date. Most positive answers
-// are right all the same: a stored batch is a stored batch. A refusal may be wrong, because another
-// node may just have created the missing stream, or moved the cursor closer to a sequence that was
-// too far ahead. So before a refusal, and before an answer that must be current such as a cursor,
-// the hub catches up: it waits until it knows everything that any node acknowledged before the
+// First, this node's knowledge of the catalog and of a stream may be out of date. Most positive
+// answers are correct nevertheless: once a batch is stored, it stays stored. A refusal may be
+// wrong. For example, another node may have just created the missing stream. Or another node may
+// have raised the cursor, so that a sequence that was too far above the cursor is now allowed. So
+// the hub catches up before a refusal, and before an answer that must be current, such as a cursor.
+// To catch up is to wait until this node knows everything that any node acknowledged before the
 // call. If no other node uses the store, there is nothing to wait for.
 //
-// Second, work that time triggers, such as evicting expired batches of idle streams, should be done
-// by one node only.
+// Second, only one node should do the work that is triggered by time, such as evicting the expired
+// batches of idle streams.
 
-// idleCheckEvery is how often one node opens each idle stream of a shared store to evict its
-// expired batches. The node that used the stream last would have done so, but it may be down.
+// idleCheckEvery is how often the leading node opens each idle stream of a shared store to evict
+// the stream's expired batches. Normally the node that used the stream last evicts them, but that
+// node may be down.
 const idleCheckEvery = time.Hour
 
-// Lead sets the function that tells whether this node does the work that only one node of a shared
-// store should do. Until Lead is called, this node does it.
+// Lead sets the function that reports whether this node leads. Only the leading node of a shared
+// store does the work that time triggers. Until Lead is called, this node counts as leading.
 func (h *Hub) Lead(first func() bool) { h.first.Store(&first) }
 
 func (h *Hub) leads() bool {
@@ -35,10 +37,10 @@ func (h *Hub) leads() bool {
 	return first == nil || (*first)()
 }
 
-// checkIdle opens the idle streams whose check is due, which evicts their expired batches. It runs
-// in the background, because opening a log reads the disk, or asks servers that may be slow. At most
-// one check runs at a time. On a shared store only the leading node opens streams; the others
-// postpone theirs.
+// checkIdle opens the idle streams whose check is due. Opening a stream evicts its expired batches.
+// checkIdle returns at once and opens the streams in the background, because opening a log reads
+// the disk, or asks servers that may be slow. At most one check runs at a time. On a shared store
+// only the leading node opens streams; the other nodes postpone their checks by idleCheckEvery.
 func (w *sweeper) checkIdle() {
 	if !w.checking.CompareAndSwap(false, true) {
 		return
@@ -71,7 +73,8 @@ func (w *sweeper) checkIdle() {
 	})
 }
 
-// Find is Stream, except that it catches up with the other nodes before it returns StreamNotFound.
+// Find returns the stream with this id, like the method Stream. Before Find returns StreamNotFound,
+// it catches up with the other nodes.
 func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	if s, err := h.Stream(id); err == nil {
 		return s, nil
@@ -82,24 +85,25 @@ func (h *Hub) Find(ctx context.Context, id weir.StreamID) (*Stream, error) {
 	return h.Stream(id)
 }
 
-// catchUp returns when the feed knows every entry that any node acknowledged before the call.
+// catchUp waits until the feed knows every entry that any node acknowledged before the call.
 func (f *feed) catchUp(ctx context.Context) error {
 	return clientError(f.s.ID, f.log.CatchUp(ctx))
 }
 
-// refresh is catchUp for callers that prefer an old answer to none: it gives up after a second and
-// ignores errors.
+// refresh calls catchUp for callers that prefer an outdated answer to an error. It gives up after
+// one second and ignores errors.
 func (f *feed) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	f.catchUp(ctx)
 }
 
-// maxParallel bounds how many streams a list or an idle check opens concurrently.
+// maxParallel is the largest number of streams that a list or an idle check opens concurrently.
 const maxParallel = 32
 
-// parallel is how many streams an idle check opens concurrently. Opening a log of this process takes
-// a core, and at most half of them should do that.
+// parallel returns how many streams an idle check opens concurrently. On a store that is not
+// shared, opening a log keeps a core of this machine busy, so an idle check uses at most half of
+// the cores.
 func (w *sweeper) parallel() int {
 	if !w.h.shared {
 		return max(1, min(maxParallel, runtime.GOMAXPROCS(0)/2))
@@ -107,8 +111,9 @@ func (w *sweeper) parallel() int {
 	return maxParallel
 }
 
-// objects returns the stream objects of a page, and an error for each. On a shared store each one
-// may have to ask the servers, so they are read concurrently.
+// objects returns the stream object of each stream of a page, and for each stream an error or nil.
+// On a shared store, each object may need a round trip to the servers, so they are read
+// concurrently.
 func (h *Hub) objects(ctx context.Context, page []*Stream) ([]weir.Stream, []error) {
 	list, faults := make([]weir.Stream, len(page)), make([]error, len(page))
 	if !h.shared {

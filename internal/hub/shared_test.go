@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// find returns a stream of a hub, after catching up with the other nodes.
+// find returns the stream with this id, after the hub has caught up with the other nodes.
 func find(t *testing.T, h *Hub, id weir.StreamID) *Stream {
 	t.Helper()
 	s, err := h.Find(ctx, id)
@@ -21,7 +21,7 @@ func find(t *testing.T, h *Hub, id weir.StreamID) *Stream {
 	return s
 }
 
-// put publishes a batch under a sequence, or under the next one if seq is 0.
+// put publishes a batch under the sequence seq, or under the sequence above the cursor if seq is 0.
 func put(t *testing.T, s *Stream, seq weir.Seq) weir.Ack {
 	t.Helper()
 	ack, err := s.Publish(ctx, &Publish{Chosen: seq > 0, Seq: seq, Batch: weir.Batch{Events: 1, Payload: []byte(`["x"]`)}})
@@ -31,8 +31,8 @@ func put(t *testing.T, s *Stream, seq weir.Seq) weir.Ack {
 	return ack
 }
 
-// Every node answers with what any node acknowledged before: streams, cursors, batches, duplicates,
-// and which sequences are in reach.
+// The answers of a node include everything that any node has acknowledged before: streams, cursors,
+// batches, duplicates, and how far above the cursor a batch may be published.
 func TestNodesSeeEachOthersWrites(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -51,22 +51,22 @@ func TestNodesSeeEachOthersWrites(t *testing.T) {
 		}
 		put(t, here, 2000)
 		if ack, err := there.Decide(ctx, &Publish{Chosen: true, Seq: 3000}); ack != nil || err != nil {
-			t.Fatalf("round %d: 3000 is within reach of 2000: %v, %v", round, ack, err)
+			t.Fatalf("round %d: deciding on 3000 while the cursor is 2000: %v, %v; want no decision yet and no error", round, ack, err)
 		}
 		put(t, here, 3000)
-		put(t, there, 4000) // 1,000 above a cursor that this node has not seen yet
+		put(t, there, 4000) // 1,000 above the cursor 3000, which this node has not seen yet
 		put(t, here, 4500)
 		if ack := put(t, there, 4000); !ack.Duplicate || ack.Cursor != 4500 {
-			t.Fatalf("round %d: a duplicate got %+v", round, ack)
+			t.Fatalf("round %d: publishing 4000 again got %+v, want a duplicate with cursor 4500", round, ack)
 		}
 		if list, _, _, err := b.List(ctx, here.Project, 0, 1, func(weir.StreamID) bool { return true }); err != nil || len(list) != 1 || list[0].ID != id || list[0].Cursor != 4500 {
-			t.Fatalf("round %d: listed on the other node: %+v, %v", round, list, err)
+			t.Fatalf("round %d: the other node listed %+v, %v; want the stream with cursor 4500", round, list, err)
 		}
 	}
 }
 
-// A stream that one node deletes is deleted on all nodes, whether or not they have it open, and its
-// subscribers are told. Its id can be reused immediately, on any node.
+// A stream that one node deletes is deleted on all nodes, whether or not they have the stream open.
+// Its subscribers get ErrDeleted. The id can be reused immediately, on any node.
 func TestDeletedOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -100,14 +100,14 @@ func TestDeletedOnAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := a.Stream(id); code(err) != weir.StreamNotFound {
-		t.Errorf("deleted on another node: %v", err)
+		t.Errorf("find a stream that another node deleted: %v", err)
 	}
 	if _, err := b.Find(ctx, "nothing"); code(err) != weir.StreamNotFound {
 		t.Errorf("find an unknown stream: %v", err)
 	}
 }
 
-// A gap is closed on all nodes by a single entry.
+// A single entry in the log closes a gap on all nodes.
 func TestGapClosedOnce(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{GapGrace: 50 * time.Millisecond}), node(t, s, Options{GapGrace: 50 * time.Millisecond})
@@ -145,7 +145,8 @@ func TestGapClosedOnce(t *testing.T) {
 	}
 }
 
-// A log that this node can no longer follow is reopened.
+// A feed falls behind if this node can no longer follow its log. The next use of the stream reopens
+// the log.
 func TestBehind(t *testing.T) {
 	s := shared(t)
 	h := node(t, s, Options{})
@@ -170,7 +171,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// Subscribers get another node's batch unchanged, even if it is empty.
+// Subscribers get a batch of another node unchanged, even if the batch is empty.
 func TestEmptyBatchOfAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -192,7 +193,7 @@ func TestEmptyBatchOfAnotherNode(t *testing.T) {
 	}
 }
 
-// A batch that another node's publish evicts is also evicted on this node, from the next read on.
+// If a publish on another node evicts a batch, the next read on this node reports it as evicted.
 func TestEvictedByAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
@@ -204,7 +205,7 @@ func TestEvictedByAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := here.Batch(ctx, 1); err == nil || !strings.Contains(err.Error(), "was evicted") {
-		t.Errorf("read a batch that another node evicted: %v", err)
+		t.Errorf("reading a batch that another node evicted: %v", err)
 	}
 	if size := here.SizeOf(ctx, 2); size != 1<<20 {
 		t.Errorf("SizeOf another node's batch is %d, want %d", size, 1<<20)

@@ -11,47 +11,48 @@ import (
 	"weir/internal/engine"
 )
 
-// tail keeps in memory the recent batches of a stream that has subscribers, so that a batch is encoded
-// once however many subscribers there are, and not read back from the log.
+// tail keeps the recent batches of a stream in memory while the stream has subscribers. Thanks to
+// the tail, a batch is encoded once for all subscribers and not read back from the log.
 //
-// Its invariant: the tail has a frame for every durable batch at or above low. A subscription at or
-// above low can therefore read from the tail alone, and one below low reads from the log. When the
-// tail cannot hold a batch, it must raise low above it. Batches leave the tail from the lowest up,
-// when it exceeds Options.TailBytes, or when they are evicted. A stream without subscribers has no
-// tail.
+// The invariant of a tail: it has a frame for every durable batch whose sequence is low or higher.
+// A subscription whose next sequence is low or higher can therefore read from the tail alone. A
+// subscription below low reads from the log. If the tail cannot hold a batch, it must raise low
+// above that batch. The tail drops the lowest batches first, when it exceeds Options.TailBytes or
+// when the batches are evicted. A stream without subscribers has no frames in its tail.
 //
-// Subscriptions read frames through a view, without a lock. So the tail never writes to an element
-// of frames, but only appends; to insert or to free elements it makes a copy.
+// Subscriptions read frames through a view (an immutable copy of the feed's fields), without a
+// lock. So the tail never overwrites an element of the array behind frames: it only appends to the
+// array, and makes a new array in order to insert or to free elements.
 type tail struct {
 	subscribers int
 	low         weir.Seq
 	frames      []*frame // in increasing order of sequence
 	bytes       int      // sum of the sizes of frames
-	dropped     int      // sum of the sizes of frames that were dropped and that the array still holds
+	dropped     int      // sum of the sizes of dropped frames that the array behind frames still holds
 }
 
-// frame is a batch in the tail. It is encoded when the first subscriber needs it.
+// frame is a batch in the tail. The batch is encoded when the first subscriber needs it.
 //
-// A batch of this node arrives with its payload, and encoded sets bytes. A batch of another node
-// (foreign) arrives as a header only; fetch reads it from the log and sets the field bytes, then the
-// flag read.
+// A batch published on this node arrives with its payload, and the method encoded sets bytes. A
+// batch published on another node (foreign) arrives as a header only. The method fetch reads such a
+// batch from the log and sets bytes first, then read.
 type frame struct {
 	seq   weir.Seq
-	size  int   // estimated memory
-	at    int64 // when it was admitted, in meter time; 0 for another node's batch
+	size  int   // estimated memory of the frame in bytes
+	at    int64 // when the batch was admitted, by the clock of package meter; 0 if foreign
 	once  sync.Once
-	batch weir.Batch // until it is encoded
+	batch weir.Batch // the batch, until it is encoded
 	bytes []byte     // the encoded batch
 
 	foreign bool
-	read    atomic.Bool // foreign only: bytes is set
+	read    atomic.Bool // for foreign frames only: bytes is set
 
 	pins pins // only used if the frame is large
 }
 
-// encoded returns the frame's bytes. The first caller encodes the batch. Callers must not hold the
-// feed's lock, because encoding takes time. It returns nil for another node's batch that fetch did not
-// read, because the batch was evicted in the meantime or reading failed.
+// encoded returns the frame's bytes. The first call encodes the batch. Callers must not hold the
+// feed's lock, because encoding takes time. For another node's batch, encoded returns nil if fetch
+// could not read the batch, because it had been evicted or because reading failed.
 func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	if r.foreign {
 		if !r.read.Load() {
@@ -66,9 +67,9 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// fetch reads the batches among frames that other nodes published and that have not been read yet,
-// with one scan of the log. Only one goroutine fetches at a time, so that a batch is read once for
-// all subscribers; the others find it read when they get the lock.
+// fetch reads, with one scan of the log, the batches among frames that other nodes published and
+// that have not been read yet. Only one goroutine fetches at a time, so that each batch is read
+// once for all subscribers. The other goroutines find the batch read when they get the lock.
 func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
 	if !slices.ContainsFunc(frames, unread) {
@@ -78,7 +79,7 @@ func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	defer f.fetching.Unlock()
 	first, size := slices.IndexFunc(frames, unread), 0
 	if first < 0 {
-		return nil // another subscription has read them in the meantime
+		return nil // another subscription has read the batches in the meantime
 	}
 	frames = frames[first:]
 	for _, r := range frames {
@@ -97,12 +98,13 @@ func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	})
 }
 
-// All methods below are called with the feed's lock held.
+// Callers of all methods below hold the feed's lock.
 
 func (t *tail) wanted() bool { return t.subscribers > 0 }
 
-// join adds a subscriber. The first one starts the tail, above all admitted batches: those that are
-// in flight were admitted without keeping their payload (see admitted.unknown).
+// join adds a subscriber. The first subscriber starts the tail above all admitted batches. Batches
+// that are in flight at that time cannot be part of the tail, because their payloads were not kept
+// when they were admitted (see admitted.unknown).
 func (t *tail) join(f *feed) {
 	if t.subscribers++; t.subscribers == 1 {
 		t.low = f.ahead.Cursor().Cursor + 1
@@ -112,7 +114,7 @@ func (t *tail) join(f *feed) {
 func (t *tail) leave(f *feed) {
 	if t.subscribers--; t.subscribers == 0 {
 		t.clear(f)
-		f.view.Store(nil) // it would keep the frames in memory
+		f.view.Store(nil) // the view would keep the frames in memory
 	}
 }
 
@@ -121,16 +123,18 @@ func (t *tail) clear(f *feed) {
 	t.frames, t.bytes, t.dropped = nil, 0, 0
 }
 
-// add adds a batch that became durable. A late batch below the tail is not added; subscribers below
-// low read it from the log.
+// add adds a batch that became durable. A batch below low, which arrived late, is not added; the
+// subscriptions that need it are below low too and read it from the log.
 func (t *tail) add(f *feed, a *admitted) {
 	seq := a.header.Seq
 	if !t.wanted() || seq < t.low {
 		return
 	}
-	size := encodedSize(f.s.Mode, int(a.header.Size)) + 128 // and an estimate of the overhead
+	size := encodedSize(f.s.Mode, int(a.header.Size)) + 128 // 128 is an estimate of the overhead
 	if a.unknown || f.hub.tail.Load()+int64(size) > f.hub.opts.TailTotal {
-		t.skip(f, seq) // it was admitted before the first subscriber joined, or all tails are full
+		// The batch was admitted before the first subscriber joined, or all tails together are
+		// full.
+		t.skip(f, seq)
 		return
 	}
 	r := &frame{pins: newPins(size), seq: seq, size: size, at: a.at, batch: a.batch, foreign: a.foreign}
@@ -149,8 +153,8 @@ func (t *tail) add(f *feed, a *admitted) {
 	t.shift(f, n)
 }
 
-// skip leaves a batch out of the tail. To keep the invariant, the tail drops its frames and starts
-// over above this batch and all admitted ones.
+// skip leaves a batch out of the tail. To keep the invariant, the tail drops its frames and raises
+// low above this batch and above all admitted batches.
 func (t *tail) skip(f *feed, seq weir.Seq) {
 	if t.wanted() && seq >= t.low {
 		t.clear(f)
@@ -158,15 +162,15 @@ func (t *tail) skip(f *feed, seq weir.Seq) {
 	}
 }
 
-// seek returns the index of the first frame at or above seq.
+// seek returns the index of the first frame whose sequence is seq or higher.
 func seek(frames []*frame, seq weir.Seq) int {
 	if n := len(frames); n == 0 || frames[n-1].seq < seq {
-		return n // the common case: subscriptions and publishers are at the end
+		return n // the common case: subscriptions wait for the next batch, and publishers append it
 	}
 	return sort.Search(len(frames), func(i int) bool { return frames[i].seq >= seq })
 }
 
-// shift drops the lowest n frames and raises low accordingly.
+// shift drops the lowest n frames and raises low above them.
 func (t *tail) shift(f *feed, n int) {
 	if n == 0 {
 		return
@@ -182,15 +186,15 @@ func (t *tail) shift(f *feed, n int) {
 	}
 }
 
-// free moves the frames to an array of their own, so that the memory of dropped ones is freed as
-// soon as no view has them.
+// free copies frames to a new array. The old array also held the dropped frames; their memory is
+// freed as soon as no view refers to the old array.
 func (t *tail) free(f *feed) {
 	t.frames = slices.Clone(t.frames)
 	f.hub.tail.Add(-int64(t.dropped))
 	t.dropped = 0
 }
 
-// raise drops the frames of evicted batches.
+// raise drops the frames of evicted batches, which are those below low.
 func (t *tail) raise(f *feed, low weir.Seq) {
 	if len(t.frames) > 0 && t.frames[0].seq < low {
 		t.shift(f, seek(t.frames, low))

@@ -13,8 +13,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// A node that cannot reach its store closes all logs concurrently, so that closing takes as long as
-// one log, however many streams are open.
+// A hub that cannot reach its store closes all logs concurrently. So closing the hub takes as long
+// as closing one log, however many streams are open.
 func TestCloseWithUnavailableStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &unavailable{Engine: memory.New()}
@@ -27,13 +27,13 @@ func TestCloseWithUnavailableStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(begun); took != timeout {
-			t.Errorf("closing took %v, want %v as for one log", took, timeout)
+			t.Errorf("closing the hub took %v, want %v, the time that one log takes", took, timeout)
 		}
 	})
 }
 
-// If a stream cannot be opened, every caller gets the error after one attempt. Callers do not wait
-// for the attempts of others.
+// If a stream cannot be opened, every caller gets the error after one attempt. No caller waits for
+// several attempts in a row.
 func TestOpenWithUnavailableStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &unavailable{Engine: memory.New()}
@@ -53,7 +53,7 @@ func TestOpenWithUnavailableStore(t *testing.T) {
 		all.Wait()
 		e.cutOff.Store(false)
 		if _, err := st.Batch(ctx, 1); code(err) != weir.StreamNotFound {
-			t.Errorf("after the store is back: %v", err)
+			t.Errorf("using the stream after the store has returned: %v", err)
 		}
 	})
 }

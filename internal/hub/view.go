@@ -5,23 +5,23 @@ import (
 	"weir/internal/stream"
 )
 
-// view is what subscriptions see of a feed: an immutable copy, which the feed replaces after every
-// change. Subscriptions read it without a lock. If they took the feed's lock, 30,000 of them that
-// wake up at once would queue for it, and the next Admit or Commit behind them, with the publishes
-// of all streams.
+// view is an immutable copy of the fields of a feed that subscriptions need. The feed replaces the
+// view after every change, and subscriptions read it without a lock. Without the view they would
+// take the feed's lock: 30,000 subscriptions that wake up at once would queue for it. The engine's
+// next call of Admit or Commit would queue behind them, and with it the publishes of all streams.
 type view struct {
 	rules   stream.View
-	low     weir.Seq // of the tail
-	frames  []*frame // of the tail; never written to below its length
+	low     weir.Seq // the tail's field low
+	frames  []*frame // the tail's field frames; the tail never changes these elements
 	newest  weir.Time
 	expiry  weir.Time
 	dropped bool
 	behind  bool
 }
 
-// wake shows the feed's current state to its subscriptions and has the waiting ones woken. Called
-// with f.mu held, after every change that a subscription may wait for. It is cheap whatever the
-// number of subscriptions, because Commit calls it in the engine's writer.
+// wake replaces the view and asks the hub's waker to wake the subscriptions that wait. The feed
+// calls it with f.mu held, after every change that a subscription may wait for. Its cost must not
+// grow with the number of subscriptions, because Commit calls it in the engine's writer.
 func (f *feed) wake() {
 	if f.tail.wanted() {
 		f.show()
@@ -29,7 +29,7 @@ func (f *feed) wake() {
 	}
 }
 
-// show replaces the view. Called with f.mu held.
+// show replaces the view. The caller holds f.mu.
 func (f *feed) show() {
 	f.view.Store(&view{
 		rules: f.state.View(), low: f.tail.low, frames: f.tail.frames,
@@ -37,8 +37,9 @@ func (f *feed) show() {
 	})
 }
 
-// current returns the view at now, without expired batches. Only one subscription at a time evicts
-// them, and the others wait for it on f.turn and not on f.mu, which publishers need.
+// current returns the view at the time now, without the batches that have expired by then. If there
+// are such batches, one subscription evicts them with f.mu held. The other subscriptions wait for
+// it on f.turn. They do not wait on f.mu, because publishers need that lock.
 func (f *feed) current(now weir.Time) *view {
 	v := f.view.Load()
 	if max(now, v.newest) < v.expiry || v.dropped {

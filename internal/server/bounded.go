@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// bounded is a listener that refuses connections beyond the limits, and sets the send buffer of the
-// others to writeBuffer.
+// bounded is a listener that refuses connections beyond the limits. It sets the kernel's send
+// buffer of the connections that it accepts to writeBuffer.
 type bounded struct {
 	net.Listener
 	connections *connections
-	clear       bool // cleartext listener: a refused client gets a response
+	clear       bool // the listener is not encrypted, so a refused client can get a response
 }
 
 func (l bounded) Accept() (net.Conn, error) {
@@ -45,9 +45,9 @@ func (l bounded) Accept() (net.Conn, error) {
 const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n" +
 	"Content-Length: 45\r\n\r\nThis server has no room for more connections\n"
 
-// refuse closes a connection. On a cleartext listener it first sends a response. The client may
-// lose it, because closing with an unread request resets the connection. Writing never blocks: the
-// send buffer of a new connection is empty.
+// refuse closes a connection. On a cleartext listener it first sends a response. The response may
+// not reach the client, because closing a connection with an unread request resets the connection.
+// The write never blocks, because the send buffer of a new connection is empty.
 func (l bounded) refuse(c *net.TCPConn) {
 	if l.clear {
 		c.Write([]byte(full))
@@ -55,7 +55,8 @@ func (l bounded) refuse(c *net.TCPConn) {
 	c.Close()
 }
 
-// counted is a connection that gives up its place when it is closed.
+// counted is a connection that counts towards the limits until it is closed. Its place is the
+// record of the connection in connections; place is nil if there is no limit.
 type counted struct {
 	*net.TCPConn
 	connections *connections
@@ -68,7 +69,7 @@ func (c *counted) Close() error {
 	return err
 }
 
-// placeIn returns the place of a connection, or nil if it has none.
+// placeIn returns the place of the counted connection inside c, or nil if there is none.
 func placeIn(c net.Conn) *place {
 	for {
 		switch n := c.(type) {
@@ -84,7 +85,8 @@ func placeIn(c net.Conn) *place {
 	}
 }
 
-// watch is called by net/http when the state of a connection changes.
+// watch is called by net/http when the state of a connection changes. It records whether the
+// connection is in use or idle.
 func watch(c net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateActive:

@@ -7,31 +7,34 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// The bounds of a connection, for every protocol. There is no overall write timeout, because a
-// subscription is one endless response; its handler sets a deadline for each write instead.
+// The bounds of a connection, for every protocol. A response as a whole has no write timeout,
+// because a subscription is one endless response. The handler of a subscription sets a deadline for
+// each write instead.
 const (
-	readHeaderTimeout = 10 * time.Second // also for the TLS handshake
-	idleTimeout       = 2 * time.Minute  // without a request
-	maxHeaderBytes    = 16 << 10         // request target and header fields
+	readHeaderTimeout = 10 * time.Second // for a request head, and for a TLS handshake
+	idleTimeout       = 2 * time.Minute  // for a connection without a request
+	maxHeaderBytes    = 16 << 10         // size of the request target and header fields together
 	maxStreams        = 1000             // concurrent requests of one HTTP/2 or HTTP/3 connection
 
-	// libraryHeaderBytes is where the libraries stop reading header fields. They answer with a bare
-	// 431 then, so the server gives them room above maxHeaderBytes and refuses in its own words what
-	// lies between.
+	// libraryHeaderBytes is the size at which net/http and http3 stop reading header fields. They
+	// then send a 431 without any explanation. So the server lets them read more than
+	// maxHeaderBytes, and refuses a request between the two sizes itself, with a response that says
+	// why.
 	libraryHeaderBytes = 2 * maxHeaderBytes
 
-	// writeBuffer is the kernel's send buffer of a TCP connection. By default the kernel lets it
-	// grow to megabytes, all of which a client that reads nothing would hold.
+	// writeBuffer is the size of the kernel's send buffer of a TCP connection. By default this
+	// buffer can grow to megabytes, and a client that reads nothing would keep all of it in use.
 	writeBuffer = 64 << 10
 
-	// If a handler refuses a request without reading its body, the server reads up to skipBytes of
-	// the body, for at most skipTime, so that the connection can be used for the next request. A
-	// longer body would cost more than a new connection, and the connection is closed.
+	// If a handler refuses a request without reading its body, the server reads and discards up to
+	// skipBytes of the body, for at most skipTime. Then the connection can be used for the next
+	// request. If the body is longer, the server closes the connection, because a new connection
+	// costs less than reading the rest.
 	skipBytes = 256 << 10
 	skipTime  = 30 * time.Second
 
-	// answerTime is how long the client may take to accept the rest of a response whose handler has
-	// returned.
+	// answerTime is how long the client may take to receive the rest of a response after the
+	// handler has returned.
 	answerTime = 30 * time.Second
 
 	// A silent QUIC connection gets a ping every quicKeepAlive, so that NAT routers keep their
@@ -40,25 +43,26 @@ const (
 	quicKeepAlive = 20 * time.Second
 	quicSilence   = 60 * time.Second
 
-	// The maximum amount of data that an HTTP/3 client may send beyond what the handlers have read.
-	// It bounds the memory for one stream and for one connection.
+	// The largest number of bytes that an HTTP/3 client may have sent and that no handler has read
+	// yet, per stream and per connection. These windows limit the memory of a stream and of a
+	// connection.
 	quicStreamWindow     = 2 << 20
 	quicConnectionWindow = 8 << 20
-	quicUniStreams       = 16 // HTTP/3 itself needs three
+	quicUniStreams       = 16 // unidirectional streams; HTTP/3 itself needs three
 
-	// The initial size of these windows, which grow up to the maximum as handlers read. It is small
-	// because the server has not authenticated the client at this point.
+	// The initial sizes of the two windows. The windows grow to the sizes above as handlers read.
+	// They begin small, because the server has not authenticated the client yet.
 	quicFirstStreamWindow     = 128 << 10
 	quicFirstConnectionWindow = 256 << 10
 
-	// If more handshakes than this are in progress, clients must prove that they own their address
-	// (QUIC Retry). Otherwise an attacker could fill the server with handshakes from forged
-	// addresses.
+	// If more handshakes than this are in progress, a new client must first prove that it receives
+	// packets at its address (QUIC Retry). Otherwise an attacker could fill the server with
+	// handshakes from forged addresses.
 	quicHandshakes = 64
 
-	// lastPackets is how long a draining server waits after the last request before it closes QUIC
-	// connections that clients leave open. The last packets of the last responses need this time to
-	// arrive.
+	// lastPackets is how long a server that shuts down waits after the last request, before it
+	// closes the QUIC connections that are still open. The last packets of the last responses need
+	// this time to arrive.
 	lastPackets = time.Second
 )
 
@@ -73,7 +77,7 @@ func http2Bounds() *http.HTTP2Config {
 }
 
 // quicBounds are the bounds of a QUIC connection. Early data (0-RTT) stays off, because an attacker
-// can record and replay it, and a replayed publish would be stored twice.
+// can record and replay it, and a publish that is replayed could be stored twice.
 func quicBounds() *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout: quicHandshake, MaxIdleTimeout: quicSilence, KeepAlivePeriod: quicKeepAlive,

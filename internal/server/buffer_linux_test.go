@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The kernel's send buffer is small for every connection. Linux doubles the requested size, for its
-// own bookkeeping.
+// The kernel's send buffer of every connection is small. Its size is twice writeBuffer, because
+// Linux doubles the requested size for its own bookkeeping.
 func TestWriteBuffer(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		if w.proto == "HTTP/3.0" {

@@ -10,29 +10,34 @@ import (
 	"time"
 )
 
-// connections limits the number of connections. The limit for all listeners together keeps the
-// process from running out of the file handles that it needs for its data.
+// connections limits the number of connections. There is one limit for all listeners together, so
+// that connections do not use up the file handles that the process needs for its data.
 //
-// Within the limit, addresses share (D34). While more than a quarter is free, any address may
-// connect. The last quarter is for addresses that have less than a fair share of the connections,
-// and not more than are left. An address that has its share closes its own connection that has been
-// idle longest, to open another one. If all connections are in use, a new one takes the place of the
-// one that has been idle longest, unless its address has fewer connections. A few connections are
-// only for this machine, so that its operator can always connect.
+// Within the limit, client addresses share the connections (D34):
+//
+//   - While more than a quarter of the connections is free, any address may connect.
+//   - In the last quarter, an address may connect if it has less than a fair share of the open
+//     connections, and not more connections than are free.
+//   - Any other address gets a new connection only in exchange for an old one: the server closes the
+//     connection of the same address that has been idle longest.
+//   - If all connections are taken and the address has less than a fair share, the server closes the
+//     connection that has been idle longest, of any address with at least as many connections.
+//
+// A few connections are reserved for this machine, so that its operator can always connect.
 type connections struct {
-	most   func() int            // limit for all connections; nil if there is none
-	exempt func(netip.Addr) bool // proxies, which stand for many clients and need no share; nil if none
-	least  time.Duration         // idle time after which a connection may be closed for another
+	most   func() int            // returns the limit for all connections; nil if there is no limit
+	exempt func(netip.Addr) bool // reports proxies, which may exceed a fair share; nil if there are none
+	least  time.Duration         // idle time after which a connection may be closed to make room
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	bound int       // last result of most
-	asked time.Time // when most was called
+	bound int       // last result of the function most
+	asked time.Time // when the function most was last called
 	open  int
-	of    map[netip.Addr]*address // by the result of placeOf
-	idle  idlest                  // of all addresses
+	of    map[netip.Addr]*address // the key is the result of placeOf
+	idle  idlest                  // the connections of all addresses that have been idle longest
 
-	refused int       // since the last log entry
+	refused int       // connections refused since the last log entry
 	said    time.Time // time of the last log entry
 	counts  Counts
 }
@@ -44,36 +49,38 @@ type Counts struct {
 	Replaced    uint64 // idle connections closed to make room for others
 }
 
-// address is an address with open connections.
+// address is a client address with its open connections.
 type address struct {
 	places map[*place]struct{}
-	idle   idlest
+	idle   idlest // the connections of this address that have been idle longest
 }
 
-// place is an open connection. The methods of a nil place do nothing.
+// place is the record of an open connection. A nil place stands for a connection that is not
+// counted; its methods do nothing.
 type place struct {
 	at   netip.Addr
-	gone bool // it does not count any more; guarded by connections.mu
+	gone bool // the connection was removed from the count; guarded by connections.mu
 
-	// since is when the connection became idle, in nanoseconds since this process started, or one of
-	// the values below.
+	// since is the time at which the connection became idle, in nanoseconds since this process
+	// started. It is inUse or replaced, see below, if the connection is not idle.
 	since atomic.Int64
-	close atomic.Pointer[func()] // nil if the connection cannot be closed yet
+	close atomic.Pointer[func()] // closes the connection; nil if it cannot be closed yet
 }
 
 const (
-	inUse    = 0
-	replaced = -1 // it is being closed to make room
+	inUse    = 0  // the connection has a request
+	replaced = -1 // the connection is being closed to make room for another
 )
 
 const (
-	boundAge  = time.Second      // time between calls to most, which may be slow
+	boundAge  = time.Second      // time between calls of the function most, which may be slow
 	complaint = 10 * time.Second // time between log entries about refused connections
-	idleLeast = time.Second
+	idleLeast = time.Second      // value of connections.least in production
 )
 
-// begin notes that a request has begun. It returns false if the connection is being closed to make
-// room: then the request must not be answered, or its client could not tell what became of it.
+// begin records that a request has begun. It returns false if the connection is being closed to
+// make room for another. The caller must then not handle the request: the client would not get the
+// response, and could not tell whether the request took effect.
 func (p *place) begin() bool {
 	for p != nil {
 		v := p.since.Load()
@@ -87,7 +94,7 @@ func (p *place) begin() bool {
 	return true
 }
 
-// rest notes that the connection has no request.
+// rest records that the connection has no request.
 func (p *place) rest(now time.Time) {
 	if p != nil {
 		p.since.CompareAndSwap(inUse, int64(now.Sub(started))+1)
@@ -98,9 +105,9 @@ func newConnections(o Options) *connections {
 	return &connections{most: o.Connections, exempt: o.Proxy, least: idleLeast, logger: o.Logger, of: make(map[netip.Addr]*address)}
 }
 
-// take counts a connection from an address. It returns nil and false if that is not within the
-// limits. Otherwise the caller must call give when the connection is closed. The connection is busy
-// until rest is called.
+// take adds a connection from an address to the count. It returns nil and false if the limits do
+// not allow the connection. Otherwise the caller must call give when the connection is closed. The
+// connection counts as in use until rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
 	if c.most == nil {
 		return nil, true
@@ -126,8 +133,9 @@ func (c *connections) take(from net.Addr) (*place, bool) {
 	return p, true
 }
 
-// limit is the number of connections that an address can reach together with all others. The
-// reserve for this machine is small, so that it takes next to nothing from others.
+// limit returns the total number of connections up to which this address may connect. For addresses
+// other than this machine it excludes the reserve for this machine. The reserve is small, so it
+// takes next to nothing from other addresses.
 func (c *connections) limit(at netip.Addr) int {
 	if at.IsLoopback() {
 		return c.bound
@@ -135,7 +143,7 @@ func (c *connections) limit(at netip.Addr) int {
 	return c.bound - min(c.bound/32, 16)
 }
 
-// hasRoom reports whether an address may connect while the others stay.
+// hasRoom reports whether an address may connect without another connection being closed.
 func (c *connections) hasRoom(at netip.Addr) bool {
 	free := c.limit(at) - c.open
 	return free > 0 && (free > c.bound/4 || c.isProxy(at) || c.isLight(at, free))
@@ -144,7 +152,7 @@ func (c *connections) hasRoom(at netip.Addr) bool {
 func (c *connections) isProxy(at netip.Addr) bool { return c.exempt != nil && c.exempt(at) }
 
 // isLight reports whether an address has less than a fair share of the open connections, and not
-// more than the number that is free.
+// more connections than are free.
 func (c *connections) isLight(at netip.Addr, free int) bool {
 	n := c.of[at].count()
 	return n == 0 || n*len(c.of) < c.open && n <= free
@@ -157,8 +165,10 @@ func (a *address) count() int {
 	return len(a.places)
 }
 
-// makeRoom closes the connection that has been idle longest, so that the address can connect: of
-// any address that has no fewer connections if all are in use, otherwise of the same address.
+// makeRoom closes an idle connection, so that the address can connect, and reports whether it found
+// one. If all connections are taken and the address has less than a fair share, makeRoom closes the
+// connection that has been idle longest, of any address with at least as many connections.
+// Otherwise it closes the connection of the same address that has been idle longest.
 func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	before := int64(now.Sub(started)-c.least) + 1
 	own := c.of[at]
@@ -185,7 +195,7 @@ func (c *connections) makeRoom(at netip.Addr, now time.Time) bool {
 	}
 	c.remove(victim)
 	c.counts.Replaced++
-	go (*victim.close.Load())() // not with the lock held, because it calls give
+	go (*victim.close.Load())() // in a goroutine, because it calls give, which takes the lock
 	return true
 }
 
@@ -199,7 +209,8 @@ func (c *connections) refuse(at netip.Addr, now time.Time) {
 	}
 }
 
-// give releases a connection that take counted. It may be called more than once.
+// give removes a connection from the count. It may be called more than once for the same
+// connection.
 func (c *connections) give(p *place) {
 	if p == nil {
 		return
@@ -233,11 +244,12 @@ func (c *connections) read() Counts {
 	return n
 }
 
-// idlest finds the connections that have been idle longest. Looking at all of them for every new
-// connection would be slow, so it remembers the best from one look to the next.
+// idlest finds the connections that have been idle longest. A search through all connections for
+// every new connection would be slow, so idlest keeps the best candidates of a search for later
+// calls.
 type idlest struct {
-	best   []idler // the longest idle last
-	looked time.Time
+	best   []idler   // candidates; the one that has been idle longest is last
+	looked time.Time // time of the last search
 }
 
 type idler struct {
@@ -247,11 +259,13 @@ type idler struct {
 
 const (
 	mostIdlers = 256
-	lookAgain  = 100 * time.Millisecond // the least time between two looks
+	lookAgain  = 100 * time.Millisecond // minimum time between two searches
 )
 
-// longest returns a connection that may be closed and has been idle since before, and marks it. It
-// returns nil if there is none.
+// longest returns the connection that has been idle longest, and marks it as replaced. It considers
+// only connections for which the function may returns true, and which became idle at the time
+// before or earlier. It returns nil if there is none. The function each must call its argument for
+// all connections.
 func (l *idlest) longest(now time.Time, before int64, each func(func(*place)), may func(*place) bool) *place {
 	for {
 		for n := len(l.best); n > 0; n-- {
@@ -273,7 +287,8 @@ func (l *idlest) longest(now time.Time, before int64, each func(func(*place)), m
 	}
 }
 
-// add inserts a connection in order, if it is among the best.
+// add inserts a connection into best, in order, if it is among the mostIdlers that have been idle
+// longest.
 func (l *idlest) add(p idler) {
 	if len(l.best) == mostIdlers {
 		if p.since >= l.best[0].since {
@@ -285,8 +300,9 @@ func (l *idlest) add(p idler) {
 	l.best = slices.Insert(l.best, i, p)
 }
 
-// placeOf returns the key under which connections from an address are counted. For IPv6 it is the
-// /64 prefix, because a client usually controls a whole /64. The machine itself stays ::1.
+// placeOf returns the address under which connections from the address a are counted. For IPv6 this
+// is the /64 prefix, because a client usually controls a whole /64. The loopback address ::1 stays
+// as it is.
 func placeOf(a net.Addr) netip.Addr {
 	var at netip.AddrPort
 	switch a := a.(type) {

@@ -20,8 +20,9 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// limited starts a server with a low connection limit. It never closes an idle connection to make
-// room, unless a test changes that. A request for /wait is answered once the test has ended.
+// limited starts a server with a low connection limit. The server never closes an idle connection
+// to make room, unless a test changes that setting. A request for /wait is answered when the test
+// ends.
 func limited(t *testing.T, most int, o Options) *Server {
 	t.Helper()
 	o.HTTP, o.HTTPS, o.Connections = "127.0.0.1:0", "127.0.0.1:0", func() int { return most }
@@ -45,8 +46,8 @@ func limited(t *testing.T, most int, o Options) *Server {
 	return s
 }
 
-// connect connects from an address, sends a request, and reports whether the connection was
-// accepted and the request answered.
+// connect connects from an address and sends a request. It reports whether the server accepted the
+// connection and answered the request.
 func connect(t *testing.T, s *Server, from string) (net.Conn, bool) {
 	t.Helper()
 	return request(t, s, from, "/")
@@ -84,8 +85,8 @@ func waitOpen(t *testing.T, s *Server, n int) {
 	}
 }
 
-// One address gets three quarters of all connections, and no connection is accepted beyond the
-// limit.
+// One address can take three quarters of all connections. No connection beyond the limit is
+// accepted.
 func TestConnectionLimits(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
@@ -96,7 +97,7 @@ func TestConnectionLimits(t *testing.T) {
 		ok   bool
 	}{
 		{"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", true},
-		{"127.0.0.1", false}, // the last quarter is for others
+		{"127.0.0.1", false}, // the last quarter is for other addresses
 		{"127.0.0.2", true}, {"127.0.0.3", true},
 		{"127.0.0.4", false}, // all connections are in use
 	} {
@@ -111,13 +112,13 @@ func TestConnectionLimits(t *testing.T) {
 	in[7].Close()
 	waitOpen(t, s, 7)
 	if _, ok := connect(t, s, "127.0.0.1"); ok {
-		t.Error("an address with most connections got another one")
+		t.Error("the address that has most of the connections got another one")
 	}
 	if _, ok := connect(t, s, "127.0.0.4"); !ok {
-		t.Error("a closed connection does not make room for another one")
+		t.Error("a new connection was refused although another one was closed")
 	}
 	if n := s.Connections(); n.Open != 8 || n.Limit != 8 || n.Refused != 3 || n.Replaced != 0 {
-		t.Errorf("counted %+v", n)
+		t.Errorf("the counts are %+v", n)
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -126,9 +127,9 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
-// When all connections are in use, the one that has been idle longest makes room, for another
-// address or for its own. Connections with a request in flight stay. Idle connections of two
-// addresses used to lock out all others.
+// When all connections are taken, the server closes the one that has been idle longest, for a new
+// connection of another address or of the same one. Connections with a request in flight stay open.
+// Otherwise the idle connections of two addresses could lock out all other addresses.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := limited(t, 8, Options{})
 	s.within.mu.Lock()
@@ -152,7 +153,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		idle = idle[1:]
 	}
-	settled := func() { // all answered requests are noted
+	settled := func() { // waits until the server has recorded every idle connection
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
 			resting := 0
@@ -188,11 +189,12 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		settled()
 	}
 	if n := s.Connections(); n.Replaced != 3 || n.Refused != 0 || n.Open != 8 {
-		t.Errorf("counted %+v", n)
+		t.Errorf("the counts are %+v", n)
 	}
 }
 
-// Addresses share by the rule of D34, and a few connections are only for this machine.
+// Addresses share the connections by the rule of D34. A few connections are reserved for this
+// machine.
 func TestConnectionShares(t *testing.T) {
 	c := newConnections(Options{Connections: func() int { return 1024 }, Logger: quiet})
 	fill := func(at string) (n int) {
@@ -204,7 +206,7 @@ func TestConnectionShares(t *testing.T) {
 		}
 	}
 	if n := fill("192.0.2.1"); n != 1024-16-256 {
-		t.Errorf("one address got %d of 1024 connections", n)
+		t.Errorf("one address got %d of 1024 connections, want all but the reserve and the last quarter", n)
 	}
 	for i := range 6 {
 		if n := fill(fmt.Sprintf("192.0.2.%d", 2+i)); n == 0 {
@@ -215,14 +217,14 @@ func TestConnectionShares(t *testing.T) {
 		fill(fmt.Sprintf("198.51.100.%d", i))
 	}
 	if c.open != 1024-16 {
-		t.Errorf("%d connections are open, want all but the reserve", c.open)
+		t.Errorf("%d connections are open, want all except those reserved for this machine", c.open)
 	}
 	if n := fill("127.0.0.1"); n == 0 || n > 16 {
 		t.Errorf("this machine got %d of 16 reserved connections", n)
 	}
 }
 
-// A proxy can use all connections, and no more.
+// A proxy can use all connections up to the limit, but not more.
 func TestProxyConnections(t *testing.T) {
 	s := limited(t, 3, Options{Proxy: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") }})
 	for range 3 {
@@ -235,8 +237,8 @@ func TestProxyConnections(t *testing.T) {
 	}
 }
 
-// Connections of every protocol count, are refused beyond the limit, and are released when they
-// close.
+// Connections of every protocol count towards the limit and are refused beyond it. A connection
+// stops counting when it is closed.
 func TestConnectionsOfEveryProtocol(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		s := limited(t, 1, Options{})
@@ -251,7 +253,7 @@ func TestConnectionsOfEveryProtocol(t *testing.T) {
 		}
 		waitOpen(t, s, 0)
 		if _, ok := connect(t, s, "127.0.0.1"); !ok {
-			t.Fatal("the connection was not released")
+			t.Fatal("the connection still counts after it was closed")
 		}
 		if resp, err := w.client(t).Get(w.url(s)); err == nil {
 			resp.Body.Close()
@@ -273,8 +275,8 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
-// An HTTP/3 connection that never sends a complete request is closed, however many streams it
-// opens. One with a request in flight is not.
+// The server closes an HTTP/3 connection on which the client never sends a complete request,
+// however many streams it opens. It does not close a connection with a request in flight.
 func TestIncompleteRequests(t *testing.T) {
 	s := listen(t)
 	s.http3.idle = 50 * time.Millisecond
@@ -302,7 +304,7 @@ func TestIncompleteRequests(t *testing.T) {
 		if err != nil {
 			break // the connection is already closed
 		}
-		str.Write([]byte{1, 40, 0}) // a HEADERS frame of 40 bytes, with only the first one
+		str.Write([]byte{1, 40, 0}) // the start of a HEADERS frame of 40 bytes, of which only the first is sent
 	}
 	select {
 	case <-conn.Context().Done():
@@ -310,6 +312,6 @@ func TestIncompleteRequests(t *testing.T) {
 		t.Fatal("the connection was not closed")
 	}
 	if s.http3.busy.Load() != 1 {
-		t.Error("the request in flight was ended")
+		t.Error("the server ended the request in flight")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// busy starts a request whose handler waits, and returns once the handler runs. Closing finish ends
-// the handler; answered gets the result of the request.
+// busy starts a request and returns once its handler runs. The handler waits until the test closes
+// finish. The channel answered then receives the result of the request.
 func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan error) {
 	t.Helper()
 	started := make(chan struct{})
@@ -39,14 +39,14 @@ func busy(t *testing.T, w wire) (s *Server, finish chan struct{}, answered chan 
 	return s, finish, answered
 }
 
-// Shutdown waits for requests in flight and accepts no new connections meanwhile.
+// Shutdown waits for requests in flight. It accepts no connections while it waits.
 func TestShutdownWaits(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		s, finish, answered := busy(t, w)
 		down := make(chan error)
 		go func() { down <- s.Shutdown(context.Background()) }()
 		for _, address := range []string{s.HTTP(), s.HTTPS()} {
-			for { // the listener closes before Shutdown waits
+			for { // until the listener is closed, which Shutdown does before it waits
 				c, err := net.Dial("tcp", address)
 				if err != nil {
 					break
@@ -77,7 +77,7 @@ func TestShutdownCuts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+			t.Errorf("Shutdown returned %v, want the error of the context", err)
 		}
 		if err := <-answered; err == nil {
 			t.Error("the request was answered")
@@ -85,8 +85,8 @@ func TestShutdownCuts(t *testing.T) {
 	})
 }
 
-// vanishing is a client socket that stops sending and receiving at the same moment, like a machine
-// that loses its power.
+// vanishing is a client socket that can stop sending and receiving at once, like a machine that
+// loses its power.
 type vanishing struct {
 	*net.UDPConn
 	gone chan struct{}
@@ -115,8 +115,7 @@ func (v *vanishing) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// A client that vanished does not delay Shutdown beyond the context, even with a response in
-// flight.
+// Shutdown returns when its context ends, even if a client with a response in flight has vanished.
 func TestVanishedClient(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -147,37 +146,38 @@ func TestVanishedClient(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+		t.Errorf("Shutdown returned %v, want the error of the context", err)
 	}
 	if took := time.Since(began); took > quicSilence/2 {
-		t.Errorf("Shutdown took %v", took)
+		t.Errorf("Shutdown took %v, longer than its context", took)
 	}
 }
 
-// Shutdown does not wait for an idle connection that its client keeps open.
+// Shutdown does not wait until a client closes its idle connection.
 func TestIdleClient(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	c, err := quic.DialAddr(t.Context(), s.HTTPS(), &tls.Config{RootCAs: trust, NextProtos: []string{"h3"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AcceptUniStream(t.Context()); err != nil { // the server has accepted the connection
+	// Once this stream arrives, the server has accepted the connection.
+	if _, err := c.AcceptUniStream(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), quicSilence/2)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		t.Errorf("got %v", err)
+		t.Errorf("Shutdown returned %v", err)
 	}
 	<-c.Context().Done()
 	var closed *quic.ApplicationError
 	if err := context.Cause(c.Context()); !errors.As(err, &closed) || closed.ErrorCode != quic.ApplicationErrorCode(http3.ErrCodeNoError) {
-		t.Errorf("the client's connection ended with %v", err)
+		t.Errorf("the client's connection ended with %v, want ErrCodeNoError", err)
 	}
 }
 
-// After a crash, the next process resets the connections of the old one, so that clients need not
-// wait for a timeout.
+// After a crash, the next process resets the HTTP/3 connections of the crashed process, so that
+// clients need not wait for a timeout.
 func TestStatelessReset(t *testing.T) {
 	key := [32]byte{1, 2, 3}
 	t1 := secured()
@@ -188,15 +188,15 @@ func TestStatelessReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without a complete request, the client might still be repeating its handshake, which is not
-	// reset.
+	// The client completes one request first. Without it, the client might still be repeating its
+	// handshake when the process crashes, and packets of a handshake are not answered with a reset.
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.HTTPS(), nil)
 	resp, err := (&http3.Transport{}).NewClientConn(c).RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	s.http3.socket.Close() // sends nothing, like kill -9
+	s.http3.socket.Close() // like kill -9, this sends nothing to the client
 	<-s.http3.over
 	s.Shutdown(t.Context())
 	again, err := Listen(Options{HTTP: "off", HTTPS: s.HTTPS(), Logger: quiet})
@@ -213,6 +213,6 @@ func TestStatelessReset(t *testing.T) {
 	<-c.Context().Done()
 	var reset *quic.StatelessResetError
 	if err := context.Cause(c.Context()); !errors.As(err, &reset) {
-		t.Errorf("the client's connection ended with %v", err)
+		t.Errorf("the client's connection ended with %v, want a stateless reset", err)
 	}
 }

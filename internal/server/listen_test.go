@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// An address in use is an error that names the flag.
+// Listen returns an error that names the flag if an address is in use.
 func TestAddressInUse(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for flag, o := range map[string]Options{
@@ -25,8 +25,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// With HTTPSMayFail, an HTTPS address in use is a warning that names the flag, unless HTTP is
-// disabled too.
+// With HTTPSMayFail, Listen only logs a warning that names the flag if the HTTPS address is in use.
+// If HTTP is disabled too, it returns an error.
 func TestHTTPSMayFail(t *testing.T) {
 	taken := serve(t, func(http.ResponseWriter, *http.Request) {}).HTTPS()
 	var log bytes.Buffer
@@ -38,14 +38,14 @@ func TestHTTPSMayFail(t *testing.T) {
 	s.Serve(http.NotFoundHandler(), TLS{})
 	defer s.Shutdown(context.Background())
 	if s.HTTPS() != "" || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "--https") || !strings.Contains(log.String(), taken) {
-		t.Errorf("HTTPS is at %q; the log is %s", s.HTTPS(), &log)
+		t.Errorf("HTTPS is at %q, want it disabled with a warning; the log is %s", s.HTTPS(), &log)
 	}
 	if resp, _ := get(t, wires["HTTP1"].client(t), "http://"+s.HTTP()); resp.StatusCode != 404 {
-		t.Errorf("status %d", resp.StatusCode)
+		t.Errorf("a request over HTTP got status %d", resp.StatusCode)
 	}
 	o.HTTP = "off"
 	if s, err := Listen(o); err == nil || !strings.Contains(err.Error(), "--https") {
-		t.Errorf("without --http: got %v, %v", s, err)
+		t.Errorf("with HTTP disabled: got %v, %v; want an error", s, err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestHTTPSMayFail(t *testing.T) {
 func TestUDPInUse(t *testing.T) {
 	s := listen(t)
 	_, port, _ := net.SplitHostPort(s.HTTPS())
-	s.https.listener.Close() // the socket stays
+	s.https.listener.Close() // frees the TCP port; the UDP socket keeps its port in use
 	defer s.Shutdown(context.Background())
 	var log bytes.Buffer
 	other, err := Listen(Options{HTTP: "off", HTTPS: "127.0.0.1:" + port, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -63,21 +63,21 @@ func TestUDPInUse(t *testing.T) {
 	other.Serve(http.NotFoundHandler(), secured())
 	defer other.Shutdown(context.Background())
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "--https") {
-		t.Errorf("the log is %s", &log)
+		t.Errorf("the log has no warning that names --https: %s", &log)
 	}
 	resp, _ := get(t, wires["HTTP2"].client(t), "https://"+other.HTTPS())
 	if resp.StatusCode != 404 || resp.Header["Alt-Svc"] != nil {
-		t.Errorf("status %d, alt-svc %q", resp.StatusCode, resp.Header["Alt-Svc"])
+		t.Errorf("a request over HTTPS got status %d and alt-svc %q", resp.StatusCode, resp.Header["Alt-Svc"])
 	}
 }
 
-// If the UDP socket fails later, HTTPS continues and stops advertising HTTP/3.
+// If the UDP socket fails while the server runs, HTTPS continues and stops advertising HTTP/3.
 func TestUDPFails(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	s.http3.socket.Close()
 	<-s.http3.over
 	if resp, _ := get(t, wires["HTTP2"].client(t), "https://"+s.HTTPS()); resp.Header["Alt-Svc"] != nil {
-		t.Errorf("alt-svc is %q", resp.Header["Alt-Svc"])
+		t.Errorf("alt-svc is %q, want none", resp.Header["Alt-Svc"])
 	}
 	select {
 	case err := <-s.Failed():
@@ -86,7 +86,7 @@ func TestUDPFails(t *testing.T) {
 	}
 }
 
-// Shutdown frees the addresses, also if Serve was never called.
+// Shutdown frees the addresses, even if Serve was never called.
 func TestShutdownFreesTheAddresses(t *testing.T) {
 	for name, served := range map[string]bool{"served": true, "never served": false} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestShutdownFreesTheAddresses(t *testing.T) {
 func TestOff(t *testing.T) {
 	s, err := Listen(Options{HTTP: "off", HTTPS: "off"})
 	if err != nil || s.HTTP() != "" || s.HTTPS() != "" {
-		t.Fatalf("got %v, %v", s, err)
+		t.Fatalf("with both addresses off, Listen returned %v, %v", s, err)
 	}
 	s.Serve(http.NotFoundHandler(), TLS{})
 	if err := s.Shutdown(t.Context()); err != nil {
@@ -125,13 +125,13 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// Failed reports a listener that fails.
+// The channel Failed receives the error of a listener that fails.
 func TestFailed(t *testing.T) {
 	s := listen(t)
 	s.http.listener.Close()
 	s.Serve(http.NotFoundHandler(), secured())
 	if err := <-s.Failed(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v", err)
+		t.Errorf("Failed received %v", err)
 	}
 	s.Shutdown(t.Context())
 }

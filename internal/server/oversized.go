@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// headerBytes is the size of the request target and the header fields, as HTTP/1.1 writes them.
+// headerBytes returns the size that the request target and the header fields have in HTTP/1.1.
 func headerBytes(r *http.Request) int {
 	const around = len(": \r\n")
 	n := len(r.RequestURI) + len(r.Host) + around
@@ -25,14 +25,14 @@ func oversized(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
 }
 
-// bareTooLarge begins the response that net/http writes, in one piece, when it stops reading header
-// fields that are too large. No other response begins like this: those of handlers have a Date
-// field. If net/http ever writes it differently, clients get the response of net/http again,
-// and TestHeaderTooLarge fails.
+// bareTooLarge is the start of the response that net/http writes, with one call of Write, when it
+// stops reading header fields that are too large. No response of a handler starts with the same
+// bytes, because those have a Date field. If a version of net/http writes other bytes, clients get
+// the response of net/http, and TestHeaderTooLarge fails.
 var bareTooLarge = []byte("HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
-// tooLarge is the response of a handler to a request of which nothing is known but the address of
-// the client. The connection is closed after it.
+// tooLarge returns the response of handler h to a request of which only the client's address is
+// known. The connection is closed after this response.
 func tooLarge(h http.Handler, remote string) []byte {
 	a := &kept{status: http.StatusOK, header: make(http.Header)}
 	h.ServeHTTP(a, &http.Request{
@@ -46,11 +46,11 @@ func tooLarge(h http.Handler, remote string) []byte {
 		StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Header: a.header, Close: true,
 		Body: io.NopCloser(&a.body), ContentLength: int64(a.body.Len()),
 	}
-	_ = resp.Write(&b) // a buffer accepts everything
+	_ = resp.Write(&b) // writing to a bytes.Buffer does not fail
 	return b.Bytes()
 }
 
-// kept is a response in memory.
+// kept is an http.ResponseWriter that keeps the response in memory.
 type kept struct {
 	status int
 	header http.Header

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// serveOversized starts a server that answers requests with large header fields with "too large" and
-// the path.
+// serveOversized starts a server. Its handler for large header fields sends "too large" and the
+// path of the request.
 func serveOversized(t *testing.T) *Server {
 	s := listen(t)
 	s.Oversized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,8 +22,8 @@ func serveOversized(t *testing.T) *Server {
 	return s
 }
 
-// Header fields above the limit get the response of the handler for them, over every protocol. The
-// next request of the client is served.
+// A request with header fields above the limit gets the response of the handler for large header
+// fields, over every protocol. The server then answers the next request of the same client.
 func TestHeaderTooLarge(t *testing.T) {
 	s := serveOversized(t)
 	each(t, func(t *testing.T, w wire) {
@@ -53,8 +53,9 @@ func TestHeaderTooLarge(t *testing.T) {
 	})
 }
 
-// Where the libraries stop reading, the client learns it in one way or another, and can go on. Over
-// cleartext HTTP/1.1 it even gets the response of the handler.
+// net/http and http3 stop reading header fields that are even larger. The client then gets a 431 or
+// an error, and its next request succeeds. Over cleartext HTTP/1.1 the client gets the response of
+// the handler for large header fields.
 func TestHeaderMuchTooLarge(t *testing.T) {
 	s := serveOversized(t)
 	each(t, func(t *testing.T, w wire) {
@@ -63,13 +64,13 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		c := w.client(t)
 		resp, err := c.Do(r)
 		switch {
-		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit of the server and refuses to send
+		case err != nil && w.proto != "HTTP/1.1": // the client knows the limit and does not send
 		case err != nil:
 			t.Error(err)
 		default:
 			resp.Body.Close()
 			if resp.StatusCode != 431 {
-				t.Errorf("status %d", resp.StatusCode)
+				t.Errorf("the request got status %d, want 431", resp.StatusCode)
 			}
 		}
 		if resp, _ := get(t, c, w.url(s)); resp.StatusCode != 200 {
@@ -80,16 +81,16 @@ func TestHeaderMuchTooLarge(t *testing.T) {
 		got := ask(t, s.HTTP(), first+"GET /path HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", 2*libraryHeaderBytes)+"\r\n\r\n")
 		last := got[len(got)-1]
 		if last.status != 431 || last.header.Get("X-Request-Id") != "one" || last.body != "too large: /" || last.header.Get("Content-Length") != "12" {
-			t.Errorf("got %+v", last)
+			t.Errorf("the last response is %+v, want that of the handler", last)
 		}
 	}
 }
 
-// Without a handler for large header fields the server refuses them too.
+// If no handler for large header fields is set, the server refuses such requests with a 431 too.
 func TestHeaderTooLargeByDefault(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {})
 	got := ask(t, s.HTTP(), "GET / HTTP/1.1\r\nHost: a\r\nX-Long: "+strings.Repeat("a", maxHeaderBytes)+"\r\n\r\n")
 	if len(got) != 1 || got[0].status != 431 {
-		t.Errorf("got %v", got)
+		t.Errorf("got the responses %v, want one 431", got)
 	}
 }

@@ -24,10 +24,10 @@ type udp struct {
 	logger    *slog.Logger
 
 	connections *connections
-	handshakes  atomic.Int64 // in progress
-	idle        time.Duration
+	handshakes  atomic.Int64  // handshakes in progress
+	idle        time.Duration // idle timeout of a connection
 
-	altSvc atomic.Pointer[[]string] // alt-svc field; nil while HTTP/3 is not served
+	altSvc atomic.Pointer[[]string] // values of the alt-svc field; nil while HTTP/3 is not served
 	busy   atomic.Int64             // requests in flight
 	over   chan struct{}            // closed when serve has returned
 }
@@ -36,13 +36,14 @@ func newUDP(socket *net.UDPConn, c *connections, logger *slog.Logger) *udp {
 	return &udp{socket: socket, connections: c, idle: idleTimeout, logger: logger, over: make(chan struct{})}
 }
 
-// listen starts QUIC on the socket. Connections wait until serve is called.
+// listen starts QUIC on the socket. Clients can connect, but their requests are not handled until
+// serve is called.
 func (u *udp) listen(h, oversized http.Handler, secure *tls.Config, resetKey *[32]byte) error {
 	transport := &quic.Transport{
 		Conn: u.socket, StatelessResetKey: (*quic.StatelessResetKey)(resetKey), VerifySourceAddress: u.requireRetry, ConnContext: u.admit,
 	}
-	// Listen, not ListenEarly: it returns connections only after their handshake is complete, so
-	// that no request is handled before.
+	// Listen returns a connection only after its handshake is complete, so no request is handled
+	// before that. ListenEarly would return it earlier.
 	l, err := transport.Listen(http3.ConfigureTLSConfig(secure), quicBounds())
 	if err != nil {
 		return err
@@ -58,8 +59,8 @@ func (u *udp) listen(h, oversized http.Handler, secure *tls.Config, resetKey *[3
 	return nil
 }
 
-// warningsOnly passes on warnings and errors only. The lower levels of http3 log URLs with all
-// their parameters, which may contain keys.
+// warningsOnly passes on only warnings and errors. At lower levels, http3 logs URLs with all their
+// parameters, which may contain API keys.
 type warningsOnly struct{ slog.Handler }
 
 func (l warningsOnly) Enabled(ctx context.Context, level slog.Level) bool {
@@ -73,8 +74,8 @@ func (l warningsOnly) WithGroup(name string) slog.Handler {
 	return warningsOnly{l.Handler.WithGroup(name)}
 }
 
-// serve serves HTTP/3 until shutdown. If the socket fails, HTTPS continues without HTTP/3 and stops
-// advertising it.
+// serve serves HTTP/3 until shutdown. If the socket fails, HTTP/1.1 and HTTP/2 over TLS continue
+// and stop advertising HTTP/3.
 func (u *udp) serve() {
 	defer close(u.over)
 	port := strconv.Itoa(u.socket.LocalAddr().(*net.UDPAddr).Port)
@@ -96,20 +97,20 @@ func (u *udp) announce(h http.Handler) http.Handler {
 	})
 }
 
-// shutdown stops accepting, sends GOAWAY to clients, and waits for requests in flight until the
-// context ends; then it cuts them off. It closes connections without requests after lastPackets,
-// because it cannot know whether their clients still exist: a QUIC client can vanish without a
-// packet.
+// shutdown stops accepting connections, sends GOAWAY to clients, and waits for requests in flight.
+// When the context ends, it cuts off the remaining requests. It closes connections without requests
+// after lastPackets. It does not wait for their clients to close them, because a QUIC client can
+// disappear without sending a packet.
 //
-// Closing the listener and the transport waits for handshakes in progress, which a client can
-// delay. So both run in the background, and shutdown waits for them only briefly.
+// The Close methods of the listener and of the transport wait for handshakes in progress, which a
+// client can delay. So both run in the background, and shutdown waits for each only briefly.
 func (u *udp) shutdown(ctx context.Context) error {
 	defer u.socket.Close()
 	if u.listener == nil {
 		return nil
 	}
 	go u.listener.Close()
-	wait(u.over) // http3.Server.Shutdown must not run while connections are still being accepted
+	wait(u.over) // drain must not call http3.Server.Shutdown while serve still accepts connections
 	err := u.drain(ctx)
 	closed := make(chan struct{})
 	go func() {
@@ -121,9 +122,9 @@ func (u *udp) shutdown(ctx context.Context) error {
 }
 
 // drain waits until no request is in flight. If the context ends first, drain cuts the requests off
-// and returns the error of the context. http3.Server.Shutdown alone would also wait for idle
-// connections, which clients may keep open. So drain polls the number of requests, and ends the
-// shutdown once there was none for lastPackets.
+// and returns the error of the context. A call of http3.Server.Shutdown would also wait for idle
+// connections, which clients may keep open. So drain polls the number of requests, and cancels that
+// call once no request was in flight for lastPackets.
 func (u *udp) drain(ctx context.Context) error {
 	patience, cut := context.WithCancel(context.Background())
 	defer cut()
@@ -156,8 +157,8 @@ func (u *udp) drain(ctx context.Context) error {
 	}
 }
 
-// wait waits for an event that usually happens immediately, but not longer than half of
-// lastPackets.
+// wait waits until c is closed, but not longer than half of lastPackets. Usually c is closed at
+// once.
 func wait(c <-chan struct{}) {
 	late := time.NewTimer(lastPackets / 2)
 	defer late.Stop()

@@ -16,20 +16,21 @@ import (
 	"time"
 )
 
-// quick answers the simplest cleartext HTTP/1.1 requests without net/http: a POST whose head
-// arrived in one piece, has nothing unusual in it, and declares the length of its body. Publishes
-// look like this. For each request, net/http uses two goroutines, a context and a copy of the
-// header, and wakes one goroutine only to stop it, which costs more than the publish itself.
+// quick answers the simplest cleartext HTTP/1.1 requests without net/http. Such a request is a POST
+// whose head arrived in one piece, has nothing unusual in it, and declares the length of its body.
+// Publishes usually look like this. Serving a request in this way is called the quick path. For
+// each request, net/http uses two goroutines, a context and a copy of the header, and wakes one of
+// the goroutines only to stop it. Together these cost more than the publish itself.
 //
-// The quick path must be indistinguishable from net/http, so it does little by itself.
+// A client must not be able to tell the quick path from net/http, so quick does little by itself.
 // http.ReadRequest parses the requests, and the same handler answers them. A request that is
-// unusual in any way (see plain) goes to net/http unchanged, with everything that follows on its
-// connection. When in doubt, a request goes to net/http: that is slower, never wrong.
-// TestQuickMatchesNetHTTP and FuzzQuick compare the two.
+// unusual in any way (see plain) goes to net/http unchanged, and so does everything that follows on
+// the same connection. When in doubt, a request goes to net/http: that is slower, but never wrong.
+// TestQuickMatchesNetHTTP and FuzzQuick compare the responses of the quick path and of net/http.
 //
-// Handlers notice two differences. The response is sent when the handler returns, so a handler
-// cannot stream. And the context of the request never ends: the server notices a disconnected
-// client only when it sends the response, not while the handler waits for the disk.
+// A handler can notice two differences. The response is sent when the handler returns, so a handler
+// cannot stream. And the context of the request never ends: the server notices that a client has
+// disconnected only when it sends the response, not while the handler waits for the disk.
 //
 // A connection belongs to one goroutine (converse) until it is closed or handed over.
 type quick struct {
@@ -37,7 +38,7 @@ type quick struct {
 	oversized http.Handler
 	logger    *slog.Logger
 
-	rest     chan accepted // connections for net/http
+	rest     chan accepted // connections that are handed over to net/http, and errors of the listener
 	closed   chan struct{} // closed when net/http closes its listener
 	stopping atomic.Bool   // set by stop: connections end after their current response
 	work     sync.WaitGroup
@@ -46,7 +47,7 @@ type quick struct {
 	conns map[*quickConn]struct{}
 }
 
-// accepted is the result of an Accept by net/http.
+// accepted is the result of a call of Accept on the listener of net/http.
 type accepted struct {
 	conn net.Conn
 	err  error
@@ -58,8 +59,8 @@ func newQuick(h, oversized http.Handler, l *slog.Logger) *quick {
 	}
 }
 
-// front accepts connections from l. It returns a listener for net/http with the connections that
-// quick hands over, and with the errors of l.
+// front accepts connections from l. It returns a listener for net/http, whose Accept returns the
+// connections that quick hands over and the errors of l.
 func (q *quick) front(l net.Listener) net.Listener {
 	q.work.Go(func() {
 		for {
@@ -102,17 +103,18 @@ func (h *handover) Close() error {
 	return h.Listener.Close()
 }
 
-// The states of a connection. stop closes a connection that is waiting, while its own goroutine may
-// be about to answer a request that has just arrived. Both change the state with compare-and-swap,
-// so that only one of them wins: a request is either answered completely or not started at all.
+// The states of a connection. The method stop closes a connection that waits for a request, while
+// the goroutine of the connection may be about to answer a request that has just arrived. Both
+// change the state with compare-and-swap, and only one of them succeeds. So a request is either
+// answered completely or not handled at all.
 const (
-	waiting   = iota // for a request
+	waiting   = iota // the connection waits for a request
 	answering        // a handler runs, or its response is being sent
-	finished         // closed, or handed over
+	finished         // the connection is closed, or handed over to net/http
 )
 
-// quickConn is a connection on which all requests so far took the quick path. Only state and cut
-// are used by more than one goroutine.
+// quickConn is a connection on which all requests so far took the quick path. Only the fields state
+// and cut are used by more than one goroutine.
 type quickConn struct {
 	net.Conn
 	place  *place
@@ -120,19 +122,20 @@ type quickConn struct {
 	remote string
 	state  atomic.Int32
 
-	// The read deadline is set lazily, by the next Read from the network: wanted is the deadline it
-	// should have, set the one it has. A body that arrived together with its head is read from the
-	// buffer, and needs no deadline and no system call.
+	// The read deadline is set lazily, by the next Read from the network. wanted is the deadline
+	// that the next Read should have, and set is the deadline that the connection has. A body that
+	// arrived together with its head is read from the buffer, so it needs no deadline and no system
+	// call.
 	wanted, set time.Time
 
-	cut atomic.Bool // nothing more may be read
+	cut atomic.Bool // set by cutOff: every further Read fails
 
 	writeUntil time.Time // current write deadline
-	now        time.Time // time of the last response
+	now        time.Time // when the last response was sent
 
 	out    []byte // buffer for the response, reused
 	answer answer
-	last   *remembered // nil before the first request
+	last   *remembered // the previous request; nil before the first
 }
 
 // quickBuffer is the size of the read buffer. A request whose head does not fit goes to net/http.
@@ -149,12 +152,12 @@ func (q *quick) add(conn net.Conn) {
 	q.conns[c] = struct{}{}
 	q.mu.Unlock()
 	if q.stopping.Load() && c.state.CompareAndSwap(waiting, finished) {
-		c.Close() // stop has run, and did not see this connection
+		c.Close() // stop may have run before the connection was added, and missed it
 	}
 	q.work.Go(func() { q.converse(c) })
 }
 
-// Read reads from the network, after it has set the deadline that is wanted.
+// Read reads from the network. Before that, it sets the deadline to c.wanted.
 func (c *quickConn) Read(p []byte) (int, error) {
 	if c.wanted != c.set {
 		if err := c.SetReadDeadline(c.wanted); err != nil {
@@ -162,21 +165,23 @@ func (c *quickConn) Read(p []byte) (int, error) {
 		}
 		c.set = c.wanted
 	}
-	if c.cut.Load() { // after the deadline was set: see cutOff
+	if c.cut.Load() { // this check must come after the deadline was set, see cutOff
 		return 0, os.ErrDeadlineExceeded
 	}
 	return c.Conn.Read(p)
 }
 
-// cutOff ends reading, also a read that is waiting. The order matters: if a Read replaces the
-// deadline that cutOff sets, it is sure to see that the connection is cut.
+// cutOff makes every Read fail, including one that is waiting. It sets the flag cut first, and the
+// deadline second. So if a concurrent Read replaces this deadline with a later one, that Read sees
+// the flag afterwards and does not wait.
 func (c *quickConn) cutOff() error {
 	c.cut.Store(true)
 	return c.Conn.SetReadDeadline(started)
 }
 
-// within limits the next read to a duration of about d. It keeps the current deadline if that is at
-// most d/8 early, because setting a deadline costs as much as parsing a request.
+// within limits the next read to a duration of about d. If the current deadline ends the read at
+// most d/8 too early, within keeps it, because setting a deadline costs as much as parsing a
+// request.
 func (c *quickConn) within(now time.Time, d time.Duration) {
 	if left := c.set.Sub(now); left < d-d/8 || left > d {
 		c.wanted = now.Add(d)
@@ -202,7 +207,7 @@ func (q *quick) converse(c *quickConn) {
 		c.within(c.now, patience)
 		least := 1
 		if before > 0 {
-			least = 4 // net/http, too, waits for 4 bytes after a response
+			least = 4 // after a response, net/http waits for 4 bytes too
 		}
 		if _, err := c.in.Peek(least); err != nil {
 			c.Close()
@@ -244,11 +249,12 @@ func (q *quick) forget(c *quickConn) {
 	readers.Put(c.in)
 }
 
-// afterBody adjusts what was read after the body of an earlier request, so that net/http treats it
-// as it would on a connection that it served from the start. Some old clients send a line break
-// after a body, which net/http skips there. HTTP/2 can begin only at the start of a connection. To
-// net/http a handed-over connection is a new one, so a line break before PRI keeps it from starting
-// HTTP/2.
+// afterBody adjusts the data that follows the body of an earlier request, before the connection is
+// handed over. To net/http, a connection that is handed over is a new connection. But net/http must
+// treat this data like data that follows a request. There are two differences. Some old clients
+// send a line break after a body; net/http skips it after a request, so afterBody removes it.
+// HTTP/2, which starts with PRI, can begin only at the start of a connection; so afterBody puts a
+// line break before PRI, which keeps net/http from starting HTTP/2.
 func afterBody(raw []byte) []byte {
 	few := raw[:min(4, len(raw))]
 	raw = raw[len(few)-len(bytes.TrimLeft(few, "\r\n")):]
@@ -258,7 +264,8 @@ func afterBody(raw []byte) []byte {
 	return raw
 }
 
-// handOver gives a connection to net/http. raw is the data that was already read and not answered.
+// handOver passes a connection to net/http. raw is the data that was read from the connection but
+// belongs to no answered request.
 func (q *quick) handOver(c *quickConn, raw []byte) {
 	if !c.state.CompareAndSwap(waiting, finished) || !c.place.begin() || c.SetDeadline(time.Time{}) != nil {
 		c.Close()
@@ -283,7 +290,7 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	a := &c.answer
 	a.begin()
 	if int64(c.in.Buffered()) < r.ContentLength {
-		c.within(time.Now(), idleTimeout) // in case the handler sets no deadline for the body
+		c.within(time.Now(), idleTimeout) // applies if the handler sets no deadline for the body
 	}
 	q.handler.ServeHTTP(a, r)
 	whole := body.skip()
@@ -297,9 +304,9 @@ func (q *quick) serve(c *quickConn, r *http.Request) (again bool) {
 	return !last
 }
 
-// linger gives a client that is still sending time to read its response. If the server closed the
-// connection at once, the unread data would cause a TCP reset, and the client might lose the
-// response.
+// linger gives a client that is still sending a request body time to read its response. If the
+// server closed the connection at once, the unread data would cause a TCP reset, and the response
+// might not reach the client.
 func (c *quickConn) linger() {
 	end := time.Now().Add(lingerTime)
 	if closeWrite(c.Conn) != nil || c.SetReadDeadline(end) != nil {
@@ -310,19 +317,19 @@ func (c *quickConn) linger() {
 	}
 }
 
-// lingerTime is the same as in net/http.
+// lingerTime is how long linger waits. net/http waits for the same time.
 const lingerTime = 500 * time.Millisecond
 
 // quickBody is a request body of declared length.
 type quickBody struct {
 	c      *quickConn
-	left   int64       // bytes not read
+	left   int64       // bytes of the body that were not read yet
 	broken bool        // reading failed
 	closed atomic.Bool // the handler has returned
 }
 
 func (b *quickBody) Read(p []byte) (int, error) {
-	if b.closed.Load() { // a handler kept the body; the connection may be reading the next request
+	if b.closed.Load() { // the handler has returned; the connection may be reading the next request
 		return 0, http.ErrBodyReadAfterClose
 	}
 	if b.left == 0 {
@@ -345,9 +352,9 @@ func (b *quickBody) Close() error {
 	return nil
 }
 
-// skip discards the rest of the body, if that is at most skipBytes, and reports whether the body
-// was read completely. Like net/http it does so before the response is sent, because many clients
-// read the response only after they have sent the whole body.
+// skip discards the rest of the body if at most skipBytes are left. It reports whether the body has
+// been read completely. Like net/http, the quick path calls skip before it sends the response,
+// because many clients read the response only after they have sent the whole body.
 func (b *quickBody) skip() bool {
 	if b.left > 0 && !b.broken && b.left <= skipBytes {
 		b.c.wanted = time.Now().Add(skipTime)
@@ -357,8 +364,8 @@ func (b *quickBody) skip() bool {
 	return b.left == 0
 }
 
-// stop closes connections that wait for a request. Connections with a request in flight end after
-// their response.
+// stop closes the connections that wait for a request. The other connections are closed after the
+// response to their current request.
 func (q *quick) stop() {
 	q.stopping.Store(true)
 	q.mu.Lock()
@@ -370,8 +377,8 @@ func (q *quick) stop() {
 	q.mu.Unlock()
 }
 
-// wait waits for requests in flight until the context ends; then it closes their connections and
-// returns the error of the context. It does not wait for their handlers.
+// wait waits for requests in flight. If the context ends first, wait closes the connections of
+// these requests and returns the error of the context. It then does not wait for their handlers.
 func (q *quick) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { q.work.Wait(); close(done) }()

@@ -8,28 +8,30 @@ import (
 )
 
 // A client usually sends the same header fields with every request. So a connection keeps the
-// header fields of its last request as bytes, together with the parsed request. If the next request
-// has the same bytes, or differs only in the digits of its Content-Length, the parsed request is
-// used again, and nothing is parsed.
+// header fields of its last request as bytes, together with the parsed request. If the header
+// fields of the next request are the same bytes, or differ only in the digits of Content-Length,
+// the quick path (see the type quick) uses the parsed request again instead of parsing the next
+// one.
 //
-// The requests share the URL and the header. A handler may read them until it returns, and must not
-// change them; net/http requires the same.
+// The requests then share the URL and the header. A handler may read them until it returns, and
+// must not change them. net/http requires the same.
 
 // remembered is the last request of a connection that http.ReadRequest parsed. Its header fields
-// have at most one Content-Length.
+// contain Content-Length at most once.
 type remembered struct {
 	request http.Request
-	fields  []byte // header fields as received, with the blank line; empty if none
+	fields  []byte // header fields as received, with the blank line; empty if they were not kept
 	digits  [2]int // start and end of the digits of Content-Length in fields; 0, 0 if there is none
 }
 
-// maxRemembered is the maximum length of the header fields that a connection keeps.
+// maxRemembered is the maximum length, in bytes, of header fields that a connection keeps.
 const maxRemembered = 1 << 10
 
-// remember keeps the header fields of a request, before they are parsed: http.ReadRequest changes
-// names in the buffer that it reads from. Long header fields, and those with an unusual
-// Content-Length, are not kept, and the next request is parsed. remember reports false if there is
-// more than one Content-Length; then the request must go to net/http.
+// remember keeps the header fields of a request. It must be called before the request is parsed,
+// because http.ReadRequest changes field names in the buffer that it reads from. remember does not
+// keep long header fields, nor fields with an unusual Content-Length. After such a request, the
+// next request is always parsed. It returns false if there is more than one Content-Length. Such a
+// request must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
 	lines, digits := findLength(fields)
@@ -41,12 +43,14 @@ func (m *remembered) remember(fields []byte) bool {
 
 var contentLength = []byte("content-length:")
 
-// findLength returns the number of lines of Content-Length, and the start and end of the digits of
-// the last one, or 0, 0 if that line is not the name, one space and digits only.
+// findLength returns the number of Content-Length lines, and the start and end of the digits in the
+// last of these lines. Start and end are 0, 0 if that line has another form than the name, one
+// space and digits.
 //
-// It counts the lines as they were sent. The header of a parsed request has one Content-Length even
-// if there were several equal ones. If then only one of them varied, the others would be ignored,
-// and the server would disagree with a proxy about where the request ends.
+// findLength counts the lines in the received bytes. It cannot use a parsed request, because the
+// header of a parsed request has one Content-Length even if the client sent several equal lines. If
+// the next request then changed only one of these lines, the server would ignore the others, and
+// might disagree with a proxy about where the request ends.
 func findLength(fields []byte) (lines int, digits [2]int) {
 	for at := 0; at < len(fields); at += bytes.IndexByte(fields[at:], '\n') + 1 {
 		line := fields[at:]
@@ -64,8 +68,8 @@ func findLength(fields []byte) (lines int, digits [2]int) {
 	return lines, digits
 }
 
-// countDigits returns the number of digits at the start of b, or 0 if there are more than 15. That
-// is more than any real length has, and few enough for an int64.
+// countDigits returns the number of digits at the start of b, or 0 if there are more than 15. No
+// real length has more than 15 digits, and a number with 15 digits fits an int64.
 func countDigits(b []byte) int {
 	n := 0
 	for n < len(b) && '0' <= b[n] && b[n] <= '9' {
@@ -77,9 +81,9 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// again returns a request with the remembered header fields and consumes its head from the buffer.
-// It returns nil, and consumes nothing, if the fields are different or if the path would have to be
-// decoded.
+// again returns the next request if its header fields are the remembered ones, and consumes the
+// head of the request from the buffer. It returns nil, and consumes nothing, if the fields are
+// different or if the path has to be decoded.
 func (c *quickConn) again(raw []byte) *http.Request {
 	m := c.last
 	end := bytes.IndexByte(raw, '\n')
@@ -115,14 +119,14 @@ func (c *quickConn) again(raw []byte) *http.Request {
 	}
 	r := new(http.Request)
 	*r = m.request
-	// raw points into the buffer and must not be used after this.
+	// raw points into the buffer and must not be used after Discard.
 	c.in.Discard(end + 1 + from + size + len(m.fields) - to)
 	return r
 }
 
-// plainPath reports whether a request path needs no decoding, so that it can be used as URL.Path
-// unchanged: it does not begin with two slashes, which URL parsers treat differently, and has no
-// escapes, no query and no special characters.
+// plainPath reports whether a request path can be used as URL.Path without decoding. Such a path
+// has no escapes, no query and no special characters. It also does not begin with two slashes,
+// because URL parsers do not agree on what these mean.
 func plainPath(path []byte) bool {
 	if len(path) > 1 && path[1] == '/' {
 		return false

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// answer is the http.ResponseWriter of the quick path. It buffers the whole response until the
-// handler has returned, and is reused for the next request of the connection.
+// answer is the http.ResponseWriter of the quick path, which serves simple requests without
+// net/http. An answer buffers the whole response until the handler has returned. The connection
+// uses the same answer for its next request.
 type answer struct {
 	c      *quickConn
 	header http.Header
@@ -19,8 +20,8 @@ type answer struct {
 	body   []byte
 }
 
-// begin resets the answer for the next request. A large buffer is released, so that one long
-// response does not hold memory for as long as the connection lasts.
+// begin resets the answer for the next request. It releases a large buffer, so that one long
+// response does not use memory until the connection is closed.
 func (a *answer) begin() {
 	if cap(a.body) > quickBuffer {
 		a.body = nil
@@ -31,12 +32,12 @@ func (a *answer) begin() {
 
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader fixes the status and the header; later changes to the header have no effect. It
-// ignores informational statuses (1xx).
+// WriteHeader sets the status and the header fields of the response. Later calls, and later changes
+// to the header, have no effect. WriteHeader ignores informational statuses (1xx).
 func (a *answer) WriteHeader(status int) { a.WriteFields(status, nil) }
 
-// WriteFields is WriteHeader with additional fields, each a canonical name and a value. A handler
-// that has its fields as a list can pass them without building a map.
+// WriteFields does the same as WriteHeader and adds header fields, each a canonical name and a
+// value. With WriteFields, a handler that has its fields in a list need not put them into a map.
 func (a *answer) WriteFields(status int, fields [][2]string) {
 	if a.status != 0 || status < 200 {
 		return
@@ -70,7 +71,7 @@ func (a *answer) field(b []byte, name, value string) []byte {
 		a.typed = true
 	}
 	if !fieldName(name) {
-		return b // net/http drops invalid names too
+		return b // net/http drops fields with invalid names too
 	}
 	b = append(b, name...)
 	b = append(b, ": "...)
@@ -87,9 +88,10 @@ func (a *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// SetReadDeadline is called by http.ResponseController. The deadline takes effect with the next
-// read from the network. A deadline that passed before this process started ends reading for good.
-// Only such a deadline may be set by another goroutine than the handler's.
+// SetReadDeadline is called by http.ResponseController. The deadline applies from the next read
+// from the network. A deadline before the start of this process has a special meaning: from then on
+// all reads fail, including one that is waiting. Only such a deadline may be set by a goroutine
+// other than the handler's.
 func (a *answer) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(started) {
 		return a.c.cutOff()
@@ -104,9 +106,9 @@ var started = time.Now()
 // written before the handler returns.
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
-// send sends the response in one write. If last is true, it announces that the connection will be
-// closed. The client has at least idleTimeout to accept it. The deadline is extended only when less
-// than that is left, which saves a system call for most responses.
+// send sends the response in one write. If last is true, the response says that the connection will
+// be closed. The client has at least idleTimeout to receive the response. send extends the write
+// deadline only if less than idleTimeout is left, which saves a system call for most responses.
 func (a *answer) send(last bool) error {
 	a.WriteHeader(http.StatusOK)
 	b := a.c.out
@@ -159,8 +161,8 @@ func fieldName(s string) bool {
 	return s != ""
 }
 
-// appendField appends a value with every line break replaced by a space, so that a value can never
-// inject another header field.
+// appendField appends a value in which every line break is replaced by a space. With a line break,
+// a value could inject another header field.
 func appendField(b []byte, v string) []byte {
 	from := len(b)
 	b = append(b, v...)
@@ -172,7 +174,7 @@ func appendField(b []byte, v string) []byte {
 	return b
 }
 
-// today caches the Date field, which changes once per second, for all connections.
+// today caches the value of the Date field, for all connections. The value changes once per second.
 var today atomic.Pointer[second]
 
 type second struct {

@@ -5,9 +5,10 @@ import (
 	"net/http"
 )
 
-// request parses the next request. raw is all that has arrived of it. It returns nil if the request
-// must go to net/http. net/http then gets raw, so nothing may have been read from the network
-// beyond it: plain makes sure that the head is complete, and http.ReadRequest reads only the head.
+// request parses the next request of a connection. raw is the data that has arrived. request
+// returns nil if the request must go to net/http. The caller then passes raw to net/http, so
+// request must not read anything beyond raw from the network. It does not: plain makes sure that
+// the head of the request is complete in raw, and http.ReadRequest reads only the head.
 func (c *quickConn) request(raw []byte) *http.Request {
 	if r := c.again(raw); r != nil {
 		return r
@@ -26,7 +27,8 @@ func (c *quickConn) request(raw []byte) *http.Request {
 	return r
 }
 
-// parse reads a request from the buffer, or returns nil if it must go to net/http.
+// parse reads the head of a request from the buffer. It returns nil if the request must go to
+// net/http.
 func (c *quickConn) parse() *http.Request {
 	r, err := http.ReadRequest(c.in)
 	if err != nil || r.ContentLength < 0 || len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || !plainHost(r.Host) {
@@ -49,11 +51,11 @@ var (
 	blankLine = []byte("\r\n\r\n")
 )
 
-// plain returns the header fields of raw, with the blank line, if raw begins with the complete head
-// of an HTTP/1.1 POST request to a path, in which every line is printable ASCII and ends with CR
-// LF. Otherwise it returns nil. It is deliberately narrow: inputs on which HTTP parsers disagree
-// (bare line feeds, folded lines, spaces before a colon, control characters) are the ones used for
-// request smuggling, and net/http decides about them.
+// plain checks that raw begins with the complete head of an HTTP/1.1 POST request to a path, and
+// that every line of the head is printable ASCII and ends with CR LF. If so, it returns the header
+// fields, with the blank line. Otherwise it returns nil. plain is strict on purpose. HTTP parsers
+// disagree on bare line feeds, folded lines, spaces before a colon and control characters, and
+// attackers use these for request smuggling. So only net/http decides about them.
 func plain(raw []byte) []byte {
 	if !bytes.HasPrefix(raw, post) {
 		return nil
@@ -82,9 +84,9 @@ func plain(raw []byte) []byte {
 	return raw[line+1 : end+len(blankLine)]
 }
 
-// plainField returns the length of the first line, including its CR LF, if it is a header field: a
-// name of letters, digits and hyphens, a colon, and printable ASCII. Otherwise it returns 0. The
-// last of lines must end with CR LF, which also ends the loops.
+// plainField returns the length of the first line, including its CR LF, if the line is a header
+// field: a name of letters, digits and hyphens, a colon, and printable ASCII. Otherwise it returns
+// 0. The last line must end with CR LF; without it the loops would run past the end.
 func plainField(lines []byte) int {
 	i := 0
 	for nameBytes[lines[i]] {
@@ -109,8 +111,8 @@ var nameBytes = func() (t [256]bool) {
 	return t
 }()
 
-// plainHost reports whether a host is not empty and has only characters of names, addresses and
-// ports.
+// plainHost reports whether a host is not empty and consists only of characters that occur in host
+// names, IP addresses and ports.
 func plainHost(h string) bool {
 	for i := range len(h) {
 		b := h[i]

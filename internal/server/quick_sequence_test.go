@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// hidden is the body of every request of a sequence. A server that takes a wrong length for the
-// request before it executes it as a request of its own.
+// hidden is the body of every request of a sequence. It contains a request after its first 16
+// bytes. A server that takes 16 for the length of the body handles this hidden request.
 const hidden = "0123456789abcdefPOST /hidden HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n"
 
-// sequence returns requests that share their header fields. Each # in fields is a place that
-// varies. variants has one line per request, with the values of its places separated by bars.
-// Places beyond the values get the length of the body.
+// sequence returns requests that share their header fields. Each # in fields stands for a value
+// that differs between the requests. variants has one line per request: the values for each #,
+// separated by bars. If a line has fewer values, the rest get the length of the body.
 func sequence(fields, variants string) string {
 	var all strings.Builder
 	for variant := range strings.SplitSeq(variants, "\n") {
@@ -33,8 +33,8 @@ func sequence(fields, variants string) string {
 	return all.String()
 }
 
-// sequences are header fields with places that vary, and what stands there in one request after
-// another.
+// sequences are the arguments of sequence: header fields with a # for each value that varies, and
+// the values of one request after another.
 var sequences = []struct{ name, fields, variants string }{
 	{"one length", "Host: a\r\nContent-Length: #\r\n", "58\n16\n58\n058"},
 	{"two lengths", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58"},
@@ -42,23 +42,25 @@ var sequences = []struct{ name, fields, variants string }{
 	{"two lengths, the first without a space", "Host: a\r\nContent-Length:#\r\ncontent-length: #\r\n", "58|58\n58|16\n16|58"},
 	{"two lengths, one a list", "Host: a\r\nContent-Length: #\r\nContent-Length: #\r\n", "58|58\n58|58,58\n58, 58|58"},
 	{"three lengths", "Host: a\r\nContent-Length: #\r\nX-A: b\r\nCONTENT-LENGTH: #\r\nContent-length: #\r\n", "58|58|58\n16|16|58\n16|58|16"},
-	{"a length, then a second one", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Content-Length: 58\r\n\n16|Content-Length: 58\r\n"},
-	{"a second length, then none", "Host: a\r\nContent-Length: #\r\n#", "58|Content-Length: 58\r\n\n16|\n16|Content-Length: 58\r\n"},
+	{"one length, then two", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Content-Length: 58\r\n\n16|Content-Length: 58\r\n"},
+	{"two lengths, then one, then two", "Host: a\r\nContent-Length: #\r\n#", "58|Content-Length: 58\r\n\n16|\n16|Content-Length: 58\r\n"},
 	{"a length in the value of another field", "Host: a\r\nX-A: Content-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58\n58|16"},
 	{"a field whose name ends like the length", "Host: a\r\nX-Content-Length: #\r\nContent-Length: #\r\n", "58|58\n16|58\n58|16"},
-	{"a coding", "Host: a\r\nContent-Length: #\r\nTransfer-Encoding: #\r\n", "58|chunked\n58|identity\n16|"},
-	{"a length, then a coding", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Transfer-Encoding: chunked\r\n\n58|"},
-	{"a host", "Host: #\r\nContent-Length: #\r\n", "a|58\nb|58\na b|58"},
+	{"a varying transfer coding", "Host: a\r\nContent-Length: #\r\nTransfer-Encoding: #\r\n", "58|chunked\n58|identity\n16|"},
+	{"a length, then a length and a transfer coding", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Transfer-Encoding: chunked\r\n\n58|"},
+	{"a varying host", "Host: #\r\nContent-Length: #\r\n", "a|58\nb|58\na b|58"},
 	{"a second host", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Host: b\r\n"},
-	{"a connection", "Host: a\r\nConnection: #\r\nContent-Length: #\r\n", "keep-alive|58\nKeep-Alive|58\nclose|58"},
-	{"two connections", "Host: a\r\nConnection: #\r\nConnection: #\r\nContent-Length: #\r\n", "keep-alive|keep-alive|58\nkeep-alive|close|58"},
-	{"an expectation", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Expect: 100-continue\r\n\n58|Expect: more\r\n"},
+	{"a varying Connection field", "Host: a\r\nConnection: #\r\nContent-Length: #\r\n", "keep-alive|58\nKeep-Alive|58\nclose|58"},
+	{"two Connection fields", "Host: a\r\nConnection: #\r\nConnection: #\r\nContent-Length: #\r\n", "keep-alive|keep-alive|58\nkeep-alive|close|58"},
+	{"no Expect field, then one", "Host: a\r\nContent-Length: #\r\n#", "58|\n58|Expect: 100-continue\r\n\n58|Expect: more\r\n"},
 	{"a folded length", "Host: a\r\nContent-Length: #\r\n", "58\n16\r\n 58"},
-	{"a path", "Host: a\r\nContent-Length: #\r\n\r\n", "58\n58"},
+	{"an empty line after the fields", "Host: a\r\nContent-Length: #\r\n\r\n", "58\n58"},
 }
 
-// Requests that share header fields with the request before them get the responses of net/http,
-// which remembers nothing. Most of all, both agree where a request ends.
+// The quick path, which answers simple requests without net/http, remembers the header fields of
+// the previous request. A request that shares these
+// fields must get the same response as from net/http, which remembers nothing. Above all, the quick
+// path and net/http must agree on where a request ends.
 func TestQuickSequences(t *testing.T) {
 	p := newPair(t)
 	for _, s := range sequences {
@@ -66,8 +68,9 @@ func TestQuickSequences(t *testing.T) {
 	}
 }
 
-// Random sequences of requests: some of these lines in any order. The first request is plain, and
-// each of the others changes one value.
+// The test compares random sequences of requests. The header fields are a random choice of the
+// lines below, in random order. The first request is plain, and each later request changes one
+// value.
 func TestQuickRandomSequences(t *testing.T) {
 	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 58\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
 	values := []string{
@@ -88,13 +91,13 @@ func TestQuickRandomSequences(t *testing.T) {
 			variants = append(variants, strings.Join(row, "|"))
 		}
 		if p.compare(t, sequence(fields, strings.Join(variants, "\n"))); t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("the sequence with seed %d failed", seed)
 		}
 	}
 }
 
-// Header fields are recognised again in whatever case the client writes their names, although
-// http.ReadRequest changes them in the buffer.
+// The quick path recognises repeated header fields in whatever case the client writes the names,
+// although http.ReadRequest changes the case of names in the buffer.
 func TestQuickRecognisesFields(t *testing.T) {
 	raw := []byte(sequence("host: a\r\ncontent-length: #\r\nx-a: b\r\n", "0"))
 	c := &quickConn{in: bufio.NewReaderSize(bytes.NewReader(slices.Concat(raw, raw)), quickBuffer)}
@@ -104,7 +107,7 @@ func TestQuickRecognisesFields(t *testing.T) {
 		}
 		head, _ := c.in.Peek(c.in.Buffered())
 		if again := c.again(head) != nil; again != (i == 1) {
-			t.Fatalf("request %d: recognised: %v", i, again)
+			t.Fatalf("request %d: whether its fields were recognised is %v, which is wrong", i, again)
 		}
 		if i == 0 && c.request(head) == nil {
 			t.Fatal("the request is not plain")

@@ -60,7 +60,7 @@ type reply struct {
 	body   string
 }
 
-// ask sends raw bytes, closes the sending side, and returns all responses.
+// ask sends raw bytes on a new connection, closes the sending side, and returns all responses.
 func ask(t testing.TB, addr, raw string) []reply {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -69,7 +69,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	go func() { // the server may respond before it has read everything
+	go func() { // in a goroutine, because the server may respond before it has read everything
 		io.WriteString(c, raw)
 		c.(*net.TCPConn).CloseWrite()
 	}()
@@ -87,7 +87,7 @@ func ask(t testing.TB, addr, raw string) []reply {
 		resp.Header.Del("Date")
 		resp.Header.Del("Connection")
 		if len(body) > 2<<10 {
-			resp.Header.Del("Content-Length") // net/http sends a long response in chunks
+			resp.Header.Del("Content-Length") // the servers may differ in it: net/http sends a long response in chunks
 		}
 		all = append(all, reply{resp.StatusCode, resp.Header, string(body)})
 	}
@@ -97,10 +97,10 @@ func post11(path, header, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a.example:80\r\n%sContent-Length: %d\r\n\r\n%s", path, header, len(body), body)
 }
 
-// pair is two servers with the same handler: Weir's, and a plain one of net/http.
+// pair is two servers with the same handler: a Server of this package, and a plain one of net/http.
 type pair struct {
 	ours, plain string
-	quick       atomic.Int64 // responses of the quick path
+	quick       atomic.Int64 // number of responses that the quick path gave
 }
 
 func newPair(t testing.TB) *pair {
@@ -131,18 +131,18 @@ func (p *pair) compare(t testing.TB, raw string) {
 	t.Helper()
 	want, got := ask(t, p.plain, raw), ask(t, p.ours, raw)
 	if len(got) != len(want) {
-		t.Fatalf("%q: %d responses, net/http has %d: %v, %v", raw, len(got), len(want), got, want)
+		t.Fatalf("%q: %d responses, net/http gives %d: %v; net/http: %v", raw, len(got), len(want), got, want)
 	}
 	for i := range want {
 		if got[i].status != want[i].status || got[i].body != want[i].body || !maps.EqualFunc(got[i].header, want[i].header, slices.Equal) {
-			t.Errorf("%q: response %d: got %v, net/http has %v", raw, i, got[i], want[i])
+			t.Errorf("%q: response %d is %v, net/http gives %v", raw, i, got[i], want[i])
 		}
 	}
 }
 
 var quickCases = []struct {
 	name, raw string
-	quick     int64 // expected responses of the quick path
+	quick     int64 // expected number of responses that the quick path gives
 }{
 	{"plain", post11("/a?b=c", "", "hello"), 1},
 	{"no body", post11("/", "", ""), 1},
@@ -155,20 +155,20 @@ var quickCases = []struct {
 	{"the same fields, other paths and lengths", post11("/1", "X-A: b\r\n", "x") + post11("/2?c", "X-A: b\r\n", "") + post11("/3/_~.-", "X-A: b\r\n", "0123456789") + post11("/4", "X-A: b\r\n", "x"), 4},
 	{"fields that differ in a value, a name, their order", post11("/", "X-A: b\r\n", "x") + post11("/", "X-A: c\r\n", "x") + post11("/", "X-C: c\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x") + post11("/", "Content-Length: 1\r\n", "x"), 3},
 	{"no length, then a length", "POST / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 3},
-	{"a length, then an empty one", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: \r\n\r\n", 1},
-	{"a length, then a list", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1,1\r\n\r\nx", 1},
-	{"a length, then one with a sign", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: +1\r\n\r\nx", 1},
+	{"a length, then an empty length", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: \r\n\r\n", 1},
+	{"a length, then a list of lengths", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1,1\r\n\r\nx", 1},
+	{"a length, then a length with a sign", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: +1\r\n\r\nx", 1},
 	{"a length, then a longer head", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 1\r\nX-A: b\r\n\r\nx", 2},
-	{"a length, then a huge one", post11("/", "", "x") + "POST /unread HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 9999999999999999999999\r\n\r\nx", 1},
+	{"a length, then a huge length", post11("/", "", "x") + "POST /unread HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 9999999999999999999999\r\n\r\nx", 1},
 	{"leading zeros in the length", post11("/", "", "x") + "POST / HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 0001\r\n\r\nx" + post11("/", "", "y"), 3},
-	{"then a path with escapes", post11("/", "", "x") + post11("/a%20b", "", "x") + post11("//c", "", "x") + post11("/d:e@f;g=h,i'(j)*!$&+", "", "x"), 4},
-	{"then a bad path", post11("/", "", "x") + post11("/a b", "", "x"), 1},
-	{"then a bad version", post11("/", "", "x") + strings.Replace(post11("/", "", "x"), "1.1", "1.7", 1), 1},
+	{"plain path, then paths with escapes", post11("/", "", "x") + post11("/a%20b", "", "x") + post11("//c", "", "x") + post11("/d:e@f;g=h,i'(j)*!$&+", "", "x"), 4},
+	{"plain path, then a bad path", post11("/", "", "x") + post11("/a b", "", "x"), 1},
+	{"version 1.1, then a bad version", post11("/", "", "x") + strings.Replace(post11("/", "", "x"), "1.1", "1.7", 1), 1},
 	{"close on the second request", post11("/", "", "x") + post11("/", "Connection: close\r\n", "x") + post11("/", "", "x"), 2},
-	{"larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
-	{"unread", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
-	{"unread, more than the buffer", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
-	{"silent", post11("/silent", "", "") + post11("/none", "", ""), 2},
+	{"body larger than the buffer", post11("/", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
+	{"body that the handler does not read", post11("/unread", "", "x") + post11("/2", "", "y"), 2},
+	{"body larger than the buffer that the handler does not read", post11("/unread", "", strings.Repeat("x", 100<<10)) + post11("/2", "", "y"), 2},
+	{"handler that writes nothing", post11("/silent", "", "") + post11("/none", "", ""), 2},
 	{"close by the handler", post11("/close", "", "x") + post11("/", "", "y"), 1},
 	{"odd response", post11("/odd", "", "x"), 1},
 	{"long response", post11("/long", "", "") + post11("/", "", "y"), 2},
@@ -187,12 +187,12 @@ var quickCases = []struct {
 	{"coding with a space before the colon", post11("/", "Transfer-Encoding : chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"), 0},
 	{"coding with an underscore", post11("/", "Transfer_Encoding: chunked\r\n", "hello"), 0},
 	{"lengths in a list", post11("/", "Content-Length: 5, 5\r\n", "hello"), 0},
-	{"two lengths with a request behind them", post11("/", "Content-Length: 0\r\n", "POST /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"), 0},
+	{"two lengths, then a hidden request", post11("/", "Content-Length: 0\r\n", "POST /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"), 0},
 	{"expect", post11("/", "Expect: 100-continue\r\n", "hello"), 0},
 	{"expect something else", post11("/", "Expect: more\r\n", "hello"), 0},
 	{"upgrade", post11("/", "Connection: upgrade\r\nUpgrade: websocket\r\n", "hello"), 0},
 	{"h2c upgrade", post11("/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", ""), 0},
-	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // net/http, too, ignores it without chunked encoding
+	{"trailer", post11("/", "Trailer: X-A\r\n", "hello"), 1}, // ignored without chunked encoding
 	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
 	{"HTTP/1.2", "POST / HTTP/1.2\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 0},
 	{"lower case method", strings.ToLower(post11("/", "", "x")), 0},
@@ -224,7 +224,8 @@ var quickCases = []struct {
 	{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
 }
 
-// The quick path gives the same responses as net/http.
+// The quick path, which answers simple requests without net/http, gives the same responses as
+// net/http.
 func TestQuickMatchesNetHTTP(t *testing.T) {
 	p := newPair(t)
 	for _, c := range quickCases {
@@ -232,7 +233,7 @@ func TestQuickMatchesNetHTTP(t *testing.T) {
 			before := p.quick.Load()
 			p.compare(t, c.raw)
 			if n := p.quick.Load() - before; n != c.quick {
-				t.Errorf("%d responses of the quick path, want %d", n, c.quick)
+				t.Errorf("the quick path gave %d responses, want %d", n, c.quick)
 			}
 		})
 	}
@@ -254,7 +255,8 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// A client need not send a refused body: it gets the response first, and then the connection ends.
+// A client need not send the body of a refused request. It gets the response before that, and then
+// the connection ends.
 func TestQuickRefusesEarly(t *testing.T) {
 	s := serve(t, mirror)
 	c, err := net.Dial("tcp", s.HTTP())
@@ -265,14 +267,14 @@ func TestQuickRefusesEarly(t *testing.T) {
 	io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\nhello")
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || !resp.Close {
-		t.Fatalf("got %v, %v", resp, err)
+		t.Fatalf("got %v, %v; want 401 and the end of the connection", resp, err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "no\n" {
-		t.Errorf("got %q, %v", b, err)
+		t.Errorf("the body of the response is %q, %v", b, err)
 	}
 }
 
-// The connection stays usable if a refused body arrives later than its head.
+// The connection stays usable if the body of a refused request arrives later than the head.
 func TestQuickUnreadBodyArrivesLater(t *testing.T) {
 	waiting := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -299,35 +301,36 @@ func TestQuickUnreadBodyArrivesLater(t *testing.T) {
 	for _, want := range []int{http.StatusUnauthorized, http.StatusOK} {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil || resp.StatusCode != want || resp.Close {
-			t.Fatalf("got %v, %v, want %d", resp, err, want)
+			t.Fatalf("got %v, %v; want status %d and an open connection", resp, err, want)
 		}
 		io.Copy(io.Discard, resp.Body)
 		io.WriteString(c, post11("/", "", "next"))
 	}
 }
 
-// A handler that keeps the body cannot read it after it has returned.
+// After a handler has returned, the body of its request cannot be read any more.
 func TestQuickBodyKept(t *testing.T) {
 	kept := make(chan io.Reader, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { kept <- r.Body })
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
-		t.Fatalf("got %v", got)
+		t.Fatalf("got the responses %v, want one", got)
 	}
 	if n, err := (<-kept).Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("got %d, %v", n, err)
+		t.Errorf("Read after the handler returned %d, %v", n, err)
 	}
 }
 
-// HTTP/2 cannot start after the first request of a connection.
+// A client cannot switch to HTTP/2 after the first request of a connection.
 func TestQuickThenHTTP2(t *testing.T) {
 	s := serve(t, mirror)
 	got := ask(t, s.HTTP(), post11("/", "", "x")+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	if len(got) != 2 || got[1].status/100 < 4 {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want a response and then an error", got)
 	}
 }
 
-// A read deadline applies to data that has not arrived, and not to the next request.
+// A read deadline that a handler sets applies to body data that has not arrived yet. It does not
+// apply to the next request.
 func TestQuickDeadline(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/late" {
@@ -339,7 +342,7 @@ func TestQuickDeadline(t *testing.T) {
 	})
 	got := ask(t, s.HTTP(), post11("/late", "", "here already")+post11("/next", "", "x"))
 	if len(got) != 2 || got[0].body != "false" || got[1].body != "false" {
-		t.Errorf("got %v", got)
+		t.Errorf("whether the handlers timed out is %v, want false twice", got)
 	}
 	c, err := net.Dial("tcp", s.HTTP())
 	if err != nil {
@@ -352,7 +355,7 @@ func TestQuickDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "true" || !resp.Close {
-		t.Errorf("got %q, %v, close %v", b, err, resp.Close)
+		t.Errorf("whether the handler timed out is %q, %v, close %v; want true and the end of the connection", b, err, resp.Close)
 	}
 }
 
@@ -368,16 +371,16 @@ func TestQuickPanic(t *testing.T) {
 	})
 	for _, path := range []string{"/panic", "/abort"} {
 		if got := ask(t, s.HTTP(), post11(path, "", "x")+post11("/", "", "x")); len(got) != 0 {
-			t.Errorf("%s: got %v", path, got)
+			t.Errorf("%s: got the responses %v, want none", path, got)
 		}
 	}
 	if got := ask(t, s.HTTP(), post11("/", "", "x")); len(got) != 1 {
-		t.Errorf("got %v", got)
+		t.Errorf("after the panics, a request got %v", got)
 	}
 }
 
-// busyQuick starts a request whose handler waits, and opens a second connection that waits for its
-// next request.
+// busyQuick starts a request whose handler waits until finish is closed. It also opens a second
+// connection that has completed a request and is idle.
 func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle chan []reply) {
 	t.Helper()
 	started := make(chan struct{})
@@ -410,7 +413,7 @@ func busyQuick(t *testing.T) (s *Server, finish chan struct{}, answered, idle ch
 	return s, finish, answered, idle
 }
 
-// Shutdown waits for requests of the quick path and closes connections without one.
+// Shutdown waits for the requests of the quick path. It closes quick connections without a request.
 func TestQuickShutdownWaits(t *testing.T) {
 	s, finish, answered, idle := busyQuick(t)
 	down := make(chan error)
@@ -423,14 +426,15 @@ func TestQuickShutdownWaits(t *testing.T) {
 	}
 	close(finish)
 	if got := <-answered; len(got) != 1 || got[0].status != http.StatusOK {
-		t.Errorf("got %v", got)
+		t.Errorf("the request in flight got %v, want 200", got)
 	}
 	if err := <-down; err != nil {
 		t.Error(err)
 	}
 }
 
-// A request of net/http that does not end does not keep quick connections open.
+// Shutdown closes idle connections of the quick path at once, even if a request in net/http does
+// not end.
 func TestQuickShutdownBeside(t *testing.T) {
 	hanging, end := make(chan struct{}), make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -458,8 +462,8 @@ func TestQuickShutdownBeside(t *testing.T) {
 	}
 	down := make(chan error)
 	go func() { down <- s.Shutdown(context.Background()) }()
-	if _, err := in.ReadByte(); err != io.EOF { // at once, although the GET does not end
-		t.Errorf("got %v", err)
+	if _, err := in.ReadByte(); err != io.EOF { // the connection ends although the GET does not
+		t.Errorf("the idle connection ended with %v, want EOF", err)
 	}
 	close(end)
 	if err := <-down; err != nil {
@@ -467,7 +471,7 @@ func TestQuickShutdownBeside(t *testing.T) {
 	}
 }
 
-// Shutdown without requests succeeds even if its context has ended.
+// If no request is in flight, Shutdown succeeds even if its context has already ended.
 func TestShutdownWhenIdle(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -477,14 +481,14 @@ func TestShutdownWhenIdle(t *testing.T) {
 	}
 }
 
-// When the context ends, Shutdown cuts off quick requests too.
+// When the context ends, Shutdown cuts off the requests of the quick path too.
 func TestQuickShutdownCuts(t *testing.T) {
 	s, finish, answered, idle := busyQuick(t)
 	defer close(finish)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Shutdown returned %v, want the error of the context", err)
 	}
 	<-idle
 	if got := <-answered; len(got) != 0 {

@@ -8,27 +8,29 @@ import (
 	"sync"
 )
 
-// replayed is a connection that first returns data that was already read from it, and that reads
-// ahead if it speaks HTTP/2. It also replaces the 431 of net/http (see oversized).
+// replayed is a connection that the quick path hands over to net/http. Its Read first returns the
+// data that the quick path has already read. If the client speaks HTTP/2, replayed then reads
+// ahead. It also replaces the 431 response of net/http (see oversized).
 //
-// net/http reads each HTTP/2 frame with two system calls, one for the nine bytes of its header and
-// one for the rest, although the frames of many small requests often arrive together. So when
-// net/http reads the rest of a frame, replayed reads everything that has arrived into a buffer from
-// a pool.
+// To read ahead is to read more than the caller asked for. net/http reads each HTTP/2 frame with
+// two system calls, one for the nine bytes of the frame header and one for the rest, although the
+// frames of many small requests often arrive together. So when net/http reads the rest of a frame,
+// replayed reads everything that has arrived into a buffer from a pool.
 //
-// An idle connection holds no such buffer. It waits for a frame header, and a read of at most nine
-// bytes goes directly into the buffer of the caller. Reading ahead is for HTTP/2 only: net/http
-// buffers HTTP/1.1 itself.
+// An idle connection uses no such buffer. On an idle connection, net/http waits for a frame header,
+// and a read of at most nine bytes goes directly into the buffer of the caller. Only HTTP/2
+// connections read ahead, because net/http itself buffers HTTP/1.1.
 type replayed struct {
 	net.Conn
 	raw    []byte       // data that Read returns before it reads from the connection
 	frames bool         // the connection speaks HTTP/2
-	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not in one
+	ahead  *aheadBuffer // the pooled buffer that raw points into; nil if raw is not part of one
 
 	oversized http.Handler
 }
 
-// newReplayed returns a connection that begins with raw. It detects HTTP/2 by its preface.
+// newReplayed returns a connection whose Read returns raw first. It takes raw for HTTP/2 if raw
+// starts with the preface of HTTP/2.
 func newReplayed(c net.Conn, raw []byte, oversized http.Handler) *replayed {
 	return &replayed{Conn: c, raw: raw, frames: bytes.HasPrefix(raw, []byte("PRI ")), oversized: oversized}
 }
@@ -51,7 +53,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 			aheadBuffers.Put(b)
 			return 0, err
 		}
-		c.raw, c.ahead = b[:n], b // the next read returns the error again
+		c.raw, c.ahead = b[:n], b // if there was an error too, the next read returns it again
 	}
 	n := copy(p, c.raw)
 	if c.raw = c.raw[n:]; len(c.raw) == 0 {
@@ -64,8 +66,8 @@ func (c *replayed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write writes p. If p is net/http's own 431 response, it writes the response of the handler for
-// large header fields instead.
+// Write writes p. If p is net/http's own 431 response, Write replaces it with the response of the
+// handler for large header fields.
 func (c *replayed) Write(p []byte) (int, error) {
 	if c.frames || !bytes.HasPrefix(p, bareTooLarge) {
 		return c.Conn.Write(p)
@@ -76,8 +78,8 @@ func (c *replayed) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite lets net/http close the sending side first, so that the client can still read the
-// response.
+// CloseWrite closes the sending side of the connection. net/http calls it before Close, so that the
+// client can still read the response.
 func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

@@ -27,9 +27,9 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// A reader of frames, which reads nine bytes and then the rest, causes two reads of the network for
-// many frames that arrive together. No memory is held while it waits for a frame header. No data is
-// lost, however it is split.
+// The test reads HTTP/2 frames as net/http does: nine bytes, then the rest of the frame. For many
+// frames that arrive together, this causes only two reads from the network. The connection uses no
+// buffer while it waits for a frame header. No data is lost, however the network splits it.
 func TestReadAhead(t *testing.T) {
 	frame := func(n int) []byte { return append([]byte("123456789"), bytes.Repeat([]byte{byte(n)}, n)...) }
 	sizes := []int{40, 0, 100, 9, 1, 3000, 12, 700}
@@ -53,10 +53,10 @@ func TestReadAhead(t *testing.T) {
 	c := &replayed{Conn: together, frames: true}
 	read(c)
 	if together.reads != 2 {
-		t.Errorf("%d reads of data that arrived together, want 2", together.reads)
+		t.Errorf("frames that arrived together took %d reads, want 2", together.reads)
 	}
 	if c.ahead != nil || c.raw != nil {
-		t.Error("a buffer is held after everything was read")
+		t.Error("the connection kept its buffer after everything was read")
 	}
 	for piece := 1; piece < 40; piece++ {
 		p := &pieces{}
@@ -67,10 +67,10 @@ func TestReadAhead(t *testing.T) {
 		c := &replayed{Conn: p, raw: bytes.Clone(all[:20]), frames: true}
 		read(c)
 		if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) || c.ahead != nil {
-			t.Errorf("at the end: %d %v", n, err)
+			t.Errorf("read at the end of the data: %d, %v", n, err)
 		}
 	}
-	// A read larger than the buffer goes directly to the caller.
+	// A read that is larger than the pooled buffer goes directly into the buffer of the caller.
 	large := &pieces{list: [][]byte{make([]byte, 1<<20)}}
 	c = &replayed{Conn: large, frames: true}
 	if n, err := c.Read(make([]byte, 64<<10)); n != 64<<10 || err != nil || c.ahead != nil {
@@ -78,7 +78,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// Only HTTP/2 connections read ahead.
+// Only HTTP/2 connections read ahead, which means more than the caller asked for.
 func TestReadAheadFramesOnly(t *testing.T) {
 	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
 		c := newReplayed(&pieces{list: [][]byte{[]byte("01234567890123456789")}}, []byte(raw), nil)
@@ -86,10 +86,10 @@ func TestReadAheadFramesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := c.Read(make([]byte, 12)); n != 12 || err != nil {
-			t.Fatalf("%q: %d %v", raw, n, err)
+			t.Fatalf("connection that begins with %q: Read returned %d, %v", raw, n, err)
 		}
 		if ahead := c.ahead != nil; ahead != want {
-			t.Errorf("%q: read ahead: %v", raw, ahead)
+			t.Errorf("connection that begins with %q: whether it read ahead is %v, which is wrong", raw, ahead)
 		}
 	}
 }

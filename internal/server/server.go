@@ -19,28 +19,30 @@ import (
 // Options are the addresses and limits of a server.
 type Options struct {
 	HTTP     string // address for HTTP/1.1 and cleartext HTTP/2; "off" disables it
-	HTTPFlag string // the setting that HTTP comes from, for errors; empty for --http
-	HTTPS    string // address for HTTP/1.1 and HTTP/2 over TLS, HTTP/3 on its UDP port; "off" disables it
+	HTTPFlag string // name of the flag that HTTP was set with, for error texts; empty means --http
+	HTTPS    string // address for HTTP/1.1 and HTTP/2 over TLS, and for HTTP/3 (UDP); "off" disables it
 	Logger   *slog.Logger
 
-	// Connections returns the current limit for open connections of all kinds together, which
-	// addresses share. The server calls it at most once per second. If it is nil, there is no limit.
+	// Connections returns the current limit for open connections, for all protocols together.
+	// Client addresses share these connections. The server calls Connections at most once per
+	// second. If Connections is nil, there is no limit.
 	Connections func() int
 
-	// Proxy reports whether an address may use all connections, because many clients connect
-	// through it. If it is nil, no address may.
+	// Proxy reports whether an address is a proxy. A proxy may use all connections, because many
+	// clients connect through it. If Proxy is nil, no address is a proxy.
 	Proxy func(netip.Addr) bool
 
-	// HTTPSMayFail makes an HTTPS address in use a warning instead of an error, if HTTP is enabled.
+	// HTTPSMayFail makes Listen log a warning, instead of returning an error, if the HTTPS address
+	// is in use. It has no effect if HTTP is disabled.
 	HTTPSMayFail bool
 }
 
 // Server serves one handler on up to three listeners. Call Listen, then Serve, then Shutdown, each
 // once.
 type Server struct {
-	http   *tcp // nil if disabled
-	https  *tcp // nil if disabled
-	http3  *udp // nil if disabled or not available
+	http   *tcp // cleartext listener; nil if disabled
+	https  *tcp // TLS listener; nil if disabled
+	http3  *udp // HTTP/3 listener; nil if disabled or not available
 	within *connections
 	logger *slog.Logger
 	failed chan error
@@ -49,8 +51,8 @@ type Server struct {
 	oversized http.Handler // answers requests with large header fields
 }
 
-// Listen binds the addresses. Clients can connect from then on, and are served once Serve is
-// called. If it returns an error, no address stays bound.
+// Listen binds the addresses. From then on clients can connect; their requests are handled once
+// Serve is called. If Listen returns an error, no address stays bound.
 func Listen(o Options) (*Server, error) {
 	within := newConnections(o)
 	s := &Server{failed: make(chan error, 2), logger: o.Logger, within: within, oversized: http.HandlerFunc(oversized)}
@@ -83,12 +85,12 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// ports is the number of attempts to find a port that is free for both TCP and UDP, if the system
-// chooses it.
+// ports is the number of attempts to find a port that is free for both TCP and UDP, if the
+// operating system chooses the port.
 const ports = 20
 
-// listenBoth listens on an address for TCP and for UDP, with the same port number. If only UDP
-// fails, it returns the listener and the error.
+// listenBoth listens on an address for TCP and for UDP, with the same port number. If UDP fails and
+// TCP does not, it returns the TCP listener and the error of UDP.
 func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -118,16 +120,17 @@ func (s *Server) HTTP() string { return s.http.addr() }
 // HTTPS returns the address of the TLS listener, or "" if it is disabled.
 func (s *Server) HTTPS() string { return s.https.addr() }
 
-// Oversized sets the handler of requests whose target and header fields are larger than 16 KiB. It
-// should send 431, which is also what the server sends by default. Call it before Serve.
+// Oversized sets the handler of requests whose target and header fields are larger than 16 KiB. The
+// handler should send 431. The default handler sends 431 too. Call Oversized before Serve.
 //
-// It is called up to 32 KiB. Above that net/http and http3 send a bare 431, except over cleartext
-// HTTP/1.1: there it is called at any size, with a request that has nothing but the client's address,
-// because net/http has parsed nothing.
+// The server calls the handler for sizes up to 32 KiB. For larger requests net/http and http3 send
+// their own 431. Cleartext HTTP/1.1 is the exception: there the server calls the handler at any
+// size. Above 32 KiB it passes a request that has only the client's address, because net/http has
+// parsed nothing.
 func (s *Server) Oversized(h http.Handler) { s.oversized = h }
 
-// Serve starts serving and returns immediately. Errors of listeners are sent to Failed. t is
-// ignored if HTTPS is disabled.
+// Serve starts serving and returns immediately. If a listener fails later, the channel Failed
+// receives the error. t is ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
 		clear := s.http.serve(h, s.oversized, nil)
@@ -158,16 +161,17 @@ func (s *Server) report(err error) {
 	}
 }
 
-// Connections returns the number of open connections, their limit, and what happened at the limit.
+// Connections returns the number of open connections, their limit, and how many connections the
+// limit refused or replaced.
 func (s *Server) Connections() Counts { return s.within.read() }
 
-// Failed returns a channel with the errors of listeners that stopped serving. HTTP/3 is not among
-// them, because the service continues without it.
+// Failed returns a channel that receives the error of each listener that stopped serving. A failure
+// of HTTP/3 is not reported there, because the service continues without HTTP/3.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown stops accepting connections and waits for requests in flight until the context ends;
-// then it cuts them off and returns an error. All listeners drain at the same time. In either case
-// the addresses are free afterwards.
+// Shutdown stops accepting connections and waits for requests in flight, on all listeners at the
+// same time. If the context ends first, Shutdown cuts off the remaining requests and returns an
+// error. In either case the addresses are free afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, 3)

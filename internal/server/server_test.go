@@ -22,12 +22,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// After refusing a request header, net/http waits half a second for the client to read the
-	// response.
+	// After net/http has refused a request header, this goroutine waits half a second, so that the
+	// client can read the response.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// certificate is valid for 127.0.0.1, and trust is a pool that contains it.
+// certificate is valid for 127.0.0.1, and trust is a pool that contains the certificate.
 var certificate, trust = func() (tls.Certificate, *x509.CertPool) {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -43,7 +43,7 @@ func secured() TLS {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// wire is a protocol to talk to the server with.
+// wire is a protocol over which a test talks to the server.
 type wire struct {
 	proto  string
 	secure bool
@@ -58,7 +58,7 @@ var wires = map[string]wire{
 	"HTTP3":    {"HTTP/3.0", true, overQUIC},
 }
 
-// each runs a test over every wire.
+// each runs a test over every protocol.
 func each(t *testing.T, f func(t *testing.T, w wire)) {
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) { f(t, w) })
@@ -152,7 +152,7 @@ func TestGeneralOptions(t *testing.T) {
 	io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	answer, err := io.ReadAll(c)
 	if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 418 ")) {
-		t.Errorf("got %q, %v", answer, err)
+		t.Errorf("OPTIONS * got %q, %v; want the response of the handler", answer, err)
 	}
 }
 
@@ -166,12 +166,13 @@ func TestEarlyAnswer(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); resp.StatusCode != 401 || string(body) != "no\n" || err != nil {
-			t.Errorf("got %d %q, %v", resp.StatusCode, body, err)
+			t.Errorf("the client got %d %q, %v; want 401", resp.StatusCode, body, err)
 		}
 	})
 }
 
-// Write deadlines end a write to a client that reads nothing, and read deadlines end a read.
+// A write deadline ends a write to a client that reads nothing. A read deadline ends a read from a
+// client that sends nothing.
 func TestDeadlines(t *testing.T) {
 	wrote, read := make(chan error, 1), make(chan error, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -215,8 +216,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// Flushed data arrives while the response continues, and a client that disconnects ends the
-// request.
+// Flushed data reaches the client while the response continues. When the client disconnects, the
+// context of the request ends.
 func TestStreaming(t *testing.T) {
 	ended := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -238,7 +239,8 @@ func TestStreaming(t *testing.T) {
 	})
 }
 
-// No part of a request is logged, at any level: URLs may contain keys in their parameters.
+// The server logs no part of a request, at any level, because the parameters of a URL may contain
+// API keys.
 func TestRequestsAreNotLogged(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
@@ -260,7 +262,7 @@ func TestRequestsAreNotLogged(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if strings.Contains(log.String(), "canary") {
-		t.Errorf("the log is %s", &log)
+		t.Errorf("the log contains a part of the request: %s", &log)
 	}
 }
 
@@ -276,8 +278,8 @@ func (l *locked) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// A client that resumes a session cannot send requests before the handshake is complete. Such early
-// data could be replayed.
+// A client that resumes a TLS session cannot send requests before the handshake is complete. An
+// attacker could replay such early data.
 func TestNoEarlyData(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !r.TLS.HandshakeComplete {
@@ -296,7 +298,7 @@ func TestNoEarlyData(t *testing.T) {
 		}
 		h3 := (&http3.Transport{}).NewClientConn(c)
 		r, _ := http.NewRequest("GET", "https://"+s.HTTPS(), nil)
-		resp, err := h3.RoundTrip(r) // after it the client has its session ticket
+		resp, err := h3.RoundTrip(r) // after the response, the client has its session ticket
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +328,7 @@ func TestTLSVersions(t *testing.T) {
 		"1.2 with weak ciphers": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc}, false},
 	} {
 		if err := dial(c.config); (err == nil) != c.ok {
-			t.Errorf("TLS %s: %v", name, err)
+			t.Errorf("connecting with TLS %s: %v", name, err)
 		}
 	}
 }

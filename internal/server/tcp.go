@@ -13,7 +13,7 @@ import (
 type tcp struct {
 	http        *http.Server
 	listener    net.Listener
-	quick       *quick // nil over TLS
+	quick       *quick // serves simple requests without net/http; nil over TLS
 	connections *connections
 	logger      *slog.Logger
 }
@@ -33,9 +33,10 @@ func (t *tcp) addr() string {
 	return t.listener.Addr().String()
 }
 
-// serve configures the listener and returns a function that serves until shutdown. The function
-// returns the error if the listener fails, and nil after shutdown. Splitting it this way sets all
-// fields before another goroutine, such as the one of shutdown, can read them.
+// serve configures the listener and returns a function that serves until shutdown. That function
+// returns an error if the listener fails, and nil after shutdown. The caller runs it in a
+// goroutine. serve itself has then already set all fields, so that shutdown can read them in
+// another goroutine.
 func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error {
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -57,9 +58,10 @@ func (t *tcp) serve(h, oversized http.Handler, secure *tls.Config) func() error 
 	}
 }
 
-// shutdown stops accepting and waits for requests in flight until the context ends; then it cuts
-// them off. The quick path stops first: waiting connections close at once, even if a request of
-// net/http delays http.Server.Shutdown.
+// shutdown stops accepting connections and waits for requests in flight. If the context ends first,
+// it cuts off the remaining requests. The quick path, which serves simple requests without
+// net/http, stops first: it closes its idle connections at once, even if a request in net/http
+// delays http.Server.Shutdown.
 func (t *tcp) shutdown(ctx context.Context) error {
 	if t.quick != nil {
 		t.quick.stop()
@@ -71,6 +73,6 @@ func (t *tcp) shutdown(ctx context.Context) error {
 	if t.quick != nil {
 		err = errors.Join(err, t.quick.wait(ctx))
 	}
-	t.listener.Close() // http.Server closes it only if it was serving
+	t.listener.Close() // http.Server has closed the listener only if it was serving
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// HSTS is sent over TLS only, and only if the certificates are for browsers.
+// The server sends the HSTS field only over TLS, and only if Strict is set.
 func TestStrict(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		s := listen(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // visit tracks one QUIC connection, from its first packet to its end, for the connection limits and
-// the idle timeout. Its context carries it to the handlers.
+// the idle timeout. Handlers find the visit in the context of the connection.
 type visit struct {
 	udp   *udp
 	place *place
@@ -30,8 +30,8 @@ type visitKey struct{}
 var errFull = errors.New("connection limit reached")
 
 // admit is called when the first packet of a connection arrives. It counts the connection, or
-// refuses it if the limits are reached. The context ends with the connection, which releases it
-// again.
+// refuses it if the limits are reached. When the connection ends, its context ends too, and the
+// connection is removed from the count.
 func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
 	place, ok := u.connections.take(from.RemoteAddr)
 	if !ok {
@@ -47,12 +47,12 @@ func (u *udp) admit(ctx context.Context, from *quic.ClientInfo) (context.Context
 }
 
 // requireRetry reports whether a new client must first prove that it receives packets at its
-// address (QUIC Retry). The server keeps no state for it until then.
+// address (QUIC Retry). Until the proof, the server keeps no state for the client.
 func (u *udp) requireRetry(net.Addr) bool { return u.handshakes.Load() > quicHandshakes }
 
 // shake is called with the connection when its handshake has succeeded, and with nil when the
-// connection has ended. The two calls may come in either order; a handshake that fails causes only
-// the second one.
+// connection has ended. The two calls may come in either order. If the handshake fails, there is
+// only the call with nil.
 func (v *visit) shake(c *quic.Conn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -82,9 +82,9 @@ func (v *visit) shake(c *quic.Conn) {
 	}
 }
 
-// track counts the requests in flight, in total for drain and per connection for the idle timeout.
-// http3 has an idle timeout too, but does not apply it to a client that opens streams and never
-// sends a complete request on them.
+// track counts the requests in flight: all of them for drain, and those of each connection for the
+// idle timeout. http3 has an idle timeout of its own, but that timeout does not end a connection
+// whose client opens streams and never sends a complete request on them.
 func (u *udp) track(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := r.Context().Value(visitKey{}).(*visit); ok {
@@ -106,7 +106,7 @@ func (v *visit) begin() {
 	v.idle.Stop()
 }
 
-// end starts the idle timeout again after the last of the concurrent requests.
+// end starts the idle timeout again when the last of the concurrent requests has ended.
 func (v *visit) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"weir/internal/stream"
 )
 
-// The grace of a gap that another process left runs from when this process learned of it, whatever
-// the other clock says.
+// The grace period of a gap is the time in which the gap can still be filled. If another process
+// left the gap, the grace period starts when this process learns of it, by the clock of this
+// process.
 func TestGraceRunsByOwnClock(t *testing.T) {
 	const begun = weir.Time(1_000_000)
 	for name, off := range map[string]time.Duration{
@@ -25,13 +26,14 @@ func TestGraceRunsByOwnClock(t *testing.T) {
 				}
 				now = now.Add(time.Second)
 			}
-			// 2 to 4 have been missing since 1 s after begun, 6 to 8 since 2 s.
+			// This process learned of the first gap (2 to 4) at begun plus 1 s, and of the second
+			// gap (6 to 8) at begun plus 2 s.
 			for _, c := range []struct {
 				after time.Duration
-				last  weir.Seq // highest sequence that is due; 0: none
+				last  weir.Seq // end of the last gap whose grace period has ended; 0 if none
 			}{{2900 * time.Millisecond, 0}, {3 * time.Second, 4}, {3900 * time.Millisecond, 4}, {4 * time.Second, 8}} {
 				if m, due := s.Due(begun.Add(c.after), stream.NoneHeld); due != (c.last > 0) || m.Seq != c.last {
-					t.Errorf("after %v: due %v, up to %d; want up to %d", c.after, due, m.Seq, c.last)
+					t.Errorf("%v after the start: a gap is due: %v, up to %d; want up to %d", c.after, due, m.Seq, c.last)
 				}
 			}
 		})

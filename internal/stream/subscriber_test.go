@@ -12,12 +12,12 @@ import (
 // subscriber is a client that follows a stream across reconnects and records what it receives.
 type subscriber struct {
 	from  stream.From
-	start weir.Seq // the first sequence that it may expect
-	next  weir.Seq
-	got   []weir.Seq
-	lost  [][2]weir.Seq // ranges reported as evicted
-	seen  bool          // it received an id
-	id    weir.Seq      // the last one; a reconnect resumes above it
+	start weir.Seq      // the first sequence that the subscriber may expect
+	next  weir.Seq      // the first sequence that it has not been sent or told about
+	got   []weir.Seq    // the batches that it received
+	lost  [][2]weir.Seq // the ranges that were reported as evicted
+	seen  bool          // whether it received an id
+	id    weir.Seq      // the last id that it received; a reconnect resumes above this
 }
 
 func (h *history) subscribe(t *rapid.T) {
@@ -26,7 +26,7 @@ func (h *history) subscribe(t *rapid.T) {
 	s := &subscriber{from: []stream.From{stream.Oldest, stream.Head, after}[rapid.IntRange(0, 2).Draw(t, "from")]}
 	want := map[stream.From]weir.Seq{stream.Head: c + 1, stream.Oldest: h.model.low()}
 	if len(h.model.stored) == 0 {
-		want[stream.Head] = 0 // D15: every batch, a first one under 0 included
+		want[stream.Head] = 0 // D15: Head then delivers every batch, even one under sequence 0
 	}
 	s.begin(h)
 	if seq, ok := want[s.from]; ok && s.start != seq {
@@ -35,8 +35,8 @@ func (h *history) subscribe(t *rapid.T) {
 	h.subs = append(h.subs, s)
 }
 
-// begin starts a subscription. The first frame has the id of the position below the first sequence
-// that the subscription wants, if there is one (D16).
+// begin starts a subscription. The id of the first frame is the sequence below the first one that
+// the subscription wants. If the subscription starts at 0, the first frame has no id (D16).
 func (s *subscriber) begin(h *history) {
 	s.next = h.state.Resolve(s.from)
 	s.start = s.next
@@ -45,7 +45,8 @@ func (s *subscriber) begin(h *history) {
 	}
 }
 
-// reconnect resumes above the last id. A subscriber that saw no id starts over.
+// reconnect resumes above the last id that the subscriber received. If it received none, it starts
+// again from the beginning.
 func (s *subscriber) reconnect(h *history) {
 	if !s.seen {
 		s.begin(h)
@@ -73,12 +74,12 @@ func (h *history) pick(t *rapid.T) *subscriber {
 	return h.subs[rapid.IntRange(0, len(h.subs)-1).Draw(t, "subscriber")]
 }
 
-// step takes one step and compares it with the model.
+// step lets the subscriber take one step and compares the step with that of the model.
 func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	step := h.state.Next(s.next)
 	wanted := s.next
 	if h.model.closed[0] {
-		wanted = max(wanted, 1) // a closed 0 is not reported as a gap
+		wanted = max(wanted, 1) // sequence 0 is not reported as a gap if it was closed
 	}
 	low, end := h.model.low(), h.model.settled(wanted)
 	var want stream.Step
@@ -94,14 +95,14 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	switch step.Kind {
 	case stream.Gap:
 		if !h.model.evicted[step.Last] {
-			t.Fatalf("a subscriber gets a gap %d..%d, but %d was not evicted", step.First, step.Last, step.Last)
+			t.Fatalf("a subscriber gets the gap %d..%d, but its last sequence, %d, was not evicted", step.First, step.Last, step.Last)
 		}
 		s.lost = append(s.lost, [2]weir.Seq{step.First, step.Last})
 		s.next, s.seen, s.id = step.Last+1, true, step.Last
 	case stream.Read:
 		for _, seq := range h.log.batches(step.First, step.Last) {
 			if s.seen && seq <= s.id {
-				t.Fatalf("a subscriber gets %d after %d", seq, s.id)
+				t.Fatalf("a subscriber gets batch %d after batch %d", seq, s.id)
 			}
 			s.got = append(s.got, seq)
 			s.seen, s.id = true, seq
@@ -112,8 +113,8 @@ func (s *subscriber) step(t *rapid.T, h *history) stream.StepKind {
 	return step.Kind
 }
 
-// check verifies D4 and D16: every batch below a subscriber's position was either sent to it or
-// reported as evicted.
+// check verifies D4 and D16: every batch below a subscriber's position was either sent to the
+// subscriber or reported as evicted, but not both.
 func (s *subscriber) check(t *rapid.T, h *history) {
 	for seq := range h.model.stored {
 		if seq < s.start || seq >= s.next {
@@ -125,8 +126,8 @@ func (s *subscriber) check(t *rapid.T, h *history) {
 	}
 }
 
-// published checks that no batch is stored below a subscriber's position, where it would never be
-// sent.
+// published checks that a new batch was not stored below a subscriber's position. The subscriber
+// would never receive such a batch.
 func (s *subscriber) published(t *rapid.T, seq weir.Seq) {
 	if seq >= s.start && seq < s.next && !s.told(seq) {
 		t.Fatalf("batch %d was stored below a subscriber that started at %d and is at %d", seq, s.start, s.next)
@@ -137,8 +138,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until it waits, which it does at the first sequence that is
-// not final.
+// readAll lets every subscriber read until its next step is Wait, which is at the first sequence
+// that can still be filled.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for s.step(t, h) != stream.Wait {

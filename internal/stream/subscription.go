@@ -2,7 +2,8 @@ package stream
 
 import "weir"
 
-// From is where a subscription starts (D15): Head, Oldest or After(n). The zero value is Head.
+// From is the position at which a subscription starts (D15): Head, Oldest or After(n). The zero
+// value is Head.
 type From struct {
 	place place
 	after weir.Seq
@@ -17,18 +18,18 @@ const (
 )
 
 var (
-	// Head starts above the cursor, with the next batch that is published. In a stream in which
-	// nothing was ever stored it delivers every batch.
+	// Head starts above the cursor, with the next batch that is published. In a stream in which no
+	// batch was ever stored, Head delivers every batch.
 	Head = From{place: head}
-	// Oldest starts at the oldest kept batch, which may have sequence 0.
+	// Oldest starts at the oldest kept batch. Its sequence may be 0.
 	Oldest = From{place: oldest}
 )
 
-// After starts above sequence n, which may be above the cursor.
+// After starts above sequence n. The sequence n may be higher than the cursor.
 func After(n weir.Seq) From { return From{place: after, after: n} }
 
-// Resolve returns the first sequence that a subscription wants (D15). If nothing was ever stored,
-// Head and Oldest resolve to 0, because the first batch may be stored under 0.
+// Resolve returns the first sequence that a subscription wants (D15). If no batch was
+// ever stored, Head and Oldest resolve to 0, because the first batch may be stored under 0.
 func (s *State) Resolve(f From) weir.Seq {
 	switch f.place {
 	case oldest:
@@ -42,15 +43,15 @@ func (s *State) Resolve(f From) weir.Seq {
 // StepKind is the kind of a Step.
 type StepKind uint8
 
-// The kinds of steps.
+// The kinds of steps. They say what the subscription must do.
 const (
-	Wait StepKind = iota // nothing to send until the state changes
-	Gap                  // report First to Last as evicted, continue at Last+1 (D16)
-	Read                 // send the batches stored from First to Last, continue at Last+1
-	Loss                 // report First to Last as lost, continue at Last+1
+	Wait StepKind = iota // wait: there is nothing to send until the state changes
+	Gap                  // report the sequences First to Last as evicted, then continue at Last+1 (D16)
+	Read                 // send the batches stored from First to Last, then continue at Last+1
+	Loss                 // report the sequences First to Last as lost, then continue at Last+1
 )
 
-// Step is the next thing for a subscription to do. First and Last are inclusive; Wait leaves them
+// Step is the next thing for a subscription to do. First and Last are inclusive. For Wait both are
 // zero.
 type Step struct {
 	Kind        StepKind
@@ -58,10 +59,11 @@ type Step struct {
 }
 
 // Next returns the next step of a subscription that has received everything below the sequence
-// next. It waits at an open gap, because a batch that fills the gap must be delivered first (D4). A
-// gap that lies wholly below next is not waited for: whatever fills it is not for this subscription.
-// Next skips sequence 0 without reporting a gap if another sequence was stored first, because no
-// batch was lost (D16).
+// next. At an open gap the step is Wait, because a batch that fills the gap must be delivered
+// before the batches above it (D4). Next ignores a gap that lies wholly below the sequence next,
+// because this subscription does not want the batches that may fill it. If the first batch of the
+// stream was not stored under 0, Next skips sequence 0 without reporting a gap, because no batch
+// was lost (D16).
 func (s *State) Next(next weir.Seq) Step {
 	next = max(next, s.base())
 	if next < s.low {
@@ -73,8 +75,9 @@ func (s *State) Next(next weir.Seq) Step {
 	return Step{}
 }
 
-// settled returns the sequence up to which a subscription that starts at next can read: the first
-// at or above next that can still be filled, or the one above the cursor.
+// settled returns the first sequence that a subscription at the sequence next cannot read yet. This
+// is the first sequence from next on that lies in an open gap. If there is none, it is the sequence
+// above the cursor.
 func (s *State) settled(next weir.Seq) weir.Seq {
 	i := search(s.gaps.open, next)
 	if i == len(s.gaps.open) {

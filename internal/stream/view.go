@@ -6,21 +6,21 @@ import (
 	"weir"
 )
 
-// View is what a subscription needs of a State, as it was when View was called. It does not change,
-// so that any number of goroutines may use it without a lock while the state goes on.
+// View is an immutable copy of the parts of a State that a subscription needs. Any number of
+// goroutines may use a View without a lock while the State changes.
 type View struct{ s State }
 
-// View returns the current view. Its cost grows with the number of open gaps, and with nothing
-// else.
+// View returns a view of the current state. Its cost depends only on the number of open gaps.
 func (s *State) View() View {
 	c := *s
 	c.keys = keys{}
-	c.gaps = gaps{open: slices.Clone(s.gaps.open)} // a subscription reads across closed gaps
+	// The view needs no closed gaps, because a subscription reads across them.
+	c.gaps = gaps{open: slices.Clone(s.gaps.open)}
 	return View{c}
 }
 
-// Next is State.Next.
+// Next does the same as State.Next.
 func (v *View) Next(next weir.Seq) Step { return v.s.Next(next) }
 
-// Low is State.Low.
+// Low does the same as State.Low.
 func (v *View) Low() weir.Seq { return v.s.Low() }

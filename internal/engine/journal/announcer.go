@@ -7,46 +7,48 @@ import (
 	"weir/internal/engine"
 )
 
-// announcer is the goroutine that tells watchers of document changes, in order of revisions, and
-// then answers the callers that made them. The caller may have left, and the watchers hear of the
-// change all the same.
+// announcer is the goroutine that tells the watchers (the functions that were passed to Watch)
+// about every document change, in order of revisions. After the watchers know a change, the
+// announcer answers the caller that made it. It tells the watchers even if that caller has left.
 //
-// It has a queue of its own, which has no bound but that of the journal's queue. So a watcher that
-// takes a while, for example because it ends thousands of subscriptions, delays document changes
-// but neither the writer nor the answers to appends.
+// The announcer has its own queue, without a limit of its own. So a watcher that takes long, for
+// example because it ends thousands of subscriptions, delays document changes, but neither the
+// writer nor the answers to appends.
 type announcer struct {
 	mu     sync.Mutex
 	queue  []announcement
 	closed bool
-	signal chan struct{} // holds one signal
-	done   chan struct{} // closed when everything was announced and the journal is closing
+	signal chan struct{} // wakes run; holds one signal
+	done   chan struct{} // closed when run ends: the journal is closing and everything was announced
 
 	telling  sync.Mutex // held while watchers run
 	watchers []watcher
 }
 
-// announcement is a finished op that the announcer answers.
+// announcement is a finished op whose caller waits for the announcer's answer.
 type announcement struct {
 	op  announced
-	err error // the outcome
+	err error // the outcome of op
 }
 
-// announced is an op whose outcome must not be known before earlier changes were announced.
+// announced is an op whose caller must get the outcome only after the watchers know every earlier
+// document change.
 type announced interface {
-	// announce answers the caller of the op, after it told the watchers what they must know first.
+	// announce first tells the watchers about the change that the op made, if it made one. Then it
+	// answers the caller of the op.
 	announce(a *announcer, err error)
 }
 
 // watcher is a function that was passed to Watch.
 type watcher struct {
 	visit func(engine.Change)
-	from  engine.Revision // changes up to this one were part of what Watch itself reported
+	from  engine.Revision // Watch itself reported the changes up to this revision
 }
 
 func (a *announcer) init() { a.signal, a.done = make(chan struct{}, 1), make(chan struct{}) }
 
-// add queues the outcome of an op. It never blocks. After close, no change can be waiting to be
-// announced, and the op is answered at once.
+// add queues the outcome of an op, without blocking. If close was called before, add waits until
+// run has announced everything in the queue, and then announces the op itself.
 func (a *announcer) add(op announced, err error) {
 	a.mu.Lock()
 	closed := a.closed
@@ -69,7 +71,8 @@ func (a *announcer) wake() {
 	}
 }
 
-// close lets run end once the queue is empty. The teller calls it after the last settled op.
+// close makes run return once the queue is empty. The teller, the goroutine that wakes the callers
+// of durable ops, calls close after the last op.
 func (a *announcer) close() {
 	a.mu.Lock()
 	a.closed = true
@@ -98,7 +101,7 @@ func (a *announcer) run() {
 	}
 }
 
-// tell tells all watchers of a change.
+// tell calls all watchers with a change, except those that learned of the change from Watch itself.
 func (a *announcer) tell(c engine.Change) {
 	a.telling.Lock()
 	defer a.telling.Unlock()
@@ -109,8 +112,9 @@ func (a *announcer) tell(c engine.Change) {
 	}
 }
 
-// Watch implements engine.Documents. Changes that are settled and not announced yet are part of
-// what the store holds now, so the watcher hears of them here and not a second time.
+// Watch implements engine.Documents. The store already contains changes that are settled but not
+// announced yet. Watch reports them to the watcher as part of the current documents, and the
+// announcer does not report them to this watcher again.
 func (j *Journal) Watch(_ context.Context, visit func(engine.Change)) error {
 	if j.closing.Load() {
 		return engine.ErrClosed
@@ -126,8 +130,8 @@ func (j *Journal) Watch(_ context.Context, visit func(engine.Change)) error {
 	return nil
 }
 
-// CatchUp implements engine.Documents. A change is acknowledged after the watchers have received it,
-// so they always know everything.
+// CatchUp implements engine.Documents. It has nothing to wait for: a change is acknowledged only
+// after the watchers have received it.
 func (j *Journal) CatchUp(context.Context) error {
 	if j.closing.Load() {
 		return engine.ErrClosed
@@ -135,5 +139,6 @@ func (j *Journal) CatchUp(context.Context) error {
 	return nil
 }
 
-// Shared implements engine.Documents: the lock of the directory keeps other processes out.
+// Shared implements engine.Documents. The result is false, because the lock on the directory keeps
+// other processes out.
 func (j *Journal) Shared() bool { return false }

@@ -9,8 +9,8 @@ import (
 	"weir/internal/engine"
 )
 
-// A watcher that takes long delays document changes and the end of dropped logs, but no append, no
-// trim and no opening of another log.
+// A slow watcher of documents delays further document changes and the end of dropped logs. It does
+// not delay appends and trims, nor the opening of other logs.
 func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 	j, err := Open(faulty.New(), small)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	<-told // the watcher waits from here on
+	<-told // from here on, the watcher blocks in the call for the deletion
 	changes.Go(func() {
 		if _, err := j.Create(background, "behind it", nil); err != nil {
 			t.Error(err)
@@ -74,11 +74,11 @@ func TestSlowWatcherDelaysNoAppend(t *testing.T) {
 		t.Error(err)
 	}
 	if len(told) != 0 {
-		t.Errorf("the watcher was told of %q before it was done with the change before", <-told)
+		t.Errorf("the watcher got %q while it was still handling the previous change", <-told)
 	}
 	close(wait)
 	changes.Wait()
 	if key := <-told; key != "behind it" {
-		t.Errorf("the watcher was told of %q", key)
+		t.Errorf("the watcher got a change of %q, want one of \"behind it\"", key)
 	}
 }

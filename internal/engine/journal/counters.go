@@ -7,14 +7,16 @@ import (
 	"weir/internal/meter"
 )
 
-// counters hold the statistics of the running journal.
+// counters count what the journal did since it was opened. The fields have the meaning of the
+// fields of Stats with similar names. A group is the set of records that one write and one sync
+// make durable.
 type counters struct {
 	groups  atomic.Uint64
 	records atomic.Uint64
 	bytes   atomic.Uint64
-	syncing atomic.Int64 // nanoseconds
+	syncing atomic.Int64 // in nanoseconds
 	copied  atomic.Uint64
-	freed   atomic.Uint64 // number of segments
+	freed   atomic.Uint64 // number of segments freed
 	sizes   meter.Histogram
 	syncs   meter.Histogram
 }
@@ -28,10 +30,11 @@ func (c *counters) group(records, bytes int, took time.Duration) {
 	c.syncs.Observe(&meter.Latencies, int64(took), 1)
 }
 
-// appended returns the number of bytes written, excluding copies by the reclaimer.
+// appended returns the number of bytes written, without the copies that the reclaimer made. The
+// reclaimer frees a segment by copying the records that are still needed to another segment.
 func (c *counters) appended() uint64 { return c.bytes.Load() - c.copied.Load() }
 
-// Stats describes what the journal did since it was opened and what it holds.
+// Stats describes what the journal has done since it was opened, and what it stores now.
 type Stats struct {
 	Groups   uint64        // groups written; each is one write and one sync
 	Records  uint64        // records in those groups
@@ -39,8 +42,8 @@ type Stats struct {
 	Syncing  time.Duration // time spent writing and syncing those groups
 	Copied   uint64        // bytes copied by the reclaimer
 	Freed    uint64        // segments freed by the reclaimer
-	Segments int           // segment files, including ready and dead ones
-	Disk     int64         // bytes of those files
+	Segments int           // segment files, including ready (prepared) and dead (empty) ones
+	Disk     int64         // size of all segment files in bytes
 	Live     int64         // bytes of records that are still needed
 	Used     int           // segment files that hold records
 
@@ -67,7 +70,7 @@ func (j *Journal) Stats() Stats {
 	return s
 }
 
-// Ready returns the number of prepared segments beyond the active one.
+// Ready returns the number of segments that are prepared for use after the active one.
 func (j *Journal) Ready() int {
 	j.prepare.mu.Lock()
 	defer j.prepare.mu.Unlock()

@@ -14,14 +14,14 @@ type documentOp struct {
 	change  change
 	key     string
 	value   []byte
-	rev     engine.Revision // expected revision; for a deletion, 0 means any
-	sum     uint32
-	old     *document
-	result  *document    // state after a creation or update
-	deleted *tombstone   // deletion only
-	log     *log         // deletion only
-	judge   engine.Judge // deletion only
-	err     error        // why nothing was changed
+	rev     engine.Revision // expected revision; for a deletion, 0 means any revision
+	sum     uint32          // checksum of value
+	old     *document       // state before the change; nil if there was no document
+	result  *document       // state after a creation or update
+	deleted *tombstone      // deletion only: the record of the deletion
+	log     *log            // deletion only: the document's log
+	judge   engine.Judge    // deletion only: the judge of that log
+	err     error           // why the change was refused; nil if it was not
 	done    chan error
 }
 
@@ -35,7 +35,8 @@ const (
 
 func (o *documentOp) bound() (int, int) { return padded(recordSize + len(o.key) + len(o.value)), 1 }
 
-// class lets updates through on a full disk, because revoking a key is an update.
+// class gives updates the same class as deletions, so that they succeed on a nearly full disk.
+// Revoking a key is an update, and it must not fail for lack of space.
 func (o *documentOp) class() class {
 	if o.change == createDocument {
 		return growing
@@ -43,8 +44,9 @@ func (o *documentOp) class() class {
 	return deleting
 }
 
-// stage compares the expected revision with the state at this position in the order, which includes
-// changes in flight. A refused change writes nothing and uses no revision.
+// stage compares the expected revision with the current revision of the document. It takes into
+// account all changes that come earlier in the order, even if they are not durable yet. A refused
+// change writes nothing and uses no revision.
 func (o *documentOp) stage(g *group) {
 	o.old = g.document(o.key)
 	switch {
@@ -93,8 +95,9 @@ func (o *documentOp) settle(*group) {
 	}
 }
 
-// finish leaves the answer to the announcer. That holds for refusals too: the change that one is
-// based on may not be announced yet.
+// finish passes the outcome to the announcer, which answers the caller. Refusals take the same
+// path: the earlier change that caused the refusal may not be announced yet, and the caller must
+// not learn of it before the watchers do.
 func (o *documentOp) finish(err error) {
 	if err == nil {
 		err = o.err
@@ -102,10 +105,10 @@ func (o *documentOp) finish(err error) {
 	o.j.announce.add(o, err)
 }
 
-// announce tells the watchers of the change, and then answers the caller, if it still waits. A
-// deletion drops the log in between: the judge gets Dropped when no watcher takes the document for
-// an existing one any more. All entries of the log were reported to it before, because the deletion
-// was settled behind them.
+// announce tells the watchers about the change, and then answers the caller if the caller still
+// waits. A deletion drops the log in between: the judge gets Dropped once all watchers know that
+// the document was deleted. Before that, the judge has received every entry of the log, because the
+// entries were settled before the deletion.
 func (o *documentOp) announce(a *announcer, err error) {
 	if err == nil {
 		a.tell(o.changed())
@@ -116,7 +119,7 @@ func (o *documentOp) announce(a *announcer, err error) {
 	o.done <- err
 }
 
-// changed returns the change for the watchers.
+// changed returns the change in the form that watchers receive.
 func (o *documentOp) changed() engine.Change {
 	if o.change != deleteDocument {
 		return engine.Change{Document: o.result.Document}
@@ -126,7 +129,7 @@ func (o *documentOp) changed() engine.Change {
 }
 
 // changeDocument validates a change, queues it and waits for its outcome. If ctx ends first, the
-// change takes its course all the same, and only this caller does not learn of it.
+// change is still carried out or refused, but this caller does not learn the outcome.
 func (j *Journal) changeDocument(ctx context.Context, o *documentOp) error {
 	switch {
 	case o.key == "" || len(o.key) > engine.MaxKey:

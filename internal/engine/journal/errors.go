@@ -7,7 +7,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Errors of Open for a directory that this version cannot open. The directory is left unchanged.
+// Open returns these errors for a directory that this version cannot open. It leaves the directory
+// unchanged.
 var (
 	ErrForeign = errors.New("not a Weir journal")
 	ErrNewer   = errors.New("written by a newer version of Weir")
@@ -23,8 +24,8 @@ var (
 type DamageError struct {
 	File   string
 	Offset int64
-	What   string // what should be at this offset, such as "group" or "footer"
-	Err    error  // what is wrong with it
+	What   string // the part of the format that belongs at this offset, such as "group" or "footer"
+	Err    error  // what is wrong with that part
 }
 
 func (e *DamageError) Error() string {

@@ -6,8 +6,8 @@ import (
 	"weir/internal/engine"
 )
 
-// exact recomputes the live bytes of every segment from what memory points to, and compares them
-// with the counts.
+// exact compares the count of live bytes of every segment with the sum of the records that the
+// state in memory refers to. Live bytes are the bytes of records that are still needed.
 func (j *Journal) exact() error {
 	o := &exactOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -17,7 +17,8 @@ func (j *Journal) exact() error {
 	return o.err
 }
 
-// exactOp compares in the writer's goroutine, so that nothing is settled in the meantime.
+// exactOp makes the comparison for exact. It does so in settle, which runs in the writer's
+// goroutine, so that no other op changes the state in memory during the comparison.
 type exactOp struct {
 	j    *Journal
 	err  error
@@ -47,7 +48,7 @@ func (o *exactOp) settle(g *group) {
 		count(&waiting[i].items, waiting[i].mark)
 	}
 	s := &o.j.store
-	s.mu.RLock() // the committer may add segments at any time
+	s.mu.RLock() // needed even here: the committer may add segments at any time
 	defer s.mu.RUnlock()
 	s.docs.Scan(func(_ string, d *document) bool {
 		want[d.at.segment] += d.at.bytes
@@ -60,12 +61,13 @@ func (o *exactOp) settle(g *group) {
 		want[t.at.segment] += t.at.bytes
 	}
 	if g.seg != nil {
-		want[uint32(g.seg.number)] -= g.live // not yet added: the writer adds it after all ops are settled
+		// The writer adds the bytes of a group to the count after all ops of the group are settled.
+		want[uint32(g.seg.number)] -= g.live
 	}
 	for n, bytes := range want {
 		seg := s.segments[n]
 		if seg == nil && bytes != 0 {
-			o.err = fmt.Errorf("segment %d was freed but %d bytes of it are live", n, bytes)
+			o.err = fmt.Errorf("segment %d was freed, but %d of its bytes are still needed", n, bytes)
 		} else if seg != nil && seg.live.Load() != bytes {
 			o.err = fmt.Errorf("segment %d counts %d live bytes, want %d", n, seg.live.Load(), bytes)
 		}

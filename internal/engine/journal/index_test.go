@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// naive is an index as one sorted slice.
+// naive is a simple index, one sorted slice, to compare the real index with.
 type naive []item
 
 func (n naive) search(seq weir.Seq) (int, bool) {
@@ -50,8 +50,8 @@ func drawItem(t *rapid.T, seq weir.Seq) item {
 	}
 }
 
-// TestIndexMatchesSortedSlice inserts in order, late and far apart, replaces and cuts, and compares
-// the index with a sorted slice.
+// TestIndexMatchesSortedSlice compares the index with a sorted slice after random operations:
+// inserts at the end, below the end and far apart, replacements and cuts.
 func TestIndexMatchesSortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index
@@ -61,7 +61,7 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 			gotOld, got := x.insert(it)
 			wantOld, want := n.insert(it)
 			if got != want || got && gotOld != wantOld {
-				t.Fatalf("insert of %d: %v, %+v, want %v, %+v", seq, got, gotOld, want, wantOld)
+				t.Fatalf("inserting %d replaced an item: %v, %+v; want %v, %+v", seq, got, gotOld, want, wantOld)
 			}
 		}
 		seqs := rapid.OneOf(rapid.Uint64Range(0, 300), rapid.Uint64Range(0, 1<<34), rapid.Just(uint64(1<<63-1)))
@@ -72,7 +72,7 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 					last = n[len(n)-1].seq
 				}
 				if last > 1<<62 {
-					t.Skip("at the end")
+					t.Skip("the last sequence is almost the highest possible one")
 				}
 				for range rapid.IntRange(1, 700).Draw(t, "n") {
 					last++
@@ -84,7 +84,7 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 			"late": func(t *rapid.T) { insert(t, weir.Seq(seqs.Draw(t, "seq"))) },
 			"replace": func(t *rapid.T) {
 				if len(n) == 0 {
-					t.Skip("empty")
+					t.Skip("the index is empty")
 				}
 				insert(t, n[rapid.IntRange(0, len(n)-1).Draw(t, "i")].seq)
 			},
@@ -97,34 +97,36 @@ func TestIndexMatchesSortedSlice(t *testing.T) {
 				}
 				kept := slices.Clone(n[i:])
 				n = kept
-				if before := all(&gone); len(before) > 0 { // later inserts must not change the items cut off
+				// An insert into x must not change the items that were cut off.
+				if before := all(&gone); len(before) > 0 {
 					x.insert(drawItem(t, before[0].seq))
 					n.insert(all(&x)[0])
 					if !slices.Equal(all(&gone), before) {
-						t.Fatal("an insert changed the items cut off")
+						t.Fatal("an insert into the index changed the items that were cut off")
 					}
 				}
 			},
 			"": func(t *rapid.T) {
 				if got := all(&x); !slices.Equal(got, n) {
-					t.Fatalf("%d items, want %d", len(got), len(n))
+					t.Fatalf("the index has %d items, want %d; if these are equal, the items differ", len(got), len(n))
 				}
 				seq := weir.Seq(seqs.Draw(t, "seq"))
 				i, found := n.search(seq)
 				if it, ok := x.find(seq); ok != found || ok && it != n[i] {
-					t.Fatalf("find %d: %v", seq, ok)
+					t.Fatalf("find of %d: found is %v, and either this or the item is wrong", seq, ok)
 				}
 				first := item{seq: 1<<64 - 1}
 				x.ascend(seq, func(it item) bool { first = it; return false })
 				if i < len(n) && first != n[i] || i == len(n) && first.seq != 1<<64-1 {
-					t.Fatalf("ascend from %d begins at %d", seq, first.seq)
+					t.Fatalf("ascend from %d begins with the wrong item, of sequence %d", seq, first.seq)
 				}
 			},
 		})
 	})
 }
 
-// TestIndexMemory measures the memory of a million entries, in one log and in ten thousand.
+// TestIndexMemory measures the memory of a million entries, first in one log, then in ten thousand
+// logs.
 func TestIndexMemory(t *testing.T) {
 	const entries = 1_000_000
 	for _, logs := range []int{1, 10_000} {
@@ -137,7 +139,7 @@ func TestIndexMemory(t *testing.T) {
 		each := float64(heapInUse()-before) / entries
 		t.Logf("%d logs: %.1f bytes per entry", logs, each)
 		if each > 32 {
-			t.Errorf("%d logs: %.1f bytes per entry", logs, each)
+			t.Errorf("%d logs: %.1f bytes per entry, want at most 32", logs, each)
 		}
 		runtime.KeepAlive(all)
 	}

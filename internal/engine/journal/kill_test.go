@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// shown returns everything that a journal serves, as text by document key.
+// shown reads all documents and all entries of a journal. It returns one text per document key.
 func shown(j *Journal) (map[string]string, error) {
 	docs, err := j.List(background, "", "", 1<<30)
 	all := map[string]string{}
@@ -34,10 +34,11 @@ func shown(j *Journal) (map[string]string, error) {
 	return all, err
 }
 
-// TestKilledThenPowerCut kills the process before every call of the script, opens the journal in a
-// second process on the same running machine, and then cuts the power. The first process had not
-// synced everything that the second one found and served, so the second one must make it durable
-// before serving it. The journal opens again, even if the second process had continued to write.
+// TestKilledThenPowerCut runs a script and, before every call that changes the disk, simulates that
+// the process is killed. A second process opens the journal on the same running machine, and then
+// the power is cut. The second process finds data that the first process wrote but did not sync. It
+// must sync that data before it serves it: otherwise data that clients have read would be lost with
+// the power. The journal must open again afterwards, even if the second process wrote more.
 func TestKilledThenPowerCut(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	killed := kills(t, fs, h)
@@ -56,27 +57,27 @@ func TestKilledThenPowerCut(t *testing.T) {
 		cut := im.fs.Crash(faulty.LoseAll, nil)
 		if i%5 == 0 {
 			if err := writeMore(j, im.hist); err != nil {
-				t.Fatalf("%s: continue: %v", im.at, err)
+				t.Fatalf("%s: writing more in the second process: %v", im.at, err)
 			}
 			if err := openAndVerify(im.fs.Crash(faulty.LoseAll, nil), im.hist); err != nil {
-				t.Fatalf("%s, power cut after more writes: %v", im.at, err)
+				t.Fatalf("%s, then more writes, then a power cut: %v", im.at, err)
 			}
 		}
 		j.Close()
 		if j, err = Open(cut, small); err != nil {
-			t.Fatalf("%s, then power cut: %v", im.at, err)
+			t.Fatalf("%s, then a power cut: %v", im.at, err)
 		}
 		after, err := shown(j)
 		if err != nil || !maps.Equal(before, after) {
-			t.Fatalf("%s: served %v, after the power cut %v, %v", im.at, before, after, err)
+			t.Fatalf("%s: the second process served %v, but after the power cut the journal has %v, %v", im.at, before, after, err)
 		}
 		j.Close()
 	}
 	t.Logf("killed %d times", len(killed))
 }
 
-// kills runs the script and returns what the next process finds if the process is killed before
-// each call that changes the disk.
+// kills runs the script. For each call that changes the disk, it returns the disk that the next
+// process would find if the process were killed just before that call.
 func kills(t *testing.T, fs *faulty.FS, h *history) []image {
 	t.Helper()
 	var mu sync.Mutex
@@ -102,7 +103,7 @@ func kills(t *testing.T, fs *faulty.FS, h *history) []image {
 	return images
 }
 
-// writeMore fills two more segments.
+// writeMore writes enough entries to fill two more segments.
 func writeMore(j *Journal, h *history) error {
 	w := &world{j: j, h: h, logs: map[string]engine.Log{}}
 	if err := w.create("z", "after"); err != nil {
@@ -112,7 +113,9 @@ func writeMore(j *Journal, h *history) error {
 }
 
 // TestFailedSyncThenRestart restarts the process after a failed sync, without restarting the
-// machine: the kernel still serves the written pages, but will never write them by itself.
+// machine. The kernel then still returns the written pages when they are read, but never writes
+// them to the disk by itself. Everything that the restarted process serves must survive a power
+// cut.
 func TestFailedSyncThenRestart(t *testing.T) {
 	for k := 1; ; k++ {
 		fs, h := faulty.New(), newHistory()
@@ -129,7 +132,7 @@ func TestFailedSyncThenRestart(t *testing.T) {
 		next := fs.Kill()
 		j, err := Open(next, small)
 		if err != nil {
-			t.Fatalf("sync %d: %v", k, err)
+			t.Fatalf("sync %d failed, then a restart: %v", k, err)
 		}
 		before, err := shown(j)
 		if err != nil {
@@ -138,11 +141,11 @@ func TestFailedSyncThenRestart(t *testing.T) {
 		cut := next.Crash(faulty.LoseAll, nil)
 		j.Close()
 		if j, err = Open(cut, small); err != nil {
-			t.Fatalf("sync %d: after the power cut: %v", k, err)
+			t.Fatalf("sync %d failed, then a restart and a power cut: %v", k, err)
 		}
 		after, err := shown(j)
 		if err != nil || !maps.Equal(before, after) {
-			t.Fatalf("sync %d: served %v, after the power cut %v, %v", k, before, after, err)
+			t.Fatalf("sync %d failed: the restarted process served %v, but after the power cut the journal has %v, %v", k, before, after, err)
 		}
 		j.Close()
 	}

@@ -5,14 +5,15 @@ import (
 	"math/bits"
 )
 
-// mendable is the largest number of bytes in which a flipped bit is searched for. In n bytes,
-// arbitrary damage looks like a single flipped bit with probability 8n/2^32: less than 1 in 100,000
-// for 4 KiB, but far too often for long payloads.
+// mendable is the largest number of bytes in which repair searches for a flipped bit. The search
+// gives a wrong result if arbitrary damage happens to look like a single flipped bit. For n bytes,
+// the probability of this is 8n/2^32: less than 1 in 100,000 for 4 KiB, but too high for long
+// payloads.
 const mendable = 4096
 
-// flippedBit finds the one bit of b whose flip gives the expected checksum. diff is the XOR of the
-// actual and the expected checksum. CRC is linear, so the effect of a bit on the checksum depends
-// only on its distance from the end of b.
+// flippedBit finds the bit of b that must be flipped back so that b has the expected checksum. diff
+// is the XOR of the actual and the expected checksum. CRC is linear: flipping a bit changes the
+// checksum by a value that depends only on the distance of the bit from the end of b.
 func flippedBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
 	var does [8]uint32
 	for bit := range does {
@@ -29,7 +30,9 @@ func flippedBit(b []byte, diff uint32) (off int, mask byte, ok bool) {
 	return 0, 0, false
 }
 
-// mendBytes returns b as it was before a single bit flipped, either in b or in its checksum.
+// mendBytes undoes a single flipped bit, either in b or in its stored checksum. has is the checksum
+// that b has now, and should is the stored one. The result is the corrected copy of b, or b itself
+// if the flipped bit is in the checksum.
 func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	diff := has ^ should
 	if bits.OnesCount32(diff) == 1 {
@@ -44,9 +47,10 @@ func mendBytes(b []byte, has, should uint32) ([]byte, bool) {
 	return mended, true
 }
 
-// mendRecord returns the record at the start of b as it was before at most one bit flipped in its
-// head and at most one in its payload. head is the expected length of the head, 0 if not known. The
-// result is (nil, false) if the head is unusable, and (record, false) if only the head is usable.
+// mendRecord decodes the record at the start of b. It corrects up to one flipped bit in the
+// record's head and up to one in its payload. The parameter head is the expected length of the
+// head, or 0 if the length is not known. The result is (nil, false) if the head is beyond repair,
+// and (record, false) if the head is usable but the payload is beyond repair.
 func mendRecord(b []byte, seed uint32, head int) (*record, bool) {
 	var r record
 	if err := r.decodeHead(b, seed); err != nil {
@@ -76,7 +80,8 @@ func mendRecord(b []byte, seed uint32, head int) (*record, bool) {
 	return &r, true
 }
 
-// mendHead corrects a flipped bit in a head, including its length field and its checksum.
+// mendHead corrects a flipped bit in the head of a record. The bit may also be in the head's length
+// field or in the head's checksum.
 func mendHead(b []byte, seed uint32, head int) ([]byte, bool) {
 	if len(b) < recordSize {
 		return nil, false
@@ -95,7 +100,7 @@ func mendHead(b []byte, seed uint32, head int) ([]byte, bool) {
 			continue
 		}
 		h := append([]byte(nil), b[:n]...)
-		if n != has { // the flipped bit would be in the length field
+		if n != has { // a length other than the stored one: the flipped bit is in the length field
 			binary.LittleEndian.PutUint16(h[12:], uint16(n))
 			if binary.LittleEndian.Uint32(h) == sum(seed, h[4:]) {
 				return h, true

@@ -8,32 +8,34 @@ import (
 )
 
 // op is an operation that passes through the committer: an append, a document change, a trim, a
-// copy by the reclaimer, or a manifest change. The committer calls bound, class and stage; the
-// writer calls settle; finish ends the op. If the op's group cannot be made durable, finish is
+// copy by the reclaimer, or a manifest change. The committer collects ops into groups and calls
+// bound, class and stage. The writer makes a group durable with one write and one sync, and then
+// calls settle for each op. finish is the last call. If the group cannot be made durable, finish is
 // called without settle.
 type op interface {
-	// bound returns an upper bound for what the op writes, in bytes and in records. An op with 0
-	// records writes nothing and is staged even if the disk is full or has failed.
+	// bound returns the largest number of bytes and of records that the op may write. An op with 0
+	// records writes nothing, so it is staged even if the disk is full or has failed.
 	bound() (bytes, records int)
-	// class says how much space the op must leave free when the disk is full.
+	// class determines how early the op is refused when the disk fills up.
 	class() class
-	// stage decides the outcome of the op at its position in the order and adds its records to the
-	// group.
+	// stage decides the outcome of the op, based on all ops before it, and adds the op's records to
+	// the group.
 	stage(g *group)
-	// settle applies the op to memory. The writer calls it after the group was synced, in order.
+	// settle applies the op to the state in memory. The writer calls it after the group was synced,
+	// in the order of the ops.
 	settle(g *group)
 	// finish reports the outcome to the waiting caller. It must not block.
 	finish(err error)
 }
 
-// class orders ops by how early they are refused on a full disk.
+// class orders the ops by how early they are refused when the disk fills up, the earliest first.
 type class uint8
 
 const (
-	growing  class = iota // takes space permanently; refused first, so that there is room left for ops that free space
-	copying               // takes some space in order to free more
-	deleting              // small, and either frees space or must not wait
-	freeing               // frees a segment, or writes nothing
+	growing  class = iota // ops that take space for good; refused first, to leave room for others
+	copying               // ops that take some space in order to free more
+	deleting              // small ops that either free space or must not wait
+	freeing               // ops that free a segment, or write nothing
 )
 
 // queue holds the ops that wait for the committer.
@@ -63,8 +65,8 @@ func (q *queue) add(o op) bool {
 	return true
 }
 
-// wake signals the committer. The channel holds one signal, so wake never blocks and no signal is
-// lost.
+// wake signals the committer. The channel holds one signal, so wake never blocks. If the channel
+// already holds a signal, the committer has yet to read the queue and will find the new op too.
 func (q *queue) wake() {
 	select {
 	case q.signal <- struct{}{}:
@@ -86,9 +88,9 @@ func (q *queue) len() int {
 	return len(q.ops)
 }
 
-// gather yields to runnable goroutines until the queue stops growing. Callers that were just
-// acknowledged are about to append again, and a sync for many appends costs little more than a sync
-// for one.
+// gather yields to runnable goroutines until the queue stops growing. This makes groups larger:
+// callers that were just acknowledged are about to append again, and a sync for many appends costs
+// little more than a sync for one append.
 func (q *queue) gather() {
 	for n := q.len(); ; {
 		runtime.Gosched()
@@ -100,7 +102,7 @@ func (q *queue) gather() {
 	}
 }
 
-// wait blocks until there are ops. It returns false if the queue is closed and empty.
+// wait blocks until the queue holds an op. It returns false if the queue is closed and empty.
 func (q *queue) wait() bool {
 	for {
 		q.mu.Lock()
@@ -113,7 +115,7 @@ func (q *queue) wait() bool {
 	}
 }
 
-// grab takes all queued ops. The result may be empty.
+// grab removes all ops from the queue and returns them. The result may be empty.
 func (q *queue) grab() []op {
 	q.gather()
 	q.mu.Lock()

@@ -8,7 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// together queues ops in one step, so that they are decided in order without other ops in between.
+// together queues ops in one step, so that the committer decides them one after another, without
+// other ops in between.
 func (j *Journal) together(ops ...op) {
 	j.queue.mu.Lock()
 	j.queue.ops = append(j.queue.ops, ops...)
@@ -22,7 +23,7 @@ func newDocumentOp(j *Journal, c change, key, value string) *documentOp {
 	}
 }
 
-// TestDeleteOvertakesCreate deletes a document whose creation is not durable yet.
+// TestDeleteOvertakesCreate deletes a document before its creation is durable.
 func TestDeleteOvertakesCreate(t *testing.T) {
 	fs := faulty.New()
 	j, err := Open(fs, small)
@@ -31,7 +32,7 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 	create, remove := newDocumentOp(j, createDocument, "a", "x"), newDocumentOp(j, deleteDocument, "a", "")
 	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
-	// The creator may open the log before the deletion is durable.
+	// The caller that created the document may open its log before the deletion is durable.
 	attach := &attachOp{done: make(chan error, 1)}
 	late := &lateAttach{attachOp: attach, j: j, of: create}
 	j.together(create, remove, again, late, gone)
@@ -60,8 +61,8 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 }
 
-// lateAttach is the attach op of an Open that found the log while the creation of its document was
-// being settled.
+// lateAttach opens the log of a document whose creation (of) was decided but is not durable yet.
+// Like Open, it looks for the log first and then attaches a judge to it.
 type lateAttach struct {
 	*attachOp
 	j  *Journal

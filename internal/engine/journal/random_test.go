@@ -16,9 +16,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestRandomWithReclaim performs random operations on a journal with small segments, while it is
-// reclaimed, killed and crashed. The journal always matches its history, and the live bytes of each
-// segment are counted exactly.
+// TestRandomWithReclaim performs random operations on a journal with small segments. In the
+// meantime the reclaimer frees segments, the process is killed and the power is cut. The journal
+// must always match its history, and the count of live bytes of each segment must be exact.
 func TestRandomWithReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(undated{t}, func(t *rapid.T) {
@@ -40,7 +40,8 @@ func TestRandomWithReclaim(t *testing.T) {
 	})
 }
 
-// undated hides the deadline of a test, which is meaningless on the fake clock of synctest.
+// undated hides the deadline of a test from rapid. The deadline is a real time, which means nothing
+// under the fake clock of synctest.
 type undated struct{ rapid.TB }
 
 type machine struct {
@@ -73,7 +74,8 @@ func (m *machine) attach(t *rapid.T) {
 	}
 }
 
-// leave abandons the journal and opens the disk that next derives from its disk.
+// leave abandons the journal. It calls next to simulate a kill or a power cut, and opens the
+// journal on the disk that next returns.
 func (m *machine) leave(t *rapid.T, next func(*faulty.FS) *faulty.FS) {
 	old := m.w.j
 	m.fs = next(m.fs)
@@ -128,7 +130,7 @@ func (m *machine) append(t *rapid.T) {
 	m.do(t, m.w.many(key, m.next[key]-weir.Seq(n), m.next[key]-1, size))
 }
 
-// storm changes all documents and logs at once.
+// storm changes all documents and all logs concurrently.
 func (m *machine) storm(t *rapid.T) {
 	var wg sync.WaitGroup
 	errs := make(chan error, 100)

@@ -14,8 +14,9 @@ import (
 	"weir/internal/engine"
 )
 
-// A slow disk keeps at most mostReads reads waiting, however many clients read. The others wait
-// without a thread, until their context ends.
+// At most mostReads reads wait for a slow disk at the same time, however many clients read. Each of
+// these reads occupies a thread. The other reads wait for one of the first to finish, without a
+// thread, or until their context ends.
 func TestReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := faulty.New()
@@ -47,7 +48,7 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := reading.Load(); n != mostReads {
-			t.Errorf("1,000 clients occupy the disk with %d reads, want %d", n, mostReads)
+			t.Errorf("of the reads of 1,000 clients, %d wait for the disk, want %d", n, mostReads)
 		}
 		ctx, cancel := context.WithCancel(background)
 		gone := make(chan error)
@@ -58,7 +59,7 @@ func TestReadsAreBounded(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Errorf("a client that gave up got %v", err)
+			t.Errorf("a client whose context was cancelled got %v", err)
 		}
 		close(hold)
 		all.Wait()
@@ -68,8 +69,9 @@ func TestReadsAreBounded(t *testing.T) {
 	})
 }
 
-// A scan reads about as much at once as it is asked for. Between entries of other logs it would
-// otherwise read up to longRun for a short run.
+// A scan reads about as many bytes at once as its caller asked for (a run). In this test, large
+// entries of another log lie between the entries of the scanned log. A scan that did not take the
+// run into account would read up to longRun at once.
 func TestReadsAreAsLongAsTheRun(t *testing.T) {
 	fs := faulty.New()
 	j, err := Open(fs, Options{SegmentSize: 4 << 20, ReclaimRate: 1 << 40})
@@ -87,7 +89,7 @@ func TestReadsAreAsLongAsTheRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for seq := range weir.Seq(300) { // each entry is 4 KiB away from the next one of its log
+	for seq := range weir.Seq(300) { // 4 KiB of the other log lie between two entries of logs[0]
 		for i, text := range []string{"x", strings.Repeat("y", 4<<10)} {
 			if err := logs[i].Append(background, batchOf(seq+1, text)); err != nil {
 				t.Fatal(err)
@@ -106,16 +108,17 @@ func TestReadsAreAsLongAsTheRun(t *testing.T) {
 		t.Fatal(seen, err)
 	}
 	if longest > shortRun {
-		t.Errorf("a scan in runs of 24 KiB reads %d bytes at once", longest)
+		t.Errorf("a scan in runs of 24 KiB reads %d bytes at once, want at most shortRun", longest)
 	}
 }
 
-// Buffers are as large as needed, and not one size for all.
+// The size of a buffer depends on the length that the caller asks for: a short read does not get a
+// large buffer.
 func TestBuffers(t *testing.T) {
 	for length, want := range map[int]int{1: shortRun, shortRun: shortRun, shortRun + 1: longRun, longRun + 1: longRun + 1} {
 		b, done := buffer(length)
 		if len(b) != length || cap(b) > max(want, length)*9/8 {
-			t.Errorf("a buffer for %d bytes has %d of %d, want %d", length, len(b), cap(b), want)
+			t.Errorf("a buffer for %d bytes has length %d and capacity %d, want a capacity of about %d", length, len(b), cap(b), want)
 		}
 		done()
 	}

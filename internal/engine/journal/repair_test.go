@@ -15,10 +15,10 @@ import (
 	"weir/internal/engine"
 )
 
-// relaxed verifies a repaired journal against a history: every acknowledged entry is present byte
-// for byte or marked as lost, and every document is unchanged or reported as lost. With unknown,
-// the repair could not tell what was lost, so anything may be missing. It returns the number of
-// lost entries.
+// relaxed verifies a repaired journal against a history. Every acknowledged entry must be present
+// byte for byte or marked as lost, and every document must be unchanged or reported as lost. If
+// unknown is true, the repair could not tell which records were lost, so any entry or document may
+// be missing. relaxed returns the number of lost entries.
 func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost int, err error) {
 	j, err := Open(fs, small)
 	if err != nil {
@@ -34,7 +34,7 @@ func relaxed(fs *faulty.FS, h *history, lostDocs []string, unknown bool) (lost i
 			return 0, fmt.Errorf("document %s: %w", key, err)
 		}
 		if string(doc.Value) != *d.acked {
-			if unknown { // its update, or its deletion and recreation, may have been in the unknown data
+			if unknown { // the lost records may include an update, or a deletion and a new creation
 				continue
 			}
 			return 0, fmt.Errorf("document %s has value %q", key, doc.Value)
@@ -73,8 +73,9 @@ func repairOptions(aside *faulty.FS) RepairOptions {
 	return RepairOptions{Aside: func() (disk.FS, error) { return aside, nil }}
 }
 
-// repaired repairs a journal and verifies the result. It returns the result and the number of lost
-// entries. With unknown, the repair cannot tell what was lost.
+// repaired repairs a journal and verifies the repaired journal. It returns the result of the repair
+// and the number of lost entries. unknown means that the repair cannot tell which records were
+// lost.
 func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool) (*Repair, int) {
 	t.Helper()
 	aside := faulty.New()
@@ -84,7 +85,7 @@ func repaired(t *testing.T, what string, fs *faulty.FS, h *history, unknown bool
 		t.Fatalf("%s: %v", what, err)
 	}
 	if len(r.After.Damages) > 0 {
-		t.Fatalf("%s: still damaged: %+v, was %+v", what, r.After.Damages, r.Before.Damages)
+		t.Fatalf("%s: after the repair, these damages remain: %+v; before it there were %+v", what, r.After.Damages, r.Before.Damages)
 	}
 	for _, name := range r.Aside {
 		if !bytes.Equal(aside.Files()[name], before[name]) {
@@ -118,8 +119,8 @@ func readable(fs *faulty.FS) error {
 	return err
 }
 
-// Single flipped bits are corrected wherever they are, and nothing is lost. A check finds
-// everything that Open would refuse.
+// Repair corrects a single flipped bit wherever it is, and loses nothing. If Open refuses the
+// journal because of the bit, a check finds the damage.
 func TestRepairBitFlips(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
@@ -152,7 +153,8 @@ func TestRepairBitFlips(t *testing.T) {
 		}
 		if found++; lost > 0 || len(r.Losses)+len(r.Documents) > 0 {
 			for _, d := range r.Before.Damages {
-				if d.Fate == Lost && d.What == "batch" { // its payload is too long to search for a flipped bit
+				// The payload of such a batch is too long to search for a flipped bit.
+				if d.Fate == Lost && d.What == "batch" {
 					lost = 0
 				}
 			}
@@ -161,14 +163,14 @@ func TestRepairBitFlips(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d damaged, %d without effect", found, fine)
+	t.Logf("%d flips damaged the journal, %d had no effect", found, fine)
 	if found < 80 {
-		t.Errorf("only %d flips were found", found)
+		t.Errorf("the check found only %d of the flips", found)
 	}
 }
 
-// Ranges of up to 4 KiB are overwritten. Lost data is marked as lost, and everything else is
-// present.
+// The test overwrites ranges of up to 4 KiB. After the repair, the overwritten entries are marked
+// as lost, and everything else is present.
 func TestRepairOverwrittenRanges(t *testing.T) {
 	fs, h := stories(t)
 	files := fs.Files()
@@ -202,7 +204,7 @@ func TestRepairOverwrittenRanges(t *testing.T) {
 	}
 }
 
-// spoil overwrites a range of a file with random bytes or zeros, durably.
+// spoil overwrites a range of a file with random bytes or zeros. The overwritten range is durable.
 func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *rand.Rand) {
 	t.Helper()
 	f, err := fs.Open(name)
@@ -222,7 +224,7 @@ func spoil(t *testing.T, fs *faulty.FS, name string, off, length int64, rng *ran
 	}
 }
 
-// A missing segment file is reported, and the rest can be read after the repair.
+// A segment file is missing. The check reports it, and after the repair the rest can be read.
 func TestRepairMissingSegment(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})
@@ -241,12 +243,12 @@ func TestRepairMissingSegment(t *testing.T) {
 		}
 		r, _ := repaired(t, segmentName(n), after, h, false)
 		if d := r.Before.Damages; len(d) == 0 || d[0].File != segmentName(n) || !strings.Contains(d[0].Why, "missing") {
-			t.Errorf("without %s: %+v", segmentName(n), d)
+			t.Errorf("damages reported after %s was removed: %+v", segmentName(n), d)
 		}
 	}
 }
 
-// The power is cut before every call of a repair. The journal can then be repaired again.
+// The power is cut before each disk call of a repair. The journal can then be repaired again.
 func TestRepairInterrupted(t *testing.T) {
 	fs, h := stories(t)
 	records := recordsOf(t, fs)
@@ -283,7 +285,8 @@ func TestRepairInterrupted(t *testing.T) {
 	}
 }
 
-// A repair rewrites large payloads, and more than one segment of them, without changing a byte.
+// A repair rewrites large payloads that fill more than one segment, without changing a byte of
+// them.
 func TestRepairLargePayloads(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	j, err := Open(fs, Options{SegmentSize: 1 << 20})
@@ -297,7 +300,7 @@ func TestRepairLargePayloads(t *testing.T) {
 	w.j.Close()
 	for name := range fs.Files() {
 		if strings.HasSuffix(name, ".seg") {
-			fs.Flip(name, 10, 1) // in the header
+			fs.Flip(name, 10, 1) // a bit in the segment's header
 		}
 	}
 	r, lost := repaired(t, "every header", fs, h, false)
@@ -309,7 +312,8 @@ func TestRepairLargePayloads(t *testing.T) {
 	}
 }
 
-// If the disk corrupts what the repair writes, no segment is taken out of service.
+// If the disk corrupts the segments that the repair writes, the repair keeps the old segments in
+// use.
 func TestRepairOnBadDisk(t *testing.T) {
 	fs, h := stories(t)
 	p := recordsOf(t, fs)[3]
@@ -328,7 +332,7 @@ func TestRepairOnBadDisk(t *testing.T) {
 		return nil
 	})
 	if _, err := RepairJournal(bad, repairOptions(faulty.New())); !errors.Is(err, engine.ErrDamaged) || !strings.Contains(err.Error(), spoilt) {
-		t.Fatalf("%q was corrupted, repair returned %v", spoilt, err)
+		t.Fatalf("the disk corrupted %q, and the repair returned %v", spoilt, err)
 	}
 	bad.OnCall(nil)
 	if r, lost := repaired(t, "second repair", bad, h, false); lost > 0 || len(r.Losses) > 0 {
@@ -377,7 +381,7 @@ func TestRepairUnreadable(t *testing.T) {
 	}
 }
 
-// If the damaged files cannot be copied aside, nothing is changed.
+// If the damaged files cannot be copied aside, the repair changes nothing.
 func TestRepairWithoutSpace(t *testing.T) {
 	fs, _ := stories(t)
 	p := recordsOf(t, fs)[3]

@@ -11,7 +11,7 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// offline returns a closed journal and its history.
+// offline returns the disk of a closed journal, and the journal's history.
 func offline(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -35,8 +35,9 @@ func snapshotOf(t *testing.T, fs *faulty.FS) *Snapshot {
 	return s
 }
 
-// Every call fails once, and the power is cut before every call. Afterwards the directory is empty,
-// refused by Open, or complete. It never passes for a complete journal without being one.
+// In some runs of the restore one disk call fails, in others the power is cut before one call.
+// Every call has its turn. Afterwards the directory is empty, or Open refuses it, or it is a
+// complete journal. Open never accepts an incomplete journal.
 func TestRestoreFails(t *testing.T) {
 	source, h := offline(t)
 	sound := func(what string, dir *faulty.FS, finished bool) {
@@ -74,7 +75,7 @@ func TestRestoreFails(t *testing.T) {
 			}
 		}
 		if k == 1 {
-			t.Errorf("no call of kind %v", kind)
+			t.Errorf("the restore made no call of kind %v", kind)
 		}
 	}
 	dir := faulty.New()
@@ -96,8 +97,8 @@ func TestRestoreFails(t *testing.T) {
 	sound("after the restore", dir.Crash(faulty.LoseAll, nil), true)
 }
 
-// Once the format file is durable, the directory is a journal. A later failure does not fail the
-// restore, so its caller does not remove the files.
+// Once the format file is durable, the directory is a journal. If a call fails after that, the
+// restore must still report success, because the caller of a failed restore removes the files.
 func TestRestoreFailsAfterFormat(t *testing.T) {
 	source, h := offline(t)
 	for name, fails := range map[string]func(c faulty.Call, last bool) bool{
@@ -122,17 +123,17 @@ func TestRestoreFailsAfterFormat(t *testing.T) {
 	}
 }
 
-// If the disk is too small, the directory is left empty.
+// If the disk is too small, the restore fails and leaves the directory empty.
 func TestRestoreFullDisk(t *testing.T) {
 	source, h := offline(t)
 	for _, size := range []int64{0, 1000, 64 << 10, 100 << 10} {
 		dir := faulty.New()
 		dir.Capacity(size)
 		if err := restoreInto(dir, snapshotOf(t, source)); !errors.Is(err, syscall.ENOSPC) {
-			t.Fatalf("with %d bytes: %v", size, err)
+			t.Fatalf("restore on a disk of %d bytes: %v", size, err)
 		}
 		if names, _ := dir.List(); len(names) > 0 {
-			t.Errorf("with %d bytes: left behind %q", size, names)
+			t.Errorf("on a disk of %d bytes, the failed restore left %q behind", size, names)
 		}
 		dir.Capacity(-1)
 		if err := restoreInto(dir, snapshotOf(t, source)); err != nil {
@@ -146,7 +147,7 @@ func TestRestoreFullDisk(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	source, _ := offline(t)
 	if _, err := NewRestore(source); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), ".seg") {
-		t.Errorf("into a journal: %v", err)
+		t.Errorf("restore into a directory that holds a journal: %v", err)
 	}
 	used := faulty.New()
 	lock, err := used.Lock(lockFile)
@@ -154,7 +155,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := NewRestore(used); !errors.Is(err, disk.ErrLocked) {
-		t.Errorf("into a directory in use: %v", err)
+		t.Errorf("restore into a directory in use: %v", err)
 	}
 	lock.Close()
 	r, err := NewRestore(used)
@@ -163,7 +164,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	for name, content := range map[string]string{segmentName(1): "x", "evil": "x", formatFile: "weir journal 1\nsegment 65536\nsalt 00\n"} {
 		if err := r.Add(name, strings.NewReader(content)); err == nil {
-			t.Errorf("unexpected file %s was accepted", name)
+			t.Errorf("the restore accepted the unexpected file %s", name)
 		}
 	}
 	s := snapshotOf(t, source)
@@ -172,7 +173,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.Add(segmentName(1), bytes.NewReader(make([]byte, small.SegmentSize+1))); err == nil {
-		t.Error("a segment that is too long was accepted")
+		t.Error("the restore accepted a segment that is too long")
 	}
 	if err := r.Abort(); err != nil {
 		t.Error(err)

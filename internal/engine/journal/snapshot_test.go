@@ -17,7 +17,7 @@ import (
 	"weir/internal/engine"
 )
 
-// restored copies a snapshot into an empty directory and checks it.
+// restored copies a snapshot into an empty directory and checks the restored journal.
 func restored(s *Snapshot) (*faulty.FS, error) {
 	dir := faulty.New()
 	return dir, restoreInto(dir, s)
@@ -46,13 +46,14 @@ func restoreInto(dir disk.FS, s *Snapshot) error {
 		return errors.Join(err, r.Abort())
 	}
 	if len(report.Damages) > 0 {
-		return fmt.Errorf("restored with damage: %+v", report.Damages)
+		return fmt.Errorf("the restored journal is damaged: %+v", report.Damages)
 	}
 	return nil
 }
 
-// between returns what a snapshot taken between two moments may contain: at least everything
-// acknowledged at the first moment, at most everything requested at the second.
+// between returns the history that a snapshot must match if it was taken after the history before
+// and before the history after. Such a snapshot contains at least everything that was acknowledged
+// in before, and at most everything that was requested in after.
 func between(before, after *history) *history {
 	h := before.copy()
 	for key, d := range h.docs {
@@ -61,9 +62,9 @@ func between(before, after *history) *history {
 	return h
 }
 
-// Snapshots are taken while several logs are written and trimmed and while segments fill, are
-// emptied and are recycled. Each snapshot is a journal with everything that was acknowledged before
-// it was taken, and the running journal is not affected.
+// The test takes snapshots while several logs are written and trimmed, so that segments fill up,
+// become empty and are recycled. Each snapshot is a journal with everything that was acknowledged
+// before the snapshot. The running journal is not affected.
 func TestSnapshotUnderLoad(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -111,10 +112,10 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
-	w.j.Close() // the reclaimer also holds segments
+	w.j.Close() // stops the reclaimer, which also acquires segments
 	for _, s := range w.j.store.allSegments() {
 		if n := s.refs.Load(); n != 1 {
-			t.Errorf("%s is held %d times", s.name, n)
+			t.Errorf("%s has %d references, want only the one of the store", s.name, n)
 		}
 	}
 	if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
@@ -140,8 +141,8 @@ func held(t *testing.T) (*faulty.FS, *world, *Snapshot) {
 	return fs, w, s
 }
 
-// A segment that a snapshot still needs is not recycled, even if nothing in it is live. After it
-// was copied, it is released.
+// A segment that a snapshot still needs is not recycled, even if none of its records are needed.
+// The snapshot releases a segment after it has copied the segment.
 func TestSnapshotHoldsSegments(t *testing.T) {
 	_, w, s := held(t)
 	defer w.j.Close()
@@ -149,7 +150,8 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	if err := w.trim("a", 201, "gone"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.many("a", 201, 600, 1000); err != nil { // would overwrite the segments if they were recycled
+	// If the journal recycled the segments of the snapshot, these entries would overwrite them.
+	if err := w.many("a", 201, 600, 1000); err != nil {
 		t.Fatal(err)
 	}
 	held := []*segment{}
@@ -165,12 +167,12 @@ func TestSnapshotHoldsSegments(t *testing.T) {
 	}
 	for _, seg := range held {
 		if n := seg.refs.Load(); n > 1 {
-			t.Errorf("%s is still held %d times", seg.name, n)
+			t.Errorf("%s has %d references after the snapshot was copied", seg.name, n)
 		}
 	}
 }
 
-// If the client disconnects in the middle, the copy ends. Nothing else is affected.
+// If the client disconnects during a copy, the copy ends. Nothing else is affected.
 func TestSnapshotEndsEarly(t *testing.T) {
 	fs, w, s := held(t)
 	out := &failing{left: 50_000}
@@ -181,12 +183,12 @@ func TestSnapshotEndsEarly(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, syscall.EIO) {
-		t.Errorf("copy: %v", err)
+		t.Errorf("copy to a client that disconnects: %v", err)
 	}
 	s.Close()
 	for _, p := range s.parts {
 		if n := p.seg.refs.Load(); n > 1 {
-			t.Errorf("%s is still held %d times", p.seg.name, n)
+			t.Errorf("%s still has %d references", p.seg.name, n)
 		}
 	}
 	if err := w.append("a", 201, 10); err != nil {
@@ -207,7 +209,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A journal whose disk failed can still be copied, with everything it acknowledged.
+// After its disk has failed, a journal can still be copied. The copy has everything that the
+// journal acknowledged.
 func TestSnapshotReadOnly(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -238,8 +241,8 @@ func TestSnapshotReadOnly(t *testing.T) {
 	}
 }
 
-// Without a server, the directory itself is copied: after a clean shutdown, after a crash, and
-// without any segment.
+// If no server is running, OpenSnapshot copies the directory itself, after a clean shutdown and
+// after a crash. A running journal without segments can be copied too.
 func TestSnapshotOffline(t *testing.T) {
 	fs, w, s := held(t)
 	s.Close()
@@ -308,7 +311,7 @@ func TestSnapshotReportsDamage(t *testing.T) {
 	}
 	var damage *DamageError
 	if d := s.Damages(); len(d) != 1 || !errors.As(d[0], &damage) || damage.File != first.name {
-		t.Errorf("damages: %v", d)
+		t.Errorf("the snapshot reported the damages %v, want one, in the file with the flipped bit", d)
 	}
 }
 
@@ -328,9 +331,10 @@ func TestSnapshotUnreadable(t *testing.T) {
 		}
 		return s
 	}
-	for _, from := range []int64{0, 8192, small.SegmentSize - 4096} { // the header, batches, the footer
+	// The unreadable sector contains the header, batches or the footer.
+	for _, from := range []int64{0, 8192, small.SegmentSize - 4096} {
 		before, s := take(), take()
-		for before.Files()[1].Name != s.Files()[1].Name { // a segment was freed between the two
+		for before.Files()[1].Name != s.Files()[1].Name { // a segment was freed in between
 			before.Close()
 			before, s = s, take()
 		}
@@ -354,13 +358,15 @@ func TestSnapshotUnreadable(t *testing.T) {
 			t.Fatalf("at %d of %s: %v, %q, %d bytes of %d", from, bad, err, s.Damages(), got.Len(), want.Len())
 		}
 		clear(want.Bytes()[from:min(from+4096, int64(want.Len()))])
-		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) { // without the footer, the copy includes the unused space
+		// If the footer is unreadable, the copy also contains the unused space of the segment. Then
+		// only the length can be compared.
+		if from < small.SegmentSize-4096 && !bytes.Equal(got.Bytes(), want.Bytes()) {
 			t.Errorf("at %d of %s: the copy differs outside the unreadable sector", from, bad)
 		}
 	}
 }
 
-// One unreadable sector does not affect its neighbours, wherever reading begins.
+// Only the unreadable sector itself is replaced with zeros, wherever a read begins.
 func TestReadableBySector(t *testing.T) {
 	fs, _ := stories(t)
 	s, err := OpenSnapshot(fs)
@@ -382,7 +388,7 @@ func TestReadableBySector(t *testing.T) {
 	})
 	defer fs.OnCall(nil)
 	if at, err := seg.readable(got, off); at != bad || !errors.Is(err, syscall.EIO) {
-		t.Errorf("unreadable at %d: %v", at, err)
+		t.Errorf("reading around the unreadable sector at %d: %v", at, err)
 	}
 	clear(want[bad-off : bad-off+sector])
 	if !bytes.Equal(got, want) {
@@ -398,7 +404,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 		t.Fatalf("%s: %v", what, err)
 	}
 	copied, err := restored(s)
-	if err != nil && !strings.Contains(err.Error(), "restored with damage") {
+	if err != nil && !strings.Contains(err.Error(), "the restored journal is damaged") {
 		t.Fatalf("%s: %v", what, err)
 	}
 	if len(s.Damages()) == 0 {
@@ -406,7 +412,7 @@ func backedUp(t *testing.T, what string, dir *faulty.FS, h *history) {
 	}
 	repaired(t, what, copied, h, false)
 	if lock, err := dir.Lock(lockFile); err != nil {
-		t.Errorf("%s: still locked: %v", what, err)
+		t.Errorf("%s: the directory is still locked after the backup: %v", what, err)
 	} else {
 		lock.Close()
 	}
@@ -424,11 +430,12 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 	}
 	refused := 0
 	for _, name := range names {
-		for _, off := range []int64{10, small.SegmentSize - 20, dataStart + 3} { // header, footer, group
+		// The damage is in the header, in the footer or in a group.
+		for _, off := range []int64{10, small.SegmentSize - 20, dataStart + 3} {
 			dir := fs.Crash(faulty.LoseNothing, nil)
 			dir.Flip(name, off, 2)
 			if j, err := Open(dir.Crash(faulty.LoseNothing, nil), small); err == nil {
-				j.Close() // the damage is in a ready segment, which holds no data
+				j.Close() // Open succeeds: the damage is in a ready segment, which holds no data
 				continue
 			}
 			refused++
@@ -436,7 +443,7 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 		}
 	}
 	if refused < 2 {
-		t.Errorf("only %d journals were refused", refused)
+		t.Errorf("Open refused only %d of the damaged journals", refused)
 	}
 	reported := 0
 	for _, name := range names {
@@ -446,7 +453,7 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 		}
 		s, err := OpenSnapshot(missing)
 		if err != nil {
-			t.Fatalf("without %s: %v", name, err)
+			t.Fatalf("backup after %s was removed: %v", name, err)
 		}
 		if strings.Contains(fmt.Sprint(s.Damages()), name+": missing") {
 			reported++
@@ -454,6 +461,6 @@ func TestSnapshotOfUnopenableJournal(t *testing.T) {
 		s.Close()
 	}
 	if reported == 0 {
-		t.Error("no missing file was reported")
+		t.Error("the backups reported no missing file")
 	}
 }

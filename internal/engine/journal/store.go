@@ -12,34 +12,37 @@ import (
 	"weir/internal/engine"
 )
 
-// store is the in-memory state: the documents, their logs and the segments. The writer changes it
-// once the disk is up to date. The committer only adds segments and marks logs as doomed.
+// store is the state of the journal in memory: the documents, their logs and the segments. The
+// writer applies a change to it once the change is durable. The committer, which decides on changes
+// before they are durable, only adds segments and marks logs as doomed.
 type store struct {
 	mu       sync.RWMutex
 	docs     btree.Map[string, *document]
-	logs     map[engine.LogID]*log // one per document, by Created; nil until it is first used
+	logs     map[engine.LogID]*log // by Document.Created; the value is nil until the log is first used
 	segments map[uint32]*segment
-	deleted  map[string]*tombstone // by key
-	revision engine.Revision       // of the last document change since the journal was opened
+	deleted  map[string]*tombstone // by document key
+	revision engine.Revision       // revision of the last document change since the journal was opened
 }
 
-// document is the current state of a key and the place of its record. It owns the log that is named
-// by its Created.
+// document is the current state of a document and the extent of its record. It owns the log whose
+// id is the field Created.
 type document struct {
 	engine.Document
 	at    extent
-	first uint32 // the oldest segment that may hold a state of the key
+	first uint32 // number of the oldest segment that may hold a record of this document key
 }
 
-// extent is the place of a record and the bytes it takes in its segment, including its slot.
+// extent is the place of a record (its segment and offset) and the number of bytes that the record
+// takes in the segment, including its slot in the segment's index.
 type extent struct {
 	place
 	bytes int64
 }
 
-// tombstone is the record of a deletion. It is needed while any segment may still hold an older
-// state of the key, which would otherwise reappear after a restart. Those are the segments from
-// first to birth, where birth is the segment that the tombstone was first written to.
+// tombstone describes the record of a document's deletion. The record is needed while any segment
+// may still hold an older record of the same key: without it, the document would reappear after a
+// restart. Only the segments first to birth can hold such a record. birth is the segment to which
+// the tombstone was first written.
 type tombstone struct {
 	created  engine.LogID
 	revision engine.Revision
@@ -48,8 +51,8 @@ type tombstone struct {
 	at       extent
 }
 
-// needed reports whether any of the segments may hold an older state. The segment numbers must be
-// sorted.
+// needed reports whether any of the given segments may hold an older record of the key. The segment
+// numbers must be sorted.
 func (t *tombstone) needed(segments []uint32) bool {
 	i, _ := slices.BinarySearch(segments, t.first)
 	return i < len(segments) && segments[i] <= t.birth
@@ -68,7 +71,7 @@ func (s *store) document(key string) *document {
 	return d
 }
 
-// put sets the state of a key and drops the previous state or tombstone.
+// put stores a document in place of the previous document or tombstone with the same key.
 func (s *store) put(d *document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +94,9 @@ func (s *store) put(d *document) {
 	s.revision = max(s.revision, d.Revision)
 }
 
-// remove deletes a document and stores its tombstone. It drops the document's current place, not
-// the place it had when the deletion was decided, because a copy may have moved it in between.
+// remove deletes a document and stores its tombstone. It subtracts the live bytes at the place
+// where the document's record is now. The reclaimer may have copied the record since the deletion
+// was decided.
 func (s *store) remove(key string, t *tombstone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +110,8 @@ func (s *store) remove(key string, t *tombstone) {
 	s.revision = max(s.revision, t.revision)
 }
 
-// everything returns all documents in order of revisions, and the revision of the last change.
+// everything returns all documents in order of their revisions, and the revision of the last
+// change.
 func (s *store) everything() (docs []engine.Document, revision engine.Revision) {
 	s.mu.RLock()
 	s.docs.Scan(func(_ string, d *document) bool {
@@ -119,7 +124,8 @@ func (s *store) everything() (docs []engine.Document, revision engine.Revision) 
 	return docs, revision
 }
 
-// keep and drop add and subtract the live bytes of a segment.
+// keep adds the bytes of a record to the live bytes of its segment, and drop subtracts them. Live
+// bytes are the bytes of records that are still needed.
 func (s *store) keep(e extent) { s.segments[e.segment].live.Add(e.bytes) }
 func (s *store) drop(e extent) {
 	if seg := s.segments[e.segment]; seg != nil && e.bytes > 0 {
@@ -127,7 +133,8 @@ func (s *store) drop(e extent) {
 	}
 }
 
-// account adds (sign 1) or subtracts (sign -1) the bytes of all entries in an index.
+// account adds the bytes of all entries in an index to the live bytes of their segments (sign 1),
+// or subtracts them (sign -1).
 func (s *store) account(x *index, sign int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -153,8 +160,8 @@ func (s *store) addSegment(seg *segment) {
 	s.segments[uint32(seg.number)] = seg
 }
 
-// removeSegment removes a freed segment, and with it the tombstones that no remaining segment
-// needs.
+// removeSegment removes a freed segment. It also removes the tombstones that are not needed for any
+// of the remaining segments.
 func (s *store) removeSegment(seg *segment) {
 	s.mu.Lock()
 	delete(s.segments, uint32(seg.number))
@@ -194,10 +201,10 @@ func (s *store) log(id engine.LogID) *log {
 	return s.logs[id]
 }
 
-// doom marks the log of a document whose deletion is being committed, so that attaching or
-// appending to it fails. It creates the log if there is none, because a caller may open the log
-// before the deletion is settled, even if the creation of the document is not settled either. The
-// committer calls it.
+// doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
+// fails from now on. If the store has no such log yet, doom creates it, because a caller may try to
+// open the log before the deletion is settled. That is possible even before the creation of the
+// document is settled. The committer calls doom.
 func (s *store) doom(j *Journal, id engine.LogID) *log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +218,9 @@ func (s *store) doom(j *Journal, id engine.LogID) *log {
 }
 
 // current reports whether the record at this place will still be needed when all groups in flight
-// are settled. A record that those groups trim, replace or delete must not be copied: the copy
-// would lie behind the record that removed it and might outlive that record.
+// are settled. The reclaimer must not copy a record that one of those groups trims, replaces or
+// deletes. The copy would come after the record of that change in the journal, and might still
+// exist when the record of the change has been reclaimed.
 func (g *group) current(at place, r *record) bool {
 	switch r.kind {
 	case kindDocument:
@@ -230,7 +238,7 @@ func (g *group) current(at place, r *record) bool {
 	return g.j.store.current(at, r)
 }
 
-// current reports whether memory points to the record at this place.
+// current reports whether the state in memory refers to the record at this place.
 func (s *store) current(at place, r *record) bool {
 	switch r.kind {
 	case kindDocument, kindDeleted:
@@ -259,9 +267,9 @@ func (l *log) current(at place, r *record) bool {
 	return ok && it.place == at
 }
 
-// move points memory to the copy of a record, unless the record was dropped in the same group. The
-// live bytes are added at the new place before they are subtracted at the old one, so the old
-// segment is not freed while readers can still find it through the index.
+// move makes the state in memory refer to the copy of a record, unless an op of the same group made
+// the record unneeded. It adds the live bytes at the new place first, and subtracts them at the old
+// place last. So the old segment is not freed while readers can still find it through the index.
 func (s *store) move(r *record, from, to place) {
 	if !s.current(from, r) {
 		return
@@ -272,7 +280,7 @@ func (s *store) move(r *record, from, to place) {
 	case kindDocument:
 		s.mu.Lock()
 		d, _ := s.docs.Get(r.key)
-		moved := *d // readers hold the old value without a lock, so it must not change
+		moved := *d // readers use *d without a lock, so move changes a copy
 		moved.at.place = to
 		s.docs.Set(r.key, &moved)
 		s.mu.Unlock()

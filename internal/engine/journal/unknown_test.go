@@ -35,8 +35,8 @@ func without(t *testing.T, fs *faulty.FS, number uint64) *faulty.FS {
 	return after
 }
 
-// The document of a log was in a missing file. The remaining entries of the log are counted, and
-// their files are copied aside.
+// The record of a document was in a missing file. The remaining entries of the document's log are
+// then orphans: the repair counts them and copies their files aside.
 func TestRepairSetsOrphansAside(t *testing.T) {
 	fs := without(t, threeFiles(t), 1)
 	before := fs.Files()
@@ -56,7 +56,7 @@ func TestRepairSetsOrphansAside(t *testing.T) {
 	}
 }
 
-// A log without a document is not an orphan if the deletion of the document is known.
+// Entries of a log without a document are not orphans if the deletion of the document is known.
 func TestDeletedLogIsNotOrphan(t *testing.T) {
 	fs := faulty.New()
 	w, err := openWorld(fs, newHistory())
@@ -85,9 +85,10 @@ func TestDeletedLogIsNotOrphan(t *testing.T) {
 	}
 }
 
-// A document whose newer state may be lost is reported, and the Stale callback decides what becomes
-// of it. A document that was written after all lost data is left alone. Both also hold after a
-// repair that was interrupted at any point, although its copies lie after the lost data.
+// If a newer state of a document may be lost, the repair reports the document, and the Stale
+// callback decides what becomes of it. The repair leaves a document alone if it was written after
+// all lost data. Both rules also hold if an earlier repair was interrupted at any point. That
+// repair may have copied an old state of a document to a place after the lost data.
 func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 	fs := without(t, threeFiles(t), 2)
 	// Also damage a record in the first segment. The repair then rewrites that segment, including
@@ -109,7 +110,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if len(r.Before.Damages) > 0 && (!slices.Equal(asked, []string{"a", "b", "c"}) || !slices.Equal(asked, r.Before.MayBeStale)) {
-			t.Fatalf("%s: asked about %q, reported %q", what, asked, r.Before.MayBeStale)
+			t.Fatalf("%s: Stale was called for %q, and MayBeStale is %q; want a, b and c in both", what, asked, r.Before.MayBeStale)
 		}
 		if len(r.After.MayBeStale) > 0 {
 			t.Fatalf("%s: documents may still be stale: %+v", what, r.After)
@@ -121,7 +122,7 @@ func TestRepairAsksAboutStaleDocuments(t *testing.T) {
 		defer j.Close()
 		for key, value := range map[string]string{"a": "a", "b": "suspended", "c": "c", "d": "d"} {
 			if d, err := j.Get(background, key); err != nil || string(d.Value) != value {
-				t.Fatalf("%s: %s is %q, %v", what, key, d.Value, err)
+				t.Fatalf("%s: after the repair, document %s is %q, %v", what, key, d.Value, err)
 			}
 		}
 	}
