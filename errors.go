@@ -25,6 +25,7 @@ const (
 	SequenceTooFarAhead  Code = "sequence_too_far_ahead"
 	RateLimited          Code = "rate_limited"
 
+	SequenceNotNext    Code = "sequence_not_next"
 	NotFound           Code = "not_found"
 	MethodNotAllowed   Code = "method_not_allowed"
 	InternalError      Code = "internal_error"

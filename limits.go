@@ -20,6 +20,7 @@ const (
 	MaxAhead = 1024 // maximum distance of a sequence number above the cursor (D3)
 
 	MaxIdempotencyKey = 255 // characters (D25)
+	MaxPublisher      = 64  // characters in the name of a publisher (D38)
 
 	// IdempotencyKeyLife is the longest time that an idempotency key is remembered. A key is
 	// forgotten earlier if its batch is evicted earlier (D25).

@@ -63,7 +63,7 @@ func methodPlace(method string) int {
 }
 
 // statuses are the statuses that the API sends. A test compares them with the table of faults.
-var statuses = [...]int{200, 201, 202, 204, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 431, 500, 503}
+var statuses = [...]int{200, 201, 202, 204, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 503}
 
 // statusPlace maps a status to its index in statuses, and unknown ones to the index after the last.
 var statusPlace = func() (places [600]uint8) {

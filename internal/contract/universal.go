@@ -38,6 +38,7 @@ var faults = map[string]fault{
 	"retention_out_of_range": {422, "invalid_request_error"},
 	"sequence_too_far_ahead": {422, "invalid_request_error"},
 	"rate_limited":           {429, "rate_limit_error"},
+	"sequence_not_next":      {412, "conflict_error"},
 	"not_found":              {404, "not_found_error"},
 	"method_not_allowed":     {405, "invalid_request_error"},
 	"internal_error":         {500, "api_error"},
