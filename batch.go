@@ -16,4 +16,8 @@ type Ack struct {
 	Accepted  uint32   `json:"accepted"`
 	Cursor    Seq      `json:"cursor"`
 	Duplicate bool     `json:"duplicate"`
+
+	// Publisher is the name that the batch was stored with; "" if it has none. It is not part of the
+	// JSON object but a header field, HeaderPublisher (D38).
+	Publisher string `json:"-"`
 }

@@ -187,7 +187,8 @@ func (c *call) endpoint() func(*call) error {
 	return f
 }
 
-// stream returns the stream named in the path, if the caller may perform the action on it (D19).
+// stream returns the stream named in the path, if the caller may perform the action on it (D19). From
+// then on, the response says when the stream was created, even if it is an error (D39).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {
@@ -200,6 +201,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err := c.grant.May(action, id, s.Project); err != nil {
 		return nil, err
 	}
+	c.created = s.Created
 	return s, nil
 }
 

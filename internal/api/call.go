@@ -21,9 +21,12 @@ type call struct {
 	grant  *access.Grant // what the key may do; nil on routes that need no key
 	window access.Window
 	id     [requestIDLength]byte
-	fields [10][2]string // memory for the header fields of the response
+	fields [12][2]string // memory for the header fields of the response
 	sent   bool          // the response has begun
 	read   bool          // the body was read or is broken; otherwise see linger
+
+	created   string // x-svc-stream-created (D39); empty unless the response is about a stream
+	publisher string // x-svc-publisher of an acknowledgement (D38); empty if there is none
 
 	// ended is closed when the caller loses the right to read. Only subscriptions set it.
 	ended <-chan struct{}
@@ -87,8 +90,8 @@ type fieldWriter interface {
 const none = -1
 
 // head begins the response. Every response under /v1 goes through it. It sends the header fields
-// that all responses have, and the content type, length and x-svc-cursor if they are given. The
-// values that differ between responses are substrings of one string, which costs one allocation.
+// that all responses have, and the content type, length, x-svc-cursor and the fields of the call if
+// they are given. The values that differ between responses are substrings of one string, which costs one allocation.
 func (c *call) head(status int, contentType string, length, cursor int64) {
 	var room [96]byte
 	b := append(room[:0], c.id[:]...)
@@ -114,6 +117,12 @@ func (c *call) head(status int, contentType string, length, cursor int64) {
 	}
 	if cursor != none {
 		fields = append(fields, [2]string{"X-Svc-Cursor", value(4)})
+	}
+	if c.created != "" {
+		fields = append(fields, [2]string{weir.HeaderStreamCreated, c.created})
+	}
+	if c.publisher != "" {
+		fields = append(fields, [2]string{weir.HeaderPublisher, c.publisher})
 	}
 	c.h.cors.allow(c.r, c.w.Header())
 	c.sent, c.status = true, status

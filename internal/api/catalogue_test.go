@@ -195,7 +195,7 @@ func (svc *testService) preflights(t *testing.T) {
 		for _, path := range []string{"/v1/streams", "/v1/streams/{id}", "/v1/streams/bad", "/v1/nope", "/v1/health"} {
 			a := svc.do(protocol, svc.request("OPTIONS", path, []string{noKey, "Origin: https://page.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization"}, ""))
 			if a.status != 204 || a.body != "" || a.header.Get("access-control-allow-origin") != "*" || !strings.Contains(a.header.Get("access-control-allow-methods"), "DELETE") ||
-				a.header.Get("access-control-allow-headers") != "authorization, content-type, idempotency-key, last-event-id" {
+				a.header.Get("access-control-allow-headers") != "authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous, x-svc-publisher" {
 				t.Errorf("OPTIONS %s: %d %v", path, a.status, a.header)
 			}
 		}

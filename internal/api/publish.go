@@ -52,8 +52,8 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	return c.acknowledge(&ack)
 }
 
-// checkDeclared checks the header fields: the content type (D7), the idempotency key (D25) and the
-// declared size (D9).
+// checkDeclared checks the header fields: the content type (D7), the idempotency key (D25) or the
+// fields about order and identity (D38), and the declared size (D9).
 func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	want := jsonType
 	if s.Mode == weir.Raw {
@@ -66,10 +66,13 @@ func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	if s.Mode == weir.Raw {
 		p.Batch.ContentType = sent
 	}
-	if !p.Chosen { // a chosen sequence makes a retry safe by itself, so the key is ignored
-		if p.Key, err = idempotencyKey(c.r.Header); err != nil {
-			return err
-		}
+	if p.Chosen { // a chosen sequence makes a retry safe by itself, so the key is ignored
+		err = readOrder(c.r.Header, p)
+	} else {
+		p.Key, err = idempotencyKey(c.r.Header)
+	}
+	if err != nil {
+		return err
 	}
 	if c.r.ContentLength > weir.MaxBody {
 		return errBodyTooLarge
@@ -86,6 +89,7 @@ func (c *call) acknowledge(a *weir.Ack) error {
 	if a.Duplicate {
 		status = http.StatusOK
 	}
+	c.publisher = a.Publisher
 	p := buffers.Get().(*[]byte)
 	b := appendAck(*p, a)
 	err := c.answerAt(status, b, int64(a.Cursor))

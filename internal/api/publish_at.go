@@ -1,6 +1,8 @@
 package api
 
 import (
+	"net/http"
+
 	"weir"
 	"weir/internal/hub"
 )
@@ -9,7 +11,8 @@ import (
 // chose, which makes it idempotent: the response is 202 the first time, and 200 with
 // "duplicate":true every time after that (D3). It refuses what publish refuses, and before it reads
 // the body (D19): a sequence that is not a number or comes too late (409 invalid_sequence), and one
-// more than 1024 above the cursor (422 sequence_too_far_ahead). It ignores an Idempotency-Key
+// more than 1024 above the cursor (422 sequence_too_far_ahead). A contiguous publish whose sequence
+// is more than one above the cursor is 412 sequence_not_next (D38). It ignores an Idempotency-Key
 // (D25).
 func (c *call) publishAt() error {
 	s, err := c.publishTo()
@@ -25,4 +28,26 @@ func (c *call) publishAt() error {
 		return errSequence
 	}
 	return c.publish(s, &hub.Publish{Chosen: true, Seq: seq})
+}
+
+var (
+	errContiguous = &weir.Error{Code: weir.InvalidRequest, Message: `invalid x-svc-contiguous: send one header field with the value "true", or none`}
+	errPublisher  = &weir.Error{Code: weir.InvalidRequest, Message: "invalid x-svc-publisher: send one header field of 1 to 64 visible ASCII characters, or none"}
+)
+
+// readOrder reads the header fields with which a publisher proves its order and its identity (D38).
+func readOrder(h http.Header, p *hub.Publish) error {
+	if values := h[weir.HeaderContiguous]; values != nil {
+		if len(values) != 1 || values[0] != "true" {
+			return errContiguous
+		}
+		p.Contiguous = true
+	}
+	if values := h[weir.HeaderPublisher]; values != nil {
+		if len(values) != 1 || values[0] == "" || len(values[0]) > weir.MaxPublisher || !visible(values[0], false) {
+			return errPublisher
+		}
+		p.Publisher = values[0]
+	}
+	return nil
 }

@@ -49,6 +49,7 @@ func (c *call) streamCreate() error {
 	if err != nil {
 		return err
 	}
+	c.created = object.CreatedAt.String()
 	p := buffers.Get().(*[]byte)
 	b := appendStream(*p, &object)
 	err = c.answer(http.StatusCreated, b)

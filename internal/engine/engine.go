@@ -116,7 +116,7 @@ type Log interface {
 type Judge interface {
 	// Restore is called once, before any other method, with the note of the last Trim (nil if there
 	// was none) and the headers of all entries that the log holds, in increasing order of sequence.
-	// Count and ContentType are not set.
+	// Count, ContentType and Publisher are not set.
 	Restore(note []byte, entries iter.Seq[Header]) error
 
 	// Admit is asked about every entry, in log order, before the entry becomes part of the log. It
@@ -213,6 +213,7 @@ type Header struct {
 	Size        uint32 // size of the payload in bytes
 	ContentType string // at most MaxContentType bytes
 	Key         string // idempotency key, at most MaxKey bytes
+	Publisher   string // name of the publisher, at most weir.MaxPublisher bytes
 }
 
 // MaxContentType is the length in bytes of the longest content type that a log stores.

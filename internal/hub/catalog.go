@@ -31,6 +31,7 @@ type Spec struct {
 type Stream struct {
 	Spec
 	CreatedAt weir.Time
+	Created   string // CreatedAt as clients see it
 
 	hub *Hub
 	log engine.LogID
@@ -155,7 +156,7 @@ func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{Spec: spec, CreatedAt: created, hub: h, log: c.Created}
+	s := &Stream{Spec: spec, CreatedAt: created, Created: created.String(), hub: h, log: c.Created}
 	if h.catalog.isLoaded() && !h.shared {
 		s.summary = s.empty()
 	}

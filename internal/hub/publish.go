@@ -13,10 +13,12 @@ import (
 
 // Publish is a request to store a batch.
 type Publish struct {
-	Chosen bool       // the client chose Seq
-	Seq    weir.Seq   // only if Chosen
-	Key    string     // idempotency key; only if not Chosen
-	Batch  weir.Batch // Seq and Time are ignored
+	Chosen     bool       // the client chose Seq
+	Seq        weir.Seq   // only if Chosen
+	Contiguous bool       // only if Chosen: refuse it if it would open a gap (D38)
+	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
+	Key        string     // idempotency key; only if not Chosen
+	Batch      weir.Batch // Seq and Time are ignored
 
 	held    *Stream   // the stream that holds Seq until Release
 	since   weir.Time // when it began to hold Seq
@@ -36,8 +38,8 @@ type proposal struct {
 var proposals = sync.Pool{New: func() any { return new(proposal) }}
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
-// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead or StreamNotFound. If
-// it returns neither, the body is needed; call Publish. Until the caller calls Release, the sequence
+// publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext or
+// StreamNotFound. If it returns neither, the body is needed; call Publish. Until the caller calls Release, the sequence
 // of the publish stays open, however long its body takes (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
@@ -48,7 +50,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 		return nil, err
 	}
 	defer f.release()
-	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: -1}
+	rules := p.rules(-1)
 	v, seen, cursor, err := f.preview(rules, p)
 	if err == nil && v.Outcome != stream.Stored { // the state may be out of date
 		if err := f.catchUp(ctx); err != nil {
@@ -69,7 +71,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	}
 	// The two states disagree: the answer depends on an entry that is not durable yet. A probe goes
 	// through the log behind that entry, so its answer is durable too (D5).
-	ack, err := f.propose(ctx, rules, &weir.Batch{}, true)
+	ack, err := f.propose(ctx, rules, &Publish{}, true)
 	if err == nil && ack.Duplicate {
 		return &ack, nil
 	}
@@ -120,14 +122,18 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 		return weir.Ack{}, err
 	}
 	defer f.release()
-	rules := stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Key: p.Key, Size: int64(len(p.Batch.Payload))}
-	ack, err := f.propose(ctx, rules, &p.Batch, false)
+	ack, err := f.propose(ctx, p.rules(int64(len(p.Batch.Payload))), p, false)
 	p.settled = err == nil
 	return ack, err
 }
 
+// rules returns what the rules of the stream need to know of a publish.
+func (p *Publish) rules(size int64) stream.Publish {
+	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size}
+}
+
 // propose sends a batch through the log and returns the acknowledgement or the refusal.
-func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch, probe bool) (weir.Ack, error) {
+func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, probe bool) (weir.Ack, error) {
 	v, cursor, err := f.append(ctx, rules, b, probe)
 	if err != nil {
 		return weir.Ack{}, err
@@ -144,7 +150,7 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch,
 	}
 	switch v.Outcome {
 	case stream.Stored:
-		return weir.Ack{StreamID: f.s.ID, Seq: v.Header.Seq, Accepted: b.Events, Cursor: cursor}, nil
+		return weir.Ack{StreamID: f.s.ID, Seq: v.Header.Seq, Accepted: b.Batch.Events, Cursor: cursor, Publisher: b.Publisher}, nil
 	case stream.Duplicate:
 		f.mu.Lock()
 		cursor = f.state.Cursor().Cursor
@@ -160,11 +166,14 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *weir.Batch,
 
 // append proposes a batch to the log and returns the verdict that Admit reached, once it is
 // durable. cursor is the cursor of the stream after the batch.
-func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
-	p := proposals.Get().(*proposal)
+func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
+	p, b := proposals.Get().(*proposal), &of.Batch
 	*p = proposal{rules: rules, probe: probe}
 	p.entry = engine.Entry{
-		Header:   engine.Header{Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload))},
+		Header: engine.Header{
+			Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload)),
+			Publisher: of.Publisher,
+		},
 		Payload:  b.Payload,
 		Proposer: p,
 	}
@@ -186,8 +195,8 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, b *weir.Batch, 
 	return v, cursor, nil
 }
 
-// duplicate acknowledges a batch that is already stored. The number of events is that of the stored
-// batch (D3).
+// duplicate acknowledges a batch that is already stored. The number of events and the publisher are
+// those of the stored batch (D3, D38).
 func (s *Stream) duplicate(ctx context.Context, f *feed, seq, cursor weir.Seq) (*weir.Ack, error) {
 	h, err := f.log.Header(ctx, seq)
 	if err != nil {
@@ -199,5 +208,5 @@ func (s *Stream) duplicate(ctx context.Context, f *feed, seq, cursor weir.Seq) (
 		}
 		return nil, fmt.Errorf("read batch %d of stream %s: %w", seq, s.ID, err)
 	}
-	return &weir.Ack{StreamID: s.ID, Seq: seq, Accepted: h.Count, Cursor: cursor, Duplicate: true}, nil
+	return &weir.Ack{StreamID: s.ID, Seq: seq, Accepted: h.Count, Cursor: cursor, Duplicate: true, Publisher: h.Publisher}, nil
 }

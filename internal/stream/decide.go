@@ -4,10 +4,11 @@ import "weir"
 
 // Publish is a request to store a batch.
 type Publish struct {
-	Chosen bool     // the client chose Seq; otherwise the batch gets the next sequence (D2)
-	Seq    weir.Seq // if Chosen
-	Key    string   // idempotency key; ignored if Chosen (D25)
-	Size   int64    // bytes of payload; -1 if the body has not been read yet
+	Chosen     bool     // the client chose Seq; otherwise the batch gets the next sequence (D2)
+	Seq        weir.Seq // if Chosen
+	Contiguous bool     // refuse it if it would open a gap (D38); ignored unless Chosen
+	Key        string   // idempotency key; ignored if Chosen (D25)
+	Size       int64    // bytes of payload; -1 if the body has not been read yet
 }
 
 // Outcome is the result of a publish. The zero value is not a valid outcome.
@@ -41,6 +42,10 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	case p.Seq > weir.MaxSeq: // D1
 		return refused(weir.InvalidSequence, "sequence %d is above the highest possible, %d", p.Seq, weir.MaxSeq)
 	case !s.ever && p.Seq == 0, p.Seq > s.cursor: // D3: a first 0, or above the cursor
+		if p.Contiguous && p.Seq > s.cursor+1 {
+			return refused(weir.SequenceNotNext, "sequence %d is not the next one: the cursor is %d, and the batches in between are missing",
+				p.Seq, s.cursor)
+		}
 		if p.Seq > s.cursor+weir.MaxAhead {
 			return refused(weir.SequenceTooFarAhead, "sequence %d is more than %d above the cursor, which is %d",
 				p.Seq, weir.MaxAhead, s.cursor)

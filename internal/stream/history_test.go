@@ -32,22 +32,23 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"":            h.compare,
-			"publish":     h.publishNext,
-			"publish key": h.publishKey,
-			"publish seq": h.publishSeq,
-			"fill":        h.fill,
-			"clock":       h.moveClock,
-			"due":         h.due,
-			"hold":        h.hold,
-			"release":     h.release,
-			"resume":      h.resume,
-			"evict":       h.evict,
-			"trim":        h.trim,
-			"restart":     h.restart,
-			"subscribe":   h.subscribe,
-			"read":        h.read,
-			"reconnect":   h.reconnect,
+			"":             h.compare,
+			"publish":      h.publishNext,
+			"publish key":  h.publishKey,
+			"publish seq":  h.publishSeq,
+			"publish next": h.publishInOrder,
+			"fill":         h.fill,
+			"clock":        h.moveClock,
+			"due":          h.due,
+			"hold":         h.hold,
+			"release":      h.release,
+			"resume":       h.resume,
+			"evict":        h.evict,
+			"trim":         h.trim,
+			"restart":      h.restart,
+			"subscribe":    h.subscribe,
+			"read":         h.read,
+			"reconnect":    h.reconnect,
 		})
 		h.readAll(t)
 	})
@@ -100,7 +101,24 @@ func (h *history) publishSeq(t *rapid.T) {
 			seq = c + 1024
 		}
 	}
-	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t)})
+	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t), Contiguous: rapid.IntRange(0, 9).Draw(t, "next") == 0})
+}
+
+// publishInOrder draws sequences around the cursor and publishes them on condition that they open no
+// gap (D38).
+func (h *history) publishInOrder(t *rapid.T) {
+	c, missing := h.model.cursor(), len(h.model.since)
+	seq := c + weir.Seq(rapid.IntRange(0, 4).Draw(t, "above"))
+	if rapid.Bool().Draw(t, "below") {
+		seq = c - min(c, weir.Seq(rapid.IntRange(0, 6).Draw(t, "by")))
+	}
+	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t), Contiguous: true})
+	if n := len(h.model.since); n > missing {
+		t.Fatalf("publishing %d opened a gap: %d sequences are missing, %d before", seq, n, missing)
+	}
+	if got := h.state.Cursor().Cursor; got > c+1 {
+		t.Fatalf("publishing %d moved the cursor from %d to %d", seq, c, got)
+	}
 }
 
 // fill draws sequences at or below the cursor, often a missing one.

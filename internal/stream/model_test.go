@@ -123,6 +123,8 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 		return stream.Refused, 0, weir.InvalidSequence
 	case stored && !m.evicted[seq]:
 		return stream.Duplicate, seq, ""
+	case p.Contiguous && seq > c+1:
+		return stream.Refused, 0, weir.SequenceNotNext
 	case c < seq && seq <= c+1024:
 	case seq == 0 && len(m.stored) == 0:
 	case seq < c && awaited:

@@ -19,8 +19,8 @@ import (
 //
 //	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
 //	clock D | clock +D | clock -D               set or move the clock
-//	publish [seq=N] [key=K] [size=N]            decide and, if admitted, store
-//	decide [seq=N] [key=K] [size=N]             only decide; without size, decide as if the body had not been read
+//	publish [seq=N] [next=N] [key=K] [size=N]   decide and, if admitted, store; next is a seq that may open no gap
+//	decide [seq=N] [next=N] [key=K] [size=N]    only decide; without size, decide as if the body had not been read
 //	due                                         close the gaps whose grace has ended
 //	hold N                                      begin to receive a request for N
 //	release N                                   the request for N ends without being stored
@@ -168,6 +168,8 @@ func (s *script) publish(words []string, store bool) string {
 		switch name {
 		case "seq":
 			p.Chosen, p.Seq = true, weir.Seq(s.number(value))
+		case "next":
+			p.Chosen, p.Contiguous, p.Seq = true, true, weir.Seq(s.number(value))
 		case "key":
 			p.Key = value
 		case "size":

@@ -127,7 +127,7 @@ func roundTrip(s *store, entries []engine.Entry) {
 		}
 		for i, h := range j.kept {
 			want := entries[i].Header
-			want.Count, want.ContentType = 0, ""
+			want.Count, want.ContentType, want.Publisher = 0, "", ""
 			if h != want {
 				s.Fatalf("Restore received\n     %+v\nwant %+v", h, want)
 			}
@@ -163,7 +163,10 @@ func everyField(s *store) {
 		{Kind: engine.Batch, Seq: 5, Key: strings.Repeat("𝄞", engine.MaxKey/4), ContentType: "text/plain; charset=\"utf-8\""},
 		{Kind: engine.GapClosed, Seq: 8, First: 6, Time: 5},
 		{Kind: engine.Batch, Seq: 1 << 32, Key: "key 7", Time: 1 << 52},
-		{Kind: engine.Batch, Seq: weir.MaxSeq, Key: "\x00\n\"\\"},
+		{Kind: engine.Batch, Seq: weir.MaxSeq - 3, Publisher: "p"},
+		{Kind: engine.Batch, Seq: weir.MaxSeq - 2, Publisher: strings.Repeat("~", weir.MaxPublisher), ContentType: "text/plain", Key: "k"},
+		{Kind: engine.Batch, Seq: weir.MaxSeq - 1},
+		{Kind: engine.Batch, Seq: weir.MaxSeq, Key: "\x00\n\"\\", Publisher: "!"},
 	}
 	var entries []engine.Entry
 	for i, h := range headers {

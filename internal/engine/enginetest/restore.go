@@ -14,7 +14,7 @@ var restoreCases = []testCase{
 	{"open restores once, before anything else", []string{
 		"Open attaches a judge to the log of the document that was created at revision id, and returns the log.",
 		"Before it returns, it has called Judge.Restore once with everything that the log holds.",
-		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. Count and ContentType are not set.",
+		"Restore is called once, before any other method, with the note of the last Trim (nil if there was none) and the headers of all entries that the log holds, in increasing order of sequence. Count, ContentType and Publisher are not set.",
 	}, restoreFirst},
 	{"a judge may do without old keys", []string{
 		"Forgetful is a Judge that does not need the keys of old entries, so that an engine can open a log without reading them.",
@@ -45,7 +45,7 @@ func restoreFirst(s *store) {
 	for _, e := range batches(7, 3, 5, 9) {
 		s.append(log, e)
 		h := e.Header
-		h.Count, h.ContentType = 0, ""
+		h.Count, h.ContentType, h.Publisher = 0, "", ""
 		want = append(want, h)
 	}
 	gap := engine.Header{Kind: engine.GapClosed, First: 10, Seq: 12, Time: 4}

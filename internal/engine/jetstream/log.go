@@ -130,7 +130,7 @@ func (l *log) restoreOnce(ctx context.Context) error {
 				return fmt.Errorf("%w: sequence %d occurs twice in the log", engine.ErrDamaged, m.Seq)
 			}
 			h := m.Header
-			h.Count, h.ContentType = 0, ""
+			h.Count, h.ContentType, h.Publisher = 0, "", ""
 			headers[m.position] = h
 		}
 	}

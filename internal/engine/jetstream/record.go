@@ -27,7 +27,7 @@ const (
 // A message holds one or more records, with their payloads one after another. One header field
 // describes them, so that a log can be read without its payloads:
 //
-//	byte     2, the version
+//	byte     version: 3 if a record has a publisher, 2 otherwise
 //	uvarint  position of the first record in its log, counted from 1
 //	8 bytes  group: identifies the node and the write
 //	uvarint  number of records; then for each record
@@ -42,6 +42,7 @@ const (
 //	  uvarint  size
 //	  uvarint  length of the content type, and the content type
 //	  uvarint  length of the idempotency key, and the key
+//	  uvarint  length of the publisher's name, and the name; only in version 3
 //	4 bytes  CRC-32C of everything above
 //
 // NATS header fields are text, so the value is encoded in base64.
@@ -57,8 +58,12 @@ type record struct {
 }
 
 const (
-	field         = "Weir"
-	recordVersion = 2
+	field = "Weir"
+
+	// unnamed is the version of messages without publishers, and named that of messages with them.
+	// Nodes that know only the first still read all messages in which no batch has a publisher.
+	unnamed = 2
+	named   = 3
 )
 
 var (
@@ -69,20 +74,26 @@ var (
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // most returns an upper bound of the record's encoded size.
-func (r *record) most() int { return 64 + len(r.ContentType) + len(r.Key) }
+func (r *record) most() int { return 72 + len(r.ContentType) + len(r.Key) + len(r.Publisher) }
 
 // encode writes the header field of a message with these records. Their positions are consecutive.
 func encode(all ...record) string {
-	size := 32
+	size, version := 32, byte(unnamed)
 	for i := range all {
 		size += all[i].most()
+		if all[i].Publisher != "" {
+			version = named
+		}
 	}
-	b := append(make([]byte, 0, size), recordVersion)
+	b := append(make([]byte, 0, size), version)
 	b = binary.AppendUvarint(b, all[0].position)
 	b = binary.BigEndian.AppendUint64(b, all[0].group)
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for i := range all {
 		b = all[i].append(b)
+		if version == named {
+			b = appendText(b, all[i].Publisher)
+		}
 	}
 	b = binary.BigEndian.AppendUint32(b, checksum(b))
 	return base64.RawURLEncoding.EncodeToString(b)
@@ -98,11 +109,11 @@ func (r *record) append(b []byte) []byte {
 	b = binary.AppendVarint(b, int64(r.Time))
 	b = binary.AppendUvarint(b, uint64(r.Count))
 	b = binary.AppendUvarint(b, uint64(r.Size))
-	for _, s := range []string{r.ContentType, r.Key} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	return b
+	return appendText(appendText(b, r.ContentType), r.Key)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // decode reads the records that a message describes. js is the message's sequence in its stream.
@@ -115,8 +126,9 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 	if checksum(body) != binary.BigEndian.Uint32(b[len(body):]) {
 		return nil, errRecord
 	}
-	if body[0] != recordVersion {
-		return nil, fmt.Errorf("message has format version %d, this program reads %d", body[0], recordVersion)
+	version := body[0]
+	if version != unnamed && version != named {
+		return nil, fmt.Errorf("message has format version %d, this program reads %d and %d", version, unnamed, named)
 	}
 	d := decoder{b: body[1:]}
 	position, group, n := d.number(), binary.BigEndian.Uint64(d.take(8)), d.number()
@@ -128,6 +140,9 @@ func decode(h nats.Header, js uint64) ([]message, error) {
 	for i := range all {
 		all[i] = message{record: d.record(), js: js, offset: offset}
 		all[i].position, all[i].group = position+uint64(i), group
+		if version == named {
+			all[i].Publisher = string(d.take(d.number()))
+		}
 		offset += all[i].Size
 	}
 	if d.short || len(d.b) > 0 {

@@ -271,9 +271,9 @@ func TestRefusedDirectories(t *testing.T) {
 		{"foreign format", func() *faulty.FS { fs := faulty.New(); write(fs, formatFile, "something else\n"); return fs }, ErrForeign, "something else"},
 		{"newer", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
-			write(fs, formatFile, "weir journal 2\nwhatever\n")
+			write(fs, formatFile, "weir journal 3\nwhatever\n")
 			return fs
-		}, ErrNewer, "format 2"},
+		}, ErrNewer, "format 3"},
 		{"locked", func() *faulty.FS {
 			fs := good.Crash(faulty.LoseNothing, nil)
 			if _, err := fs.Lock(lockFile); err != nil {

@@ -72,6 +72,8 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	deleted     Created  revision                 birth segment               document key
 //	manifest             next revision            1: a draft                                   segment numbers (8 each)
 //
+// A batch may have a publisher as well.
+//
 // Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
 	kind        kind
@@ -82,12 +84,15 @@ type record struct {
 	count       uint32
 	contentType string
 	key         string
+	publisher   string
 	payload     []byte
 	payloadSum  uint32
 	length      uint32 // length of the payload, set even if only the head was read
 }
 
-func (r *record) headLen() int { return recordSize + len(r.contentType) + len(r.key) }
+func (r *record) headLen() int {
+	return recordSize + len(r.contentType) + len(r.key) + len(r.publisher)
+}
 
 // size returns the length of the record in the segment, including padding.
 func (r *record) size() int { return padded(r.headLen() + len(r.payload)) }
@@ -112,6 +117,7 @@ func (r *record) appendHead(b []byte, seed uint32) []byte {
 	b = append(b, h[:]...)
 	b = append(b, r.contentType...)
 	b = append(b, r.key...)
+	b = append(b, r.publisher...)
 	binary.LittleEndian.PutUint32(b[at:], sum(seed, b[at+4:]))
 	return b
 }
@@ -119,7 +125,7 @@ func (r *record) appendHead(b []byte, seed uint32) []byte {
 // decodeHead decodes the head of the record at the start of b and verifies its checksum. b may be
 // longer or shorter than the record.
 func (r *record) decodeHead(b []byte, seed uint32) error {
-	ct, head, err := checkHead(b, seed)
+	ct, key, head, err := checkHead(b, seed)
 	if err != nil {
 		return err
 	}
@@ -127,30 +133,32 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 		kind: kind(b[14]), flags: engine.Flags(b[15]),
 		log: binary.LittleEndian.Uint64(b[16:]), seq: binary.LittleEndian.Uint64(b[24:]),
 		time: int64(binary.LittleEndian.Uint64(b[32:])), count: binary.LittleEndian.Uint32(b[40:]),
-		contentType: string(b[recordSize:ct]), key: string(b[ct:head]),
+		contentType: string(b[recordSize:ct]), key: string(b[ct:key]), publisher: string(b[key:head]),
 		payloadSum: binary.LittleEndian.Uint32(b[4:]), length: binary.LittleEndian.Uint32(b[8:]),
 	}
 	return nil
 }
 
 // checkHead verifies the head of the record at the start of b. It returns where the content type
-// ends, which begins at recordSize, and where the key ends, which follows it.
-func checkHead(b []byte, seed uint32) (ct, head int, err error) {
+// ends, which begins at recordSize, where the key ends, which follows it, and where the head ends.
+// The publisher takes what is left between the key and the end.
+func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 	if len(b) < recordSize {
-		return 0, 0, errShort
+		return 0, 0, 0, errShort
 	}
 	head = int(binary.LittleEndian.Uint16(b[12:]))
 	if head < recordSize || head > len(b) {
-		return 0, 0, errShort
+		return 0, 0, 0, errShort
 	}
 	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
-		return 0, 0, errChecksum
+		return 0, 0, 0, errChecksum
 	}
 	ct = recordSize + int(binary.LittleEndian.Uint16(b[44:]))
-	if ct+int(binary.LittleEndian.Uint16(b[46:])) != head || b[14] == 0 {
-		return 0, 0, errChecksum
+	key = ct + int(binary.LittleEndian.Uint16(b[46:]))
+	if key > head || b[14] == 0 {
+		return 0, 0, 0, errChecksum
 	}
-	return ct, head, nil
+	return ct, key, head, nil
 }
 
 // decode decodes the whole record at the start of b and verifies both checksums. The payload is a
@@ -175,7 +183,7 @@ func (r *record) decode(b []byte, seed uint32) error {
 func (r *record) header() engine.Header {
 	h := engine.Header{
 		Kind: engine.Kind(r.kind), Flags: r.flags, Seq: weir.Seq(r.seq), Time: weir.Time(r.time), Count: r.count,
-		Size: r.length, ContentType: r.contentType, Key: r.key,
+		Size: r.length, ContentType: r.contentType, Key: r.key, Publisher: r.publisher,
 	}
 	if r.kind == kindGapClosed {
 		h.First, h.Size = weir.Seq(binary.LittleEndian.Uint64(r.payload)), 0

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir"
 	"weir/internal/engine"
 )
 
@@ -17,6 +18,7 @@ func drawRecord(t *rapid.T) record {
 		count:       rapid.Uint32().Draw(t, "count"),
 		contentType: rapid.StringOfN(rapid.Rune(), -1, -1, engine.MaxContentType).Draw(t, "content type"),
 		key:         rapid.StringOfN(rapid.Rune(), -1, -1, engine.MaxKey).Draw(t, "key"),
+		publisher:   rapid.StringOfN(rapid.Rune(), -1, -1, weir.MaxPublisher).Draw(t, "publisher"),
 		payload:     rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "payload"),
 	}
 	r.payloadSum, r.length = sum(0, r.payload), uint32(len(r.payload))

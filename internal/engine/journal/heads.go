@@ -246,7 +246,7 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 		}
 		return err
 	}
-	ct, head, err := checkHead(b, seg.seed)
+	ct, key, _, err := checkHead(b, seg.seed)
 	if err == nil && (kind(b[14]) != it.kind || binary.LittleEndian.Uint64(b[16:]) != uint64(h.l.id) ||
 		binary.LittleEndian.Uint64(b[24:]) != uint64(it.seq) || binary.LittleEndian.Uint32(b[8:]) != it.size) {
 		err = errChecksum
@@ -254,7 +254,7 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 	if err != nil {
 		return h.l.verify(spot{*it, seg}, nil, err)
 	}
-	h.spans = append(h.spans, span{i, len(h.keys), len(h.keys) + head - ct})
-	h.keys = append(h.keys, b[ct:head]...)
+	h.spans = append(h.spans, span{i, len(h.keys), len(h.keys) + key - ct})
+	h.keys = append(h.keys, b[ct:key]...)
 	return nil
 }

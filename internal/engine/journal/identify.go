@@ -22,7 +22,7 @@ const (
 
 // formatVersion is the version of the format that this code writes. A directory with a higher
 // version is refused.
-const formatVersion = 1
+const formatVersion = 2
 
 // identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
 // and read the format. An empty directory becomes a journal, and fresh is true.
@@ -56,7 +56,7 @@ func (j *Journal) identify() (fresh bool, err error) {
 
 // readFormat reads the format file, for example:
 //
-//	weir journal 1
+//	weir journal 2
 //	segment 67108864
 //	salt 5f1c0a9e4b7d2836
 //	check 8d2f01aa
@@ -98,6 +98,7 @@ func (j *Journal) parseFormat(text string) error {
 		return &DamageError{File: formatFile, What: "journal format", Err: errChecksum}
 	}
 	copy(j.salt[:], raw)
+	j.older = version < formatVersion
 	j.commit.init(j) // the committer's reserve depends on the segment size
 	return nil
 }
@@ -116,6 +117,19 @@ func (j *Journal) writeFormat() error {
 	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
 	if err != nil {
 		return fmt.Errorf("create %s: %w", formatFile, err)
+	}
+	return nil
+}
+
+// upgrade gives a journal of an older version the current one, because an older program would take
+// new records for damaged ones. On a full disk the next opening does it.
+func (j *Journal) upgrade() error {
+	if !j.older {
+		return nil
+	}
+	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))
+	if err != nil && !isShortage(err) {
+		return fmt.Errorf("upgrade %s to version %d: %w", formatFile, formatVersion, err)
 	}
 	return nil
 }

@@ -46,6 +46,8 @@ type Journal struct {
 	salt [8]byte
 	opts Options
 
+	older bool // the format file has an older version than this program writes
+
 	queue    queue
 	store    store
 	prepare  preparer

@@ -225,14 +225,14 @@ func (h *handle) check(e *engine.Entry) error {
 		return fmt.Errorf("append to log %d: unknown kind %d", h.id, e.Kind)
 	case len(e.Payload) > maxPayload || int64(len(e.Payload)) > h.j.size/2:
 		return fmt.Errorf("append to log %d: payload of %d bytes is too large", h.id, len(e.Payload))
-	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey:
-		return fmt.Errorf("append to log %d: content type or key is too long", h.id)
+	case len(e.ContentType) > engine.MaxContentType || len(e.Key) > engine.MaxKey || len(e.Publisher) > weir.MaxPublisher:
+		return fmt.Errorf("append to log %d: content type, key or publisher is too long", h.id)
 	}
 	return nil
 }
 
 func (o *appendOp) bound() (int, int) {
-	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Payload) + len(o.first)), 1
+	return padded(recordSize + len(o.e.ContentType) + len(o.e.Key) + len(o.e.Publisher) + len(o.e.Payload) + len(o.first)), 1
 }
 
 func (o *appendOp) class() class { return growing }
@@ -253,7 +253,7 @@ func (o *appendOp) stage(g *group) {
 	}
 	r := record{
 		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
-		contentType: e.ContentType, key: e.Key, payload: e.Payload, payloadSum: o.sum,
+		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, payload: e.Payload, payloadSum: o.sum,
 	}
 	if e.Kind == engine.GapClosed {
 		binary.LittleEndian.PutUint64(o.first[:], uint64(e.First))

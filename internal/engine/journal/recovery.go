@@ -40,7 +40,7 @@ func (j *Journal) recover() error {
 	if fresh {
 		return nil
 	}
-	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle, r.confirm} {
+	for _, step := range []func() error{r.openFiles, r.findTail, r.readManifest, r.readIndexes, r.settle, r.confirm, j.upgrade} {
 		if err := step(); err != nil {
 			r.closeFiles()
 			return err

@@ -45,7 +45,7 @@ func (l *log) attach(id engine.LogID, judge engine.Judge) (engine.Log, error) {
 	restore := func(yield func(engine.Header) bool) {
 		for _, e := range l.entries {
 			h := e.Header
-			h.Count, h.ContentType = 0, ""
+			h.Count, h.ContentType, h.Publisher = 0, "", ""
 			if !yield(h) {
 				return
 			}

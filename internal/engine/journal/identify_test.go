@@ -1,0 +1,71 @@
+package journal
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir/internal/disk/faulty"
+)
+
+// asVersion1 rewrites the format file as the first version of the format has it.
+func asVersion1(t *testing.T, j *Journal) {
+	t.Helper()
+	text, _, _ := strings.Cut(j.formatText(), "check ")
+	text = strings.Replace(text, fmt.Sprintf("journal %d", formatVersion), "journal 1", 1)
+	if err := j.replace(formatFile, formatTmpFile, []byte(text+"check "+formatCheck(text))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A journal of an older version opens with all its content and gets the current version, so that an
+// older program refuses it from then on. If the disk is full, that waits for the next opening.
+func TestOlderVersion(t *testing.T) {
+	fs, h := faulty.New(), newHistory()
+	w := newWorld(t, fs, h)
+	if err := script(w); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	asVersion1(t, w.j)
+	version := func(full bool) string {
+		t.Helper()
+		fs.OnCall(func(c faulty.Call) error {
+			if full && c.Name == formatTmpFile && c.Kind == faulty.Write {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		j, err := Open(fs, small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.verify(j); err != nil {
+			t.Error(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := fs.Open(formatFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		line := make([]byte, len("weir journal 1"))
+		if _, err := f.ReadAt(line, 0); err != nil {
+			t.Fatal(err)
+		}
+		return string(line)
+	}
+	for _, step := range []struct {
+		full bool
+		want string
+	}{{true, "weir journal 1"}, {false, "weir journal 2"}, {false, "weir journal 2"}} {
+		if got := version(step.full); got != step.want {
+			t.Errorf("full disk %v: the format is %q after opening, want %q", step.full, got, step.want)
+		}
+	}
+}
