@@ -85,6 +85,7 @@ func Run(t *testing.T, target Target) {
 		{"publish", publishCases, false},
 		{"sequences", sequenceCases, false},
 		{"gaps", gapCases, false},
+		{"contiguous", contiguousCases, false},
 		{"idempotency", idempotencyCases, false},
 		{"bodies", bodyCases, false},
 		{"sizes", sizeCases, false},

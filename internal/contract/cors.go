@@ -12,7 +12,7 @@ func list(h http.Header, name string) []string {
 }
 
 var corsCases = []Case{
-	{"preflight", `D29: a preflight needs no key and allows authorization, content-type, idempotency-key and last-event-id`, func(t *T) {
+	{"preflight", `D29: a preflight needs no key and allows authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous and x-svc-publisher`, func(t *T) {
 		s := t.jsonStream()
 		for path, methods := range map[string][]string{
 			"/v1/health": {"GET"}, "/v1/streams": {"GET", "POST"}, "/v1/streams/" + s.ID: {"GET", "DELETE"},
@@ -20,7 +20,7 @@ var corsCases = []Case{
 		} {
 			for _, m := range methods {
 				a := t.do(http.MethodOptions, path, WithKey(""), WithHeader("Origin", "https://page.example"), WithHeader("Access-Control-Request-Method", m),
-					WithHeader("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id"))
+					WithHeader("Access-Control-Request-Headers", "authorization,content-type,idempotency-key,last-event-id,x-svc-contiguous,x-svc-publisher"))
 				if a.Status != 204 && a.Status != 200 {
 					t.Errorf("%s: preflight has status %d", path, a.Status)
 				}
@@ -31,7 +31,7 @@ var corsCases = []Case{
 					t.Errorf("%s: allow-methods is %v, without %s", path, got, m)
 				}
 				got := list(a.Header, "Access-Control-Allow-Headers")
-				for _, want := range []string{"authorization", "content-type", "idempotency-key", "last-event-id"} {
+				for _, want := range []string{"authorization", "content-type", "idempotency-key", "last-event-id", "x-svc-contiguous", "x-svc-publisher"} {
 					if !slices.Contains(got, want) {
 						t.Errorf("%s: allow-headers is %v, without %s", path, got, want)
 					}
@@ -39,7 +39,7 @@ var corsCases = []Case{
 			}
 		}
 	}},
-	{"exposed header fields", `D29: scripts can read x-request-id, the rate-limit fields, retry-after and x-svc-cursor`, func(t *T) {
+	{"exposed header fields", `D29: scripts can read x-request-id, the rate-limit fields, retry-after, x-svc-cursor, x-svc-publisher and x-svc-stream-created`, func(t *T) {
 		s := t.jsonStream()
 		from := WithHeader("Origin", "https://page.example")
 		for _, a := range []*Answer{
@@ -50,7 +50,7 @@ var corsCases = []Case{
 				t.Errorf("%s: allow-origin is %q", a.request, o)
 			}
 			got := list(a.Header, "Access-Control-Expose-Headers")
-			for _, want := range []string{"x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after", "x-svc-cursor"} {
+			for _, want := range []string{"x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after", "x-svc-cursor", "x-svc-publisher", "x-svc-stream-created"} {
 				if !slices.Contains(got, want) {
 					t.Errorf("%s: expose-headers is %v, without %s", a.request, got, want)
 				}

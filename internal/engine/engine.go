@@ -229,6 +229,13 @@ type Entry struct {
 	Proposer any
 }
 
+// Placeable is a Proposer that must know when its entry has a place in the order of the log.
+type Placeable interface {
+	// Placed is called by Append at most once, as soon as the entry has its place: the judge is asked
+	// about it before any entry whose Append is called after that. It must not block.
+	Placed()
+}
+
 // Documents are small records under string keys, each with the revision of its last change. Every
 // change is durable when the call returns, and visible to every call that starts after that.
 //

@@ -43,6 +43,7 @@ type Stream struct {
 	summary *summary // while no feed is open: what the last one left; nil if there was none
 
 	holds holds // has its own lock, which may be taken with any other held
+	order order // likewise
 
 	// Guarded by sweeper.mu.
 	checkAt weir.Time // when the sweeper opens the stream to evict

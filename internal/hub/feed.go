@@ -325,6 +325,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	f.ahead.Apply(h)
 	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
+	f.s.order.moved(p.cursor)
 	a := admitted{header: h, unknown: true}
 	if f.tail.wanted() {
 		a.unknown = false
@@ -379,5 +380,6 @@ func (f *feed) Dropped() {
 		f.timer.Stop()
 	}
 	f.tail.clear(f)
+	f.s.order.end()
 	f.wake()
 }

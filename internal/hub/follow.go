@@ -27,6 +27,7 @@ func (f *feed) Follow(h engine.Header) {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
 		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
+	f.s.order.moved(f.ahead.Cursor().Cursor)
 	f.shrink(now)
 	f.schedule()
 	f.wake()
@@ -58,6 +59,7 @@ func (f *feed) Behind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.behind = true
+	f.s.order.end()
 	f.wake()
 }
 

@@ -70,6 +70,7 @@ func (h *holds) lowest(s *stream.State) weir.Seq {
 // Release ends what Decide began. Call it once the publish has ended, whether it was stored or not:
 // until then its sequence stays open. Calling it again, or without Decide, does nothing.
 func (p *Publish) Release() {
+	p.leave()
 	s := p.held
 	if s == nil {
 		return

@@ -20,6 +20,7 @@ type Publish struct {
 	Key        string     // idempotency key; only if not Chosen
 	Batch      weir.Batch // Seq and Time are ignored
 
+	ordered *Stream   // the stream in whose order it is; only if Contiguous
 	held    *Stream   // the stream that holds Seq until Release
 	since   weir.Time // when it began to hold Seq
 	settled bool      // it was stored, or was stored before
@@ -32,7 +33,15 @@ type proposal struct {
 	probe   bool           // only decide, do not store: the body has not been read yet
 	verdict stream.Verdict // set by Admit
 	cursor  weir.Seq       // cursor of the stream after the batch was stored; set by Admit
+	order   *order         // for a contiguous publish: what waits for its place in the log's queue
 	entry   engine.Entry
+}
+
+// Placed implements engine.Placeable.
+func (p *proposal) Placed() {
+	if p.order != nil {
+		p.order.queue(p.rules.Seq)
+	}
 }
 
 var proposals = sync.Pool{New: func() any { return new(proposal) }}
@@ -50,9 +59,23 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 		return nil, err
 	}
 	defer f.release()
+	p.enter(s)
 	rules := p.rules(-1)
 	v, seen, cursor, err := f.preview(rules, p)
 	if err == nil && v.Outcome != stream.Stored { // the state may be out of date
+		if p.early(v, cursor) && s.order.has(p.Seq-1) {
+			return nil, nil // Publish waits for the batch below
+		}
+		if err := f.catchUp(ctx); err != nil {
+			f.refused(err)
+			return nil, err
+		}
+		v, seen, cursor, err = f.preview(rules, p)
+	}
+	if err == nil && p.early(v, cursor) {
+		if p.arrives(ctx, f); s.order.has(p.Seq - 1) {
+			return nil, nil
+		}
 		if err := f.catchUp(ctx); err != nil {
 			f.refused(err)
 			return nil, err
@@ -122,6 +145,13 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 		return weir.Ack{}, err
 	}
 	defer f.release()
+	if p.Contiguous {
+		if p.ordered == nil { // Decide was not called
+			p.enter(s)
+			defer p.leave()
+		}
+		p.comes(ctx, f)
+	}
 	ack, err := f.propose(ctx, p.rules(int64(len(p.Batch.Payload))), p, false)
 	p.settled = err == nil
 	return ack, err
@@ -169,6 +199,9 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
 	p, b := proposals.Get().(*proposal), &of.Batch
 	*p = proposal{rules: rules, probe: probe}
+	if rules.Contiguous && !probe {
+		p.order = &f.s.order
+	}
 	p.entry = engine.Entry{
 		Header: engine.Header{
 			Kind: engine.Batch, Count: b.Events, ContentType: b.ContentType, Key: rules.Key, Size: uint32(len(b.Payload)),

@@ -17,6 +17,10 @@ var appendCases = []testCase{
 		"Admit is asked about every entry, in log order, before the entry becomes part of the log.",
 		"The engine asks the judge (Judge.Admit) at the entry's position in the log's order, and the judge may complete the entry.",
 	}, appendOrder},
+	{"an append that begins after another has its place comes later", []string{
+		"Placeable is a Proposer that must know when its entry has a place in the order of the log.",
+		"Placed is called by Append at most once, as soon as the entry has its place: the judge is asked about it before any entry whose Append is called after that.",
+	}, placed},
 	{"an entry can be read once its append returned", []string{
 		"If it was stored, the entry and everything admitted before it in this log are durable and can be read.",
 		"An entry can be read as soon as its Append returned, and never before it is durable.",
@@ -62,6 +66,36 @@ func appendOrder(s *store) {
 		s.Fatalf("admitted %v", got)
 	}
 	s.holds(log, want...)
+}
+
+// placement is the proposer of an entry that another one waits for.
+type placement struct{ done chan struct{} }
+
+func (p *placement) Placed() { close(p.done) } // panics the second time
+
+func placed(s *store) {
+	j := newJudge()
+	_, log := s.stream("stream", j)
+	const n = 300
+	places := make([]placement, n)
+	for i := range places {
+		places[i].done = make(chan struct{})
+	}
+	s.parallel(n, func(i int) {
+		if i > 0 {
+			<-places[i-1].done
+		}
+		e := batch(weir.Seq(i), content(weir.Seq(i)))
+		e.Proposer = &places[i]
+		if err := log.Append(s.ctx, e); err != nil {
+			s.Errorf("append %d: %v", i, err)
+		}
+	})
+	for i, h := range j.order() {
+		if h.Seq != weir.Seq(i) {
+			s.Fatalf("entry %d was admitted as number %d", h.Seq, i)
+		}
+	}
 }
 
 func readYourWrites(s *store) {

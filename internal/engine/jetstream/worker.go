@@ -61,6 +61,11 @@ func (l *log) ask(ctx context.Context, r *request, put func()) error {
 	put()
 	l.wake()
 	l.mu.Unlock()
+	if r.entry != nil {
+		if p, ok := r.entry.Proposer.(engine.Placeable); ok {
+			p.Placed()
+		}
+	}
 	late := time.NewTimer(l.e.opts.Patience)
 	defer late.Stop()
 	select {

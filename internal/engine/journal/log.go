@@ -203,6 +203,9 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		o.sum = sum(0, e.Payload) // in the caller's goroutine: the single committer would be a bottleneck
 	}
 	h.j.do(o)
+	if p, ok := e.Proposer.(engine.Placeable); ok {
+		p.Placed()
+	}
 	var err error
 	if ctx.Done() == nil {
 		err = <-done

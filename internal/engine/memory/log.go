@@ -112,6 +112,9 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		return err
 	}
 	h.mu.Unlock()
+	if p, ok := e.Proposer.(engine.Placeable); ok {
+		p.Placed() // the next entry waits for h.order
+	}
 	e.Size = uint32(len(e.Payload))
 	if !h.judge.Admit(e) {
 		return nil

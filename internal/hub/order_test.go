@@ -1,0 +1,347 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/disk/faulty"
+	"weir/internal/engine"
+	"weir/internal/engine/journal"
+	"weir/internal/engine/memory"
+)
+
+// contiguous returns a publish that may open no gap (D38).
+func contiguous(seq weir.Seq) *Publish {
+	p := at(seq, fmt.Sprint("batch ", seq))
+	p.Contiguous, p.Publisher = true, fmt.Sprint("publisher of ", seq)
+	return p
+}
+
+// send publishes as the API does: it decides, takes some time to read the body, and publishes.
+func send(s *Stream, p *Publish, body time.Duration) (weir.Ack, error) {
+	defer p.Release()
+	if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
+		if err != nil {
+			return weir.Ack{}, err
+		}
+		return *ack, nil
+	}
+	<-time.After(body)
+	return s.Publish(ctx, p)
+}
+
+// noGaps fails if a stream misses a sequence from 1 to its cursor, which it returns.
+func noGaps(t *testing.T, s *Stream) weir.Seq {
+	t.Helper()
+	c, err := s.Cursor(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := weir.Seq(1); seq <= c.Cursor; seq++ {
+		if b, err := s.Batch(ctx, seq); err != nil || string(b.Payload) != fmt.Sprint("batch ", seq) {
+			t.Errorf("batch %d of %d: %q, %v", seq, c.Cursor, b.Payload, err)
+		}
+	}
+	return c.Cursor
+}
+
+// Contiguous publishes that arrive in any order, with bodies of any duration, are stored in order,
+// and none is refused.
+func TestContiguousInAnyOrder(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		const n = 200
+		var all sync.WaitGroup
+		for _, i := range rand.Perm(n) {
+			all.Go(func() {
+				<-time.After(rand.N(arrivalPatience / 2))
+				ack, err := send(s, contiguous(weir.Seq(i+1)), rand.N(10*time.Second))
+				if err != nil || ack.Duplicate || ack.Publisher != fmt.Sprint("publisher of ", i+1) {
+					t.Errorf("publish %d: %+v, %v", i+1, ack, err)
+				}
+			})
+		}
+		all.Wait()
+		if c := noGaps(t, s); c != n {
+			t.Errorf("the cursor is %d, want %d", c, n)
+		}
+		if len(s.order.turns) != 0 || s.order.waiting.Load() != 0 {
+			t.Errorf("%d publishes are still in the order, %d wait", len(s.order.turns), s.order.waiting.Load())
+		}
+		again, err := send(s, contiguous(7), 0)
+		if err != nil || !again.Duplicate || again.Publisher != "publisher of 7" {
+			t.Errorf("published again: %+v, %v", again, err)
+		}
+	})
+}
+
+// If the batch below does not arrive, a contiguous publish is refused before its body is read. If the
+// request below ends without storing its batch, those above it are refused too. None leaves a gap.
+func TestContiguousRefused(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		for _, far := range []weir.Seq{2, 1024, 1025, 5000} {
+			p := contiguous(far)
+			began := time.Now()
+			if ack, err := s.Decide(ctx, p); ack != nil || code(err) != weir.SequenceNotNext {
+				t.Errorf("decide on %d: %v, %v", far, ack, err)
+			}
+			p.Release()
+			if took := time.Since(began); took > localPatience+arrivalPatience {
+				t.Errorf("the refusal of %d took %v", far, took)
+			}
+		}
+		first := contiguous(1)
+		if ack, err := s.Decide(ctx, first); ack != nil || err != nil {
+			t.Fatalf("decide on 1: %v, %v", ack, err)
+		}
+		var all sync.WaitGroup
+		for seq := weir.Seq(2); seq < 30; seq++ {
+			all.Go(func() {
+				if ack, err := send(s, contiguous(seq), 0); code(err) != weir.SequenceNotNext {
+					t.Errorf("publish %d: %+v, %v; want %s", seq, ack, err, weir.SequenceNotNext)
+				}
+			})
+		}
+		synctest.Wait()
+		first.Release() // its body never came
+		all.Wait()
+		if c := noGaps(t, s); c != 0 {
+			t.Errorf("the cursor is %d", c)
+		}
+	})
+}
+
+// A contiguous publish waits for a batch below it that was sent again, and for one that came without
+// the condition. It does not wait once the stream is deleted.
+func TestContiguousWaits(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		lost := contiguous(1)
+		if _, err := s.Decide(ctx, lost); err != nil {
+			t.Fatal(err)
+		}
+		stored := make(chan error, 3)
+		for _, seq := range []weir.Seq{2, 3, 5} {
+			go func() {
+				_, err := send(s, contiguous(seq), 0)
+				stored <- err
+			}()
+		}
+		synctest.Wait()
+		lost.Release()
+		if _, err := send(s, contiguous(1), 0); err != nil {
+			t.Fatal(err)
+		}
+		publish(t, s, at(4, "batch 4"))
+		for range 3 {
+			if err := <-stored; err != nil {
+				t.Error(err)
+			}
+		}
+		if c := noGaps(t, s); c != 5 {
+			t.Errorf("the cursor is %d, want 5", c)
+		}
+		began := time.Now()
+		go func() {
+			_, err := send(s, contiguous(8), 0)
+			stored <- err
+		}()
+		synctest.Wait()
+		if err := s.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-stored; code(err) != weir.StreamNotFound || time.Since(began) > 0 {
+			t.Errorf("publish to a deleted stream: %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// failing is an engine whose log does not take some entries.
+type failing struct {
+	engine.Engine
+	fails func(e *engine.Entry) error
+}
+
+type failingLog struct {
+	engine.Log
+	fails func(e *engine.Entry) error
+}
+
+func (e *failing) Open(ctx context.Context, id engine.LogID, j engine.Judge) (engine.Log, error) {
+	l, err := e.Engine.Open(ctx, id, j)
+	return &failingLog{l, e.fails}, err
+}
+
+func (l *failingLog) Append(ctx context.Context, e *engine.Entry) error {
+	if err := l.fails(e); err != nil {
+		e.Proposer.(engine.Placeable).Placed() // it had a place in the queue, and then there was no space
+		return err
+	}
+	return l.Log.Append(ctx, e)
+}
+
+// If the store does not take a batch, it takes none of the contiguous ones that are in flight above
+// it.
+func TestContiguousAboveAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tries atomic.Int32
+		h := open(t, &failing{memory.New(), func(e *engine.Entry) error {
+			if string(e.Payload) == "batch 5" && tries.Add(1) == 1 {
+				return engine.ErrFull
+			}
+			return nil
+		}}, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		const n = 20
+		var all sync.WaitGroup
+		results := make([]error, n+1)
+		for seq := weir.Seq(1); seq <= n; seq++ {
+			all.Go(func() { _, results[seq] = send(s, contiguous(seq), 0) })
+		}
+		all.Wait()
+		for seq, err := range results[1:] {
+			want := [...]weir.Code{"", weir.StorageUnavailable, weir.SequenceNotNext}[1+cmp.Compare(seq+1, 5)]
+			if code(err) != want {
+				t.Errorf("publish %d: %v, want code %q", seq+1, err, want)
+			}
+		}
+		if c := noGaps(t, s); c != 4 {
+			t.Errorf("the cursor is %d, want 4", c)
+		}
+	})
+}
+
+// After a power cut at any moment, a stream that is published to contiguously has no gap, and it has
+// everything that was acknowledged.
+func TestContiguousAfterACrash(t *testing.T) {
+	type image struct {
+		at    string
+		fs    *faulty.FS
+		acked int64
+	}
+	var images []image
+	var id weir.StreamID
+	openJournal := func(fs *faulty.FS) *journal.Journal {
+		t.Helper()
+		j, err := journal.Open(fs, journal.Options{SegmentSize: 128 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		j := openJournal(fs)
+		defer j.Close()
+		h := open(t, j, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		id = s.ID
+		var acked atomic.Int64
+		var mu sync.Mutex
+		rng := rand.New(rand.NewPCG(38, 38))
+		fs.OnCall(func(c faulty.Call) error {
+			if c.Kind != faulty.Write && c.Kind != faulty.Sync {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, loss := range faulty.Losses {
+				images = append(images, image{fmt.Sprintf("%v %d of %s, %v", c.Kind, c.N, c.Name, loss), fs.Crash(loss, rng), acked.Load()})
+			}
+			return nil
+		})
+		var all sync.WaitGroup
+		for _, i := range rand.Perm(80) {
+			all.Go(func() {
+				<-time.After(rand.N(arrivalPatience / 2))
+				ack, err := send(s, contiguous(weir.Seq(i+1)), rand.N(time.Second))
+				if err != nil {
+					t.Error(err)
+				}
+				for seen := acked.Load(); int64(ack.Seq) > seen && !acked.CompareAndSwap(seen, int64(ack.Seq)); seen = acked.Load() {
+				}
+			})
+		}
+		all.Wait()
+		fs.OnCall(nil)
+	})
+	partial := 0
+	for _, im := range images {
+		synctest.Test(t, func(t *testing.T) {
+			j := openJournal(im.fs)
+			defer j.Close()
+			h := open(t, j, Options{})
+			defer h.Close()
+			cursor := noGaps(t, find(t, h, id))
+			if int64(cursor) < im.acked {
+				t.Errorf("the cursor is %d, but %d was acknowledged", cursor, im.acked)
+			}
+			if cursor > 0 && cursor < 80 {
+				partial++
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("after %s", im.at)
+		}
+	}
+	if partial < 20 {
+		t.Errorf("only %d of %d crashes came between the first batch and the last", partial, len(images))
+	}
+}
+
+// Several nodes take the batches of one contiguous pipeline, each in any order. A publisher that gets
+// 412 sends its batch again. No node ever has a gap, and all batches are stored.
+func TestContiguousOnSeveralNodes(t *testing.T) {
+	server := shared(t)
+	hubs := []*Hub{node(t, server, Options{}), node(t, server, Options{}), node(t, server, Options{})}
+	id := made(t, hubs[0], nil).ID
+	var streams []*Stream
+	for _, h := range hubs {
+		streams = append(streams, find(t, h, id))
+	}
+	const n = 150
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range 32 {
+		all.Go(func() {
+			for seq := next.Add(1); seq <= n; seq = next.Add(1) {
+				for {
+					ack, err := send(streams[rand.IntN(len(streams))], contiguous(weir.Seq(seq)), 0)
+					if err == nil && ack.Publisher == fmt.Sprint("publisher of ", seq) {
+						break
+					}
+					if code(err) != weir.SequenceNotNext {
+						t.Errorf("publish %d: %+v, %v", seq, ack, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, s := range streams {
+		if c := noGaps(t, s); c != n {
+			t.Errorf("node %d: the cursor is %d, want %d", i, c, n)
+		}
+		if closed := hubs[i].counts.gaps.Load(); closed != 0 {
+			t.Errorf("node %d closed %d gaps", i, closed)
+		}
+	}
+}
