@@ -14,10 +14,11 @@ var forTests = []string{"engine/enginetest", "engine/memory", "natstest", "disk/
 
 // testArrows are the imports that tests need beyond those of their room. The hub's tests run on
 // every engine and repair the journal, those of access hang up while the journal writes, the tests of
-// the JetStream engine start a NATS server, and those of the API and the client know the version.
+// the JetStream engine start a NATS server, those of the API and the client know the version, and the
+// trials drive the Go client over every protocol.
 var testArrows = map[string][]string{
 	"hub": {"engine/journal", "disk", "engine/jetstream", "engine/jetstream/embedded"}, "engine/jetstream": {"engine/jetstream/embedded"},
-	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"},
+	"access": {"engine/journal"}, "api": {"build"}, "client": {"access", "build"}, "client/http3": {"client"}, "trials": {"client", "client/http3", "weir"},
 }
 
 // table says which rooms each room imports, or may import. A room is a package: weir is the root,
