@@ -402,7 +402,7 @@ func TestSubscriberGivesUp(t *testing.T) {
 		for _, err := range s.Batches(t.Context()) {
 			t.Error(err)
 		}
-		if opened != 2 || retried < 100 || s.State().Open {
+		if opened != 2 || retried < 50 || s.State().Open {
 			t.Errorf("opened %d times, retried %d times, %+v", opened, retried, s.State())
 		}
 	})
