@@ -21,7 +21,7 @@ func publishers(dir string) ([]figure, error) {
 		return nil, err
 	}
 	defer server.stop()
-	c, err := goclient.New(goclient.Options{URL: "http://" + server.addr, Key: server.key})
+	c, err := goclient.New(goclient.Options{URL: "http://" + server.addr, Key: goclient.Key(server.key)})
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,10 @@ type Batch struct {
 
 	// Gap, if not nil, says that a subscriber has missed batches. All other fields are zero then.
 	Gap *Gap
+
+	// Reset, if not nil, says that the stream is no longer the one that the subscriber knew. All
+	// other fields are zero then, and the subscriber goes on with the oldest stored batch.
+	Reset *Reset
 }
 
 // Gap is a range of sequence numbers, From and To included. The subscriber will not get these
@@ -29,6 +33,17 @@ type Gap struct {
 	From   weir.Seq `json:"from"`
 	To     weir.Seq `json:"to"`
 	Reason string   `json:"reason"` // "evicted" or "lost"
+}
+
+// Decode decodes the events of a batch of a json stream as values of type T.
+func Decode[T any](b Batch) ([]T, error) {
+	list := make([]T, len(b.Events))
+	for i, event := range b.Events {
+		if err := json.Unmarshal(event, &list[i]); err != nil {
+			return nil, fmt.Errorf("decode event %d of batch %d: %w", i, b.Seq, err)
+		}
+	}
+	return list, nil
 }
 
 // Batch fetches one batch. If it was evicted or never stored, the error has the code

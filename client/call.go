@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"weir"
@@ -20,28 +23,46 @@ type request struct {
 	contentType string // of the body; empty if there is no body
 	body        []byte
 	key         string // Idempotency-Key
+	publisher   string // x-svc-publisher, with x-svc-contiguous (D38)
 	accept      string
 	last        string // Last-Event-ID
-	sent        func() // if set, called when the transport has closed the body: it was written, or never will be
+	sent        func() // if set, called when the whole body was written
 }
 
 // maxAnswer limits the size of a response: a batch of 8 MiB, with room for the members around it.
 const maxAnswer = weir.MaxBody + 1<<20
 
 // open sends a request once. If the status is 2xx it returns the response; the caller must close
-// its body. Any other status is an error.
-func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*http.Response, error) {
+// its body. Any other status is an error. If the service refuses the key, and there is a newer one,
+// open sends the request again with that.
+func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request, p *progress) (*http.Response, error) {
+	key, err := c.keys.get(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.send(ctx, t, r, key, p)
+	if !refusedKey(err) || c.keys.ask == nil {
+		return resp, err
+	}
+	fresh, asking := c.keys.get(ctx, key)
+	switch {
+	case asking != nil:
+		return nil, asking
+	case fresh == key:
+		return nil, err
+	}
+	return c.send(ctx, t, r, fresh, p)
+}
+
+func (c *Client) send(ctx context.Context, t http.RoundTripper, r *request, key Key, p *progress) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, nil)
 	if err != nil {
 		return nil, permanent{err}
 	}
-	h := req.Header
-	if c.o.Key != "" {
-		h.Set("Authorization", "Bearer "+c.o.Key)
-	}
+	authorize(req, key)
 	set := func(name, value string) {
 		if value != "" {
-			h.Set(name, value)
+			req.Header.Set(name, value)
 		}
 	}
 	set("User-Agent", c.o.UserAgent)
@@ -49,12 +70,16 @@ func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*ht
 	set("Idempotency-Key", r.key)
 	set("Accept", r.accept)
 	set("Last-Event-ID", r.last)
+	if r.publisher != "" {
+		set(weir.HeaderPublisher, r.publisher)
+		set(weir.HeaderContiguous, "true")
+	}
 	if r.contentType != "" {
-		r.attach(req)
+		r.attach(req, p)
 	}
 	resp, err := t.RoundTrip(req)
 	if err != nil {
-		return nil, err
+		return nil, c.versions.failed(ctx, c, t, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		defer resp.Body.Close()
@@ -63,45 +88,91 @@ func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request) (*ht
 	return resp, nil
 }
 
-// do sends a request until it succeeds, fails for good, or has used up its attempts. It returns the
-// number of attempts.
-func (c *Client) do(ctx context.Context, r *request, answer any) (tries int, err error) {
-	for tries = 1; ; tries++ {
-		err = c.once(ctx, c.transport, r, answer)
-		if err == nil || tries >= c.o.Attempts || ctx.Err() != nil || !transient(err) {
-			return tries, err
+// do sends a request until it succeeds, fails for good, or Options.Retry is over. It returns whether
+// an attempt may have been carried out although it brought no response.
+func (c *Client) do(ctx context.Context, r *request, answer any) (unsure bool, err error) {
+	return c.repeat(ctx, r, answer, c.o.Retry, nil)
+}
+
+func (c *Client) repeat(ctx context.Context, r *request, answer any, limit time.Duration, told func(error, time.Duration)) (unsure bool, err error) {
+	start := time.Now()
+	for tries := 1; ; tries++ {
+		_, err = c.once(ctx, c.transport(), r, answer)
+		if err == nil || ctx.Err() != nil || !c.transient(err) {
+			return unsure || err != nil && ctx.Err() != nil && lost(err), err
 		}
-		if wait(ctx, max(backoff(tries, 5*time.Second), retryAfter(err))) != nil {
-			return tries, err
+		unsure = unsure || lost(err)
+		pause := max(backoff(tries, 5*time.Second), retryAfter(err))
+		if time.Since(start)+pause > limit {
+			return unsure, err
+		}
+		if told != nil {
+			told(err, pause)
+		}
+		if wait(ctx, pause) != nil {
+			return unsure, err
 		}
 	}
 }
 
 // once sends a request once and decodes the response into answer: as JSON, or unchanged if answer
-// is a *body. A nil answer discards the response.
-func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
-	defer cancel()
-	resp, err := c.open(ctx, t, r)
+// is a *body. A nil answer discards the response. It returns the header of the response.
+func (c *Client) once(ctx context.Context, t http.RoundTripper, r *request, answer any) (http.Header, error) {
+	ctx, p := watch(ctx, c.o.Timeout)
+	defer p.stop()
+	h, err := c.exchange(httptrace.WithClientTrace(ctx, p.trace(&httptrace.ClientTrace{})), t, r, answer, p)
+	return h, p.explain(ctx, err)
+}
+
+func (c *Client) exchange(ctx context.Context, t http.RoundTripper, r *request, answer any, p *progress) (http.Header, error) {
+	resp, err := c.open(ctx, t, r, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	b, err := io.ReadAll(io.LimitReader(movingReader{resp.Body, p}, maxAnswer+1))
 	if err != nil {
-		return fmt.Errorf("read the response: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	if len(b) > maxAnswer {
-		return permanent{fmt.Errorf("the response is not from Weir: it is larger than %d bytes; check the service URL", maxAnswer)}
+		return nil, foreign("it is larger than %d bytes", maxAnswer)
 	}
 	switch answer := answer.(type) {
 	case nil:
 	case *body:
 		*answer = body{resp.Header.Get("content-type"), b}
+	case checked:
+		err = answer.check(json.Unmarshal(b, answer))
 	default:
-		if err := json.Unmarshal(b, answer); err != nil {
-			return permanent{fmt.Errorf("the response is not from Weir: %w; check the service URL", err)}
-		}
+		err = json.Unmarshal(b, answer)
+	}
+	if err != nil {
+		return nil, foreign("%w", err)
+	}
+	c.reached.Store(true)
+	return resp.Header, nil
+}
+
+// checked is an answer that can tell whether it is Weir's answer to the request.
+type checked interface{ check(decoding error) error }
+
+// receipt is an acknowledgement that must be for this stream and, if seq is not nil, this sequence.
+type receipt struct {
+	weir.Ack
+	stream weir.StreamID
+	seq    *weir.Seq
+}
+
+func (r *receipt) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &r.Ack) }
+
+func (r *receipt) check(decoding error) error {
+	switch {
+	case decoding != nil:
+		return decoding
+	case r.StreamID != r.stream:
+		return errors.New("it acknowledges no batch of this stream")
+	case r.seq != nil && r.Seq != *r.seq:
+		return fmt.Errorf("it acknowledges batch %d, not %d", r.Seq, *r.seq)
 	}
 	return nil
 }
@@ -136,30 +207,42 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // attach sets the body of an HTTP request.
-func (r *request) attach(req *http.Request) {
+func (r *request) attach(req *http.Request, p *progress) {
 	req.ContentLength = int64(len(r.body))
 	if len(r.body) == 0 {
 		req.Body = http.NoBody
 		return
 	}
+	body := func() io.Reader { return movingReader{bytes.NewReader(r.body), p} }
 	if r.sent == nil {
-		req.Body = io.NopCloser(bytes.NewReader(r.body))
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.body)), nil }
+		req.Body = io.NopCloser(body())
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body()), nil }
 		return
 	}
 	// Without GetBody, no transport can resend the request on its own. A publisher resends batches
 	// itself, in order.
-	req.Body = &sending{bytes.NewReader(r.body), r.sent}
+	b := &sending{Reader: body(), sent: r.sent}
+	b.left.Store(int64(len(r.body)))
+	req.Body = b
 }
 
-// sending is a request body that calls sent when the transport closes it. It is for transports that
-// do not support httptrace.
+// sending is a request body that calls sent when the transport has taken all of it and closes it. It
+// is for transports that do not support httptrace. A body that is closed early was not written.
 type sending struct {
 	io.Reader
+	left atomic.Int64 // a transport may close the body while it still reads it
 	sent func()
 }
 
+func (s *sending) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	s.left.Add(int64(-n))
+	return n, err
+}
+
 func (s *sending) Close() error {
-	s.sent()
+	if s.left.Load() == 0 {
+		s.sent()
+	}
 	return nil
 }

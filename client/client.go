@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,25 +21,34 @@ type Options struct {
 
 	// Key is the API key, sent with every request. Without a key, only health, version and the demo
 	// stream are available.
-	Key string
+	Key Key
+
+	// KeyFunc, if not nil, returns the key instead of Key. It is called for the first request, and
+	// again when the service refuses the key. If it then returns another key, the request is sent
+	// again with that; publishers and subscribers go on where they were. It may be called from any
+	// goroutine, but never concurrently.
+	KeyFunc func(context.Context) (Key, error)
 
 	// TLS configures https connections, for example with the certificate authority of the service.
 	// Nil means the defaults, which trust the system's CA certificates.
 	TLS *tls.Config
 
-	// HTTP1 makes the client use HTTP/1.1 for an http URL, instead of cleartext HTTP/2, which some
-	// proxies do not support. It has no effect on https, where the version is negotiated.
+	// HTTP1 makes the client use HTTP/1.1 for an http URL. Without it, the client uses cleartext
+	// HTTP/2, until something in front of the service answers in HTTP/1.1 only. It has no effect on
+	// https, where the version is negotiated.
 	HTTP1 bool
 
 	// Transport, if not nil, sends the requests instead of the client's own transport. An example
 	// is the HTTP/3 transport of package client/http3. It must not follow redirects.
 	Transport http.RoundTripper
 
-	// Attempts is the maximum number of attempts per call, including the first: 0 means 4, and 1
-	// disables retries. Publishers and subscribers ignore it.
-	Attempts int
+	// Retry is how long a call is retried if the connection fails or the service cannot answer: 0
+	// means 20 s, and a negative value disables retries. Publishers and subscribers ignore it.
+	Retry time.Duration
 
-	// Timeout is the time limit of one attempt; 0 means one minute. Subscribers ignore it.
+	// Timeout is how long an attempt may make no progress, which means that no data moves over its
+	// connection; 0 means 30 s. An attempt that is merely slow is not cancelled. Subscribers ignore
+	// it.
 	Timeout time.Duration
 
 	// UserAgent is the User-Agent header of all requests; empty means "weir-go".
@@ -46,9 +57,12 @@ type Options struct {
 
 // Client calls the API of one service with one key. It is safe for concurrent use.
 type Client struct {
-	o         Options
-	base      string // the URL without a trailing slash
-	transport http.RoundTripper
+	o        Options
+	base     string // the URL without a trailing slash
+	keys     keys
+	versions versions
+	own      transports
+	reached  atomic.Bool // the service has answered a request
 }
 
 // New returns a client. It does not connect: the first call does. New fails only if the options are
@@ -65,30 +79,30 @@ func New(o Options) (*Client, error) {
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("the service URL is %q; it must not have a query or a fragment", u.Redacted())
 	}
-	for _, r := range o.Key {
-		if r <= ' ' || r >= 0x7f {
-			return nil, errors.New("the key contains a space, a control character or a non-ASCII character")
-		}
+	if err := o.Key.check(); err != nil {
+		return nil, err
 	}
-	if o.Attempts <= 0 {
-		o.Attempts = 4
+	if o.Retry == 0 {
+		o.Retry = 20 * time.Second
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = time.Minute
+		o.Timeout = 30 * time.Second
 	}
 	if o.UserAgent == "" {
 		o.UserAgent = "weir-go"
 	}
-	c := &Client{o: o, base: strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/"), transport: o.Transport}
-	if c.transport == nil {
-		c.transport = c.newTransport(15*time.Second, 15*time.Second)
-	}
+	c := &Client{o: o, base: strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/")}
+	c.keys.now, c.keys.ask = o.Key, o.KeyFunc
+	c.versions.http1.Store(o.HTTP1)
+	c.own = transports{c: c, make: c.newTransport}
 	return c, nil
 }
 
 // Close closes idle connections. It does not close publishers, which have a Close method of their
 // own, or subscribers, which end with their context.
-func (c *Client) Close() { closeIdle(c.transport) }
+func (c *Client) Close() { c.own.close() }
+
+func (c *Client) transport() http.RoundTripper { return c.own.get() }
 
 func closeIdle(t http.RoundTripper) {
 	if t, ok := t.(interface{ CloseIdleConnections() }); ok {
@@ -96,27 +110,34 @@ func closeIdle(t http.RoundTripper) {
 	}
 }
 
-// newTransport returns a transport that pings an HTTP/2 connection after this much silence, and
-// closes it if there is no answer in time.
-func (c *Client) newTransport(silence, answer time.Duration) *http.Transport {
+// newTransport returns a transport for one HTTP version of an http URL, or for all versions of an
+// https URL.
+func (c *Client) newTransport(http1 bool) *http.Transport {
 	var p http.Protocols
+	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: limitUnsent}
 	t := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return newMoving(conn), nil
+		},
 		TLSHandshakeTimeout: 10 * time.Second,
 		TLSClientConfig:     c.o.TLS.Clone(),
 		IdleConnTimeout:     90 * time.Second,
 		MaxIdleConnsPerHost: 64, // for HTTP/1.1; HTTP/2 needs one
 		DisableCompression:  true,
 		Protocols:           &p,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: answer},
+		HTTP2:               &http.HTTP2Config{},
 	}
 	if strings.HasPrefix(c.base, "https:") {
 		t.Proxy = http.ProxyFromEnvironment
 		p.SetHTTP1(true)
 		p.SetHTTP2(true)
 	} else {
-		p.SetHTTP1(c.o.HTTP1)
-		p.SetUnencryptedHTTP2(!c.o.HTTP1)
+		p.SetHTTP1(http1)
+		p.SetUnencryptedHTTP2(!http1)
 	}
 	return t
 }

@@ -13,7 +13,7 @@
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,
 //     it resends what was not acknowledged. Each event is stored once and in order, or the
-//     publisher reports which ones may not be stored.
+//     publisher reports which ones may not be stored. It needs a service that knows D38.
 //
 // [Client.Subscriber] returns an iterator that reconnects on its own and yields every batch once
 // and in order:
@@ -25,9 +25,13 @@
 //		if batch.Gap != nil {
 //			continue // batches were evicted before they could be read
 //		}
-//		for _, event := range batch.Events { ... }
+//		orders, err := client.Decode[Order](batch)
 //	}
 //
+// [Subscriber.Position] is where it is. A program that saves the position continues there in its
+// next run with [Resume].
+//
 // If the service refuses a request, the error is an [*Error] with the code, the status and the
-// request id.
+// request id. A response that is not from Weir, but from a proxy for example, is treated like a
+// broken connection. Timeouts concern progress: a connection that is slow is not dead.
 package client

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -67,6 +68,9 @@ func refusal(resp *http.Response) error {
 	}
 	if err != nil || body.Error.Code == "" {
 		e.Message = "the response is not from Weir: " + resp.Status
+		if to, err := resp.Location(); err == nil {
+			e.Message += "; it redirects to " + to.Redacted() + ": use that address if it is the service"
+		}
 		return e
 	}
 	e.Type, e.Code, e.Message, e.DocURL = body.Error.Type, body.Error.Code, body.Error.Message, body.Error.DocURL
@@ -76,16 +80,46 @@ func refusal(resp *http.Response) error {
 	return e
 }
 
-// permanent marks an error that a retry cannot fix: the request cannot be built, or the response is
-// one that Weir never sends.
+// permanent marks an error that a retry cannot fix, because the request cannot be built.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// transient reports whether a retry may succeed: the connection failed, or the status says that the
-// problem is temporary.
-func transient(err error) bool {
+// alien is the error of a response that Weir never sends. A captive portal, an ingress or a proxy
+// answers like that for a while, so a retry may succeed.
+type alien struct{ error }
+
+func (a alien) Unwrap() error { return a.error }
+
+func foreign(format string, a ...any) error {
+	return alien{fmt.Errorf("the response is not from Weir: "+format+"; check the service URL", a...)}
+}
+
+// UnknownError means that a publish failed and that it is not known whether the batch is stored: at
+// least one attempt was sent and brought no answer. To find out, repeat the call with the same key
+// or sequence number. The batch is not stored twice.
+type UnknownError struct {
+	Key string   // idempotency key for [Client.PublishOnce]; empty if the caller chose a sequence number
+	Seq weir.Seq // sequence number for [Client.PublishAt], if Key is empty
+	Err error    // of the last attempt
+}
+
+func (e *UnknownError) Error() string {
+	if e.Key == "" {
+		return fmt.Sprintf("outcome unknown: batch %d may be stored; repeat the call to find out: %v", e.Seq, e.Err)
+	}
+	return fmt.Sprintf("outcome unknown: the batch may be stored; repeat the call with the idempotency key %s to find out: %v", e.Key, e.Err)
+}
+
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// transient reports whether a retry may succeed: the connection failed, the status says that the
+// problem is temporary, or the response is not Weir's, but that of something in between.
+func (c *Client) transient(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
+		if e.Code == "" {
+			return true
+		}
 		switch e.Status {
 		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
 			http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -96,11 +130,27 @@ func transient(err error) bool {
 	if _, ok := errors.AsType[permanent](err); ok {
 		return false
 	}
+	// Before the first success, the certificate or the URL is probably wrong. After it, something
+	// else answers in place of the service for a while.
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return c.reached.Load()
+	}
+	if _, plain := errors.AsType[tls.RecordHeaderError](err); plain { // the server at this address does not speak TLS
+		return c.reached.Load()
+	}
+	return true
+}
+
+// lost reports whether the service may have carried out a request that failed with err.
+func lost(err error) bool {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code == "" || e.Status >= 500
+	}
+	if _, ok := errors.AsType[permanent](err); ok {
 		return false
 	}
-	_, plain := errors.AsType[tls.RecordHeaderError](err) // the server at this address does not speak TLS
-	return !plain
+	op, ok := errors.AsType[*net.OpError](err)
+	return !ok || op.Op != "dial"
 }
 
 // retryAfter returns how long the service asked the client to wait, or 0 if it did not ask.

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +12,10 @@ import (
 )
 
 // The address and the key of a running service.
-var url, key string
+var (
+	url string
+	key client.Key
+)
 
 func Example() {
 	ctx := context.Background()
@@ -98,11 +100,11 @@ func ExampleClient_Subscriber() {
 			fmt.Println("missed", batch.Gap.From, "to", batch.Gap.To)
 			continue
 		}
-		for _, event := range batch.Events {
-			var order struct{ Item string }
-			if err := json.Unmarshal(event, &order); err != nil {
-				panic(err)
-			}
+		orders, err := client.Decode[struct{ Item string }](batch)
+		if err != nil {
+			panic(err)
+		}
+		for _, order := range orders {
 			fmt.Println(batch.Seq, order.Item)
 		}
 		if batch.Seq == 2 {
@@ -112,6 +114,69 @@ func ExampleClient_Subscriber() {
 	// Output:
 	// 1 tea
 	// 2 bread
+}
+
+// A program that saves the position of its subscriber continues there after a restart.
+func ExampleResume() {
+	ctx := context.Background()
+	c, err := client.New(client.Options{URL: url, Key: key})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	s, err := c.CreateStream(ctx, client.NewStream{Name: "orders"})
+	if err != nil {
+		panic(err)
+	}
+	var saved []byte // in a file or a database
+	for _, item := range []string{"tea", "bread"} {
+		if _, err := c.Publish(ctx, s.ID, client.Events(item)); err != nil {
+			panic(err)
+		}
+		from := client.Oldest
+		if saved != nil { // as a new run of the program would do
+			var p client.Position
+			if err := p.UnmarshalText(saved); err != nil {
+				panic(err)
+			}
+			from = client.Resume(p)
+		}
+		sub := c.Subscriber(s.ID, client.SubscriberOptions{From: from})
+		for batch, err := range sub.Batches(ctx) {
+			if err != nil {
+				panic(err)
+			}
+			fmt.Println(batch.Seq, string(batch.Events[0]))
+			break
+		}
+		if p, ok := sub.Position(); ok {
+			saved, _ = p.MarshalText()
+		}
+	}
+	// Output:
+	// 1 "tea"
+	// 2 "bread"
+}
+
+// A publish whose outcome is unknown can be repeated with the same key.
+func ExampleUnknownError() {
+	ctx := context.Background()
+	c, err := client.New(client.Options{URL: url, Key: key})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	s, err := c.CreateStream(ctx, client.NewStream{Name: "orders"})
+	if err != nil {
+		panic(err)
+	}
+	ack, err := c.Publish(ctx, s.ID, client.Events("tea"))
+	var unknown *client.UnknownError
+	if errors.As(err, &unknown) {
+		ack, err = c.PublishOnce(ctx, s.ID, unknown.Key, client.Events("tea")) // not stored twice
+	}
+	fmt.Println(ack.Seq, err)
+	// Output: 1 <nil>
 }
 
 func ExampleError() {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"time"
 
@@ -70,16 +71,24 @@ type flight struct {
 	state   state
 	tries   int
 	epoch   int      // of the publisher, at the last attempt
-	ack     weir.Ack // written by the goroutine that sends it; fixed once the state is stored
+	ack     weir.Ack // fixed once the state is stored
+
+	// The times of the last attempt and, if the service refused it as not next, of the refusal, by
+	// the clock of the publisher. A refused batch is sent again behind its predecessor.
+	sent, early int
+	lowest      bool                    // all batches below it were settled when the last attempt began
+	began       time.Time               // when that was
+	stop        context.CancelCauseFunc // cancels the attempt
+	slow        int                     // how often an attempt was cancelled because later ones were answered
 }
 
 type state uint8
 
 const (
-	queued state = iota // waiting to be sent or resent
-	flying              // in flight
-	stored              // acknowledged
-	closed              // not stored, and never will be under its sequence: it must be renumbered
+	queued  state = iota // waiting to be sent or resent
+	flying               // in flight
+	stored               // acknowledged
+	evicted              // its sequence number was evicted before, and OnEvicted allows that
 )
 
 // array returns the array of events of a json batch.
@@ -137,11 +146,12 @@ func (p *Publisher) cutDue() {
 	p.group.stop()
 	f := p.group.flight(p.next, p.mode)
 	f.claim = p.claim
-	if len(p.window) == 0 {
-		p.progress = time.Now()
-	}
 	p.group = group{timer: p.group.timer, usual: len(f.payload.body)}
 	p.window = append(p.window, f)
+	if len(p.window) == 1 {
+		p.since = time.Now()
+		p.schedule()
+	}
 	p.bytes += len(f.payload.body)
 	p.next++
 	p.cut++

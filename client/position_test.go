@@ -56,8 +56,8 @@ func TestSubscriberPosition(t *testing.T) {
 				if len(asked) != 2 || asked[1] != x.then {
 					t.Errorf("asked %q, want a second request with %q", asked, x.then)
 				}
-				if at, ok := s.Position(); at != x.at || ok != x.placed {
-					t.Errorf("the position is %d, %t; want %d, %t", at, ok, x.at, x.placed)
+				if at, ok := s.Position(); at.Seq != x.at || ok != x.placed {
+					t.Errorf("the position is %v, %t; want %d, %t", at, ok, x.at, x.placed)
 				}
 			})
 		})

@@ -9,7 +9,7 @@ import (
 
 // Publish stores a batch under the next sequence number, which the service chooses. It returns once
 // the batch is durable. It sends a random idempotency key, so that a retry does not store the batch
-// twice.
+// twice. If no attempt is answered, the error is an [*UnknownError] with that key.
 func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir.Ack, error) {
 	return c.PublishOnce(ctx, id, weir.Base62(22), p)
 }
@@ -24,8 +24,12 @@ func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, 
 	if !validKey(key) {
 		return ack, weir.Errorf(weir.InvalidRequest, "the idempotency key is %d bytes; it must be 1 to %d visible ASCII characters", len(key), weir.MaxIdempotencyKey)
 	}
-	_, err = c.do(ctx, publishNext(id, key, p), &ack)
-	return ack, err
+	got := receipt{stream: id}
+	unsure, err := c.do(ctx, publishNext(id, key, p), &got)
+	if unsure && err != nil {
+		err = &UnknownError{Key: key, Err: err}
+	}
+	return got.Ack, err
 }
 
 func publishNext(id weir.StreamID, key string, p Payload) *request {
@@ -39,8 +43,12 @@ func (c *Client) PublishAt(ctx context.Context, id weir.StreamID, seq weir.Seq, 
 	if err := p.check(); err != nil {
 		return ack, err
 	}
-	_, err = c.do(ctx, publishAt(id, seq, p), &ack)
-	return ack, err
+	got := receipt{stream: id, seq: &seq}
+	unsure, err := c.do(ctx, publishAt(id, seq, p), &got)
+	if unsure && err != nil {
+		err = &UnknownError{Seq: seq, Err: err}
+	}
+	return got.Ack, err
 }
 
 func publishAt(id weir.StreamID, seq weir.Seq, p Payload) *request {

@@ -15,11 +15,23 @@ import (
 
 // PublisherOptions configure a [Publisher]. The zero value is a good default.
 type PublisherOptions struct {
-	// StartAt is the sequence number of the first batch. Nil means the stream's cursor + 1, so that
-	// a program that is restarted continues where the stream ends.
+	// StartAt is the sequence number of the first batch: at most the stream's cursor + 1. Nil means
+	// the cursor + 1, so that a program that is restarted continues where the stream ends.
+	//
+	// A program that sets StartAt can repeat an interrupted run: if a number already holds a batch
+	// with the same content, the publisher goes on. To compare the content, the key must be allowed
+	// to read.
 	StartAt *weir.Seq
 
-	// InFlight is the maximum number of batches in flight: 0 means 64, and the limit is 512.
+	// OnEvicted, if not nil, is called for a batch whose sequence number the stream has evicted
+	// already, and the publisher goes on without storing it. A repeated run needs this, because its
+	// first batches may be gone. If it is nil, the publisher fails with [ErrEvicted]. It is called
+	// like OnAck, and has no effect without StartAt.
+	OnEvicted func(weir.Seq)
+
+	// InFlight is the maximum number of batches in flight: 0 means 64, and the limit is 512. On a
+	// slow connection the publisher keeps fewer in flight, so that what it sends arrives within
+	// seconds.
 	InFlight int
 
 	// Buffer is the maximum number of bytes that are not acknowledged; 0 means 64 MiB. Above it,
@@ -36,8 +48,9 @@ type PublisherOptions struct {
 	// events always form the same batches.
 	Linger time.Duration
 
-	// GiveUp is the maximum time without an acknowledgement while batches are in flight. After it,
-	// the publisher fails with [ErrGivenUp]. 0 means that it retries forever.
+	// GiveUp is the maximum time without an acknowledgement while batches wait for one. After it, the
+	// publisher fails with [ErrGivenUp]. 0 means that it retries forever. Opening the publisher is
+	// retried for the same time, or for [Options.Retry] if GiveUp is 0.
 	GiveUp time.Duration
 
 	// OnAck is called for every stored batch, in order of sequence number and never concurrently.
@@ -61,15 +74,30 @@ const (
 
 // Errors of a publisher, in addition to those of the service.
 var (
-	// ErrConflict means that another writer is publishing to the stream: a sequence number holds a
-	// batch that this publisher did not send, or was given up although this publisher sent nothing
-	// above it. A stream can have one publisher at a time. Other writers must use [Client.Publish].
-	ErrConflict = errors.New("another writer is publishing to the stream")
+	// ErrTaken means that a sequence number holds a batch of another publisher, so this batch is not
+	// stored. A stream can have one publisher at a time; other writers must use [Client.Publish].
+	// Open a new publisher and add the unacknowledged batches again: it continues above the cursor.
+	ErrTaken = errors.New("the sequence number is taken by another publisher")
 
-	// ErrTooLate means that the service closed a gap of this publisher before the batch arrived, so
-	// the batch is not stored (D4). A publisher renumbers such a batch and goes on, unless
-	// [PublisherOptions.StartAt] is set: a program that numbers its batches expects them there.
-	ErrTooLate = errors.New("the service closed the gap before the batch arrived")
+	// ErrGapClosed means that the batch is not stored and never will be under its sequence number:
+	// another writer published above it, and the service closed the gap (D4). Open a new publisher
+	// and add the unacknowledged batches again.
+	ErrGapClosed = errors.New("the sequence number is in a closed gap")
+
+	// ErrEvicted means that the outcome is unknown: the stream has evicted the sequence number. The
+	// batch may have been stored before, and an acknowledgement got lost; or another writer used the
+	// number. The batch is among the unacknowledged ones. Do not add it again without checking
+	// whether subscribers got it.
+	ErrEvicted = errors.New("the sequence number is evicted; the batch may have been stored before")
+
+	// ErrReset means that the stream is no longer the one that the publisher published to: it was
+	// deleted and created again, or restored from a backup that lacks acknowledged batches.
+	ErrReset = errors.New("the stream was created again or restored from a backup")
+
+	// ErrUnsupported means that the service does not answer with the publisher's name (D38). It is
+	// older than this client, or a proxy removes the header field x-svc-publisher. Without it, the
+	// publisher cannot tell its batches from those of others.
+	ErrUnsupported = errors.New("the service does not support x-svc-publisher")
 
 	// ErrClosed means that the publisher was closed.
 	ErrClosed = errors.New("the publisher is closed")
@@ -95,21 +123,25 @@ func (e *PublishError) Unwrap() error { return e.Err }
 // for concurrent use. When [Publisher.Flush] or [Publisher.Close] returns nil, all events that were
 // added before are stored.
 //
-// It writes batches to one connection in the order of their sequence numbers. It does not wait for
-// a batch to be acknowledged before it writes the next. A batch without a response is sent again
-// with the same number, so that it is stored only once. If the connection is broken for longer than
-// the grace period of the service (D4), the service may close a gap below a batch that it has
-// stored. The publisher then stores the missing batch above the others, in front of those that it
-// has not sent. If the service refuses a batch and a retry cannot help, the publisher fails and
-// sends nothing more.
+// It writes batches in the order of their sequence numbers, and does not wait for a batch to be
+// acknowledged before it writes the next. A batch without a response is sent again with the same
+// number, so that it is stored only once. The service stores a batch of this publisher only behind
+// its predecessor (D38). So however connections break, it stores the batches in order and without
+// gaps. Each batch carries the publisher's random name, by which the publisher recognises a batch
+// whose acknowledgement was lost. If the service refuses a batch and a retry cannot help, the
+// publisher fails and sends nothing more. A connection that fails and a response that is not Weir's
+// never make it fail before the time in [PublisherOptions.GiveUp].
 type Publisher struct {
-	c         *Client
-	id        weir.StreamID
-	o         PublisherOptions
-	transport http.RoundTripper // its own, unless Options.Transport is set
-	ctx       context.Context   // ends with Close
-	cancel    context.CancelFunc
-	work      sync.WaitGroup
+	c      *Client
+	id     weir.StreamID
+	o      PublisherOptions
+	name   string          // random, stored with each batch (D38)
+	own    transports      // not shared with other publishers
+	ctx    context.Context // ends with Close, or when the publisher gives up
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	done   chan struct{} // closed when the publisher has failed or is closed
+	finish func()        // closes done
 
 	mu       sync.Mutex
 	changed  sync.Cond // signals a change of any field below
@@ -123,12 +155,13 @@ type Publisher struct {
 	cut      int       // number of batches formed so far
 	settling bool      // a goroutine is reporting acknowledgements
 	reported int       // nth of the batch that it is reporting; 0 if none
-	closings int       // batches in window that must be renumbered
 	sending  int       // number of batches in flight
+	flying   int       // total size of their bodies
 	first    weir.Seq  // sequence of the first batch
 	closed   bool
 	err      *PublishError // why the publisher failed; nil if it has not
 
+	load
 	resend
 }
 
@@ -138,23 +171,31 @@ type resend struct {
 	// of them increases epoch; the others were sent in an older epoch, which shows that they belong
 	// to the same failure. So it is reported once, and causes one pause.
 	epoch    int
-	failures int       // in a row
-	until    time.Time // nothing is sent before this time
-	progress time.Time // of the last acknowledgement, or when a batch entered the empty window
-	ahead    int       // acknowledged batches above one that is not; above 0 there is a gap
+	failures int         // in a row
+	until    time.Time   // nothing is sent before this time
+	since    time.Time   // of the last acknowledgement, or when a batch entered the empty window
+	last     error       // the last failure
+	clock    int         // counts attempts and refusals, to order them
+	alarm    *time.Timer // calls ring
 }
 
-// Publisher opens a publisher. The caller must close it. The call first fetches the stream; ctx
-// applies only to that request. If the key may publish but not read, the service chooses the
-// sequence number of the first batch, and the following batches are numbered from there.
+// Publisher opens a publisher. The caller must close it. The call first fetches the stream, and ctx
+// applies only to that. If the key may publish but not read, the service chooses the sequence number
+// of the first batch, and the following batches are numbered from there.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
-	s, err := c.Stream(ctx, id)
+	limit := o.GiveUp
+	if limit <= 0 {
+		limit = c.o.Retry
+	}
+	s := described{id: id}
+	_, err := c.repeat(ctx, &request{method: "GET", path: streamPath(id)}, &s, limit, o.OnRetry)
 	blind := CodeOf(err) == weir.ProjectForbidden
 	if err != nil && !blind {
 		return nil, err
 	}
 	o.fill()
-	p := &Publisher{c: c, id: id, mode: s.Mode, o: o, transport: c.o.Transport, next: s.Cursor + 1}
+	p := &Publisher{c: c, id: id, name: weir.Base62(22), mode: s.Mode, o: o, next: s.Cursor + 1, done: make(chan struct{})}
+	p.finish = sync.OnceFunc(func() { close(p.done) })
 	if o.StartAt != nil {
 		p.next = *o.StartAt
 	} else if blind {
@@ -162,14 +203,16 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	}
 	p.first = p.next
 	p.changed.L = &p.mu
-	if p.transport == nil {
-		t := c.newTransport(2*time.Second, 3*time.Second)
+	p.load = load{most: firstLoad, patience: mostPatience}
+	p.own = transports{c: c, make: func(http1 bool) *http.Transport {
+		t := c.newTransport(http1)
 		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, which would lose the order
 		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path differs, so storing it in the table costs more than it saves
 		t.DialContext = gathering(t.DialContext)
-		p.transport = t
-	}
+		return t
+	}}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.alarm = time.AfterFunc(time.Hour, p.ring)
 	p.work.Go(p.send)
 	return p, nil
 }
@@ -321,15 +364,31 @@ func (p *Publisher) Close(ctx context.Context) error {
 		_ = p.wait(ctx, func() bool { return p.sending == 0 })
 		err = p.err
 	}
+	p.finish()
 	p.group.stop()
+	p.alarm.Stop()
 	p.changed.Broadcast()
 	p.mu.Unlock()
 	p.cancel()
 	p.work.Wait()
 	if p.c.o.Transport == nil {
-		closeIdle(p.transport)
+		p.own.close()
 	}
 	return err
+}
+
+// Done returns a channel that is closed when the publisher has failed or is closed. A program that adds events rarely learns from it that the publisher has failed; [Publisher.Err] says
+// why.
+func (p *Publisher) Done() <-chan struct{} { return p.done }
+
+// Err returns why the publisher failed, as a [*PublishError], or nil if it has not failed.
+func (p *Publisher) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		return nil
+	}
+	return p.err
 }
 
 // Acknowledged returns the highest sequence number up to which all batches of this publisher are

@@ -18,6 +18,7 @@ import (
 	"weir"
 	"weir/client"
 	"weir/internal/access"
+	"weir/internal/faultnet"
 )
 
 // publisher opens a publisher. If the test does not close it, the cleanup does, without waiting.
@@ -263,7 +264,7 @@ func TestPublisherConcurrent(t *testing.T) {
 // A publisher uses one connection.
 func TestPublisherConnection(t *testing.T) {
 	svc := startService(t, nil)
-	proxy := newProxy(t, svc.address(), nil)
+	proxy := startProxy(t, faultnet.Options{Backend: svc.address()})
 	c := svc.client(client.Options{URL: proxy.url})
 	id := newStream(t, svc.client(client.Options{}), client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1, InFlight: 100})
@@ -271,7 +272,7 @@ func TestPublisherConnection(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := proxy.opened.Load(); n != 2 { // one for the client, one for the publisher
+	if n := proxy.Opened(); n != 2 { // one for the client, one for the publisher
 		t.Errorf("%d connections, want 2", n)
 	}
 }
@@ -279,19 +280,19 @@ func TestPublisherConnection(t *testing.T) {
 // However connections fail, every event is stored once and in order.
 func TestPublisherBrokenConnections(t *testing.T) {
 	random := func(least, most int64) int64 { return least + rand.Int64N(most-least) }
-	for name, fates := range map[string]func(n int) fate{
-		"cut in requests":    func(int) fate { return fate{up: random(500, 6_000)} },
-		"cut in responses":   func(int) fate { return fate{down: random(50, 5_000)} },
-		"responses are lost": func(int) fate { return fate{down: random(50, 5_000), swallow: random(100, 1_000)} },
-		"cut at once": func(n int) fate { // two of three connections
+	for name, fates := range map[string]func(n int) faultnet.Cut{
+		"cut in requests":    func(int) faultnet.Cut { return faultnet.Cut{Up: random(500, 6_000)} },
+		"cut in responses":   func(int) faultnet.Cut { return faultnet.Cut{Down: random(50, 5_000)} },
+		"responses are lost": func(int) faultnet.Cut { return faultnet.Cut{Down: random(50, 5_000), Swallow: random(50, 120)} },
+		"cut at once": func(n int) faultnet.Cut { // two of three connections
 			if n%3 == 0 {
-				return fate{up: random(1_000, 10_000)}
+				return faultnet.Cut{Up: random(1_000, 10_000)}
 			}
-			return fate{down: 1}
+			return faultnet.Cut{Down: 1}
 		},
-		"stalled": func(n int) fate { return map[int]fate{2: {down: 2_000, stall: true}}[n] },
-		"everything, mixed": func(int) fate {
-			return fate{up: random(100, 20_000), down: random(500, 8_000), swallow: random(0, 500)}
+		"stalled": func(n int) faultnet.Cut { return map[int]faultnet.Cut{2: {Down: 2_000, Stall: true}}[n] },
+		"everything, mixed": func(int) faultnet.Cut {
+			return faultnet.Cut{Up: random(100, 20_000), Down: random(500, 8_000), Swallow: random(0, 100)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,15 +301,15 @@ func TestPublisherBrokenConnections(t *testing.T) {
 			direct := svc.client(client.Options{})
 			id := newStream(t, direct, client.NewStream{})
 			const n = 2000
-			proxy := newProxy(t, svc.address(), fates)
-			c := svc.client(client.Options{URL: proxy.url, Attempts: 1000})
+			proxy := startProxy(t, faultnet.Options{Backend: svc.address(), Cut: fates})
+			c := svc.client(client.Options{URL: proxy.url, Retry: time.Minute})
 			p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 5, InFlight: 20})
 			addNumbers(t, p, 1, n)
 			if err := p.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			numbers(t, everything(t, direct, id), n)
-			t.Logf("%d connections", proxy.opened.Load())
+			t.Logf("%d connections", proxy.Opened())
 		})
 	}
 }
@@ -331,8 +332,8 @@ func TestPublisherConflict(t *testing.T) {
 		err = p.Flush(t.Context())
 	}
 	failed, ok := errors.AsType[*client.PublishError](err)
-	if !errors.Is(err, client.ErrConflict) || !ok || failed.Seq != 6 || failed.Stream != id {
-		t.Fatalf("got %v, want ErrConflict at sequence 6", err)
+	if !errors.Is(err, client.ErrTaken) || !ok || failed.Seq != 6 || failed.Stream != id {
+		t.Fatalf("got %v, want ErrTaken at sequence 6", err)
 	}
 	if again := p.Add(t.Context(), 7); again != err {
 		t.Errorf("Add after the failure: %v, want the same error", again)
@@ -383,7 +384,7 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := p.Close(t.Context()); errors.Is(err, client.ErrConflict) == same || same && err != nil {
+			if err := p.Close(t.Context()); !errors.Is(err, client.ErrTaken) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -409,15 +410,15 @@ func TestPublisherStartAt(t *testing.T) {
 	}{{1, 1, 50}, {1, 1, 50}, {3, 21, 100}, {0, 999, 999}} {
 		if err := run(x.start, x.from, x.to); err != nil && x.start > 0 {
 			t.Errorf("%+v: %v", x, err)
-		} else if x.start == 0 && !errors.Is(err, client.ErrConflict) { // 0 is closed: higher sequences are stored
-			t.Errorf("%+v: %v, want ErrConflict", x, err)
+		} else if x.start == 0 && !errors.Is(err, client.ErrGapClosed) { // 0 is closed: higher sequences are stored
+			t.Errorf("%+v: %v, want ErrGapClosed", x, err)
 		}
 	}
-	if err := run(2, 1, 10); !errors.Is(err, client.ErrConflict) {
-		t.Errorf("other events under a stored sequence: %v, want ErrConflict", err)
+	if err := run(2, 1, 10); !errors.Is(err, client.ErrTaken) {
+		t.Errorf("other events under a stored sequence: %v, want ErrTaken", err)
 	}
-	if err := run(10+weir.MaxAhead+1, 1, 10); client.CodeOf(err) != weir.SequenceTooFarAhead {
-		t.Errorf("too far ahead: %v, want sequence_too_far_ahead", err)
+	if err := run(10+weir.MaxAhead+1, 1, 10); client.CodeOf(err) != weir.SequenceNotNext {
+		t.Errorf("too far ahead: %v, want sequence_not_next", err)
 	}
 	numbers(t, everything(t, c, id), 100)
 }
@@ -426,7 +427,7 @@ func TestPublisherStartAt(t *testing.T) {
 func TestPublisherWithoutRead(t *testing.T) {
 	d, svc := newFlaky(t)
 	c := svc.client(client.Options{})
-	writer := svc.client(client.Options{Key: svc.NewKey(access.Publish)})
+	writer := svc.client(client.Options{Key: client.Key(svc.NewKey(access.Publish))})
 	id, raw := newStream(t, c, client.NewStream{}), newStream(t, c, client.NewStream{Mode: weir.Raw})
 	for _, from := range []int{1, 101} {
 		p := publisher(t, writer, id, client.PublisherOptions{BatchEvents: 3})
@@ -457,7 +458,7 @@ func TestPublisherRefused(t *testing.T) {
 		t.Errorf("an unknown stream: %v, want stream_not_found", err)
 	}
 	id := newStream(t, c, client.NewStream{})
-	p := publisher(t, svc.client(client.Options{Key: svc.NewKey(access.Read)}), id, client.PublisherOptions{})
+	p := publisher(t, svc.client(client.Options{Key: client.Key(svc.NewKey(access.Read))}), id, client.PublisherOptions{})
 	addNumbers(t, p, 1, 1)
 	if err := p.Flush(t.Context()); client.CodeOf(err) != weir.ProjectForbidden {
 		t.Errorf("without the permission to publish: %v, want project_forbidden", err)
@@ -473,22 +474,5 @@ func TestPublisherRefused(t *testing.T) {
 	addNumbers(t, p, 2, 2)
 	if err := p.Close(t.Context()); client.CodeOf(err) != weir.StreamNotFound {
 		t.Errorf("a deleted stream: %v, want stream_not_found", err)
-	}
-}
-
-// A resent batch that the stream has already evicted again is not a conflict.
-func TestPublisherEvicted(t *testing.T) {
-	d, svc := newFlaky(t)
-	c := svc.client(client.Options{})
-	id := newStream(t, c, client.NewStream{MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
-	p := publisher(t, c, id, client.PublisherOptions{})
-	d.lose.Store(6)
-	for range 6 { // the stream has room for one of them
-		if err := p.AddBytes(t.Context(), make([]byte, weir.MinMaxBytes-10)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.Close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }

@@ -5,107 +5,122 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"weir"
 	"weir/client"
 )
 
-// stored is a transport that acknowledges every publish, unless trouble returns a response or an
-// error for it.
+// stored is a transport that stores every publish in order (D38), unless trouble returns a response
+// or an error for it.
 type stored struct {
 	mu      sync.Mutex
 	delay   map[string]time.Duration // of responses, by sequence
 	trouble func(r *http.Request) (*http.Response, error)
 	asked   []time.Time // when each publish arrived
+	cursor  int
 }
 
 func (s *stored) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == "POST" {
+		io.Copy(io.Discard, r.Body)
 		r.Body.Close()
-		<-time.After(s.delay[path.Base(r.URL.Path)])
+		select {
+		case <-time.After(s.delay[path.Base(r.URL.Path)]):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer := `{"mode":"json"}`
-	if r.Method == "POST" {
-		s.asked = append(s.asked, time.Now())
+	if r.Method != "POST" {
+		return respond(200, `{"id":"x","mode":"json"}`, ""), nil
+	}
+	s.asked = append(s.asked, time.Now())
+	if s.trouble != nil {
 		if resp, err := s.trouble(r); resp != nil || err != nil {
 			return resp, err
 		}
-		answer = fmt.Sprintf(`{"seq":%s,"accepted":1}`, path.Base(r.URL.Path))
 	}
-	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(answer))}, nil
+	seq, err := strconv.Atoi(path.Base(r.URL.Path))
+	switch {
+	case err != nil:
+		return nil, err
+	case seq > s.cursor+1:
+		return respond(412, `{"error":{"code":"sequence_not_next","message":"not next"}}`, ""), nil
+	}
+	duplicate := seq <= s.cursor
+	s.cursor = max(seq, s.cursor)
+	return respond(200, fmt.Sprintf(`{"stream_id":"x","seq":%d,"accepted":1,"duplicate":%t}`, seq, duplicate), r.Header.Get("X-Svc-Publisher")), nil
 }
 
-// A publisher waits for the Retry-After of the service.
-func TestPublisherRetryAfter(t *testing.T) {
+func respond(status int, text, publisher string) *http.Response {
+	h := http.Header{}
+	if publisher != "" {
+		h.Set("X-Svc-Publisher", publisher)
+	}
+	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: h, Body: io.NopCloser(strings.NewReader(text))}
+}
+
+// A rate limit delays a pipeline, and that is all: the later batches, which still got through, wait
+// for the first one.
+func TestPublisherRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tries := 0
-		s := &stored{trouble: func(*http.Request) (*http.Response, error) {
-			if tries++; tries == 1 {
-				return refusalOf(429, "7")
+		first := true
+		s := &stored{delay: map[string]time.Duration{"1": 10 * time.Millisecond}, trouble: func(r *http.Request) (*http.Response, error) {
+			if path.Base(r.URL.Path) == "1" && first {
+				first = false
+				return refusalOf(429, "37")
 			}
 			return nil, nil
 		}}
 		c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
-		p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1})
+		var acks []weir.Seq
+		var waits []time.Duration
+		p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, OnAck: func(a weir.Ack) { acks = append(acks, a.Seq) },
+			OnRetry: func(_ error, wait time.Duration) { waits = append(waits, wait) }})
 		start := time.Now()
-		addNumbers(t, p, 1, 1)
-		if err := p.Close(t.Context()); err != nil || time.Since(start) != 7*time.Second {
-			t.Errorf("stored after %v, want 7s: %v", time.Since(start), err)
+		addNumbers(t, p, 1, 10)
+		if err := p.Close(t.Context()); err != nil || time.Since(start).Truncate(time.Second) != 37*time.Second {
+			t.Errorf("stored after %v, want 37s: %v", time.Since(start), err)
+		}
+		if !slices.Equal(acks, []weir.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || !slices.Equal(waits, []time.Duration{37 * time.Second}) {
+			t.Errorf("acknowledged %v, retried after %v; want 1 to 10, and one retry after 37s", acks, waits)
+		}
+		// At most nine batches were refused as not next, once, and sent again behind the first.
+		if n := len(s.asked); n > 20 {
+			t.Errorf("%d publishes, want at most 20", n)
 		}
 	})
 }
 
-// If a higher batch is stored, a failed batch is resent at once, whatever Retry-After says:
-// otherwise the service would close the gap.
-func TestPublisherFillsGaps(t *testing.T) {
-	for _, delay := range []map[string]time.Duration{
-		{"1": 50 * time.Millisecond, "2": 10 * time.Millisecond}, {"1": 50 * time.Millisecond, "2": 90 * time.Millisecond},
+// The pauses between retries grow: up to 500 ms if connections break, and up to 5 s if there are
+// none.
+func TestPublisherRetryInterval(t *testing.T) {
+	for most, broken := range map[time.Duration]error{
+		500 * time.Millisecond: errors.New("reset"),
+		5 * time.Second:        &net.OpError{Op: "dial", Err: errors.New("no route")},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			first := true
-			s := &stored{delay: delay, trouble: func(r *http.Request) (*http.Response, error) {
-				if path.Base(r.URL.Path) == "1" && first {
-					first = false
-					return refusalOf(503, "30")
-				}
-				return nil, nil
-			}}
-			c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
-			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1})
 			start := time.Now()
-			addNumbers(t, p, 1, 2)
-			if err := p.Close(t.Context()); err != nil || time.Since(start) > 250*time.Millisecond {
-				t.Errorf("%v: stored after %v: %v", delay, time.Since(start), err)
-			}
-		})
-	}
-}
-
-// With several batches in flight, a publisher retries at least every 250 ms, because a gap may be
-// open. With one, the pauses grow up to 5 s.
-func TestPublisherRetryInterval(t *testing.T) {
-	for inFlight, most := range map[int]time.Duration{1: 5 * time.Second, 3: 250 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			same := 20 * time.Millisecond
-			s := &stored{delay: map[string]time.Duration{"1": same, "2": same, "3": same}, trouble: func(*http.Request) (*http.Response, error) {
+			s := &stored{trouble: func(*http.Request) (*http.Response, error) {
 				if time.Since(start) < time.Minute {
-					return nil, errors.New("no route")
+					return nil, broken
 				}
 				return nil, nil
 			}}
 			c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
-			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, InFlight: inFlight})
-			addNumbers(t, p, 1, inFlight)
+			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, InFlight: 1})
+			addNumbers(t, p, 1, 1)
 			if err := p.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -113,24 +128,145 @@ func TestPublisherRetryInterval(t *testing.T) {
 			for i, at := range s.asked[1:] {
 				longest = max(longest, at.Sub(s.asked[i]))
 			}
-			if longest > most+50*time.Millisecond || longest < most/2 {
-				t.Errorf("%d in flight: the longest pause is %v, want about %v", inFlight, longest, most)
+			if longest > most || longest < most/2 {
+				t.Errorf("%v: the longest pause is %v, want about %v", broken, longest, most)
 			}
 		})
 	}
 }
 
+// A publisher gives up on time, whether attempts fail or hang, and says so without being asked.
 func TestPublisherGivesUp(t *testing.T) {
+	for name, s := range map[string]*stored{
+		"no route": {trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }},
+		"":         {delay: map[string]time.Duration{"1": time.Hour}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
+			p := publisher(t, c, "x", client.PublisherOptions{GiveUp: 7 * time.Second, Linger: -1})
+			if p.Err() != nil {
+				t.Error(p.Err())
+			}
+			start := time.Now()
+			addNumbers(t, p, 1, 1)
+			go p.Flush(t.Context())
+			<-p.Done()
+			if err := p.Err(); !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), name) || time.Since(start) != 7*time.Second {
+				t.Errorf("%q: after %v: %v", name, time.Since(start), err)
+			}
+			if err := p.Close(t.Context()); !errors.Is(err, client.ErrGivenUp) || time.Since(start) != 7*time.Second {
+				t.Errorf("%q: closed after %v: %v", name, time.Since(start), err)
+			}
+			if left := p.Unacknowledged(); len(left) != 1 || !left[0].Sent {
+				t.Errorf("%q: unacknowledged: %+v", name, left)
+			}
+		})
+	}
+}
+
+// Opening a publisher is retried until it gives up, too.
+func TestPublisherOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}
-		c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
-		var retries atomic.Int32
-		p := publisher(t, c, "x", client.PublisherOptions{GiveUp: 30 * time.Second, OnRetry: func(err error, _ time.Duration) { retries.Add(1) }})
-		addNumbers(t, p, 1, 1)
 		start := time.Now()
-		err := p.Close(t.Context())
-		if took := time.Since(start); !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), "no route") || took < 30*time.Second || took > 36*time.Second || retries.Load() < 5 {
-			t.Errorf("after %v and %d retries: %v", took, retries.Load(), err)
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(_ int, r *http.Request) (*http.Response, error) {
+			if time.Since(start) < 2*time.Minute {
+				return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+			}
+			return respond(200, `{"id":"x","mode":"json"}`, ""), nil
+		}}})
+		if _, err := c.Publisher(t.Context(), "x", client.PublisherOptions{GiveUp: time.Minute}); err == nil || time.Since(start) < 50*time.Second {
+			t.Errorf("gave up after %v: %v", time.Since(start), err)
+		}
+		told := 0
+		p := publisher(t, c, "x", client.PublisherOptions{GiveUp: 2 * time.Minute, OnRetry: func(error, time.Duration) { told++ }})
+		if told == 0 {
+			t.Error("OnRetry was not called")
+		}
+		p.Close(t.Context())
+	})
+}
+
+// Answers that are not Weir's acknowledge nothing and end nothing.
+func TestPublisherForeignAnswers(t *testing.T) {
+	for name, answer := range map[string]func() (*http.Response, error){
+		"captive portal":  func() (*http.Response, error) { return respond(200, `{"status":"ok"}`, ""), nil },
+		"another stream":  func() (*http.Response, error) { return respond(200, `{"stream_id":"y","seq":1}`, ""), nil },
+		"another batch":   func() (*http.Response, error) { return respond(202, `{"stream_id":"x","seq":99}`, ""), nil },
+		"521":             func() (*http.Response, error) { return refusalOf(521, "") },
+		"404 of ingress":  func() (*http.Response, error) { return respond(404, `{"error":"no backend"}`, ""), nil },
+		"403 of firewall": func() (*http.Response, error) { return refusalOf(403, "") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			s := &stored{trouble: func(*http.Request) (*http.Response, error) {
+				if time.Since(start) < 20*time.Second {
+					return answer()
+				}
+				return nil, nil
+			}}
+			c := newClient(t, client.Options{URL: "http://weir.example", Transport: s})
+			acks := 0
+			p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1, GiveUp: time.Minute, OnAck: func(weir.Ack) { acks++ }})
+			addNumbers(t, p, 1, 3)
+			if err := p.Close(t.Context()); err != nil || acks != 3 || s.cursor != 3 || time.Since(start) < 20*time.Second {
+				t.Errorf("%s: %d acknowledgements, cursor %d, after %v: %v", name, acks, s.cursor, time.Since(start), err)
+			}
+		})
+	}
+}
+
+// One attempt that hangs does not stop the others: it is sent again as soon as later batches show
+// that the service answers.
+func TestPublisherHungAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung := false
+		s := &stored{}
+		hang := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if !hung && path.Base(r.URL.Path) == "2" {
+				hung = true
+				io.Copy(io.Discard, r.Body)
+				r.Body.Close()
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return s.RoundTrip(r)
+		})
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: hang})
+		p := publisher(t, c, "x", client.PublisherOptions{BatchEvents: 1})
+		start := time.Now()
+		addNumbers(t, p, 1, 5)
+		if err := p.Close(t.Context()); err != nil || time.Since(start) > 5*time.Second || s.cursor != 5 {
+			t.Errorf("cursor %d after %v: %v", s.cursor, time.Since(start), err)
+		}
+	})
+}
+
+type roundTrip func(r *http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A service that does not know publishers by name is refused with a reason, and so is a stream that
+// has lost acknowledged batches.
+func TestPublisherRefusesToGuess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := &stored{trouble: func(*http.Request) (*http.Response, error) {
+			return respond(202, `{"stream_id":"x","seq":1,"accepted":1}`, ""), nil
+		}}
+		p := publisher(t, newClient(t, client.Options{URL: "http://weir.example", Transport: old}), "x", client.PublisherOptions{BatchEvents: 1})
+		addNumbers(t, p, 1, 1)
+		if err := p.Close(t.Context()); !errors.Is(err, client.ErrUnsupported) || len(p.Unacknowledged()) != 1 {
+			t.Errorf("an old service: %v, want ErrUnsupported", err)
+		}
+		s := &stored{}
+		p = publisher(t, newClient(t, client.Options{URL: "http://weir.example", Transport: s}), "x", client.PublisherOptions{BatchEvents: 1})
+		addNumbers(t, p, 1, 3)
+		if err := p.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.cursor = 0
+		addNumbers(t, p, 4, 4)
+		if err := p.Close(t.Context()); !errors.Is(err, client.ErrReset) {
+			t.Errorf("a restored stream: %v, want ErrReset", err)
 		}
 	})
 }

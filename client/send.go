@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,17 +13,16 @@ import (
 	"weir"
 )
 
-// The longest pauses before a retry. If the publisher may have left a gap in the stream, it retries
-// within gapRetry, because the service closes gaps after a grace period (D4).
+// The longest pauses before a retry: after the service refused a batch or could not be reached, and
+// after a connection broke.
 const (
-	gapRetry = 250 * time.Millisecond
-	maxRetry = 5 * time.Second
+	maxRetry  = 5 * time.Second
+	maxReopen = 500 * time.Millisecond
 )
 
 // send sends batches until the publisher ends, always the lowest sequence number first. It starts a
-// batch when the previous one has been written to the connection. So if a connection breaks, the
-// service has received a prefix of the batches. Without that order, it could receive 5 but not 4,
-// and the gap would stay open until the client reconnected.
+// batch when the previous one has been written to the connection, so that the service receives the
+// batches in order. It would refuse the others, and they would have to be sent again (D38).
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
@@ -58,7 +56,7 @@ func (p *Publisher) wake() {
 type attempt struct {
 	f       *flight
 	once    sync.Once
-	written chan struct{} // closed when the batch has been written to the connection, or never will be
+	written chan struct{} // closed when the batch has been written to the connection, or the attempt is over
 }
 
 func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
@@ -79,15 +77,7 @@ func (p *Publisher) toSend() *flight {
 		if p.ctx.Err() != nil || p.err != nil {
 			return nil
 		}
-		if p.closings > 0 {
-			if p.sending == 0 {
-				p.renumber()
-			} else {
-				p.changed.Wait()
-			}
-			continue
-		}
-		if p.unsent < len(p.window) {
+		if p.unsent < len(p.window) && p.ready(p.unsent) {
 			pause := time.Until(p.until)
 			if pause <= 0 {
 				break
@@ -100,124 +90,158 @@ func (p *Publisher) toSend() *flight {
 		p.changed.Wait()
 	}
 	f := p.window[p.unsent]
-	f.state, f.epoch = flying, p.epoch
+	p.clock++
+	f.state, f.epoch, f.sent, f.began, f.lowest = flying, p.epoch, p.clock, time.Now(), p.unsent == 0
 	f.tries++
 	p.sending++
-	for p.unsent < len(p.window) && p.window[p.unsent].state != queued {
-		p.unsent++
-	}
+	p.flying += len(f.payload.body)
+	p.advance()
 	return f
 }
 
-// attempt sends a batch once. If the service has already reported the batch as a duplicate, attempt
-// does not send it again; it only checks whether the stored batch is the same.
-func (p *Publisher) attempt(a *attempt) {
-	defer a.wrote()
-	f := a.f
-	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { a.wrote() }}
-	ctx := httptrace.WithClientTrace(p.ctx, trace)
-	var err error
-	if !f.ack.Duplicate {
-		f.ack, err = p.try(ctx, a)
-	}
-	// With an idempotency key, a duplicate can only be this batch: no other writer knows the key.
-	if err == nil && f.ack.Duplicate && f.claim == "" {
-		err = p.mine(ctx, f)
-	}
-	if err == nil {
-		p.succeed(f)
-	} else {
-		p.fail(f, err)
+// advance moves unsent to the next batch that is to be sent.
+func (p *Publisher) advance() {
+	for p.unsent < len(p.window) && p.window[p.unsent].state != queued {
+		p.unsent++
 	}
 }
 
-// try publishes a batch once. Retrying a batch that was stored but has since been evicted counts as
-// a success.
-func (p *Publisher) try(ctx context.Context, a *attempt) (ack weir.Ack, err error) {
+// ready reports whether the batch at an index of the window can be sent now: the connection has room
+// for it, and if the service refused it as not next, its predecessor is stored or was sent again.
+func (p *Publisher) ready(i int) bool {
+	f := p.window[i]
+	if p.sending > 0 && p.flying >= p.load.most {
+		return false
+	}
+	if f.early == 0 || i == 0 {
+		return true
+	}
+	before := p.window[i-1]
+	return before.state == stored || before.state == evicted || before.sent > f.early
+}
+
+// attempt sends a batch once.
+func (p *Publisher) attempt(a *attempt) {
 	f := a.f
-	r := publishAt(p.id, f.seq, f.payload)
+	p.mu.Lock()
+	ctx, progress := watch(p.ctx, min(p.load.patience, p.c.o.Timeout))
+	f.stop = progress.cancel
+	p.mu.Unlock()
+	defer progress.stop()
+	trace := progress.trace(&httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
+		// After an error the batch is not written. The next one must wait until this one is queued
+		// again, because it would overtake it.
+		if i.Err == nil {
+			a.wrote()
+		}
+	}})
+	ack, err := p.try(httptrace.WithClientTrace(ctx, trace), a, progress)
+	if err == nil {
+		p.succeed(f, ack)
+	} else {
+		p.fail(f, progress.explain(ctx, err))
+	}
+	a.wrote()
+}
+
+// try publishes a batch once, and makes sure that what is stored under its number is this batch.
+func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (weir.Ack, error) {
+	f := a.f
+	r, got := publishAt(p.id, f.seq, f.payload), &receipt{stream: p.id, seq: &f.seq}
+	r.publisher = p.name
 	if f.claim != "" {
-		r = publishNext(p.id, f.claim, f.payload)
+		r, got = publishNext(p.id, f.claim, f.payload), &receipt{stream: p.id}
 	}
 	r.sent = a.wrote
-	err = p.c.once(ctx, p.transport, r, &ack)
-	if f.tries > 1 && CodeOf(err) == weir.InvalidSequence && p.passed(ctx, f) {
-		return weir.Ack{StreamID: p.id, Seq: f.seq, Accepted: uint32(f.events), Cursor: f.seq, Duplicate: true}, nil
+	header, err := p.c.exchange(ctx, p.own.get(), r, got, progress)
+	if err != nil || f.claim != "" { // with an idempotency key, a duplicate can only be this batch
+		return got.Ack, err
 	}
-	return ack, err
+	switch name := header.Get(weir.HeaderPublisher); {
+	case name == p.name:
+		return got.Ack, nil
+	case name == "" && !got.Duplicate:
+		return got.Ack, permanent{ErrUnsupported}
+	case p.o.StartAt != nil:
+		return got.Ack, p.same(ctx, f)
+	}
+	return got.Ack, permanent{ErrTaken}
 }
 
-// mine checks whether the batch that is stored under a sequence number is the one that was sent
-// under it. The service reports a duplicate in two cases: an earlier attempt was stored and its
-// response got lost, or another writer used the number. If the batch cannot be read, because the
-// key lacks the permission or because the batch was evicted, mine compares only the number of
-// events.
-func (p *Publisher) mine(ctx context.Context, f *flight) error {
-	// A duplicate at the first attempt cannot be this batch, unless an earlier run has stored it.
-	if f.tries == 1 && p.o.StartAt == nil {
-		return fmt.Errorf("%w: sequence number %d was already used", ErrConflict, f.seq)
-	}
+// same checks whether another publisher, such as an earlier run of the program, has stored the same
+// batch.
+func (p *Publisher) same(ctx context.Context, f *flight) error {
 	var got body
-	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), &got)
-	if err == nil {
-		batch, err := got.batch(f.seq)
-		if err == nil && !f.holds(batch) {
-			err = fmt.Errorf("%w: sequence number %d holds a different batch", ErrConflict, f.seq)
-		}
+	_, err := p.c.once(ctx, p.own.get(), batchRequest(p.id, f.seq), &got)
+	switch CodeOf(err) {
+	case weir.ProjectForbidden:
+		return permanent{fmt.Errorf("%w, and the key may not read it to compare", ErrTaken)}
+	case weir.StreamNotFound: // evicted since it was reported as a duplicate
+		return permanent{fmt.Errorf("%w: %w", ErrEvicted, err)}
+	}
+	if err != nil {
 		return err
 	}
-	switch code := CodeOf(err); {
-	case code != weir.ProjectForbidden && code != weir.StreamNotFound:
-		return err
-	case int(f.ack.Accepted) != f.events:
-		return fmt.Errorf("%w: sequence number %d holds %d events, but %d were sent", ErrConflict, f.seq, f.ack.Accepted, f.events)
+	batch, err := got.batch(f.seq)
+	if err == nil && !f.holds(batch) {
+		err = permanent{fmt.Errorf("%w: it holds a different batch", ErrTaken)}
 	}
-	return nil
+	return err
 }
 
-// passed reports whether the service refuses a resent batch because the batch has been evicted
-// since the first attempt. That is not a conflict: the batch could not be read any more anyway.
-func (p *Publisher) passed(ctx context.Context, f *flight) bool {
-	err := p.c.once(ctx, p.transport, batchRequest(p.id, f.seq), nil)
-	e, ok := errors.AsType[*Error](err)
-	// Evicted and never stored have the same code. Only the message tells them apart (D12).
-	return ok && e.Code == weir.StreamNotFound && strings.Contains(e.Message, "evicted")
-}
-
-// succeed records an acknowledgement, and reports every acknowledgement that is now next in order.
-func (p *Publisher) succeed(f *flight) {
+// succeed records an acknowledgement.
+func (p *Publisher) succeed(f *flight, ack weir.Ack) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.state = stored
+	p.landed(f)
+	f.state, f.ack = stored, ack
 	if f.claim != "" {
-		f.seq = f.ack.Seq
+		f.seq = ack.Seq
 		p.first, p.next, p.claim = f.seq, f.seq+1, ""
 	}
+	p.load.arrived(len(f.payload.body), time.Since(f.began), p.o.Buffer)
+	p.failures, p.until = 0, time.Time{}
+	p.settle()
+}
+
+// landed ends an attempt.
+func (p *Publisher) landed(f *flight) {
 	p.sending--
-	p.failures, p.until, p.progress = 0, time.Time{}, time.Now()
-	p.ahead++
+	p.flying -= len(f.payload.body)
+	f.stop = nil
 	p.changed.Broadcast()
+}
+
+// settle reports every batch that is now settled and next in order.
+func (p *Publisher) settle() {
+	p.since = time.Now()
+	p.schedule()
 	if p.settling {
-		return // the goroutine that is reporting will get to this one
+		return // the goroutine that is reporting will get to the others
 	}
 	p.settling = true
-	for len(p.window) > 0 && p.window[0].state == stored {
+	for len(p.window) > 0 && (p.window[0].state == stored || p.window[0].state == evicted) {
 		f := p.window[0]
 		p.window[0] = nil
 		p.window = p.window[1:]
 		p.unsent--
-		p.ahead--
 		p.bytes -= len(f.payload.body)
 		p.reported = f.nth
 		p.cutDue()
 		p.changed.Broadcast()
-		if p.o.OnAck != nil {
-			// Without the lock, so that a slow OnAck does not block Add. The settling flag ensures
-			// that only one goroutine gets here at a time, which preserves the order.
-			p.mu.Unlock()
-			p.o.OnAck(f.ack)
-			p.mu.Lock()
+		report := func() {
+			if p.o.OnAck != nil {
+				p.o.OnAck(f.ack)
+			}
 		}
+		if f.state == evicted {
+			report = func() { p.o.OnEvicted(f.seq) }
+		}
+		// Without the lock, so that a slow callback does not block Add. The settling flag ensures
+		// that only one goroutine gets here at a time, which preserves the order.
+		p.mu.Unlock()
+		report()
+		p.mu.Lock()
 		p.reported = 0
 	}
 	p.settling = false
@@ -227,36 +251,56 @@ func (p *Publisher) succeed(f *flight) {
 // fail queues a batch to be sent again, or makes the publisher fail.
 func (p *Publisher) fail(f *flight, err error) {
 	p.mu.Lock()
-	p.sending--
+	p.landed(f)
+	p.clock++
 	f.state = queued
 	p.unsent = min(p.unsent, slices.Index(p.window, f))
-	p.changed.Broadcast()
-	final := !transient(err) || errors.Is(err, ErrConflict)
-	if p.ctx.Err() == nil && final {
-		if err = p.explain(f, err); errors.Is(err, ErrTooLate) && p.o.StartAt == nil {
-			f.state = closed
-			p.closings++
+	var silent bool // a batch that only lost its place is sent again without a pause or a report
+	switch {
+	case p.ctx.Err() != nil:
+		p.mu.Unlock()
+		return
+	case CodeOf(err) == weir.SequenceNotNext && !f.lowest:
+		f.early, silent = p.clock, true
+		p.schedule()
+	case errors.Is(err, errOvertaken):
+		silent = true
+	case CodeOf(err) == weir.InvalidSequence:
+		if err = explain(err); errors.Is(err, ErrEvicted) && p.o.StartAt != nil && p.o.OnEvicted != nil {
+			f.state = evicted
+			p.advance()
+			p.settle()
 			p.mu.Unlock()
 			return
 		}
 		p.end(f, err)
+	case CodeOf(err) == weir.SequenceNotNext:
+		p.end(f, p.notNext(f, err))
+	case !p.c.transient(err):
+		if inner, ok := errors.AsType[permanent](err); ok {
+			err = inner.error
+		}
+		p.end(f, err)
 	}
-	if p.ctx.Err() != nil || p.err != nil {
+	if p.err != nil || silent {
 		p.mu.Unlock()
 		return
 	}
-	if p.o.GiveUp > 0 && time.Since(p.progress) > p.o.GiveUp {
-		p.end(f, fmt.Errorf("%w after %v without an acknowledgement: %w", ErrGivenUp, p.o.GiveUp, err))
-		p.mu.Unlock()
-		return
-	}
+	p.last = err
 	report := f.epoch == p.epoch
 	pause := time.Duration(0)
 	if report {
 		p.epoch++
 		p.failures++
-		pause = p.pause(err)
-		p.until = time.Now().Add(pause)
+		p.load.broke(err)
+		most := maxRetry
+		if _, answered := errors.AsType[*Error](err); !answered && lost(err) {
+			most = maxReopen
+		}
+		pause = max(backoff(p.failures, most), retryAfter(err))
+		if until := time.Now().Add(pause); until.After(p.until) {
+			p.until = until
+		}
 	}
 	p.mu.Unlock()
 	if report && p.o.OnRetry != nil {
@@ -264,73 +308,30 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
+// notNext says what it means that a batch is not next although all batches below it were
+// acknowledged when it was sent.
+func (p *Publisher) notNext(f *flight, err error) error {
+	if f.seq == p.first {
+		return fmt.Errorf("the batch would leave a gap above the stream's cursor: start at most one above it: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrReset, err)
+}
+
+// explain says what an invalid_sequence means.
+func explain(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if ok && (strings.Contains(e.Message, weir.InClosedGap) || strings.Contains(e.Message, "sequence 0 is closed")) {
+		return fmt.Errorf("%w: %w", ErrGapClosed, err)
+	}
+	return fmt.Errorf("%w: %w", ErrEvicted, err)
+}
+
 // end makes the publisher fail. If several batches fail, it keeps the error of the lowest sequence
 // number.
 func (p *Publisher) end(f *flight, err error) {
+	p.finish()
 	if p.err == nil || f.seq < p.err.Seq {
 		p.err = &PublishError{Stream: p.id, Seq: f.seq, Err: err}
 	}
 	p.changed.Broadcast()
-}
-
-// pause returns how long to wait after a failure. It respects the Retry-After of the service,
-// unless a gap is open: the failed batch is then needed to fill it in time.
-func (p *Publisher) pause(err error) time.Duration {
-	sent := 0
-	for _, f := range p.window {
-		if f.tries > 0 {
-			sent++
-		}
-	}
-	most := maxRetry
-	if sent > 1 { // a higher batch may be stored already, so there may be a gap
-		most = gapRetry
-	}
-	pause := backoff(p.failures, most)
-	if asked := retryAfter(err); asked > 0 && p.ahead == 0 {
-		pause = max(pause, asked)
-	}
-	return pause
-}
-
-// explain says what an invalid_sequence means. If the service closed the gap, the batch is not
-// stored. That happens only below a stored batch: of this publisher, if it sent one above, or else of
-// another writer.
-func (p *Publisher) explain(f *flight, err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Code != weir.InvalidSequence {
-		return err
-	}
-	above := slices.ContainsFunc(p.window, func(o *flight) bool { return o.seq > f.seq && o.tries > 0 })
-	if above && strings.Contains(e.Message, weir.InClosedGap) {
-		return fmt.Errorf("%w: %w", ErrTooLate, err)
-	}
-	return fmt.Errorf("%w: the sequence number can no longer be used: %w", ErrConflict, err)
-}
-
-// renumber gives the batches whose gap was closed new sequences: above all that were sent, and below
-// those that were not, which move up. It is called while nothing is in flight, so the order of the
-// batches that were not stored is kept.
-func (p *Publisher) renumber() {
-	var sent, again, fresh []*flight
-	for _, f := range p.window {
-		switch {
-		case f.state == closed:
-			again = append(again, f)
-		case f.tries == 0:
-			fresh = append(fresh, f)
-		default:
-			sent = append(sent, f)
-		}
-	}
-	slices.SortFunc(again, func(a, b *flight) int { return cmp.Compare(a.nth, b.nth) })
-	if p.closings = 0; len(fresh) > 0 {
-		p.next = fresh[0].seq
-	}
-	for _, f := range slices.Concat(again, fresh) {
-		f.seq, f.state, f.tries, f.ack = p.next, queued, 0, weir.Ack{}
-		p.next++
-	}
-	p.window = slices.Concat(sent, again, fresh)
-	p.unsent = slices.IndexFunc(p.window, func(f *flight) bool { return f.state == queued })
 }

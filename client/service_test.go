@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	var examples mainTB
 	svc := startService(&examples, nil)
-	url, key = svc.HTTP, svc.Key
+	url, key = svc.HTTP, client.Key(svc.Key)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		examples.clean()
 		if err := goleak.Find(); err != nil && code == 0 {
@@ -60,10 +60,9 @@ type testService struct {
 }
 
 // startService starts a service. Its handler is wrap of the service's own, unless wrap is nil.
-// The grace period for gaps is longer than the tests need to reconnect.
 func startService(t testing.TB, wrap func(http.Handler) http.Handler) *testService {
 	t.Helper()
-	return &testService{servicetest.Start(t, servicetest.Options{Args: []string{"--gap-grace", "10s"}, Wrap: wrap}), t}
+	return &testService{servicetest.Start(t, servicetest.Options{Wrap: wrap}), t}
 }
 
 // address is the host and port of the service.
@@ -72,7 +71,7 @@ func (svc *testService) address() string { return strings.TrimPrefix(svc.HTTP, "
 // client makes a client. The defaults are the address of the service and a key with all permissions.
 func (svc *testService) client(o client.Options) *client.Client {
 	svc.t.Helper()
-	o.URL, o.Key = cmp.Or(o.URL, svc.HTTP), cmp.Or(o.Key, svc.Key)
+	o.URL, o.Key = cmp.Or(o.URL, svc.HTTP), cmp.Or(o.Key, client.Key(svc.Key))
 	return newClient(svc.t, o)
 }
 

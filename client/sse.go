@@ -45,9 +45,12 @@ type decoder struct {
 	// idle is set once a block without data has ended: a frame that only sets fields. at is the
 	// last id by then. An id that precedes data counts only once the event is returned, because the
 	// event may still be cut off.
-	idle bool
-	at   string
+	idle  bool
+	at    string
+	pause bool // return errPaused after the first block without data
 }
+
+var errPaused = errors.New("a block without data has ended")
 
 func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, 32<<10)} }
 
@@ -69,6 +72,10 @@ func (d *decoder) next() (event, error) {
 				return event{d.id, name, d.data[:len(d.data)-1]}, nil
 			}
 			name, d.idle, d.at = "", true, d.id
+			if d.pause {
+				d.pause = false
+				return event{}, errPaused
+			}
 			continue
 		}
 		field, value, _ := bytes.Cut(line, []byte{':'})

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"net/url"
 	"strconv"
@@ -30,15 +31,30 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	var s weir.Stream
-	tries, err := c.do(ctx, &request{method: "POST", path: "/v1/streams", contentType: typeJSON, body: b}, &s)
-	if err != nil && tries > 1 && CodeOf(err) == weir.StreamNameTaken {
+	s := described{id: n.ID}
+	unsure, err := c.do(ctx, &request{method: "POST", path: "/v1/streams", contentType: typeJSON, body: b}, &s)
+	if unsure && CodeOf(err) == weir.StreamNameTaken {
 		// An earlier attempt may have created the stream although its response was lost.
 		if made, err := c.Stream(ctx, n.ID); err == nil && made.Name == n.Name {
 			return made, nil
 		}
 	}
-	return s, err
+	return s.Stream, err
+}
+
+// described is a stream object that must be of this stream.
+type described struct {
+	weir.Stream
+	id weir.StreamID
+}
+
+func (d *described) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &d.Stream) }
+
+func (d *described) check(decoding error) error {
+	if decoding == nil && d.ID != d.id {
+		return errors.New("it describes another stream, or none")
+	}
+	return decoding
 }
 
 // Streams yields the streams that the key may read, newest first. It fetches them page by page.
@@ -73,14 +89,15 @@ func (c *Client) Streams(ctx context.Context) iter.Seq2[weir.Stream, error] {
 
 // Stream returns the current state of a stream.
 func (c *Client) Stream(ctx context.Context, id weir.StreamID) (s weir.Stream, err error) {
-	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id)}, &s)
-	return s, err
+	got := described{id: id}
+	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id)}, &got)
+	return got.Stream, err
 }
 
 // DeleteStream deletes a stream and all its batches. Its subscriptions end.
 func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
-	tries, err := c.do(ctx, &request{method: "DELETE", path: streamPath(id)}, nil)
-	if tries > 1 && CodeOf(err) == weir.StreamNotFound {
+	unsure, err := c.do(ctx, &request{method: "DELETE", path: streamPath(id)}, nil)
+	if unsure && CodeOf(err) == weir.StreamNotFound {
 		return nil // an earlier attempt has deleted it
 	}
 	return err
@@ -89,8 +106,18 @@ func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
 // Cursor returns the highest sequence number of a stream and the time at which that batch was
 // stored.
 func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Cursor, err error) {
-	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id) + "/cursor"}, &cursor)
+	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id) + "/cursor"}, (*position)(&cursor))
 	return cursor, err
+}
+
+// position is a cursor object, which always has a time.
+type position weir.Cursor
+
+func (p *position) check(decoding error) error {
+	if decoding == nil && p.UpdatedAt == 0 {
+		return errors.New("it is no cursor")
+	}
+	return decoding
 }
 
 // Health is the state of a service that takes reads and writes.
@@ -102,7 +129,7 @@ type Health struct {
 // Health checks whether the service takes reads and writes. If it does not, the error is an
 // [*Error] with status 503. Health makes one attempt only.
 func (c *Client) Health(ctx context.Context) (h Health, err error) {
-	err = c.once(ctx, c.transport, &request{method: "GET", path: "/v1/health"}, &h)
+	_, err = c.once(ctx, c.transport(), &request{method: "GET", path: "/v1/health"}, &h)
 	return h, err
 }
 

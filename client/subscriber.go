@@ -9,7 +9,9 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync"
 	"time"
 
 	"weir"
@@ -18,7 +20,7 @@ import (
 // From is where a subscription starts. The zero value is [Head].
 type From struct {
 	start start
-	seq   weir.Seq
+	at    Position
 }
 
 type start uint8
@@ -34,37 +36,72 @@ var (
 	Oldest = From{start: oldest} // the oldest stored batch
 )
 
-// After starts with the first batch above a sequence number, for example the last one seen in a
-// previous run.
-func After(seq weir.Seq) From { return From{after, seq} }
+// After starts with the first batch above a sequence number, which may lie in the future.
+func After(seq weir.Seq) From { return From{after, Position{Seq: seq}} }
+
+// Resume starts at a position that an earlier subscriber had reached. If the stream was created
+// again or restored from an older backup since, the subscriber notices and reports it.
+func Resume(p Position) From {
+	if p.Empty {
+		return From{oldest, p}
+	}
+	return From{after, p}
+}
 
 // SubscriberOptions configure a [Subscriber]. The zero value starts at [Head].
 type SubscriberOptions struct {
 	From From
+
+	// Until, if not nil, ends the iteration without an error as soon as nothing up to this sequence
+	// number can follow. A program that reads what is stored, and no more, sets it to the cursor.
+	Until *weir.Seq
 
 	// Silence is the time without any data, not even a heartbeat, after which the subscriber drops
 	// the connection and reconnects. 0 means 45 s: three heartbeats of a service with default
 	// settings.
 	Silence time.Duration
 
+	// GiveUp is how long the subscriber tries to open its first connection: 0 means a minute, and a
+	// negative value means forever. Then the iteration ends with [ErrGivenUp] and the reason, which is
+	// probably a wrong address. After the first success, the subscriber reconnects forever.
+	GiveUp time.Duration
+
+	// OnOpen is called when a connection is open. It is called by the goroutine that ranges over the
+	// batches, as is OnRetry.
+	OnOpen func()
+
 	// OnRetry is called when the connection is lost or cannot be opened, with the reason and the
-	// time until the next attempt. It is called by the goroutine that ranges over the batches.
+	// time until the next attempt.
 	OnRetry func(err error, wait time.Duration)
 }
 
-// Subscriber follows a stream. It must not be used concurrently.
+// Subscriber follows a stream. Only Position and State may be called concurrently with other
+// methods.
 type Subscriber struct {
-	c     *Client
-	id    weir.StreamID
-	o     SubscriberOptions
-	from  From          // advances with every batch that is yielded
-	retry time.Duration // the service's delay before a reconnect
+	c       *Client
+	id      weir.StreamID
+	o       SubscriberOptions
+	retry   time.Duration // the service's delay before a reconnect
+	created weir.Time     // of the stream; 0 until it is known (D39)
+	opened  bool          // there was a connection
+
+	mu    sync.Mutex
+	from  From // advances with every batch that is yielded
+	state State
+}
+
+// State says whether a subscriber is connected.
+type State struct {
+	Open  bool      // it is connected
+	Since time.Time // of the last change of Open; zero before the first connection
+	Err   error     // why the last connection ended or could not be opened; nil if none did
 }
 
 const (
 	defaultRetry  = time.Second // delay before a reconnect, until the service sends one
 	maxReconnect  = 30 * time.Second
 	silentDefault = 45 * time.Second
+	firstGiveUp   = time.Minute
 )
 
 // Subscriber returns a subscriber. It connects when the caller ranges over [Subscriber.Batches].
@@ -72,27 +109,62 @@ func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 	if o.Silence <= 0 {
 		o.Silence = silentDefault
 	}
-	return &Subscriber{c: c, id: id, o: o, from: o.From, retry: defaultRetry}
+	if o.GiveUp == 0 {
+		o.GiveUp = firstGiveUp
+	}
+	return &Subscriber{c: c, id: id, o: o, from: o.From, retry: defaultRetry, created: o.From.at.Created}
 }
 
-// Position returns the sequence after which the subscriber continues. It returns false while there
-// is none: it starts at [Head] or [Oldest] and either has not connected yet, or nothing was ever
-// stored. A program that saves the position can continue in its next run with [After].
-func (s *Subscriber) Position() (weir.Seq, bool) { return s.from.seq, s.from.start == after }
+// Position returns where the subscriber continues. It returns false while that is not known: before
+// the first connection of a subscriber that starts at [Head] or [Oldest]. A program that saves the
+// position can continue there in its next run with [Resume].
+func (s *Subscriber) Position() (Position, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.from.at, s.from.start == after || s.from.at.Empty && s.from.at.Created != 0
+}
+
+// State returns whether the subscriber is connected, and what went wrong last.
+func (s *Subscriber) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (s *Subscriber) move(to From) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.from = to
+}
+
+func (s *Subscriber) turn(open bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if open != s.state.Open {
+		s.state.Open, s.state.Since = open, time.Now()
+	}
+	if err != nil {
+		s.state.Err = err
+	}
+}
 
 // Batches yields every batch from the starting point on, once and in order, and then waits for new
 // ones. It reconnects and resumes when the connection is lost or the service restarts. Missed
-// batches are yielded as a [Batch] with a Gap. The iteration ends
+// batches are yielded as a [Batch] with a Gap, and a stream that is no longer the same as a [Batch]
+// with a Reset. The iteration ends
 //
 //   - without an error when the stream is deleted,
 //   - with the context's error when the context ends,
+//   - with [ErrGivenUp] if the first connection cannot be opened in time,
 //   - with a permanent error of the service, such as an unknown stream or a revoked key.
 //
 // A caller that leaves the loop and ranges again continues after the last batch that was yielded.
 func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		for failures := 0; ; {
+		began := time.Now()
+		for failures := 0; !s.arrived(); {
 			over, err := s.follow(ctx, yield, &failures)
+			s.turn(false, err)
 			if over {
 				return
 			}
@@ -100,12 +172,24 @@ func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 				yield(Batch{}, ctx.Err())
 				return
 			}
-			if !transient(err) {
+			if reset, ok := errors.AsType[*Reset](err); ok {
+				s.created = reset.Created
+				s.move(From{start: oldest})
+				if !yield(Batch{Reset: reset}, nil) {
+					return
+				}
+				continue
+			}
+			if !s.c.transient(err) {
 				yield(Batch{}, err)
 				return
 			}
 			failures++
 			pause := s.pause(failures, err)
+			if !s.opened && s.o.GiveUp > 0 && time.Since(began)+pause > s.o.GiveUp {
+				yield(Batch{}, fmt.Errorf("%w after %v without a connection: %w", ErrGivenUp, s.o.GiveUp, err))
+				return
+			}
 			if s.o.OnRetry != nil {
 				s.o.OnRetry(err, pause)
 			}
@@ -137,16 +221,25 @@ var errSilent = errors.New("the connection was silent for too long: no data, not
 // the caller left the loop or the stream was deleted. Otherwise the error says why the connection
 // ended.
 func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, failures *int) (over bool, err error) {
+	if err := s.same(ctx); err != nil {
+		return false, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(s.o.Silence, func() { cancel(errSilent) })
+	line := new(progress)
+	watch := time.AfterFunc(s.o.Silence, func() {
+		cancel(errSilent)
+		if c := line.conn.Load(); c != nil && time.Since(time.Unix(0, c.at.Load())) >= s.o.Silence {
+			c.Close() // otherwise the transport would reconnect over it
+		}
+	})
 	defer watch.Stop()
 	defer func() {
 		if err != nil && context.Cause(ctx) == errSilent {
 			err = errSilent
 		}
 	}()
-	resp, err := s.c.open(ctx, s.c.transport, s.request())
+	resp, err := s.c.open(httptrace.WithClientTrace(ctx, line.trace(&httptrace.ClientTrace{})), s.c.transport(), s.request(), line)
 	if err != nil {
 		return false, err
 	}
@@ -154,19 +247,35 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	if err := isEvents(resp); err != nil {
 		return false, err
 	}
+	if err := s.incarnation(resp.Header); err != nil {
+		return false, err
+	}
 	opened := time.Now()
+	s.opened = true
+	s.c.reached.Store(true)
+	s.turn(true, nil)
+	if s.o.OnOpen != nil {
+		s.o.OnOpen()
+	}
 	defer func() {
 		if time.Since(opened) > maxReconnect {
 			*failures = 0 // the connection worked, even if nothing was published
 		}
 	}()
 	d := newDecoder(&watched{resp.Body, watch, s.o.Silence})
+	d.pause = s.o.Until != nil
 	for {
 		e, err := d.next()
 		if d.retry > 0 {
 			s.retry = d.retry
 		}
 		s.stand(d)
+		if s.arrived() && err != nil {
+			return true, nil
+		}
+		if err == errPaused {
+			continue
+		}
 		if err == io.EOF {
 			return false, errors.New("the service closed the connection")
 		}
@@ -181,10 +290,46 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 		if batch == nil {
 			continue
 		}
-		if !yield(*batch, nil) {
+		if !yield(*batch, nil) || s.arrived() {
 			return true, nil
 		}
 	}
+}
+
+// same checks before a reconnect that the stream still reaches the position of the subscriber. A
+// stream that was restored from an older backup does not, and a subscription would wait or skip
+// batches without a word. A position that the stream never reached, such as a sequence in the
+// future, is not checked.
+func (s *Subscriber) same(ctx context.Context) error {
+	at := s.from.at
+	if at.Created == 0 || s.from.start != after {
+		return nil
+	}
+	var cursor position
+	header, err := s.c.once(ctx, s.c.transport(), &request{method: "GET", path: streamPath(s.id) + "/cursor"}, &cursor)
+	if err != nil {
+		return err
+	}
+	if err := s.incarnation(header); err != nil {
+		return err
+	}
+	if cursor.Cursor < at.Seq {
+		return &Reset{Lost: at, Created: s.created}
+	}
+	return nil
+}
+
+// incarnation compares the creation time of the stream in a response with the known one (D39).
+func (s *Subscriber) incarnation(h http.Header) error {
+	var created weir.Time
+	if created.UnmarshalText([]byte(h.Get(weir.HeaderStreamCreated))) != nil {
+		return nil // a service that does not send it
+	}
+	if s.created != 0 && s.created != created {
+		return &Reset{Lost: s.from.at, Created: created}
+	}
+	s.created = created
+	return nil
 }
 
 // stand takes the position from the first frame of the connection, so that a connection lost before
@@ -195,11 +340,19 @@ func (s *Subscriber) stand(d *decoder) {
 		return
 	}
 	if seq, err := weir.ParseSeq(d.at); err == nil {
-		s.from = After(seq)
+		s.move(From{after, Position{Seq: seq, Created: s.created}})
 	} else {
-		s.from = Oldest
+		s.move(From{oldest, Position{Created: s.created, Empty: true}})
 	}
 }
+
+// arrived reports whether the subscriber has reached Options.Until.
+func (s *Subscriber) arrived() bool {
+	return s.o.Until != nil && (s.from.at.Empty || s.from.start == after && s.from.at.Seq >= *s.o.Until)
+}
+
+// reach moves the subscriber behind a batch or a gap.
+func (s *Subscriber) reach(seq weir.Seq) { s.move(From{after, Position{Seq: seq, Created: s.created}}) }
 
 func (s *Subscriber) request() *request {
 	r := &request{method: "GET", path: streamPath(s.id), accept: "text/event-stream"}
@@ -209,7 +362,7 @@ func (s *Subscriber) request() *request {
 	case oldest:
 		r.path += "?cursor=0"
 	case after:
-		r.last = s.from.seq.String()
+		r.last = s.from.at.Seq.String()
 	}
 	return r
 }
@@ -217,7 +370,7 @@ func (s *Subscriber) request() *request {
 func isEvents(resp *http.Response) error {
 	media, _, _ := strings.Cut(resp.Header.Get("content-type"), ";")
 	if strings.TrimSpace(media) != "text/event-stream" {
-		return permanent{fmt.Errorf("the response is not from Weir: its content type is %q, not text/event-stream; check the service URL", media)}
+		return foreign("its content type is %q, not text/event-stream", media)
 	}
 	return nil
 }
@@ -236,20 +389,20 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 		if s.seen(gap.To) {
 			return nil, false, nil
 		}
-		s.from = After(gap.To)
+		s.reach(gap.To)
 		return &Batch{Gap: &gap}, false, nil
 	case "batch":
 		b, err := parseBatch(e.data)
 		if err != nil || s.seen(b.Seq) {
 			return nil, false, err
 		}
-		s.from = After(b.Seq)
+		s.reach(b.Seq)
 		return &b, false, nil
 	}
 	return nil, false, nil
 }
 
-func (s *Subscriber) seen(seq weir.Seq) bool { return s.from.start == after && seq <= s.from.seq }
+func (s *Subscriber) seen(seq weir.Seq) bool { return s.from.start == after && seq <= s.from.at.Seq }
 
 // watched is a reader that runs a timer during each Read. The timer does not run while the caller
 // handles a batch, which may take any time.

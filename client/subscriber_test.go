@@ -18,6 +18,7 @@ import (
 	"weir"
 	"weir/client"
 	"weir/internal/access"
+	"weir/internal/faultnet"
 )
 
 // take reads n batches and leaves the loop.
@@ -60,8 +61,8 @@ func TestSubscriber(t *testing.T) {
 		if got := take(t, s, len(x.want)); !slices.Equal(got, x.want) {
 			t.Errorf("%s: got %d, want %d", x.name, got, x.want)
 		}
-		if at, ok := s.Position(); !ok || at != x.want[len(x.want)-1] {
-			t.Errorf("%s: the position is %d, %t", x.name, at, ok)
+		if at, ok := s.Position(); !ok || at.Seq != x.want[len(x.want)-1] {
+			t.Errorf("%s: the position is %v, %t", x.name, at, ok)
 		}
 	}
 
@@ -79,7 +80,7 @@ func TestSubscriberAtHead(t *testing.T) {
 	publishNumbers(t, c, id, 0, 0)
 	s := c.Subscriber(id, client.SubscriberOptions{})
 	if at, ok := s.Position(); ok {
-		t.Errorf("the position is %d before the first connection", at)
+		t.Errorf("the position is %v before the first connection", at)
 	}
 	got := make(chan weir.Seq)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +183,7 @@ func TestSubscriberEnds(t *testing.T) {
 			t.Errorf("a deleted stream: %v, want stream_not_found", err)
 		}
 		id := newStream(t, c, client.NewStream{})
-		if err := last(t.Context(), svc.client(client.Options{Key: svc.NewKey(access.Publish)}), id, from); client.CodeOf(err) != weir.ProjectForbidden {
+		if err := last(t.Context(), svc.client(client.Options{Key: client.Key(svc.NewKey(access.Publish))}), id, from); client.CodeOf(err) != weir.ProjectForbidden {
 			t.Errorf("without the permission to read: %v, want project_forbidden", err)
 		}
 		if err := last(t.Context(), svc.client(client.Options{Key: "svc_live_00000000000000000000000000000000"}), id, from); client.CodeOf(err) != weir.InvalidAPIKey {
@@ -201,7 +202,7 @@ func TestSubscriberBrokenConnections(t *testing.T) {
 	svc := startService(t, nil)
 	direct := svc.client(client.Options{})
 	id := newStream(t, direct, client.NewStream{})
-	proxy := newProxy(t, svc.address(), func(int) fate { return fate{down: 3_000 + rand.Int64N(60_000)} })
+	proxy := startProxy(t, faultnet.Options{Backend: svc.address(), Cut: func(int) faultnet.Cut { return faultnet.Cut{Down: 3_000 + rand.Int64N(60_000)} }})
 	const n = 2000
 	var wg sync.WaitGroup
 	for range 2 {
@@ -229,7 +230,7 @@ func TestSubscriberBrokenConnections(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
-	t.Logf("%d connections", proxy.opened.Load())
+	t.Logf("%d connections", proxy.Opened())
 }
 
 // fake returns the response to the n-th request, from 1 on. It replaces the network inside a
@@ -357,12 +358,52 @@ func TestSubscriberForeignResponses(t *testing.T) {
 			}
 		}
 	}
-	c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(int, *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: http.NoBody}, nil
-	}}})
-	for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
-		if err == nil || !strings.Contains(err.Error(), `its content type is "text/html"`) {
-			t.Errorf("an HTML page: %v", err)
+}
+
+// Before the first connection, a subscriber gives up after a while and says why. Afterwards, it goes
+// on whatever is in front of the service. It tells its state all the time.
+func TestSubscriberGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		page := func() (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: http.NoBody}, nil
 		}
-	}
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(int, *http.Request) (*http.Response, error) { return page() }}})
+		for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
+			if !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), `its content type is "text/html"`) || time.Since(start) > time.Minute {
+				t.Errorf("an HTML page: after %v: %v", time.Since(start), err)
+			}
+		}
+		start = time.Now()
+		c = newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(n int, r *http.Request) (*http.Response, error) {
+			switch {
+			case n == 1:
+				return stream(r, "retry: 1000\n\n", false)
+			case n == 2:
+				return refusalOf(530, "")
+			case time.Since(start) < time.Hour:
+				return page()
+			}
+			return stream(r, "event: end\ndata: {}\n\n", false)
+		}}})
+		opened, retried := 0, 0
+		var s *client.Subscriber
+		s = c.Subscriber("x", client.SubscriberOptions{From: client.Oldest,
+			OnOpen: func() {
+				if opened++; !s.State().Open {
+					t.Error("the state is not open")
+				}
+			},
+			OnRetry: func(err error, _ time.Duration) {
+				if retried++; s.State().Open || s.State().Err != err {
+					t.Errorf("the state is %+v after %v", s.State(), err)
+				}
+			}})
+		for _, err := range s.Batches(t.Context()) {
+			t.Error(err)
+		}
+		if opened != 2 || retried < 50 || s.State().Open {
+			t.Errorf("opened %d times, retried %d times, %+v", opened, retried, s.State())
+		}
+	})
 }

@@ -73,7 +73,7 @@ func TestTransport(t *testing.T) {
 			})
 		},
 	})
-	c, err := client.New(client.Options{URL: svc.HTTPS, Key: svc.Key, Transport: newTransport(t, svc.Data)})
+	c, err := client.New(client.Options{URL: svc.HTTPS, Key: client.Key(svc.Key), Transport: newTransport(t, svc.Data)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func newServed(t *testing.T) *served {
 func (s *served) start(address string) {
 	s.t.Helper()
 	cmd := exec.Command(s.binary, "serve", "--data", s.data, "--http", "127.0.0.1:0", "--https", address, "--metrics", "off", "--demo=false",
-		"--gap-grace", "60s", "--bootstrap-keys", "a:"+key, "--log-level", "debug", "--log-format", "json")
+		"--bootstrap-keys", "a:"+key, "--log-level", "debug", "--log-format", "json")
 	lines, err := cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)

@@ -34,6 +34,7 @@ type publishing struct {
 	lines, read     atomic.Int64
 	events, batches atomic.Int64
 	duplicates      atomic.Int64
+	evicted         atomic.Int64
 	first, last     atomic.Int64 // sequence numbers; first is -1 before the first acknowledgement
 }
 
@@ -53,7 +54,8 @@ before it has been stored; the error gives the line number.
 
 Events are grouped into batches by count, size and time. With --seq every line is a batch of its own: the first gets
 that sequence number, the second the next one, and so on. You can repeat an interrupted run from its beginning, or from
-any line whose sequence number you know: batches that are already stored are not stored again.`,
+any line whose sequence number you know: batches that are already stored are not stored again, and those whose sequence
+number the stream has evicted are skipped and counted.`,
 		Example: `  seq 1 1000 | weir publish 0000000000000000000001
   tail -F app.log.json | weir publish 0000000000000000000001
   weir publish 0000000000000000000001 --seq 1 < events.jsonl
@@ -77,7 +79,7 @@ any line whose sequence number you know: batches that are already stored are not
 	f.IntVar(&p.batch, "batch-events", 0, "maximum number of events in a batch (default: 1000, or 1 if --seq is given)")
 	f.IntVar(&p.inFlight, "in-flight", 64, "maximum number of batches in flight, 1 to 512")
 	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "time to wait for more events before sending a batch that is not full; has no effect with --seq")
-	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "give up if nothing has been acknowledged for this long; 0 means never")
+	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "give up if the service cannot be reached or has acknowledged nothing for this long; 0 means never once the command has reached it")
 	return p.r.flags(c)
 }
 
@@ -90,6 +92,7 @@ func (p *publishing) options() (client.PublisherOptions, error) {
 			return o, fmt.Errorf("--seq %q: %w", p.seq, err)
 		}
 		o.StartAt, o.Linger = &seq, -1
+		o.OnEvicted = func(weir.Seq) { p.evicted.Add(1) }
 		if p.batch == 0 {
 			o.BatchEvents = 1
 		}
@@ -245,8 +248,15 @@ func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Rea
 
 // summary says what has been stored.
 func (p *publishing) summary() string {
+	skipped := ""
+	switch n := p.evicted.Load(); {
+	case n == 1:
+		skipped = "; 1 batch was skipped, because its sequence number is evicted"
+	case n > 1:
+		skipped = fmt.Sprintf("; %d batches were skipped, because their sequence numbers are evicted", n)
+	}
 	if p.first.Load() < 0 {
-		return "nothing was published"
+		return "nothing was published" + skipped
 	}
 	what := "event"
 	if p.raw {
@@ -259,7 +269,7 @@ func (p *publishing) summary() string {
 	if p.last.Load() > p.first.Load() {
 		under = fmt.Sprintf("sequence numbers %d to %d", p.first.Load(), p.last.Load())
 	}
-	return fmt.Sprintf("%d %s stored under %s", p.events.Load(), what, under)
+	return fmt.Sprintf("%d %s stored under %s%s", p.events.Load(), what, under, skipped)
 }
 
 func (p *publishing) print(w io.Writer, id weir.StreamID) error {
@@ -272,9 +282,10 @@ func (p *publishing) print(w io.Writer, id weir.StreamID) error {
 		Events     int64         `json:"events"`
 		Batches    int64         `json:"batches"`
 		Duplicates int64         `json:"duplicates"` // batches that were already stored
+		Evicted    int64         `json:"evicted"`    // batches that were skipped, because their sequence number is evicted
 		First      *int64        `json:"first_seq"`
 		Last       *int64        `json:"last_seq"`
-	}{Stream: id, Events: p.events.Load(), Batches: p.batches.Load(), Duplicates: p.duplicates.Load()}
+	}{Stream: id, Events: p.events.Load(), Batches: p.batches.Load(), Duplicates: p.duplicates.Load(), Evicted: p.evicted.Load()}
 	if done.Batches > 0 {
 		done.First, done.Last = new(p.first.Load()), new(p.last.Load())
 	}
@@ -312,8 +323,12 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)
-	return func(err error, _ time.Duration) {
-		if now := progress.Load(); told.Swap(now) != now {
+	return func(err error, wait time.Duration) {
+		now := progress.Load()
+		switch first := told.Swap(now) != now; {
+		case client.CodeOf(err) == weir.RateLimited: // these pauses are long, so each is reported
+			t.say("weir: rate limited; retrying in %d s", int(wait.Round(time.Second).Seconds()))
+		case first:
 			t.say("weir: %v; retrying", err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +30,9 @@ type remote struct {
 
 const defaultURL = "http://127.0.0.1:8080"
 
+// commandRetry is how long a command that makes one call retries it. A person waits for the result.
+const commandRetry = 3 * time.Second
+
 // flags adds the flags of a remote to a command and its subcommands. Before the command runs, flags that
 // were not given are set from the environment.
 func (r *remote) flags(c *cobra.Command) *cobra.Command {
@@ -38,7 +40,7 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	f.StringVar(&r.url, "url", defaultURL, "`URL` of the service; can also be set as WEIR_URL")
 	f.StringVar(&r.key, "key", "", "API `key`; prefer WEIR_KEY, because other users of the machine can see arguments")
 	f.StringVar(&r.ca, "cacert", "", "`file` holding the CA certificate to trust, such as tls/ca.pem in the data directory of the service")
-	f.BoolVar(&r.http1, "http1", false, "use HTTP/1.1 for http URLs; needed for proxies that do not support cleartext HTTP/2")
+	f.BoolVar(&r.http1, "http1", false, "use HTTP/1.1 for http URLs from the start; without it, the command tries cleartext HTTP/2 first")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if err := settings.Environment(c.Flags()); err != nil {
@@ -51,7 +53,7 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 
 // client creates the client of the service. An invalid flag is reported as wrong usage.
 func (r *remote) client(c *cobra.Command) (*client.Client, error) {
-	o := client.Options{URL: r.url, Key: r.key, HTTP1: r.http1, UserAgent: "weir/" + build.This().Version}
+	o := client.Options{URL: r.url, Key: client.Key(r.key), HTTP1: r.http1, UserAgent: "weir/" + build.This().Version, Retry: commandRetry}
 	if r.ca != "" {
 		pem, err := os.ReadFile(r.ca)
 		if err != nil {
@@ -82,11 +84,6 @@ func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.C
 func (r *remote) explain(err error) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("no service answers at %s; set --url or WEIR_URL: %w", r.url, err)
-	}
-	// net/http has no error value for a server without HTTP/2, so the texts are compared. Two texts
-	// are possible, depending on which goroutine of net/http is first.
-	if err != nil && (strings.Contains(err.Error(), "http2: frame too large") || strings.Contains(err.Error(), "http2: client conn could not be established")) {
-		return fmt.Errorf("%s does not speak cleartext HTTP/2; use https or --http1: %w", r.url, err)
 	}
 	if client.CodeOf(err) == weir.MissingAPIKey {
 		return fmt.Errorf("%w; set --key or WEIR_KEY", err)

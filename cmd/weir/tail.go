@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -28,7 +29,9 @@ type tailing struct {
 	cursor string
 	raw    bool
 	follow bool
+	state  string // file that holds the position between runs
 
+	saved  time.Time // when the position was last written to it
 	out    *bufio.Writer
 	screen *terminal // standard output
 	stderr *terminal
@@ -46,10 +49,15 @@ line: an object with its sequence number, its time and its events. Each batch of
 base64; with --raw its bytes are written as they are.
 
 Batches that were evicted before they could be read are reported on standard error, or with --json on standard output, as an object with
-the member "gap".`,
+the member "gap". If the stream was deleted and created again, or restored from an older backup, that is reported in the same way (member
+"reset"), and the command goes on with the oldest stored batch.
+
+When a command that follows a stream ends, it says on standard error where to resume. With --state it keeps that position in a file, and
+the next run resumes there.`,
 		Example: `  weir tail demo000000000000000000
   weir tail 0000000000000000000001 --cursor 0 | jq .price
-  weir tail 0000000000000000000001 --cursor 0 --follow=false > everything.jsonl`,
+  weir tail 0000000000000000000001 --cursor 0 --follow=false > everything.jsonl
+  weir tail 0000000000000000000001 --cursor 0 --state position >> everything.jsonl`,
 		ValidArgsFunction: t.r.completeStream,
 		RunE: func(c *cobra.Command, got []string) error {
 			id, err := streamID(c, got[0])
@@ -57,6 +65,9 @@ the member "gap".`,
 				return err
 			}
 			from, err := parseFrom(t.cursor)
+			if err == nil {
+				from, err = t.restore(from)
+			}
 			if err != nil {
 				return misuse{err, c.CommandPath()}
 			}
@@ -70,6 +81,7 @@ the member "gap".`,
 	f.StringVar(&t.cursor, "cursor", "head", "where to `start`: head (only new batches), 0 (the oldest stored batch), or a sequence number (batches above it)")
 	f.BoolVar(&t.raw, "raw", false, "write the bytes of a raw stream as they are")
 	f.BoolVar(&t.follow, "follow", true, "wait for new batches; with --follow=false, stop at the current cursor")
+	f.StringVar(&t.state, "state", "", "`file` that keeps the position: if it exists, the command resumes there, whatever --cursor says")
 	complete(c, "cursor", "head\tonly new batches", "0\tfrom the oldest batch")
 	return t.r.flags(c)
 }
@@ -100,33 +112,87 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	if t.raw && s.Mode != weir.Raw {
 		return errors.New("the stream is json; --raw is for raw streams")
 	}
-	if !t.follow && (s.Cursor == 0 && s.BytesStored == 0 || from == client.Head) {
-		return nil
-	}
-	sub := cl.Subscriber(id, client.SubscriberOptions{From: from, OnRetry: func(err error, wait time.Duration) {
+	o := client.SubscriberOptions{From: from, OnRetry: func(err error, wait time.Duration) {
 		t.stderr.say("weir: %v; retrying in %v", err, wait.Round(100*time.Millisecond))
-	}})
-	if at, ok := sub.Position(); !t.follow && ok && at >= s.Cursor {
-		return nil
+	}}
+	if !t.follow {
+		if from == client.Head {
+			return nil
+		}
+		o.Until = &s.Cursor
 	}
+	sub := cl.Subscriber(id, o)
+	deleted, err := t.printAll(ctx, sub)
+	if at, ok := sub.Position(); ok && at.Seq > 0 && t.follow && t.state == "" && !deleted {
+		t.stderr.say("weir: resume with --cursor %v", at.Seq)
+	}
+	return cmp.Or(err, t.save(sub, true))
+}
+
+// printAll prints batches until the iteration ends. It returns whether the stream was deleted.
+func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted bool, err error) {
 	for b, err := range sub.Batches(ctx) {
 		if ctx.Err() != nil {
-			return nil // a signal is the normal end
+			return false, nil // a signal is the normal end
 		}
 		if err == nil {
 			err = t.print(b)
 		}
 		if errors.Is(err, syscall.EPIPE) {
-			return nil // the reader of the pipe, such as head, has finished
+			return false, nil // the reader of the pipe, such as head, has finished
+		}
+		if err == nil {
+			err = t.save(sub, false)
 		}
 		if err != nil {
-			return err
-		}
-		if at, _ := sub.Position(); !t.follow && at >= s.Cursor {
-			return nil
+			return false, err
 		}
 	}
-	t.stderr.say("weir: the stream was deleted")
+	if t.follow {
+		t.stderr.say("weir: the stream was deleted")
+	}
+	return t.follow, nil
+}
+
+// restore returns the position in the state file, or from if there is none.
+func (t *tailing) restore(from client.From) (client.From, error) {
+	if t.state == "" {
+		return from, nil
+	}
+	text, err := os.ReadFile(t.state)
+	if errors.Is(err, os.ErrNotExist) {
+		return from, nil
+	}
+	var p client.Position
+	if err == nil {
+		err = p.UnmarshalText(bytes.TrimSpace(text))
+	}
+	if err != nil {
+		return from, fmt.Errorf("--state %s: %w", t.state, err)
+	}
+	return client.Resume(p), nil
+}
+
+// saveEvery is how often the position is written to the state file while batches arrive. A command
+// that is killed prints what came since then again.
+const saveEvery = 100 * time.Millisecond
+
+// save writes the position to the state file. It replaces the file, so that a crash never leaves half
+// a position.
+func (t *tailing) save(sub *client.Subscriber, last bool) error {
+	p, ok := sub.Position()
+	if t.state == "" || !ok || !last && time.Since(t.saved) < saveEvery {
+		return nil
+	}
+	t.saved = time.Now()
+	temporary := t.state + ".new"
+	err := os.WriteFile(temporary, []byte(p.String()+"\n"), 0o644)
+	if err == nil {
+		err = os.Rename(temporary, t.state)
+	}
+	if err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
 	return nil
 }
 
@@ -137,6 +203,8 @@ func (t *tailing) print(b client.Batch) error {
 		if err := t.printJSON(b); err != nil {
 			return err
 		}
+	case b.Reset != nil:
+		t.stderr.say("weir: %v; continuing with the oldest stored batch", b.Reset)
 	case b.Gap != nil:
 		t.stderr.say("weir: batches %d to %d were %s before they could be read", b.Gap.From, b.Gap.To, b.Gap.Reason)
 	case t.raw:
@@ -188,6 +256,8 @@ func (t *tailing) printJSON(b client.Batch) error {
 	switch {
 	case b.Gap != nil:
 		return e.Encode(map[string]*client.Gap{"gap": b.Gap})
+	case b.Reset != nil:
+		return e.Encode(map[string]any{"reset": map[string]any{"lost": b.Reset.Lost, "created_at": b.Reset.Created}})
 	case b.ContentType != "":
 		return e.Encode(struct {
 			Seq         weir.Seq  `json:"seq"`

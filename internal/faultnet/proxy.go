@@ -2,6 +2,7 @@ package faultnet
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -24,11 +25,21 @@ type Options struct {
 	// the backend a gateway speaks cleartext.
 	TLS *tls.Config `json:"-"`
 
+	// Cut, if not nil, says how the n-th connection ends, from 1 on.
+	Cut func(n int) Cut `json:"-"`
+
 	// UDP makes the proxy carry UDP packets, for HTTP/3.
 	UDP bool
 
 	// Seed determines which packets are lost or reordered.
 	Seed uint64
+}
+
+// Cut ends a connection at an exact place. Numbers are bytes; 0 disables a fault.
+type Cut struct {
+	Up, Down int64 // close the connection after this many bytes to the server, or from it
+	Swallow  int64 // discard this many bytes of responses before closing: requests arrive, responses do not
+	Stall    bool  // after Down, forward nothing more from the server but keep the connection open
 }
 
 // Proxy is a running proxy. Its methods may be called concurrently.
@@ -154,18 +165,22 @@ func (p *Proxy) accept(l net.Listener, target func() (net.Conn, error)) {
 		if err != nil {
 			return
 		}
-		p.opened.Add(1)
+		n := p.opened.Add(1)
 		if now, _ := p.conditions(); now.Refuse {
 			c.(*net.TCPConn).SetLinger(0)
 			c.Close()
 			continue
 		}
-		p.work.Go(func() { p.carry(c, target) })
+		var cut Cut
+		if p.o.Cut != nil {
+			cut = p.o.Cut(int(n))
+		}
+		p.work.Go(func() { p.carry(c, target, cut) })
 	}
 }
 
 // carry forwards a connection until either end closes it.
-func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error)) {
+func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error), cut Cut) {
 	defer p.drop(c)
 	if !p.hold(c) {
 		return
@@ -180,21 +195,27 @@ func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error)) {
 	if !p.hold(s) {
 		return
 	}
+	end := func() { c.Close(); s.Close() }
 	var both sync.WaitGroup
-	forward := func(to, from net.Conn, by *pipe) {
-		p.copy(to, from, by)
-		to.Close()
-		from.Close()
+	both.Go(func() {
+		p.copy(s, c, &p.up, cut.Up)
+		end()
+	})
+	p.copy(c, s, &p.down, cut.Down)
+	switch {
+	case cut.Swallow > 0:
+		io.CopyN(io.Discard, s, cut.Swallow)
+	case cut.Stall:
+		both.Wait()
 	}
-	both.Go(func() { forward(s, c, &p.up) })
-	forward(c, s, &p.down)
+	end()
 	both.Wait()
 }
 
-// copy forwards data under the conditions of the moment.
-func (p *Proxy) copy(to, from net.Conn, by *pipe) {
+// copy forwards data under the conditions of the moment: this many bytes, or all if limit is 0.
+func (p *Proxy) copy(to, from net.Conn, by *pipe, limit int64) {
 	b := make([]byte, 16<<10)
-	for {
+	for total := int64(0); limit == 0 || total < limit; {
 		if !p.open() {
 			return
 		}
@@ -203,7 +224,11 @@ func (p *Proxy) copy(to, from net.Conn, by *pipe) {
 		if now.Rate > 0 {
 			room = max(1, min(room, now.Rate/20))
 		}
+		if limit > 0 {
+			room = int(min(int64(room), limit-total))
+		}
 		n, err := from.Read(b[:room])
+		total += int64(n)
 		by.carried.Add(int64(n))
 		if n > 0 {
 			now, _ = p.conditions()

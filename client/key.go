@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"weir"
+)
+
+// Key is an API key. It prints as "[hidden]", so that a log of options or errors does not give it
+// away; string(key) is the key itself.
+type Key string
+
+// String returns "[hidden]", or "" for an empty key.
+func (k Key) String() string {
+	if k == "" {
+		return ""
+	}
+	return "[hidden]"
+}
+
+// Format prints the key as String does, whatever the verb.
+func (k Key) Format(f fmt.State, _ rune) { io.WriteString(f, k.String()) }
+
+func (k Key) check() error {
+	for _, r := range k {
+		if r <= ' ' || r >= 0x7f {
+			return errors.New("the key contains a space, a control character or a non-ASCII character")
+		}
+	}
+	return nil
+}
+
+// keys holds the current key of a client.
+type keys struct {
+	ask func(context.Context) (Key, error) // nil if the key never changes
+
+	mu    sync.Mutex
+	now   Key
+	known bool
+}
+
+// get returns the current key. It asks for one if there is none, or if the current key is refused.
+func (k *keys) get(ctx context.Context, refused Key) (Key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ask == nil || k.known && (refused == "" || refused != k.now) {
+		return k.now, nil
+	}
+	key, err := k.ask(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask for the key: %w", err)
+	}
+	if err := key.check(); err != nil {
+		return "", permanent{err}
+	}
+	k.now, k.known = key, true
+	return key, nil
+}
+
+// refusedKey reports whether the service refused the key of a request, and not the request itself.
+func refusedKey(err error) bool {
+	code := CodeOf(err)
+	return code == weir.InvalidAPIKey || code == weir.KeyRevoked
+}
+
+// authorize sets the key of a request.
+func authorize(r *http.Request, k Key) {
+	if k != "" {
+		r.Header.Set("Authorization", "Bearer "+string(k))
+	}
+}

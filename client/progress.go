@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// moving is a connection that knows when data last moved over it, in either direction. A slow
+// connection moves; a dead one does not.
+type moving struct {
+	net.Conn
+	at atomic.Int64 // when data last moved, in nanoseconds
+}
+
+// piece is how much moving writes at once, so that a slow write is seen to move.
+const piece = 64 << 10
+
+func newMoving(c net.Conn) *moving {
+	m := &moving{Conn: c}
+	m.at.Store(time.Now().UnixNano())
+	return m
+}
+
+func (m *moving) Read(b []byte) (int, error) {
+	n, err := m.Conn.Read(b)
+	if n > 0 {
+		m.at.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+func (m *moving) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var some int
+		some, err = m.Conn.Write(b[n:min(n+piece, len(b))])
+		if n += some; some > 0 {
+			m.at.Store(time.Now().UnixNano())
+		}
+	}
+	return n, err
+}
+
+// movingOf returns the moving connection below the layers of a transport, or nil.
+func movingOf(c net.Conn) *moving {
+	for {
+		switch under := c.(type) {
+		case *moving:
+			return under
+		case *gathered:
+			c = under.Conn
+		case *tls.Conn:
+			c = under.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// stubborn is how many time limits a request may take without moving itself, although its connection
+// moves. Other requests move the connection, while this one may be stuck in a proxy.
+const stubborn = 4
+
+// errStalled is why a request was cancelled.
+type errStalled struct{ limit time.Duration }
+
+func (e errStalled) Error() string {
+	return fmt.Sprintf("the connection did not move any data for %v", e.limit)
+}
+
+// progress watches one attempt of a request, and cancels it if it makes no progress for a time
+// limit. The attempt makes progress when its own body or response moves, and when anything moves
+// over its connection: requests in front of it on a slow link delay it, and that is no fault.
+type progress struct {
+	limit  time.Duration
+	own    atomic.Int64 // when the attempt itself last moved, in nanoseconds
+	conn   atomic.Pointer[moving]
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+// watch returns a context for one attempt, and its progress. The caller must call stop.
+func watch(ctx context.Context, limit time.Duration) (context.Context, *progress) {
+	p := &progress{limit: limit}
+	ctx, p.cancel = context.WithCancelCause(ctx)
+	p.moved()
+	p.timer = time.AfterFunc(limit, p.check)
+	return ctx, p
+}
+
+// trace adds what the attempt needs to know from the transport to t.
+func (p *progress) trace(t *httptrace.ClientTrace) *httptrace.ClientTrace {
+	t.GotConn = func(i httptrace.GotConnInfo) {
+		p.moved()
+		p.conn.Store(movingOf(i.Conn))
+	}
+	return t
+}
+
+func (p *progress) moved() { p.own.Store(time.Now().UnixNano()) }
+
+func (p *progress) check() {
+	own := time.Unix(0, p.own.Load())
+	last := own
+	c := p.conn.Load()
+	if c != nil {
+		last = time.Unix(0, max(c.at.Load(), p.own.Load()))
+	}
+	quiet := time.Since(last)
+	if quiet < p.limit && time.Since(own) < stubborn*p.limit {
+		p.timer.Reset(p.limit - quiet)
+		return
+	}
+	p.cancel(errStalled{p.limit})
+	if c != nil && quiet >= p.limit {
+		c.Close() // otherwise the transport would send the next request over it
+	}
+}
+
+func (p *progress) stop() {
+	p.timer.Stop()
+	p.cancel(nil)
+}
+
+// explain returns why an attempt failed: the reason for which it was cancelled, if it was.
+func (p *progress) explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && ctx.Err() != nil && !errors.Is(err, cause) {
+		if _, ok := errors.AsType[*Error](err); !ok && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+			return cause
+		}
+	}
+	return err
+}
+
+// movingReader is a reader that reports progress.
+type movingReader struct {
+	io.Reader
+	p *progress
+}
+
+func (r movingReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if n > 0 {
+		r.p.moved()
+	}
+	return n, err
+}

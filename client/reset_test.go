@@ -1,0 +1,147 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"weir"
+	"weir/client"
+)
+
+// A subscriber that resumes in a stream that was deleted and created again reports it, and goes on
+// with the new stream from its beginning (D39).
+func TestSubscriberReset(t *testing.T) {
+	c := startService(t, nil).client(client.Options{})
+	id := newStream(t, c, client.NewStream{})
+	publishNumbers(t, c, id, 1, 5)
+	s := c.Subscriber(id, client.SubscriberOptions{From: client.Oldest})
+	take(t, s, 5)
+	saved, ok := s.Position()
+	text, err := json.Marshal(saved)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	resume := func() *client.Subscriber {
+		var p client.Position
+		if err := json.Unmarshal(text, &p); err != nil || p != saved {
+			t.Fatalf("read %v, want %v: %v", p, saved, err)
+		}
+		return c.Subscriber(id, client.SubscriberOptions{From: client.Resume(p)})
+	}
+	publishNumbers(t, c, id, 6, 6)
+	if got := take(t, resume(), 1); !slices.Equal(got, []weir.Seq{6}) {
+		t.Errorf("resumed with %d, want 6", got)
+	}
+	before, err := c.Stream(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for { // until the clock has moved on by a millisecond
+		if err := c.DeleteStream(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		now, err := c.CreateStream(t.Context(), client.NewStream{Name: "again", ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.CreatedAt != before.CreatedAt {
+			break
+		}
+	}
+	publishNumbers(t, c, id, 1, 7) // beyond the old position
+	var seqs []weir.Seq
+	resets := 0
+	for b, err := range resume().Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Reset != nil {
+			if resets++; b.Reset.Lost != saved || b.Reset.Created == saved.Created || len(seqs) > 0 {
+				t.Errorf("reset %+v after %d batches", b.Reset, len(seqs))
+			}
+			continue
+		}
+		if seqs = append(seqs, b.Seq); len(seqs) == 7 {
+			break
+		}
+	}
+	if resets != 1 || !slices.Equal(seqs, []weir.Seq{1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("%d resets, then %d; want one, and 1 to 7", resets, seqs)
+	}
+}
+
+// A stream that was restored from an older backup does not reach the position any more. Its creation
+// time is the same.
+func TestSubscriberRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cursor := `{"cursor":3,"updated_at":"2026-11-15T00:00:00.000Z"}`
+		c := newClient(t, client.Options{URL: "http://weir.example", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Accept") == "" {
+				return respond(200, cursor, ""), nil
+			}
+			if r.Header.Get("Last-Event-ID") != "" {
+				t.Errorf("resumed after %s", r.Header.Get("Last-Event-ID"))
+			}
+			return stream(r, "event: end\ndata: {}\n\n", false)
+		})})
+		var p client.Position
+		if err := p.UnmarshalText([]byte("41@2026-11-15T00:00:00.000Z")); err != nil {
+			t.Fatal(err)
+		}
+		resets := 0
+		for b, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Resume(p)}).Batches(t.Context()) {
+			if err != nil || b.Reset == nil || b.Reset.Lost != p {
+				t.Fatalf("got %+v, %v", b, err)
+			}
+			resets++
+		}
+		if resets != 1 {
+			t.Errorf("%d resets, want 1", resets)
+		}
+	})
+}
+
+func TestPositionText(t *testing.T) {
+	for _, text := range []string{"0", "41", "41@2026-11-15T00:00:00.000Z", "empty@2026-11-15T00:00:00.000Z"} {
+		var p client.Position
+		if err := p.UnmarshalText([]byte(text)); err != nil || p.String() != text {
+			t.Errorf("%q became %q: %v", text, p, err)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "empty", "1@", "1@yesterday", "01"} {
+		if err := new(client.Position).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a position", text)
+		}
+	}
+}
+
+// A key that is refused is asked for again; publishers and subscribers go on with the new one.
+func TestKeyFunc(t *testing.T) {
+	svc := startService(t, nil)
+	asked := 0
+	c := svc.client(client.Options{Key: "unused", KeyFunc: func(context.Context) (client.Key, error) {
+		asked++
+		if asked == 1 {
+			return "svc_live_00000000000000000000000000000000", nil
+		}
+		return client.Key(svc.Key), nil
+	}})
+	id := newStream(t, c, client.NewStream{})
+	if asked != 2 {
+		t.Errorf("asked %d times, want 2", asked)
+	}
+	p := publisher(t, c, id, client.PublisherOptions{})
+	addNumbers(t, p, 1, 3)
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	numbers(t, everything(t, c, id), 3)
+	stubborn := svc.client(client.Options{KeyFunc: func(context.Context) (client.Key, error) { return "svc_live_00000000000000000000000000000000", nil }})
+	if _, err := stubborn.Stream(t.Context(), id); client.CodeOf(err) != weir.InvalidAPIKey {
+		t.Errorf("the same key again: %v, want invalid_api_key", err)
+	}
+}
