@@ -147,7 +147,7 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 		"trailing byte after keys":   append(slices.Clone(keyed), 0),
 		"keys announced, none there": append([]byte{2}, good[1:]...),
 		"version 3":                  append([]byte{3}, good[1:]...),
-		"more keys than bytes":       append(slices.Clone(good[:]), 255, 255, 255, 255, 15),
+		"more keys than bytes":       append(slices.Clone(good), 255, 255, 255, 255, 15),
 		"low above cursor+1":         {1, 1, 3, 5, 0, 0},
 		"cursor but nothing stored":  {1, 0, 3, 0, 0, 0},
 		"zero but nothing stored":    {1, 2, 0, 0, 0, 0},
