@@ -9,42 +9,81 @@ import { backoff, Scope, wait } from "./wait.js";
  * @property {string} path including the query
  * @property {import("./payload.js").Payload | {contentType: string, body: Uint8Array | string}} [payload]
  * @property {Record<string, string>} [headers]
+ * @property {(answer: Answer) => void} [check] throws a ConnectionError if a success did not come from Weir
  */
+
+/** @typedef {string | (() => string | Promise<string>)} Key an API key, or a function that returns one */
 
 /** Caller sends requests to one service with one key. */
 export class Caller {
   #base;
   #key;
   #fetch;
-  #attempts;
+  #giveUp;
   #timeout;
+  /** @type {Promise<string> | undefined} */
+  #known; // the key that the function returned last
 
   /**
    * @param {string} base
-   * @param {{key: string, fetch: typeof fetch, attempts: number, timeout: number}} options
+   * @param {{key: Key, fetch: typeof fetch, giveUp: number, timeout: number}} options
    */
-  constructor(base, { key, fetch, attempts, timeout }) {
+  constructor(base, { key, fetch, giveUp, timeout }) {
     this.#base = base;
     this.#key = key;
     this.#fetch = fetch;
-    this.#attempts = attempts;
+    this.#giveUp = giveUp;
     this.#timeout = timeout;
   }
 
+  /** @returns {Promise<string>} the key to send */
+  async #current() {
+    const source = this.#key;
+    if (typeof source === "string") return source;
+    this.#known ??= (async () => checkedKey(await source()))();
+    try {
+      return await this.#known;
+    } catch (error) {
+      this.#known = undefined; // ask again next time
+      throw error;
+    }
+  }
+
   /**
-   * Sends a request once. Returns the response if it is a success, and throws otherwise.
+   * Sends a request once. Returns the response if it is a success, and throws otherwise. If the service refuses the key, and
+   * the program gave a function, the function is asked for another key.
    *
    * @param {Call} call
    * @param {Scope} scope
    * @returns {Promise<Response>}
    */
-  async open({ method, path, payload, headers }, scope) {
+  async open(call, scope) {
+    const key = await this.#current();
+    const response = await this.#send(call, key, scope);
+    if (response.ok) return response;
+    const error = refusal(response, await reach(scope, () => response.text()));
+    if (response.status !== 401 || error instanceof ConnectionError || typeof this.#key === "string") throw error;
+    if ((await this.#current()) === key) this.#known = undefined; // unless another request has asked since
+    const other = await this.#current();
+    if (other === key) throw error;
+    const again = await this.#send(call, other, scope);
+    if (!again.ok) throw refusal(again, await reach(scope, () => again.text()));
+    return again;
+  }
+
+  /**
+   * @param {Call} call
+   * @param {string} key
+   * @param {Scope} scope
+   * @returns {Promise<Response>}
+   */
+  #send({ method, path, payload, headers }, key, scope) {
     /** @type {Record<string, string>} */
     const all = { ...headers };
-    if (this.#key !== "") all.authorization = `Bearer ${this.#key}`;
+    if (key !== "") all.authorization = `Bearer ${key}`;
     if (payload) all["content-type"] = payload.contentType;
     const send = this.#fetch; // not this.#fetch(…): the fetch of a browser fails with another this
-    const response = await reach(scope, () =>
+    return reach(scope, () =>
       send(this.#base + path, {
         method,
         headers: all,
@@ -55,8 +94,6 @@ export class Caller {
         redirect: "manual",
       }),
     );
-    if (!response.ok) throw refusal(response, await reach(scope, () => response.text()));
-    return response;
   }
 
   /**
@@ -71,14 +108,16 @@ export class Caller {
     try {
       const response = await this.open(call, scope);
       const bytes = new Uint8Array(await reach(scope, () => response.arrayBuffer()));
-      return new Answer(response, bytes);
+      const answer = new Answer(response, bytes);
+      call.check?.(answer);
+      return answer;
     } finally {
       scope.close();
     }
   }
 
   /**
-   * Sends a request until it succeeds, fails permanently, or was tried `attempts` times.
+   * Sends a request until it succeeds, fails permanently, or `giveUp` milliseconds have passed.
    *
    * @param {Call} call
    * @param {AbortSignal} [signal]
@@ -87,19 +126,34 @@ export class Caller {
    * @returns {Promise<Answer>}
    */
   async send(call, signal, repeated) {
+    const end = Date.now() + this.#giveUp;
+    let unknown = false; // whether an attempt may have been carried out although no response arrived
     for (let tries = 1; ; tries++) {
       try {
         return await this.once(call, signal);
       } catch (error) {
         if (signal?.aborted) throw error;
-        if (!transient(error) || tries >= this.#attempts) {
-          if (tries > 1 && repeated) return repeated(error);
-          throw error;
+        unknown ||= error instanceof ConnectionError;
+        const pause = Math.max(backoff(tries, 5000), askedFor(error));
+        if (transient(error) && Date.now() + pause < end) {
+          await wait(pause, signal);
+          continue;
         }
-        await wait(Math.max(backoff(tries, 5000), askedFor(error)), signal);
+        if (!transient(error) && tries > 1 && repeated) return repeated(error);
+        if (!transient(error) || !unknown || call.method === "GET") throw error;
+        const lost = new ConnectionError(`no acknowledgement within ${this.#giveUp} ms, so the outcome is unknown: ${/** @type {Error} */ (error).message}`, error);
+        lost.outcomeUnknown = true;
+        lost.idempotencyKey = call.headers?.["idempotency-key"] ?? "";
+        throw lost;
       }
     }
   }
+}
+
+/** @param {unknown} key */
+export function checkedKey(key) {
+  if (typeof key !== "string" || !/^[\x21-\x7e]*$/.test(key)) throw new TypeError("invalid key: it must contain only visible ASCII characters");
+  return key;
 }
 
 /** A response with its body. */
@@ -112,6 +166,7 @@ export class Answer {
     this.status = response.status;
     this.requestId = response.headers.get("x-request-id") ?? "";
     this.contentType = response.headers.get("content-type") ?? "";
+    this.publisher = response.headers.get("x-svc-publisher") ?? "";
     this.bytes = bytes;
   }
 
@@ -129,7 +184,7 @@ export class Answer {
     try {
       return JSON.parse(this.text());
     } catch {
-      throw new WeirError(`unexpected response, not from Weir: status ${this.status}, and the body is not JSON`, { status: this.status, requestId: this.requestId });
+      throw new ConnectionError(`unexpected response, not from Weir: status ${this.status}, and the body is not JSON`);
     }
   }
 }

@@ -1,18 +1,19 @@
 // The entry point of the client.
 
-import { Caller } from "./call.js";
-import { WeirError, codeOf } from "./errors.js";
+import { Caller, checkedKey } from "./call.js";
+import { ConnectionError, WeirError, codeOf } from "./errors.js";
 import { parseBatch, payloadOf, randomName, typeJSON } from "./payload.js";
-import { ackOf, atCall, nextCall } from "./publish.js";
+import { ackOf, atCall, nextCall, streamPath } from "./publish.js";
 import { Publisher } from "./publisher.js";
 import { Subscription } from "./subscription.js";
 
 /**
  * @typedef {object} ClientOptions
  * @property {string} url address of the service, such as `https://weir.example.com`
- * @property {string} [key] API key, sent with every request; without it only the demo stream can be read
- * @property {number} [attempts] maximum number of attempts of a call, including the first; 4 by default. Does not apply to
- *   publishers and subscriptions
+ * @property {import("./call.js").Key} [key] API key, sent with every request; without it only the demo stream can be read. A
+ *   function that returns a key is called again when the service refuses the key, so keys can be short-lived
+ * @property {number} [giveUp] milliseconds for which a call is retried; 20,000 by default. Does not apply to publishers and
+ *   subscriptions
  * @property {number} [timeout] timeout of each attempt in milliseconds; 60,000 by default. Does not apply to subscriptions
  * @property {typeof fetch} [fetch] sends the requests, instead of the global fetch
  * @property {(text: string) => any} [parse] parses the JSON of batches, instead of JSON.parse, which rounds large numbers
@@ -49,10 +50,10 @@ export class Client {
   #stringify;
 
   /** @param {ClientOptions} options */
-  constructor({ url, key = "", attempts = 4, timeout = 60_000, fetch = globalThis.fetch, parse = JSON.parse, stringify = JSON.stringify }) {
-    if (!/^[\x21-\x7e]*$/.test(key)) throw new TypeError("invalid key: it must contain only visible ASCII characters");
+  constructor({ url, key = "", giveUp = 20_000, timeout = 60_000, fetch = globalThis.fetch, parse = JSON.parse, stringify = JSON.stringify }) {
+    if (typeof key !== "function") checkedKey(key);
     if (typeof fetch !== "function") throw new TypeError("no fetch function: use Node 20 or newer, or a current browser");
-    this.#caller = new Caller(baseOf(url), { key, attempts, timeout, fetch });
+    this.#caller = new Caller(baseOf(url), { key, giveUp, timeout, fetch });
     this.#parse = (/** @type {string} */ text) => parse(text);
     this.#stringify = (/** @type {any} */ event) => stringify(event);
   }
@@ -66,10 +67,10 @@ export class Client {
    */
   async createStream({ name, retentionSeconds, maxBytes, mode, id = randomName() }, { signal } = {}) {
     const body = JSON.stringify({ id, name, retention_seconds: retentionSeconds, max_bytes: maxBytes, mode });
-    const call = /** @type {const} */ ({ method: "POST", path: "/v1/streams", payload: { contentType: typeJSON, body } });
+    const call = /** @type {const} */ ({ method: "POST", path: "/v1/streams", payload: { contentType: typeJSON, body }, check: isStream });
     const answer = await this.#caller.send(call, signal, async (error) => {
       if (error.code !== "stream_name_taken") throw error;
-      const made = await this.#caller.send({ method: "GET", path: pathOf(id) }, signal);
+      const made = await this.#caller.send({ method: "GET", path: pathOf(id), check: isStream }, signal);
       if (made.json().name !== name) throw error;
       return made;
     });
@@ -100,7 +101,7 @@ export class Client {
    * @returns {Promise<Stream>}
    */
   async stream(stream, { signal } = {}) {
-    return streamOf((await this.#caller.send({ method: "GET", path: pathOf(stream) }, signal)).json());
+    return streamOf((await this.#caller.send({ method: "GET", path: pathOf(stream), check: isStream }, signal)).json());
   }
 
   /**
@@ -153,8 +154,9 @@ export class Client {
    */
   async publish(stream, payload, { idempotencyKey = randomName(), signal } = {}) {
     if (!/^[\x21-\x7e]{1,255}$/.test(idempotencyKey)) throw new TypeError("an idempotency key must be 1 to 255 visible ASCII characters");
-    const call = nextCall(pathOf(stream), idempotencyKey, payloadOf(payload, this.#stringify));
-    return ackOf(await this.#caller.send(call, signal));
+    const path = pathOf(stream);
+    const call = nextCall(path, idempotencyKey, payloadOf(payload, this.#stringify));
+    return ackOf(await this.#caller.send({ ...call, check: (answer) => void ackOf(answer, path) }, signal), path);
   }
 
   /**
@@ -168,8 +170,9 @@ export class Client {
    * @returns {Promise<import("./publish.js").Ack>}
    */
   async publishAt(stream, seq, payload, { signal } = {}) {
-    const call = atCall(pathOf(stream), seqOf(seq), payloadOf(payload, this.#stringify));
-    return ackOf(await this.#caller.send(call, signal));
+    const path = pathOf(stream);
+    const call = atCall(path, seqOf(seq), payloadOf(payload, this.#stringify));
+    return ackOf(await this.#caller.send({ ...call, check: (answer) => void ackOf(answer, path, seq) }, signal), path, seq);
   }
 
   /**
@@ -221,13 +224,19 @@ function pathOf(stream) {
   if (typeof id !== "string" || !/^[0-9A-Za-z]{22}$/.test(id)) {
     throw new WeirError("invalid_stream_id: a stream id is 22 base62 characters", { code: "invalid_stream_id" });
   }
-  return `/v1/streams/${id}`;
+  return streamPath(id);
 }
 
 /** @param {number} seq */
 function seqOf(seq) {
   if (!Number.isSafeInteger(seq) || seq < 0) throw new TypeError("a sequence must be an integer from 0 to 2^53-1");
   return seq;
+}
+
+/** @param {import("./call.js").Answer} answer */
+function isStream(answer) {
+  const { id, cursor } = answer.json() ?? {};
+  if (typeof id !== "string" || !Number.isSafeInteger(cursor)) throw new ConnectionError("unexpected response, not from Weir: it is not a stream");
 }
 
 /** @param {any} object @returns {Stream} */
