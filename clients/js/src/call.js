@@ -40,13 +40,15 @@ export class Caller {
   async #current() {
     const source = this.#key;
     if (typeof source === "string") return source;
-    this.#known ??= (async () => checkedKey(await source()))();
+    this.#known ??= Promise.resolve().then(source);
+    let key;
     try {
-      return await this.#known;
+      key = await this.#known;
     } catch (error) {
       this.#known = undefined; // ask again next time
-      throw error;
+      throw new ConnectionError(`cannot get a key: ${/** @type {any} */ (error)?.message}`, error);
     }
+    return checkedKey(key);
   }
 
   /**
@@ -97,18 +99,33 @@ export class Caller {
   }
 
   /**
-   * Sends a request once and returns the response with its whole body.
+   * Sends a request once and returns the response with its whole body. It fails if nothing arrives for `timeout`
+   * milliseconds. A request with a body gets more time, because the client cannot see how much of the body was sent.
    *
    * @param {Call} call
    * @param {AbortSignal} [signal]
+   * @param {number} [most] milliseconds that the whole request may take
    */
-  async once(call, signal) {
+  async once(call, signal, most = Infinity) {
+    const end = performance.now() + most;
     const scope = new Scope(signal);
-    scope.alarm(this.#timeout, new ConnectionError(`no response within ${this.#timeout} ms`));
+    const watch = (/** @type {number} */ extra) => {
+      const ms = Math.max(0, Math.min(this.#timeout + extra, end - performance.now()));
+      scope.alarm(ms, new ConnectionError(`no response within ${Math.round(ms)} ms`));
+    };
     try {
+      watch(uploadTime(call));
       const response = await this.open(call, scope);
-      const bytes = new Uint8Array(await reach(scope, () => response.arrayBuffer()));
-      const answer = new Answer(response, bytes);
+      /** @type {Uint8Array[]} */
+      const pieces = [];
+      const reader = response.body?.getReader();
+      while (reader) {
+        watch(0);
+        const { done, value } = await reach(scope, () => reader.read());
+        if (done) break;
+        pieces.push(value);
+      }
+      const answer = new Answer(response, pieces);
       call.check?.(answer);
       return answer;
     } finally {
@@ -120,35 +137,42 @@ export class Caller {
    * Sends a request until it succeeds, fails permanently, or `giveUp` milliseconds have passed.
    *
    * @param {Call} call
-   * @param {AbortSignal} [signal]
-   * @param {(error: any) => any} [repeated] handles the final error of a request that was sent more than once. An
-   *   earlier attempt may have succeeded although its response was lost, so the error may be a result of that success
+   * @param {{signal?: AbortSignal, giveUp?: number, repeated?: (error: any) => any}} [options] `repeated` handles the final
+   *   error of a request that was sent more than once. An earlier attempt may have succeeded although its response was lost,
+   *   so the error may be a result of that success
    * @returns {Promise<Answer>}
    */
-  async send(call, signal, repeated) {
-    const end = Date.now() + this.#giveUp;
+  async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
+    const end = performance.now() + giveUp + uploadTime(call);
     let unknown = false; // whether an attempt may have been carried out although no response arrived
     for (let tries = 1; ; tries++) {
       try {
-        return await this.once(call, signal);
+        return await this.once(call, signal, end - performance.now());
       } catch (error) {
         if (signal?.aborted) throw error;
-        unknown ||= error instanceof ConnectionError;
+        unknown ||= error instanceof ConnectionError || (error instanceof WeirError && error.status === 500);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));
-        if (transient(error) && Date.now() + pause < end) {
+        if (transient(error) && performance.now() + pause < end) {
           await wait(pause, signal);
           continue;
         }
         if (!transient(error) && tries > 1 && repeated) return repeated(error);
-        if (!transient(error) || !unknown || call.method === "GET") throw error;
-        const lost = new ConnectionError(`no acknowledgement within ${this.#giveUp} ms, so the outcome is unknown: ${/** @type {Error} */ (error).message}`, error);
-        lost.outcomeUnknown = true;
-        lost.idempotencyKey = call.headers?.["idempotency-key"] ?? "";
-        throw lost;
+        if (call.method !== "GET" && (error instanceof ConnectionError || error instanceof WeirError)) {
+          error.outcomeUnknown = unknown;
+          error.idempotencyKey = call.headers?.["idempotency-key"] ?? "";
+        }
+        throw error;
       }
     }
   }
 }
+
+/**
+ * The milliseconds that the body of a request may take at 8 kB/s, in addition to the timeout.
+ *
+ * @param {Call} call
+ */
+const uploadTime = ({ payload }) => (payload?.body.length ?? 0) / 8;
 
 /** @param {unknown} key */
 export function checkedKey(key) {
@@ -160,14 +184,20 @@ export function checkedKey(key) {
 export class Answer {
   /**
    * @param {Response} response
-   * @param {Uint8Array} bytes
+   * @param {Uint8Array[]} pieces of the body
    */
-  constructor(response, bytes) {
+  constructor(response, pieces) {
     this.status = response.status;
     this.requestId = response.headers.get("x-request-id") ?? "";
     this.contentType = response.headers.get("content-type") ?? "";
     this.publisher = response.headers.get("x-svc-publisher") ?? "";
-    this.bytes = bytes;
+    this.created = response.headers.get("x-svc-stream-created") ?? "";
+    this.bytes = pieces.length === 1 ? pieces[0] : new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
+    let at = 0;
+    for (const piece of pieces) {
+      if (piece !== this.bytes) this.bytes.set(piece, at);
+      at += piece.length;
+    }
   }
 
   isJSON() {
@@ -178,14 +208,15 @@ export class Answer {
     return new TextDecoder().decode(this.bytes);
   }
 
-  /** @returns {any} undefined if the body is empty */
+  /** @returns {any} an object. If the body is none, the response did not come from Weir */
   json() {
-    if (this.bytes.length === 0) return undefined;
     try {
-      return JSON.parse(this.text());
+      const value = JSON.parse(this.text());
+      if (typeof value === "object" && value) return value;
     } catch {
-      throw new ConnectionError(`unexpected response, not from Weir: status ${this.status}, and the body is not JSON`);
+      // handled below
     }
+    throw new ConnectionError(`unexpected response, not from Weir: status ${this.status}, and the body is not a JSON object`);
   }
 }
 

@@ -21,6 +21,10 @@ export class WeirError extends Error {
     this.docUrl = docUrl;
     /** Milliseconds to wait before a retry, if the service asked for it; otherwise 0. @type {number} */
     this.retryAfter = retryAfter;
+    /** Whether an earlier attempt of the same call may have succeeded although no response arrived. @type {boolean} */
+    this.outcomeUnknown = false;
+    /** The idempotency key of a publish that failed: publish again with it to find out. Otherwise empty. @type {string} */
+    this.idempotencyKey = "";
   }
 }
 
@@ -37,9 +41,9 @@ export class ConnectionError extends Error {
   constructor(message, cause) {
     super(message, { cause });
     this.name = "ConnectionError";
-    /** Whether a change was sent and may or may not have happened. @type {boolean} */
+    /** Whether a change may have been made although no response arrived. @type {boolean} */
     this.outcomeUnknown = false;
-    /** The key of a publish whose outcome is unknown: publish again with it to find out. Otherwise empty. @type {string} */
+    /** The idempotency key of a publish that failed: publish again with it to find out. Otherwise empty. @type {string} */
     this.idempotencyKey = "";
   }
 }
@@ -48,7 +52,7 @@ export class ConnectionError extends Error {
  * A publisher failed. `reason` is
  *
  * - `refused`: the service refused the batch; `cause` is its {@link WeirError},
- * - `conflict`: another publisher stored a batch under this sequence number,
+ * - `taken`: another publisher stored a batch under this sequence number,
  * - `gap_closed`: the service closed the gap at this sequence number, so the batch is not stored,
  * - `evicted`: the stream has moved past this sequence number, and the service no longer knows whether the batch was stored,
  * - `reset`: the stream ends below what this publisher has stored: it was created again, or restored from a backup,
@@ -57,7 +61,7 @@ export class ConnectionError extends Error {
  */
 export class PublishError extends Error {
   /**
-   * @param {"refused" | "conflict" | "gap_closed" | "evicted" | "reset" | "given_up" | "closed"} reason
+   * @param {"refused" | "taken" | "gap_closed" | "evicted" | "reset" | "given_up" | "closed"} reason
    * @param {string} message
    * @param {number} seq
    * @param {unknown} [cause]
@@ -97,6 +101,7 @@ export function refusal(response, text) {
     if (target && response.status >= 300 && response.status < 400) {
       return new ConnectionError(`redirected to ${target}: use that address as the url of the client`);
     }
+    if (response.type === "opaqueredirect") return new ConnectionError("redirected; the browser does not tell where to");
     return new ConnectionError(`unexpected response, not from Weir: status ${response.status}`);
   }
   return new WeirError(`${error.code}: ${error.message}`, {

@@ -62,9 +62,9 @@ export function orderedCall(path, seq, payload, publisher, contiguous) {
  * @returns {Ack}
  */
 export function ackOf(answer, path, seq) {
-  const { stream_id: streamId, seq: stored, accepted, cursor, duplicate } = answer.json() ?? {};
+  const { stream_id: streamId, seq: stored, accepted, cursor, duplicate } = answer.json();
   if (!Number.isSafeInteger(stored) || path !== streamPath(streamId) || (seq !== undefined && stored !== seq)) {
-    throw new ConnectionError("a response that is not from Weir: it acknowledges something else");
+    throw new ConnectionError("unexpected response, not from Weir: it acknowledges something else");
   }
   return { streamId, seq: stored, accepted, cursor, duplicate };
 }

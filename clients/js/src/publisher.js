@@ -57,10 +57,9 @@ import { backoff } from "./wait.js";
 const maxRetry = 5000; // milliseconds between retries
 const maxWaiting = 10_000; // calls of add that may wait; a program that does not await them would fill the memory
 
-// If a batch above the lowest one has arrived, the connection of the lowest may hang. The lowest is then sent again over
-// another connection after this many milliseconds, and longer if its body takes longer at 40 bytes per millisecond.
-const resend = 500;
-const slowest = 40;
+// Milliseconds after which the lowest batch is sent again over another connection, in addition to the time for its body.
+const resend = 500; // if a batch above it has arrived
+const hang = 10_000; // otherwise
 const maxAttempts = 4; // simultaneous attempts of one batch
 
 /**
@@ -83,6 +82,7 @@ export class Publisher {
   #claim = ""; // idempotency key of the first batch while the service has to assign its sequence; otherwise empty
   #first;
   #next; // sequence of the next batch
+  #created; // identifies the stream, because its id can be used again
   #leap; // the first batch may leave a gap on purpose, because the program chose its sequence; until it is stored
 
   /** @type {Set<Turn>} */
@@ -121,7 +121,7 @@ export class Publisher {
    * @param {import("./call.js").Caller} caller
    * @param {string} path of the stream
    * @param {(event: any) => string | undefined} stringify
-   * @param {{cursor: number, mode: "json" | "raw"} | undefined} known
+   * @param {{cursor: number, mode: "json" | "raw", created: string} | undefined} known
    * @param {PublisherOptions} [options]
    */
   constructor(caller, path, stringify, known, options = {}) {
@@ -129,6 +129,7 @@ export class Publisher {
     this.#path = path;
     this.#stringify = stringify;
     this.#mode = known?.mode;
+    this.#created = known?.created ?? "";
     const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
     this.#o = /** @type {Required<PublisherOptions>} */ ({
       inFlight: 1, buffer: 16 << 20, batchEvents: 1000, batchBytes: 256 << 10, linger: 5, giveUp: Infinity, ...given,
@@ -157,6 +158,7 @@ export class Publisher {
     this.#expect("json");
     const bytes = encodeEvent(event, this.#stringify);
     if (frame + bytes.length > maxBody) throw tooLarge(frame + bytes.length);
+    this.#crowded();
     return this.#take(() => this.#addEvent(bytes), signal);
   }
 
@@ -171,6 +173,7 @@ export class Publisher {
     this.#expect("raw");
     if (data.byteLength > maxBody) throw tooLarge(data.byteLength);
     const bytes = bytesOf(data);
+    this.#crowded();
     return this.#take(() => this.#addBatch(bytes), signal);
   }
 
@@ -269,6 +272,11 @@ export class Publisher {
     });
   }
 
+  /** Bounds the calls of a program that does not await them. */
+  #crowded() {
+    if (this.#turns.size >= maxWaiting) throw new RangeError(`${maxWaiting} calls of add wait already: await add before you call it again`);
+  }
+
   /**
    * Calls go, and calls it again later until it returns true, which means that there was room. Earlier calls go first.
    *
@@ -280,7 +288,6 @@ export class Publisher {
     signal?.throwIfAborted();
     if (this.#error) throw this.#error;
     if (this.#turns.size === 0 && go()) return undefined;
-    if (this.#turns.size >= maxWaiting) throw new RangeError(`${maxWaiting} calls wait already: await add before you call it again`);
     return new Promise((resolve, reject) => {
       const stop = () => {
         this.#turns.delete(turn);
@@ -386,7 +393,7 @@ export class Publisher {
   #advance() {
     clearTimeout(this.#deadline);
     this.#progress = now();
-    if (this.#window.length === 0 || !(this.#o.giveUp < Infinity)) return;
+    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // a longer timer would fire at once
     this.#deadline = setTimeout(() => this.#giveUp(), this.#o.giveUp);
   }
 
@@ -413,14 +420,14 @@ export class Publisher {
       if (flight !== lowest && (this.#flying >= limit || flight.early)) break;
       this.#attempt(flight);
     }
-    // A batch above the lowest one has arrived, and the lowest has not. Nothing can be stored before it, and its connection may
-    // hang, so it is sent again over another one without waiting for the first.
-    if (this.#window.some((flight) => flight.early || flight.stored) && lowest.attempts.size < maxAttempts) {
-      const patience = resend + lowest.payload.body.length / slowest;
-      const rest = lowest.since + patience - now();
-      if (rest <= 0) this.#attempt(lowest);
-      this.#alarm = setTimeout(() => this.#pump(), rest > 0 ? rest : patience);
-    }
+    // Nothing can be stored before the lowest batch, and its connection may hang. So it is sent again over another connection
+    // without waiting for the first: soon if a batch above it has arrived, because that proves that the service answers.
+    const answers = this.#window.some((flight) => flight.early || flight.stored);
+    if (lowest.attempts.size >= (answers ? maxAttempts : 2)) return;
+    const size = lowest.payload.body.length;
+    const rest = lowest.since + (answers ? resend + size / 40 : hang + size / 8) - now();
+    if (rest <= 0) this.#attempt(lowest);
+    this.#alarm = setTimeout(() => this.#pump(), rest > 0 ? rest : resend);
   }
 
   /**
@@ -431,6 +438,7 @@ export class Publisher {
   async #attempt(flight) {
     const controller = new AbortController();
     const epoch = this.#epoch;
+    const first = flight === this.#window[0]; // so its predecessor is stored
     flight.attempts.add(controller);
     flight.tries++;
     flight.since = now();
@@ -443,7 +451,7 @@ export class Publisher {
       else if (!flight.stored) this.#succeed(flight, ack);
     } catch (error) {
       this.#end(flight, controller);
-      if (!this.#error && !flight.stored) this.#fail(flight, /** @type {Error} */ (error), epoch);
+      if (!this.#error && !flight.stored) this.#fail(flight, /** @type {Error} */ (error), epoch, first);
       else this.#pump();
     }
   }
@@ -468,9 +476,12 @@ export class Publisher {
     if (claim) return ackOf(await this.#caller.once(nextCall(this.#path, claim, payload), signal), this.#path);
     const answer = await this.#caller.once(orderedCall(this.#path, seq, payload, this.#id, !this.#leap), signal);
     const ack = ackOf(answer, this.#path, seq);
-    if (answer.publisher === this.#id) return ack;
+    if (answer.publisher === this.#id) {
+      if ((this.#created ||= answer.created) === answer.created) return ack;
+      throw new PublishError("reset", `batch ${seq} is in another stream: this one was created again at ${answer.created}`, seq);
+    }
     if (!ack.duplicate) throw new PublishError("refused", "the service does not know x-svc-publisher: it is too old", seq);
-    throw new PublishError("conflict", `sequence number ${seq} holds a batch of another publisher`, seq);
+    throw new PublishError("taken", `another publisher stored batch ${seq}: a stream has one publisher at a time`, seq);
   }
 
   /**
@@ -516,10 +527,11 @@ export class Publisher {
    * @param {Flight} flight
    * @param {Error} error
    * @param {number} epoch the epoch in which the attempt started
+   * @param {boolean} first whether the batch was the lowest when the attempt started
    */
-  #fail(flight, error, epoch) {
-    if (codeOf(error) === "sequence_not_next" && flight !== this.#window[0]) {
-      flight.early = true; // a batch in front of it is still in flight, or was refused
+  #fail(flight, error, epoch, first) {
+    if (codeOf(error) === "sequence_not_next" && !first) {
+      flight.early = true; // the batch in front of it was still in flight, or was refused
       this.#allowed = Math.max(this.#allowed >> 1, 1);
       this.#pump();
       return;
@@ -581,7 +593,7 @@ function explain(error, seq) {
     return new PublishError("reset", `the stream ends below batch ${seq}: it was created again, or restored from a backup`, seq, error);
   }
   if (codeOf(error) !== "invalid_sequence") return new PublishError("refused", message, seq, error);
-  return new PublishError(/is in a closed gap/.test(error.message) ? "gap_closed" : "evicted", message, seq, error);
+  return new PublishError(/closed/.test(error.message) ? "gap_closed" : "evicted", message, seq, error);
 }
 
 /**

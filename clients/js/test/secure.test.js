@@ -32,7 +32,7 @@ test("publishing and subscribing over HTTP/2", async (t) => {
 
 test("an untrusted certificate is rejected", async (t) => {
   const server = await Server.secure(t);
-  const client = new Client({ url: server.secureURL, key, attempts: 1 });
+  const client = new Client({ url: server.secureURL, key, giveUp: 1000 });
   await assert.rejects(client.createStream({ name: "secure" }), (error) => /certificate/.test(String(error.cause?.cause ?? error.cause ?? error)));
   await server.kill("SIGTERM");
   assert.deepEqual(server.versions, {});

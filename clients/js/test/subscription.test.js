@@ -337,7 +337,7 @@ test("a slow loop is not mistaken for a dead connection", async () => {
 test("a subscription survives cut connections and a killed server", async (t) => {
   const own = await Server.start(t);
   const proxy = await Proxy.start(t, own.url, (n) => ({ down: 2000 + ((n * 997) % 5000) }));
-  const near = new Client({ url: own.url, key, attempts: 50 });
+  const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
   const count = 200;
   const publishing = (async () => {

@@ -4,7 +4,7 @@ import { Client, ConnectionError, PublishError, WeirError } from "weir-client";
 import type { Ack, Batch, Gap, Publisher, Stream, SubscribeOptions, Subscription } from "weir-client";
 
 export async function use(signal: AbortSignal): Promise<void> {
-  const client = new Client({ url: "http://127.0.0.1:8080", key: "svc_test_", attempts: 3 });
+  const client = new Client({ url: "http://127.0.0.1:8080", key: async () => "svc_test_", giveUp: 3000 });
   const stream: Stream = await client.createStream({ name: "x", mode: "raw" }, { signal });
   const at: Date = stream.createdAt;
   for await (const one of client.streams({ pageSize: 10 })) await client.deleteStream(one);
@@ -32,7 +32,7 @@ export async function use(signal: AbortSignal): Promise<void> {
     await client.publish(stream, "x");
   } catch (error) {
     if (error instanceof WeirError) void [error.code, error.status.toFixed(), error.requestId, error.docUrl, error.retryAfter];
-    if (error instanceof PublishError && error.reason === "conflict") void error.seq.toFixed();
-    if (error instanceof ConnectionError) void error.cause;
+    if (error instanceof PublishError && error.reason === "taken") void error.seq.toFixed();
+    if (error instanceof ConnectionError) void [error.cause, error.outcomeUnknown, error.idempotencyKey.length];
   }
 }
