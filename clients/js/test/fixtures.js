@@ -116,8 +116,11 @@ export class Server {
 
 /** The fault proxy that the tests of all clients use, in a process of its own. internal/faultnet describes it. */
 export class Faults {
-  /** @param {import("node:test").TestContext} t */
-  static async start(t, server) {
+  /**
+   * @param {import("node:test").TestContext} t
+   * @param {{Backend: string, HTTP?: boolean}} options
+   */
+  static async start(t, options) {
     const faults = new Faults();
     const child = start(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
     const exited = new Promise((resolve) => child.once("exit", resolve));
@@ -132,8 +135,7 @@ export class Faults {
         if (error) throw new Error(error);
         return answer;
       }));
-    const { address } = await faults.do({ start: { Backend: server.address, HTTP: true } });
-    faults.url = `http://${address}`;
+    faults.address = (await faults.do({ start: options })).address;
     return faults;
   }
 }

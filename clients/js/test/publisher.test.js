@@ -328,10 +328,10 @@ test("two publishers notice each other, also if they publish the same events", a
 });
 
 test("a proxy that repeats requests does not look like another publisher", async (t) => {
-  const faults = await Faults.start(t, server);
+  const faults = await Faults.start(t, { Backend: server.address, HTTP: true });
   await faults.do({ set: { duplicate: true } });
   const s = await newStream();
-  const publisher = await new Client({ url: faults.url, key }).publisher(s, { batchEvents: 5, inFlight: 4 });
+  const publisher = await new Client({ url: `http://${faults.address}`, key }).publisher(s, { batchEvents: 5, inFlight: 4 });
   for (const n of numbers(200)) await publisher.add(n);
   await publisher.close();
   assert.deepEqual(await everything(s, 200), numbers(200));
