@@ -37,7 +37,7 @@ func TestModule(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^export (.*)$`).FindAllStringSubmatch(text, -1) {
 		exports = append(exports, m[1])
 	}
-	want := []string{"{ Client };", "{ ConnectionError, PublishError, WeirError };", "{ Publisher };", "{ Subscription };"}
+	want := []string{"{ Client };", "{ ConnectionError, GapError, PublishError, ResetError, WeirError };", "{ Publisher };", "{ Subscription };"}
 	if !slices.Equal(exports, want) {
 		t.Errorf("exports %q, want %q", exports, want)
 	}

@@ -199,10 +199,13 @@ export class Client {
   }
 
   /**
-   * Follows a stream: `for await (const batch of client.subscribe(stream, { cursor: 0 }))`.
+   * Follows a stream: `for await (const batch of client.subscribe(stream, { cursor: "oldest" }))`. In TypeScript,
+   * `subscribe<Order>` gives the events a type; it is not checked.
    *
+   * @template [T=any]
    * @param {string | {id: string}} stream
    * @param {import("./subscription.js").SubscribeOptions} [options]
+   * @returns {Subscription<T>}
    */
   subscribe(stream, options) {
     return new Subscription(this.#caller, pathOf(stream), this.#parse, options);

@@ -75,6 +75,32 @@ export class PublishError extends Error {
   }
 }
 
+/** A stream was deleted and created again under the same id, so a position in the old stream has no meaning in the new one. */
+export class ResetError extends Error {
+  /**
+   * @param {string} before
+   * @param {string} created
+   */
+  constructor(before, created) {
+    super(`the stream was created again at ${created}; the known one was created at ${before}`);
+    this.name = "ResetError";
+    /** When the stream that the position belongs to was created. @type {string} */
+    this.before = before;
+    /** When the present stream was created. @type {string} */
+    this.created = created;
+  }
+}
+
+/** Batches are missing from a stream of events; see {@link Subscription.events}. */
+export class GapError extends Error {
+  /** @param {import("./payload.js").Gap} gap */
+  constructor(gap) {
+    super(`batches ${gap.from} to ${gap.to} are gone: ${gap.reason}`);
+    this.name = "GapError";
+    this.gap = gap;
+  }
+}
+
 /**
  * Turns a response that is not a success into an error. Without Weir's error object, the response came from something in
  * between, such as a proxy without a backend. It says nothing about the request, so it counts as a broken connection.

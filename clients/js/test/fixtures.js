@@ -9,6 +9,8 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
+import { Client } from "../src/index.js";
+
 export const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
@@ -222,3 +224,23 @@ export async function take(subscription, count) {
 }
 
 export const numbers = (n, from = 1) => Array.from({ length: n }, (_, i) => from + i);
+
+/** Returns a client that passes every publish request to `handler`, with its sequence, a function that sends it, and its signal. */
+export function intercepted(server, handler) {
+  const through = (url, init) => {
+    const seq = init.method === "POST" ? /\/(\d+|publish)$/.exec(url)?.[1] : undefined;
+    return seq === undefined ? fetch(url, init) : handler(seq, () => fetch(url, init), init.signal);
+  };
+  return new Client({ url: server.url, key, fetch: through });
+}
+
+/** Lets a publisher store numbers one at a time, so that it sends more batches at once. */
+export async function learn(publisher, count) {
+  for (const n of numbers(count)) {
+    await publisher.add(n);
+    await publisher.flush();
+  }
+}
+
+/** Returns a response that never arrives. */
+export const hanging = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
