@@ -60,13 +60,13 @@ export class Caller {
    * @returns {Promise<Response>}
    */
   async open(call, scope) {
-    const key = await this.#current();
+    const key = await until(scope, this.#current());
     const response = await this.#send(call, key, scope);
     if (response.ok) return response;
     const error = refusal(response, await reach(scope, () => response.text()));
     if (response.status !== 401 || error instanceof ConnectionError || typeof this.#key === "string") throw error;
     if ((await this.#current()) === key) this.#known = undefined; // unless another request has asked since
-    const other = await this.#current();
+    const other = await until(scope, this.#current());
     if (other === key) throw error;
     const again = await this.#send(call, other, scope);
     if (!again.ok) throw refusal(again, await reach(scope, () => again.text()));
@@ -238,6 +238,22 @@ export async function reach(scope, step) {
     const cause = /** @type {any} */ (error)?.cause; // Node puts the details there
     throw new ConnectionError(`cannot reach the service: ${cause?.message || /** @type {any} */ (error)?.message}`, error);
   }
+}
+
+/**
+ * Waits for a promise that does not know the scope, and not longer than until the scope is aborted.
+ *
+ * @template T
+ * @param {Scope} scope
+ * @param {Promise<T>} promise
+ * @returns {Promise<T>}
+ */
+function until({ signal }, promise) {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    if (signal.aborted) reject(signal.reason);
+    promise.then(resolve, reject);
+  });
 }
 
 /**

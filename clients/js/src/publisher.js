@@ -105,6 +105,8 @@ export class Publisher {
   // counted as further failures
   #until = 0; // nothing is sent before this time
   #progress = 0; // time of the last acknowledgement, or of the first batch after an idle period
+  /** @type {Error | undefined} */
+  #trouble; // the last temporary error since then
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #lingering;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -393,15 +395,15 @@ export class Publisher {
   #advance() {
     clearTimeout(this.#deadline);
     this.#progress = now();
+    this.#trouble = undefined;
     if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // a longer timer would fire at once
     this.#deadline = setTimeout(() => this.#giveUp(), this.#o.giveUp);
   }
 
-  /** @param {unknown} [cause] */
-  #giveUp(cause) {
+  #giveUp() {
     const waited = Math.round(now() - this.#progress);
-    const reason = cause instanceof Error ? `: ${cause.message}` : "";
-    this.#failWith(new PublishError("given_up", `gave up after ${waited} ms without an acknowledgement${reason}`, this.#window[0]?.seq ?? -1, cause));
+    const reason = this.#trouble ? `: ${this.#trouble.message}` : "";
+    this.#failWith(new PublishError("given_up", `gave up after ${waited} ms without an acknowledgement${reason}`, this.#window[0].seq, this.#trouble));
   }
 
   /** Sends batches that are not in flight, lowest sequence first, and schedules its next call. */
@@ -540,10 +542,7 @@ export class Publisher {
       this.#failWith(error instanceof PublishError ? error : explain(error, flight.seq));
       return;
     }
-    if (now() - this.#progress > this.#o.giveUp) {
-      this.#giveUp(error);
-      return;
-    }
+    this.#trouble = error;
     if (epoch === this.#epoch) {
       this.#epoch++;
       this.#failures++;

@@ -3,7 +3,7 @@ import http from "node:http";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, WeirError } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers } from "./fixtures.js";
+import { Faults, Proxy, Server, deferred, key, numbers } from "./fixtures.js";
 
 const server = await Server.start({ after });
 const client = new Client({ url: server.url, key });
@@ -250,6 +250,23 @@ test("responses that are not from Weir are retried, and never taken for success"
       assert.ok(requests.length > 1, `${call}: ${requests.length} requests`);
     }
   }
+});
+
+test("a slow upload is not taken for a dead connection", async (t) => {
+  const faults = await Faults.start(t, { Backend: server.address, HTTP: true });
+  const stream = await client.createStream({ name: "x" });
+  await faults.do({ set: { rate: 40_000 } });
+  let requests = 0;
+  const counted = (url, init) => (requests++, fetch(url, init));
+  const far = new Client({ url: `http://${faults.address}`, key, timeout: 2000, fetch: counted });
+  assert.equal((await far.publish(stream, ["x".repeat(200_000)])).seq, 1); // takes five seconds
+  assert.equal(requests, 1);
+});
+
+test("a signal aborts a call while the key function hangs", async () => {
+  const stuck = new Client({ url: server.url, key: () => new Promise(() => {}), giveUp: 100 });
+  await assert.rejects(stuck.stream(id), { name: "ConnectionError" });
+  await assert.rejects(stuck.stream(id, { signal: AbortSignal.abort() }), { name: "AbortError" });
 });
 
 test("a signal aborts a call", async (t) => {
