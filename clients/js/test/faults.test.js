@@ -9,9 +9,9 @@ import { publishAndSubscribe } from "./faults.js";
 import { Faults, Server, key, numbers } from "./fixtures.js";
 import { browser, openPage } from "./pages.js";
 
-// Runs the same in a page.
+// Runs the same in a page. The page does not load the client from the server under test, which may be dead at that moment.
 const page = `
-  const { Client } = await import(settings.api + "/client.js");
+  const { Client } = await import("/client.js");
   ${publishAndSubscribe}
   return publishAndSubscribe(Client, settings.settings, settings.work);
 `;
@@ -76,7 +76,7 @@ for (const [where, server] of [["Node, HTTP/1.1", plain], ["a page, HTTP/1.1", p
         const settings = { url: `${safe ? "https" : "http"}://${faults.address}`, key };
         const flags = safe ? ["--disable-quic", "--ignore-certificate-errors"] : [];
         await schedule(server, faults, seed + n, (work) =>
-          inPage ? openPage(t, page, { api: plain.url, settings, work }, { flags }) : publishAndSubscribe(Client, settings, work),
+          inPage ? openPage(t, page, { settings, work }, { flags }) : publishAndSubscribe(Client, settings, work),
         );
       });
     }

@@ -2,7 +2,7 @@
 
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -26,6 +26,8 @@ export function trust(server) {
   });
 }
 
+const bundle = new URL("../dist/client.js", import.meta.url);
+
 const page = (script, settings) => `<!doctype html><meta charset="utf-8"><title>x</title><script type="module">
 const settings = ${JSON.stringify(settings)};
 const report = (what) => fetch("/report", { method: "POST", body: JSON.stringify(what) });
@@ -38,7 +40,7 @@ try {
 
 /**
  * Runs a script in a page, and returns what the script returns. The script is the body of an async function and can use
- * `settings`. If it fetches `/cut`, `cut` is called here.
+ * `settings`, and import the client as `/client.js`. If it fetches `/cut`, `cut` is called here.
  *
  * @param {import("node:test").TestContext} t
  */
@@ -51,7 +53,8 @@ export async function openPage(t, script, settings, { cut = () => {}, flags = []
       reported.resolve(JSON.parse(text));
     }
     if (request.url === "/cut") await cut();
-    response.setHeader("content-type", "text/html").end(request.url === "/" ? page(script, settings) : "");
+    if (request.url === "/client.js") response.setHeader("content-type", "text/javascript").end(await readFile(bundle));
+    else response.setHeader("content-type", "text/html").end(request.url === "/" ? page(script, settings) : "");
   });
   await new Promise((resolve) => pages.listen(0, "127.0.0.1", resolve));
   const profile = await mkdtemp(path.join(tmpdir(), "weir-js-"));
