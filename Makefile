@@ -7,7 +7,7 @@ export GOWORK := off
 STATICCHECK := go tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test browser clients chaos bench lint fmt run screenshots
+.PHONY: help build client test browser clients chaos bench lint fmt run screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ LDFLAGS := -X weir/internal/build.commit=$(COMMIT) -X weir/internal/build.built=
 
 build: ## build the server into bin/weir
 	go build -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
+
+client: ## bundle the JavaScript client again, after a change of clients/js/src
+	@tools/bundle
 
 test: browser lint ## run lint, then all tests, with the race detector if a C compiler is installed
 	@tools/test
@@ -49,6 +52,8 @@ lint: ## run gofmt, go vet and staticcheck, and lint the OpenAPI description
 	@cd bench && go vet ./...
 	@echo '== staticcheck ./...'
 	@$(STATICCHECK) ./...
+	@echo '== tools/bundle check'
+	@tools/bundle check
 	@tools/openapi/lint
 
 fmt: ## format all Go files

@@ -1,69 +1,46 @@
 // Package js embeds the JavaScript client and serves it to web pages. Programs with npm use the
 // package in this directory. A page that knows only the address of a server imports a single file
-// from it, which contains the same modules concatenated.
+// from it, which contains the same modules, bundled and minified by tools/bundle.
 package js
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"io/fs"
 	"net/http"
-	"regexp"
-	"sync"
-	"time"
+	"strconv"
+	"strings"
 )
 
-//go:embed src/*.js
-var sources embed.FS
-
-// modules lists the files of the client. Each comes after the files it imports. The last one has
-// the exports.
-var modules = []string{"errors", "wait", "payload", "sse", "call", "publish", "publisher", "subscription", "client", "index"}
-
-var (
-	imported   = regexp.MustCompile(`(?m)^import \{.*\} from "\./\w+\.js";\n+`)
-	exported   = regexp.MustCompile(`(?m)^export ((?:async )?(?:class|const|function))\b`)
-	reexported = regexp.MustCompile(`(?m)^(export \{.*\}) from "\./\w+\.js";$`)
-)
-
-// Module returns the client as one ES module. Concatenation works without a bundler for two
-// reasons, and TestModule checks both: the modules import only each other, with one import per
-// line, and no two of them declare the same name at the top level. The caller must not change the
-// result.
-var Module = sync.OnceValue(func() []byte {
-	var all bytes.Buffer
-	for _, name := range modules {
-		text, err := sources.ReadFile("src/" + name + ".js")
-		if err != nil {
-			panic(err) // cannot happen: the file is embedded, and TestModules compares the list with src
-		}
-		text = imported.ReplaceAll(text, nil)
-		text = exported.ReplaceAll(text, []byte("$1"))
-		text = reexported.ReplaceAll(text, []byte("$1;"))
-		all.Write(text)
-		all.WriteByte('\n')
-	}
-	return bytes.TrimRight(all.Bytes(), "\n")
-})
+//go:embed src/*.js dist/client.js dist/client.js.map
+var files embed.FS
 
 // Modules returns the files of the client. Pages of the server itself, such as the dashboard,
 // import single modules from it.
 func Modules() fs.FS {
-	files, err := fs.Sub(sources, "src")
+	modules, err := fs.Sub(files, "src")
 	if err != nil {
 		panic(err) // cannot happen: src is embedded
 	}
-	return files
+	return modules
 }
 
-// Handler serves the client as one module to pages from any origin, because it contains nothing
-// secret.
+// Handler serves the client as one module, /client.js, and its source map, /client.js.map, to pages
+// from any origin, because neither contains anything secret. Other paths are not found.
 func Handler() http.Handler {
-	sum := sha256.Sum256(Module())
-	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+	served := map[string]*file{
+		"/client.js":     load("dist/client.js", "text/javascript; charset=utf-8"),
+		"/client.js.map": load("dist/client.js.map", "application/json"),
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := served[r.URL.Path]
+		if f == nil {
+			http.NotFound(w, r)
+			return
+		}
 		h := w.Header()
 		h.Set("Server", "svc")
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -72,11 +49,67 @@ func Handler() http.Handler {
 			http.Error(w, "this file supports only GET and HEAD", http.StatusMethodNotAllowed)
 			return
 		}
-		h.Set("Access-Control-Allow-Origin", "*")
-		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
-		h.Set("Cache-Control", "public, max-age=300")
-		h.Set("Content-Type", "text/javascript; charset=utf-8")
-		h.Set("ETag", tag)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(Module()))
+		f.serve(w, r)
 	})
+}
+
+// file is a file and its compressed variant. Each has a tag of its own, because caches must not
+// mistake one for the other.
+type file struct {
+	contentType       string
+	plain, compressed []byte
+	tag               string // without quotes
+}
+
+func load(name, contentType string) *file {
+	plain, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // cannot happen: the file is embedded
+	}
+	var compressed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // fails only for an unknown level
+	z.Write(plain)                                                 // a buffer does not fail
+	z.Close()
+	sum := sha256.Sum256(plain)
+	return &file{contentType, plain, compressed.Bytes(), base64.RawURLEncoding.EncodeToString(sum[:12])}
+}
+
+func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	h.Set("Cache-Control", "public, max-age=300")
+	h.Set("Vary", "Accept-Encoding")
+	body, tag := f.plain, `"`+f.tag+`"`
+	if acceptsGzip(r.Header.Values("Accept-Encoding")) {
+		body, tag = f.compressed, `"`+f.tag+`-gzip"`
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("ETag", tag)
+	if known := r.Header.Get("If-None-Match"); known == "*" || strings.Contains(known, tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Type", f.contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method == http.MethodGet {
+		w.Write(body)
+	}
+}
+
+// acceptsGzip reports whether a client accepts gzip, according to its Accept-Encoding fields. A
+// client that sends only "*" gets the plain file, which every client can read.
+func acceptsGzip(fields []string) bool {
+	for _, field := range fields {
+		for coding := range strings.SplitSeq(field, ",") {
+			name, weight, weighted := strings.Cut(coding, ";")
+			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				continue
+			}
+			_, value, _ := strings.Cut(weight, "=")
+			q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return !weighted || err == nil && q > 0
+		}
+	}
+	return false
 }

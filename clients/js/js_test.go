@@ -1,71 +1,65 @@
 package js
 
 import (
+	"compress/gzip"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// TestModules checks that the list of modules names exactly the files in src.
-func TestModules(t *testing.T) {
-	files, err := sources.ReadDir("src")
+// TestBundle checks that the bundle was made from the present sources: its source map holds them.
+// "make lint" also checks that tools/bundle makes this very bundle.
+func TestBundle(t *testing.T) {
+	text, err := files.ReadFile("dist/client.js.map")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
-	for _, f := range files {
-		found = append(found, strings.TrimSuffix(f.Name(), path.Ext(f.Name())))
+	var m struct {
+		Sources        []string
+		SourcesContent []string
 	}
-	if listed := slices.Sorted(slices.Values(modules)); !slices.Equal(found, listed) {
-		t.Errorf("src has %q, the list has %q", found, listed)
+	if err := json.Unmarshal(text, &m); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestModule checks that the concatenated module imports nothing, exports what the package exports,
-// and declares no name twice.
-func TestModule(t *testing.T) {
-	text := string(Module())
-	if m := regexp.MustCompile(`(?m)^import .*|^export .* from .*`).FindString(text); m != "" {
-		t.Errorf("the module is not self-contained: %s", m)
+	bundled := map[string]string{}
+	for i, name := range m.Sources {
+		bundled[path.Base(name)] = m.SourcesContent[i]
 	}
-	var exports []string
-	for _, m := range regexp.MustCompile(`(?m)^export (.*)$`).FindAllStringSubmatch(text, -1) {
-		exports = append(exports, m[1])
+	sources, err := files.ReadDir("src")
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := []string{"{ Client };", "{ ConnectionError, PublishError, WeirError };", "{ Publisher };", "{ Subscription };"}
-	if !slices.Equal(exports, want) {
-		t.Errorf("exports %q, want %q", exports, want)
-	}
-	names := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:class|const|let|function)\*? (\w+)`).FindAllStringSubmatch(text, -1) {
-		if names[m[1]] {
-			t.Errorf("two modules declare %s, which clashes in the concatenated module", m[1])
+	for _, f := range sources {
+		source, err := files.ReadFile("src/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
 		}
-		names[m[1]] = true
-	}
-	if !names["Client"] || !names["EventParser"] {
-		t.Errorf("declared names: %v, want at least Client and EventParser", names)
+		// index.js only exports what others define, so nothing of it is left to map.
+		if f.Name() != "index.js" && bundled[f.Name()] != string(source) {
+			t.Errorf("dist does not contain the present src/%s: run make client", f.Name())
+		}
 	}
 }
 
 func TestHandler(t *testing.T) {
 	s := httptest.NewServer(Handler())
 	defer s.Close()
-	do := func(method, etag string) (*http.Response, string) {
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}} // so that the test sees what is sent
+	defer client.CloseIdleConnections()
+	do := func(method, path string, fields ...string) (*http.Response, string) {
 		t.Helper()
-		r, err := http.NewRequest(method, s.URL+"/client.js", nil)
+		r, err := http.NewRequest(method, s.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if etag != "" {
-			r.Header.Set("If-None-Match", etag)
+		for i := 0; i < len(fields); i += 2 {
+			r.Header.Set(fields[i], fields[i+1])
 		}
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,28 +70,65 @@ func TestHandler(t *testing.T) {
 		}
 		return resp, string(b)
 	}
-	for _, method := range []string{"GET", "HEAD"} {
-		resp, body := do(method, "")
-		for name, want := range map[string]string{
-			"Content-Type": "text/javascript; charset=utf-8", "Access-Control-Allow-Origin": "*",
-			"X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=300",
-		} {
-			if got := resp.Header.Get(name); got != want {
-				t.Errorf("%s: %s is %q, want %q", method, name, got, want)
+	tags := map[string]bool{}
+	for _, c := range []struct{ path, contentType string }{{"/client.js", "text/javascript; charset=utf-8"}, {"/client.js.map", "application/json"}} {
+		want, err := files.ReadFile("dist" + c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, accepted := range []string{"", "br, GZIP", "deflate, gzip;q=0.5", "gzip;q=0, *", "br"} {
+			resp, body := do("GET", c.path, "Accept-Encoding", accepted)
+			for name, want := range map[string]string{
+				"Content-Type": c.contentType, "Access-Control-Allow-Origin": "*",
+				"X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=300", "Vary": "Accept-Encoding",
+			} {
+				if got := resp.Header.Get(name); got != want {
+					t.Errorf("%s: %s is %q, want %q", c.path, name, got, want)
+				}
+			}
+			if resp.StatusCode != 200 || resp.ContentLength != int64(len(body)) {
+				t.Errorf("%s: %s with %d bytes, and %d are announced", c.path, resp.Status, len(body), resp.ContentLength)
+			}
+			zipped := strings.Contains(strings.ToLower(accepted), "gzip") && !strings.Contains(accepted, "q=0,")
+			if got := resp.Header.Get("Content-Encoding"); zipped != (got == "gzip") {
+				t.Errorf("%s: a client that accepts %q got the encoding %q", c.path, accepted, got)
+			}
+			if zipped {
+				body = unzip(t, body)
+			}
+			if body != string(want) {
+				t.Errorf("%s: a client that accepts %q got another file", c.path, accepted)
+			}
+			tag := resp.Header.Get("ETag")
+			tags[tag] = true
+			if head, body := do("HEAD", c.path, "Accept-Encoding", accepted); head.Header.Get("ETag") != tag || head.ContentLength != resp.ContentLength || body != "" {
+				t.Errorf("HEAD %s: tag %s with %d bytes", c.path, head.Header.Get("ETag"), head.ContentLength)
+			}
+			if resp, body := do("GET", c.path, "Accept-Encoding", accepted, "If-None-Match", `"x", W/`+tag); resp.StatusCode != 304 || body != "" || resp.Header.Get("ETag") != tag {
+				t.Errorf("conditional request: %s with %d bytes, want 304 without a body", resp.Status, len(body))
 			}
 		}
-		if resp.StatusCode != 200 || resp.ContentLength != int64(len(Module())) {
-			t.Errorf("%s: %s with %d bytes", method, resp.Status, resp.ContentLength)
-		}
-		if method == "GET" && body != string(Module()) || method == "HEAD" && body != "" {
-			t.Errorf("%s: unexpected body of %d bytes", method, len(body))
+		if resp, _ := do("POST", c.path); resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("POST: %s, allow %q", resp.Status, resp.Header.Get("Allow"))
 		}
 	}
-	first, _ := do("GET", "")
-	if resp, body := do("GET", first.Header.Get("ETag")); resp.StatusCode != 304 || body != "" {
-		t.Errorf("conditional request: %s with %d bytes, want 304 without a body", resp.Status, len(body))
+	if len(tags) != 4 {
+		t.Errorf("the two variants of two files have the tags %v, want four", tags)
 	}
-	if resp, _ := do("POST", ""); resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, HEAD" {
-		t.Errorf("POST: %s, allow %q", resp.Status, resp.Header.Get("Allow"))
+	if resp, _ := do("GET", "/client.mjs"); resp.StatusCode != 404 {
+		t.Errorf("another path: %s", resp.Status)
 	}
+}
+
+func unzip(t *testing.T, text string) string {
+	t.Helper()
+	z, err := gzip.NewReader(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(plain)
 }

@@ -40,6 +40,8 @@ func groupOf(path string) string {
 	switch path {
 	case "/", "/openapi.json", "/client.js":
 		return path
+	case "/client.js.map":
+		return "/client.js"
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ func TestVisits(t *testing.T) {
 	}))
 	for _, r := range [][2]string{
 		{"GET", "/"}, {"GET", "/docs"}, {"GET", "/docs/a/b?x"}, {"HEAD", "/docs/style.css"}, {"GET", "/dashboard?do=hints"}, {"BREW", "/dashboard/streams/x/tail"},
-		{"POST", "/dashboard/sign-in?do=refuse"}, {"GET", "/dashboard/x?do=flush"}, {"GET", "/client.js"}, {"GET", "/openapi.json"}, {"GET", "/client.js?do=panic"},
+		{"POST", "/dashboard/sign-in?do=refuse"}, {"GET", "/dashboard/x?do=flush"}, {"GET", "/client.js"}, {"GET", "/client.js.map"}, {"GET", "/openapi.json"}, {"GET", "/client.js?do=panic"},
 		{"GET", "/v1/streams"}, {"GET", "/docsx"}, {"GET", "/v1"}, {"GET", "/dashboards"}, {"GET", "/v1/../docs"},
 	} {
 		func() {
@@ -53,7 +53,7 @@ func TestVisits(t *testing.T) {
 		{Method: "other", Route: "/dashboard", Status: 200, Count: 1}:  true,
 		{Method: "POST", Route: "/dashboard", Status: 401, Count: 1}:   true,
 		{Method: "GET", Route: "/dashboard", Status: 200, Count: 1}:    true,
-		{Method: "GET", Route: "/client.js", Status: 200, Count: 1}:    true,
+		{Method: "GET", Route: "/client.js", Status: 200, Count: 2}:    true,
 		{Method: "GET", Route: "/openapi.json", Status: 200, Count: 1}: true,
 		{Method: "GET", Route: "/client.js", Status: 0, Count: 1}:      true,
 	}

@@ -9,42 +9,83 @@ import { backoff, Scope, wait } from "./wait.js";
  * @property {string} path including the query
  * @property {import("./payload.js").Payload | {contentType: string, body: Uint8Array | string}} [payload]
  * @property {Record<string, string>} [headers]
+ * @property {(answer: Answer) => void} [check] throws a ConnectionError if a success did not come from Weir
  */
+
+/** @typedef {string | (() => string | Promise<string>)} Key an API key, or a function that returns one */
 
 /** Caller sends requests to one service with one key. */
 export class Caller {
   #base;
   #key;
   #fetch;
-  #attempts;
+  #giveUp;
   #timeout;
+  /** @type {Promise<string> | undefined} */
+  #known; // the key that the function returned last
 
   /**
    * @param {string} base
-   * @param {{key: string, fetch: typeof fetch, attempts: number, timeout: number}} options
+   * @param {{key: Key, fetch: typeof fetch, giveUp: number, timeout: number}} options
    */
-  constructor(base, { key, fetch, attempts, timeout }) {
+  constructor(base, { key, fetch, giveUp, timeout }) {
     this.#base = base;
     this.#key = key;
     this.#fetch = fetch;
-    this.#attempts = attempts;
+    this.#giveUp = giveUp;
     this.#timeout = timeout;
   }
 
+  /** @returns {Promise<string>} the key to send */
+  async #current() {
+    const source = this.#key;
+    if (typeof source === "string") return source;
+    this.#known ??= Promise.resolve().then(source);
+    let key;
+    try {
+      key = await this.#known;
+    } catch (error) {
+      this.#known = undefined; // ask again next time
+      throw new ConnectionError(`cannot get a key: ${/** @type {any} */ (error)?.message}`, error);
+    }
+    return checkedKey(key);
+  }
+
   /**
-   * Sends a request once. Returns the response if it is a success, and throws otherwise.
+   * Sends a request once. Returns the response if it is a success, and throws otherwise. If the service refuses the key, and
+   * the program gave a function, the function is asked for another key.
    *
    * @param {Call} call
    * @param {Scope} scope
    * @returns {Promise<Response>}
    */
-  async open({ method, path, payload, headers }, scope) {
+  async open(call, scope) {
+    const key = await until(scope, this.#current());
+    const response = await this.#send(call, key, scope);
+    if (response.ok) return response;
+    const error = refusal(response, await reach(scope, () => response.text()));
+    if (response.status !== 401 || error instanceof ConnectionError || typeof this.#key === "string") throw error;
+    if ((await this.#current()) === key) this.#known = undefined; // unless another request has asked since
+    const other = await until(scope, this.#current());
+    if (other === key) throw error;
+    const again = await this.#send(call, other, scope);
+    if (!again.ok) throw refusal(again, await reach(scope, () => again.text()));
+    return again;
+  }
+
+  /**
+   * @param {Call} call
+   * @param {string} key
+   * @param {Scope} scope
+   * @returns {Promise<Response>}
+   */
+  #send({ method, path, payload, headers }, key, scope) {
     /** @type {Record<string, string>} */
     const all = { ...headers };
-    if (this.#key !== "") all.authorization = `Bearer ${this.#key}`;
+    if (key !== "") all.authorization = `Bearer ${key}`;
     if (payload) all["content-type"] = payload.contentType;
     const send = this.#fetch; // not this.#fetch(…): the fetch of a browser fails with another this
-    const response = await reach(scope, () =>
+    return reach(scope, () =>
       send(this.#base + path, {
         method,
         headers: all,
@@ -55,64 +96,108 @@ export class Caller {
         redirect: "manual",
       }),
     );
-    if (!response.ok) throw refusal(response, await reach(scope, () => response.text()));
-    return response;
   }
 
   /**
-   * Sends a request once and returns the response with its whole body.
+   * Sends a request once and returns the response with its whole body. It fails if nothing arrives for `timeout`
+   * milliseconds. A request with a body gets more time, because the client cannot see how much of the body was sent.
    *
    * @param {Call} call
    * @param {AbortSignal} [signal]
+   * @param {number} [most] milliseconds that the whole request may take
    */
-  async once(call, signal) {
+  async once(call, signal, most = Infinity) {
+    const end = performance.now() + most;
     const scope = new Scope(signal);
-    scope.alarm(this.#timeout, new ConnectionError(`no response within ${this.#timeout} ms`));
+    const watch = (/** @type {number} */ extra) => {
+      const ms = Math.max(0, Math.min(this.#timeout + extra, end - performance.now()));
+      scope.alarm(ms, new ConnectionError(`no response within ${Math.round(ms)} ms`));
+    };
     try {
+      watch(uploadTime(call));
       const response = await this.open(call, scope);
-      const bytes = new Uint8Array(await reach(scope, () => response.arrayBuffer()));
-      return new Answer(response, bytes);
+      /** @type {Uint8Array[]} */
+      const pieces = [];
+      const reader = response.body?.getReader();
+      while (reader) {
+        watch(0);
+        const { done, value } = await reach(scope, () => reader.read());
+        if (done) break;
+        pieces.push(value);
+      }
+      const answer = new Answer(response, pieces);
+      call.check?.(answer);
+      return answer;
     } finally {
       scope.close();
     }
   }
 
   /**
-   * Sends a request until it succeeds, fails permanently, or was tried `attempts` times.
+   * Sends a request until it succeeds, fails permanently, or `giveUp` milliseconds have passed.
    *
    * @param {Call} call
-   * @param {AbortSignal} [signal]
-   * @param {(error: any) => any} [repeated] handles the final error of a request that was sent more than once. An
-   *   earlier attempt may have succeeded although its response was lost, so the error may be a result of that success
+   * @param {{signal?: AbortSignal, giveUp?: number, repeated?: (error: any) => any}} [options] `repeated` handles the final
+   *   error of a request that was sent more than once. An earlier attempt may have succeeded although its response was lost,
+   *   so the error may be a result of that success
    * @returns {Promise<Answer>}
    */
-  async send(call, signal, repeated) {
+  async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
+    const end = performance.now() + giveUp + uploadTime(call);
+    let unknown = false; // whether an attempt may have been carried out although no response arrived
     for (let tries = 1; ; tries++) {
       try {
-        return await this.once(call, signal);
+        return await this.once(call, signal, end - performance.now());
       } catch (error) {
         if (signal?.aborted) throw error;
-        if (!transient(error) || tries >= this.#attempts) {
-          if (tries > 1 && repeated) return repeated(error);
-          throw error;
+        unknown ||= error instanceof ConnectionError || (error instanceof WeirError && error.status === 500);
+        const pause = Math.max(backoff(tries, 5000), askedFor(error));
+        if (transient(error) && performance.now() + pause < end) {
+          await wait(pause, signal);
+          continue;
         }
-        await wait(Math.max(backoff(tries, 5000), askedFor(error)), signal);
+        if (!transient(error) && tries > 1 && repeated) return repeated(error);
+        if (call.method !== "GET" && (error instanceof ConnectionError || error instanceof WeirError)) {
+          error.outcomeUnknown = unknown;
+          error.idempotencyKey = call.headers?.["idempotency-key"] ?? "";
+        }
+        throw error;
       }
     }
   }
+}
+
+/**
+ * The milliseconds that the body of a request may take at 8 kB/s, in addition to the timeout.
+ *
+ * @param {Call} call
+ */
+const uploadTime = ({ payload }) => (payload?.body.length ?? 0) / 8;
+
+/** @param {unknown} key */
+export function checkedKey(key) {
+  if (typeof key !== "string" || !/^[\x21-\x7e]*$/.test(key)) throw new TypeError("invalid key: it must contain only visible ASCII characters");
+  return key;
 }
 
 /** A response with its body. */
 export class Answer {
   /**
    * @param {Response} response
-   * @param {Uint8Array} bytes
+   * @param {Uint8Array[]} pieces of the body
    */
-  constructor(response, bytes) {
+  constructor(response, pieces) {
     this.status = response.status;
     this.requestId = response.headers.get("x-request-id") ?? "";
     this.contentType = response.headers.get("content-type") ?? "";
-    this.bytes = bytes;
+    this.publisher = response.headers.get("x-svc-publisher") ?? "";
+    this.created = response.headers.get("x-svc-stream-created") ?? "";
+    this.bytes = pieces.length === 1 ? pieces[0] : new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
+    let at = 0;
+    for (const piece of pieces) {
+      if (piece !== this.bytes) this.bytes.set(piece, at);
+      at += piece.length;
+    }
   }
 
   isJSON() {
@@ -123,14 +208,15 @@ export class Answer {
     return new TextDecoder().decode(this.bytes);
   }
 
-  /** @returns {any} undefined if the body is empty */
+  /** @returns {any} an object. If the body is none, the response did not come from Weir */
   json() {
-    if (this.bytes.length === 0) return undefined;
     try {
-      return JSON.parse(this.text());
+      const value = JSON.parse(this.text());
+      if (typeof value === "object" && value) return value;
     } catch {
-      throw new WeirError(`unexpected response, not from Weir: status ${this.status}, and the body is not JSON`, { status: this.status, requestId: this.requestId });
+      // handled below
     }
+    throw new ConnectionError(`unexpected response, not from Weir: status ${this.status}, and the body is not a JSON object`);
   }
 }
 
@@ -152,6 +238,22 @@ export async function reach(scope, step) {
     const cause = /** @type {any} */ (error)?.cause; // Node puts the details there
     throw new ConnectionError(`cannot reach the service: ${cause?.message || /** @type {any} */ (error)?.message}`, error);
   }
+}
+
+/**
+ * Waits for a promise that does not know the scope, and not longer than until the scope is aborted.
+ *
+ * @template T
+ * @param {Scope} scope
+ * @param {Promise<T>} promise
+ * @returns {Promise<T>}
+ */
+function until({ signal }, promise) {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    if (signal.aborted) reject(signal.reason);
+    promise.then(resolve, reject);
+  });
 }
 
 /**

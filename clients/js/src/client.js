@@ -1,19 +1,22 @@
 // The entry point of the client.
 
-import { Caller } from "./call.js";
-import { WeirError, codeOf } from "./errors.js";
+import { Caller, checkedKey } from "./call.js";
+import { ConnectionError, WeirError, codeOf } from "./errors.js";
 import { parseBatch, payloadOf, randomName, typeJSON } from "./payload.js";
-import { ackOf, atCall, nextCall } from "./publish.js";
+import { ackOf, atCall, nextCall, streamPath } from "./publish.js";
 import { Publisher } from "./publisher.js";
 import { Subscription } from "./subscription.js";
 
 /**
  * @typedef {object} ClientOptions
  * @property {string} url address of the service, such as `https://weir.example.com`
- * @property {string} [key] API key, sent with every request; without it only the demo stream can be read
- * @property {number} [attempts] maximum number of attempts of a call, including the first; 4 by default. Does not apply to
- *   publishers and subscriptions
- * @property {number} [timeout] timeout of each attempt in milliseconds; 60,000 by default. Does not apply to subscriptions
+ * @property {import("./call.js").Key} [key] API key, sent with every request; without it only the demo stream can be read. A
+ *   function that returns a key, or a promise of one, is called again when the service refuses the key, so keys can be
+ *   short-lived. If the function throws, it counts as a lost connection
+ * @property {number} [giveUp] milliseconds after which a call that was retried fails; 30,000 by default. A call with a body gets
+ *   a second more per 8 kB. Does not apply to open publishers and to subscriptions
+ * @property {number} [timeout] milliseconds without a response after which an attempt fails; 15,000 by default. A request with
+ *   a body gets a second more per 8 kB. Does not apply to subscriptions
  * @property {typeof fetch} [fetch] sends the requests, instead of the global fetch
  * @property {(text: string) => any} [parse] parses the JSON of batches, instead of JSON.parse, which rounds large numbers
  * @property {(event: any) => string | undefined} [stringify] formats an event as JSON, instead of JSON.stringify
@@ -49,10 +52,10 @@ export class Client {
   #stringify;
 
   /** @param {ClientOptions} options */
-  constructor({ url, key = "", attempts = 4, timeout = 60_000, fetch = globalThis.fetch, parse = JSON.parse, stringify = JSON.stringify }) {
-    if (!/^[\x21-\x7e]*$/.test(key)) throw new TypeError("invalid key: it must contain only visible ASCII characters");
+  constructor({ url, key = "", giveUp = 30_000, timeout = 15_000, fetch = globalThis.fetch, parse = JSON.parse, stringify = JSON.stringify }) {
+    if (typeof key !== "function") checkedKey(key);
     if (typeof fetch !== "function") throw new TypeError("no fetch function: use Node 20 or newer, or a current browser");
-    this.#caller = new Caller(baseOf(url), { key, attempts, timeout, fetch });
+    this.#caller = new Caller(baseOf(url), { key, giveUp, timeout, fetch });
     this.#parse = (/** @type {string} */ text) => parse(text);
     this.#stringify = (/** @type {any} */ event) => stringify(event);
   }
@@ -66,14 +69,14 @@ export class Client {
    */
   async createStream({ name, retentionSeconds, maxBytes, mode, id = randomName() }, { signal } = {}) {
     const body = JSON.stringify({ id, name, retention_seconds: retentionSeconds, max_bytes: maxBytes, mode });
-    const call = /** @type {const} */ ({ method: "POST", path: "/v1/streams", payload: { contentType: typeJSON, body } });
-    const answer = await this.#caller.send(call, signal, async (error) => {
+    const call = /** @type {const} */ ({ method: "POST", path: "/v1/streams", payload: { contentType: typeJSON, body }, check: isStream });
+    const repeated = async (/** @type {any} */ error) => {
       if (error.code !== "stream_name_taken") throw error;
-      const made = await this.#caller.send({ method: "GET", path: pathOf(id) }, signal);
+      const made = await this.#caller.send({ method: "GET", path: pathOf(id), check: isStream }, { signal });
       if (made.json().name !== name) throw error;
       return made;
-    });
-    return streamOf(answer.json());
+    };
+    return streamOf((await this.#caller.send(call, { signal, repeated })).json());
   }
 
   /**
@@ -85,7 +88,7 @@ export class Client {
   async *streams({ pageSize = 100, signal } = {}) {
     for (let token = ""; ; ) {
       const path = `/v1/streams?limit=${pageSize}${token && `&cursor=${encodeURIComponent(token)}`}`;
-      const page = (await this.#caller.send({ method: "GET", path }, signal)).json();
+      const page = (await this.#caller.send({ method: "GET", path, check: isList }, { signal })).json();
       for (const stream of page.data) yield streamOf(stream);
       if (!page.has_more) return;
       token = page.next_cursor;
@@ -100,7 +103,7 @@ export class Client {
    * @returns {Promise<Stream>}
    */
   async stream(stream, { signal } = {}) {
-    return streamOf((await this.#caller.send({ method: "GET", path: pathOf(stream) }, signal)).json());
+    return streamOf((await this.#caller.send({ method: "GET", path: pathOf(stream), check: isStream }, { signal })).json());
   }
 
   /**
@@ -111,9 +114,10 @@ export class Client {
    * @returns {Promise<void>}
    */
   async deleteStream(stream, { signal } = {}) {
-    await this.#caller.send({ method: "DELETE", path: pathOf(stream) }, signal, (error) => {
+    const repeated = (/** @type {any} */ error) => {
       if (error.code !== "stream_not_found") throw error;
-    });
+    };
+    await this.#caller.send({ method: "DELETE", path: pathOf(stream), check: isEmpty }, { signal, repeated });
   }
 
   /**
@@ -124,7 +128,7 @@ export class Client {
    * @returns {Promise<{cursor: number, updatedAt: Date}>}
    */
   async cursor(stream, { signal } = {}) {
-    const { cursor, updated_at: at } = (await this.#caller.send({ method: "GET", path: `${pathOf(stream)}/cursor` }, signal)).json();
+    const { cursor, updated_at: at } = (await this.#caller.send({ method: "GET", path: `${pathOf(stream)}/cursor`, check: isAbout }, { signal })).json();
     return { cursor, updatedAt: new Date(at) };
   }
 
@@ -137,7 +141,7 @@ export class Client {
    * @returns {Promise<import("./payload.js").Batch>}
    */
   async batch(stream, seq, { signal } = {}) {
-    const answer = await this.#caller.send({ method: "GET", path: `${pathOf(stream)}/batches/${seqOf(seq)}` }, signal);
+    const answer = await this.#caller.send({ method: "GET", path: `${pathOf(stream)}/batches/${seqOf(seq)}`, check: isAbout }, { signal });
     if (answer.isJSON()) return parseBatch(answer.text(), this.#parse);
     return { seq, events: [], contentType: answer.contentType, data: answer.bytes };
   }
@@ -153,8 +157,9 @@ export class Client {
    */
   async publish(stream, payload, { idempotencyKey = randomName(), signal } = {}) {
     if (!/^[\x21-\x7e]{1,255}$/.test(idempotencyKey)) throw new TypeError("an idempotency key must be 1 to 255 visible ASCII characters");
-    const call = nextCall(pathOf(stream), idempotencyKey, payloadOf(payload, this.#stringify));
-    return ackOf(await this.#caller.send(call, signal));
+    const path = pathOf(stream);
+    const call = nextCall(path, idempotencyKey, payloadOf(payload, this.#stringify));
+    return ackOf(await this.#caller.send({ ...call, check: (answer) => void ackOf(answer, path) }, { signal }), path);
   }
 
   /**
@@ -168,13 +173,15 @@ export class Client {
    * @returns {Promise<import("./publish.js").Ack>}
    */
   async publishAt(stream, seq, payload, { signal } = {}) {
-    const call = atCall(pathOf(stream), seqOf(seq), payloadOf(payload, this.#stringify));
-    return ackOf(await this.#caller.send(call, signal));
+    const path = pathOf(stream);
+    const call = atCall(path, seqOf(seq), payloadOf(payload, this.#stringify));
+    return ackOf(await this.#caller.send({ ...call, check: (answer) => void ackOf(answer, path, seq) }, { signal }), path, seq);
   }
 
   /**
    * Opens a publisher. The caller must close it. The publisher reads the cursor of the stream and continues from there. If
-   * the key may publish but not read, the service assigns the number of the first batch, and the others follow it.
+   * the key may publish but not read, the service assigns the number of the first batch, and the others follow it. If the
+   * option `giveUp` is set, it applies to opening too.
    *
    * @param {string | {id: string}} stream
    * @param {import("./publisher.js").PublisherOptions & CallOptions} [options] the signal applies only to opening
@@ -183,7 +190,8 @@ export class Client {
   async publisher(stream, { signal, ...options } = {}) {
     let known;
     try {
-      known = await this.stream(stream, { signal });
+      const answer = await this.#caller.send({ method: "GET", path: pathOf(stream), check: isStream }, { signal, giveUp: options.giveUp });
+      known = { ...streamOf(answer.json()), created: answer.created };
     } catch (error) {
       if (codeOf(error) !== "project_forbidden") throw error;
     }
@@ -191,10 +199,13 @@ export class Client {
   }
 
   /**
-   * Follows a stream: `for await (const batch of client.subscribe(stream, { cursor: 0 }))`.
+   * Follows a stream: `for await (const batch of client.subscribe(stream, { cursor: "oldest" }))`. In TypeScript,
+   * `subscribe<Order>` gives the events a type; it is not checked.
    *
+   * @template [T=any]
    * @param {string | {id: string}} stream
    * @param {import("./subscription.js").SubscribeOptions} [options]
+   * @returns {Subscription<T>}
    */
   subscribe(stream, options) {
     return new Subscription(this.#caller, pathOf(stream), this.#parse, options);
@@ -221,7 +232,7 @@ function pathOf(stream) {
   if (typeof id !== "string" || !/^[0-9A-Za-z]{22}$/.test(id)) {
     throw new WeirError("invalid_stream_id: a stream id is 22 base62 characters", { code: "invalid_stream_id" });
   }
-  return `/v1/streams/${id}`;
+  return streamPath(id);
 }
 
 /** @param {number} seq */
@@ -229,6 +240,29 @@ function seqOf(seq) {
   if (!Number.isSafeInteger(seq) || seq < 0) throw new TypeError("a sequence must be an integer from 0 to 2^53-1");
   return seq;
 }
+
+// The checks below throw if a success did not come from Weir. Networks with a login page, for example, answer every request
+// with 200.
+
+/** @param {boolean} ok */
+function mustBe(ok) {
+  if (!ok) throw new ConnectionError("unexpected response, not from Weir: it is something else than was asked for");
+}
+
+/** @param {import("./call.js").Answer} answer */
+function isStream(answer) {
+  const { id, cursor } = answer.json();
+  mustBe(typeof id === "string" && Number.isSafeInteger(cursor));
+}
+
+/** @param {import("./call.js").Answer} answer */
+const isList = (answer) => mustBe(Array.isArray(answer.json().data));
+
+/** @param {import("./call.js").Answer} answer */
+const isEmpty = (answer) => mustBe(answer.status === 204);
+
+/** @param {import("./call.js").Answer} answer */
+const isAbout = (answer) => mustBe(answer.created !== "");
 
 /** @param {any} object @returns {Stream} */
 function streamOf({ id, name, created_at: at, retention_seconds: retentionSeconds, max_bytes: maxBytes, cursor, bytes_stored: bytesStored, mode }) {

@@ -13,7 +13,7 @@ export class WeirError extends Error {
     this.status = status;
     /** The category, such as `not_found_error`. @type {string} */
     this.type = type;
-    /** Error code for programs; empty if the response came from a proxy and not from the service. @type {string} */
+    /** Error code for programs, such as `stream_not_found`. @type {string} */
     this.code = code;
     /** Id of the request. Quote it when you ask the operator for help. @type {string} */
     this.requestId = requestId;
@@ -21,12 +21,17 @@ export class WeirError extends Error {
     this.docUrl = docUrl;
     /** Milliseconds to wait before a retry, if the service asked for it; otherwise 0. @type {number} */
     this.retryAfter = retryAfter;
+    /** Whether an earlier attempt of the same call may have succeeded although no response arrived. @type {boolean} */
+    this.outcomeUnknown = false;
+    /** The idempotency key of a publish that failed: publish again with it to find out. Otherwise empty. @type {string} */
+    this.idempotencyKey = "";
   }
 }
 
 /**
- * The service cannot be reached, the connection was lost, or the response took too long. In a page, a request that the
- * browser blocks looks the same, because browsers do not tell pages the reason.
+ * The service cannot be reached, the connection was lost, the response took too long, or it did not come from Weir but from
+ * something in between, such as a proxy. In a page, a request that the browser blocks looks the same, because browsers do not
+ * tell pages the reason.
  */
 export class ConnectionError extends Error {
   /**
@@ -36,6 +41,10 @@ export class ConnectionError extends Error {
   constructor(message, cause) {
     super(message, { cause });
     this.name = "ConnectionError";
+    /** Whether a change may have been made although no response arrived. @type {boolean} */
+    this.outcomeUnknown = false;
+    /** The idempotency key of a publish that failed: publish again with it to find out. Otherwise empty. @type {string} */
+    this.idempotencyKey = "";
   }
 }
 
@@ -43,14 +52,16 @@ export class ConnectionError extends Error {
  * A publisher failed. `reason` is
  *
  * - `refused`: the service refused the batch; `cause` is its {@link WeirError},
- * - `conflict`: another writer is publishing to the stream,
- * - `too_late`: the service closed the gap of the batch before it arrived, and `startAt` fixes its sequence number,
+ * - `taken`: another publisher stored a batch under this sequence number,
+ * - `gap_closed`: the service closed the gap at this sequence number, so the batch is not stored,
+ * - `evicted`: the stream has moved past this sequence number, and the service no longer knows whether the batch was stored,
+ * - `reset`: the stream ends below what this publisher has stored: it was created again, or restored from a backup,
  * - `given_up`: nothing was acknowledged within `giveUp`,
  * - `closed`: the publisher is closed.
  */
 export class PublishError extends Error {
   /**
-   * @param {"refused" | "conflict" | "too_late" | "given_up" | "closed"} reason
+   * @param {"refused" | "taken" | "gap_closed" | "evicted" | "reset" | "given_up" | "closed"} reason
    * @param {string} message
    * @param {number} seq
    * @param {unknown} [cause]
@@ -64,12 +75,39 @@ export class PublishError extends Error {
   }
 }
 
+/** A stream was deleted and created again under the same id, so a position in the old stream has no meaning in the new one. */
+export class ResetError extends Error {
+  /**
+   * @param {string} before
+   * @param {string} created
+   */
+  constructor(before, created) {
+    super(`the stream was created again at ${created}; the known one was created at ${before}`);
+    this.name = "ResetError";
+    /** When the stream that the position belongs to was created. @type {string} */
+    this.before = before;
+    /** When the present stream was created. @type {string} */
+    this.created = created;
+  }
+}
+
+/** Batches are missing from a stream of events; see {@link Subscription.events}. */
+export class GapError extends Error {
+  /** @param {import("./payload.js").Gap} gap */
+  constructor(gap) {
+    super(`batches ${gap.from} to ${gap.to} are gone: ${gap.reason}`);
+    this.name = "GapError";
+    this.gap = gap;
+  }
+}
+
 /**
- * Turns a response that is not a success into an error.
+ * Turns a response that is not a success into an error. Without Weir's error object, the response came from something in
+ * between, such as a proxy without a backend. It says nothing about the request, so it counts as a broken connection.
  *
  * @param {Response} response
  * @param {string} text its body
- * @returns {WeirError}
+ * @returns {WeirError | ConnectionError}
  */
 export function refusal(response, text) {
   const seconds = Number(response.headers.get("retry-after"));
@@ -85,7 +123,12 @@ export function refusal(response, text) {
     // a response of a proxy, for example; handled below
   }
   if (typeof error?.code !== "string" || error.code === "") {
-    return new WeirError(`unexpected response, not from Weir: status ${response.status}`, details);
+    const target = response.headers.get("location");
+    if (target && response.status >= 300 && response.status < 400) {
+      return new ConnectionError(`redirected to ${target}: use that address as the url of the client`);
+    }
+    if (response.type === "opaqueredirect") return new ConnectionError("redirected; the browser does not tell where to");
+    return new ConnectionError(`unexpected response, not from Weir: status ${response.status}`);
   }
   return new WeirError(`${error.code}: ${error.message}`, {
     ...details,

@@ -1,7 +1,7 @@
 // The client for Weir, for browsers and Node. README.md has an introduction.
 
 export { Client } from "./client.js";
-export { ConnectionError, PublishError, WeirError } from "./errors.js";
+export { ConnectionError, GapError, PublishError, ResetError, WeirError } from "./errors.js";
 export { Publisher } from "./publisher.js";
 export { Subscription } from "./subscription.js";
 
@@ -9,8 +9,12 @@ export { Subscription } from "./subscription.js";
 /** @typedef {import("./client.js").ClientOptions} ClientOptions */
 /** @typedef {import("./client.js").NewStream} NewStream */
 /** @typedef {import("./client.js").Stream} Stream */
-/** @typedef {import("./payload.js").Batch} Batch */
+/**
+ * @template [T=any]
+ * @typedef {import("./payload.js").Batch<T>} Batch
+ */
 /** @typedef {import("./payload.js").Gap} Gap */
 /** @typedef {import("./publisher.js").PublisherOptions} PublisherOptions */
 /** @typedef {import("./publisher.js").Unacknowledged} Unacknowledged */
 /** @typedef {import("./subscription.js").SubscribeOptions} SubscribeOptions */
+/** @typedef {import("./subscription.js").Position} Position */

@@ -18,10 +18,11 @@ const encoder = new TextEncoder();
  */
 
 /**
+ * @template [T=any] the type of the events
  * @typedef {object} Batch a batch as it was published, or a gap
  * @property {number} seq its sequence number
  * @property {Date} [time] when it was stored; missing for a raw batch from {@link Client.batch}, and for a gap
- * @property {any[]} events the events of a json stream; empty for a raw stream
+ * @property {T[]} events the events of a json stream; empty for a raw stream
  * @property {string} [contentType] the content type, for a raw stream
  * @property {Uint8Array} [data] the bytes, for a raw stream
  * @property {Gap} [gap] set if this is not a batch but a range of missing batches, which ends at `seq`

@@ -1,7 +1,6 @@
-// The two publish requests, and checks of their outcome.
+// The publish requests, and their acknowledgements.
 
-import { codeOf, transient } from "./errors.js";
-import { eventsOf } from "./payload.js";
+import { ConnectionError } from "./errors.js";
 
 /**
  * Publishes with the next sequence number.
@@ -28,6 +27,23 @@ export function atCall(path, seq, payload) {
 }
 
 /**
+ * Publishes with a given sequence number and the name of the publisher, which the service keeps with the batch.
+ *
+ * @param {string} path of the stream
+ * @param {number} seq
+ * @param {import("./payload.js").Payload} payload
+ * @param {string} publisher
+ * @param {boolean} contiguous whether the service must refuse the batch if its predecessor is missing
+ * @returns {import("./call.js").Call}
+ */
+export function orderedCall(path, seq, payload, publisher, contiguous) {
+  /** @type {Record<string, string>} */
+  const headers = { "x-svc-publisher": publisher };
+  if (contiguous) headers["x-svc-contiguous"] = "true";
+  return { ...atCall(path, seq, payload), headers };
+}
+
+/**
  * @typedef {object} Ack
  * @property {string} streamId
  * @property {number} seq under which the batch is stored
@@ -37,54 +53,21 @@ export function atCall(path, seq, payload) {
  */
 
 /**
+ * Reads an acknowledgement. A success that is about something else did not come from Weir: networks with a login page, for
+ * example, answer every request with 200.
+ *
  * @param {import("./call.js").Answer} answer
+ * @param {string} path of the stream
+ * @param {number} [seq] the sequence that was published, if the client chose it
  * @returns {Ack}
  */
-export function ackOf(answer) {
-  const { stream_id: streamId, seq, accepted, cursor, duplicate } = answer.json();
-  return { streamId, seq, accepted, cursor, duplicate };
+export function ackOf(answer, path, seq) {
+  const { stream_id: streamId, seq: stored, accepted, cursor, duplicate } = answer.json();
+  if (!Number.isSafeInteger(stored) || path !== streamPath(streamId) || (seq !== undefined && stored !== seq)) {
+    throw new ConnectionError("unexpected response, not from Weir: it acknowledges something else");
+  }
+  return { streamId, seq: stored, accepted, cursor, duplicate };
 }
 
-/**
- * Reports whether the batch stored under a sequence is the one that was sent. A `duplicate` acknowledgement alone does not
- * tell: an earlier attempt may have stored the batch although its response was lost, or another writer may have used the
- * sequence. If the batch cannot be read, because the key lacks the permission or the batch was evicted, only the number of
- * events can be compared.
- *
- * @param {import("./call.js").Caller} caller
- * @param {string} path of the stream
- * @param {import("./payload.js").Payload} payload
- * @param {Ack} ack
- * @param {boolean} unread the result for a batch that cannot be read but has the same number of events
- * @param {AbortSignal} signal
- */
-export async function isMine(caller, path, payload, ack, unread, signal) {
-  try {
-    const answer = await caller.once({ method: "GET", path: `${path}/batches/${ack.seq}` }, signal);
-    return answer.isJSON()
-      ? JSON.stringify(answer.json().events) === JSON.stringify(eventsOf(payload.body))
-      : answer.bytes.length === payload.body.length && answer.bytes.every((byte, i) => byte === payload.body[i]);
-  } catch (error) {
-    if (codeOf(error) !== "project_forbidden" && codeOf(error) !== "stream_not_found") throw error;
-    return unread && ack.accepted === payload.events;
-  }
-}
-
-/**
- * Reports whether a retried batch was refused because the stream has evicted its sequence in the meantime. That is not a
- * conflict: even if the batch had been stored, no subscriber could read it.
- *
- * @param {import("./call.js").Caller} caller
- * @param {string} path of the stream
- * @param {number} seq
- * @param {AbortSignal} signal
- */
-export async function wasEvicted(caller, path, seq, signal) {
-  try {
-    await caller.once({ method: "GET", path: `${path}/batches/${seq}` }, signal);
-    return false;
-  } catch (error) {
-    if (transient(error) || signal.aborted) throw error;
-    return codeOf(error) === "stream_not_found" && /evicted/.test(/** @type {Error} */ (error).message); // evicted and never stored have the same code
-  }
-}
+/** @param {string} id */
+export const streamPath = (id) => `/v1/streams/${encodeURIComponent(id)}`;

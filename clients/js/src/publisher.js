@@ -3,15 +3,18 @@
 import { askedFor } from "./call.js";
 import { PublishError, codeOf, transient } from "./errors.js";
 import { bodyOf, bytesOf, encodeEvent, eventsOf, frame, maxBody, randomName, tooLarge, typeBytes } from "./payload.js";
-import { ackOf, atCall, isMine, nextCall, wasEvicted } from "./publish.js";
+import { ackOf, nextCall, orderedCall } from "./publish.js";
 import { backoff } from "./wait.js";
 
 /**
  * @typedef {object} PublisherOptions how a publisher groups, numbers and sends
  * @property {number} [startAt] sequence number of the first batch; by default the stream's cursor + 1, so that a program
  *   that is started again continues where the stream ends
- * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. With 1 there is never a gap, so
- *   none can close while the connection is broken. The publisher uses more than 1 only while responses arrive quickly
+ * @property {string} [name] identifies this publisher to the service, which keeps the name with every batch: 1 to 64 visible
+ *   ASCII characters; random by default. A program that repeats an earlier run with `startAt` gives the name of that run, so
+ *   that the batches stored then count as its own
+ * @property {number} [inFlight] maximum number of batches in flight, 1 to 64; 1 by default. The service stores a batch only
+ *   behind its predecessor, so more than 1 leaves no hole either. It helps if the service is far away
  * @property {number} [buffer] maximum number of bytes that are added and not acknowledged; 16 MiB by default. When it is
  *   reached, add waits
  * @property {number} [batchEvents] number of events after which a batch is full; 1,000 by default
@@ -19,11 +22,12 @@ import { backoff } from "./wait.js";
  *   batch of its own
  * @property {number} [linger] milliseconds that an incomplete batch waits for more events; 5 by default. With Infinity it
  *   waits until it is full or flushed
- * @property {number} [giveUp] milliseconds without an acknowledgement, while batches are in flight, after which the publisher
- *   fails; by default it retries forever
+ * @property {number} [giveUp] milliseconds without an acknowledgement, while there are batches to store, after which the
+ *   publisher fails; by default it retries forever
  * @property {(ack: import("./publish.js").Ack) => void} [onAck] called for every stored batch, in order of the sequences
  * @property {(error: Error, wait: number) => void} [onRetry] called before a retry, with the error and the number of
  *   milliseconds until the retry
+ * @property {(error: PublishError) => void} [onError] called once if the publisher fails, also while no call waits for it
  */
 
 /**
@@ -38,7 +42,7 @@ import { backoff } from "./wait.js";
  * @typedef {object} Flight a batch that has a sequence and is not acknowledged
  * @property {number} seq
  * @property {number} nth of the batches of this publisher, from 1
- * @property {boolean} closed whether the service closed its gap, so that it needs another sequence
+ * @property {boolean} early whether it reached the service before its predecessor, and waits for it
  * @property {string} claim idempotency key, if the service is to assign the sequence; empty if the sequence is known
  * @property {import("./payload.js").Payload} payload
  * @property {boolean} stored
@@ -50,24 +54,27 @@ import { backoff } from "./wait.js";
 
 /** @typedef {{go: () => boolean, resolve: () => void, reject: (error: unknown) => void}} Turn a call that waits for room */
 
-// Limits of the time between retries, in milliseconds. While a gap below a stored batch may be open, gapRetry applies,
-// because the service closes a gap for good after a grace period of 2 seconds by default.
-const gapRetry = 250;
-const maxRetry = 5000;
+const maxRetry = 5000; // milliseconds between retries
+const maxWaiting = 10_000; // calls of add that may wait; a program that does not await them would fill the memory
+
+// Milliseconds after which the lowest batch is sent again over another connection, in addition to the time for its body.
+const resend = 500; // if a batch above it has arrived
+const hang = 10_000; // otherwise
 const maxAttempts = 4; // simultaneous attempts of one batch
 
 /**
  * Publisher publishes many events to one stream, in the order in which they are added.
  *
- * A batch without a response is sent again under the same sequence, so it is stored once. If the service gives up a sequence
- * below one that it has stored, because the connection was broken for longer than its grace period, the publisher stores that
- * batch above the others, in front of those that it has not sent yet. The publisher fails on an error
- * that a retry cannot fix. From then on it sends nothing, and every call throws a {@link PublishError}. A stream has one
- * publisher at a time. Programs that share a stream use {@link Client.publish}.
+ * A batch without a response is sent again under the same sequence, so it is stored once. The service stores it only if its
+ * predecessor is stored, so no fault leaves a hole, however long the connection is broken. The service keeps the name of the
+ * publisher with each batch, so the publisher can tell its own batches from those of another one with the same content. The
+ * publisher fails on an error that a retry cannot fix. From then on it sends nothing, and every call throws a
+ * {@link PublishError}. A stream has one publisher at a time. Programs that share a stream use {@link Client.publish}.
  */
 export class Publisher {
   #caller;
   #path;
+  #id;
   #stringify;
   #o;
   /** @type {"json" | "raw" | undefined} */
@@ -75,6 +82,8 @@ export class Publisher {
   #claim = ""; // idempotency key of the first batch while the service has to assign its sequence; otherwise empty
   #first;
   #next; // sequence of the next batch
+  #created; // identifies the stream, because its id can be used again
+  #leap; // the first batch may leave a gap on purpose, because the program chose its sequence; until it is stored
 
   /** @type {Set<Turn>} */
   #turns = new Set(); // calls that wait for room, in the order of the calls
@@ -96,10 +105,14 @@ export class Publisher {
   // counted as further failures
   #until = 0; // nothing is sent before this time
   #progress = 0; // time of the last acknowledgement, or of the first batch after an idle period
+  /** @type {Error | undefined} */
+  #trouble; // the last temporary error since then
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #lingering;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #alarm;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #deadline; // fires when it is time to give up
   #closed = false;
   /** @type {PublishError | undefined} */
   #error;
@@ -110,7 +123,7 @@ export class Publisher {
    * @param {import("./call.js").Caller} caller
    * @param {string} path of the stream
    * @param {(event: any) => string | undefined} stringify
-   * @param {{cursor: number, mode: "json" | "raw"} | undefined} known
+   * @param {{cursor: number, mode: "json" | "raw", created: string} | undefined} known
    * @param {PublisherOptions} [options]
    */
   constructor(caller, path, stringify, known, options = {}) {
@@ -118,11 +131,15 @@ export class Publisher {
     this.#path = path;
     this.#stringify = stringify;
     this.#mode = known?.mode;
+    this.#created = known?.created ?? "";
     const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
     this.#o = /** @type {Required<PublisherOptions>} */ ({
       inFlight: 1, buffer: 16 << 20, batchEvents: 1000, batchBytes: 256 << 10, linger: 5, giveUp: Infinity, ...given,
     });
-    const { startAt, inFlight } = this.#o;
+    const { startAt, inFlight, name = randomName() } = this.#o;
+    if (!/^[!-~]{1,64}$/.test(name)) throw new TypeError("name must be 1 to 64 visible ASCII characters");
+    this.#id = name;
+    this.#leap = startAt !== undefined;
     if (startAt !== undefined && (!Number.isSafeInteger(startAt) || startAt < 0)) throw new TypeError("startAt must be a sequence");
     if (!(inFlight >= 1 && inFlight <= 64)) throw new TypeError("inFlight must be from 1 to 64");
     if (startAt === undefined && !known) this.#claim = randomName();
@@ -133,6 +150,7 @@ export class Publisher {
    * Adds an event to a json stream. It resolves once the publisher has accepted the event, and waits while the service
    * cannot keep up. {@link Publisher.flush} waits until the event is stored. Calls that do not wait for each other are
    * handled in the order of the calls. A TypeError concerns only this event, which was not added; the publisher still works.
+   * A RangeError means that 10,000 calls wait already: await them.
    *
    * @param {any} event
    * @param {{signal?: AbortSignal}} [options]
@@ -142,6 +160,7 @@ export class Publisher {
     this.#expect("json");
     const bytes = encodeEvent(event, this.#stringify);
     if (frame + bytes.length > maxBody) throw tooLarge(frame + bytes.length);
+    this.#crowded();
     return this.#take(() => this.#addEvent(bytes), signal);
   }
 
@@ -156,6 +175,7 @@ export class Publisher {
     this.#expect("raw");
     if (data.byteLength > maxBody) throw tooLarge(data.byteLength);
     const bytes = bytesOf(data);
+    this.#crowded();
     return this.#take(() => this.#addBatch(bytes), signal);
   }
 
@@ -229,6 +249,11 @@ export class Publisher {
     return below === this.#first ? undefined : below - 1;
   }
 
+  /** The name of the publisher, which the service keeps with every batch. */
+  get name() {
+    return this.#id;
+  }
+
   /** Why the publisher failed, or that it is closed; undefined while it works. */
   get error() {
     return this.#error;
@@ -247,6 +272,11 @@ export class Publisher {
       const some = { seq, sent: tries > 0 };
       return payload.contentType === typeBytes ? { ...some, events: [], data: payload.body } : { ...some, events: eventsOf(payload.body) };
     });
+  }
+
+  /** Bounds the calls of a program that does not await them. */
+  #crowded() {
+    if (this.#turns.size >= maxWaiting) throw new RangeError(`${maxWaiting} calls of add wait already: await add before you call it again`);
   }
 
   /**
@@ -331,7 +361,7 @@ export class Publisher {
   #flight() {
     const payload = this.#mode === "raw" ? { contentType: typeBytes, body: this.#group[0], events: 1 } : bodyOf(this.#group);
     const { seq, nth } = { seq: this.#next, nth: this.#cuts + 1 };
-    return { seq, nth, claim: this.#claim, payload, stored: false, closed: false, tries: 0, since: 0, attempts: new Set() };
+    return { seq, nth, claim: this.#claim, payload, stored: false, early: false, tries: 0, since: 0, attempts: new Set() };
   }
 
   /** Turns the group into a batch if it is due and there is room in the window. */
@@ -341,8 +371,8 @@ export class Publisher {
     if (this.#window.length > 0 && (full || this.#claim)) return;
     clearTimeout(this.#lingering);
     const flight = this.#flight();
-    if (this.#window.length === 0) this.#progress = now();
     this.#window.push(flight);
+    if (this.#window.length === 1) this.#advance();
     this.#bytes += flight.payload.body.length;
     this.#group = [];
     this.#groupBytes = 0;
@@ -361,48 +391,45 @@ export class Publisher {
     return this.#cuts >= count && !this.#window.some(({ nth }) => nth <= count);
   }
 
-  /**
-   * Gives the batches whose gap was closed new sequences: above all that were sent, and below those that were not, which move
-   * up. Nothing is in flight, so the order of the batches that are not stored is kept.
-   */
-  #renumber() {
-    const again = this.#window.filter(({ closed }) => closed).sort((a, b) => a.nth - b.nth);
-    const fresh = this.#window.filter(({ closed, tries }) => !closed && tries === 0);
-    const sent = this.#window.filter(({ closed, tries }) => !closed && tries > 0);
-    this.#next = fresh[0]?.seq ?? this.#next;
-    for (const flight of [...again, ...fresh]) {
-      Object.assign(flight, { seq: this.#next++, closed: false, tries: 0, ack: undefined });
-    }
-    this.#window = [...sent, ...again, ...fresh];
+  /** Notes progress: the time to give up starts afresh. */
+  #advance() {
+    clearTimeout(this.#deadline);
+    this.#progress = now();
+    this.#trouble = undefined;
+    if (this.#window.length === 0 || !(this.#o.giveUp < 2 ** 31)) return; // a longer timer would fire at once
+    this.#deadline = setTimeout(() => this.#giveUp(), this.#o.giveUp);
+  }
+
+  #giveUp() {
+    const waited = Math.round(now() - this.#progress);
+    const reason = this.#trouble ? `: ${this.#trouble.message}` : "";
+    this.#failWith(new PublishError("given_up", `gave up after ${waited} ms without an acknowledgement${reason}`, this.#window[0].seq, this.#trouble));
   }
 
   /** Sends batches that are not in flight, lowest sequence first, and schedules its next call. */
   #pump() {
     clearTimeout(this.#alarm);
     if (this.#error || this.#window.length === 0) return;
-    if (this.#window.some((flight) => flight.closed)) {
-      if (this.#flying > 0) return; // the end of the last attempt calls it again
-      this.#renumber();
-      this.#settle();
-    }
     const pause = this.#until - now();
     if (pause > 0) {
       this.#alarm = setTimeout(() => this.#pump(), pause);
       return;
     }
     const [lowest] = this.#window;
+    const limit = this.#leap ? 1 : this.#allowed;
     for (const flight of this.#window) {
       if (flight.stored || flight.attempts.size > 0) continue;
-      if (this.#flying >= this.#allowed && flight !== lowest) break;
+      if (flight !== lowest && (this.#flying >= limit || flight.early)) break;
       this.#attempt(flight);
     }
-    // If batches above the lowest one are stored, the lowest is a gap: subscribers wait for it, and the service will close
-    // it. Its connection may hang, so it is sent again over another one without waiting for the first.
-    if (this.#window.some((flight) => flight.stored) && lowest.attempts.size < maxAttempts) {
-      const rest = lowest.since + gapRetry - now();
-      if (rest <= 0) this.#attempt(lowest);
-      this.#alarm = setTimeout(() => this.#pump(), rest > 0 ? rest : gapRetry);
-    }
+    // Nothing can be stored before the lowest batch, and its connection may hang. So it is sent again over another connection
+    // without waiting for the first: soon if a batch above it has arrived, because that proves that the service answers.
+    const answers = this.#window.some((flight) => flight.early || flight.stored);
+    if (lowest.attempts.size >= (answers ? maxAttempts : 2)) return;
+    const size = lowest.payload.body.length;
+    const rest = lowest.since + (answers ? resend + size / 40 : hang + size / 8) - now();
+    if (rest <= 0) this.#attempt(lowest);
+    this.#alarm = setTimeout(() => this.#pump(), rest > 0 ? rest : resend);
   }
 
   /**
@@ -413,20 +440,21 @@ export class Publisher {
   async #attempt(flight) {
     const controller = new AbortController();
     const epoch = this.#epoch;
+    const first = flight === this.#window[0]; // so its predecessor is stored
     flight.attempts.add(controller);
     flight.tries++;
     flight.since = now();
     this.#flying++;
     try {
       const ack = await this.#publish(flight, controller.signal);
-      this.#allowed = now() - flight.since < gapRetry ? Math.min(this.#allowed + 1, this.#o.inFlight) : 1;
+      this.#allowed = Math.min(this.#allowed + 1, this.#o.inFlight);
       this.#end(flight, controller);
       if (this.#error) flight.stored = true; // the publisher has failed, but unacknowledged must not list this batch
       else if (!flight.stored) this.#succeed(flight, ack);
     } catch (error) {
       this.#end(flight, controller);
-      if (!this.#error && !flight.stored && !flight.closed) this.#fail(flight, /** @type {Error} */ (error), epoch);
-      else this.#pump(); // renumbering may wait for this attempt
+      if (!this.#error && !flight.stored) this.#fail(flight, /** @type {Error} */ (error), epoch, first);
+      else this.#pump();
     }
   }
 
@@ -440,40 +468,22 @@ export class Publisher {
   }
 
   /**
-   * Sends a batch once. If the service reports a duplicate, checks that the stored batch is this one.
+   * Sends a batch once. Nothing but an acknowledgement of this very batch counts as success.
    *
    * @param {Flight} flight
    * @param {AbortSignal} signal
    * @returns {Promise<import("./publish.js").Ack>}
    */
-  async #publish(flight, signal) {
-    const { seq, claim, payload } = flight;
-    if (claim) return ackOf(await this.#caller.once(nextCall(this.#path, claim, payload), signal));
-    let ack = flight.ack; // set by an earlier attempt that got a duplicate but could not check whose batch is stored
-    try {
-      ack ??= ackOf(await this.#caller.once(atCall(this.#path, seq, payload), signal));
-    } catch (error) {
-      if (codeOf(error) !== "invalid_sequence") throw error;
-      if (flight.tries > 1 && (await wasEvicted(this.#caller, this.#path, seq, signal))) {
-        return { streamId: this.#path.slice(-22), seq, accepted: payload.events, cursor: seq, duplicate: true };
-      }
-      // A gap closes only below a stored batch: of this publisher, if it sent one above, or else of another writer.
-      const above = this.#window.some((other) => other.seq > seq && other.tries > 0);
-      if (above && /is in a closed gap/.test(/** @type {Error} */ (error).message)) {
-        throw new PublishError("too_late", `sequence number ${seq} is closed: the batch arrived too late`, seq, error);
-      }
-      throw new PublishError("conflict", `sequence number ${seq} is closed: another writer is publishing to the stream`, seq, error);
+  async #publish({ seq, claim, payload }, signal) {
+    if (claim) return ackOf(await this.#caller.once(nextCall(this.#path, claim, payload), signal), this.#path);
+    const answer = await this.#caller.once(orderedCall(this.#path, seq, payload, this.#id, !this.#leap), signal);
+    const ack = ackOf(answer, this.#path, seq);
+    if (answer.publisher === this.#id) {
+      if ((this.#created ||= answer.created) === answer.created) return ack;
+      throw new PublishError("reset", `batch ${seq} is in another stream: this one was created again at ${answer.created}`, seq);
     }
-    if (ack.duplicate) {
-      flight.ack = ack;
-      // Browsers retry requests by themselves, so even the first attempt of the publisher can get a duplicate of its own
-      // batch.
-      const unread = flight.tries > 1 || this.#o.startAt !== undefined;
-      if (!(await isMine(this.#caller, this.#path, payload, ack, unread, signal))) {
-        throw new PublishError("conflict", `sequence number ${seq} holds a different batch: another writer is publishing to the stream`, seq);
-      }
-    }
-    return ack;
+    if (!ack.duplicate) throw new PublishError("refused", "the service does not know x-svc-publisher: it is too old", seq);
+    throw new PublishError("taken", `another publisher stored batch ${seq}: a stream has one publisher at a time`, seq);
   }
 
   /**
@@ -494,8 +504,10 @@ export class Publisher {
     }
     this.#failures = 0;
     this.#until = 0;
-    this.#progress = now();
+    this.#leap = false;
+    for (const other of this.#window) other.early = false; // they may follow now
     this.#settle();
+    this.#advance();
     this.#cut();
     this.#serve();
     this.#pump();
@@ -517,44 +529,29 @@ export class Publisher {
    * @param {Flight} flight
    * @param {Error} error
    * @param {number} epoch the epoch in which the attempt started
+   * @param {boolean} first whether the batch was the lowest when the attempt started
    */
-  #fail(flight, error, epoch) {
-    if (error instanceof PublishError && error.reason === "too_late" && this.#o.startAt === undefined) {
-      flight.closed = true;
-      for (const controller of flight.attempts) controller.abort();
+  #fail(flight, error, epoch, first) {
+    if (codeOf(error) === "sequence_not_next" && !first) {
+      flight.early = true; // the batch in front of it was still in flight, or was refused
+      this.#allowed = Math.max(this.#allowed >> 1, 1);
       this.#pump();
       return;
     }
     if (!transient(error)) {
-      this.#failWith(error instanceof PublishError ? error : new PublishError("refused", `publish batch ${flight.seq}: ${error.message}`, flight.seq, error));
+      this.#failWith(error instanceof PublishError ? error : explain(error, flight.seq));
       return;
     }
-    const waited = now() - this.#progress;
-    if (waited > this.#o.giveUp) {
-      this.#failWith(new PublishError("given_up", `gave up after ${Math.round(waited)} ms without an acknowledgement: ${error.message}`, flight.seq, error));
-      return;
-    }
+    this.#trouble = error;
     if (epoch === this.#epoch) {
       this.#epoch++;
       this.#failures++;
       this.#allowed = 1;
-      const pause = this.#pause(error);
+      const pause = Math.max(backoff(this.#failures, maxRetry), askedFor(error));
       this.#until = now() + pause;
       notify(this.#o.onRetry, error, pause);
     }
     this.#pump();
-  }
-
-  /**
-   * How long to wait after a failure. The publisher honours the time that the service asks for, unless there is a gap: the
-   * service closes it before long, so the failed batch has to be sent soon.
-   *
-   * @param {Error} error
-   */
-  #pause(error) {
-    const gap = this.#window.some((flight) => flight.stored);
-    const several = this.#window.filter((flight) => flight.tries > 0).length > 1; // then there may be a gap that the publisher does not know of
-    return Math.max(backoff(this.#failures, several ? gapRetry : maxRetry), gap ? 0 : askedFor(error));
   }
 
   /**
@@ -563,14 +560,17 @@ export class Publisher {
    * @param {PublishError} error
    */
   #failWith(error) {
-    this.#error ??= error;
+    if (this.#error) return;
+    this.#error = error;
     this.#drop();
+    notify(this.#o.onError, error);
   }
 
   /** Aborts all attempts and timers, and rejects all waiting calls with the error. */
   #drop() {
     clearTimeout(this.#lingering);
     clearTimeout(this.#alarm);
+    clearTimeout(this.#deadline);
     for (const { attempts } of this.#window) for (const controller of attempts) controller.abort();
     for (const turn of this.#turns) turn.reject(this.#error);
     this.#turns.clear();
@@ -579,6 +579,21 @@ export class Publisher {
 }
 
 const now = () => performance.now();
+
+/**
+ * Turns a refusal of the service into the error with which the publisher fails.
+ *
+ * @param {Error} error
+ * @param {number} seq
+ */
+function explain(error, seq) {
+  const message = `publish batch ${seq}: ${error.message}`;
+  if (codeOf(error) === "sequence_not_next") {
+    return new PublishError("reset", `the stream ends below batch ${seq}: it was created again, or restored from a backup`, seq, error);
+  }
+  if (codeOf(error) !== "invalid_sequence") return new PublishError("refused", message, seq, error);
+  return new PublishError(/closed/.test(error.message) ? "gap_closed" : "evicted", message, seq, error);
+}
 
 /**
  * Calls a callback of the program. If it throws, the error becomes an uncaught exception of the program and does not affect

@@ -1,21 +1,34 @@
 // Follows a stream.
 
 import { askedFor, reach } from "./call.js";
-import { ConnectionError, WeirError, transient } from "./errors.js";
+import { ConnectionError, GapError, ResetError, WeirError, transient } from "./errors.js";
 import { parseBatch } from "./payload.js";
 import { EventParser } from "./sse.js";
-import { Scope, wait } from "./wait.js";
+import { Scope, wait, waitOrWake } from "./wait.js";
+
+/**
+ * @typedef {object} Position a place in a stream. It can be saved as JSON
+ * @property {number} seq the sequence number of the last batch that was yielded
+ * @property {string} created when the stream was created. An id can be used again, so it tells apart two streams with one id
+ */
 
 /**
  * @typedef {object} SubscribeOptions
- * @property {number | "head" | "oldest"} [cursor] where to start. `head`, the default: with batches published from now on;
- *   `oldest` or 0: with the oldest stored batch; any other number: with the first batch above that sequence number
- * @property {AbortSignal} [signal] ends the subscription: the loop throws the reason of the signal
+ * @property {"head" | "oldest"} [cursor] where to start. `head`, the default: with batches published from now on; `oldest`:
+ *   with the oldest stored batch
+ * @property {number | Position} [after] starts with the first batch above this sequence number, or continues an earlier
+ *   subscription at its `position`. If batches in between were evicted, the first thing yielded is a gap
+ * @property {AbortSignal} [signal] ends the loop, without an error
  * @property {number} [silence] milliseconds without any data, not even a heartbeat, after which the connection is considered
  *   dead; 45,000 by default, which is three heartbeats at the default settings of the service
+ * @property {number} [giveUp] milliseconds without a connection after which the loop throws the last error; by default it
+ *   retries forever
+ * @property {() => void} [onOpen] called when a connection is open: when the service has said where the subscription stands
  * @property {(error: Error, wait: number) => void} [onRetry] called when the connection breaks or cannot be opened, with the
- *   error and the number of milliseconds until the next attempt
+ *   reason and the number of milliseconds until the next attempt
  */
+
+/** @typedef {"idle" | "connecting" | "open" | "waiting" | "ended"} State `idle`: no loop runs; `waiting`: for the next attempt */
 
 const defaultRetry = 1000; // milliseconds, if the service sends no retry value
 const minReconnect = 50; // lower limit from the second failure on, even if the service asks for less
@@ -23,12 +36,14 @@ const maxReconnect = 30_000;
 const defaultSilence = 45_000;
 
 /**
- * Subscription yields every batch from its starting point on, each once and in order. It reconnects when
- * the connection breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the
- * stream is deleted. It throws the reason of the signal when the signal is aborted, and a {@link WeirError} that a retry
- * cannot fix, such as an unknown stream or a revoked key.
+ * Subscription yields every batch from its starting point on, each once and in order. It reconnects when the connection
+ * breaks or the service restarts. Missing batches are yielded as a batch with a `gap`. The loop ends when the stream is
+ * deleted or the signal is aborted. It throws a {@link ResetError} if the stream was deleted and created again, and a
+ * {@link WeirError} that a retry cannot fix, such as an unknown stream or a revoked key.
  *
  * It connects when a loop starts. A second loop over the same subscription continues after the last batch that was yielded.
+ *
+ * @template [T=any] the type of the events
  */
 export class Subscription {
   #caller;
@@ -36,65 +51,131 @@ export class Subscription {
   #parse;
   #options;
   /** @type {number | undefined} */
-  #position;
-  #oldest;
+  #seq;
+  #created = "";
+  #cursor;
   #retry = defaultRetry;
   #failures = 0;
-  #over = false;
+  /** @type {State} */
+  #state = "idle";
 
   /**
+   * Internal: use {@link Client.subscribe}.
+   *
    * @param {import("./call.js").Caller} caller
    * @param {string} path of the stream
    * @param {(text: string) => any} parse
    * @param {SubscribeOptions} [options]
    */
   constructor(caller, path, parse, options = {}) {
-    const { cursor = "head" } = options;
+    const { cursor = "head", after } = options;
+    if (cursor !== "head" && cursor !== "oldest") throw new TypeError('cursor must be "head" or "oldest"; to continue after a sequence number, use after');
     this.#caller = caller;
     this.#path = path;
     this.#parse = parse;
     this.#options = options;
-    this.#oldest = cursor === "oldest" || cursor === 0;
-    if (typeof cursor === "number" && !this.#oldest) {
-      if (!Number.isSafeInteger(cursor) || cursor < 0) throw new TypeError("cursor must be head, oldest, or a sequence");
-      this.#position = cursor;
-    } else if (!this.#oldest && cursor !== "head") {
-      throw new TypeError("cursor must be head, oldest, or a sequence");
-    }
+    this.#cursor = cursor;
+    if (after === undefined) return;
+    const { seq, created } = typeof after === "number" ? { seq: after, created: "" } : after ?? {};
+    if (!Number.isSafeInteger(seq) || seq < 0 || typeof created !== "string") throw new TypeError("after must be a sequence number or a position");
+    this.#seq = seq;
+    this.#created = created;
   }
 
   /**
-   * The sequence after which the subscription continues. It is undefined while there is none: the subscription starts at the
-   * head or at the oldest batch, and either has not connected yet or nothing was ever stored. A program that saves it can pass
-   * it as `cursor` in its next run.
+   * Where the subscription stands: after the last batch that was yielded. It is undefined until the service has said where the
+   * subscription starts, and while nothing was ever stored. A program that saves the position passes it as `after` in its
+   * next run.
+   *
+   * @returns {Position | undefined}
    */
   get position() {
-    return this.#position;
+    return this.#seq === undefined ? undefined : { seq: this.#seq, created: this.#created };
   }
 
   /**
-   * The `cursor` with which another subscription continues where this one stands, before the first batch too. A position of 0
-   * is no such cursor, because 0 means the oldest batch: the other subscription yields a batch 0 again.
+   * The options with which another subscription continues where this one stands, also before the first batch.
    *
-   * @returns {number | "head" | "oldest"}
+   * @returns {{after: Position} | {cursor: "head" | "oldest"}}
    */
-  get cursor() {
-    return this.#position ?? (this.#oldest ? "oldest" : "head");
+  get resume() {
+    const after = this.position;
+    return after ? { after } : { cursor: this.#cursor };
   }
 
-  /** @returns {AsyncGenerator<import("./payload.js").Batch, void, void>} */
+  /** What the subscription does at this moment. */
+  get state() {
+    return this.#state;
+  }
+
+  /** @returns {AsyncGenerator<import("./payload.js").Batch<T>, void, void>} */
   async *[Symbol.asyncIterator]() {
-    const { signal, onRetry } = this.#options;
-    while (!this.#over) {
-      try {
-        yield* this.#follow();
-      } catch (error) {
-        if (signal?.aborted || !transient(error)) throw error;
-        const pause = this.#pause(error);
-        onRetry?.(/** @type {Error} */ (error), pause);
-        await wait(pause, signal);
+    const { signal, onRetry, giveUp = Infinity } = this.#options;
+    let unanswered = performance.now(); // since when there is no connection
+    try {
+      while (this.#state !== "ended" && !signal?.aborted) {
+        try {
+          for await (const batch of this.#follow(giveUp - (performance.now() - unanswered))) {
+            if (batch) yield batch;
+            unanswered = performance.now();
+            if (signal?.aborted) return;
+          }
+        } catch (error) {
+          if (signal?.aborted) return;
+          if (!transient(error)) throw error;
+          const pause = this.#pause(error);
+          if (performance.now() + pause - unanswered >= giveUp) throw error;
+          this.#state = "waiting";
+          onRetry?.(/** @type {Error} */ (error), pause);
+          // A page that is online or visible again reconnects at once, unless the service asked it to wait.
+          await (askedFor(error) > 0 ? wait : waitOrWake)(pause, signal).catch(() => {}); // an aborted signal ends the loop
+        }
       }
+    } finally {
+      if (this.#state !== "ended") this.#state = "idle";
     }
+  }
+
+  /**
+   * Yields the events of a json stream, one by one. `onGap` is called for missing batches. Without `onGap` the loop throws a
+   * {@link GapError} for them; another loop continues after the gap.
+   *
+   * @param {{onGap?: (gap: import("./payload.js").Gap) => void}} [options]
+   * @returns {AsyncGenerator<T, void, void>}
+   */
+  async *events({ onGap } = {}) {
+    for await (const { gap, events } of this) {
+      if (gap && !onGap) throw new GapError(gap);
+      if (gap) onGap?.(gap);
+      yield* events;
+    }
+  }
+
+  /**
+   * Returns the events as a stream, for `pipeTo` and the like. Cancelling the stream ends the subscription.
+   *
+   * @param {{onGap?: (gap: import("./payload.js").Gap) => void}} [options] as for {@link Subscription.events}
+   * @returns {ReadableStream<T>}
+   */
+  readable(options) {
+    const scope = new Scope(this.#options.signal);
+    this.#options = { ...this.#options, signal: scope.signal };
+    const events = this.events(options);
+    return new ReadableStream(
+      {
+        async pull(controller) {
+          const { done, value } = await events.next();
+          if (!done) return controller.enqueue(value);
+          scope.close();
+          controller.close();
+        },
+        async cancel() {
+          scope.close();
+          await events.return();
+        },
+      },
+      { highWaterMark: 0 }, // so that the position is not ahead of the reader
+    );
   }
 
   /**
@@ -110,49 +191,67 @@ export class Subscription {
   }
 
   /**
-   * Connects once and yields the batches of that connection. Returns when the stream is deleted, and throws when the
-   * connection ends for another reason.
+   * Connects once and yields the batches of that connection, and undefined when it is open. Returns when the stream is
+   * deleted, and throws when the connection ends for another reason.
    *
-   * @returns {AsyncGenerator<import("./payload.js").Batch, void, void>}
+   * @param {number} left milliseconds until the subscription gives up, unless the service answers
+   * @returns {AsyncGenerator<import("./payload.js").Batch | undefined, void, void>}
    */
-  async *#follow() {
-    const { signal, silence = defaultSilence } = this.#options;
-    const dead = new ConnectionError(`no data for ${silence} ms, not even a heartbeat`);
+  async *#follow(left) {
+    const { signal, silence = defaultSilence, onOpen } = this.#options;
+    const dead = new ConnectionError("the service is silent: no data arrived, not even a heartbeat");
     const scope = new Scope(signal);
+    this.#state = "connecting";
     try {
-      scope.alarm(silence, dead);
+      scope.alarm(Math.min(silence, left), dead);
       const response = await this.#caller.open(this.#call(), scope);
       const type = response.headers.get("content-type") ?? "";
       if (!response.body || type.split(";")[0].trim() !== "text/event-stream") {
-        throw new WeirError(`the response is not an event stream: its content type is ${type || "missing"}`, { status: response.status });
+        throw new ConnectionError(`unexpected response, not from Weir: not an event stream, but ${type || "without a content type"}`);
       }
+      this.#compare(response.headers.get("x-svc-stream-created") ?? "");
       const reader = response.body.getReader();
       const parser = new EventParser();
-      for (const opened = Date.now(); ; ) {
+      for (const opened = performance.now(); ; ) {
         scope.alarm(silence, dead); // armed only while reading: a slow loop must not look like a dead connection
         const { done, value } = await reach(scope, () => reader.read());
         scope.silence();
-        if (Date.now() - opened > maxReconnect) this.#failures = 0; // the connection is stable, even if nothing is published
+        if (performance.now() - opened > maxReconnect) this.#failures = 0; // the connection is stable, even if nothing is published
         if (done) throw new ConnectionError("the service closed the connection");
         const events = parser.push(value);
         this.#retry = parser.retry ?? this.#retry;
         this.#stand(parser.position);
+        if (this.#state === "connecting" && (parser.position !== undefined || events.length > 0)) {
+          this.#state = "open";
+          onOpen?.();
+        }
+        yield undefined;
         for (const event of events) {
           this.#failures = 0;
           if (event.name === "end") {
-            this.#over = true;
+            this.#state = "ended";
             return;
           }
           const batch = this.#read(event);
-          if (!batch || batch.seq <= (this.#position ?? -1)) continue; // an unknown event, or a batch that was already yielded
-          this.#position = batch.seq;
+          if (!batch || batch.seq <= (this.#seq ?? -1)) continue; // an unknown event, or a batch that was already yielded
+          this.#seq = batch.seq;
           yield batch;
-          signal?.throwIfAborted();
         }
       }
     } finally {
       scope.close();
     }
+  }
+
+  /**
+   * Notices that the stream is another one under the same id. Its sequence numbers have nothing to do with the position, so a
+   * resumed subscription would skip batches or wait for ever.
+   *
+   * @param {string} created
+   */
+  #compare(created) {
+    if (this.#created && created && created !== this.#created) throw new ResetError(this.#created, created);
+    this.#created ||= created;
   }
 
   /**
@@ -163,17 +262,17 @@ export class Subscription {
    * @param {string | undefined} id
    */
   #stand(id) {
-    if (id === undefined || this.#position !== undefined) return;
-    if (/^[0-9]{1,16}$/.test(id)) this.#position = Number(id);
-    else this.#oldest = true;
+    if (id === undefined || this.#seq !== undefined) return;
+    if (/^[0-9]{1,16}$/.test(id)) this.#seq = Number(id);
+    else this.#cursor = "oldest";
   }
 
   /** @returns {import("./call.js").Call} */
   #call() {
     const accept = "text/event-stream";
-    const start = this.#oldest ? "0" : "head";
-    if (this.#position === undefined) return { method: "GET", path: `${this.#path}?cursor=${start}`, headers: { accept } };
-    return { method: "GET", path: this.#path, headers: { accept, "last-event-id": String(this.#position) } };
+    const start = this.#cursor === "oldest" ? "0" : "head";
+    if (this.#seq === undefined) return { method: "GET", path: `${this.#path}?cursor=${start}`, headers: { accept } };
+    return { method: "GET", path: this.#path, headers: { accept, "last-event-id": String(this.#seq) } };
   }
 
   /**

@@ -24,6 +24,31 @@ export function wait(ms, signal) {
 }
 
 /**
+ * Waits like {@link wait}, but not longer than until the page has a network again or becomes visible.
+ *
+ * @param {number} ms
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<void>}
+ */
+export async function waitOrWake(ms, signal) {
+  const { document } = globalThis; // undefined in workers and in Node
+  const scope = new Scope(signal);
+  const wake = () => scope.close();
+  const shown = () => document.visibilityState === "visible" && wake();
+  globalThis.addEventListener?.("online", wake);
+  document?.addEventListener("visibilitychange", shown);
+  try {
+    await wait(ms, scope.signal);
+  } catch {
+    signal?.throwIfAborted();
+  } finally {
+    globalThis.removeEventListener?.("online", wake);
+    document?.removeEventListener("visibilitychange", shown);
+    scope.close();
+  }
+}
+
+/**
  * Returns how many milliseconds to wait after the n-th failed attempt: 50 to 100 ms after the first, twice as long after
  * each further one, up to a limit. Half of it is random, so that clients that were disconnected together do not all retry
  * at the same moment.

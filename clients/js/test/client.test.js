@@ -3,7 +3,7 @@ import http from "node:http";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, WeirError } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers } from "./fixtures.js";
+import { Faults, Proxy, Server, deferred, key, numbers } from "./fixtures.js";
 
 const server = await Server.start({ after });
 const client = new Client({ url: server.url, key });
@@ -26,6 +26,7 @@ async function otherServer(t, answer, options) {
 }
 
 const id = "a".repeat(22);
+const about = { "x-svc-stream-created": "2026-11-15T00:00:00.000Z" };
 
 test("invalid options are rejected", () => {
   for (const [options, want] of [
@@ -177,41 +178,95 @@ test("create and delete succeed although the first response is lost", async (t) 
   await assert.rejects(client.stream(stream), { code: "stream_not_found" });
 });
 
-test("calls are tried at most four times", async (t) => {
-  const { client: other, requests } = await otherServer(t, (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}'));
-  await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full" });
-  assert.equal(requests.length, 4);
-  const gone = new Client({ url: "http://127.0.0.1:1", key, attempts: 2 });
+test("calls are retried until giveUp", async (t) => {
+  const full = (response) => response.writeHead(503, { "retry-after": "0" }).end('{"error":{"code":"overloaded","message":"full"}}');
+  const { client: other, requests } = await otherServer(t, full, { giveUp: 1000 });
+  await assert.rejects(other.stream(id), { code: "overloaded", status: 503, message: "overloaded: full", outcomeUnknown: false });
+  assert.ok(requests.length > 2, `${requests.length} requests`);
+  const gone = new Client({ url: "http://127.0.0.1:1", key, giveUp: 100 });
   await assert.rejects(gone.stream(id), (error) => {
     assert.ok(error instanceof ConnectionError);
     assert.match(error.message, /cannot reach the service: .+/);
     assert.ok(error.cause);
     assert.ok(!String(error).includes(key));
+    assert.deepEqual([error.outcomeUnknown, error.idempotencyKey], [false, ""]); // a GET changes nothing
     return true;
   });
+});
+
+test("an unknown outcome is said, with the key that finds it out", async (t) => {
+  const stream = await client.createStream({ name: "x" });
+  const lossy = async (url, init) => {
+    await fetch(url, init);
+    throw new TypeError("terminated"); // the batch is stored, and its acknowledgement lost
+  };
+  let lost;
+  await new Client({ url: server.url, key, fetch: lossy, giveUp: 200 }).publish(stream, ["once"]).catch((error) => (lost = error));
+  assert.ok(lost instanceof ConnectionError && lost.outcomeUnknown);
+  assert.equal((await client.publish(stream, ["once"], { idempotencyKey: lost.idempotencyKey })).duplicate, true);
+  assert.equal((await client.cursor(stream)).cursor, 1);
+
+  const { client: other } = await otherServer(t, (response, n) => {
+    if (n === 1) response.destroy();
+    else response.writeHead(401).end('{"error":{"code":"key_revoked","message":"revoked"}}');
+  });
+  await assert.rejects(other.publish(id, [1], { idempotencyKey: "mine" }), { code: "key_revoked", outcomeUnknown: true, idempotencyKey: "mine" });
 });
 
 test("a retry waits for retry-after", async (t) => {
   const times = [];
   const { client: other } = await otherServer(t, (response, n) => {
     times.push(performance.now());
-    if (n === 1) response.writeHead(429, { "retry-after": "1" }).end();
-    else response.end(JSON.stringify({ cursor: 7, updated_at: "2026-11-15T00:00:00.000Z" }));
+    if (n === 1) response.writeHead(429, { "retry-after": "1" }).end('{"error":{"code":"rate_limited","message":"slow down"}}');
+    else response.writeHead(200, about).end(JSON.stringify({ cursor: 7, updated_at: "2026-11-15T00:00:00.000Z" }));
   });
   assert.equal((await other.cursor(id)).cursor, 7);
   assert.ok(times[1] - times[0] >= 990, `after ${times[1] - times[0]} ms`);
 });
 
-test("responses that are not from Weir", async (t) => {
+test("responses that are not from Weir are retried, and never taken for success", async (t) => {
+  const portal = (r) => r.end('{"status":"ok"}');
   for (const [answer, want] of [
-    [(r) => r.writeHead(404).end("<h1>nginx"), { name: "WeirError", code: "", status: 404, message: /not from Weir/ }],
-    [(r) => r.writeHead(307, { location: "/elsewhere" }).end(), { name: "WeirError", code: "", status: 307 }],
-    [(r) => r.end("<h1>nginx"), { name: "WeirError", code: "", status: 200, message: /not JSON/ }],
+    [(r) => r.writeHead(404).end("<h1>nginx"), /not from Weir: status 404/],
+    [(r) => r.writeHead(530).end('{"error":"530"}'), /not from Weir: status 530/],
+    [(r) => r.writeHead(307, { location: "https://elsewhere.test/" }).end(), /redirected to https:\/\/elsewhere.test\//],
+    [(r) => r.end("<h1>nginx"), /not from Weir/],
+    [portal, /not from Weir/],
   ]) {
-    const { client: other, requests } = await otherServer(t, answer);
-    await assert.rejects(other.stream(id), want);
-    assert.equal(requests.length, 1);
+    const { client: other, requests } = await otherServer(t, answer, { giveUp: 400 });
+    for (const call of [
+      () => other.stream(id),
+      () => other.createStream({ name: "x" }),
+      () => other.deleteStream(id),
+      () => other.cursor(id),
+      () => other.batch(id, 1),
+      () => other.publish(id, [1]),
+      () => other.publishAt(id, 1, [1]),
+      () => other.publisher(id),
+      () => other.streams().next(),
+    ]) {
+      requests.length = 0;
+      await assert.rejects(call, { name: "ConnectionError", message: want });
+      assert.ok(requests.length > 1, `${call}: ${requests.length} requests`);
+    }
   }
+});
+
+test("a slow upload is not taken for a dead connection", async (t) => {
+  const faults = await Faults.start(t, { Backend: server.address, HTTP: true });
+  const stream = await client.createStream({ name: "x" });
+  await faults.do({ set: { rate: 40_000 } });
+  let requests = 0;
+  const counted = (url, init) => (requests++, fetch(url, init));
+  const far = new Client({ url: `http://${faults.address}`, key, timeout: 2000, fetch: counted });
+  assert.equal((await far.publish(stream, ["x".repeat(200_000)])).seq, 1); // takes five seconds
+  assert.equal(requests, 1);
+});
+
+test("a signal aborts a call while the key function hangs", async () => {
+  const stuck = new Client({ url: server.url, key: () => new Promise(() => {}), giveUp: 100 });
+  await assert.rejects(stuck.stream(id), { name: "ConnectionError" });
+  await assert.rejects(stuck.stream(id, { signal: AbortSignal.abort() }), { name: "AbortError" });
 });
 
 test("a signal aborts a call", async (t) => {
@@ -229,20 +284,34 @@ test("a signal aborts a call", async (t) => {
 test("a signal aborts the wait between two attempts", async (t) => {
   const controller = new AbortController();
   const { client: other } = await otherServer(t, (response) => {
-    response.writeHead(503, { "retry-after": "3600" }).end();
+    response.writeHead(503, { "retry-after": "10" }).end('{"error":{"code":"overloaded","message":"full"}}');
     response.on("close", () => setImmediate(() => controller.abort()));
   });
   await assert.rejects(other.stream(id, { signal: controller.signal }), { name: "AbortError" });
 });
 
-test("each attempt has a timeout", async (t) => {
+test("an attempt ends when nothing arrives, and the call when giveUp has passed", async (t) => {
   const answer = (response, n) => {
     if (n === 2) response.writeHead(200, { "content-length": "100" }).write("{"); // the rest never arrives
-    if (n > 2) response.end(JSON.stringify({ cursor: 3 }));
+    if (n > 2) response.writeHead(200, about).end(JSON.stringify({ cursor: 3 }));
   };
-  const { client: other, requests } = await otherServer(t, answer, { timeout: 200, attempts: 50 });
+  const { client: other, requests } = await otherServer(t, answer, { timeout: 200 });
   assert.equal((await other.cursor(id)).cursor, 3);
   assert.ok(requests.length > 2);
-  const never = await otherServer(t, () => {}, { timeout: 50, attempts: 1 });
-  await assert.rejects(never.client.cursor(id), { name: "ConnectionError", message: "no response within 50 ms" });
+  const never = await otherServer(t, () => {}, { giveUp: 50 });
+  await assert.rejects(never.client.cursor(id), { name: "ConnectionError", message: /no response within \d+ ms/ });
+  assert.equal(never.requests.length, 1);
+});
+
+test("a response may take longer than the timeout while it makes progress", async (t) => {
+  const { client: other, requests } = await otherServer(t, async (response) => {
+    response.writeHead(200, { ...about, "content-type": "application/octet-stream" });
+    for (let n = 0; n < 10; n++) {
+      response.write(Buffer.from([n]));
+      await new Promise((resolve) => setTimeout(resolve, 300));
+    }
+    response.end();
+  }, { timeout: 2000 });
+  assert.deepEqual((await other.batch(id, 1)).data, new Uint8Array(numbers(10, 0)));
+  assert.equal(requests.length, 1);
 });

@@ -9,19 +9,26 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
+import { Client } from "../src/index.js";
+
 export const key = "svc_live_a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 
-let built = process.env.WEIR_BINARY;
-
-function program() {
-  if (!built) {
-    built = path.join(root, "bin", "weir-clients");
-    execFileSync("go", ["build", "-o", built, "./cmd/weir"], { cwd: root, stdio: "inherit" });
-  }
-  return built;
+/** Returns a function that builds a program of this repository at its first call, unless a variable names it, and returns its path. */
+function program(variable, name, room) {
+  return () => {
+    if (!process.env[variable]) {
+      const built = path.join(root, "bin", name);
+      execFileSync("go", ["build", "-o", built, room], { cwd: root, stdio: "inherit" });
+      process.env[variable] = built;
+    }
+    return process.env[variable];
+  };
 }
+
+const weir = program("WEIR_BINARY", "weir-clients", "./cmd/weir");
+const faultproxy = program("WEIR_FAULTPROXY", "weir-faultproxy", "./internal/faultnet/faultproxy");
 
 const children = new Set();
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
@@ -64,7 +71,7 @@ export class Server {
   async serve(address) {
     const args = ["serve", "--data", this.data, "--http", address, "--https", "off", "--metrics", "off", "--log-format", "json",
       "--demo=false", "--bootstrap-keys", `a:${key}`, ...this.flags];
-    this.process = start(program(), args, { stdio: ["ignore", "ignore", "pipe"] });
+    this.process = start(weir(), args, { stdio: ["ignore", "ignore", "pipe"] });
     this.exited = new Promise((resolve) => this.process.once("exit", resolve));
     const log = [];
     const lines = createInterface({ input: this.process.stderr });
@@ -105,7 +112,33 @@ export class Server {
 
   /** Runs an operator command, and returns its output. */
   async run(...args) {
-    return (await promisify(execFile)(program(), [...args, "--data", this.data])).stdout;
+    return (await promisify(execFile)(weir(), [...args, "--data", this.data])).stdout;
+  }
+}
+
+/** The fault proxy that the tests of all clients use, in a process of its own. internal/faultnet describes it. */
+export class Faults {
+  /**
+   * @param {import("node:test").TestContext} t
+   * @param {{Backend: string, HTTP?: boolean}} options
+   */
+  static async start(t, options) {
+    const faults = new Faults();
+    const child = start(faultproxy(), [], { stdio: ["pipe", "pipe", "inherit"] });
+    const exited = new Promise((resolve) => child.once("exit", resolve));
+    t.after(() => (child.stdin.end(), exited));
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    let last = Promise.resolve();
+    /** Sends a command to the proxy, after the earlier ones, and returns its answer. */
+    faults.do = (command) =>
+      (last = last.then(async () => {
+        child.stdin.write(`${JSON.stringify(command)}\n`);
+        const { error, ...answer } = JSON.parse((await lines.next()).value);
+        if (error) throw new Error(error);
+        return answer;
+      }));
+    faults.address = (await faults.do({ start: options })).address;
+    return faults;
   }
 }
 
@@ -191,3 +224,23 @@ export async function take(subscription, count) {
 }
 
 export const numbers = (n, from = 1) => Array.from({ length: n }, (_, i) => from + i);
+
+/** Returns a client that passes every publish request to `handler`, with its sequence, a function that sends it, and its signal. */
+export function intercepted(server, handler) {
+  const through = (url, init) => {
+    const seq = init.method === "POST" ? /\/(\d+|publish)$/.exec(url)?.[1] : undefined;
+    return seq === undefined ? fetch(url, init) : handler(seq, () => fetch(url, init), init.signal);
+  };
+  return new Client({ url: server.url, key, fetch: through });
+}
+
+/** Lets a publisher store numbers one at a time, so that it sends more batches at once. */
+export async function learn(publisher, count) {
+  for (const n of numbers(count)) {
+    await publisher.add(n);
+    await publisher.flush();
+  }
+}
+
+/** Returns a response that never arrives. */
+export const hanging = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));

@@ -23,7 +23,7 @@ test("publishing and subscribing over HTTP/2", async (t) => {
   for (const n of numbers(200)) await publisher.add(n);
   await publisher.close();
   await client.publish(stream, [201]);
-  const batches = await take(client.subscribe(stream, { cursor: 0 }), 201);
+  const batches = await take(client.subscribe(stream, { cursor: "oldest" }), 201);
   assert.deepEqual(batches.flatMap((batch) => batch.events), numbers(201));
   await assert.rejects(client.batch(stream, 999), { code: "stream_not_found", status: 404 });
   await server.kill("SIGTERM");
@@ -32,7 +32,7 @@ test("publishing and subscribing over HTTP/2", async (t) => {
 
 test("an untrusted certificate is rejected", async (t) => {
   const server = await Server.secure(t);
-  const client = new Client({ url: server.secureURL, key, attempts: 1 });
+  const client = new Client({ url: server.secureURL, key, giveUp: 1000 });
   await assert.rejects(client.createStream({ name: "secure" }), (error) => /certificate/.test(String(error.cause?.cause ?? error.cause ?? error)));
   await server.kill("SIGTERM");
   assert.deepEqual(server.versions, {});

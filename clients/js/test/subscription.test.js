@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
-import { Client, ConnectionError, Subscription } from "../src/index.js";
+import { Client, ConnectionError, GapError, ResetError, Subscription } from "../src/index.js";
 import { Proxy, Server, deferred, key, numbers, take } from "./fixtures.js";
 
 const server = await Server.start({ after });
@@ -44,7 +44,7 @@ test("stored and new batches are delivered once and in order", async () => {
   const { id: s } = await newStream();
   for (const n of [1, 2, 3]) await client.publish(s, [n]);
   const got = [];
-  for await (const b of client.subscribe(s, { cursor: 0 })) {
+  for await (const b of client.subscribe(s, { cursor: "oldest" })) {
     got.push(b);
     if (b.seq === 6) break;
     if (b.seq >= 3) await client.publish(s, [b.seq + 1, "more"]);
@@ -52,7 +52,7 @@ test("stored and new batches are delivered once and in order", async () => {
   assert.deepEqual(seqs(got), [1, 2, 3, 4, 5, 6]);
   assert.deepEqual(got[5].events, [6, "more"]);
   assert.ok(got[0].time instanceof Date && got[0].time <= got[5].time);
-  assert.deepEqual(seqs(await take(client.subscribe(s, { cursor: 4 }), 4)), [5, 6]);
+  assert.deepEqual(seqs(await take(client.subscribe(s, { after: 4 }), 4)), [5, 6]);
   assert.deepEqual(seqs(await take(client.subscribe(s, { cursor: "oldest" }), 3)), [1, 2, 3]);
 });
 
@@ -60,11 +60,142 @@ test("sequence 0 is delivered, and not repeated", async () => {
   const s = await newStream();
   await client.publishAt(s, 0, ["zero"]);
   await client.publishAt(s, 1, ["one"]);
-  const subscription = client.subscribe(s, { cursor: 0 });
+  const subscription = client.subscribe(s, { cursor: "oldest" });
   assert.equal(subscription.position, undefined);
   assert.deepEqual(seqs(await take(subscription, 1)), [0]);
-  assert.equal(subscription.position, 0);
+  assert.equal(subscription.position.seq, 0);
+  const saved = JSON.parse(JSON.stringify(subscription.position));
   assert.deepEqual(seqs(await take(subscription, 1)), [1]); // the same subscription continues
+  for (const after of [0, saved]) assert.deepEqual(seqs(await take(client.subscribe(s, { after }), 1)), [1]);
+});
+
+test("a saved position 0 does not mean the oldest batch: what was evicted after it is a gap", async () => {
+  const s = await newStream({ maxBytes: 1 << 20 });
+  await client.publishAt(s, 0, ["zero"]);
+  for (let n = 1; n <= 5; n++) await client.publish(s, ["x".repeat(400_000)]);
+  const [first] = await take(client.subscribe(s, { after: 0 }), 0);
+  assert.deepEqual(first.gap, { from: 1, to: 3, reason: "evicted" });
+  assert.deepEqual(seqs(await take(client.subscribe(s, { cursor: "oldest" }), 1)), [4]);
+});
+
+test("a stream that was deleted and created again is reported", async () => {
+  const s = await newStream();
+  for (const n of [1, 2, 3]) await client.publish(s, [n]);
+  const subscription = client.subscribe(s, { cursor: "oldest" });
+  await take(subscription, 3);
+  const after = JSON.parse(JSON.stringify(subscription.position));
+  await client.deleteStream(s);
+  await newStream({ id: s.id });
+  await client.publish(s, ["new"]);
+  for (const old of [subscription, client.subscribe(s, { after })]) {
+    await assert.rejects(take(old, 1), (error) => {
+      assert.ok(error instanceof ResetError);
+      assert.equal(error.before, after.created);
+      assert.ok(error.created > error.before);
+      return true;
+    });
+  }
+  assert.deepEqual(seqs(await take(client.subscribe(s, { cursor: "oldest" }), 1)), [1]);
+});
+
+test("events, one by one and as a stream", async () => {
+  const s = await newStream();
+  await client.publish(s, [1, 2]);
+  await client.publish(s, []);
+  await client.publish(s, [3, 4]);
+  const got = [];
+  for await (const event of client.subscribe(s, { cursor: "oldest" }).events()) {
+    got.push(event);
+    if (event === 4) break;
+  }
+  assert.deepEqual(got, numbers(4));
+  const subscription = client.subscribe(s, { cursor: "oldest" });
+  const reader = subscription.readable().getReader();
+  for (const n of numbers(3)) assert.deepEqual(await reader.read(), { done: false, value: n });
+  assert.equal(subscription.state, "open");
+  await reader.cancel();
+  assert.equal(subscription.state, "idle");
+  const waiting = client.subscribe(s, { after: 3 });
+  const idle = waiting.readable().getReader();
+  const next = idle.read();
+  while (waiting.state !== "open") await new Promise(setImmediate);
+  await idle.cancel(); // while it waits for a batch
+  assert.equal((await next).done, true);
+  const deleted = client.subscribe(s, { after: 2 }).readable().getReader();
+  assert.equal((await deleted.read()).value, 3);
+  assert.equal((await deleted.read()).value, 4);
+  await client.deleteStream(s);
+  assert.equal((await deleted.read()).done, true);
+});
+
+test("events report a gap, and throw if the program does not expect any", async () => {
+  const s = await newStream({ maxBytes: 1 << 20 });
+  for (let n = 1; n <= 5; n++) await client.publish(s, ["x".repeat(400_000)]);
+  const subscription = client.subscribe(s, { after: 1 });
+  await assert.rejects(subscription.events().next(), (error) => {
+    assert.ok(error instanceof GapError);
+    assert.deepEqual(error.gap, { from: 2, to: 3, reason: "evicted" });
+    return true;
+  });
+  assert.equal((await subscription.events().next()).value.length, 400_000); // it continues after the gap
+  const gaps = [];
+  const events = client.subscribe(s, { after: 1 }).events({ onGap: (gap) => gaps.push(gap.to) });
+  assert.equal((await events.next()).value.length, 400_000);
+  await events.return();
+  assert.deepEqual(gaps, [3]);
+});
+
+test("onOpen and state tell what a subscription does", async () => {
+  const states = [];
+  const { client: other } = scripted((_, n) => (n === 1 ? { status: 502, then: "end" } : n === 2 ? { bytes: batch(1) } : { bytes: "event: end\ndata: {}\n\n" }));
+  const note = (what) => states.push(`${what}: ${subscription.state}`);
+  const subscription = other.subscribe(id, { cursor: "oldest", onOpen: () => note("open"), onRetry: (error) => note(error.message) });
+  note("before");
+  for await (const b of subscription) note(b.seq);
+  note("after");
+  assert.deepEqual(states, [
+    "before: idle",
+    "unexpected response, not from Weir: status 502: waiting",
+    "open: open",
+    "1: open",
+    "cannot reach the service: terminated: waiting",
+    "open: open",
+    "after: ended",
+  ]);
+});
+
+test("giveUp bounds the time without a connection", async (t) => {
+  const refused = new Client({ url: "http://127.0.0.1:1", key });
+  const reasons = [];
+  await assert.rejects(take(refused.subscribe(id, { giveUp: 100, onRetry: (error) => reasons.push(error) }), 1), { name: "ConnectionError", message: /cannot reach/ });
+  const { client: portal } = scripted(() => ({ headers: { "content-type": "text/html" }, then: "end" }));
+  await assert.rejects(take(portal.subscribe(id, { giveUp: 2000, onRetry: (error) => reasons.push(error) }), 1), { message: /not from Weir: not an event stream, but text\/html/ });
+  assert.ok(reasons.length > 0);
+  const hung = new Client({ url: "http://weir.test", key, fetch: (_, { signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))) });
+  await assert.rejects(take(hung.subscribe(id, { giveUp: 100 }), 1), { message: /silent/ });
+});
+
+test("a page that is online or visible again reconnects at once", async (t) => {
+  const [window, document] = [new EventTarget(), new EventTarget()];
+  for (const name of ["addEventListener", "removeEventListener"]) {
+    globalThis[name] = window[name].bind(window);
+    t.after(() => delete globalThis[name]);
+  }
+  globalThis.document = document;
+  t.after(() => delete globalThis.document);
+  let waits = 0;
+  const { client: other, requests } = scripted((_, n) => (n < 4 ? { bytes: n === 1 ? "retry: 999999\n\n" : "" } : { bytes: "event: end\ndata: {}\n\n" }));
+  const onRetry = () =>
+    setImmediate(() => {
+      if (++waits === 1) return window.dispatchEvent(new Event("online"));
+      document.visibilityState = "hidden";
+      document.dispatchEvent(new Event("visibilitychange"));
+      assert.equal(requests.length, waits);
+      document.visibilityState = "visible";
+      document.dispatchEvent(new Event("visibilitychange"));
+    });
+  for await (const b of other.subscribe(id, { onRetry })) assert.fail(b);
+  assert.equal(waits, 3);
 });
 
 test("a subscription from the head gets batches published after it started", async () => {
@@ -76,7 +207,7 @@ test("a subscription from the head gets batches published after it started", asy
     const loop = subscription[Symbol.asyncIterator]();
     const next = loop.next();
     while (subscription.position === undefined) await new Promise(setImmediate); // until it is connected
-    assert.equal(subscription.position, cursor);
+    assert.equal(subscription.position.seq, cursor);
     await client.publish(s, ["after"]);
     assert.deepEqual((await next).value.events, ["after"]);
     await loop.return();
@@ -84,8 +215,9 @@ test("a subscription from the head gets batches published after it started", asy
 });
 
 test("invalid cursors are rejected", () => {
-  for (const cursor of [-1, 1.5, NaN, "tail", null, "7"]) assert.throws(() => client.subscribe(id, { cursor }), TypeError);
-  assert.ok(client.subscribe(id, { cursor: 7 }) instanceof Subscription);
+  for (const cursor of [0, 7, "tail", null, "7"]) assert.throws(() => client.subscribe(id, { cursor }), /use after/);
+  for (const after of [-1, 1.5, NaN, "7", null, {}, { seq: 7 }]) assert.throws(() => client.subscribe(id, { after }), TypeError);
+  assert.ok(client.subscribe(id, { after: 7 }) instanceof Subscription);
 });
 
 test("raw batches have bytes and a content type", async () => {
@@ -94,7 +226,7 @@ test("raw batches have bytes and a content type", async () => {
   await client.publish(s, bytes);
   await client.publish(s, new Uint8Array());
   const got = [];
-  for await (const b of client.subscribe(s, { cursor: 0 })) {
+  for await (const b of client.subscribe(s, { cursor: "oldest" })) {
     got.push(b);
     if (b.seq === 2) break;
   }
@@ -108,7 +240,7 @@ test("the largest batch", async () => {
   const s = await newStream({ mode: "raw" });
   const bytes = new Uint8Array(8 << 20).map((_, i) => (i * 7) ^ (i >> 8));
   await client.publish(s, bytes);
-  for await (const b of client.subscribe(s, { cursor: 0 })) {
+  for await (const b of client.subscribe(s, { cursor: "oldest" })) {
     assert.ok(Buffer.from(b.data).equals(Buffer.from(bytes)));
     break;
   }
@@ -116,7 +248,7 @@ test("the largest batch", async () => {
 
 test("evicted batches are yielded as a gap", async () => {
   const s = await newStream({ maxBytes: 1 << 20 });
-  const subscription = client.subscribe(s, { cursor: 0 });
+  const subscription = client.subscribe(s, { cursor: "oldest" });
   await client.publish(s, [1]);
   assert.deepEqual(seqs(await take(subscription, 1)), [1]);
   for (let n = 0; n < 5; n++) await client.publish(s, ["x".repeat(400_000)]);
@@ -132,7 +264,7 @@ test("evicted batches are yielded as a gap", async () => {
 test("the loop ends when the stream is deleted", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
-  const subscription = client.subscribe(s, { cursor: 0 });
+  const subscription = client.subscribe(s, { cursor: "oldest" });
   const got = [];
   for await (const b of subscription) {
     got.push(b);
@@ -145,7 +277,7 @@ test("the loop ends when the stream is deleted", async () => {
 test("permanent errors are thrown and not retried", async () => {
   const s = await newStream();
   const drain = async (c, target) => {
-    for await (const b of c.subscribe(target, { cursor: 0, onRetry: (error) => assert.fail(error) })) assert.fail(`got ${b.seq}`);
+    for await (const b of c.subscribe(target, { cursor: "oldest", onRetry: (error) => assert.fail(error) })) assert.fail(`got ${b.seq}`);
   };
   await assert.rejects(drain(client, id), { code: "stream_not_found", status: 404 });
   await assert.rejects(drain(new Client({ url: server.url }), s), { code: "missing_api_key", status: 401 });
@@ -162,7 +294,7 @@ test("a revoked key ends the subscription", async () => {
   const revocable = await server.newKey("--permissions", "read");
   const got = [];
   await assert.rejects(async () => {
-    for await (const b of new Client({ url: server.url, key: revocable.key }).subscribe(s, { cursor: 0 })) {
+    for await (const b of new Client({ url: server.url, key: revocable.key }).subscribe(s, { cursor: "oldest" })) {
       got.push(b.seq);
       await server.run("key", "revoke", revocable.id);
     }
@@ -170,31 +302,28 @@ test("a revoked key ends the subscription", async () => {
   assert.deepEqual(got, [1]);
 });
 
-test("a signal ends the loop: before the start, while waiting, in the body, and between two connections", async (t) => {
+test("a signal ends the loop without an error: before the start, while waiting, in the body, and between two connections", async () => {
   const s = await newStream();
   await client.publish(s, [1]);
   await client.publish(s, [2]);
-  const loop = async (c, controller, then) => {
-    for await (const b of c.subscribe(s, { cursor: 0, signal: controller.signal })) await then(b);
+  const loop = async (c, controller, then, onRetry) => {
+    const got = [];
+    for await (const b of c.subscribe(s, { cursor: "oldest", signal: controller.signal, onRetry })) {
+      got.push(b.seq);
+      await then(b, controller);
+    }
+    return got;
   };
   const before = new AbortController();
   before.abort();
-  await assert.rejects(loop(client, before, assert.fail), { name: "AbortError" });
-
-  const waiting = new AbortController();
-  await assert.rejects(loop(client, waiting, (b) => b.seq === 2 && setImmediate(() => waiting.abort(new Error("enough")))), { message: "enough" });
-
-  const inside = new AbortController();
-  const got = [];
-  await assert.rejects(loop(client, inside, (b) => (got.push(b.seq), inside.abort())), { name: "AbortError" });
-  assert.deepEqual(got, [1]);
-
-  const between = new AbortController();
-  const { client: other } = scripted(() => ({ status: 503, headers: { "retry-after": "3600" }, then: "end" }));
-  await assert.rejects(async () => {
-    const onRetry = () => setImmediate(() => between.abort());
-    for await (const b of other.subscribe(id, { cursor: 0, signal: between.signal, onRetry })) assert.fail(b);
-  }, { name: "AbortError" });
+  assert.deepEqual(await loop(client, before), []);
+  assert.deepEqual(await loop(client, new AbortController(), (b, c) => b.seq === 2 && setImmediate(() => c.abort(new Error("enough")))), [1, 2]);
+  assert.deepEqual(await loop(client, new AbortController(), (_, c) => c.abort()), [1]);
+  for (const headers of [{ "retry-after": "3600" }, {}]) {
+    const between = new AbortController();
+    const { client: other } = scripted(() => ({ status: 503, headers, then: "end", bytes: '{"error":{"code":"overloaded","message":"full"}}' }));
+    assert.deepEqual(await loop(other, between, assert.fail, () => setImmediate(() => between.abort())), []);
+  }
 });
 
 test("a connection cut at any byte is resumed", async () => {
@@ -208,7 +337,7 @@ test("a connection cut at any byte is resumed", async () => {
       return n === 1 ? { bytes: bytes.subarray(0, cut) } : { bytes };
     });
     const got = [];
-    for await (const b of other.subscribe(id, { cursor: 0 })) got.push(b.events[0]);
+    for await (const b of other.subscribe(id, { cursor: "oldest" })) got.push(b.events[0]);
     assert.deepEqual(got, ["ä1", "ä2", "ä3", "ä4", "ä5"], `cut after ${cut} bytes`);
     assert.equal(requests.length, 2);
     assert.ok(requests[0].url.endsWith("?cursor=0"));
@@ -230,13 +359,13 @@ test("the first frame says where to resume", async () => {
     [3, "retry: 1\nid: 3\n\n", "3", 3, 3],
   ]) {
     const { client: other, requests } = scripted((_, n) => (n === 1 ? { bytes: first } : { bytes: "event: end\ndata: {}\n\n" }));
-    const subscription = other.subscribe(id, { cursor });
+    const subscription = other.subscribe(id, typeof cursor === "number" ? { after: cursor } : { cursor });
     const got = [];
     for await (const b of subscription) got.push(b.seq);
     const { url, headers } = requests[1];
     assert.equal(headers["last-event-id"] ?? new URL(url).search, then, `${cursor} after ${first}`);
-    assert.equal(subscription.position, position);
-    assert.equal(subscription.cursor, next);
+    assert.equal(subscription.position?.seq, position);
+    assert.deepEqual(subscription.resume, typeof next === "number" ? { after: { seq: next, created: "" } } : { cursor: next });
     assert.deepEqual(got, first.endsWith(`${batch(8)}:\n\n`) ? [8] : first.startsWith(batch(3)) ? [3] : []);
   }
 });
@@ -246,8 +375,8 @@ test("head of a stream in which nothing was ever stored", async () => {
   const subscription = client.subscribe(s);
   const first = subscription[Symbol.asyncIterator]();
   const next = first.next();
-  while (subscription.cursor === "head") await new Promise(setImmediate); // until it is connected
-  assert.equal(subscription.cursor, "oldest");
+  while (subscription.state !== "open") await new Promise(setImmediate);
+  assert.deepEqual(subscription.resume, { cursor: "oldest" });
   await client.publishAt(s, 0, ["zero"]);
   assert.equal((await next).value.seq, 0);
   await first.return();
@@ -259,7 +388,7 @@ test("repeated batches are yielded once", async () => {
     bytes: `retry: 0\n\n${[1, 2, 1, 3].map(batch).join("")}${gap}${batch(5)}${gap}${n > 1 ? batch(7) + "event: later\ndata: ?\n\nevent: end\ndata: {}\n\n" : ""}`,
   }));
   const got = [];
-  for await (const b of other.subscribe(id, { cursor: 0 })) got.push(b);
+  for await (const b of other.subscribe(id, { cursor: "oldest" })) got.push(b);
   assert.deepEqual(seqs(got), [1, 2, 3, 6, 7]);
   assert.deepEqual(got[3].gap, { from: 4, to: 6, reason: "lost" });
 });
@@ -275,22 +404,19 @@ test("reconnects wait as long as the service asks, and longer after each failure
   const { client: other } = scripted((_, n) =>
     n === 1 ? { bytes: `retry: 4\n\n${batch(1)}` } : n === 2 ? { status: 502, then: "end" } : n === 3 ? { then: "end" } : n === 4 ? { bytes: batch(2) } : {},
   );
-  await assert.rejects(async () => {
-    for await (const b of other.subscribe(id, { cursor: 0, onRetry, signal: controller.signal })) void b;
-  }, { name: "AbortError" });
+  for await (const b of other.subscribe(id, { cursor: "oldest", onRetry, signal: controller.signal })) void b;
   [4, 100, 200, 4, 100, 200].forEach((least, i) => assert.ok(waits[i] >= least && waits[i] <= least * 1.5, `${i}: ${waits}`));
 });
 
 test("invalid responses are rejected", async () => {
   for (const [answer, want] of [
-    [{ headers: { "content-type": "text/html" }, then: "end" }, /not an event stream: its content type is text\/html/],
     [{ bytes: "event: batch\ndata: {}\n\n" }, /cannot read a batch/],
     [{ bytes: 'event: gap\ndata: {"from":2,"to":1}\n\n' }, /cannot read a gap/],
     [{ bytes: new Uint8Array([0xff, 0xff]) }, /not valid UTF-8/],
   ]) {
     const { client: other, requests } = scripted(() => answer);
     await assert.rejects(async () => {
-      for await (const b of other.subscribe(id, { cursor: 0 })) assert.fail(b);
+      for await (const b of other.subscribe(id, { cursor: "oldest" })) assert.fail(b);
     }, { name: "WeirError", message: want });
     assert.equal(requests.length, 1);
   }
@@ -304,7 +430,7 @@ test("a hanging connection is detected, an idle one with heartbeats is kept", as
   const reasons = [];
   const stalled = deferred();
   const subscription = far.subscribe(s, {
-    cursor: 0,
+    cursor: "oldest",
     silence: 1500,
     onRetry: (error) => {
       reasons.push(error);
@@ -327,7 +453,7 @@ test("a slow loop is not mistaken for a dead connection", async () => {
   const onRetry = (error) => assert.fail(error);
   const got = [];
   setTimeout(end.resolve, 60); // much longer than the silence below
-  for await (const b of other.subscribe(id, { cursor: 0, silence: 20, onRetry })) {
+  for await (const b of other.subscribe(id, { cursor: "oldest", silence: 20, onRetry })) {
     got.push(b.seq);
     await end.promise;
   }
@@ -337,7 +463,7 @@ test("a slow loop is not mistaken for a dead connection", async () => {
 test("a subscription survives cut connections and a killed server", async (t) => {
   const own = await Server.start(t);
   const proxy = await Proxy.start(t, own.url, (n) => ({ down: 2000 + ((n * 997) % 5000) }));
-  const near = new Client({ url: own.url, key, attempts: 50 });
+  const near = new Client({ url: own.url, key });
   const s = await near.createStream({ name: "x" });
   const count = 200;
   const publishing = (async () => {
@@ -350,7 +476,7 @@ test("a subscription survives cut connections and a killed server", async (t) =>
     }
   })();
   const got = [];
-  for await (const b of new Client({ url: proxy.url, key }).subscribe(s, { cursor: 0 })) {
+  for await (const b of new Client({ url: proxy.url, key }).subscribe(s, { cursor: "oldest" })) {
     got.push(b.seq);
     if (b.seq === count) break;
   }

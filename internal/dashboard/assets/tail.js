@@ -75,8 +75,9 @@ export class Tail {
 		this.batches = []; // on the page, newest first
 		this.waiting = []; // received, to be added with the next animation frame
 		this.size = 0; // total size of the waiting batches
-		this.caller = new Caller(location.origin, {key: '', attempts: 1, timeout: 20000, fetch: async (path, options) => {
+		this.caller = new Caller(location.origin, {key: '', timeout: 20000, fetch: async (path, options) => {
 			const answer = await fetch(path, {...options, credentials: 'same-origin'}); // the session cookie authorises the request
+			if (answer.status === 401) toSignIn();
 			if (answer.ok && /\/tail(\?|$)/.test(path)) {
 				this.say('following');
 				opened();
@@ -110,8 +111,7 @@ export class Tail {
 	restart() {
 		this.clear();
 		this.over('connecting');
-		this.seen = -1;
-		this.cursor = this.from.value === 'head' ? 'head' : this.from.value === '0' ? 'oldest' : Number(this.seq.value.trim() || 0);
+		this.start = this.from.value === 'head' ? {cursor: 'head'} : this.from.value === '0' ? {cursor: 'oldest'} : {after: Number(this.seq.value.trim() || 0)};
 		if (document.hidden) this.doze();
 		else this.resume();
 	}
@@ -125,25 +125,24 @@ export class Tail {
 		this.say('connecting');
 		try {
 			const subscription = this.subscription = new Subscription(this.caller, this.address, parse, {
-				cursor: this.cursor, signal: stop.signal,
+				...this.start, signal: stop.signal,
 				onRetry: (error, wait) => this.say(`${this.reason(error)}, retrying in ${Math.ceil(wait / 1000)} s`),
 			});
 			for await (const batch of subscription) {
-				if (batch.seq <= this.seen) continue; // a resume after batch 0 sends cursor 0, which means "from the oldest batch", so batch 0 arrives again
-				this.seen = batch.seq;
 				this.add(batch);
 			}
+			if (stop.signal.aborted) return;
 			this.add({ended: true});
 			this.over('the stream was deleted');
 		} catch (error) {
 			if (stop.signal.aborted) return;
-			if (error.status === 401) toSignIn();
 			this.over('not following: ' + this.reason(error));
 		}
 	}
 
 	// reason returns the text to show for an error.
 	reason(error) {
+		if (error.name === 'ResetError') return 'the stream was deleted and created again';
 		if (error.status) return error.message.replace(/^\w+: /, '');
 		return error instanceof TypeError ? 'not a sequence number' : 'connection lost';
 	}
@@ -151,10 +150,7 @@ export class Tail {
 	// over ends the subscription, remembers its position for the next resume, and shows the reason.
 	over(why) {
 		this.stop?.abort();
-		if (this.stop && this.subscription) {
-			this.cursor = this.subscription.cursor;
-			this.seen = this.subscription.position ?? this.seen;
-		}
+		if (this.stop && this.subscription) this.start = this.subscription.resume;
 		this.stop = null;
 		this.dozing = false;
 		this.go.textContent = 'Resume';
