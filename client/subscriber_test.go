@@ -134,7 +134,7 @@ func TestSubscriberGap(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{Mode: weir.Raw, MaxBytes: weir.MinMaxBytes})
 	for range 4 {
-		if _, err := c.Publish(t.Context(), id, client.Bytes(make([]byte, weir.MinMaxBytes/2))); err != nil {
+		if _, err := c.Publish(t.Context(), id, client.Bytes(make([]byte, weir.MinMaxBytes/2-weir.MaxIdempotencyKey))); err != nil {
 			t.Fatal(err)
 		}
 	}
