@@ -8,9 +8,9 @@ import (
 	"weir/internal/meter"
 )
 
-// counters count the work of the hub. Published batches are counted in groups, when they become
-// durable. Deliveries are counted in the shard of their subscription, because many cores deliver at
-// once.
+// counters count the work of the hub. Commit adds published batches in groups, when they become
+// durable. Deliveries are counted in several shards, one of which each subscription uses, because
+// many cores deliver at once.
 type counters struct {
 	published      atomic.Uint64
 	publishedBytes atomic.Uint64
@@ -28,15 +28,15 @@ type delivered struct {
 	_       meter.Pad
 }
 
-// handed is a run of frames that a subscriber got from Next.
+// handed describes the frames that a subscriber got from one call of Next.
 type handed struct {
 	batches int
 	bytes   int
-	at      int64 // when the oldest batch was admitted, in meter time; 0 if the run was read from the log
+	at      int64 // when the oldest of these batches was admitted, in meter time; 0 if they were read from the log
 }
 
-// countSent counts the previous run as delivered: a subscriber that calls Next again has sent it.
-// All batches of a run count with the delay of the oldest.
+// countSent counts the frames of the previous call of Next as delivered: a subscriber that calls
+// Next again has sent them. All these batches count with the delay of the oldest.
 func (s *Subscription) countSent() {
 	s.position.Store(uint64(s.next))
 	run := &s.handed
