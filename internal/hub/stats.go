@@ -86,15 +86,15 @@ type Stats struct {
 	Streams        int    // number of streams
 	Open           int    // streams with an open log
 	Published      uint64 // batches stored by this node
-	PublishedBytes uint64 // payload bytes of those
-	GapsClosed     uint64 // markers stored that closed gaps (D4)
+	PublishedBytes uint64 // payload bytes of the published batches
+	GapsClosed     uint64 // stored markers; each is a log entry that closes gaps (D4)
 	Evicted        uint64 // evicted batches (D12)
-	EvictedBytes   uint64 // payload bytes of those
+	EvictedBytes   uint64 // payload bytes of the evicted batches
 	Delivered      uint64 // batches sent to subscribers, counted per subscriber
-	DeliveredBytes uint64 // bytes of their frames
-	TailBytes      int64  // recent batches held in memory for subscribers
-	IndexBytes     int64  // memory for all batches and idempotency keys (D12), as measured in the last second
-	IndexLimit     int64  // beyond it, projects that use more than their share cannot publish
+	DeliveredBytes uint64 // bytes of the frames (encoded batches) sent
+	TailBytes      int64  // bytes of recent batches held in memory for subscribers
+	IndexBytes     int64  // bytes of memory for all batches and idempotency keys (D12), as measured in the last second
+	IndexLimit     int64  // limit of IndexBytes; above it, projects that use more than their share cannot publish
 
 	// Delays is the distribution of the time from the admission of a batch to its delivery, in
 	// nanoseconds. It does not include batches that subscribers read from the log to catch up.
@@ -137,8 +137,8 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// lags adds the lags of a feed's subscribers: the distance from their position to the first
-// sequence that is not final.
+// lags adds the lags of a feed's subscribers to the statistics. A lag is the distance from a
+// subscriber's position to the first sequence that is not final (not yet stored, and not closed).
 func (f *feed) lags(to *Stats) {
 	f.mu.Lock()
 	watched := f.tail.subscribers > 0

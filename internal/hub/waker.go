@@ -60,7 +60,7 @@ func (rs *rows) join() *row {
 		r := &row{}
 		rs.all, rs.room = append(rs.all, r), append(rs.room, r)
 		if rs.left > 0 {
-			rs.left++ // the new row is among those to be woken, so without this an old row would be left out
+			rs.left++ // the new row may be among the rows to wake; without this, an old row would be left out
 		}
 	}
 	r := rs.room[len(rs.room)-1]
