@@ -40,11 +40,11 @@ type Stream struct {
 	owner *projectStreams // set by catalog.add
 
 	mu      sync.Mutex
-	feed    *feed       // while the log is open; otherwise nil
-	busy    *transition // while the feed is being opened or closed; otherwise nil
+	feed    *feed       // set while the log is open; otherwise nil
+	busy    *transition // set while the feed is being opened or closed; otherwise nil
 	deleted bool
 	used    int64    // bytes of memory for the stream's batches and keys, as last measured
-	summary *summary // left by the last feed when it closed; nil while a feed is open, or if there was none
+	summary *summary // cursor and size to answer with while no feed is open; nil if they are not known
 
 	holds holds // has its own lock, which may be taken while holding any other lock
 	order order // has its own lock, as holds has
@@ -55,8 +55,8 @@ type Stream struct {
 	gone    bool      // the stream was deleted and must not be queued again
 }
 
-// summary holds what is known of a stream while its log is closed. It is valid until a batch
-// expires.
+// summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
+// until a batch expires.
 type summary struct {
 	cursor weir.Cursor
 	bytes  int64
@@ -85,8 +85,8 @@ type catalog struct {
 type projectStreams struct {
 	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
 
-	// The streams that running calls of Create may add, each with the number of such calls. Until a
-	// stream is in the field streams, its place here counts towards the project's limit.
+	// The streams that running calls of Create may add, each with the number of such calls. Until
+	// such a stream is in the field streams, its entry here counts towards the project's limit.
 	creating map[weir.StreamID]int
 
 	used    atomic.Int64 // memory for batches and keys; the sum of Stream.used
@@ -273,7 +273,7 @@ func (c *catalog) setOpen(s *Stream, open bool) {
 }
 
 // Create creates a stream. The stream is durable when the call returns. On a shared store, any
-// other node that calls CatchUp afterwards knows the stream. It fails with StreamNameTaken,
+// other node that calls CatchUp afterwards knows the stream. Create fails with StreamNameTaken,
 // StreamLimitReached (checked in this order, D10) or StorageUnavailable.
 func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
@@ -295,8 +295,8 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	// The engine may finish the creation even if the caller leaves. WithoutCancel keeps the place
-	// reserved until then.
+	// The engine may finish the creation even if the caller leaves. With WithoutCancel, this call
+	// waits for that, so the stream stays reserved until then.
 	_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
@@ -331,9 +331,9 @@ func (h *Hub) Count(p weir.ProjectID) int {
 }
 
 // List returns up to limit streams of a project for which show returns true, newest first. It
-// starts below the position before; 0 starts at the newest. more tells whether further streams
-// follow, and next is the position to continue from (D27). Positions are creation order, so streams
-// that are created or deleted between two calls do not shift the pages.
+// starts below the position before; 0 starts at the newest. more reports whether further streams
+// follow, and next is the position to continue from (D27). Positions follow the order of creation,
+// so streams that are created or deleted between two calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
 	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, 0, false, clientError("", err)
@@ -398,10 +398,10 @@ func (c *catalog) below(p weir.ProjectID, before uint64, buf []*Stream) []*Strea
 	return buf[:n]
 }
 
-// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. It fails with
-// StreamNotFound if the stream was deleted before, even if another stream with the same id has been
-// created since. Delete ignores the end of ctx and always returns the outcome of the deletion, so
-// that the audit log can record it.
+// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. Delete fails
+// with StreamNotFound if the stream was deleted before, even if another stream with the same id has
+// been created since. Delete ignores the end of ctx and always returns the outcome of the deletion,
+// so that the audit log can record it.
 func (s *Stream) Delete(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))

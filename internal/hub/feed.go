@@ -21,8 +21,8 @@ import (
 // The engine calls Admit before it writes an entry, and Commit once the entry is durable. Many
 // entries can be in flight between the two calls. A feed therefore keeps two states:
 //
-//   - ahead contains every admitted entry. It decides on publishes, so that two batches in flight never
-//     get the same sequence.
+//   - ahead contains every admitted entry. Decisions on publishes use ahead, so that two batches in
+//     flight never get the same sequence.
 //   - state contains the durable entries only. Reads and subscriptions use it, so that no client sees a
 //     batch that a crash could still lose (D5).
 //
@@ -68,8 +68,8 @@ type feed struct {
 // admitted is an entry between Admit and Commit.
 type admitted struct {
 	header  stream.Header
-	batch   weir.Batch // for the tail; only set if the stream had subscribers at the time
-	at      int64      // when it was admitted, in meter time; only set with batch
+	batch   weir.Batch // for the tail (recent batches in memory); only set if the stream had subscribers
+	at      int64      // when the entry was admitted, in meter time; only set with batch
 	unknown bool       // batch is not set, because the stream had no subscribers when Admit was called
 	foreign bool       // another node stored the batch; its payload is read when a subscriber needs it
 }
@@ -168,10 +168,10 @@ func (f *feed) release() {
 }
 
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
-// requests for the stream object without reopening the log. It does nothing if the feed is in use,
-// has open gaps or entries in flight, or has evicted batches that are not trimmed yet. With force,
-// closeFeed closes the feed in any case, and callers that still use the feed get errors from the
-// closed log.
+// requests for the stream object without reopening the log. closeFeed does nothing if the feed is
+// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. With
+// force, closeFeed closes the feed in any case, and callers that still use the feed get errors from
+// the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed

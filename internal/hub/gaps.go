@@ -18,10 +18,10 @@ import (
 // missing. The grace counts only time in which the publisher could have filled the gap, so the
 // grace is paused in two cases:
 //
-//   - While a request for a missing sequence is being received. The stream holds the sequence,
-//     which means that the sequence must stay open, from Stream.Decide, before the body is read, to
-//     Publish.Release. No marker closes a held sequence. While a sequence is held, the grace of
-//     that sequence and of all missing sequences above it is paused.
+//   - While a request for a missing sequence is being received. From Stream.Decide, which is called
+//     before the body is read, to Publish.Release, the stream holds the sequence. No marker closes
+//     a held sequence. While a sequence is held, the grace of that sequence and of all missing
+//     sequences above it is paused.
 //   - While the store accepts no writes. When the store accepts writes again, each gap gets its
 //     whole grace again.
 //
@@ -105,10 +105,10 @@ type heldFrom struct {
 	since weir.Time
 }
 
-// updateHeld finds the lowest held sequence again. If the result differs from f.held, updateHeld
-// extends each grace that was paused by the length of the pause. It must be called when the
-// sequence in f.held is stored, closed, evicted or released, and when a lower sequence may have
-// become held. Called with f.mu held.
+// updateHeld finds the lowest held sequence again. If the result differs from f.held, the pause of
+// the old sequence has ended, and updateHeld adds the length of the pause to each grace that was
+// paused. It must be called when the sequence in f.held is stored, closed, evicted or released, and
+// when a lower sequence may have become held. Called with f.mu held.
 //
 // updateHeld changes both states, because Rewind may replace f.ahead by a copy of f.state.
 func (f *feed) updateHeld(now weir.Time) {

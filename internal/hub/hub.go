@@ -26,7 +26,7 @@ type Options struct {
 	TailBytes         int              // bytes of recent frames (encoded batches) kept in memory per stream with subscribers; default 1 MiB
 	TailTotal         int64            // bytes of recent frames kept in memory for all streams together; default 256 MiB
 	StateBytes        int64            // bytes of memory for the states of streams whose log is closed; default 256 MiB
-	IndexBytes        int64            // bytes of memory for the index of all batches and idempotency keys, shared by the projects (D12); default: unlimited
+	IndexBytes        int64            // bytes of memory for the index of all batches and keys, shared by the projects (D12); default: unlimited
 	Memory            *budget.Budget   // budget for frames above 32 KiB while subscriptions send them; nil: unlimited
 	Now               func() time.Time // default time.Now
 	Logger            *slog.Logger     // default: no logging

@@ -14,7 +14,7 @@ import (
 // Publish is a request to store a batch.
 type Publish struct {
 	Chosen     bool       // the client chose Seq
-	Seq        weir.Seq   // only if Chosen
+	Seq        weir.Seq   // the chosen sequence; only if Chosen
 	Contiguous bool       // only if Chosen: refuse the batch if it would open a gap (D38)
 	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
 	Key        string     // idempotency key; only if not Chosen
@@ -48,8 +48,8 @@ var proposals = sync.Pool{New: func() any { return new(proposal) }}
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
 // publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext,
 // StreamNotFound or StorageUnavailable. If it returns neither, the body is needed; call Publish.
-// Until the caller calls Release, no gap closes over the sequence of the publish, however long its
-// body takes to arrive (D4).
+// Until the caller calls Release, the sequence of the publish stays open, however long the body
+// takes to arrive (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
 		return nil, s.refusesBatches() // the batch gets the next sequence, so no sequence can be refused

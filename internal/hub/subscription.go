@@ -36,9 +36,9 @@ var runs = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &
 
 // Subscription is a position in a stream. It holds no queue of batches. Next reads the batches at
 // the position from the tail (the recent batches in memory) or from the log. If there are none,
-// Next waits until the waker wakes its row, the group of subscriptions that it belongs to. A slow
-// subscriber therefore costs no memory beyond one run of about 24 KiB, and never slows down
-// publishers or other subscribers.
+// Next waits until the waker wakes the row (a group of subscriptions) that the subscription belongs
+// to. A slow subscriber therefore costs no memory beyond one run of about 24 KiB, and never slows
+// down publishers or other subscribers.
 //
 // A Subscription must be used by one goroutine at a time.
 type Subscription struct {
@@ -50,7 +50,7 @@ type Subscription struct {
 	shard  uint32       // index into counters.delivered
 	since  time.Time    // when Next was last called
 	recent []*frame     // buffer for the next run, kept if it is small
-	frames [][]byte     // as recent
+	frames [][]byte     // the second buffer for the next run, kept if it is small
 	older  *[]byte      // buffer of the last run, if that run was read from the log
 	loan   *budget.Loan // memory borrowed for large frames; see memory.go
 	pinned *frame       // the large frame of the tail that is being sent, if any
@@ -125,8 +125,8 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 }
 
 // Position returns the sequence after which the subscription continues. A later subscription that
-// starts at After of this sequence misses nothing. The second result is false if the subscription
-// has yet to receive sequence 0, because no sequence lies before 0.
+// starts after this sequence (see After) misses nothing. The second result is false if the
+// subscription has yet to receive sequence 0, because no sequence lies before 0.
 func (s *Subscription) Position() (weir.Seq, bool) { return max(s.next, 1) - 1, s.next > 0 }
 
 // Close ends the subscription and frees its memory.
@@ -150,7 +150,8 @@ func (s *Subscription) Close() {
 // Next returns the next frames or the next gap. A subscriber receives every batch once, in
 // increasing order. If there is nothing to send, Next waits. After the time wait it returns an
 // empty Event, and the caller should send a keep-alive. One call returns about 24 KiB of frames, or
-// a single larger frame. Calling Next again means that the previous frames were sent.
+// a single larger frame. By calling Next again, the caller says that it has sent the previous
+// frames.
 //
 // It fails with the context's error, with ErrDeleted or with ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {

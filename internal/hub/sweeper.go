@@ -27,12 +27,12 @@ const (
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
 	// evicted noteShare times the size of the note, or after a time that grows with the note, by
 	// trimAfter per shortNote bytes, up to trimLatest. Notes therefore make up at most a fifth of
-	// all bytes written, or about a kilobyte per second per stream.
+	// all bytes written for the stream, or about a kilobyte per second.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
-	// Notes of longNote bytes or more are made and written one at a time, so that at most one of
-	// them is in memory.
+	// Notes of longNote bytes or more are made and written one at a time, so that the notes of many
+	// streams do not take much memory at the same time.
 	longNote = 64 << 10
 	// openAtOnce bounds how many idle streams one sweep opens.
 	openAtOnce = 2000
@@ -139,8 +139,8 @@ func (w *sweeper) run() {
 	}
 }
 
-// open opens an idle stream, which evicts its expired batches. An error is ignored: the batches are
-// evicted when the stream is next used.
+// open opens an idle stream, because opening it evicts its expired batches. It ignores an error:
+// the batches are then evicted when the stream is next used.
 func (w *sweeper) open(s *Stream) {
 	if f, err := s.acquire(context.Background()); err == nil {
 		f.release()
@@ -225,8 +225,8 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	return f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
 }
 
-// trim makes the low mark, below which everything was evicted, durable and lets the log reclaim the
-// entries below the mark. On a shared store the engine asks for the mark again with Note, at the
+// trim makes the low mark durable, below which everything was evicted. It lets the log reclaim the
+// entries below this mark. On a shared store the engine asks for the mark again with Note, at the
 // trim's position in the log, because other nodes may have appended and evicted in the meantime.
 func (f *feed) trim() {
 	f.mu.Lock()

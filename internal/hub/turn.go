@@ -13,8 +13,8 @@ import (
 // for that long, and then again for the disk.
 //
 // So the method take waits in the same way as a connection that waits for a request: it writes a
-// byte to a pipe and waits until the scheduler finds the byte. The scheduler finds the requests
-// that have arrived at the same time.
+// byte to a pipe and waits until the scheduler finds the byte. When the scheduler looks for the
+// byte, it also finds the requests that have arrived.
 type turns struct {
 	in, out *os.File
 	poll    syscall.RawConn // nil if there is no pipe; take then only calls runtime.Gosched

@@ -48,7 +48,7 @@ type rows struct {
 
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
-	left   int  // number of rows still to wake; after the last row of all follows the first
+	left   int  // number of rows still to wake, from at on; the first row follows the last
 }
 
 // join returns the row of a new subscription.
@@ -131,8 +131,8 @@ type waker struct {
 
 func (w *waker) init() { w.work.L = &w.mu }
 
-// wake makes the waker's goroutine wake all subscriptions of a feed that are waiting. It does not
-// wait for that.
+// wake makes the waker's goroutine wake all subscriptions of a feed that are waiting. The method
+// wake itself returns at once.
 func (w *waker) wake(f *feed) {
 	if f.rows.mark() {
 		w.push(f)

@@ -7,8 +7,8 @@ import (
 	"weir"
 )
 
-// NoneHeld is the argument held of Due if no request for a missing sequence is being received. It
-// is above every sequence.
+// NoneHeld is passed to Due as held if no request for a missing sequence is being received. It is
+// above every sequence.
 const NoneHeld = weir.MaxSeq + 1
 
 // Due returns one marker that closes every open gap whose grace has ended at now (D4). The caller
@@ -48,12 +48,14 @@ func (s *State) NextDue() (weir.Time, bool) {
 // Awaits reports whether seq is missing and can still be filled.
 func (s *State) Awaits(seq weir.Seq) bool { return s.gaps.at(seq) == open }
 
-// Afresh is a value for the argument from of Pause. It is earlier than any other time.
+// Afresh is passed to Pause as from to give gaps their whole grace again. It is earlier than any
+// other time.
 const Afresh = weir.Time(math.MinInt64 / 2)
 
-// Pause stops the grace of the missing sequences from seq upwards for the time between from and now
-// (D4). During this time a request for seq was being received, or the store accepted no writes.
-// From now on, the rest of the grace runs. If from is Afresh, the whole grace runs again.
+// Pause records that the grace of all missing sequences from seq upwards was paused between the
+// times from and now (D4). During this time a request for seq was being received, or the store
+// accepted no writes. The rest of the grace runs from now on. If from is Afresh, the whole grace
+// runs from now on.
 func (s *State) Pause(seq weir.Seq, from, now weir.Time) {
 	s.gaps.rewind(now)
 	s.gaps.pause(seq, from, now)

@@ -4,13 +4,14 @@ import "weir"
 
 // Evict raises the low mark above every batch that has expired at now. Then it raises the mark
 // above further batches, lowest first, until the charge of the remaining batches fits into
-// MaxBytes. The newest batch is never evicted for its size (D12). It returns the number of evicted
-// batches. The cursor does not change (D1), and sequences missing below the new mark are closed
-// (D4). The state remembers the newest Rules.Keys idempotency keys of evicted batches (D25).
+// MaxBytes. The newest batch is never evicted for its size (D12). Evict returns the number of
+// evicted batches. The cursor does not change (D1), and sequences missing below the new mark are
+// closed (D4). The state remembers the newest Rules.Keys idempotency keys of evicted batches (D25).
 //
-// headers must visit the kept entries from sequence from upwards, in increasing order, until visit
-// returns false. It must visit every applied batch: if it leaves one out, the size of that batch is
-// never subtracted from Bytes and Charge. If nothing is evicted, few or no headers are visited.
+// headers must visit the kept entries in increasing order, starting at the sequence given as from,
+// until visit returns false. It must visit every applied batch: if it leaves one out, the size of
+// that batch is never subtracted from Bytes and Charge. If nothing is evicted, few or no headers
+// are visited.
 //
 // The new mark becomes durable with the next trim, which stores a Checkpoint. If the process
 // crashes before the trim, Restore finds the evicted batches again, and the next call of Evict

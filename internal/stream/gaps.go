@@ -174,8 +174,9 @@ func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
 type Range struct{ First, Last weir.Seq }
 
 // Missing returns the gaps between the low mark and the cursor: open ones, which can still be
-// filled, and closed ones. It returns at most as many open and as many closed ranges as the
-// argument most says, the highest ones. all is the total number of missing and lost sequences.
+// filled, and closed ones. The argument most limits the number of open ranges, and also the number
+// of closed ranges; Missing returns the highest ones. all is the total number of missing and lost
+// sequences.
 func (s *State) Missing(most int) (open, closed []Range, all uint64) {
 	open, n := ranges(s.gaps.open, most)
 	closed, m := ranges(s.gaps.closed, most)

@@ -7,8 +7,8 @@ import (
 // keys remembers which batch was published with which idempotency key (D25). Only batches whose
 // sequence the server chose have a key. The queue holds the keys in the order in which their
 // batches were stored, so sequences and times both increase along the queue. The keys of evicted
-// batches are therefore at the front of the queue. The keys to forget are the first of these: those
-// that are too old, or too many.
+// batches are therefore at the front of the queue. The first keys of the queue are also the ones to
+// forget, because they are too old, or because the queue holds too many keys of evicted batches.
 type keys struct {
 	queue queue
 	place places // hash table that finds a key's position in queue by its digest
@@ -18,8 +18,9 @@ type keys struct {
 // needs. They are packed into 32 bytes, because there may be millions of keys.
 type key struct {
 	digest digest
-	// first holds 53 bits of the sequence, followed by the lower 11 bits of the number of events.
-	// second holds 51 bits of the time, followed by the upper 13 bits of the number of events.
+	// The field first holds 53 bits of the sequence, followed by the lower 11 bits of the number of
+	// events. The field second holds 51 bits of the time, followed by the upper 13 bits of the
+	// number of events.
 	first, second uint64
 }
 
@@ -118,8 +119,8 @@ func (ks *keys) evicted(low weir.Seq) int {
 }
 
 // over returns how many keys at the front of the queue are to be forgotten: the keys whose lifetime
-// has ended at now, and all keys of batches below low except the newest ones, as many as the
-// argument most says.
+// has ended at now, and the older keys of batches below low. The argument most is the number of
+// newest keys of such batches that are kept.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -131,8 +132,8 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys whose lifetime has ended at now. Of the keys of batches below low, it keeps
-// only the newest, as many as the argument most says.
+// forget drops the keys whose lifetime has ended at now. It also drops the older keys of batches
+// below low. The argument most is the number of newest keys of such batches that it keeps.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {

@@ -38,9 +38,9 @@ func tagOf(d digest) uint64 {
 // the digest's bits in the slot.
 func (p *places) home(slot uint64) int { return int(slot >> 33 * spread >> p.shift) }
 
-// find returns the slot of the key with digest d. The function is reports whether the key at a
-// position has this digest. If no key has it, ok is false and slot is the free slot where the key
-// belongs.
+// find returns the slot of the key with digest d. It calls the argument is to ask whether the key
+// at a position has this digest. If there is no such key, ok is false and slot is the free slot
+// where the key belongs.
 func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
 	tag := tagOf(d)
 	for i := p.home(tag); ; i = (i + 1) & (len(p.slots) - 1) {

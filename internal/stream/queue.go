@@ -4,8 +4,8 @@ package stream
 // at the front. The queue consists of pieces. So a queue of a million keys is never copied when it
 // grows, and its memory is freed piece by piece as keys are removed.
 //
-// Each key has a position: the number of keys added before it, modulo 2^32. The position stays the
-// same when other keys are removed.
+// Each key has a position, which is one above the position of the key before it, modulo 2^32. The
+// position stays the same when other keys are removed.
 type queue struct {
 	pieces [][]key // each has pieceKeys keys, except the last, which may have fewer
 	first  int     // number of keys of the first piece that were removed
