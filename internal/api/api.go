@@ -34,8 +34,8 @@ type Options struct {
 	Heartbeat      time.Duration  // idle time before a keep-alive comment (D16); 0 means 15 s
 	WriteTimeout   time.Duration  // time a client has to accept 64 KiB (D17); 0 means 30 s
 	MaxSubscribers int            // maximum number of open subscriptions, divided into shares (D34); 0 means 100,000
-	PerKey         int            // maximum number of open subscriptions of one key; 0 means no limit
-	PerProject     int            // maximum number of open subscriptions of one project; 0 means no limit
+	PerKey         int            // maximum number of open subscriptions of one key; 0 means no limit besides its share
+	PerProject     int            // maximum number of open subscriptions of one project; 0 means no limit besides its share
 	PerAddress     int            // maximum number of open subscriptions of one client address; 0 means no limit
 	Bodies         *budget.Budget // memory for request bodies above 4 KiB; nil means unlimited
 	Batches        *budget.Budget // memory for batches above 64 KiB while they are sent; nil means unlimited
@@ -160,7 +160,7 @@ func (c *call) identify() error {
 	return refusal
 }
 
-// reads reports whether the request only reads, and reads this stream.
+// reads reports whether the request reads this stream and changes nothing.
 func (c *call) reads(id weir.StreamID) bool {
 	if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
 		return false

@@ -181,7 +181,7 @@ func (c *call) refuse(err error) {
 	if e == errHeader {
 		f = &headerFault
 	}
-	if f == nil { // a code that is missing in the table; a test makes sure that no code is
+	if f == nil { // the table lacks this code, which TestFaultTable rules out
 		f, e = faultOf[weir.InternalError], errInternal
 	}
 	if f.status == http.StatusServiceUnavailable && !gone {

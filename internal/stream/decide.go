@@ -5,7 +5,7 @@ import "weir"
 // Publish is a request to store a batch.
 type Publish struct {
 	Chosen     bool     // the client chose Seq; otherwise the batch gets the next sequence (D2)
-	Seq        weir.Seq // only if Chosen
+	Seq        weir.Seq // the chosen sequence; ignored unless Chosen
 	Contiguous bool     // refuse the batch if it would open a gap (D38); ignored unless Chosen
 	Key        string   // idempotency key; ignored if Chosen (D25)
 	Size       int64    // bytes of payload; -1 if the body has not been read yet

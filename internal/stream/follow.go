@@ -20,9 +20,10 @@ func (s *State) Follow(h Header, now weir.Time) {
 	s.take(h, now)
 }
 
-// Back undoes the entries that s has applied and seen, a fork of s, has not. It returns a copy of
-// seen with the idempotency keys of s, except the newest n. n must be the number of undone entries
-// that have a key. s must not be used afterwards, because the result takes over its keys.
+// Back undoes the newest entries of s. seen must be a fork of s that lacks exactly these entries.
+// Back returns a copy of seen with the idempotency keys of s, except the newest n. n must be the
+// number of undone entries that have a key. s must not be used afterwards, because the result takes
+// over its keys.
 func (s *State) Back(seen *State, n int) *State {
 	c := seen.Fork()
 	c.keys = s.keys

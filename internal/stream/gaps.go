@@ -10,7 +10,7 @@ import (
 // gaps are the missing sequences between the low mark and the cursor, as ranges.
 //
 // All closed ranges lie below all open ones, for three reasons. A new gap opens above the cursor,
-// and so above every other gap. A higher gap never has an earlier start of its grace than a lower
+// and so above every other gap. The grace of a higher gap never starts before the grace of a lower
 // gap, so the gaps whose grace has ended are the lowest. And a marker, the log entry that closes
 // gaps, closes every gap up to its own sequence.
 //
