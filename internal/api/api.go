@@ -1,9 +1,9 @@
 // Package api implements the HTTP API: everything under /v1, on net/http. It translates requests
-// into calls to the hub, and results into responses. The hub knows the state of the streams, and
-// package access knows what a key may do; this package duplicates neither.
+// into calls to the hub, and results into responses. It keeps no state of streams, which is the job
+// of the hub, and no permissions of keys, which are the job of package access.
 //
-// Each endpoint has a file of its own. The comment there says what the endpoint does, what it
-// refuses, and which decision (D1 and up in docs/decisions.md) says so.
+// Each endpoint has a file of its own. The comment in that file says what the endpoint does, which
+// requests it refuses, and which decisions (D1 and up, in docs/decisions.md) require that.
 package api
 
 import (
@@ -33,17 +33,17 @@ type Options struct {
 
 	Heartbeat      time.Duration  // idle time before a keep-alive comment (D16); 0 means 15 s
 	WriteTimeout   time.Duration  // time a client has to accept 64 KiB (D17); 0 means 30 s
-	MaxSubscribers int            // limit of open subscriptions, given out in shares (D34); 0 means 100,000
-	PerKey         int            // limit of open subscriptions of one key; 0 means none
-	PerProject     int            // likewise of one project
-	PerAddress     int            // likewise of one client address
+	MaxSubscribers int            // maximum number of open subscriptions, divided into shares (D34); 0 means 100,000
+	PerKey         int            // maximum number of open subscriptions of one key; 0 means no limit besides its share
+	PerProject     int            // maximum number of open subscriptions of one project; 0 means no limit besides its share
+	PerAddress     int            // maximum number of open subscriptions of one client address; 0 means no limit
 	Bodies         *budget.Budget // memory for request bodies above 4 KiB; nil means unlimited
-	Batches        *budget.Budget // memory for batches above 64 KiB being sent; nil means unlimited
-	CORSOrigins    []string       // allowed origins (D29); "*" allows all, none disables CORS
+	Batches        *budget.Budget // memory for batches above 64 KiB while they are sent; nil means unlimited
+	CORSOrigins    []string       // allowed origins (D29); "*" allows all origins, an empty list disables CORS
 	Logger         *slog.Logger   // nil discards all logs
 
-	// Health reports whether the service takes reads and writes, and names the problem if it does
-	// not (D32). Nil means that it always does.
+	// Health reports whether the service accepts reads and writes. If it does not, status names the
+	// problem (D32). If Health is nil, the service counts as always healthy.
 	Health func() (status string, ok bool)
 }
 
@@ -57,7 +57,7 @@ type Handler struct {
 	ends       ends
 	counts     counters
 	requests   requestLog
-	full       *weir.Error // the refusal of a subscription if no place is free
+	full       *weir.Error // the error for a subscription that is refused because MaxSubscribers are open
 }
 
 // New returns a handler. It holds no resources and needs no closing.
@@ -92,7 +92,8 @@ func New(o Options) *Handler {
 func (h *Handler) Subscribers() int { return h.places.Taken() }
 
 // EndSubscriptions cuts off every open subscription. When the server stops, the hub first ends
-// subscriptions in an orderly way; EndSubscriptions is for clients that do not read any more.
+// subscriptions in an orderly way; EndSubscriptions is for the subscriptions that remain because
+// their clients have stopped reading.
 func (h *Handler) EndSubscriptions() { h.ends.all() }
 
 // ServeHTTP implements http.Handler.
@@ -135,8 +136,8 @@ func (c *call) serve() error {
 }
 
 // identify authenticates the request and counts it in a rate window. Requests without a valid key,
-// and requests that need none, count against the client's address. When that window is used up,
-// the response is 429 even if the key is invalid (D19, D23).
+// and requests that need no key, count in the window of the client's address. When that window is
+// used up, the response is 429, even if it would otherwise be a refusal of the key (D19, D23).
 func (c *call) identify() error {
 	var refusal error
 	if !c.route.public() {
@@ -159,7 +160,7 @@ func (c *call) identify() error {
 	return refusal
 }
 
-// reads reports whether the request only reads, and reads this stream.
+// reads reports whether the request reads this stream and changes nothing.
 func (c *call) reads(id weir.StreamID) bool {
 	if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
 		return false
@@ -187,8 +188,9 @@ func (c *call) endpoint() func(*call) error {
 	return f
 }
 
-// stream returns the stream named in the path, if the caller may perform the action on it (D19). From
-// then on, the response says when the stream was created, even if it is an error (D39).
+// stream returns the stream named in the path, if the caller may perform the action on it (D19).
+// After stream has returned a stream, the response says when the stream was created, even if the
+// response is an error (D39).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {

@@ -23,17 +23,17 @@ type call struct {
 	id     [requestIDLength]byte
 	fields [12][2]string // memory for the header fields of the response
 	sent   bool          // the response has begun
-	read   bool          // the body was read or is broken; otherwise see linger
+	read   bool          // the request body was read, or reading it failed; if false, linger may have to read it
 
-	created   string // x-svc-stream-created (D39); empty unless the response is about a stream
-	publisher string // x-svc-publisher of an acknowledgement (D38); empty if there is none
+	created   string // value of x-svc-stream-created (D39); empty unless the response is about a stream
+	publisher string // value of x-svc-publisher in an acknowledgement (D38); empty if the batch has no publisher
 
-	// ended is closed when the caller loses the right to read. Only subscriptions set it.
+	// ended is closed when the caller loses the right to read. It is nil except in subscriptions.
 	ended <-chan struct{}
 
-	loan     *budget.Loan // memory borrowed until the end of the call; nil if there is none
-	status   int          // of the response
-	fault    *fault       // why the request was refused; nil if it was not
+	loan     *budget.Loan // memory borrowed for the body until the end of the call; nil if none was borrowed
+	status   int          // HTTP status of the response
+	fault    *fault       // the error that the request was refused with; nil if it was not refused
 	received int64        // bytes of the request body that were read
 	written  int64        // bytes of the response body; not counted for a subscription
 }
@@ -42,9 +42,9 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 const requestIDLength = len("req_") + 16
 
-// newRequestID returns an id of 95 random bits (D30). They come from the runtime's generator, which
-// is per thread and needs neither a lock nor a system call. It is not cryptographic, and need not
-// be: a request id grants no access.
+// newRequestID returns an id of 95 random bits (D30). The bits come from the runtime's generator,
+// which is per thread and needs neither a lock nor a system call. The generator is not a
+// cryptographic one. It need not be, because a request id grants no access.
 func newRequestID() (id [requestIDLength]byte) {
 	copy(id[:], "req_")
 	for i := len("req_"); i < len(id); i += 8 {
@@ -56,16 +56,17 @@ func newRequestID() (id [requestIDLength]byte) {
 	return id
 }
 
-// noClient is the address to pass for requests that count against their key.
+// noClient is passed instead of the client's address for requests that count in the rate window of
+// their key.
 var noClient netip.Addr
 
-// client returns the address that the request counts against.
+// client returns the client's address, in whose rate window requests without a key count.
 func (c *call) client() netip.Addr {
 	return c.h.Access.ClientIP(c.r.RemoteAddr, c.r.Header["X-Forwarded-For"])
 }
 
-// peek reads the window of the client's address without counting the request, for responses that
-// are free.
+// peek reads the rate window of the client's address without counting the request. It is for
+// responses that do not count, but still have the rate limit header fields.
 func (c *call) peek() { c.window = c.h.Access.Peek(nil, c.client()) }
 
 // Constant header values, shared by all responses. Nothing may append to them.
@@ -80,18 +81,19 @@ const (
 )
 
 // fieldWriter is implemented by response writers that accept the status and header fields as a list
-// of canonical names and values. They send these in addition to the fields in their Header. The
-// list saves both sides the cost of filling and reading a map.
+// of canonical names and values. They send this list in addition to the fields in their Header. The
+// list saves the handler the cost of filling a map, and the writer the cost of reading it.
 type fieldWriter interface {
 	WriteFields(status int, fields [][2]string)
 }
 
-// none stands for the length or cursor of a response that has none.
+// none is passed to head as the length or cursor of a response that has no length or cursor.
 const none = -1
 
 // head begins the response. Every response under /v1 goes through it. It sends the header fields
-// that all responses have, and the content type, length, x-svc-cursor and the fields of the call if
-// they are given. The values that differ between responses are substrings of one string, which costs one allocation.
+// that all responses have. It also sends the content type, the length, x-svc-cursor, and the fields
+// created and publisher of the call, if they are set. All numbers and the request id are substrings
+// of one string, so that they cost a single allocation.
 func (c *call) head(status int, contentType string, length, cursor int64) {
 	var room [96]byte
 	b := append(room[:0], c.id[:]...)
@@ -155,11 +157,11 @@ func (c *call) answerAt(status int, body []byte, cursor int64) error {
 	return nil
 }
 
-// buffers are for encoding responses.
+// buffers is a pool of buffers in which responses are encoded.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 512); return &b }}
 
-// maxPooled is the largest buffer that returns to the pool. Without it, one large response would
-// keep its memory allocated.
+// maxPooled is the capacity of the largest buffer that returns to the pool. Without this limit, the
+// buffer of one large response would stay allocated.
 const maxPooled = 64 << 10
 
 func putBuffer(p *[]byte, b []byte) {

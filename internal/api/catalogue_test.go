@@ -9,8 +9,8 @@ import (
 	"weir"
 )
 
-// row is one bad (or surprisingly valid) input and its exact response. Names such as A1 refer to
-// the project's catalogue of bad inputs.
+// row is one bad (or surprisingly valid) request and the status and error code of its response.
+// Names such as A1 refer to the project's catalogue of bad inputs.
 type row struct {
 	name   string
 	method string
@@ -28,8 +28,8 @@ const (
 	noKey    = "key: "
 )
 
-// run checks rows over both protocols, or over the given ones, and that refused requests do not
-// change the streams.
+// run sends the request of each row over all protocols, or over the given ones, and checks the
+// response. It also checks that refused requests do not change the streams.
 func (svc *testService) run(t *testing.T, rows []row, over ...string) {
 	if len(over) == 0 {
 		over = protocols
@@ -40,14 +40,14 @@ func (svc *testService) run(t *testing.T, rows []row, over ...string) {
 			a := svc.do(protocol, svc.request(r.method, r.path, r.header, r.body))
 			what := fmt.Sprintf("%s over %s: %s %.80s", r.name, protocol, r.method, r.path)
 			if a.status != r.status {
-				t.Errorf("%s: %d %.200s, want %d %s", what, a.status, a.body, r.status, r.code)
+				t.Errorf("%s: got %d %.200s, want %d %s", what, a.status, a.body, r.status, r.code)
 				continue
 			}
 			if r.method == http.MethodHead {
 				continue
 			}
 			if got := svc.code(what, a); got != string(r.code) {
-				t.Errorf("%s: %s, want %s: %.200s", what, got, r.code, a.body)
+				t.Errorf("%s: got code %q, want %q: %.200s", what, got, r.code, a.body)
 			}
 			if a.status >= 400 && (svc.object(svc.ids["id"]) != before || svc.object(svc.ids["raw"]) != rawBefore) {
 				t.Errorf("%s: the refused request changed a stream", what)
@@ -56,7 +56,7 @@ func (svc *testService) run(t *testing.T, rows []row, over ...string) {
 	}
 }
 
-// TestAuthentication is part A of the catalogue.
+// TestAuthentication checks part A of the catalogue.
 func TestAuthentication(t *testing.T) {
 	svc := startService(t)
 	rows := []row{
@@ -128,12 +128,12 @@ func TestAuthentication(t *testing.T) {
 	svc.run(t, rows)
 	for _, secret := range svc.keys {
 		if strings.Contains(svc.Log.String(), secret) {
-			t.Errorf("the log contains a key")
+			t.Errorf("the log contains the secret of an API key")
 		}
 	}
 }
 
-// TestPaths is part U of the catalogue.
+// TestPaths checks part U of the catalogue.
 func TestPaths(t *testing.T) {
 	svc := startService(t)
 	var rows []row
@@ -174,37 +174,38 @@ func TestPaths(t *testing.T) {
 	add("U18", "POST", 422, weir.SequenceTooFarAhead, "/v1/streams/{id}/1025", "/v1/streams/{id}/9007199254740991")
 	add("U19", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/9007199254740992", "/v1/streams/{id}/9223372036854775808", "/v1/streams/{id}/18446744073709551617", "/v1/streams/{id}/"+strings.Repeat("9", 10_000))
 	add("U21", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/publish%20", "/v1/streams/{id}/PUBLISH")
-	add("U21", "POST", 400, weir.InvalidRequest, "/v1/streams/{id}/%70ublish") // decodes to publish, with an empty body
+	add("U21", "POST", 400, weir.InvalidRequest, "/v1/streams/{id}/%70ublish") // the path decodes to publish, and the body is empty
 	add("U22", "GET", 404, weir.StreamNotFound, "/v1/streams/{id}/batches/x", "/v1/streams/{id}/batches/-1", "/v1/streams/{id}/batches/99999999999999999999", "/v1/streams/{id}/batches/1", "/v1/streams/{id}/batches/0", "/v1/streams/{id}/batches/01")
 	add("D19: type before sequence", "POST", 409, weir.InvalidSequence, "/v1/streams/{id}/x")
 	rows = append(rows, row{"D19: type before sequence", "POST", "/v1/streams/{id}/x", []string{rawBody}, "", 415, weir.UnsupportedMediaType})
 	rows = append(rows, row{"D19: id before type", "POST", "/v1/streams/bad/x", []string{rawBody}, "", 400, weir.InvalidStreamID})
 	svc.run(t, rows)
 	svc.run(t, []row{
-		{"U9", "GET", "/", nil, "", 404, weir.NotFound}, // the service has pages there
+		{"U9", "GET", "/", nil, "", 404, weir.NotFound}, // the handler alone; a whole service has pages at / and /docs
 		{"U9", "GET", "/docs", nil, "", 404, weir.NotFound},
-		{"U15", "GET", "/v1/streams?" + strings.Repeat("a=1&", 20_000), nil, "", 200, ""}, // a listener answers 431
+		{"U15", "GET", "/v1/streams?" + strings.Repeat("a=1&", 20_000), nil, "", 200, ""}, // the handler alone; a listener would answer 431
 	}, noListener)
 	svc.preflights(t)
 }
 
-// preflights checks U13 and the rest of D29: a preflight needs no key, is not counted, and is the
-// same on every path.
+// preflights checks U13 and the other rules of D29. A preflight needs no key, does not count in a
+// rate window, and gets the same response on every path. Other responses have CORS header fields
+// only if the request has an Origin.
 func (svc *testService) preflights(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, path := range []string{"/v1/streams", "/v1/streams/{id}", "/v1/streams/bad", "/v1/nope", "/v1/health"} {
 			a := svc.do(protocol, svc.request("OPTIONS", path, []string{noKey, "Origin: https://page.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization"}, ""))
 			if a.status != 204 || a.body != "" || a.header.Get("access-control-allow-origin") != "*" || !strings.Contains(a.header.Get("access-control-allow-methods"), "DELETE") ||
 				a.header.Get("access-control-allow-headers") != "authorization, content-type, idempotency-key, last-event-id, x-svc-contiguous, x-svc-publisher" {
-				t.Errorf("OPTIONS %s: %d %v", path, a.status, a.header)
+				t.Errorf("OPTIONS %s: got %d %v, want 204 with all CORS header fields", path, a.status, a.header)
 			}
 		}
 		a := svc.do(protocol, svc.request("GET", "/v1/nope", []string{"Origin: https://page.example"}, ""))
 		if a.status != 404 || a.header.Get("access-control-allow-origin") != "*" || !strings.Contains(a.header.Get("access-control-expose-headers"), "x-svc-cursor") {
-			t.Errorf("a page cannot read the 404: %v", a.header)
+			t.Errorf("a page from another origin cannot read the 404 response: %v", a.header)
 		}
 		if a := svc.do(protocol, svc.request("GET", "/v1/health", []string{noKey}, "")); a.header.Get("access-control-allow-origin") != "" || a.header.Get("vary") != "" {
-			t.Errorf("CORS header fields without an Origin: %v", a.header)
+			t.Errorf("a request without an Origin got CORS header fields: %v", a.header)
 		}
 	}
 }

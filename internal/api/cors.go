@@ -33,7 +33,7 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 		return false
 	}
 	if !o.any {
-		h["Vary"] = varyOrigin // set even without an Origin, so that a cache does not reuse the response for a page
+		h["Vary"] = varyOrigin // even without an Origin field, so that a cache does not reuse this response for a page that sends one
 	}
 	if len(origin) != 1 {
 		return false
@@ -50,8 +50,9 @@ func (o *cors) allow(r *http.Request, h http.Header) bool {
 	return true
 }
 
-// preflight answers OPTIONS on any path, without a key and without counting it in a rate window
-// (D29, D23). It allows unknown paths too, so that a page can read the 404 that follows.
+// preflight answers OPTIONS on any path. The request needs no key and does not count in a rate
+// window (D29, D23). Unknown paths are allowed too, so that a page can read the 404 response to its
+// actual request.
 func (c *call) preflight() error {
 	c.peek()
 	h := c.w.Header()

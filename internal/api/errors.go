@@ -15,7 +15,7 @@ type fault struct {
 	code       weir.Code
 	status     int
 	kind       string // error.type (D26)
-	retryAfter string // seconds, sent as retry-after; empty for 429, which sends the time left in the window
+	retryAfter string // seconds to send as retry-after; empty for 429, where refuse computes the time
 	means      string // for the manual: what went wrong
 	todo       string // for the manual: what the client can do about it
 }
@@ -96,10 +96,11 @@ var faults = [...]fault{
 		"Retry after the number of seconds in retry-after, or use another server."},
 }
 
-// headerFault is the only other status of a code in the table (D26).
+// headerFault gives weir.InvalidRequest a second status, 431. Every other code has one status,
+// the one in the table (D26).
 var headerFault = fault{code: weir.InvalidRequest, status: http.StatusRequestHeaderFieldsTooLarge, kind: invalid}
 
-// faultOf maps each code to its row.
+// faultOf maps each code to its entry in the table of faults.
 var faultOf = func() map[weir.Code]*fault {
 	m := make(map[weir.Code]*fault, len(faults))
 	for i := range faults {
@@ -126,9 +127,9 @@ func Faults() []Fault {
 	return all
 }
 
-// Refusals without details. They are allocated once, so that a flood of them stays cheap. No refusal
-// repeats what the client sent: messages end up in logs, and a secret may have been sent in the wrong
-// place.
+// These errors have constant messages. They are allocated once, so that a flood of refused requests
+// stays cheap. No message of a refusal repeats what the client sent: messages end up in logs, and
+// the client may have put a secret in the wrong place.
 var (
 	errNoRoute     = &weir.Error{Code: weir.NotFound, Message: "the API has no such path; paths are case-sensitive and have no trailing slash"}
 	errStreamID    = &weir.Error{Code: weir.InvalidStreamID, Message: "invalid stream id in the path: " + weir.ErrStreamID.Error()}
@@ -140,10 +141,10 @@ var (
 
 	errHeader = &weir.Error{Code: weir.InvalidRequest, Message: "the request target and the header fields are larger than 16 KiB together"}
 
-	errPanic = errors.New("panic") // finish has already logged it
+	errPanic = errors.New("panic") // finish has already logged the panic
 )
 
-// known returns the part of an error that the client may see, or nil.
+// known returns the weir.Error in err, which the client may see, or nil if there is none.
 func known(err error) *weir.Error {
 	if e, ok := err.(*weir.Error); ok {
 		return e
@@ -180,7 +181,7 @@ func (c *call) refuse(err error) {
 	if e == errHeader {
 		f = &headerFault
 	}
-	if f == nil { // a code without a row; a test makes sure that there is none
+	if f == nil { // the table lacks this code, which TestFaultTable rules out
 		f, e = faultOf[weir.InternalError], errInternal
 	}
 	if f.status == http.StatusServiceUnavailable && !gone {
@@ -196,7 +197,7 @@ func (c *call) refuse(err error) {
 		h["Www-Authenticate"] = bearer
 	case http.StatusTooManyRequests:
 		h["Retry-After"] = []string{strconv.Itoa(c.window.RetryAfter)}
-		if e == errPlaces { // the window has nothing to do with it
+		if e == errPlaces { // the refusal is about subscriptions, so the time left in the rate window does not matter
 			h["Retry-After"] = []string{"5"}
 		}
 	}
@@ -210,8 +211,8 @@ func (c *call) refuse(err error) {
 }
 
 // RefuseHeader answers a request whose target and header fields are too large: 431 with the error
-// object and the header fields of every response. It does not count the request in a rate window:
-// over HTTP/1.1 the server cannot always tell which client of a proxy sent it.
+// object and the header fields of every response. It does not count the request in a rate window.
+// Over HTTP/1.1, the server cannot always tell which client behind a proxy sent the request.
 func (h *Handler) RefuseHeader(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
 	c.h, c.w, c.r, c.id, c.route = h, w, r, newRequestID(), parseRoute(r.URL)

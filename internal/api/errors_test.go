@@ -20,8 +20,8 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// codes returns all codes of package weir. It reads them from the source, so that a new code
-// without a row fails TestFaultTable.
+// codes returns all error codes of package weir. It reads them from the source, so that
+// TestFaultTable fails if a new code is missing in the table of faults.
 func codes(t *testing.T) (list []weir.Code) {
 	f, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
 	if err != nil {
@@ -42,13 +42,14 @@ func codes(t *testing.T) (list []weir.Code) {
 	return list
 }
 
-// Every code has exactly one row, with a status, a type and texts, and every row has a code.
+// Every error code has exactly one row in the table of faults, with a status, a type and texts.
+// Every row belongs to a code.
 func TestFaultTable(t *testing.T) {
 	all := codes(t)
 	for _, c := range all {
 		f := faultOf[c]
 		if f == nil {
-			t.Errorf("%s has no row", c)
+			t.Errorf("%s has no row in the table of faults", c)
 			continue
 		}
 		if f.kind == "" || f.status < 400 || len(f.means) < 20 || len(f.todo) < 20 {
@@ -97,8 +98,9 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// An internal error is logged once, with its request id, and hidden from the client. A panic
-// becomes a 500. If the response has begun, it closes the connection instead.
+// An internal error is logged once, with the request id, and its details are hidden from the
+// client. A panic becomes a 500 response. If the response has already begun, the panic closes the
+// connection instead.
 func TestInternalErrors(t *testing.T) {
 	var log bytes.Buffer
 	e := memory.New()
@@ -111,10 +113,10 @@ func TestInternalErrors(t *testing.T) {
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/health", nil))
 	id := w.Header().Get("X-Request-Id")
 	if w.Code != 500 || !strings.Contains(w.Body.String(), `"code":"internal_error"`) || !strings.Contains(w.Body.String(), id) || strings.Contains(w.Body.String(), "secret") || w.Header().Get("X-Ratelimit-Limit") == "" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("after a panic: got %d %s, want 500 internal_error with the request id and without the panic's text", w.Code, w.Body)
 	}
 	if strings.Count(log.String(), id) != 1 || !strings.Contains(log.String(), "secret detail") {
-		t.Errorf("log: %s", &log)
+		t.Errorf("the log must hold the request id once, and the panic's text: %s", &log)
 	}
 
 	log.Reset()
@@ -122,7 +124,7 @@ func TestInternalErrors(t *testing.T) {
 	c := &call{h: h, w: w, r: httptest.NewRequest("GET", "/v1/streams", nil), id: newRequestID()}
 	c.refuse(errors.New("disk 7 is on fire"))
 	if w.Code != 500 || strings.Contains(w.Body.String(), "fire") || strings.Count(log.String(), string(c.id[:])) != 1 || !strings.Contains(log.String(), "fire") {
-		t.Errorf("%d %s, log: %s", w.Code, w.Body, &log)
+		t.Errorf("after an internal error: got %d %s, want 500 without details, and one log entry; the log is %s", w.Code, w.Body, &log)
 	}
 
 	defer func() {

@@ -9,10 +9,11 @@ import (
 	"weir/internal/hub"
 )
 
-// publish is the common part of both publish endpoints, in the order of D19: it checks the content
-// type and idempotency key, then the declared size, then asks the hub what it can decide without
-// the body (a duplicate or a refusal), then reads the body and stores the batch. It responds once
-// the batch is durable (D5): with 202 for a new batch, and 200 for a duplicate.
+// publish is the common part of both publish endpoints. In the order of D19, it checks the content
+// type and the idempotency key, and then the declared size. Next it asks the hub whether the
+// publish is a duplicate or is refused, as far as the hub can tell without the body. Last it reads
+// the body and stores the batch. It responds once the batch is durable (D5): with 202 for a new
+// batch, and 200 for a duplicate.
 func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	if err := c.checkDeclared(s, p); err != nil {
 		return err
@@ -41,8 +42,8 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	}
 	if c.loan != nil {
 		// The store uses the body until the batch is written, even if the client disconnects. So
-		// wait for the write: otherwise finish would return the memory to the budget while it is
-		// still in use.
+		// publish waits for the write even then. Otherwise finish would return the memory to the
+		// budget while the store still uses it.
 		ctx = context.WithoutCancel(ctx)
 	}
 	ack, err := s.Publish(ctx, p)
@@ -52,8 +53,9 @@ func (c *call) publish(s *hub.Stream, p *hub.Publish) error {
 	return c.acknowledge(&ack)
 }
 
-// checkDeclared checks the header fields: the content type (D7), the idempotency key (D25) or the
-// fields about order and identity (D38), and the declared size (D9).
+// checkDeclared checks the header fields: the content type (D7) and the declared size (D9). In
+// between it checks the fields about order and identity (D38) if the client chose the sequence, and
+// otherwise the idempotency key (D25).
 func (c *call) checkDeclared(s *hub.Stream, p *hub.Publish) error {
 	want := jsonType
 	if s.Mode == weir.Raw {

@@ -8,12 +8,14 @@ import (
 )
 
 // publishAt serves POST /v1/streams/{id}/{seq}. It stores a batch under a sequence that the client
-// chose, which makes it idempotent: the response is 202 the first time, and 200 with
-// "duplicate":true every time after that (D3). It refuses what publish refuses, and before it reads
-// the body (D19): a sequence that is not a number or comes too late (409 invalid_sequence), and one
-// more than 1024 above the cursor (422 sequence_too_far_ahead). A contiguous publish whose sequence
-// is more than one above the cursor is 412 sequence_not_next (D38). It ignores an Idempotency-Key
-// (D25).
+// chose. This makes the request idempotent: the response is 202 the first time, and 200 with
+// "duplicate":true every time after that (D3).
+//
+// publishAt refuses the requests that publish refuses. Before it reads the body (D19), it also
+// refuses a sequence that is not a number or can no longer be used (409 invalid_sequence), and a
+// sequence more than 1024 above the cursor (422 sequence_too_far_ahead). If a contiguous publish
+// has a sequence more than one above the cursor, the response is 412 sequence_not_next (D38).
+// publishAt ignores an Idempotency-Key (D25).
 func (c *call) publishAt() error {
 	s, err := c.publishTo()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"weir/internal/meter"
 )
 
-// counters are the statistics of a handler. A request changes a few words of one shard, so that
-// cores do not contend for cache lines.
+// counters are the statistics of a handler. There are several shards, and each request is counted
+// in one of them, so that cores do not contend for cache lines.
 type counters struct {
 	shards        [meter.Shards]shard
 	limited       [len(windowNames)]atomic.Uint64
@@ -25,7 +25,7 @@ type counters struct {
 	ended         [len(endNames)]atomic.Uint64
 	panics        atomic.Uint64
 	complained    atomic.Int64  // when complain last logged, by meter.Now; 0 means never
-	unsaid        atomic.Uint64 // problems not logged since then
+	unsaid        atomic.Uint64 // problems that complain has not logged since then
 }
 
 type shard struct {
@@ -36,14 +36,15 @@ type shard struct {
 	_         meter.Pad
 }
 
-// other stands for all unknown methods and routes. Clients can invent any number of them, and each
-// would become a label of the metrics.
+// other is the label of all unknown methods and routes in the metrics. Clients can invent any
+// number of them, so they must not become labels themselves.
 const other = "other"
 
 // methodNames are the methods that are counted separately.
 var methodNames = [...]string{other, "GET", "HEAD", "POST", "DELETE", "OPTIONS"}
 
-// MethodName returns the name of a method in metrics and logs: "other" if the API does not use it.
+// MethodName returns the name of a method in metrics and logs. It is "other" if the API does not
+// use the method.
 func MethodName(method string) string { return methodNames[methodPlace(method)] }
 
 func methodPlace(method string) int {
@@ -65,7 +66,8 @@ func methodPlace(method string) int {
 // statuses are the statuses that the API sends. A test compares them with the table of faults.
 var statuses = [...]int{200, 201, 202, 204, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 503}
 
-// statusPlace maps a status to its index in statuses, and unknown ones to the index after the last.
+// statusPlace maps a status to its index in statuses. It maps unknown statuses to the index after
+// the last.
 var statusPlace = func() (places [600]uint8) {
 	for i := range places {
 		places[i] = uint8(len(statuses))
@@ -105,10 +107,11 @@ const (
 
 var endNames = [...]string{"client", "slow", "stream_deleted", "key_revoked", "stopping", "failed"}
 
-// refusalNames say why subscriptions are refused: no place is free, or the caller holds enough (D34).
+// refusalNames are the reasons why subscriptions are refused: the server has reached its limit, or
+// the caller already holds its share (D34).
 var refusalNames = [...]string{"full", "share"}
 
-// whyEnded derives the reason from the error that ended a subscription.
+// whyEnded returns the reason why a subscription ended, given the error that ended it.
 func (c *call) whyEnded(err error, w *writer) end {
 	select {
 	case <-c.ended:
@@ -148,7 +151,7 @@ func (c *call) count() {
 	kind := c.route.kind
 	stored := (kind == nextRoute || kind == atRoute) && (c.status == http.StatusAccepted || c.status == http.StatusOK)
 	took := int64(0)
-	if c.window.At != 0 { // zero if the request panicked before its rate window was known
+	if c.window.At != 0 { // it is 0 if the request panicked before its rate window was known
 		took = meter.Now() - c.window.At
 		c.h.requests.note(c, took)
 	}
@@ -166,12 +169,13 @@ func (c *call) count() {
 	}
 }
 
-// complainEvery is the minimum time between two log lines of complain. Without it, a full disk
-// would make every publish write a line, and the log would fill another disk.
+// complainEvery is the minimum time between two log lines of complain. Without this limit, every
+// publish to a full disk would write a line, and the log would fill another disk.
 const complainEvery = int64(time.Second)
 
-// complain logs a request that was refused for a problem of the server, at most once per
-// complainEvery. The attribute unsaid is the number of such requests that were not logged.
+// complain logs a request that was refused because of a problem of the server. It logs at most one
+// request per complainEvery. The attribute unsaid is the number of such requests that were not
+// logged.
 func (c *call) complain(status int, code string) {
 	n, now := &c.h.counts, meter.Now()
 	last := n.complained.Load()
@@ -185,7 +189,7 @@ func (c *call) complain(status int, code string) {
 
 // Stats are the statistics of a handler since its start.
 type Stats struct {
-	Requests      []Requests         // combinations with a count above 0
+	Requests      []Requests         // counts by method, route and status, where above 0
 	Received      uint64             // bytes of request bodies
 	Sent          uint64             // bytes of response bodies, without subscriptions
 	Publishes     meter.Distribution // duration of acknowledged publishes, in nanoseconds
@@ -197,7 +201,7 @@ type Stats struct {
 	Ended         map[string]uint64  // subscriptions that ended, by reason
 	Panics        uint64
 	Bodies        budget.Stats // memory of request bodies
-	Batches       budget.Stats // memory of batches on their way to clients
+	Batches       budget.Stats // memory of batches that are being sent to clients
 }
 
 // Requests is the number of requests with the same method, route and status. Method and Route are
@@ -209,7 +213,8 @@ type Requests struct {
 	Count         uint64
 }
 
-// Stats returns the current statistics. Requests in flight may be counted in part.
+// Stats returns the current statistics. A request that is in progress may already be in some of the
+// counters and not in others.
 func (h *Handler) Stats() Stats {
 	n := &h.counts
 	s := Stats{

@@ -18,12 +18,14 @@ import (
 // streamCreate serves POST /v1/streams: it creates a stream and responds with 201 and the stream
 // object. It refuses, in this order (D10, D19): a key without the permission to manage (403
 // project_forbidden), a wrong content type (415), more than 64 KiB (413), an invalid body (400
-// invalid_request_error), a retention out of range (422), an id outside of the key's streams (403),
-// an id that exists (409 stream_name_taken), and a project at its limit (403 stream_limit_reached).
+// invalid_request_error), a retention out of range (422), an id that the key is not allowed to use
+// (403), an id that already exists (409 stream_name_taken), and a project that has reached its
+// limit of streams (403 stream_limit_reached).
 func (c *call) streamCreate() error {
-	// Two checks are needed: before reading the body, whether the key may create streams at all,
-	// and after it, whether it may create this id. The first check asks for the demo stream, which
-	// no key can create: the refusal is StreamNameTaken exactly if the key has the permission.
+	// Two checks are needed. Before the body is read, streamCreate checks whether the key may
+	// create streams at all. Afterwards it checks whether the key may create a stream with this id.
+	// The first check asks about the demo stream, which no key can create: the error is
+	// StreamNameTaken if and only if the key has the permission to create streams.
 	if err := c.grant.May(access.CreateStream, access.DemoStream, ""); code(err) != weir.StreamNameTaken {
 		return err
 	}
@@ -148,15 +150,15 @@ func idOf(value jsontext.Value) (weir.StreamID, error) {
 	return "", badBody("id must be a string of " + weir.IDForm)
 }
 
-// integer parses an integer without fraction and exponent, and reports whether it is in the range
-// from least to most. It is an error if the value is not such an integer. One of too many digits
-// for an int64 is merely out of range.
+// integer parses an integer without fraction and exponent, and reports whether the integer is in
+// the range from least to most. It returns an error if the value is not such an integer. An integer
+// that does not fit into an int64 is out of range, which is not an error.
 func integer(member string, value jsontext.Value, least, most int64, into *int64) (fits bool, err error) {
 	if value.Kind() != '0' || bytes.ContainsAny(value, ".eE") {
 		return false, badBody(member + " must be an integer, without fraction or exponent")
 	}
 	n, err := strconv.ParseInt(string(value), 10, 64)
-	if err != nil || n < least || n > most { // err: it has too many digits
+	if err != nil || n < least || n > most { // err is set if it has too many digits
 		return false, nil
 	}
 	*into = n

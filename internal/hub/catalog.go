@@ -13,9 +13,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Spec holds the settings of a stream. They never change.
+// Spec holds the settings of a stream. The settings never change after the stream is created.
 type Spec struct {
-	ID               weir.StreamID // empty in Create: the hub generates one
+	ID               weir.StreamID // if empty, Create generates an id
 	Project          weir.ProjectID
 	Name             string
 	RetentionSeconds int64
@@ -24,11 +24,11 @@ type Spec struct {
 }
 
 // Stream is a handle to one stream. Its methods are safe for concurrent use. A handle may be kept
-// for any length of time: it holds no log open. Once the stream is deleted, its methods return
-// StreamNotFound.
+// for any length of time: it holds no log open. Once the stream is deleted, the methods of the
+// handle return StreamNotFound.
 //
-// Lock order: Stream.mu, then feed.mu. Neither is taken while the catalog's or the sweeper's lock
-// is held.
+// Lock order: Stream.mu, then feed.mu. Code that holds the catalog's or the sweeper's lock takes
+// neither of them.
 type Stream struct {
 	Spec
 	CreatedAt weir.Time
@@ -40,23 +40,23 @@ type Stream struct {
 	owner *projectStreams // set by catalog.add
 
 	mu      sync.Mutex
-	feed    *feed       // while the log is open; otherwise nil
-	busy    *transition // while the feed is being opened or closed; otherwise nil
+	feed    *feed       // set while the log is open; otherwise nil
+	busy    *transition // set while the feed is being opened or closed; otherwise nil
 	deleted bool
-	used    int64    // memory for its batches and keys, as last measured
-	summary *summary // while no feed is open: what the last one left; nil if there was none
+	used    int64    // bytes of memory for the stream's batches and keys, as last measured
+	summary *summary // cursor and size to answer with while no feed is open; nil if they are not known
 
-	holds holds // has its own lock, which may be taken with any other held
-	order order // likewise
+	holds holds // has its own lock, which may be taken while holding any other lock
+	order order // has its own lock, as holds has
 
 	// Guarded by sweeper.mu.
 	checkAt weir.Time // when the sweeper opens the stream to evict
 	queued  int       // position in the sweeper's queue, counted from 1; 0: not in the queue
-	gone    bool      // deleted: never to be queued again
+	gone    bool      // the stream was deleted and must not be queued again
 }
 
-// summary holds what is known of a stream while its log is closed. It is valid until a batch
-// expires.
+// summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
+// until a batch expires.
 type summary struct {
 	cursor weir.Cursor
 	bytes  int64
@@ -68,8 +68,9 @@ func (s *Stream) empty() *summary {
 	return &summary{cursor: weir.Cursor{UpdatedAt: s.CreatedAt}, until: never}
 }
 
-// catalog holds all streams of the store. It follows the documents of the store, and changes for no
-// other reason: so it agrees with the store even if the caller that changed it has left (D33).
+// catalog holds all streams of the store. Only a change to a document in the store changes the
+// catalog. So the catalog agrees with the store even if the caller that changed the store has left
+// (D33).
 type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
@@ -77,19 +78,19 @@ type catalog struct {
 	opened   map[*Stream]struct{} // streams with a feed
 
 	loaded     bool  // Open has read all documents
-	unreadable error // about the first document that Open could not read
+	unreadable error // the error about the first document that Open could not read
 }
 
 // projectStreams are the streams of one project.
 type projectStreams struct {
-	streams []*Stream // oldest first: in increasing order of log, which is unique and never reused
+	streams []*Stream // oldest first: in increasing order of log id; a log id is unique and never reused
 
-	// Streams that calls of Create in flight may add, with the number of calls. They count towards
-	// the limit, until they are in streams.
+	// The streams that running calls of Create may add, each with the number of such calls. Until
+	// such a stream is in the field streams, its entry here counts towards the project's limit.
 	creating map[weir.StreamID]int
 
 	used    atomic.Int64 // memory for batches and keys; the sum of Stream.used
-	refused atomic.Bool  // a publish was refused for want of memory, and that was logged
+	refused atomic.Bool  // a publish was refused because memory was used up, and the refusal was logged
 }
 
 func (c *catalog) init() {
@@ -110,9 +111,9 @@ func (h *Hub) load(ctx context.Context) error {
 }
 
 // documentChanged updates the catalog after a stream was created or deleted, on this node or
-// another, whether or not the caller that did it still waits. Nothing else changes the catalog. It is
-// called in the order of revisions. A changed document whose log is another one than before means
-// that the stream was deleted and its id used again.
+// another, whether or not the caller that did it still waits. Nothing else changes the catalog. The
+// engine calls documentChanged in the order of the documents' revisions. If a known document
+// arrives with a different log id, its stream was deleted and the stream id was used again.
 func (h *Hub) documentChanged(c engine.Change) {
 	id, ok := StreamOf(c.Key)
 	if !ok {
@@ -143,8 +144,9 @@ func (h *Hub) documentChanged(c engine.Change) {
 	}
 }
 
-// cannotRead reports a document that describes no stream. It keeps the hub from opening; later it
-// can only be the work of another node, and is left out.
+// cannotRead reports a document that cannot be read as a stream. While the hub is opening, such a
+// document makes Open fail. Later, such a document can only come from another node, and the hub
+// logs and ignores it.
 func (h *Hub) cannotRead(key string, err error) {
 	h.catalog.mu.Lock()
 	loaded := h.catalog.loaded
@@ -157,9 +159,10 @@ func (h *Hub) cannotRead(key string, err error) {
 	}
 }
 
-// streamOf returns the stream that a document describes. Once all documents are read, the stream is a
-// new one, and its log is empty: no caller of this node can have opened it before it is in the
-// catalog, and if the store is not shared, there are no others.
+// streamOf returns the stream that a document describes. After Open has read all documents, any
+// further document is a new stream. On a store that is not shared, its log is then empty: only
+// callers on this node could have written to it, and they cannot open a stream that is not in the
+// catalog yet.
 func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
 	spec, created, err := readDocument(c.Document)
 	if err != nil {
@@ -235,7 +238,7 @@ func (c *catalog) unreserve(s *Spec) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	creating := c.project(s.Project).creating
-	if creating[s.ID]--; creating[s.ID] <= 0 { // below 0 if the stream is in the catalog
+	if creating[s.ID]--; creating[s.ID] <= 0 { // below 0 if add has already removed the count
 		delete(creating, s.ID)
 	}
 }
@@ -257,8 +260,8 @@ func (c *catalog) open() []*Stream {
 	return all
 }
 
-// setOpen records whether a stream has a feed. A stream that was deleted while its log was opened has
-// none that matters.
+// setOpen records whether a stream has a feed. It ignores the feed of a stream that was deleted
+// while its log was being opened.
 func (c *catalog) setOpen(s *Stream, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,9 +272,9 @@ func (c *catalog) setOpen(s *Stream, open bool) {
 	}
 }
 
-// Create creates a stream. It is durable when the call returns, and on a shared store known to all
-// nodes that catch up. It fails with StreamNameTaken, StreamLimitReached (checked in this order,
-// D10) or StorageUnavailable.
+// Create creates a stream. The stream is durable when the call returns. On a shared store, any
+// other node that calls CatchUp afterwards knows the stream. Create fails with StreamNameTaken,
+// StreamLimitReached (checked in this order, D10) or StorageUnavailable.
 func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if s.ID == "" {
 		s.ID = weir.NewStreamID()
@@ -292,7 +295,8 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	// The creation takes its course even if the caller leaves, so its place stays reserved as long.
+	// The engine may finish the creation even if the caller leaves. With WithoutCancel, this call
+	// waits for that, so the stream stays reserved until then.
 	_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)
@@ -304,8 +308,8 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	return made.object(*made.empty()), nil
 }
 
-// Stream returns the stream with this id, or StreamNotFound. On a shared store it may not know a
-// stream that another node just created; see Find.
+// Stream returns the stream with this id, or StreamNotFound. On a shared store it may not find a
+// stream that another node has just created; Find does.
 func (h *Hub) Stream(id weir.StreamID) (*Stream, error) {
 	h.catalog.mu.RLock()
 	s := h.catalog.byID[id]
@@ -327,9 +331,9 @@ func (h *Hub) Count(p weir.ProjectID) int {
 }
 
 // List returns up to limit streams of a project for which show returns true, newest first. It
-// starts below the position before; 0 starts at the newest. more tells whether further streams
-// follow, and next is the position to continue from (D27). Positions are creation order, so streams
-// that are created or deleted between two calls do not shift the pages.
+// starts below the position before; 0 starts at the newest. more reports whether further streams
+// follow, and next is the position to continue from (D27). Positions follow the order of creation,
+// so streams that are created or deleted between two calls do not shift the pages.
 func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit int, show func(weir.StreamID) bool) (list []weir.Stream, next uint64, more bool, err error) {
 	if err := h.engine.CatchUp(ctx); err != nil {
 		return nil, 0, false, clientError("", err)
@@ -351,7 +355,7 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 			break
 		}
 		below = uint64(run[len(run)-1].log)
-		buf = make([]*Stream, listRun) // a key that may read few of the streams
+		buf = make([]*Stream, listRun) // the API key may read few of the streams, so look at many at a time
 	}
 	objects, faults := h.objects(ctx, page)
 	for i, o := range objects {
@@ -374,8 +378,8 @@ func (h *Hub) List(ctx context.Context, p weir.ProjectID, before uint64, limit i
 // listRun is how many streams List looks at while it holds the catalog's lock.
 const listRun = 256
 
-// below fills buf with streams of a project, newest first, from below the position before on (0: from
-// the newest), and returns the part that it filled.
+// below fills buf with streams of a project, newest first, and returns the filled part of buf. It
+// starts with the newest stream below the position before; 0 means the newest of all.
 func (c *catalog) below(p weir.ProjectID, before uint64, buf []*Stream) []*Stream {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -394,9 +398,10 @@ func (c *catalog) below(p weir.ProjectID, before uint64, buf []*Stream) []*Strea
 	return buf[:n]
 }
 
-// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. It fails with
-// StreamNotFound if the stream was deleted before, even if another stream with the same id has been
-// created since. It tells how the deletion ended even if ctx ends before, so that the audit log does.
+// Delete deletes the stream and all its batches, durably. Subscribers get ErrDeleted. Delete fails
+// with StreamNotFound if the stream was deleted before, even if another stream with the same id has
+// been created since. Delete ignores the end of ctx and always returns the outcome of the deletion,
+// so that the audit log can record it.
 func (s *Stream) Delete(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	doc, err := s.hub.engine.Get(ctx, documentKey(s.ID))
@@ -412,7 +417,8 @@ func (s *Stream) Delete(ctx context.Context) error {
 	return clientError(s.ID, err)
 }
 
-// forget removes a deleted stream from everything that knows it. Its deleted mark is set before.
+// forget removes a deleted stream from the catalog, the sweeper and the kept states. The caller has
+// already set s.deleted.
 func (h *Hub) forget(s *Stream) {
 	h.catalog.remove(s, &h.room)
 	h.sweeper.forget(s)

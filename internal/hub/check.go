@@ -12,8 +12,9 @@ import (
 // anyGrace is the gap grace for checks and repairs. They do not close gaps, so any value will do.
 const anyGrace = time.Second
 
-// CheckStream reports whether a stream could be opened, from its document, the note of its last
-// trim and the entries of its log. It needs no hub: it is for stores that no server has open.
+// CheckStream reports whether a stream could be opened, given its document, the note of its last
+// trim (a checkpoint of the stream's state) and the entries of its log. It needs no hub, so it can
+// check a store that no server has open.
 func CheckStream(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
 	spec, created, err := readDocument(d)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"weir/internal/stream"
 )
 
-// DocumentKind is the part before the slash in the keys of stream documents. Reports that count the
-// documents of a store by kind count streams under it.
+// DocumentKind is the part before the slash in the keys of stream documents. A report that counts
+// documents by kind shows the streams under this name.
 const DocumentKind = "stream"
 
-// documents is the prefix of every stream document; the stream's id follows it.
+// documents is the prefix of the key of every stream document. The stream's id follows the prefix.
 const documents = DocumentKind + "/"
 
 // documentKey is the key of the document that describes stream id.
 func documentKey(id weir.StreamID) string { return documents + string(id) }
 
-// StreamOf returns the id of the stream that the document under key describes. It is false if key
-// belongs to another kind of document. It looks at the key alone: it does not report whether such a
-// document exists, or whether its value can be read.
+// StreamOf returns the id of the stream that the document under key describes. The second result is
+// false if key belongs to another kind of document. StreamOf looks only at the key. It does not
+// check that the document exists or that its value can be read.
 func StreamOf(key string) (weir.StreamID, bool) {
 	id, ok := strings.CutPrefix(key, documents)
 	return weir.StreamID(id), ok
@@ -40,7 +40,7 @@ type document struct {
 	Mode             weir.Mode      `json:"mode"`
 }
 
-// check returns what is wrong with a document that describes no stream.
+// check returns an error if the document does not describe a valid stream.
 func (v *document) check() error {
 	switch {
 	case v.Project == "":
@@ -55,8 +55,8 @@ func (v *document) check() error {
 	return nil
 }
 
-// writeDocument encodes a stream's settings for the store. It refuses settings that readDocument
-// would refuse: stored, they would keep the server from starting again.
+// writeDocument encodes a stream's settings for the store. It refuses the settings that
+// readDocument refuses. If they were stored, the server could not start again.
 func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
 	v := document{s.Project, s.Name, int64(created), s.RetentionSeconds, s.MaxBytes, s.Mode}
 	if err := v.check(); err != nil {
@@ -66,8 +66,7 @@ func writeDocument(s *Spec, created weir.Time) ([]byte, error) {
 }
 
 // readDocument decodes and validates a stream document. Every reader of stream documents uses it
-// (start, changes by other nodes, check and repair), so they all agree on which documents are
-// streams.
+// (start, changes by other nodes, check and repair), so all of them accept the same documents.
 func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	id, ok := StreamOf(d.Key)
 	if !ok {
@@ -86,7 +85,8 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	}, weir.Time(v.CreatedAt), nil
 }
 
-// rules are the rules of a stream with these settings whose gaps stay open for grace.
+// rules returns the rules of a stream with these settings. grace is the time for which its gaps
+// stay open.
 func (s *Spec) rules(grace time.Duration) stream.Rules {
 	return stream.Rules{
 		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace, Keys: weir.MaxEvictedKeys,

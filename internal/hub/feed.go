@@ -15,28 +15,29 @@ import (
 	"weir/internal/stream"
 )
 
-// feed is a stream in use: its open log and its state in memory. It is also the judge that the
-// engine asks about every entry of the log.
+// feed is a stream in use: its open log and its state in memory. It also implements engine.Judge,
+// which the engine asks about every entry of the log.
 //
-// The engine calls Admit for an entry before it writes it, and Commit once the entry is durable.
-// Many entries can be in flight between the two calls. A feed therefore keeps two states:
+// The engine calls Admit before it writes an entry, and Commit once the entry is durable. Many
+// entries can be in flight between the two calls. A feed therefore keeps two states:
 //
-//   - ahead contains every admitted entry. It decides on publishes, so that two batches in flight never
-//     get the same sequence.
+//   - ahead contains every admitted entry. Decisions on publishes use ahead, so that two batches in
+//     flight never get the same sequence.
 //   - state contains the durable entries only. Reads and subscriptions use it, so that no client sees a
 //     batch that a crash could still lose (D5).
 //
 // pending holds the entries that are in ahead but not yet in state.
 //
-// With mu held, the feed calls no method of the log but Headers. Append, for example, waits until
-// the engine has called Admit and Commit, and both need mu.
+// While the feed holds mu, the only method of the log that it calls is Headers. Others could
+// deadlock: Append, for example, waits until the engine has called Admit and Commit, and both need
+// mu.
 type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
-	used atomic.Bool   // since the last sweep
-	idle weir.Time     // since when it has not been used; only the sweeper reads and writes it
-	kept *stream.State // what the last feed of the stream left, until Restore has used it
+	used atomic.Bool   // the feed was used since the last sweep
+	idle weir.Time     // when the feed became idle; only the sweeper reads and writes this field
+	kept *stream.State // the state that the stream's previous feed left; nil once Restore has used it
 
 	users int // calls and subscriptions that use the feed; guarded by Stream.mu
 
@@ -45,39 +46,40 @@ type feed struct {
 	state     *stream.State // durable entries only
 	pending   []admitted    // entries in ahead that are not in state, in order
 	trimmed   weir.Seq      // low mark of the last trim
-	evicted   int64         // charge of what was evicted since the last trim
-	untrimmed weir.Time     // when the sweeper first saw something to trim; 0: it has not
+	evicted   int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
+	untrimmed weir.Time     // when the sweeper first saw something to trim since the last trim; 0 until then
 	dropped   bool          // the stream was deleted
 	behind    bool          // shared stores only: the log must be reopened
 	foreign   bool          // the newest entry was stored by another node
 	newest    weir.Time     // time of the newest durable entry
 	expiry    weir.Time     // no batch expires before this time
-	held      heldFrom      // the sequences whose grace stands still
+	held      heldFrom      // the missing sequences whose grace period is paused
 	timer     *time.Timer   // calls closeGaps
 	tail      tail
 
-	// For subscriptions, which do not take mu to read.
+	// The fields below are for subscriptions, which read without taking mu.
 	view     atomic.Pointer[view] // set while there are subscriptions
 	rows     rows                 // has its own lock
-	turn     sync.Mutex           // taken before mu by subscriptions that need it, so that at most one competes with publishers
-	fetching sync.Mutex           // held while reading batches of other nodes for the tail
+	turn     sync.Mutex           // a subscription takes it before mu, so that at most one subscription competes with publishers for mu
+	fetching sync.Mutex           // held while a subscription reads batches of other nodes into the tail
 	audience audience             // has its own lock
 }
 
 // admitted is an entry between Admit and Commit.
 type admitted struct {
 	header  stream.Header
-	batch   weir.Batch // for the tail; only set if the stream had subscribers at the time
-	at      int64      // when it was admitted, in meter time; only set with batch
-	unknown bool       // a batch that was admitted without subscribers, so that batch is not set
-	foreign bool       // a batch of another node, whose payload is read when a subscriber needs it
+	batch   weir.Batch // for the tail (recent batches in memory); only set if the stream had subscribers
+	at      int64      // when the entry was admitted, in meter time; only set with batch
+	unknown bool       // batch is not set, because the stream had no subscribers when Admit was called
+	foreign bool       // another node stored the batch; its payload is read when a subscriber needs it
 }
 
-// acquire returns the feed of a stream and opens it if necessary. The caller must release it.
+// acquire returns the feed of a stream and opens the feed if necessary. The caller must call
+// release.
 //
-// Opening a log can take seconds, so it happens without a lock. One caller opens it, and the others
-// wait on s.busy. If opening fails, all of them get the error: retrying one after the other would
-// make the last caller wait for the sum of all attempts.
+// Opening a log can take seconds, so acquire opens the log without holding a lock. One caller opens
+// the log, and the others wait on s.busy. If opening fails, all these callers get the error. If
+// each retried in turn, the last caller would wait for the sum of all attempts.
 func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 	for {
 		s.mu.Lock()
@@ -123,9 +125,9 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 	}
 }
 
-// transition is the opening or closing of a feed, for other callers to wait for.
+// transition represents the opening or closing of a feed. Other callers wait until it has ended.
 type transition struct {
-	done chan struct{} // closed at the end
+	done chan struct{} // closed when the transition ends
 	err  error         // why opening failed; valid once done is closed
 }
 
@@ -154,8 +156,8 @@ func (s *Stream) open() (*feed, error) {
 	return f, nil
 }
 
-// release ends the use of a feed that acquire returned. It does not close the log: the sweeper
-// does, after the feed has been idle for idleFor.
+// release ends the use of a feed that acquire returned. It does not close the log. The sweeper
+// closes the log when the feed has been idle for idleFor.
 func (f *feed) release() {
 	if !f.used.Load() { // a load first, so that busy cores do not contend for the cache line
 		f.used.Store(true)
@@ -165,10 +167,11 @@ func (f *feed) release() {
 	f.s.mu.Unlock()
 }
 
-// closeFeed closes the log of a stream and leaves a summary, from which the stream object can be
-// answered without reopening the log. It does nothing if the feed is in use, has open gaps or
-// entries in flight, or has evicted batches that are not trimmed yet. With force it closes the feed
-// in any case; callers that still use it get errors from the closed log.
+// closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
+// requests for the stream object without reopening the log. closeFeed does nothing if the feed is
+// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. With
+// force, closeFeed closes the feed in any case, and callers that still use the feed get errors from
+// the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -214,7 +217,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 }
 
-// summarize returns what remains known while the log is closed. Called with f.mu held.
+// summarize returns the summary to keep while the log is closed. Called with f.mu held.
 func (f *feed) summarize() summary {
 	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes(), until: f.nextExpiry()}
 }
@@ -241,15 +244,17 @@ func toRules(h *engine.Header) stream.Header {
 	return r
 }
 
-// evict evicts the batches that exceed the age or size limit at now. Every read calls it first, so
-// that clients never see an expired batch, whenever the sweeper last ran. Called with f.mu held.
+// evict evicts the batches that exceed the age or size limit at now. Every read calls evict first,
+// so that clients never see an expired batch, even if the sweeper has not run since the batch
+// expired. Called with f.mu held.
 func (f *feed) evict(now weir.Time) {
 	if f.shrink(now) {
-		f.wake() // a subscription below the low mark has a gap to report
+		f.wake() // subscriptions whose position is below the low mark must report a gap
 	}
 }
 
-// shrink is evict without waking subscriptions. It tells whether it evicted anything.
+// shrink does the same as evict, but wakes no subscriptions. It reports whether it evicted
+// anything.
 func (f *feed) shrink(now weir.Time) bool {
 	bytes, charge := f.state.Bytes(), stream.Charge(f.state)
 	if max(now, f.newest) < f.expiry && charge <= f.s.MaxBytes {
@@ -265,7 +270,7 @@ func (f *feed) shrink(now weir.Time) bool {
 	f.hub.counts.evictedBytes.Add(uint64(bytes - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
 	f.tail.raise(f, f.state.Low())
-	f.updateHeld(now) // a sequence that kept the gaps above it open may be gone
+	f.updateHeld(now) // the held sequence, which kept the gaps above it open, may have been evicted
 	f.schedule()
 	return true
 }
@@ -273,8 +278,8 @@ func (f *feed) shrink(now weir.Time) bool {
 // never is later than any other time.
 const never = weir.Time(math.MaxInt64)
 
-// nextExpiry returns a time before which no batch expires. It stops at the first batch that is not
-// late, because all batches above that one are younger.
+// nextExpiry returns a time before which no batch expires. The search stops at the first batch that
+// is not late (did not fill a gap), because all batches above that batch are younger.
 func (f *feed) nextExpiry() weir.Time {
 	oldest := never
 	f.headers(f.state.Low(), func(h stream.Header) bool {
@@ -289,14 +294,15 @@ func (f *feed) nextExpiry() weir.Time {
 	return oldest.Add(time.Duration(f.s.RetentionSeconds) * time.Second)
 }
 
-// KeysSince implements engine.Forgetful: older keys have ended (D25).
+// KeysSince implements engine.Forgetful: the lifetime of idempotency keys older than the returned
+// time has ended (D25).
 func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyKeyLife) }
 
 // Restore implements engine.Judge.
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.kept; s != nil { // entries is left alone: reading it is what takes time
+	if s := f.kept; s != nil { // do not read entries, because reading them is slow
 		f.ahead, f.state, f.kept = s, s.Fork(), nil
 		f.trimmed = s.Low()
 		f.s.order.begin(s.Cursor().Cursor)
@@ -312,8 +318,9 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	return nil
 }
 
-// Admit implements engine.Judge: it decides on an entry at its position in the log, completes it
-// and applies it to the state ahead. The verdict goes back to the publisher in the proposal.
+// Admit implements engine.Judge: it decides on an entry at the entry's position in the log. It
+// completes an admitted entry and applies it to f.ahead. The publisher finds the verdict in its
+// proposal.
 func (f *feed) Admit(e *engine.Entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -339,7 +346,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	if h.Late {
 		e.Flags = engine.Late
 	}
-	opens := h.Seq > f.ahead.Cursor().Cursor+1 // a gap, which may hold a sequence that is being received
+	opens := h.Seq > f.ahead.Cursor().Cursor+1 // the new gap may contain a sequence for which a request is being received
 	f.ahead.Apply(h)
 	if h.Seq == f.held.seq || opens && f.held.seq == stream.NoneHeld {
 		f.updateHeld(now)
@@ -358,8 +365,8 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	return true
 }
 
-// Commit implements engine.Judge: the first n pending entries are durable, so they move to the
-// visible state and to the tail, and subscribers wake up.
+// Commit implements engine.Judge: the first n pending entries are durable, so they move to f.state
+// and to the tail, and subscribers wake up.
 func (f *feed) Commit(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -370,9 +377,9 @@ func (f *feed) Commit(n int) {
 			batches, bytes = batches+1, bytes+uint64(a.header.Size)
 		}
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
-			continue // a late batch: while it was in flight, a batch above it was evicted, and it with that
+			continue // a late batch: while it was in flight, a batch above it was evicted, which evicts this one too
 		}
-		a.header.Key = weir.KeyDigest{} // only the state ahead remembers keys; KeySize stays
+		a.header.Key = weir.KeyDigest{} // only f.ahead remembers keys; KeySize stays, because it counts in the charge
 		f.state.Apply(a.header)
 		f.newest = a.header.Time
 		if !a.header.Closed {
@@ -392,7 +399,7 @@ func (f *feed) Commit(n int) {
 }
 
 // Dropped implements engine.Judge: the stream was deleted, here or on another node. The catalog
-// learns of it from documentChanged.
+// learns of the deletion from documentChanged.
 func (f *feed) Dropped() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

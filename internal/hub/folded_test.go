@@ -15,7 +15,7 @@ import (
 	"weir/internal/stream"
 )
 
-// counting is an engine that counts the headers that judges read when they are restored.
+// counting is an engine that counts the headers that feeds (the engine's judges) read in Restore.
 type counting struct {
 	engine.Engine
 	read atomic.Int64
@@ -51,8 +51,9 @@ func idle(t *testing.T, h *Hub) {
 	}
 }
 
-// A stream that was idle continues with the state that it left and reads nothing of its log, unless
-// there was no memory for that state. In both cases it answers the same.
+// When an idle stream is reopened, it continues with the state that the hub kept and does not read
+// its log. If there was no memory to keep the state, it reads the log. The answers are the same in
+// both cases.
 func TestReopening(t *testing.T) {
 	for _, room := range []int64{0, 1} {
 		engines(t, func(t *testing.T, e engine.Engine) {
@@ -75,16 +76,16 @@ func TestReopening(t *testing.T) {
 				idle(t, h)
 				c.read.Store(0)
 				if ack := publish(t, s, keyed("14")); !ack.Duplicate || ack.Seq != 15 {
-					t.Errorf("a known key: %+v", ack)
+					t.Errorf("publish with a known key: got %+v, want a duplicate of batch 15", ack)
 				}
 				if n := c.read.Load(); (n == 0) != (room == 0) {
-					t.Errorf("opening read %d headers", n)
+					t.Errorf("reopening read %d headers; it must read none if and only if the state was kept", n)
 				}
 				if _, err := s.Publish(ctx, at(16, "")); code(err) != weir.InvalidSequence {
 					t.Errorf("publish into a closed gap: %v", err)
 				}
 				if after, err := s.Object(ctx); err != nil || after != before {
-					t.Errorf("%+v, %v; want %+v", after, err, before)
+					t.Errorf("the stream object is %+v, %v; want %+v as before", after, err, before)
 				}
 			}
 			time.Sleep(300 * time.Second)
@@ -107,16 +108,16 @@ func TestFoldedStatesAreBounded(t *testing.T) {
 	}
 	for i, s := range streams {
 		if state := d.take(s); (state != nil) != (i >= 2) {
-			t.Errorf("state %d of 5: %v", i, state)
+			t.Errorf("state %d of 5 is %v; only the last three must be kept", i, state)
 		}
 	}
 	if d.bytes != 0 || d.order.Len() != 0 || len(d.of) != 0 {
-		t.Errorf("%d bytes are left", d.bytes)
+		t.Errorf("after all states were taken, %d bytes are still counted", d.bytes)
 	}
 }
 
-// The sweeper keeps nothing of a deleted stream, however long its batches would have been kept, and
-// no state remains.
+// The sweeper forgets a deleted stream at once, however long its retention was, and the hub drops
+// the state of that stream.
 func TestDeletedStreamsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})
@@ -138,7 +139,7 @@ func TestDeletedStreamsAreForgotten(t *testing.T) {
 			if err := s.Delete(ctx); err != nil {
 				t.Fatal(err)
 			}
-			h.sweeper.checkBy(s, h.now()) // as a feed does that closes late
+			h.sweeper.checkBy(s, h.now()) // as closeFeed does if it ends after the stream was deleted
 		}
 		if len(h.sweeper.queue) != 0 || len(h.folded.of) != 0 {
 			t.Errorf("%d deleted streams are in the sweeper's queue, and %d states are kept", len(h.sweeper.queue), len(h.folded.of))

@@ -11,14 +11,15 @@ var _ engine.Follower = (*feed)(nil)
 
 // The methods of this file are called only if other nodes append to the same log.
 
-// Follow implements engine.Follower: another node stored an entry. It is durable and in its final
-// position, so it goes into both states at once. Its payload is read only if a subscriber needs it.
+// Follow implements engine.Follower: another node stored an entry. The entry is durable and in its
+// final position, so Follow applies it to both states at once. The payload is read only if a
+// subscriber needs it.
 func (f *feed) Follow(h engine.Header) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r, now := toRules(&h), f.hub.now()
 	f.ahead.Follow(r, now)
-	r.Key = weir.KeyDigest{} // only the state ahead remembers keys
+	r.Key = weir.KeyDigest{} // only f.ahead remembers keys
 	kept := r.Closed || r.Seq >= f.state.Low()
 	f.state.Follow(r, now)
 	f.foreign = true
@@ -34,7 +35,8 @@ func (f *feed) Follow(h engine.Header) {
 	f.wake()
 }
 
-// Trimmed implements engine.Follower: another node evicted up to low, so this one does too.
+// Trimmed implements engine.Follower: another node evicted the batches below low, so this node
+// evicts them too.
 func (f *feed) Trimmed(low weir.Seq) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,8 +50,9 @@ func (f *feed) Trimmed(low weir.Seq) {
 	f.wake()
 }
 
-// Note implements engine.Follower: the low mark and checkpoint to store with a trim. It uses the
-// visible state, because entries that are not durable must not influence what a restart finds.
+// Note implements engine.Follower: it returns the low mark and the checkpoint to store with a trim.
+// Both come from the durable state, because entries that are not durable must not affect the state
+// after a restart.
 func (f *feed) Note() (weir.Seq, []byte) {
 	f.mu.Lock()
 	c := f.state.Checkpoint(f.ahead)
@@ -58,7 +61,7 @@ func (f *feed) Note() (weir.Seq, []byte) {
 }
 
 // Behind implements engine.Follower: this node can no longer follow the log. The next caller of
-// acquire reopens it. Subscribers get ErrStopping and reconnect.
+// acquire reopens the log. Subscribers get ErrStopping and reconnect.
 func (f *feed) Behind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,8 +71,8 @@ func (f *feed) Behind() {
 }
 
 // Rewind implements engine.Follower: the pending entries were not stored, because another node's
-// entry took their position or the store refused them. The state ahead returns to the durable
-// state. The engine then asks about the entries again, after it has reported the other node's.
+// entry took their position or the store refused them. Rewind resets f.ahead to the durable state.
+// The engine then reports the other node's entry and asks about the pending entries again.
 func (f *feed) Rewind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

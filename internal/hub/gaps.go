@@ -13,26 +13,31 @@ import (
 	"weir/internal/stream"
 )
 
-// This file closes gaps when their grace has ended (D4). The grace is time in which the publisher
-// could have filled the gap, so it stands still in two cases:
+// This file closes gaps (missing sequences below the cursor) when their grace period has ended
+// (D4). A gap is closed by storing a marker, a log entry which says that the missing sequences stay
+// missing. The grace counts only time in which the publisher could have filled the gap, so the
+// grace is paused in two cases:
 //
-//   - While a request for a missing sequence is being received. The stream holds the sequence from
-//     Stream.Decide, before the body is read, to Publish.Release. A marker never closes a held
-//     sequence, and the time for which it is held does not count, for it and for those above it.
-//   - While the store takes no writes. It starts afresh when the store takes them again.
+//   - While a request for a missing sequence is being received. From Stream.Decide, which is called
+//     before the body is read, to Publish.Release, the stream holds the sequence. No marker closes
+//     a held sequence. While a sequence is held, the grace of that sequence and of all missing
+//     sequences above it is paused.
+//   - While the store accepts no writes. When the store accepts writes again, each gap gets its
+//     whole grace again.
 //
-// A node knows only the requests that it receives itself. On a shared store another node that has the
-// stream in use may therefore close a gap under a body that is on its way to this one.
+// A node knows only the requests that it receives itself. On a shared store, another node that uses
+// the stream may therefore close a gap while this node is still receiving the batch for that gap.
 
-// holds are the sequences for which requests are being received, in no order. A sequence is in it
-// once per request. They belong to the stream and not to its feed, so that they outlive a log that
-// must be reopened.
+// holds lists the sequences for which requests are being received, in no particular order. A
+// sequence is listed once per request. The list belongs to the stream and not to its feed, so that
+// it survives when the log is reopened.
 type holds struct {
 	mu   sync.Mutex
 	seqs []weir.Seq
 }
 
-// keptHolds is how many sequences an empty list keeps room for, so that a publish allocates nothing.
+// keptHolds is the largest capacity that an empty list keeps. Keeping it saves an allocation per
+// publish.
 const keptHolds = 16
 
 func (h *holds) add(seq weir.Seq) {
@@ -51,7 +56,8 @@ func (h *holds) remove(seq weir.Seq) {
 	}
 }
 
-// lowest returns the lowest held sequence that a state still awaits, or stream.NoneHeld.
+// lowest returns the lowest held sequence that is missing in s and can still be filled, or
+// stream.NoneHeld.
 func (h *holds) lowest(s *stream.State) weir.Seq {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,8 +70,9 @@ func (h *holds) lowest(s *stream.State) weir.Seq {
 	return lowest
 }
 
-// Release ends what Decide began. Call it once the publish has ended, whether it was stored or not:
-// until then its sequence stays open. Calling it again, or without Decide, does nothing.
+// Release ends the hold that Decide placed on the sequence of the publish. Call Release once the
+// publish has ended, whether the batch was stored or not. Until then the sequence stays open.
+// Calling Release again, or without Decide, does nothing.
 func (p *Publish) Release() {
 	p.leave()
 	s := p.held
@@ -75,7 +82,7 @@ func (p *Publish) Release() {
 	p.held = nil
 	s.holds.remove(p.Seq)
 	if p.settled {
-		return // it is not missing any more, and Admit has scheduled what is due above it
+		return // the sequence is stored, and Admit has scheduled the closing of the gaps above it
 	}
 	s.mu.Lock()
 	f := s.feed
@@ -92,17 +99,18 @@ func (p *Publish) Release() {
 }
 
 // heldFrom is the lowest missing sequence for which a request is being received, and the time since
-// which that is so. The grace of this sequence and those above it stands still.
+// which it has been the lowest. The grace of this sequence and of those above it is paused.
 type heldFrom struct {
 	seq   weir.Seq // stream.NoneHeld if there is none
 	since weir.Time
 }
 
-// updateHeld finds the lowest held sequence again. If it is no longer the same, each grace that stood
-// still until now ends that much later. Call updateHeld when that sequence is stored, closed, evicted
-// or released, and when a lower one may be held. Called with f.mu held.
+// updateHeld finds the lowest held sequence again. If the result differs from f.held, the pause of
+// the old sequence has ended, and updateHeld adds the length of the pause to each grace that was
+// paused. It must be called when the sequence in f.held is stored, closed, evicted or released, and
+// when a lower sequence may have become held. Called with f.mu held.
 //
-// Both states change, because the state ahead may have to return to the other one (Rewind).
+// updateHeld changes both states, because Rewind may replace f.ahead by a copy of f.state.
 func (f *feed) updateHeld(now weir.Time) {
 	lowest := f.s.holds.lowest(f.ahead)
 	if lowest == f.held.seq {
@@ -115,7 +123,7 @@ func (f *feed) updateHeld(now weir.Time) {
 	f.held = heldFrom{lowest, now}
 }
 
-// restartGrace starts the grace of all gaps afresh. Called with f.mu held.
+// restartGrace gives all gaps their whole grace again, from now. Called with f.mu held.
 func (f *feed) restartGrace() {
 	now := f.hub.now()
 	f.ahead.Pause(0, stream.Afresh, now)
@@ -123,8 +131,8 @@ func (f *feed) restartGrace() {
 }
 
 // admitMarker turns an entry into the marker that closes the gaps whose grace has ended. It refuses
-// the entry if there are none: they may have been filled since closeGaps proposed it, or a request
-// for one of them may have arrived.
+// the entry if there is no such gap. Since closeGaps proposed the entry, the gaps may have been
+// filled, or a request for one of the missing sequences may have arrived.
 func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
 	m, due := f.ahead.Due(now, f.held.seq)
 	if !due {
@@ -137,14 +145,14 @@ func (f *feed) admitMarker(e *engine.Entry, now weir.Time) bool {
 }
 
 // foreignDelay is how much longer a node waits before it closes gaps below another node's entry.
-// The node that stored the entry closes them in time unless it is down. The delay keeps two nodes
-// from proposing the same marker.
+// The node that stored the entry closes those gaps in time unless it is down. The delay keeps two
+// nodes from proposing the same marker.
 const foreignDelay = 200 * time.Millisecond
 
 // schedule sets the timer that closes gaps when their grace has ended. The timer never runs for
 // longer than one grace, even if the clock says that more time is left: the clock may have stepped
-// back, and State.Due must be called that often to notice. There is no timer while a request that is
-// being received keeps the lowest gap open. Called with f.mu held.
+// back, and State.Due notices that only if it is called once per grace. No timer runs while a
+// request that is being received keeps the lowest gap open. Called with f.mu held.
 func (f *feed) schedule() {
 	due, waiting := f.ahead.NextDue()
 	if !waiting {
@@ -152,7 +160,7 @@ func (f *feed) schedule() {
 	}
 	left := max(due.Std().Sub(f.hub.opts.Now()), 0)
 	if left == 0 && f.held.seq <= f.ahead.Final() {
-		return // whatever ends that calls schedule again
+		return // when the sequence is no longer held, schedule is called again
 	}
 	wait := min(left, f.hub.opts.GapGrace) + time.Millisecond
 	if f.foreign {
@@ -208,11 +216,13 @@ func (f *feed) closeGaps() {
 // retryGapsAfter is the time between attempts to close gaps after a failure.
 const retryGapsAfter = time.Second
 
-// checkWritesEvery is how often a hub asks a store that takes no writes whether it takes them again.
+// checkWritesEvery is how often a hub asks a store that accepts no writes whether it accepts them
+// again.
 const checkWritesEvery = 100 * time.Millisecond
 
-// takesWrites returns why the store takes no writes, or nil if it does. From the moment that it takes
-// none, until it takes them again, all gaps of this node stay open.
+// takesWrites returns the reason why the store accepts no writes, or nil if it accepts them. Once
+// takesWrites has returned a reason, all gaps on this node stay open until checkWrites finds that
+// the store accepts writes again.
 func (h *Hub) takesWrites() error {
 	status := h.engine.Status()
 	if status.State == engine.Ready && !h.stalled.Load() {
@@ -224,10 +234,11 @@ func (h *Hub) takesWrites() error {
 	return cmp.Or(status.Reason, errStalled)
 }
 
-// errStalled is returned between the moment at which the store takes writes again and the next check.
+// takesWrites returns errStalled if the store accepts writes again but checkWrites has not noticed
+// yet.
 var errStalled = errors.New("the store took no writes a moment ago")
 
-// checkWrites restarts the grace of all gaps once the store takes writes again.
+// checkWrites restarts the grace of all gaps once the store accepts writes again.
 func (h *Hub) checkWrites() {
 	select {
 	case <-h.closing:
@@ -238,7 +249,7 @@ func (h *Hub) checkWrites() {
 		time.AfterFunc(checkWritesEvery, h.checkWrites)
 		return
 	}
-	defer h.stalled.Store(false) // after the restarts, or an old grace could end in between
+	defer h.stalled.Store(false) // after the loop: otherwise a gap whose grace is not restarted yet could be closed
 	for _, s := range h.catalog.open() {
 		s.mu.Lock()
 		f := s.feed
@@ -252,9 +263,10 @@ func (h *Hub) checkWrites() {
 	}
 }
 
-// refused notes that the store did not take a write to this stream, if that is what the error says:
-// the publisher could not fill a gap until now. If the store takes no writes at all, the gaps of
-// all streams stay open until it does.
+// refused handles a failed write to this stream. If err says that the store did not accept the
+// write, the publisher could not have filled a gap until now, so refused restarts the grace of the
+// stream's gaps. If the store accepts no writes at all, the gaps of all streams stay open until it
+// does.
 func (f *feed) refused(err error) {
 	var known *weir.Error
 	if !errors.As(err, &known) || known.Code != weir.StorageUnavailable || f.hub.stalled.Load() {

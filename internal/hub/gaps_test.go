@@ -14,8 +14,9 @@ import (
 	"weir/internal/stream"
 )
 
-// A gap never closes under a body that is on its way, however slow, and whether its request arrived
-// before or after the batch above the gap (D4).
+// A gap never closes while the body of a batch for the gap is being received, however slowly the
+// body arrives. It makes no difference whether the request arrived before or after the batch above
+// the gap (D4).
 func TestGapStaysOpenUnderABody(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -26,7 +27,7 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 		decide := func(p *Publish) {
 			t.Helper()
 			if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
-				t.Fatalf("decide on %d: %v, %v; want neither", p.Seq, ack, err)
+				t.Fatalf("decide on %d: got acknowledgement %v and error %v, want neither", p.Seq, ack, err)
 			}
 		}
 		decide(early)
@@ -37,24 +38,26 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 		for _, p := range []*Publish{early, late} {
 			publish(t, s, p)
 			p.Release()
-			p.Release() // does nothing
+			p.Release() // a second call does nothing
 		}
-		// The grace of 5, above both, stood still as well, and ends now.
+		// Sequence 5 lies above the two held sequences, so its grace was paused as well. It runs
+		// from now.
 		<-time.After(2*time.Second + foreignDelay)
 		if _, err := s.Publish(ctx, at(5, "e")); code(err) != weir.InvalidSequence {
 			t.Errorf("sequence 5, two seconds later: %v, want %s", err, weir.InvalidSequence)
 		}
 		c := collector{got: map[weir.Seq]string{}, from: Oldest}
 		if err := c.follow(s, 6, func() int { return 1 << 20 }); err != nil || len(c.got) != 5 {
-			t.Errorf("got %v, %v; want all but 5", c.got, err)
+			t.Errorf("the subscriber got %v, %v; want all batches but 5", c.got, err)
 		}
 		if len(s.holds.seqs) != 0 {
-			t.Errorf("%v are still held", s.holds.seqs)
+			t.Errorf("sequences %v are still held after Release", s.holds.seqs)
 		}
 	})
 }
 
-// A request that ends without being stored gives up its hold, and the rest of the grace follows.
+// While a request is being received, the grace of its sequence is paused. If the request ends
+// without a stored batch, the rest of the grace runs.
 func TestGapAfterABrokenBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})
@@ -104,8 +107,8 @@ func TestGapUnderRequestsThatFail(t *testing.T) {
 	}
 }
 
-// Random requests against a model that counts, for each missing sequence, the time for which neither
-// it nor a missing sequence below it was held.
+// Random requests are compared with a model. For each missing sequence, the model counts the time
+// in which no request was being received for that sequence or for a missing sequence below it.
 func TestGraceOfRandomRequests(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) { randomGrace(t, rand.New(rand.NewPCG(seed, 0))) })
@@ -118,7 +121,7 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 	s := made(t, h, nil)
 	publish(t, s, at(1, ""))
 	cursor, requests := weir.Seq(1), []*Publish(nil)
-	missing := map[weir.Seq]time.Duration{} // and how much of their grace has passed
+	missing := map[weir.Seq]time.Duration{} // the missing sequences, with the part of their grace that has passed
 	store := func(p *Publish) {
 		publish(t, s, p)
 		for seq := cursor + 1; seq < p.Seq; seq++ {
@@ -146,7 +149,7 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 			open := s.feed.ahead.Awaits(seq)
 			s.feed.mu.Unlock()
 			if over := passed - h.opts.GapGrace; !open && over < -late || open && over > late {
-				t.Fatalf("sequence %d is open: %v, after %v of its grace", seq, open, passed)
+				t.Fatalf("sequence %d: open is %v after %v of its grace", seq, open, passed)
 			}
 			if !open {
 				delete(missing, seq)
@@ -175,8 +178,9 @@ func randomGrace(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// closes checks that a missing sequence closes within this range of time from now. A publish that
-// cannot be stored, because it is too large, finds out without filling the gap.
+// closes checks that a missing sequence is closed no earlier than from and no later than to,
+// counted from now. To test the sequence without filling the gap, it publishes a batch that is too
+// large to be stored.
 func closes(t *testing.T, s *Stream, seq weir.Seq, from, to time.Duration) {
 	t.Helper()
 	refusal := func() weir.Code {
@@ -195,8 +199,9 @@ func closes(t *testing.T, s *Stream, seq weir.Seq, from, to time.Duration) {
 	}
 }
 
-// The grace stands still while the store takes no writes, and starts afresh when it takes them again,
-// in all streams, however short the time was (D4).
+// While the store accepts no writes, the grace of all gaps is paused. When the store accepts writes
+// again, the gaps of all streams get their whole grace again, however short the interruption was
+// (D4).
 func TestGapWhileTheStoreTakesNoWrites(t *testing.T) {
 	for name, state := range map[string]engine.State{"full": engine.Full, "read-only": engine.ReadOnly, "unreachable": engine.Unreachable} {
 		t.Run(name, func(t *testing.T) {
@@ -215,11 +220,11 @@ func TestGapWhileTheStoreTakesNoWrites(t *testing.T) {
 					t.Fatalf("publish: %v, want %s", err, weir.StorageUnavailable)
 				}
 				<-time.After(50 * time.Millisecond)
-				e.state.Store(uint32(engine.Ready)) // before the grace would have ended
+				e.state.Store(uint32(engine.Ready)) // at 1950 ms, before the grace of 2 s would have ended
 				<-time.After(checkWritesEvery)
 				synctest.Wait()
 				<-time.After(time.Second)
-				e.state.Store(uint32(state)) // and once more, without a publish
+				e.state.Store(uint32(state)) // a second interruption, during which no publish is tried
 				<-time.After(10 * time.Minute)
 				e.state.Store(uint32(engine.Ready))
 				<-time.After(checkWritesEvery)
@@ -231,8 +236,8 @@ func TestGapWhileTheStoreTakesNoWrites(t *testing.T) {
 	}
 }
 
-// A write that the store did not take in time restarts the grace of that stream, even if the store as
-// a whole takes writes.
+// A write that the store does not answer in time restarts the grace of the gaps of that stream,
+// even if the store as a whole accepts writes.
 func TestGapAfterAnUnansweredWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &balky{Engine: memory.New()}
@@ -251,8 +256,8 @@ func TestGapAfterAnUnansweredWrite(t *testing.T) {
 	})
 }
 
-// balky is an engine that takes no writes while its state is not Ready. While silent is set, appends
-// get no answer although the store is Ready.
+// balky is an engine that accepts no writes while its state is not Ready. While silent is set,
+// appends fail with ErrUnavailable although the store is Ready.
 type balky struct {
 	engine.Engine
 	state  atomic.Uint32

@@ -21,13 +21,13 @@ import (
 
 // Options are the settings of a hub. Zero values select the defaults given here.
 type Options struct {
-	GapGrace          time.Duration    // time for which a gap can be filled (D4); default 2 s
-	StreamsPerProject int              // maximum number of streams (D24); default 10,000
-	TailBytes         int              // recent frames kept in memory per stream with subscribers; default 1 MiB
-	TailTotal         int64            // recent frames kept in memory for all streams; default 256 MiB
-	StateBytes        int64            // states kept in memory for closed streams; default 256 MiB
-	IndexBytes        int64            // memory for all batches and keys, shared by the projects (D12); default: unlimited
-	Memory            *budget.Budget   // for frames above 64 KiB that are read from the log; nil: unlimited
+	GapGrace          time.Duration    // time for which a gap (missing sequences below the cursor) can be filled (D4); default 2 s
+	StreamsPerProject int              // maximum number of streams in a project (D24); default 10,000
+	TailBytes         int              // bytes of recent frames (encoded batches) kept in memory per stream with subscribers; default 1 MiB
+	TailTotal         int64            // bytes of recent frames kept in memory for all streams together; default 256 MiB
+	StateBytes        int64            // bytes of memory for the states of streams whose log is closed; default 256 MiB
+	IndexBytes        int64            // bytes of memory for the index of all batches and keys, shared by the projects (D12); default: unlimited
+	Memory            *budget.Budget   // budget for frames above 32 KiB while subscriptions send them; nil: unlimited
 	Now               func() time.Time // default time.Now
 	Logger            *slog.Logger     // default: no logging
 
@@ -75,7 +75,7 @@ type Hub struct {
 	waker   waker
 	folded  folded
 	room    room
-	first   atomic.Pointer[func() bool] // set by Lead: whether this node does the work that only one should do
+	first   atomic.Pointer[func() bool] // set by Lead; reports whether this node does the work that only one node should do
 
 	counts    counters
 	tail      atomic.Int64 // bytes in all tails
@@ -104,9 +104,9 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// StopSubscriptions ends every subscription with ErrStopping, and every later one at its first
-// Next. It wakes the waiting subscriptions, so that none of them waits for another batch.
-// Everything else keeps working.
+// StopSubscriptions ends every subscription with ErrStopping. It wakes those that wait for a batch,
+// so that they end too. A subscription that starts later ends at its first call of Next. Everything
+// else keeps working.
 func (h *Hub) StopSubscriptions() {
 	h.stopping.Store(true)
 	for _, s := range h.catalog.open() {
@@ -128,7 +128,7 @@ func (h *Hub) Close() error {
 	h.closeOnce.Do(func() { close(h.closing) })
 	h.waker.stop()
 	h.work.Wait()
-	var all sync.WaitGroup // concurrently: closing a log may wait for servers that do not answer
+	var all sync.WaitGroup // close the logs concurrently, because each may wait for servers that do not answer
 	for _, s := range h.catalog.open() {
 		all.Go(func() { h.closeFeed(s, true) })
 	}

@@ -12,12 +12,13 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// keyed is a publish with an idempotency key.
+// keyed returns a publish with the idempotency key number n and n events.
 func keyed(n int) *Publish {
 	return &Publish{Key: fmt.Sprint("key", n), Batch: weir.Batch{Events: uint32(n), Payload: []byte("x")}}
 }
 
-// known checks that the key of the n-th publish gets its first acknowledgement again.
+// known checks that repeating the n-th publish, with the same key, is acknowledged as a duplicate
+// of batch n.
 func known(t *testing.T, s *Stream, n int) {
 	t.Helper()
 	for _, ask := range []func() (*weir.Ack, error){
@@ -30,11 +31,11 @@ func known(t *testing.T, s *Stream, n int) {
 	}
 }
 
-// A key holds for 24 h, although its batch was evicted and trimmed long before, and across crashes
-// (D25).
+// An idempotency key is remembered for 24 h, even if its batch was evicted and trimmed long before,
+// and even if the server crashes (D25).
 func TestKeyOutlivesItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 400 // more than fit into the part of a note that stays in memory
+		const n = 400 // more keys than fit into the part of a trim's note that the journal keeps in memory
 		fs := faulty.New()
 		options := journal.Options{SegmentSize: 64 << 10}
 		j, err := journal.Open(fs, options)
@@ -55,7 +56,7 @@ func TestKeyOutlivesItsBatch(t *testing.T) {
 		check()
 		<-time.After(2 * time.Minute) // all batches have expired
 		check()
-		<-time.After(2 * trimLatest) // and were trimmed, and the stream is closed
+		<-time.After(2 * trimLatest) // by then the batches were trimmed, and the stream is closed
 		if j.Stats().Live > 40_000 {
 			t.Errorf("%d bytes are live; the batches were not trimmed", j.Stats().Live)
 		}
@@ -79,8 +80,8 @@ func TestKeyOutlivesItsBatch(t *testing.T) {
 	})
 }
 
-// Nodes remember the keys of each other's batches after one of them has evicted and trimmed them,
-// and so does a node that opens the stream later.
+// After one node has evicted and trimmed the batches of two nodes, both nodes still remember the
+// keys of all these batches. So does a node that opens the stream later.
 func TestKeysOfAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})

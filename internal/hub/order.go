@@ -10,53 +10,56 @@ import (
 	"weir/internal/stream"
 )
 
-// This file brings the contiguous publishes of a stream (D38) into order. A publisher with many
-// batches in flight sends them in order, but the requests reach the hub in any order: each has its
-// own goroutine, and perhaps its own connection. Without waiting, nearly all of them would be refused
-// for coming before the one that was sent first.
+// This file brings the contiguous publishes of a stream into order. A contiguous publish is refused
+// if it would open a gap, so it needs the batch below it to be stored first (D38). A publisher with
+// many batches in flight sends them in order, but the requests reach the hub in any order: each
+// request has its own goroutine, and perhaps its own connection. If requests did not wait, nearly
+// all of them would be refused, because they overtake the request that was sent first.
 //
-// A request therefore waits for the request of the sequence below it: first for its arrival, before
-// the body is read, and then until its entry has a place in the log's queue. The waiting only saves
-// refusals. Whether a batch is stored is decided by the rules, along the order of the log.
+// A request therefore waits twice for the request with the sequence below its own. Before its body
+// is read, it waits until that other request arrives. After its body is read, it waits until the
+// other request's entry is in the queue of the log. Waiting only avoids refusals. The rules of
+// package stream still decide, in the order of the log, whether a batch is stored.
 
 const (
-	// localPatience is how long a request waits before it listens to other nodes: the batch below may
-	// have been sent to one of them. Most requests do not wait as long.
+	// localPatience is how long a request waits before it also follows what other nodes store,
+	// because the batch below may have been sent to another node. Most requests wait for less time.
 	localPatience = 5 * time.Millisecond
 
-	// arrivalPatience is how long a request waits for the arrival of the request below it.
+	// arrivalPatience is how long a request waits for the arrival of the request with the sequence
+	// below its own.
 	arrivalPatience = 500 * time.Millisecond
 
-	// turnPatience is how long a request whose body was read waits for the request below it, which
-	// may still be receiving its own body.
+	// turnPatience is how long a request whose body has been read waits for the request below,
+	// whose body may still be arriving.
 	turnPatience = 30 * time.Second
 )
 
-// order holds the contiguous publishes of a stream that are in progress. They belong to the stream
-// and not to its feed, so that they outlive a log that must be reopened.
+// order holds the contiguous publishes of a stream that are in progress. The order belongs to the
+// stream and not to its feed, so that it survives when the log is reopened.
 type order struct {
-	// For requests that decide whether to wait, without a lock. The cursor includes entries that are
-	// not durable yet.
+	// Requests read cursor and over without a lock to decide whether to wait. The cursor includes
+	// entries that are not durable yet.
 	cursor atomic.Uint64
 	over   atomic.Bool // the stream was deleted, or its log must be reopened
 
-	waiting atomic.Int32 // requests that wait; if there are none, a change of the cursor needs no lock
+	waiting atomic.Int32 // number of requests that wait; while it is 0, a change of the cursor needs no lock
 
 	mu    sync.Mutex
 	turns map[weir.Seq]turn
-	most  int // the largest number of turns since the map was made
+	most  int // the largest size that turns has had since it was made
 }
 
-// turn is a sequence for which contiguous publishes are in progress: one, unless the client sent it
-// again.
+// turn describes a sequence for which contiguous publishes are in progress. There is one such
+// request, or more if the client sent the batch again.
 type turn struct {
 	requests int
-	queued   bool          // an entry of one of them has a place in the log's queue
-	changed  chan struct{} // closed when the sequence below may have changed; nil if no request waits
+	queued   bool          // the entry of one of these requests is in the log's queue
+	changed  chan struct{} // closed when the turn of the sequence below may have changed; nil if no request waits
 }
 
-// keptTurns is how many turns an empty map may have had to be kept, so that a publish allocates
-// nothing.
+// keptTurns limits the memory that an empty order keeps: a map that has never held more turns than
+// this is kept, so that the next publish need not allocate one.
 const keptTurns = 64
 
 func (o *order) enter(seq weir.Seq) {
@@ -84,7 +87,7 @@ func (o *order) leave(seq weir.Seq) {
 	o.tell(seq + 1)
 }
 
-// queue notes that the entry of a request has a place in the log's queue.
+// queue notes that the entry of a request for seq is in the log's queue.
 func (o *order) queue(seq weir.Seq) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +98,7 @@ func (o *order) queue(seq weir.Seq) {
 	}
 }
 
-// tell wakes the requests that wait for the sequence below seq. Called with o.mu held.
+// tell wakes the requests for seq, which wait for the sequence below. Called with o.mu held.
 func (o *order) tell(seq weir.Seq) {
 	if t := o.turns[seq]; t.changed != nil {
 		close(t.changed)
@@ -104,7 +107,8 @@ func (o *order) tell(seq weir.Seq) {
 	}
 }
 
-// moved notes the cursor of the state ahead and wakes the requests for the sequence above it.
+// moved notes the cursor of feed.ahead, the state that includes entries that are not durable yet.
+// It wakes the requests for the sequence above the cursor.
 func (o *order) moved(cursor weir.Seq) {
 	o.cursor.Store(uint64(cursor))
 	if o.waiting.Load() > 0 {
@@ -130,14 +134,14 @@ func (o *order) end() {
 	}
 }
 
-// has reports whether there is a request for a sequence.
+// has reports whether a request for seq is in progress.
 func (o *order) has(seq weir.Seq) bool {
 	present, _ := o.look(seq)
 	return present
 }
 
-// look reports whether there is a request for a sequence, and whether an entry of one has a place in
-// the log's queue.
+// look reports whether a request for seq is in progress, and whether the entry of such a request is
+// in the log's queue.
 func (o *order) look(seq weir.Seq) (present, queued bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,8 +149,8 @@ func (o *order) look(seq weir.Seq) (present, queued bool) {
 	return present, t.queued
 }
 
-// change returns a channel that is closed when the sequence below seq may have changed. The caller
-// must be in the order with seq.
+// change returns a channel that is closed when the turn of the sequence below seq may have changed.
+// The caller must have called enter with seq.
 func (o *order) change(seq weir.Seq) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +162,7 @@ func (o *order) change(seq weir.Seq) <-chan struct{} {
 	return t.changed
 }
 
-// enter puts a contiguous publish into the order of its stream, unless it is there.
+// enter adds a contiguous publish to the order of its stream, unless enter has already done so.
 func (p *Publish) enter(s *Stream) {
 	if p.Contiguous && p.ordered == nil {
 		s.order.enter(p.Seq)
@@ -166,7 +170,7 @@ func (p *Publish) enter(s *Stream) {
 	}
 }
 
-// leave takes a publish out of the order of its stream.
+// leave removes a publish from the order of its stream.
 func (p *Publish) leave() {
 	if s := p.ordered; s != nil {
 		p.ordered = nil
@@ -174,19 +178,21 @@ func (p *Publish) leave() {
 	}
 }
 
-// early reports whether a verdict may change because the batches below p are on their way.
+// early reports whether v refuses p only because batches below p are missing. Those batches may be
+// in flight, so the verdict may change.
 func (p *Publish) early(v stream.Verdict, cursor weir.Seq) bool {
 	return v.Outcome == stream.Refused && v.Err.Code == weir.SequenceNotNext && p.Seq <= cursor+weir.MaxAhead
 }
 
-// arrives waits until the request for the sequence below p is there, or the sequence of p is the next
-// one, and reports whether either is true.
+// arrives waits until the request for the sequence below p has arrived, or p.Seq is the next
+// sequence. It reports whether one of the two happened in time.
 func (p *Publish) arrives(ctx context.Context, f *feed) bool {
 	return p.await(ctx, f, arrivalPatience, func(present, _ bool) bool { return present })
 }
 
-// comes waits until an entry for the sequence below p has a place in the log's queue, or the sequence
-// of p is the next one. It gives up if there is no request for the sequence below for some time.
+// comes waits until an entry for the sequence below p is in the log's queue, or p.Seq is the next
+// sequence. It gives up after turnPatience, or if there has been no request for the sequence below
+// for arrivalPatience.
 func (p *Publish) comes(ctx context.Context, f *feed) {
 	for end := time.Now().Add(turnPatience); time.Now().Before(end); {
 		gone := false
@@ -200,14 +206,14 @@ func (p *Publish) comes(ctx context.Context, f *feed) {
 	}
 }
 
-// await waits until the sequence of p is the next one, or enough is true of the sequence below it.
-// It returns false if patience or ctx ended first.
+// await waits until p.Seq is the next sequence, or enough returns true for the sequence below. It
+// returns false if patience or ctx ended first, or if the hub is closing.
 func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, enough func(present, queued bool) bool) bool {
 	o := &f.s.order
 	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
 		return true
 	}
-	o.waiting.Add(1) // before the first look: a change after it wakes this request
+	o.waiting.Add(1) // before the check below, so that a later change wakes this request
 	defer o.waiting.Add(-1)
 	late := time.NewTimer(localPatience)
 	defer late.Stop()
@@ -235,8 +241,8 @@ func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, en
 	}
 }
 
-// isNext reports whether there is no reason to wait for the sequences below seq: none is missing above
-// the cursor, or the stream is gone.
+// isNext reports whether a request for seq need not wait: no sequence is missing between the cursor
+// and seq, the stream was deleted, or its log must be reopened.
 func (o *order) isNext(seq weir.Seq) bool {
 	return uint64(seq) <= o.cursor.Load()+1 || o.over.Load()
 }

@@ -18,14 +18,15 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// contiguous returns a publish that may open no gap (D38).
+// contiguous returns a publish that must be refused if it would open a gap (D38).
 func contiguous(seq weir.Seq) *Publish {
 	p := at(seq, fmt.Sprint("batch ", seq))
 	p.Contiguous, p.Publisher = true, fmt.Sprint("publisher of ", seq)
 	return p
 }
 
-// send publishes as the API does: it decides, takes some time to read the body, and publishes.
+// send publishes as the API does: it calls Decide, waits as if it read a body for the given time,
+// and calls Publish.
 func send(s *Stream, p *Publish, body time.Duration) (weir.Ack, error) {
 	defer p.Release()
 	if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
@@ -38,7 +39,8 @@ func send(s *Stream, p *Publish, body time.Duration) (weir.Ack, error) {
 	return s.Publish(ctx, p)
 }
 
-// noGaps fails if a stream misses a sequence from 1 to its cursor, which it returns.
+// noGaps fails the test if a sequence from 1 to the cursor is missing in the stream. It returns the
+// cursor.
 func noGaps(t *testing.T, s *Stream) weir.Seq {
 	t.Helper()
 	c, err := s.Cursor(ctx)
@@ -47,7 +49,7 @@ func noGaps(t *testing.T, s *Stream) weir.Seq {
 	}
 	for seq := weir.Seq(1); seq <= c.Cursor; seq++ {
 		if b, err := s.Batch(ctx, seq); err != nil || string(b.Payload) != fmt.Sprint("batch ", seq) {
-			t.Errorf("batch %d of %d: %q, %v", seq, c.Cursor, b.Payload, err)
+			t.Errorf("reading batch %d of %d: got %q, %v", seq, c.Cursor, b.Payload, err)
 		}
 	}
 	return c.Cursor
@@ -67,7 +69,7 @@ func TestContiguousInAnyOrder(t *testing.T) {
 				<-time.After(rand.N(arrivalPatience / 2))
 				ack, err := send(s, contiguous(weir.Seq(i+1)), rand.N(10*time.Second))
 				if err != nil || ack.Duplicate || ack.Publisher != fmt.Sprint("publisher of ", i+1) {
-					t.Errorf("publish %d: %+v, %v", i+1, ack, err)
+					t.Errorf("publish %d: got %+v, %v; want a new batch with its publisher", i+1, ack, err)
 				}
 			})
 		}
@@ -76,17 +78,18 @@ func TestContiguousInAnyOrder(t *testing.T) {
 			t.Errorf("the cursor is %d, want %d", c, n)
 		}
 		if len(s.order.turns) != 0 || s.order.waiting.Load() != 0 {
-			t.Errorf("%d publishes are still in the order, %d wait", len(s.order.turns), s.order.waiting.Load())
+			t.Errorf("after all publishes, the order still has %d sequences, and %d requests wait", len(s.order.turns), s.order.waiting.Load())
 		}
 		again, err := send(s, contiguous(7), 0)
 		if err != nil || !again.Duplicate || again.Publisher != "publisher of 7" {
-			t.Errorf("published again: %+v, %v", again, err)
+			t.Errorf("batch 7 published again: got %+v, %v; want a duplicate with its publisher", again, err)
 		}
 	})
 }
 
-// If the batch below does not arrive, a contiguous publish is refused before its body is read. If the
-// request below ends without storing its batch, those above it are refused too. None leaves a gap.
+// If the batch below does not arrive, a contiguous publish is refused before its body is read. If
+// the request below ends without storing its batch, the contiguous publishes above it are refused
+// too. No refused publish leaves a gap.
 func TestContiguousRefused(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -96,16 +99,16 @@ func TestContiguousRefused(t *testing.T) {
 			p := contiguous(far)
 			began := time.Now()
 			if ack, err := s.Decide(ctx, p); ack != nil || code(err) != weir.SequenceNotNext {
-				t.Errorf("decide on %d: %v, %v", far, ack, err)
+				t.Errorf("decide on %d: got %v, %v; want sequence_not_next", far, ack, err)
 			}
 			p.Release()
 			if took := time.Since(began); took > localPatience+arrivalPatience {
-				t.Errorf("the refusal of %d took %v", far, took)
+				t.Errorf("the refusal of %d took %v, longer than localPatience and arrivalPatience together", far, took)
 			}
 		}
 		first := contiguous(1)
 		if ack, err := s.Decide(ctx, first); ack != nil || err != nil {
-			t.Fatalf("decide on 1: %v, %v", ack, err)
+			t.Fatalf("decide on 1: got %v, %v; want neither an acknowledgement nor an error", ack, err)
 		}
 		var all sync.WaitGroup
 		for seq := weir.Seq(2); seq < 30; seq++ {
@@ -116,16 +119,16 @@ func TestContiguousRefused(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		first.Release() // its body never came
+		first.Release() // as if the body never arrived
 		all.Wait()
 		if c := noGaps(t, s); c != 0 {
-			t.Errorf("the cursor is %d", c)
+			t.Errorf("the cursor is %d, want 0 because every publish was refused", c)
 		}
 	})
 }
 
-// A contiguous publish waits for a batch below it that was sent again, and for one that came without
-// the condition. It does not wait once the stream is deleted.
+// A contiguous publish waits for the batch below if the client sends that batch again, and if that
+// batch is not a contiguous publish itself. It stops waiting when the stream is deleted.
 func TestContiguousWaits(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -166,12 +169,12 @@ func TestContiguousWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-stored; code(err) != weir.StreamNotFound || time.Since(began) > 0 {
-			t.Errorf("publish to a deleted stream: %v after %v", err, time.Since(began))
+			t.Errorf("publish to a stream that was deleted meanwhile: got %v after %v, want StreamNotFound at once", err, time.Since(began))
 		}
 	})
 }
 
-// failing is an engine whose log does not take some entries.
+// failing is an engine whose logs refuse the entries for which fails returns an error.
 type failing struct {
 	engine.Engine
 	fails func(e *engine.Entry) error
@@ -189,14 +192,13 @@ func (e *failing) Open(ctx context.Context, id engine.LogID, j engine.Judge) (en
 
 func (l *failingLog) Append(ctx context.Context, e *engine.Entry) error {
 	if err := l.fails(e); err != nil {
-		e.Proposer.(engine.Placeable).Placed() // it had a place in the queue, and then there was no space
+		e.Proposer.(engine.Placeable).Placed() // the entry was in the log's queue before the write failed
 		return err
 	}
 	return l.Log.Append(ctx, e)
 }
 
-// If the store does not take a batch, it takes none of the contiguous ones that are in flight above
-// it.
+// If storing one batch fails, none of the contiguous batches in flight above it is stored.
 func TestContiguousAboveAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries atomic.Int32
@@ -227,8 +229,8 @@ func TestContiguousAboveAFailure(t *testing.T) {
 	})
 }
 
-// After a power cut at any moment, a stream that is published to contiguously has no gap, and it has
-// everything that was acknowledged.
+// After a power cut at any moment, a stream that has only contiguous publishes has no gap and holds
+// every acknowledged batch.
 func TestContiguousAfterACrash(t *testing.T) {
 	type image struct {
 		at    string
@@ -298,16 +300,17 @@ func TestContiguousAfterACrash(t *testing.T) {
 			}
 		})
 		if t.Failed() {
-			t.Fatalf("after %s", im.at)
+			t.Fatalf("the crash was at %s", im.at)
 		}
 	}
 	if partial < 20 {
-		t.Errorf("only %d of %d crashes came between the first batch and the last", partial, len(images))
+		t.Errorf("only %d of %d crashes happened between the first batch and the last, want 20 or more", partial, len(images))
 	}
 }
 
-// Several nodes take the batches of one contiguous pipeline, each in any order. A publisher that gets
-// 412 sends its batch again. No node ever has a gap, and all batches are stored.
+// The batches of one publisher, all of them contiguous, are sent to random nodes in no fixed order.
+// A publish that is refused with SequenceNotNext is sent again. All batches are stored, and no node
+// ever closes a gap.
 func TestContiguousOnSeveralNodes(t *testing.T) {
 	server := shared(t)
 	hubs := []*Hub{node(t, server, Options{}), node(t, server, Options{}), node(t, server, Options{})}

@@ -14,25 +14,25 @@ import (
 // Publish is a request to store a batch.
 type Publish struct {
 	Chosen     bool       // the client chose Seq
-	Seq        weir.Seq   // only if Chosen
-	Contiguous bool       // only if Chosen: refuse it if it would open a gap (D38)
+	Seq        weir.Seq   // the chosen sequence; only if Chosen
+	Contiguous bool       // only if Chosen: refuse the batch if it would open a gap (D38)
 	Publisher  string     // only if Chosen: name to keep with the batch; may be empty (D38)
 	Key        string     // idempotency key; only if not Chosen
 	Batch      weir.Batch // Seq and Time are ignored
 
-	ordered *Stream // the stream in whose order it is; only if Contiguous
-	held    *Stream // the stream that holds Seq until Release
-	settled bool    // it was stored, or was stored before
+	ordered *Stream // the stream whose order (order.go) contains this publish; only if Contiguous
+	held    *Stream // the stream that keeps Seq open (gaps.go) until Release
+	settled bool    // the batch was stored, by this publish or an earlier one
 }
 
-// proposal is a publish while it is in the log's queue. It travels with the entry to Admit and
-// brings back the verdict.
+// proposal is a publish while its entry is in the log's queue. The entry carries the proposal to
+// Admit, and Admit writes the verdict into the proposal.
 type proposal struct {
 	rules   stream.Publish
 	probe   bool           // only decide, do not store: the body has not been read yet
 	verdict stream.Verdict // set by Admit
 	cursor  weir.Seq       // cursor of the stream after the batch was stored; set by Admit
-	order   *order         // for a contiguous publish: what waits for its place in the log's queue
+	order   *order         // only for a contiguous publish: the order to notify when the entry is in the log's queue
 	entry   engine.Entry
 }
 
@@ -47,11 +47,12 @@ var proposals = sync.Pool{New: func() any { return new(proposal) }}
 
 // Decide answers a publish without its body if possible (D19). It returns an acknowledgement if the
 // publish is a duplicate, or a refusal: InvalidSequence, SequenceTooFarAhead, SequenceNotNext,
-// StreamNotFound or StorageUnavailable. If it returns neither, the body is needed; call Publish. Until
-// the caller calls Release, the sequence of the publish stays open, however long its body takes (D4).
+// StreamNotFound or StorageUnavailable. If it returns neither, the body is needed; call Publish.
+// Until the caller calls Release, the sequence of the publish stays open, however long the body
+// takes to arrive (D4).
 func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if !p.Chosen && p.Key == "" {
-		return nil, s.refusesBatches() // there is always a next sequence
+		return nil, s.refusesBatches() // the batch gets the next sequence, so no sequence can be refused
 	}
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -61,7 +62,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	p.enter(s)
 	rules := p.rules(-1)
 	v, seen, cursor, err := f.preview(rules, p)
-	if err == nil && v.Outcome != stream.Stored { // the state may be out of date
+	if err == nil && v.Outcome != stream.Stored { // another node may have stored more, so catch up and decide again
 		if p.early(v, cursor) && s.order.has(p.Seq-1) {
 			return nil, nil // Publish waits for the batch below
 		}
@@ -99,7 +100,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 	if err == nil && ack.Duplicate {
 		return &ack, nil
 	}
-	if err == nil { // that entry was not stored after all
+	if err == nil { // the entry that the states disagreed about was not stored after all
 		_, _, _, err = f.preview(rules, p)
 	}
 	return nil, err
@@ -107,7 +108,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 
 // preview returns two verdicts: that of f.ahead, which includes unsynced entries, and that of the
 // durable state. A client may only see an answer on which both agree. If p may be stored, preview
-// holds the sequence that it chose.
+// makes the stream hold the chosen sequence, which keeps the sequence open until Release.
 func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict, cursor weir.Seq, err error) {
 	now := f.hub.now()
 	f.mu.Lock()
@@ -130,9 +131,9 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 	return v, seen, f.state.Cursor().Cursor, nil
 }
 
-// visible returns the verdict of the durable state. That state does not know idempotency keys. A
-// duplicate of a key is durable if the batch that it refers to is, so visible asks about the
-// batch's sequence. Called with f.mu held.
+// visible returns the verdict of the durable state, which does not know idempotency keys. If
+// f.ahead found the key of an earlier batch, the answer is durable once that batch is. So visible
+// asks the durable state about the sequence of that batch. Called with f.mu held.
 func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) stream.Verdict {
 	if ahead.Outcome == stream.Duplicate {
 		if ahead.Header.Seq < f.state.Low() {
@@ -143,9 +144,9 @@ func (f *feed) visible(p stream.Publish, ahead stream.Verdict, now weir.Time) st
 	return f.state.Decide(p, now)
 }
 
-// Publish stores the batch and returns its acknowledgement once it is durable (D5). It refuses a
-// batch as Decide does, or with PayloadTooLarge or StorageUnavailable. The hub takes ownership of
-// the payload. If ctx ends first, the batch may still be stored.
+// Publish stores the batch and returns its acknowledgement once it is durable (D5). It returns the
+// same refusals as Decide, and also PayloadTooLarge. The hub takes ownership of the payload. If ctx
+// ends first, the batch may still be stored.
 func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -164,7 +165,8 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	return ack, err
 }
 
-// rules returns what the rules of the stream need to know of a publish.
+// rules returns the publish in the form that package stream decides on. size is -1 if the body has
+// not been read.
 func (p *Publish) rules(size int64) stream.Publish {
 	return stream.Publish{Chosen: p.Chosen, Seq: p.Seq, Contiguous: p.Contiguous, Key: p.Key, Size: size}
 }
@@ -176,8 +178,9 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 		return weir.Ack{}, err
 	}
 	if v.Outcome != stream.Stored && f.hub.shared {
-		// A refusal may be based on an outdated state, so the batch is proposed again after
-		// catching up. For a duplicate only the cursor may be outdated.
+		// A refusal may be based on an outdated state, so propose catches up with the other nodes
+		// and proposes the batch again. A duplicate stays a duplicate, but its acknowledgement
+		// needs the current cursor.
 		if err = f.catchUp(ctx); err == nil && v.Outcome == stream.Refused {
 			v, cursor, err = f.append(ctx, rules, b, probe)
 		}
@@ -201,8 +204,9 @@ func (f *feed) propose(ctx context.Context, rules stream.Publish, b *Publish, pr
 	return weir.Ack{}, v.Err
 }
 
-// append proposes a batch to the log and returns the verdict that Admit reached, once it is
-// durable. cursor is the cursor of the stream after the batch.
+// append proposes a batch to the log and returns the verdict of Admit. It waits until the batch, or
+// everything that a refusal depends on, is durable. cursor is the cursor of the stream after the
+// batch.
 func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, probe bool) (v stream.Verdict, cursor weir.Seq, err error) {
 	p, b := proposals.Get().(*proposal), &of.Batch
 	*p = proposal{rules: rules, probe: probe}
@@ -236,8 +240,8 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 }
 
 // duplicate acknowledges a batch that is already stored. The number of events and the publisher are
-// those of the stored batch (D3, D38). With an idempotency key the verdict has the number, because
-// the batch may be evicted (D25).
+// those of the stored batch (D3, D38). If the duplicate was found by its idempotency key, the
+// number comes from the verdict, because the batch itself may be evicted (D25).
 func (s *Stream) duplicate(ctx context.Context, f *feed, of stream.Header, cursor weir.Seq) (*weir.Ack, error) {
 	seq := of.Seq
 	if of.Key != (weir.KeyDigest{}) {

@@ -19,19 +19,20 @@ import (
 	"weir/internal/engine/journal"
 )
 
-// acknowledged is what publishers knew of a stream before its disk was damaged.
+// acknowledged describes what the server acknowledged to the publishers of a stream before the disk
+// was damaged.
 type acknowledged struct {
 	id     weir.StreamID
-	stored map[weir.Seq]string // acknowledged and not evicted, by sequence
+	stored map[weir.Seq]string // payloads of the batches that were acknowledged and not evicted
 	cursor weir.Seq
 }
 
 var damageable = journal.Options{SegmentSize: 64 << 10}
 
-// Parts of a journal's files are overwritten and the journal is repaired. Whatever was lost, these
-// hold: a batch that can be read is the one that was stored, no acknowledged sequence is used
-// again, no cursor decreases, and subscribers get every remaining batch and a gap for every lost
-// one.
+// The test overwrites parts of a journal's files and repairs the journal. Whatever was lost, four
+// things hold. A batch that can be read has the payload that was stored. No acknowledged sequence
+// is used again. No cursor decreases. Subscribers get every remaining batch, and a gap for every
+// lost batch.
 func TestRepairOfDamagedFiles(t *testing.T) {
 	fs := faulty.New()
 	var all []acknowledged
@@ -42,14 +43,14 @@ func TestRepairOfDamagedFiles(t *testing.T) {
 		}
 		h := open(t, j, Options{})
 		all = fillStreams(t, h)
-		time.Sleep(time.Minute) // gaps close
+		time.Sleep(time.Minute) // long enough for gaps to close
 		for i := range all {
 			s, _ := h.Stream(all[i].id)
 			publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("last")}})
 			all[i].cursor++
 			all[i].stored[all[i].cursor] = "last"
 		}
-		time.Sleep(time.Minute) // evicted batches are trimmed
+		time.Sleep(time.Minute) // long enough for evicted batches to be trimmed
 		if err := errors.Join(h.Close(), j.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +84,10 @@ func TestRepairOfDamagedFiles(t *testing.T) {
 	}
 }
 
-// Each file of a journal is missing in turn, and the journal is repaired. One stream has more
-// batches than a publisher can skip. Of other streams everything was evicted, and only the trim is
-// left, in segments that were reused since.
+// The test removes each file of a journal in turn and repairs the journal. One stream has more
+// batches than the number of sequences that a publisher may skip. In other streams every batch was
+// evicted. Only the record of their trim is left, and the segments that held their batches were
+// reused.
 func TestRepairOfMissingFiles(t *testing.T) {
 	fs := faulty.New()
 	var all []acknowledged
@@ -122,7 +124,7 @@ func TestRepairOfMissingFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.MayBeLost == 0 {
-			continue // a prepared file
+			continue // the file was prepared for later use and holds no records
 		}
 		harmed++
 		synctest.Test(t, func(t *testing.T) {
@@ -136,7 +138,8 @@ func TestRepairOfMissingFiles(t *testing.T) {
 	}
 }
 
-// fillFiles fills several segments, the first of which are reused.
+// fillFiles publishes enough to fill several segments of the journal. The first segments become
+// free and are reused.
 func fillFiles(t *testing.T, h *Hub, pass func()) (all []acknowledged) {
 	one := func(s *Stream, k *acknowledged, payload string) {
 		k.cursor++
@@ -152,7 +155,7 @@ func fillFiles(t *testing.T, h *Hub, pass func()) (all []acknowledged) {
 		})
 		streams, all = append(streams, s), append(all, acknowledged{id: s.ID, stored: map[weir.Seq]string{}})
 	}
-	for range 2000 { // only the trim of these is left
+	for range 2000 { // these batches expire, so only the record of their trim is left
 		one(streams[0], &all[0], strings.Repeat("short", 60))
 		one(streams[1], &all[1], "short")
 	}
@@ -180,7 +183,7 @@ func fillStreams(t *testing.T, h *Hub) []acknowledged {
 		k := acknowledged{id: s.ID, stored: map[weir.Seq]string{}}
 		for seq := weir.Seq(1); seq <= 150; seq++ {
 			if i == 1 && seq%10 == 5 {
-				continue // never published
+				continue // leave a gap
 			}
 			payload := strings.Repeat(fmt.Sprint(i, seq, " "), 1+int(seq)%60)
 			p := at(seq, payload)
@@ -196,7 +199,7 @@ func fillStreams(t *testing.T, h *Hub) []acknowledged {
 		s, _ := h.Stream(all[i].id)
 		for seq := range all[i].stored {
 			if _, err := s.Batch(ctx, seq); err != nil {
-				delete(all[i].stored, seq) // evicted
+				delete(all[i].stored, seq) // the batch was evicted
 			}
 		}
 	}
@@ -220,7 +223,8 @@ func overwrite(t *testing.T, fs *faulty.FS, name string, off, length int64, rng 
 	}
 }
 
-// verifyRepaired repairs a journal and checks that its streams keep what was acknowledged.
+// verifyRepaired repairs a journal and checks each stream with acknowledged.verify. It returns the
+// numbers of lost batches and of lost streams.
 func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged) (lost, gone int) {
 	t.Helper()
 	check := func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error {
@@ -234,7 +238,7 @@ func verifyRepaired(t *testing.T, what string, fs *faulty.FS, all []acknowledged
 		},
 	})
 	if err != nil || len(r.After.Damages) > 0 {
-		t.Fatalf("%s: %v, left %+v", what, err, r)
+		t.Fatalf("%s: repair returned error %v and report %+v", what, err, r)
 	}
 	j, err := journal.Open(fs, damageable)
 	if err != nil {
@@ -276,7 +280,7 @@ func (k *acknowledged) verify(t *testing.T, s *Stream) (lost int, err error) {
 		ack, again := s.Publish(ctx, at(seq, "again"))
 		switch {
 		case err == nil && string(b.Payload) != payload:
-			return 0, fmt.Errorf("batch %d has another payload", seq)
+			return 0, fmt.Errorf("batch %d does not have the payload that was stored", seq)
 		case err == nil && (again != nil || !ack.Duplicate):
 			return 0, fmt.Errorf("batch %d is kept, but publishing it again gives %+v, %v", seq, ack, again)
 		case err == nil:
@@ -291,7 +295,7 @@ func (k *acknowledged) verify(t *testing.T, s *Stream) (lost int, err error) {
 	}
 	ack, err := s.Publish(ctx, &Publish{Batch: weir.Batch{Payload: []byte("new")}})
 	if err != nil || ack.Seq <= k.cursor {
-		return 0, fmt.Errorf("the next batch is %+v, %v", ack, err)
+		return 0, fmt.Errorf("the next publish after the repair: got %+v, %v; want a sequence above the old cursor", ack, err)
 	}
 	left[ack.Seq] = "new"
 	low := s.feed.state.Low() // the new batch may have evicted others
@@ -299,8 +303,8 @@ func (k *acknowledged) verify(t *testing.T, s *Stream) (lost int, err error) {
 	return lost, k.verifySubscription(s, ack.Seq, left)
 }
 
-// verifySubscription subscribes from the oldest batch: every remaining batch arrives in order, and
-// every lost one is reported.
+// verifySubscription subscribes from the oldest batch. It checks that every remaining batch arrives
+// in order, and that every lost batch is reported in a gap.
 func (k *acknowledged) verifySubscription(s *Stream, last weir.Seq, left map[weir.Seq]string) error {
 	sub, err := s.Subscribe(ctx, Oldest)
 	if err != nil {
@@ -314,18 +318,18 @@ func (k *acknowledged) verifySubscription(s *Stream, last weir.Seq, left map[wei
 			return err
 		}
 		if ev.Gap == nil && len(ev.Frames) == 0 {
-			return fmt.Errorf("nothing arrived from %d on", next)
+			return fmt.Errorf("no batch or gap arrived from sequence %d on", next)
 		}
 		if g := ev.Gap; g != nil {
 			if !g.Lost || g.From < next {
-				return fmt.Errorf("got gap %+v, want %d or above", *g, next)
+				return fmt.Errorf("got gap %+v, want a gap of lost batches at %d or above", *g, next)
 			}
 			gaps = append(gaps, *g)
 			next = g.To + 1
 		}
 		for seq, payload := range batchesOf(ev) {
 			if seq < next || left[seq] != payload {
-				return fmt.Errorf("got batch %d with another payload, or it is below %d", seq, next)
+				return fmt.Errorf("got batch %d: it is below %d, or its payload is wrong", seq, next)
 			}
 			delete(left, seq)
 			next = seq + 1
@@ -337,7 +341,7 @@ func (k *acknowledged) verifySubscription(s *Stream, last weir.Seq, left map[wei
 	for seq := range k.stored {
 		if _, err := s.Batch(ctx, seq); err != nil && seq >= s.feed.state.Low() && !slices.ContainsFunc(gaps, func(g Gap) bool { return g.From <= seq && seq <= g.To }) {
 			c, _ := s.Cursor(ctx)
-			return fmt.Errorf("batch %d is lost, but was not reported (cursor %d)", seq, c.Cursor)
+			return fmt.Errorf("batch %d is lost, but no gap reported it (cursor %d)", seq, c.Cursor)
 		}
 	}
 	return nil

@@ -8,21 +8,23 @@ import (
 )
 
 // This file bounds the memory that this node keeps for all batches and idempotency keys together
-// (D12): the engine's index, and the gaps and keys of open streams. Beyond Options.IndexBytes, each
-// project that uses more than an equal share of it gets no new batches stored. So the sum stays below
-// twice the bound. Deleting, trimming and reading always work and bring the use down again.
+// (D12): the engine's index, and the gaps and keys of open streams. While the sum exceeds
+// Options.IndexBytes, the hub refuses new batches for each project that uses more than an equal
+// share of that bound. So the sum stays below twice the bound. Deleting, trimming and reading
+// always work, and deleting and trimming free memory again.
 //
-// The use of a stream is measured once per sweep, and after each trim: a publish costs one atomic
-// load, and what is stored in a second is little against the bound.
+// The hub measures each stream once per sweep and after each trim, and not at each publish. So the
+// check costs a publish only one atomic load. The batches stored between two sweeps, which are a
+// second apart, need little memory compared with the bound.
 
-// room is the memory in use, and the projects that share it.
+// room counts the bytes of memory in use and the projects that share the bound.
 type room struct {
 	used     atomic.Int64
-	projects atomic.Int64 // that have streams
-	refusing atomic.Bool  // a publish was refused since the use was last below the bound
+	projects atomic.Int64 // number of projects that have streams
+	refusing atomic.Bool  // a publish was refused since the memory in use was last below the bound
 }
 
-// setUse sets the memory that a stream uses. Called with s.mu held.
+// setUse records how many bytes of memory a stream uses. Called with s.mu held.
 func (s *Stream) setUse(bytes int64) {
 	if s.deleted {
 		return
@@ -32,7 +34,7 @@ func (s *Stream) setUse(bytes int64) {
 	s.used = bytes
 }
 
-// measureAll sets the use of all streams, none of which is open yet.
+// measureAll records the memory that each stream uses. Open calls it while no stream is open yet.
 func (h *Hub) measureAll() {
 	h.catalog.mu.RLock()
 	all := make([]*Stream, 0, len(h.catalog.byID))
@@ -45,7 +47,8 @@ func (h *Hub) measureAll() {
 	}
 }
 
-// measureClosed sets the use of a stream that is not open: what the engine holds for it.
+// measureClosed records the memory of a stream whose log is closed. Only the engine holds memory
+// for such a stream.
 func (h *Hub) measureClosed(s *Stream) {
 	bytes := h.engine.Held(s.log)
 	s.mu.Lock()
@@ -55,8 +58,9 @@ func (h *Hub) measureClosed(s *Stream) {
 	}
 }
 
-// measure sets the use of the feed's stream. It asks the engine without a lock: an engine may call
-// documentChanged, which needs Stream.mu, with a lock of its own held.
+// measure records the memory that the feed's stream uses. It holds no lock while it asks the
+// engine. Otherwise it could deadlock: an engine may hold a lock of its own while it calls
+// documentChanged, which needs Stream.mu.
 func (f *feed) measure() {
 	bytes := f.hub.engine.Held(f.s.log)
 	f.mu.Lock()
@@ -69,9 +73,10 @@ func (f *feed) measure() {
 	}
 }
 
-// refusesBatches returns why the stream takes no new batches, or nil if it does. Late batches are
-// stored in any case: they are few, and a publisher whose later batches were stored before the memory
-// was used up must not be left with a gap.
+// refusesBatches returns the reason why the stream accepts no new batches, or nil if it accepts
+// them. Callers store late batches (those that fill a gap) in any case. Late batches are few, and
+// otherwise a publisher could be left with a gap below batches that were stored before the memory
+// was used up.
 func (s *Stream) refusesBatches() error {
 	r, limit := &s.hub.room, s.hub.opts.IndexBytes
 	if r.used.Load() <= limit {
@@ -92,7 +97,8 @@ func (s *Stream) refusesBatches() error {
 var errIndexFull = weir.Errorf(weir.StorageUnavailable, "the server has no memory for the index of more batches, and this project uses "+
 	"more than its share of it: delete streams, or retry when old batches have expired")
 
-// acceptAgain logs which projects may publish again. The sweeper calls it.
+// acceptAgain logs which projects may publish again once the memory in use is within the bound. The
+// sweeper calls it.
 func (h *Hub) acceptAgain() {
 	if h.room.used.Load() > h.opts.IndexBytes || !h.room.refusing.Swap(false) {
 		return

@@ -11,7 +11,7 @@ import (
 	"weir/internal/engine"
 )
 
-// flood publishes empty batches until the stream takes no more, and returns how many it took.
+// flood publishes empty batches until the stream refuses one, and returns how many were stored.
 func flood(t *testing.T, s *Stream) weir.Seq {
 	t.Helper()
 	for n := range weir.Seq(100_000) {
@@ -24,14 +24,14 @@ func flood(t *testing.T, s *Stream) weir.Seq {
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	t.Fatal("100,000 batches were stored")
+	t.Fatal("100,000 batches were stored, and none was refused")
 	return 0
 }
 
 func inProject(p weir.ProjectID) func(*Spec) { return func(s *Spec) { s.Project = p } }
 
-// The memory for all batches is bounded (D12). Beyond the bound, the project that uses more than its
-// share cannot publish, and others can. Deleting makes room.
+// The memory for all batches is bounded (D12). Beyond the bound, a project that uses more than its
+// share cannot publish, but other projects can. Deleting streams frees memory.
 func TestRoomIsShared(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		const bound = 64 << 10
@@ -44,7 +44,8 @@ func TestRoomIsShared(t *testing.T) {
 		publish(t, second, at(4, "d"))
 		flood(t, greedy)
 
-		// Only new batches of that project are refused, in all its streams, before their body is read.
+		// All streams of the project refuse new batches, before the body is read. Duplicates, reads
+		// and other projects are not affected.
 		for _, p := range []*Publish{{}, {Key: "k"}, at(5, "e"), at(9, "i")} {
 			if _, err := second.Decide(ctx, p); code(err) != weir.StorageUnavailable {
 				t.Errorf("decide on %+v: %v, want %s", p, err, weir.StorageUnavailable)
@@ -55,16 +56,16 @@ func TestRoomIsShared(t *testing.T) {
 			p.Release()
 		}
 		if ack := publish(t, second, at(1, "a")); !ack.Duplicate {
-			t.Errorf("got %+v for a duplicate", ack)
+			t.Errorf("publishing a stored batch again: got %+v, want a duplicate", ack)
 		}
 		if _, err := greedy.Batch(ctx, 1); err != nil {
-			t.Errorf("read a batch: %v", err)
+			t.Errorf("reading a batch of the refused project: %v", err)
 		}
 		for range 50 {
 			publish(t, modest, &Publish{})
 		}
 		if strings.Count(log.String(), "refused publishes of a project") != 1 || !strings.Contains(log.String(), "project=greedy") {
-			t.Errorf("the log does not say once who was refused: %s", log.String())
+			t.Errorf("the log does not say exactly once which project was refused: %s", log.String())
 		}
 
 		<-time.After(20 * time.Second) // all streams are closed
@@ -99,16 +100,16 @@ func TestRoomIsShared(t *testing.T) {
 			}
 		}
 		if used := h.Stats().IndexBytes; used != 0 {
-			t.Errorf("%d bytes are used without a stream", used)
+			t.Errorf("%d bytes are counted after all streams were deleted", used)
 		}
 		if n := h.room.projects.Load(); n != 0 {
-			t.Errorf("%d projects have streams", n)
+			t.Errorf("%d projects are counted after all streams were deleted", n)
 		}
 	})
 }
 
-// A batch that fills an open gap is stored even if the memory is used up: its publisher sent it in
-// time, and could not fill the gap later.
+// A batch that fills an open gap is stored even if the memory is used up. Its publisher sent it in
+// time, and the gap would be closed before memory is free again.
 func TestLateBatchesFindRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{IndexBytes: 16 << 10})
@@ -116,20 +117,21 @@ func TestLateBatchesFindRoom(t *testing.T) {
 		s, other := made(t, h, nil), made(t, h, nil)
 		publish(t, s, at(1, "a"))
 		flood(t, other)
-		// The gap is open already when the project is refused.
+		// Lower the count for a moment, so that the gap is already open when the project is
+		// refused.
 		h.room.used.Add(-1 << 20)
 		publish(t, s, at(3, "c"))
 		h.room.used.Add(1 << 20)
 		p := at(2, "b")
 		defer p.Release()
 		if ack, err := s.Decide(ctx, p); ack != nil || err != nil {
-			t.Fatalf("decide: %v, %v; want neither", ack, err)
+			t.Fatalf("decide: got acknowledgement %v and error %v, want neither", ack, err)
 		}
 		publish(t, s, p)
 	})
 }
 
-// Retention makes room without a restart and without a delete.
+// Expired batches free memory, without a restart and without a deleted stream.
 func TestRetentionMakesRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{IndexBytes: 16 << 10})
@@ -144,10 +146,11 @@ func TestRetentionMakesRoom(t *testing.T) {
 	})
 }
 
-// A stream that keeps few batches, because of its max_bytes, is never refused for what it had.
+// A stream that keeps few batches because of its max_bytes is never refused, because evicted
+// batches do not count for long.
 func TestMaxBytesMakesRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
-		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay until they are trimmed, 256 KiB at a time
+		h := open(t, e, Options{IndexBytes: 2 << 20}) // evicted batches stay in the index until a trim, which happens once per 256 KiB
 		defer h.Close()
 		s := made(t, h, func(s *Spec) { s.MaxBytes = 10_000 })
 		for range 5_000 {
@@ -157,7 +160,7 @@ func TestMaxBytesMakesRoom(t *testing.T) {
 	})
 }
 
-// Idempotency keys count while their stream is open.
+// Idempotency keys count towards the memory bound while their stream is open.
 func TestKeysTakeRoom(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -177,7 +180,7 @@ func TestKeysTakeRoom(t *testing.T) {
 			return h.Stats().IndexBytes - before
 		}
 		if plain, keyed := use(false), use(true); keyed < plain+1000*32 {
-			t.Errorf("1,000 batches use %d bytes, and %d with keys", plain, keyed)
+			t.Errorf("1,000 batches use %d bytes without keys and %d with keys; want 32 bytes or more per key", plain, keyed)
 		}
 	})
 }

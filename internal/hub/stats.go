@@ -8,9 +8,9 @@ import (
 	"weir/internal/meter"
 )
 
-// counters count the work of the hub. Published batches are counted in groups, when they become
-// durable. Deliveries are counted in the shard of their subscription, because many cores deliver at
-// once.
+// counters count the work of the hub. Commit adds published batches in groups, when they become
+// durable. Deliveries are counted in several shards, one of which each subscription uses, because
+// many cores deliver at once.
 type counters struct {
 	published      atomic.Uint64
 	publishedBytes atomic.Uint64
@@ -28,15 +28,15 @@ type delivered struct {
 	_       meter.Pad
 }
 
-// handed is a run of frames that a subscriber got from Next.
+// handed describes the frames that a subscriber got from one call of Next.
 type handed struct {
 	batches int
 	bytes   int
-	at      int64 // when the oldest batch was admitted, in meter time; 0 if the run was read from the log
+	at      int64 // when the oldest of these batches was admitted, in meter time; 0 if they were read from the log
 }
 
-// countSent counts the previous run as delivered: a subscriber that calls Next again has sent it.
-// All batches of a run count with the delay of the oldest.
+// countSent counts the frames of the previous call of Next as delivered: a subscriber that calls
+// Next again has sent them. All these batches count with the delay of the oldest.
 func (s *Subscription) countSent() {
 	s.position.Store(uint64(s.next))
 	run := &s.handed
@@ -86,15 +86,15 @@ type Stats struct {
 	Streams        int    // number of streams
 	Open           int    // streams with an open log
 	Published      uint64 // batches stored by this node
-	PublishedBytes uint64 // payload bytes of those
-	GapsClosed     uint64 // markers stored that closed gaps (D4)
+	PublishedBytes uint64 // payload bytes of the published batches
+	GapsClosed     uint64 // stored markers; each is a log entry that closes gaps (D4)
 	Evicted        uint64 // evicted batches (D12)
-	EvictedBytes   uint64 // payload bytes of those
+	EvictedBytes   uint64 // payload bytes of the evicted batches
 	Delivered      uint64 // batches sent to subscribers, counted per subscriber
-	DeliveredBytes uint64 // bytes of their frames
-	TailBytes      int64  // recent batches held in memory for subscribers
-	IndexBytes     int64  // memory for all batches and idempotency keys (D12), as measured in the last second
-	IndexLimit     int64  // beyond it, projects that use more than their share cannot publish
+	DeliveredBytes uint64 // bytes of the frames (encoded batches) sent
+	TailBytes      int64  // bytes of recent batches held in memory for subscribers
+	IndexBytes     int64  // bytes of memory for all batches and idempotency keys (D12), as measured in the last second
+	IndexLimit     int64  // limit of IndexBytes; above it, projects that use more than their share cannot publish
 
 	// Delays is the distribution of the time from the admission of a batch to its delivery, in
 	// nanoseconds. It does not include batches that subscribers read from the log to catch up.
@@ -137,8 +137,8 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// lags adds the lags of a feed's subscribers: the distance from their position to the first
-// sequence that is not final.
+// lags adds the lags of a feed's subscribers to the statistics. A lag is the distance from a
+// subscriber's position to the first sequence that is not final (not yet stored, and not closed).
 func (f *feed) lags(to *Stats) {
 	f.mu.Lock()
 	watched := f.tail.subscribers > 0

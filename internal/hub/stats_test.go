@@ -9,7 +9,7 @@ import (
 	"weir/internal/engine"
 )
 
-// drain reads until nothing is left to send.
+// drain reads from a subscription until nothing is left to send.
 func drain(t *testing.T, sub *Subscription) {
 	t.Helper()
 	for {
@@ -52,7 +52,8 @@ func TestStats(t *testing.T) {
 			t.Fatalf("before the first delivery: got %+v, want %+v", got, want)
 		}
 
-		// Batches read to catch up have no delay. Batches stored while a subscriber waits have one.
+		// Batches that a subscriber reads to catch up count without a delay. A batch that is stored
+		// while a subscriber waits counts with its delay.
 		drain(t, late)
 		drain(t, head)
 		publish(t, s, at(4, "abcde"))
@@ -89,7 +90,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// Subscribers may leave in any order.
+// Subscribers may leave the audience in any order.
 func TestAudience(t *testing.T) {
 	var a audience
 	subs := make([]*Subscription, 4)

@@ -18,56 +18,57 @@ import (
 // From is where a subscription starts (D15): Head, Oldest or After(n).
 type From = stream.From
 
-// The starts that are not a sequence.
+// Head and Oldest are the starts that are not given by a sequence.
 var (
-	Head   = stream.Head   // above the cursor; everything if nothing was ever stored
-	Oldest = stream.Oldest // at the oldest kept batch
+	Head   = stream.Head   // above the cursor; if no batch was ever stored, at the first batch
+	Oldest = stream.Oldest // at the oldest batch that is still stored
 )
 
-// After starts above sequence n, which may be above the cursor.
+// After returns the start above sequence n. n may be above the cursor.
 func After(n weir.Seq) From { return stream.After(n) }
 
-// run is the approximate number of bytes that one call to Next returns, and so the memory that a
-// stalled subscriber holds.
+// run is the approximate number of bytes that one call to Next returns. A stalled subscriber
+// therefore holds about this much memory.
 const run = 24 << 10
 
-// runs are buffers for frames that are read from the log.
+// runs is a pool of buffers for frames (encoded batches) that are read from the log.
 var runs = sync.Pool{New: func() any { b := make([]byte, 0, run+4<<10); return &b }}
 
-// Subscription is a position in a stream. It holds no queue of batches: Next reads the batches at
-// the position, from the tail or from the log, and waits for its row to be woken if there are none.
-// A slow subscriber therefore costs no memory beyond one run, and never slows down publishers or
-// other subscribers.
+// Subscription is a position in a stream. It holds no queue of batches. Next reads the batches at
+// the position from the tail (the recent batches in memory) or from the log. If there are none,
+// Next waits until the waker wakes the row (a group of subscriptions) that the subscription belongs
+// to. A slow subscriber therefore costs no memory beyond one run of about 24 KiB, and never slows
+// down publishers or other subscribers.
 //
 // A Subscription must be used by one goroutine at a time.
 type Subscription struct {
 	f      *feed
 	row    *row
-	next   weir.Seq // the first sequence that has not been handed out
+	next   weir.Seq // the first sequence that Next has not returned yet
 	timer  *time.Timer
 	armed  bool         // the timer is running
 	shard  uint32       // index into counters.delivered
 	since  time.Time    // when Next was last called
-	recent []*frame     // buffer for the next run, kept while it is small
-	frames [][]byte     // likewise
-	older  *[]byte      // buffer of the last run if it was read from the log
-	loan   *budget.Loan // memory for large frames; see lender
-	pinned *frame       // a large frame of the tail that is being sent
+	recent []*frame     // buffer for the next run, kept if it is small
+	frames [][]byte     // the second buffer for the next run, kept if it is small
+	older  *[]byte      // buffer of the last run, if that run was read from the log
+	loan   *budget.Loan // memory borrowed for large frames; see memory.go
+	pinned *frame       // the large frame of the tail that is being sent, if any
 
 	before, after *Subscription // neighbours in the audience
 	position      atomic.Uint64 // copy of next, for Stats
-	handed        handed        // the last run, until it is counted
+	handed        handed        // the last run, until countSent has counted it
 }
 
-// keptRun is the largest run for which a subscription keeps its buffers while it waits. With many
-// waiting subscribers larger buffers would add up.
+// keptRun is the largest number of frames for which a subscription keeps its buffers while it
+// waits. With many waiting subscribers, larger buffers would add up.
 const keptRun = 4
 
 // Event is the result of Next: a run of frames, a gap, or neither if nothing happened in time.
 type Event struct {
-	// Frames are encoded batches in order. One element may hold several batches. They are shared
-	// with other subscribers: do not modify them, and do not use them after the next call to Next
-	// or Close.
+	// Frames are encoded batches in order. One element may hold several batches. The elements are
+	// shared with other subscribers: do not modify them, and do not use them after the next call to
+	// Next or Close.
 	Frames [][]byte
 	// Gap is set instead of Frames if batches were evicted before they could be sent, or were lost.
 	Gap *Gap
@@ -76,11 +77,11 @@ type Event struct {
 // Gap is a range of sequences, inclusive, that the subscriber will not receive.
 type Gap struct {
 	From, To weir.Seq
-	Lost     bool // not evicted, but given up when the store was repaired
+	Lost     bool // the batches were not evicted, but lost: a repair of the store gave them up
 }
 
-// Why a subscription ended. After ErrStopping the subscriber should reconnect: the server is
-// shutting down, or the stream's log had to be reopened.
+// Next returns these errors when the subscription has ended. After ErrStopping the subscriber
+// should reconnect: the server is shutting down, or the stream's log had to be reopened.
 var (
 	ErrDeleted  = errors.New("the stream was deleted")
 	ErrStopping = errors.New("the server is shutting down")
@@ -90,7 +91,8 @@ var (
 // must close the subscription.
 //
 // On a shared store, Head needs the current cursor and fails if the other nodes cannot be reached.
-// Other starts do not: the subscription waits for the batches that this node does not know yet.
+// Other starts do not need the cursor: the subscription waits for the batches that this node does
+// not know yet.
 func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error) {
 	f, err := s.acquire(ctx)
 	if err != nil {
@@ -108,7 +110,7 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	if f.dropped {
 		f.mu.Unlock()
 		f.log.Leave()
-		f.release() // not with f.mu held: it takes Stream.mu, which comes first
+		f.release() // after unlocking f.mu: release takes Stream.mu, which comes before f.mu in the lock order
 		return nil, notFound(s.ID)
 	}
 	defer f.mu.Unlock()
@@ -122,9 +124,9 @@ func (s *Stream) Subscribe(ctx context.Context, from From) (*Subscription, error
 	return sub, nil
 }
 
-// Position returns the sequence after which the subscription continues: a later subscription that
-// starts there, with After, misses nothing. It is false if there is no such sequence, because the
-// subscription also wants sequence 0.
+// Position returns the sequence after which the subscription continues. A later subscription that
+// starts after this sequence (see After) misses nothing. The second result is false if the
+// subscription has yet to receive sequence 0, because no sequence lies before 0.
 func (s *Subscription) Position() (weir.Seq, bool) { return max(s.next, 1) - 1, s.next > 0 }
 
 // Close ends the subscription and frees its memory.
@@ -146,9 +148,10 @@ func (s *Subscription) Close() {
 }
 
 // Next returns the next frames or the next gap. A subscriber receives every batch once, in
-// increasing order. Next waits if there is nothing to send; after wait it returns an empty Event,
-// which is the time for a keep-alive. One call returns about 24 KiB of frames, or a single larger
-// frame. Calling it again means that the previous frames were sent.
+// increasing order. If there is nothing to send, Next waits. After the time wait it returns an
+// empty Event, and the caller should send a keep-alive. One call returns about 24 KiB of frames, or
+// a single larger frame. By calling Next again, the caller says that it has sent the previous
+// frames.
 //
 // It fails with the context's error, with ErrDeleted or with ErrStopping.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, error) {
@@ -168,7 +171,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 		if step.Kind == stream.Wait {
 			changed := s.row.wait()
 			if f.view.Load() != v || f.hub.isStopping() {
-				continue // it changed before there was a channel to wait on
+				continue // the view changed before there was a channel to wait on
 			}
 			if more, err := s.wait(ctx, changed, wait); !more {
 				return Event{}, err
@@ -179,7 +182,7 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			s.next = step.Last + 1
 			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
-		s.next = step.First // skips a 0 that was never stored
+		s.next = step.First // skips sequence 0 if it was never stored
 		frames, err := s.read(ctx, v, step, wait)
 		if errors.Is(err, errNoMemory) {
 			return Event{}, nil // the caller sends a keep-alive and calls Next again
@@ -190,10 +193,10 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 	}
 }
 
-// wait returns true when there may be something to send, and false after the given time. It leaves
-// the timer running from one wait to the next and, when it fires, checks whether the time has
-// really passed. Resetting the timer for every batch would cost more than everything else that wait
-// does.
+// wait returns true when there may be something to send, and false when the given time has passed
+// since Next was called. It leaves the timer running from one call to the next. When the timer
+// fires, wait checks whether the time has really passed. Resetting the timer for every batch would
+// cost more than everything else that wait does.
 func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait time.Duration) (bool, error) {
 	for {
 		if !s.armed {
@@ -218,9 +221,9 @@ func (s *Subscription) wait(ctx context.Context, changed <-chan struct{}, wait t
 	}
 }
 
-// read returns the frames of a step, from the tail or from the log, and advances the position. It
-// may return no frames and no error, if batches were evicted while it read; the next step then
-// reports them as a gap.
+// read returns the frames of a step, from the tail or from the log, and advances the position. If
+// batches were evicted while it read, it may return no frames and no error. The next step then
+// reports the evicted batches as a gap.
 func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait time.Duration) ([][]byte, error) {
 	f := s.f
 	if s.next < v.low {
@@ -239,14 +242,14 @@ func (s *Subscription) read(ctx context.Context, v *view, step stream.Step, wait
 		v = f.current(f.hub.now())
 		if i = seek(v.frames, s.next); i == len(v.frames) || v.frames[i] != r {
 			s.unpin()
-			return nil, nil // it has left the tail: the next step reads it from the log, or reports a gap
+			return nil, nil // the frame has left the tail: the next step reads the batch from the log or reports a gap
 		}
 	}
 	recent, frames := s.recent[:0], s.frames[:0]
 	size := 0
 	for ; i < len(v.frames) && v.frames[i].seq <= step.Last && size < run; i++ {
 		if r := v.frames[i]; r.isLarge() && r != s.pinned {
-			break // it is sent alone, once there is memory for it
+			break // a large frame is sent alone, once there is memory for it
 		}
 		recent = append(recent, v.frames[i])
 		size += v.frames[i].size
@@ -314,7 +317,7 @@ func (s *Subscription) readLog(ctx context.Context, step stream.Step) ([][]byte,
 	if cap(frames) == cap(*s.older) {
 		*s.older = frames
 	} else {
-		runs.Put(s.older) // the frame outgrew the buffer and has memory of its own
+		runs.Put(s.older) // append has moved the frames to a larger buffer, which does not go into the pool
 		s.older = nil
 	}
 	if err != nil {

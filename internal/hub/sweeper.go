@@ -18,19 +18,21 @@ const (
 	sweepEvery = time.Second
 	// idleFor is how long an unused feed stays open.
 	idleFor = 10 * time.Second
-	// A trim writes a record to the log, so evicted batches are trimmed in groups: once trimBytes
-	// have been evicted, or trimAfter after the first eviction.
+	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
+	// are trimmed in groups: once trimBytes have been evicted, or trimAfter after the first
+	// eviction.
 	trimBytes = 256 << 10
 	trimAfter = 5 * time.Second
-	// The note of a trim holds the idempotency keys of evicted batches, up to 3 MB of them, and every
-	// trim writes all of it. So a stream with many keys is trimmed less often: once it has evicted
-	// noteShare times the size of the note, or after trimAfter for each shortNote of it. Writing
-	// notes therefore takes at most a fifth of all writing, or a kilobyte per second and stream.
+	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
+	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
+	// evicted noteShare times the size of the note, or after a time that grows with the note, by
+	// trimAfter per shortNote bytes, up to trimLatest. Notes therefore make up at most a fifth of
+	// all bytes written for the stream, or about a kilobyte per second.
 	noteShare  = 4
 	shortNote  = 4 << 10
 	trimLatest = time.Hour
-	// longNote is the size from which notes are made and written one at a time, so that many of them
-	// take little memory.
+	// Notes of longNote bytes or more are made and written one at a time, so that the notes of many
+	// streams do not take much memory at the same time.
 	longNote = 64 << 10
 	// openAtOnce bounds how many idle streams one sweep opens.
 	openAtOnce = 2000
@@ -40,24 +42,26 @@ const (
 //
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
-//   - opens idle streams whose oldest batch expires, which evicts it, and
-//   - after a start, opens every stream once, because it is not known yet when their batches expire.
+//   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
+//     batches, and
+//   - after a start, opens every stream once, because only opening a stream shows when its batches
+//     expire.
 //
-// It opens streams in the background (checkIdle): opening one can take long, and must delay neither
-// the trims of others nor each other. On a shared store only the leading node opens idle streams,
-// each at least once per idleCheckEvery.
+// It opens streams in the background (checkIdle). Opening a stream can take long, and must delay
+// neither the trims of other streams nor their opening. On a shared store only the leading node
+// opens idle streams. It opens each of them at least once per idleCheckEvery.
 type sweeper struct {
 	h *Hub
 
 	mu        sync.Mutex
 	queue     checkQueue
-	unchecked []*Stream // not opened since the start
+	unchecked []*Stream // streams that have not been opened since the start
 
 	checking atomic.Bool // checkIdle is running in the background
 	long     sync.Mutex  // held while a long note is made and written
 }
 
-// checkQueue is a heap of idle streams by checkAt. Each stream is in it at most once.
+// checkQueue is a heap of idle streams, ordered by checkAt. Each stream is in it at most once.
 type checkQueue []*Stream
 
 func (q checkQueue) Len() int           { return len(q) }
@@ -88,15 +92,15 @@ func (w *sweeper) init(h *Hub) {
 		if !h.shared {
 			w.unchecked = append(w.unchecked, s)
 		} else {
-			// Another node may have checked it recently, so there is no hurry. The random time
-			// spreads the load.
+			// Another node may have opened the stream recently, so there is no hurry. The random
+			// time spreads the load.
 			w.checkBy(s, h.now().Add(rand.N(idleCheckEvery)))
 		}
 	}
 }
 
-// checkBy makes the sweeper open the stream at the given time, or earlier if that is already
-// planned.
+// checkBy makes the sweeper open the stream at the given time, or earlier if the queue already has
+// an earlier time for it.
 func (w *sweeper) checkBy(s *Stream, at weir.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,8 +115,8 @@ func (w *sweeper) checkBy(s *Stream, at weir.Time) {
 	}
 }
 
-// forget removes a deleted stream from the queue. It would stay there until its oldest batch would
-// have expired, which can take years.
+// forget removes a deleted stream from the queue. Otherwise the stream would stay in the queue
+// until the time at which its oldest batch would have expired, which can be years away.
 func (w *sweeper) forget(s *Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,15 +139,16 @@ func (w *sweeper) run() {
 	}
 }
 
-// open opens an idle stream, which evicts its expired batches. An error is ignored: the batches are
-// evicted when the stream is next used.
+// open opens an idle stream, because opening it evicts its expired batches. It ignores an error:
+// the batches are then evicted when the stream is next used.
 func (w *sweeper) open(s *Stream) {
 	if f, err := s.acquire(context.Background()); err == nil {
 		f.release()
 	}
 }
 
-// sweep does one round. It waits for its trims, so that there are never two for one feed.
+// sweep does one round. It waits for the trims that it started, so that a feed never has two trims
+// at once.
 func (w *sweeper) sweep() {
 	w.checkIdle()
 	var trims sync.WaitGroup
@@ -220,9 +225,9 @@ func (f *feed) wantsTrim(now weir.Time) bool {
 	return f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
 }
 
-// trim makes the low mark durable and lets the log reclaim the entries below it. On a shared store
-// the engine asks for the mark again (Note) at the trim's position in the log, because other nodes
-// may have appended and evicted since.
+// trim makes the low mark durable, below which everything was evicted. It lets the log reclaim the
+// entries below this mark. On a shared store the engine asks for the mark again with Note, at the
+// trim's position in the log, because other nodes may have appended and evicted in the meantime.
 func (f *feed) trim() {
 	f.mu.Lock()
 	if stream.NoteSize(f.state, f.ahead) >= longNote {

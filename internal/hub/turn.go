@@ -6,16 +6,18 @@ import (
 	"syscall"
 )
 
-// turns let a goroutine wait for everything else that can run. Go has no priorities, and
-// runtime.Gosched is not enough: a goroutine that calls it over and over keeps the scheduler from
-// looking whether a request has arrived, because the scheduler looks only when a core has no
-// goroutine to run (or every 10 ms). Publishers would wait for that long, and again for the disk.
+// turns lets a goroutine step aside until all other goroutines that are ready have run. Go has no
+// priorities, and runtime.Gosched is not enough. The scheduler checks the network for new requests
+// only when a core has no goroutine to run, or every 10 ms. A goroutine that calls Gosched over and
+// over is always ready, so new requests would be noticed up to 10 ms late. Publishers would wait
+// for that long, and then again for the disk.
 //
-// So take waits the way a connection waits for a request: for a byte that it has itself written to
-// a pipe. The scheduler finds the byte together with the requests that have arrived.
+// So the method take waits in the same way as a connection that waits for a request: it writes a
+// byte to a pipe and waits until the scheduler finds the byte. When the scheduler looks for the
+// byte, it also finds the requests that have arrived.
 type turns struct {
 	in, out *os.File
-	poll    syscall.RawConn // nil: there is no pipe, and take only calls runtime.Gosched
+	poll    syscall.RawConn // nil if there is no pipe; take then only calls runtime.Gosched
 }
 
 func (t *turns) open() {
@@ -47,8 +49,9 @@ func (t *turns) take() {
 	}
 }
 
-// await writes the byte only after RawConn.Read has forgotten that the pipe was ever readable, so
-// that it always waits for the scheduler to find the byte.
+// await waits until the scheduler finds the byte in the pipe. It writes the byte inside the
+// callback of RawConn.Read: by then, Read has reset its record of whether the pipe is readable, so
+// Read cannot return before the scheduler has looked at the pipe.
 func (t *turns) await() error {
 	var b [1]byte
 	written := false

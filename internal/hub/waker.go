@@ -2,8 +2,8 @@ package hub
 
 import "sync"
 
-// rowSize is how many subscriptions wake up together, and how many of one stream wake up before it
-// is the turn of another stream.
+// rowSize is how many subscriptions of a stream wake up together, before subscriptions of another
+// stream do.
 const rowSize = 8
 
 // row is a group of subscriptions that wait on one channel.
@@ -14,8 +14,9 @@ type row struct {
 	changed chan struct{} // closed by wake; nil while no member waits
 }
 
-// wait returns the channel that the next wake closes. The caller must check afterwards, before it
-// waits on the channel, that there is still nothing to do.
+// wait returns the channel that the next call of wake closes. Before the caller waits on the
+// channel, it must check again that there is nothing to do, because a wake just before this call is
+// missed.
 func (r *row) wait() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +26,7 @@ func (r *row) wait() <-chan struct{} {
 	return r.changed
 }
 
-// wake wakes the members that wait, and tells whether any did.
+// wake wakes the members that wait. It reports whether any member waited.
 func (r *row) wake() bool {
 	r.mu.Lock()
 	changed := r.changed
@@ -37,16 +38,17 @@ func (r *row) wake() bool {
 	return changed != nil
 }
 
-// rows are the subscriptions of one feed, in groups, and how far the waker has got with them.
+// rows holds the subscriptions of one feed in groups, and the waker's progress through these
+// groups.
 type rows struct {
 	mu      sync.Mutex
 	all     []*row
-	room    []*row // those with fewer than rowSize members
+	room    []*row // the rows with fewer than rowSize members
 	members int
 
 	queued bool // the feed is in the waker's queue
 	at     int  // the row to wake next
-	left   int  // number of rows to wake, from there on in a circle
+	left   int  // number of rows still to wake, from at on; the first row follows the last
 }
 
 // join returns the row of a new subscription.
@@ -58,7 +60,7 @@ func (rs *rows) join() *row {
 		r := &row{}
 		rs.all, rs.room = append(rs.all, r), append(rs.room, r)
 		if rs.left > 0 {
-			rs.left++ // the new row must not take the turn of another
+			rs.left++ // the new row may be among the rows to wake; without this, an old row would be left out
 		}
 	}
 	r := rs.room[len(rs.room)-1]
@@ -68,8 +70,8 @@ func (rs *rows) join() *row {
 	return r
 }
 
-// leave removes a subscription from its row. A row keeps its place while the feed has any
-// subscription, because the circle of the waker must not change under it.
+// leave removes a subscription from its row. An empty row stays in rs.all as long as the feed has
+// any subscription, because removing it would shift the indexes that the waker uses.
 func (rs *rows) leave(r *row) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -81,7 +83,8 @@ func (rs *rows) leave(r *row) {
 	}
 }
 
-// mark makes all rows due. It tells whether the feed must be added to the waker's queue.
+// mark notes that all rows must be woken. It reports whether the caller must add the feed to the
+// waker's queue.
 func (rs *rows) mark() bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -93,8 +96,8 @@ func (rs *rows) mark() bool {
 	return true
 }
 
-// next returns the next row that is due, and its number of members. It returns nil if there is none;
-// the feed then counts as removed from the waker's queue.
+// next returns the next row to wake and its number of members. If no row is left, next returns nil
+// and notes that the feed is no longer in the waker's queue.
 func (rs *rows) next() (*row, int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -111,13 +114,14 @@ func (rs *rows) next() (*row, int) {
 }
 
 // waker wakes the subscriptions of all feeds, in a goroutine of its own. Waking takes microseconds
-// per subscription, and Commit must not spend them in the engine's writer: publishes to all streams
-// would wait.
+// per subscription. If Commit woke the subscriptions itself, it would spend this time in the
+// engine's writer, and publishes to all streams would wait.
 //
-// It wakes one row of one feed at a time, the feeds by turns, and lets everything else run before it
-// goes on. So a stream with many subscriptions delays neither the subscriptions of other streams nor
-// publishers, and a subscription that is woken late receives several batches at once. The waker
-// never waits for what it woke, so clients that take no data do not hold up the others.
+// The waker takes the feeds in turn and wakes one row of a feed at a time. After about perTurn
+// subscriptions it lets all other goroutines run before it continues. So a stream with many
+// subscriptions delays neither the subscriptions of other streams nor publishers. A subscription
+// that is woken late receives several batches at once. The waker never waits for the subscriptions
+// that it woke, so a client that accepts no data does not delay the others.
 type waker struct {
 	mu      sync.Mutex
 	work    sync.Cond // signalled when the queue is no longer empty, and by stop
@@ -127,7 +131,8 @@ type waker struct {
 
 func (w *waker) init() { w.work.L = &w.mu }
 
-// wake wakes all subscriptions of a feed that wait now, soon.
+// wake makes the waker's goroutine wake all subscriptions of a feed that are waiting. The method
+// wake itself returns at once.
 func (w *waker) wake(f *feed) {
 	if f.rows.mark() {
 		w.push(f)
@@ -141,8 +146,8 @@ func (w *waker) push(f *feed) {
 	w.work.Signal()
 }
 
-// pop returns the first feed of the queue. If there is none, it waits, and says so. It returns nil
-// once the waker was stopped and the queue is empty.
+// pop returns the first feed of the queue. If the queue is empty, pop waits for a feed and returns
+// waited as true. It returns nil once the waker was stopped and the queue is empty.
 func (w *waker) pop() (f *feed, waited bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,16 +164,16 @@ func (w *waker) pop() (f *feed, waited bool) {
 	return f, waited
 }
 
-// perTurn is about how many subscriptions wake up between two turns of everything else. Publishers
-// that become ready run behind them, which takes some 2 µs for each. With fewer, the turns would
-// take more time than the subscriptions on a busy machine.
+// perTurn is about how many subscriptions wake up before the waker lets all other goroutines run. A
+// publisher that becomes ready waits for these subscriptions, about 2 µs for each. With a smaller
+// number, a busy machine would spend more time on stepping aside than on the subscriptions.
 const perTurn = 32
 
 func (w *waker) run() {
 	var turns turns
 	turns.open()
 	defer turns.close()
-	woken := 0 // since the last turn
+	woken := 0 // subscriptions woken since other goroutines last had their turn
 	for {
 		f, waited := w.pop()
 		if f == nil {
@@ -180,7 +185,7 @@ func (w *waker) run() {
 		}
 		w.push(f)
 		if waited {
-			woken = 0 // everything else has had its turn
+			woken = 0 // other goroutines ran while pop waited
 		}
 		if woken >= perTurn {
 			turns.take()

@@ -20,9 +20,9 @@ import (
 	"weir/internal/engine/memory"
 )
 
-// crowd is a stream whose batches are published out of order, while many subscriptions of it start,
-// stop and fall behind at random. Every sequence from 1 to last is published, unless the stream is
-// deleted before.
+// crowd is a stream whose batches are published out of order, while many of its subscriptions
+// start, stop and fall behind at random. Every sequence from 1 to last is published, unless the
+// stream is deleted first.
 type crowd struct {
 	t       *testing.T
 	s       *Stream
@@ -32,8 +32,8 @@ type crowd struct {
 
 func (c *crowd) payload(seq weir.Seq) string { return fmt.Sprintf("%s %d", c.s.ID, seq) }
 
-// publish publishes all sequences, in random order within windows of 20. If the stream is to be
-// deleted, it is deleted during the window in the middle.
+// publish publishes all sequences, in random order within windows of 20. If c.deleted is set,
+// publish deletes the stream while it publishes the window in the middle.
 func (c *crowd) publish(rng *rand.Rand) {
 	for from, gone := weir.Seq(1), false; from <= c.last && !gone; from += 20 {
 		var window sync.WaitGroup
@@ -55,8 +55,9 @@ func (c *crowd) publish(rng *rand.Rand) {
 	}
 }
 
-// follow reads until the last sequence, or until the stream is deleted. It resumes where it stopped
-// after a random number of events, some of which it does not wait for.
+// follow subscribes and reads until the last sequence, or until the stream is deleted. After a
+// random number of events it closes the subscription and resumes with a new one. It gives up
+// waiting for some of the events.
 func (c *crowd) follow(rng *rand.Rand) {
 	next := weir.Seq(1)
 	for next <= c.last {
@@ -80,13 +81,13 @@ func (c *crowd) follow(rng *rand.Rand) {
 	}
 }
 
-// step takes one event and checks it: the next sequences without exception, or a gap that begins
-// there and was evicted.
+// step receives one event and checks it. The event must hold the batches from next on without a
+// hole, or a gap of evicted batches that begins at next.
 func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq, error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if rng.IntN(10) == 0 {
-		cancel() // a client that hangs up
+		cancel() // as if the client disconnected
 	}
 	e, err := sub.Next(within, time.Minute)
 	if errors.Is(err, context.Canceled) {
@@ -113,8 +114,9 @@ func (c *crowd) step(sub *Subscription, next weir.Seq, rng *rand.Rand) (weir.Seq
 	return next, nil
 }
 
-// Whatever subscriptions, evictions and deletions coincide with wake-ups: a subscription gets every
-// batch once and in order, or is told that it was evicted, and none keeps waiting.
+// Subscriptions start and stop, batches are evicted and streams are deleted while the waker runs.
+// Each subscription still gets every batch once and in order, or a gap if the batch was evicted,
+// and no subscription waits forever.
 func TestCrowd(t *testing.T) {
 	for name, open := range map[string]func() (engine.Engine, error){
 		"memory": func() (engine.Engine, error) { return memory.New(), nil },
@@ -149,7 +151,7 @@ func testCrowd(t *testing.T, e engine.Engine) {
 		busy.Go(func() { c.publish(rand.New(rand.NewPCG(uint64(i), 1000))) })
 	}
 	quiet := made(t, h, nil)
-	for range 50 { // they wait until the hub stops
+	for range 50 { // these subscriptions wait until the hub stops
 		sub, err := quiet.Subscribe(ctx, Head)
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +159,7 @@ func testCrowd(t *testing.T, e engine.Engine) {
 		idle.Go(func() {
 			defer sub.Close()
 			if _, err := sub.Next(ctx, time.Hour); !errors.Is(err, ErrStopping) {
-				t.Errorf("an idle subscription ended with %v", err)
+				t.Errorf("an idle subscription ended with %v, want ErrStopping", err)
 			}
 		})
 	}
@@ -165,15 +167,15 @@ func testCrowd(t *testing.T, e engine.Engine) {
 	h.StopSubscriptions()
 	idle.Wait()
 	if n := h.Stats().TailBytes; n != 0 {
-		t.Errorf("without subscriptions, tails hold %d bytes", n)
+		t.Errorf("after all subscriptions ended, tails hold %d bytes", n)
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Every row that exists when the rows are marked gets its turn, whatever joins and leaves in the
-// meantime.
+// A row is a group of subscriptions that the waker wakes together. Every row that exists when mark
+// is called is woken, whichever subscriptions join and leave in the meantime.
 func TestRowsTakeTurns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var rs rows
@@ -201,13 +203,13 @@ func TestRowsTakeTurns(t *testing.T) {
 		case queued:
 			r, _ := rs.next()
 			if r == nil && len(due) > 0 {
-				t.Fatalf("%d rows did not get their turn", len(due))
+				t.Fatalf("the waker finished, but %d rows were not woken", len(due))
 			}
 			delete(due, r)
 			queued = r != nil
 		}
 		if len(due) > 0 && !queued {
-			t.Fatal("rows are due and the feed is not in the queue")
+			t.Fatal("rows must be woken, but the feed is not in the waker's queue")
 		}
 	}
 }
@@ -233,20 +235,21 @@ func TestSubscribersAndPublishersDoNotMeet(t *testing.T) {
 	publish(t, s, at(1, "one"))
 	s.feed.mu.Lock()
 	if seq, err := next(); seq != 1 || err != nil {
-		t.Errorf("while a publisher holds the lock: got %d, %v", seq, err)
+		t.Errorf("while a publisher holds the feed's lock: got batch %d, %v; want batch 1", seq, err)
 	}
 	s.feed.mu.Unlock()
 
-	sub.row.mu.Lock() // the waker is stuck
+	sub.row.mu.Lock() // now the waker cannot wake this row
 	publish(t, s, at(2, "two"))
 	publish(t, made(t, h, nil), at(1, "another stream"))
 	sub.row.mu.Unlock()
 	if seq, err := next(); seq != 2 || err != nil {
-		t.Errorf("got %d, %v", seq, err)
+		t.Errorf("after the waker could continue: got batch %d, %v; want batch 2", seq, err)
 	}
 }
 
-// The waker does not wait for subscriptions that were woken and whose clients take no data.
+// The waker does not wait for a subscription that it woke, even if the client of that subscription
+// accepts no data.
 func TestStalledSubscribersHoldUpNoWaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, memory.New(), Options{})
@@ -260,7 +263,7 @@ func TestStalledSubscribersHoldUpNoWaking(t *testing.T) {
 			if subs[i], err = s.Subscribe(ctx, Head); err != nil {
 				t.Fatal(err)
 			}
-			go func() { // takes one batch and never comes back
+			go func() { // receives one batch and never calls Next again
 				_, err := subs[i].Next(ctx, time.Hour)
 				woken <- err
 			}()
@@ -278,8 +281,8 @@ func TestStalledSubscribersHoldUpNoWaking(t *testing.T) {
 	})
 }
 
-// A goroutine that takes turns lets requests that have arrived be read, also if it is the only one
-// that can run and never stops.
+// A goroutine that calls turns.take in a loop does not keep the runtime from noticing requests that
+// have arrived, even if no other goroutine is ready to run.
 func TestTurnsLookForRequests(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	in, out, err := os.Pipe()
@@ -309,7 +312,7 @@ func TestTurnsLookForRequests(t *testing.T) {
 		}
 		for taken := 0; requests.Load() == before; taken++ {
 			if taken == 20 {
-				t.Fatalf("a request was not read during %d turns", taken)
+				t.Fatalf("a request was not read although take was called %d times", taken)
 			}
 			turns.take()
 		}
@@ -321,14 +324,14 @@ func TestTurnsLookForRequests(t *testing.T) {
 	<-ended
 }
 
-// Without a pipe, turns still let others run.
+// If the pipe fails, take falls back to runtime.Gosched.
 func TestTurnsWithoutPipe(t *testing.T) {
 	var turns turns
 	turns.open()
 	turns.out.Close()
 	turns.take()
 	if turns.poll != nil {
-		t.Error("turns still use a closed pipe")
+		t.Error("take still uses a pipe that is closed")
 	}
 	turns.take()
 	turns.close()

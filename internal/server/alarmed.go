@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// alarmed is an HTTP/2 response writer that implements deadlines with its own timers. Each time a
-// handler sets a deadline, net/http sends a message to the goroutine that all requests of the
-// connection share. A publish sets three deadlines, and a subscription two for each batch that it
-// sends. Nearly all of them are replaced or cleared before they expire. So alarmed only remembers a
-// deadline, and calls net/http when the deadline really expires.
+// alarmed is an HTTP/2 response writer that implements deadlines with its own timers. With
+// net/http's own deadlines, each call that sets one sends a message to the goroutine that all
+// requests of the connection share. A publish sets three deadlines, and a subscription two for each
+// batch that it sends. Nearly all of them are replaced or cleared before they expire. So alarmed
+// only remembers a deadline, and calls net/http when the deadline really expires.
 type alarmed struct {
 	http.ResponseWriter
 	mu    sync.Mutex
 	read  alarm
 	write alarm
-	done  bool // the handler has returned; nothing may touch the response
+	done  bool // the handler has returned, so the timers must not touch the response
 }
 
-// alarm is a deadline. Its timer keeps running when the deadline is moved or cleared, and checks
-// the deadline again when it fires: resetting the timer for every batch of a subscription would
-// cost more than the check.
+// alarm is a deadline. The timer keeps running when the deadline is moved or cleared. When the
+// timer fires, fire checks whether the deadline has really expired. Resetting the timer for every
+// batch of a subscription would cost more than this check.
 type alarm struct {
 	timer *time.Timer // nil before the first deadline
 	until time.Time   // zero if there is no deadline
@@ -60,8 +60,8 @@ func (a *alarmed) set(m *alarm, t time.Time) error {
 	return nil
 }
 
-// fire is called by a timer. It may run late, when the deadline has been moved or removed or the
-// handler has returned. So it checks again, under the lock, whether the deadline has expired.
+// fire is called by a timer. By then, the deadline may have been moved or removed, or the handler
+// may have returned. So fire checks again, under the lock, whether the deadline has expired.
 func (a *alarmed) fire(m *alarm) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

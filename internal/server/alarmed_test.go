@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Read deadlines work the same over every protocol. Reading a body fails after the deadline, also
-// if that was moved closer or was already in the past. A removed deadline has no effect, and an
-// expired one does not affect the next request.
+// Read deadlines work the same over every protocol. Reading a body fails after the deadline, even
+// if the deadline was moved closer or was already in the past when it was set. A removed deadline
+// has no effect. An expired deadline does not affect the next request.
 func TestReadDeadlines(t *testing.T) {
 	each(t, func(t *testing.T, w wire) {
 		soon := 20 * time.Millisecond
@@ -60,7 +60,7 @@ func TestReadDeadlines(t *testing.T) {
 				send.Close()
 			}
 			if err := <-got; inTime && err != nil || !inTime && !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%s: %v", path, err)
+				t.Errorf("%s: reading the body returned %v; it must fail with a deadline error unless the path is /removed", path, err)
 			}
 			send.Close()
 			<-ended
@@ -68,8 +68,8 @@ func TestReadDeadlines(t *testing.T) {
 	})
 }
 
-// A timer that fires late has no effect: not after the deadline was moved or removed, and not after
-// the request has ended.
+// A timer that fires late has no effect if the deadline was moved or removed, or if the request has
+// ended.
 func TestLateTimer(t *testing.T) {
 	expired := 0
 	a := &alarmed{ResponseWriter: deadlines{func(time.Time) error { expired++; return nil }}}
@@ -90,8 +90,8 @@ func TestLateTimer(t *testing.T) {
 	}
 }
 
-// A deadline that is set again and again keeps one timer, which checks the latest deadline when it
-// fires. The library is called only when that deadline has expired.
+// A deadline that is set again and again keeps one timer. When the timer fires, it checks the
+// latest deadline. alarmed calls net/http only when that deadline has expired.
 func TestDeadlinesThatMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -101,12 +101,12 @@ func TestDeadlinesThatMove(t *testing.T) {
 			return nil
 		}}}
 		defer a.end()
-		for range 100 { // a subscription that sends a batch per second
+		for range 100 { // like a subscription that sends a batch per second
 			a.SetWriteDeadline(time.Now().Add(30 * time.Second))
 			a.SetWriteDeadline(time.Time{})
 			time.Sleep(time.Second)
 		}
-		a.SetWriteDeadline(time.Now().Add(30 * time.Second)) // a write that takes too long
+		a.SetWriteDeadline(time.Now().Add(30 * time.Second)) // like a write that takes too long
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := []time.Duration{130 * time.Second}; !slices.Equal(expired, want) {
@@ -115,7 +115,7 @@ func TestDeadlinesThatMove(t *testing.T) {
 	})
 }
 
-// deadlines is a response writer that reports deadlines.
+// deadlines is a response writer that passes each deadline to the function set.
 type deadlines struct{ set func(time.Time) error }
 
 func (d deadlines) Header() http.Header                { return nil }

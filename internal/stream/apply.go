@@ -6,18 +6,19 @@ import (
 	"weir"
 )
 
-// Apply adds an entry to the state: a batch that Decide admitted on this state, or a marker from
-// Due. It panics on any other entry, because continuing could store two batches under one sequence.
+// Apply adds an entry to the state. The entry is a batch that Decide admitted on this state, or a
+// marker (an entry that closes gaps) from Due. It panics on any other entry, because continuing
+// could store two batches under one sequence.
 //
-// A marker whose gaps have all been filled or evicted in the meantime only advances the newest
-// time.
+// If all gaps of a marker have been filled or evicted in the meantime, Apply only advances the time
+// of the newest entry.
 func (s *State) Apply(h Header) {
 	s.check(h)
 	s.take(h, h.Time)
 }
 
-// take adds an entry to the state. since is when this process learned of the entry; the grace of a
-// gap that the entry opens runs from there.
+// take adds an entry to the state. since is when this process learned of the entry. If the entry
+// opens a gap, the grace period of that gap starts at since.
 func (s *State) take(h Header, since weir.Time) {
 	s.last = h.Time
 	s.gaps.rewind(since)
@@ -66,8 +67,8 @@ func (s *State) check(h Header) {
 	}
 }
 
-// extend moves the cursor up to a batch. The sequences that it skips become a gap, open since the
-// given time.
+// extend moves the cursor up to the sequence of a batch. The skipped sequences become a gap, which
+// is open since the given time.
 func (s *State) extend(h Header, since weir.Time) {
 	if h.Seq == 0 {
 		s.zero = true

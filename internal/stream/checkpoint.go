@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// Checkpoint records what can no longer be derived from the kept entries after older ones were
-// trimmed. Encoded, it is:
+// Checkpoint records the parts of a state that cannot be derived from the remaining entries once
+// older entries were trimmed from the log. Its encoded form is called a note:
 //
 //	byte     1 or 2, the version: 2 if keys follow
 //	byte     flags: 1 something was stored, 2 sequence 0 was stored
@@ -18,7 +18,7 @@ import (
 //	varint   time of the batch at the cursor
 //	varint   time of the newest entry
 //
-// and in version 2 the idempotency keys of trimmed batches that are remembered (D25), oldest first,
+// Version 2 also holds the remembered idempotency keys of trimmed batches (D25), oldest first,
 // about 20 bytes each:
 //
 //	uvarint  number of keys
@@ -27,8 +27,8 @@ import (
 //	uvarint  time, minus that of the previous key     } key;
 //	uvarint  number of events                         } the first time is a varint
 //
-// It holds no gaps: missing sequences follow from the kept entries, and the markers that closed
-// gaps above low are kept entries themselves.
+// A checkpoint holds no gaps. The missing sequences follow from the remaining entries, and the
+// markers that closed gaps above low are among those entries.
 type Checkpoint struct {
 	ever, zero   bool
 	cursor, low  weir.Seq
@@ -46,22 +46,24 @@ const (
 
 var errNote = errors.New("checkpoint is damaged")
 
-// Checkpoint returns what must be stored, as a note, together with a trim of everything below Low.
-// Restore needs it. The keys are those of ahead: s itself, or the state that s is a fork of.
+// Checkpoint returns the checkpoint that must be stored, as a note, together with a trim of
+// everything below Low. Restore needs the note. The keys in it come from ahead, which is s itself
+// or the state that s was forked from.
 func (s *State) Checkpoint(ahead *State) Checkpoint {
 	return Checkpoint{s.ever, s.zero, s.cursor, s.low, s.stored, s.last, ahead.keys.queue.head(ahead.keys.evicted(s.low))}
 }
 
-// Low returns the mark below which everything is to be trimmed.
+// Low returns the sequence below which everything is to be trimmed.
 func (c *Checkpoint) Low() weir.Seq { return c.low }
 
-// NoteSize returns about how many bytes the encoded checkpoint of s has. ahead is as for Checkpoint.
+// NoteSize returns about how many bytes the encoded checkpoint of s has. ahead has the same meaning
+// as in Checkpoint.
 func NoteSize(s, ahead *State) int { return noteSize(ahead.keys.evicted(s.low)) }
 
 func noteSize(keys int) int { return 40 + 24*keys }
 
-// Encode returns the note. It may run at the same time as methods of the states that the checkpoint
-// is of, because it can take milliseconds: there may be 100,000 keys.
+// Encode returns the note. With 100,000 keys it takes milliseconds. It may therefore run while
+// other goroutines use the states that the checkpoint was taken from.
 func (c *Checkpoint) Encode() []byte {
 	version, flags := byte(noteVersion), byte(0)
 	if c.ever {
@@ -151,7 +153,8 @@ func (d *decoder) skip(n int) {
 	d.b = d.b[n:]
 }
 
-// keys reads the keys of trimmed batches into a state. They are found once its keys were indexed.
+// keys reads the keys of trimmed batches into a state. The state finds them only after its keys
+// were indexed.
 func (d *decoder) keys(s *State) {
 	n := d.unsigned()
 	const least = len(digest{}) + 3

@@ -5,8 +5,8 @@ import "weir"
 // Publish is a request to store a batch.
 type Publish struct {
 	Chosen     bool     // the client chose Seq; otherwise the batch gets the next sequence (D2)
-	Seq        weir.Seq // if Chosen
-	Contiguous bool     // refuse it if it would open a gap (D38); ignored unless Chosen
+	Seq        weir.Seq // the chosen sequence; ignored unless Chosen
+	Contiguous bool     // refuse the batch if it would open a gap (D38); ignored unless Chosen
 	Key        string   // idempotency key; ignored if Chosen (D25)
 	Size       int64    // bytes of payload; -1 if the body has not been read yet
 }
@@ -16,24 +16,25 @@ type Outcome uint8
 
 // The outcomes of a publish.
 const (
-	Stored    Outcome = iota + 1 // it may be stored, under the verdict's header
-	Duplicate                    // it is stored already, under Seq of the verdict's header
+	Stored    Outcome = iota + 1 // the batch may be stored, with the verdict's header
+	Duplicate                    // the batch is already stored, under Seq of the verdict's header
 	Refused                      // the verdict's Err says why
 )
 
 // Verdict is the decision on a publish.
 type Verdict struct {
 	Outcome Outcome
-	Header  Header      // Stored: the entry; Duplicate: only Seq, and for a repeated key Key and Count, of the batch
+	Header  Header      // if Stored, the new entry; if Duplicate, only Seq of the stored batch, and Key and Count if a key was repeated
 	Err     *weir.Error // only set if Refused
 }
 
 // Decide returns the verdict on a publish that would be the next entry of the log. It does not
-// change the state. It may be called before the body has been read, with Size -1; the header then
-// has size 0. A duplicate or a refusal that is certain at that point saves reading the body (D19).
+// change the state. It may be called before the body has been read, with Size -1. The header then
+// has size 0. If the verdict at that point is a duplicate or a refusal, the body need not be read
+// (D19).
 //
-// A gap stays open until a marker closes it, even if its grace ended long ago: closing must be
-// durable before any client can see it (D4).
+// A gap stays open until a marker in the log closes it, even if its grace ended long ago. A client
+// must not see a gap as closed before the marker is durable (D4).
 func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	if !p.Chosen {
 		return s.decideNext(p, now)
@@ -41,7 +42,7 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	switch {
 	case p.Seq > weir.MaxSeq: // D1
 		return refused(weir.InvalidSequence, "sequence %d is above the highest possible, %d", p.Seq, weir.MaxSeq)
-	case !s.ever && p.Seq == 0, p.Seq > s.cursor: // D3: a first 0, or above the cursor
+	case !s.ever && p.Seq == 0, p.Seq > s.cursor: // D3: a first batch with sequence 0, or any batch above the cursor
 		if p.Contiguous && p.Seq > s.cursor+1 {
 			return refused(weir.SequenceNotNext, "sequence %d is not the next one: the cursor is %d, and the batches in between are missing",
 				p.Seq, s.cursor)
@@ -70,7 +71,8 @@ func (s *State) Decide(p Publish, now weir.Time) Verdict {
 	return s.admit(p, p.Seq, now)
 }
 
-// decideNext assigns the sequence above the cursor (D2), unless the idempotency key is known (D25).
+// decideNext assigns the sequence above the cursor (D2). If the idempotency key is known, the
+// publish is a duplicate instead (D25).
 func (s *State) decideNext(p Publish, now weir.Time) Verdict {
 	var d digest
 	if p.Key != "" {

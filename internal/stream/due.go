@@ -7,20 +7,21 @@ import (
 	"weir"
 )
 
-// NoneHeld is the argument of Due while no request for a missing sequence is being received. It is
+// NoneHeld is passed to Due as held if no request for a missing sequence is being received. It is
 // above every sequence.
 const NoneHeld = weir.MaxSeq + 1
 
 // Due returns one marker that closes every open gap whose grace has ended at now (D4). The caller
-// makes the marker durable and then passes it to Apply. Until then Due returns a marker again,
-// recomputed from the current gaps.
+// makes the marker durable and then passes it to Apply. Until Apply has been called, Due returns a
+// marker again, computed from the current gaps.
 //
-// held is the lowest missing sequence for which a request is being received. It stays open however
-// long that takes, and with it everything above: subscribers could not get past it anyway.
+// held is the lowest missing sequence for which a request is being received. This sequence stays
+// open until the request has ended, however long that takes. The gaps above it stay open too.
+// Closing them would be of no use, because subscribers could not get past the held sequence.
 //
 // If the clock has stepped back, the first call that sees the earlier time restarts the grace of
-// the open gaps. While NextDue returns a time, call Due at least once per GapGrace; otherwise
-// subscribers would wait until the clock has caught up.
+// the open gaps. While NextDue returns a time, the caller must call Due at least once per GapGrace.
+// Otherwise subscribers would wait until the clock has caught up.
 func (s *State) Due(now weir.Time, held weir.Seq) (marker Header, ok bool) {
 	s.gaps.rewind(now)
 	n := sort.Search(len(s.gaps.open), func(i int) bool {
@@ -34,8 +35,8 @@ func (s *State) Due(now weir.Time, held weir.Seq) (marker Header, ok bool) {
 	return Header{Closed: true, First: first, Seq: last, Time: s.clock(now)}, true
 }
 
-// NextDue returns the time from which Due returns a marker if nothing is held. It is false if no
-// gap is open.
+// NextDue returns the time from which Due returns a marker, provided that no sequence is held. The
+// second result is false if no gap is open.
 func (s *State) NextDue() (weir.Time, bool) {
 	first, waiting := s.gaps.firstOpen()
 	if !waiting {
@@ -44,15 +45,17 @@ func (s *State) NextDue() (weir.Time, bool) {
 	return first.since.Add(s.rules.GapGrace), true
 }
 
-// Awaits tells whether seq is missing and can still be filled.
+// Awaits reports whether seq is missing and can still be filled.
 func (s *State) Awaits(seq weir.Seq) bool { return s.gaps.at(seq) == open }
 
-// Afresh is a time before any other, for Pause.
+// Afresh is passed to Pause as from to give gaps their whole grace again. It is earlier than any
+// other time.
 const Afresh = weir.Time(math.MinInt64 / 2)
 
-// Pause says that the grace of the missing sequences from seq upwards stood still from the time from
-// until now (D4): a request for seq was being received, or the store took no writes. The rest of the
-// grace follows; if from is Afresh, the whole grace.
+// Pause records that the grace of all missing sequences from seq upwards was paused between the
+// times from and now (D4). During this time a request for seq was being received, or the store
+// accepted no writes. The rest of the grace runs from now on. If from is Afresh, the whole grace
+// runs from now on.
 func (s *State) Pause(seq weir.Seq, from, now weir.Time) {
 	s.gaps.rewind(now)
 	s.gaps.pause(seq, from, now)

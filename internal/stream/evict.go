@@ -2,18 +2,20 @@ package stream
 
 import "weir"
 
-// Evict raises the low mark above every batch that has expired at now, and then above as many of
-// the lowest batches as it takes for the charge of the rest to fit into MaxBytes; the newest batch
-// stays in any case (D12). It returns the number of evicted batches. The cursor does not change (D1),
-// and sequences missing below the new mark are closed (D4). Of the idempotency keys of evicted
-// batches, the newest Rules.Keys are remembered (D25).
+// Evict raises the low mark above every batch that has expired at now. Then it raises the mark
+// above further batches, lowest first, until the charge of the remaining batches fits into
+// MaxBytes. The newest batch is never evicted for its size (D12). Evict returns the number of
+// evicted batches. The cursor does not change (D1), and sequences missing below the new mark are
+// closed (D4). The state remembers the newest Rules.Keys idempotency keys of evicted batches (D25).
 //
-// headers must visit the kept entries from sequence from upwards, in increasing order, until visit
-// returns false. It must show every applied batch: the size of one that it leaves out is never
-// subtracted from Bytes and Charge. If nothing is evicted, few or no headers are visited.
+// headers must visit the kept entries in increasing order, starting at the sequence given as from,
+// until visit returns false. It must visit every applied batch: if it leaves one out, the size of
+// that batch is never subtracted from Bytes and Charge. If nothing is evicted, few or no headers
+// are visited.
 //
-// The new mark becomes durable with a trim that carries Checkpoint. After a crash before that, the
-// evicted batches are back, and Evict after Restore evicts them again.
+// The new mark becomes durable with the next trim, which stores a Checkpoint. If the process
+// crashes before the trim, Restore finds the evicted batches again, and the next call of Evict
+// evicts them again.
 func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Header) bool)) (evicted int) {
 	now = s.clock(now)
 	if s.low < s.next() {
@@ -27,11 +29,12 @@ func (s *State) Evict(now weir.Time, headers func(from weir.Seq, visit func(Head
 	return evicted
 }
 
-// expire evicts up to and including the highest expired batch. Eviction always takes the lowest
-// sequences (D12), so it also takes younger batches below that one, which filled a gap late.
+// expire evicts all batches up to and including the highest expired batch. Eviction always takes
+// the lowest sequences (D12). So it also evicts younger batches that were stored late, to fill a
+// gap below the expired batch.
 //
-// The search ends at the first batch that is young enough and not late: everything above such a
-// batch was stored after it and is younger still.
+// The search ends at the first batch that has not expired and was not stored late. Everything above
+// such a batch was stored after it and is even younger.
 func (s *State) expire(now weir.Time, headers func(weir.Seq, func(Header) bool)) (evicted int) {
 	count, bytes, charge := 0, int64(0), int64(0)
 	headers(s.low, func(h Header) bool {

@@ -2,11 +2,12 @@ package stream
 
 import "weir"
 
-// Follow adds an entry that another process decided, at the same position of the same log. Unlike
-// Apply it does not panic if the entry disagrees with the state, because the other process has its
-// own clock and may have evicted more or less than this one:
+// Follow adds an entry that another process decided on, at the entry's position in the log that
+// both processes share. Unlike Apply it does not panic if the entry disagrees with the state,
+// because the other process has its own clock and may have evicted more or less than this one:
 //
-//   - An entry below this state's low mark is skipped; it is about to be evicted there too.
+//   - An entry below this state's low mark is skipped. The other process will soon evict the entry
+//     too.
 //   - An idempotency key that this state still remembers is overwritten.
 //
 // The grace of a gap that the entry opens runs from now, by this process's clock.
@@ -19,9 +20,10 @@ func (s *State) Follow(h Header, now weir.Time) {
 	s.take(h, now)
 }
 
-// Back returns s as it was before it applied the entries that seen lacks: a copy of seen with the
-// idempotency keys of s, minus the newest n. n is the number of those entries that had a key. s
-// must not be used afterwards, because the result takes over its keys.
+// Back undoes the newest entries of s. seen must be a fork of s that lacks exactly these entries.
+// Back returns a copy of seen with the idempotency keys of s, except the newest n. n must be the
+// number of undone entries that have a key. s must not be used afterwards, because the result takes
+// over its keys.
 func (s *State) Back(seen *State, n int) *State {
 	c := seen.Fork()
 	c.keys = s.keys
@@ -29,8 +31,8 @@ func (s *State) Back(seen *State, n int) *State {
 	return c
 }
 
-// EvictBelow raises the low mark to low, after another process evicted up to there. It returns the
-// number of evicted batches. headers is as in Evict.
+// EvictBelow raises the low mark to low, after another process evicted everything below low. It
+// returns the number of evicted batches. headers has the same meaning as in Evict.
 func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(Header) bool)) (evicted int) {
 	if low = min(low, s.next()); low <= s.low {
 		return 0

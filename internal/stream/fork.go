@@ -6,9 +6,10 @@ import (
 	"weir"
 )
 
-// Fork returns an independent copy without idempotency keys. It is for callers that decide entries
-// before the preceding ones are durable. They keep two states: the original runs ahead and decides,
-// and the fork applies entries once they are durable and is the one that clients see.
+// Fork returns an independent copy without idempotency keys. It is for callers that decide on an
+// entry before the preceding entries are durable. Such a caller keeps two states. The original
+// contains all admitted entries and decides on new ones. The fork contains only the durable
+// entries, and clients see the fork.
 func (s *State) Fork() *State {
 	c := *s
 	c.keys = keys{}
@@ -17,8 +18,8 @@ func (s *State) Fork() *State {
 	return &c
 }
 
-// Raise raises the low mark to that of a fork that evicted. It does not update Bytes and Charge,
-// which only the fork keeps correct.
+// Raise raises the low mark of s to low, the mark of a fork after the fork evicted batches. It does
+// not update Bytes and Charge of s, so after Raise only the values of the fork are correct.
 func (s *State) Raise(low weir.Seq) {
 	if low <= s.low {
 		return

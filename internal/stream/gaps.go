@@ -9,15 +9,15 @@ import (
 
 // gaps are the missing sequences between the low mark and the cursor, as ranges.
 //
-// All closed ranges lie below all open ones, for three reasons. A gap opens above the cursor, so
-// above every other gap. The times since which gaps are open never decrease with the sequence, so
-// the gaps whose grace has ended are the lowest. And a marker closes every gap up to its own
-// sequence.
+// All closed ranges lie below all open ones, for three reasons. A new gap opens above the cursor,
+// and so above every other gap. The grace of a higher gap never starts before the grace of a lower
+// gap, so the gaps whose grace has ended are the lowest. And a marker, the log entry that closes
+// gaps, closes every gap up to its own sequence.
 //
 // This is why there are two slices instead of one with a flag: the lowest open gap is always
 // open[0], however many closed gaps are kept.
 type gaps struct {
-	closed []gap // since is not used
+	closed []gap // the field since is not used
 	open   []gap
 }
 
@@ -54,7 +54,7 @@ func search(ranges []gap, seq weir.Seq) int {
 	})
 }
 
-// at returns what seq holds.
+// at returns the filling of seq.
 func (g *gaps) at(seq weir.Seq) filling {
 	if i := search(g.open, seq); i < len(g.open) && g.open[i].from <= seq {
 		return open
@@ -73,7 +73,7 @@ func (g *gaps) firstOpen() (gap, bool) {
 	return g.open[0], true
 }
 
-// add opens a gap. It must lie above all others.
+// add opens a gap. The new gap must lie above all others.
 func (g *gaps) add(from, to weir.Seq, since weir.Time) {
 	g.open = append(g.open, gap{from, to, since})
 }
@@ -114,7 +114,8 @@ func (g *gaps) close(through weir.Seq) {
 	}
 }
 
-// closeRange adds a range above all closed ones. It merges ranges that touch.
+// closeRange adds a closed range, which must lie above all other closed ranges. It merges ranges
+// that touch.
 func (g *gaps) closeRange(from, to weir.Seq) {
 	if n := len(g.closed); n > 0 && g.closed[n-1].to+1 == from {
 		g.closed[n-1].to = to
@@ -123,15 +124,15 @@ func (g *gaps) closeRange(from, to weir.Seq) {
 	g.closed = append(g.closed, gap{from: from, to: to})
 }
 
-// drop forgets all ranges below low. No range straddles low, because the sequence just below it
+// drop forgets all ranges below low. No range straddles low, because the sequence just below low
 // held a batch.
 func (g *gaps) drop(low weir.Seq) {
 	g.closed = release(g.closed, search(g.closed, low))
 	g.open = release(g.open, search(g.open, low))
 }
 
-// release cuts off the first n ranges. Their memory is freed when the last range goes, or when the
-// slice next grows.
+// release cuts off the first n ranges. Their memory is freed when the last range is cut off, or
+// when the slice next grows.
 func release(ranges []gap, n int) []gap {
 	if n == len(ranges) {
 		return nil
@@ -139,8 +140,8 @@ func release(ranges []gap, n int) []gap {
 	return ranges[n:]
 }
 
-// rewind restarts the grace of gaps that seem to be open since a time in the future. The clock has
-// stepped back, and without this, subscribers would wait until it has caught up.
+// rewind restarts the grace of gaps whose grace seems to start in the future, because the clock has
+// stepped back. Without rewind, subscribers would wait until the clock has caught up.
 func (g *gaps) rewind(now weir.Time) {
 	for i := len(g.open) - 1; i >= 0 && g.open[i].since > now; i-- {
 		look(1)
@@ -148,9 +149,10 @@ func (g *gaps) rewind(now weir.Time) {
 	}
 }
 
-// pause moves the start of the grace of all open sequences from seq upwards by the time between from
-// and now, but not beyond now: a gap that opened after from has its whole grace left. A gap that
-// begins below seq is split: the grace of its lower part went on.
+// pause moves the start of the grace of all open sequences from seq upwards by the time between
+// from and now, but not beyond now. So a gap that opened after from has its whole grace left. If a
+// gap contains seq and begins below it, pause splits the gap, because the grace of the lower part
+// was not paused.
 func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
 	if from >= now {
 		return
@@ -172,8 +174,9 @@ func (g *gaps) pause(seq weir.Seq, from, now weir.Time) {
 type Range struct{ First, Last weir.Seq }
 
 // Missing returns the gaps between the low mark and the cursor: open ones, which can still be
-// filled, and closed ones. It returns at most the highest most ranges of each. all is the total
-// number of missing and lost sequences.
+// filled, and closed ones. The argument most limits the number of open ranges, and also the number
+// of closed ranges; Missing returns the highest ones. all is the total number of missing and lost
+// sequences.
 func (s *State) Missing(most int) (open, closed []Range, all uint64) {
 	open, n := ranges(s.gaps.open, most)
 	closed, m := ranges(s.gaps.closed, most)

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestHistories runs random histories of a stream and compares the state with a model that
-// implements the decisions in the simplest possible way. It also checks what subscribers receive:
-// every batch once and in order, and every loss reported.
+// implements the decisions in the simplest possible way. It also checks the subscribers: each
+// receives every batch once and in order, and a report of every loss.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
@@ -106,8 +106,8 @@ func (h *history) publishSeq(t *rapid.T) {
 	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t), Contiguous: rapid.IntRange(0, 9).Draw(t, "next") == 0})
 }
 
-// publishInOrder draws sequences around the cursor and publishes them on condition that they open no
-// gap (D38).
+// publishInOrder draws a sequence around the cursor and publishes it contiguously: the publish must
+// be refused if it would open a gap (D38).
 func (h *history) publishInOrder(t *rapid.T) {
 	c, missing := h.model.cursor(), len(h.model.since)
 	seq := c + weir.Seq(rapid.IntRange(0, 4).Draw(t, "above"))
@@ -116,7 +116,7 @@ func (h *history) publishInOrder(t *rapid.T) {
 	}
 	h.publish(t, stream.Publish{Chosen: true, Seq: seq, Size: size(t), Contiguous: true})
 	if n := len(h.model.since); n > missing {
-		t.Fatalf("publishing %d opened a gap: %d sequences are missing, %d before", seq, n, missing)
+		t.Fatalf("publishing %d opened a gap: %d sequences are missing, %d were missing before", seq, n, missing)
 	}
 	if got := h.state.Cursor().Cursor; got > c+1 {
 		t.Fatalf("publishing %d moved the cursor from %d to %d", seq, c, got)
@@ -137,8 +137,8 @@ func size(t *rapid.T) int64 {
 	return rapid.SampledFrom([]int64{3, 0, 128, 129, 101, 300}).Draw(t, "size")
 }
 
-// publish first decides without a size, as a server does before it reads the body, then with it,
-// and stores the batch if that is the verdict.
+// publish decides twice. It first decides without a size, as a server does before it reads the
+// body, and then with the size. If the second verdict is Stored, publish stores the batch.
 func (h *history) publish(t *rapid.T, p stream.Publish) {
 	outcome, seq, code := h.model.decide(p, h.now)
 	early := p
@@ -175,8 +175,8 @@ func (h *history) publish(t *rapid.T, p stream.Publish) {
 	}
 }
 
-// moveClock moves the clock by durations around the grace, the retention and the life of a key, and
-// sometimes backwards.
+// moveClock moves the clock by durations close to the grace, the retention and the lifetime of a
+// key. Sometimes it moves the clock backwards.
 func (h *history) moveClock(t *rapid.T) {
 	const day = 24 * time.Hour
 	g, r := h.rules.GapGrace, h.rules.Retention
@@ -192,7 +192,8 @@ func (h *history) moveClock(t *rapid.T) {
 	}).Draw(t, "by"))
 }
 
-// hold begins to receive a request for a sequence, often a missing one.
+// hold starts a request for a sequence, often a missing one. Until release, the request counts as
+// being received.
 func (h *history) hold(t *rapid.T) {
 	seq := h.model.final() + weir.Seq(rapid.IntRange(0, 4).Draw(t, "held"))
 	h.held = append(h.held, seq)
@@ -209,7 +210,8 @@ func (h *history) release(t *rapid.T) {
 	h.model.release(seq)
 }
 
-// resume is the moment at which a store that took no writes takes them again.
+// resume simulates the moment at which the store, after a time without writes, accepts writes
+// again.
 func (h *history) resume(*rapid.T) {
 	h.state.Pause(0, stream.Afresh, h.now)
 	h.model.restartGrace(h.now)
@@ -220,17 +222,17 @@ func (h *history) due(t *rapid.T) {
 	held := h.held.lowest(h.state)
 	marker, ok := h.state.Due(h.now, held)
 	if ok != some {
-		t.Fatalf("due: got %v (%+v), want %v (%d..%d)", ok, marker, some, first, last)
+		t.Fatalf("Due returned %v and marker %+v, want %v and a marker for %d..%d", ok, marker, some, first, last)
 	}
 	if next, waiting := h.state.NextDue(); waiting != (len(h.model.since) > 0) || waiting && (next <= h.now && h.state.Final() < held) != ok {
-		t.Fatalf("due: got %v at %d, next %d (%v), but %d sequences are missing", ok, h.now, next, waiting, len(h.model.since))
+		t.Fatalf("Due returned %v at time %d, but NextDue returned %d, %v, with %d sequences missing", ok, h.now, next, waiting, len(h.model.since))
 	}
 	if !ok {
 		return
 	}
 	want := stream.Header{Closed: true, First: first, Seq: last, Time: max(h.now, h.model.last)}
 	if marker != want {
-		t.Fatalf("due: got %+v, want %+v", marker, want)
+		t.Fatalf("Due returned marker %+v, want %+v", marker, want)
 	}
 	h.log.append(t, marker)
 	h.state.Apply(marker)
@@ -244,8 +246,8 @@ func (h *history) evict(t *rapid.T) {
 	}
 }
 
-// trim makes the low mark durable: a restart finds the log from there on, and this note. An engine
-// may still show entries that it has not reclaimed yet.
+// trim makes the low mark durable. A restart then finds the note of this trim, and the log from the
+// low mark on. An engine may still show older entries that it has not reclaimed yet.
 func (h *history) trim(t *rapid.T) {
 	h.low = h.state.Low()
 	h.model.trim()

@@ -2,9 +2,9 @@ package stream
 
 import "fmt"
 
-// CheckInvariants returns an error if the state is inconsistent: gaps out of order or outside low
-// and cursor, closed gaps above open ones, open gaps whose times decrease with the sequence, or
-// keys that cannot be found.
+// CheckInvariants returns an error if the state is inconsistent: gaps are out of order or not
+// between low and the cursor, a closed gap lies above an open gap, an open gap is older than an
+// open gap below it, or a key cannot be found.
 func (s *State) CheckInvariants() error {
 	next := s.low
 	for i, g := range s.gaps.closed {
@@ -36,20 +36,20 @@ func (s *State) CheckInvariants() error {
 		used++
 		i := uint32(slot) - s.keys.queue.start()
 		if int(i) >= s.keys.queue.len() || tagOf(s.keys.queue.index(int(i)).digest)>>32 != slot>>32 {
-			return fmt.Errorf("a key points to index %d of a queue of %d, or to another key", i, s.keys.queue.len())
+			return fmt.Errorf("a slot points to index %d, which is outside the queue of %d keys or holds another key", i, s.keys.queue.len())
 		}
 	}
 	if used != s.keys.place.used {
-		return fmt.Errorf("%d keys can be found, want %d", used, s.keys.place.used)
+		return fmt.Errorf("the hash table has %d used slots, but counts %d", used, s.keys.place.used)
 	}
 	for i := 1; i < s.keys.queue.len(); i++ {
 		k, before := s.keys.queue.index(i), s.keys.queue.index(i-1)
 		if k.seq() <= before.seq() || k.time() < before.time() {
-			return fmt.Errorf("the key of batch %d comes after that of %d", k.seq(), before.seq())
+			return fmt.Errorf("the keys of batches %d and %d are out of order in the queue, by sequence or by time", k.seq(), before.seq())
 		}
 	}
 	if n := s.keys.evicted(s.low); n > s.rules.Keys {
-		return fmt.Errorf("%d keys of evicted batches are remembered, and the limit is %d", n, s.rules.Keys)
+		return fmt.Errorf("%d keys of evicted batches are remembered, but the limit is %d", n, s.rules.Keys)
 	}
 	return nil
 }

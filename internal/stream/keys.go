@@ -4,21 +4,23 @@ import (
 	"weir"
 )
 
-// keys remember which batch was published with which idempotency key (D25). Only batches whose
-// sequence the server chose have a key. Their sequences and times both increase in the order of
-// storing. So the keys of evicted batches are in front of all others in the queue, and the keys to
-// forget, by age or because too many of their batches were evicted, are in front of those.
+// keys remembers which batch was published with which idempotency key (D25). Only batches whose
+// sequence the server chose have a key. The queue holds the keys in the order in which their
+// batches were stored, so sequences and times both increase along the queue. The keys of evicted
+// batches are therefore at the front of the queue. The first keys of the queue are also the ones to
+// forget, because they are too old, or because the queue holds too many keys of evicted batches.
 type keys struct {
 	queue queue
-	place places // positions in queue
+	place places // hash table that finds a key's position in queue by its digest
 }
 
-// key is the digest of an idempotency key and what an acknowledgement of its batch says. It takes 32
-// bytes: there may be millions.
+// key holds the digest of an idempotency key, and the values that an acknowledgement of its batch
+// needs. They are packed into 32 bytes, because there may be millions of keys.
 type key struct {
 	digest digest
-	// From the high bits: 53 of the sequence and 11 of the number of events; 51 of the time and the
-	// upper 13 of the number of events.
+	// The field first holds 53 bits of the sequence, followed by the lower 11 bits of the number of
+	// events. The field second holds 51 bits of the time, followed by the upper 13 bits of the
+	// number of events.
 	first, second uint64
 }
 
@@ -27,7 +29,7 @@ const (
 	secondBits = 13
 	mostEvents = 1<<(firstBits+secondBits) - 1
 
-	_ = uint(mostEvents - weir.MaxBody) // does not compile if a body can have more events
+	_ = uint(mostEvents - weir.MaxBody) // does not compile if a body can have more events than fit
 	_ = uint(1<<(64-firstBits) - 1 - weir.MaxSeq)
 )
 
@@ -50,11 +52,11 @@ func (k *key) count() uint32 {
 
 type digest = weir.KeyDigest
 
-// ended reports whether the life of k has ended at now.
+// ended reports whether the lifetime of the key has ended at now.
 func (k *key) ended(now weir.Time) bool { return k.time().Add(weir.IdempotencyKeyLife) <= now }
 
-// find returns the batch that was published with the key of this digest, and false if there is none
-// or if its key has ended.
+// find returns the remembered key with this digest. The second result is false if there is none or
+// if its lifetime has ended.
 func (ks *keys) find(d digest, now weir.Time) (key, bool) {
 	if ks.queue.len() == 0 {
 		return key{}, false
@@ -67,7 +69,8 @@ func (ks *keys) find(d digest, now weir.Time) (key, bool) {
 	return found, !found.ended(now)
 }
 
-// locate returns the slot of a digest, or the free slot where it belongs.
+// locate returns the slot of a digest in the hash table. If the digest is not there, ok is false
+// and slot is the free slot where the digest belongs.
 func (ks *keys) locate(d digest) (slot int, ok bool) {
 	return ks.place.find(d, func(pos uint32) bool { return ks.queue.at(pos).digest == d })
 }
@@ -79,10 +82,12 @@ func (ks *keys) add(h Header) {
 	ks.place.set(slot, h.Key, ks.queue.push(keyOf(&h)))
 }
 
-// collect is add for many keys, which are not found until index was called.
+// collect adds a key without entering it into the hash table. find does not find collected keys
+// until index was called.
 func (ks *keys) collect(h *Header) { ks.queue.push(keyOf(h)) }
 
-// index makes the collected keys known, without those that forget would drop.
+// index enters the collected keys into the hash table, except those that forget would drop. The
+// arguments are those of forget.
 func (ks *keys) index(low weir.Seq, now weir.Time, most int) {
 	ks.queue.pop(ks.over(low, now, most))
 	n := ks.queue.len()
@@ -113,8 +118,9 @@ func (ks *keys) evicted(low weir.Seq) int {
 	return from
 }
 
-// over returns how many keys are to be forgotten: those that have ended at now, and of the batches
-// below low all but the newest most.
+// over returns how many keys at the front of the queue are to be forgotten: the keys whose lifetime
+// has ended at now, and the older keys of batches below low. The argument most is the number of
+// newest keys of such batches that are kept.
 func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	n := 0
 	for n < ks.queue.len() && ks.queue.index(n).ended(now) {
@@ -126,8 +132,8 @@ func (ks *keys) over(low weir.Seq, now weir.Time, most int) int {
 	return n
 }
 
-// forget drops the keys that have ended at now, and of the batches below low all but the newest
-// most.
+// forget drops the keys whose lifetime has ended at now. It also drops the older keys of batches
+// below low. The argument most is the number of newest keys of such batches that it keeps.
 func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	n := ks.over(low, now, most)
 	for i := range n {
@@ -138,7 +144,8 @@ func (ks *keys) forget(low weir.Seq, now weir.Time, most int) {
 	}
 }
 
-// drop forgets where the key at an index is, unless a newer one has taken its place.
+// drop removes the i-th key of the queue from the hash table, unless the slot already belongs to a
+// newer entry for the same key.
 func (ks *keys) drop(i int) {
 	pos := ks.queue.start() + uint32(i)
 	if slot, ok := ks.locate(ks.queue.at(pos).digest); ok && uint32(ks.place.slots[slot]) == pos {

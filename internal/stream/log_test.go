@@ -20,7 +20,8 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// append stores an entry under its sequence, and fails the test if another one is stored there.
+// append stores an entry under its sequence. It fails the test if the log already has an entry with
+// that sequence.
 func (l *log) append(t failer, h stream.Header) {
 	i := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].Seq >= h.Seq })
 	if i < len(l.entries) && l.entries[i].Seq == h.Seq {
@@ -34,7 +35,8 @@ func (l *log) trim(low weir.Seq, note []byte) {
 	l.note = note
 }
 
-// spoil damages an entry: if known, only its payload is lost; otherwise the whole entry.
+// spoil damages the entry with sequence seq. If known is true, only the payload is lost. Otherwise
+// the whole entry is lost.
 func (l *log) spoil(seq weir.Seq, known bool) {
 	for i, h := range l.entries {
 		if h.Seq == seq && known {
@@ -55,7 +57,7 @@ func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	}
 }
 
-// all visits all entries as Restore gets them.
+// all visits all entries, in the form in which Restore receives them.
 func (l *log) all() iter.Seq[stream.Header] { return slices.Values(l.entries) }
 
 // batches returns the sequences of the batches from first to last.
@@ -72,10 +74,11 @@ func (l *log) batches(first, last weir.Seq) (found []weir.Seq) {
 	return found
 }
 
-// held are the sequences for which requests are being received, as a caller of Due keeps them.
+// held lists the sequences for which requests are being received, as a caller of Due does.
 type held []weir.Seq
 
-// lowest returns the lowest held sequence that is awaited.
+// lowest returns the lowest held sequence that is missing in s and can still be filled, or
+// NoneHeld.
 func (h held) lowest(s *stream.State) weir.Seq {
 	lowest := stream.NoneHeld
 	for _, seq := range h {
@@ -86,14 +89,15 @@ func (h held) lowest(s *stream.State) weir.Seq {
 	return lowest
 }
 
-// release ends a request.
+// release ends a request for seq.
 func (h *held) release(seq weir.Seq) {
 	if i := slices.Index(*h, seq); i >= 0 {
 		*h = slices.Delete(*h, i, i+1)
 	}
 }
 
-// elapse lets time pass: the grace of the lowest held sequence and those above it stands still.
+// elapse tells the state that time has passed. If a sequence is held, the grace of the lowest held
+// sequence and of all sequences above it is paused for that time.
 func (h held) elapse(s *stream.State, from, to weir.Time) {
 	if lowest := h.lowest(s); to > from && lowest != stream.NoneHeld {
 		s.Pause(lowest, from, to)

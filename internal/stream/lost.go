@@ -53,19 +53,20 @@ func (s *State) aroundLost(step Step) Step {
 // Mend computes how to repair a log that lost some of its entries, so that Restore accepts it and
 // no sequence is used twice.
 //
-// low and note are those of the last trim; note is nil if it was lost. entries are the headers that
-// are left, with Lost set for a batch whose payload is known to be lost. unknown is the number of
-// further entries that may have been lost without a trace.
+// low and note are those of the last trim. note, the checkpoint stored with the trim, is nil if it
+// was lost. entries are the headers that are left. Lost is set in the header of a batch whose
+// payload is known to be lost. unknown is the number of further entries that may have been lost
+// without a trace.
 //
-// It returns a checkpoint to store with the trim and runs of lost batches to add to the log. The
-// runs cover every sequence that a vanished entry may have had. Each of the unknown entries may
-// have been as far above its predecessor as a publisher can skip (D3), so the runs can be long.
+// Mend returns a checkpoint to store with the trim, and runs of lost batches to add to the log. The
+// runs cover every sequence that a lost entry may have had. A publisher may skip sequences up to a
+// limit (D3), and each unknown entry may have skipped that many, so the runs can be long.
 func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Seq[Header], unknown int, now weir.Time) ([]byte, []Header, error) {
 	s := New(r, created)
 	if note != nil && s.load(note) != nil {
 		s, note = New(r, created), nil
 	}
-	stored := s.next() // according to the checkpoint, sequences below this may have been used
+	stored := s.next() // according to the checkpoint, sequences below this one may have been used
 	if note == nil && low > 0 {
 		s.ever, s.low, s.cursor = true, low, low-1
 	}
@@ -80,7 +81,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	}
 	for _, through := range markers {
 		s.gaps.close(min(through, s.cursor))
-		stored = max(stored, through+2) // a gap is closed only below a stored batch
+		stored = max(stored, through+2) // a gap is closed only below a stored batch, so the sequence above the gap was used
 	}
 	var lost []Header
 	give := func(from, to weir.Seq) {
@@ -104,9 +105,9 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	return c.Encode(), lost, nil
 }
 
-// leap returns how far above top this number of batches can have reached. It takes at most half of
-// the remaining sequences, so that the stream can still be published to. No real stream gets near
-// that.
+// leap returns how far above top this number of batches can have reached. The result is at most
+// half of the remaining sequences, so that clients can still publish to the stream. No real stream
+// gets near that limit.
 func leap(top weir.Seq, batches int) weir.Seq {
 	room := (weir.MaxSeq - min(top, weir.MaxSeq)) / 2
 	if weir.Seq(batches) > room/weir.MaxAhead {

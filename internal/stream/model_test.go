@@ -7,9 +7,9 @@ import (
 	"weir/internal/stream"
 )
 
-// model implements the decisions in the simplest way. It remembers every batch that was ever stored
-// and every missing sequence, one by one, and computes everything else from scratch on each call.
-// It is slow, but short enough to be verified by reading.
+// model implements the decisions (docs/decisions.md) in the simplest way. It remembers every batch
+// that was ever stored and every missing sequence, one by one, and computes everything else from
+// scratch on each call. It is slow, but short enough to be verified by reading.
 type model struct {
 	rules   stream.Rules
 	created weir.Time
@@ -18,12 +18,12 @@ type model struct {
 	last    weir.Time                  // time of the newest entry
 	evicted map[weir.Seq]bool          // evicted batches
 	closed  map[weir.Seq]bool          // missing sequences that will never be stored
-	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, and since when
-	spent   map[weir.Seq]bool          // batches whose key has expired
-	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten for newer ones
+	since   map[weir.Seq]weir.Time     // missing sequences that can still be filled, with the start of their grace
+	spent   map[weir.Seq]bool          // batches whose idempotency key has expired
+	dropped map[weir.Seq]bool          // evicted batches whose key was forgotten to make room for newer keys
 	noted   map[weir.Seq]bool          // batches whose key the note of the last trim holds
-	marked  weir.Seq                   // the highest sequence that a marker closed; 0: none
-	held    []weir.Seq                 // requests that are being received
+	marked  weir.Seq                   // the highest sequence that a marker (a log entry that closes gaps) closed; 0 if there is none
+	held    []weir.Seq                 // sequences for which requests are being received, once per request
 }
 
 func newModel(r stream.Rules, created weir.Time) *model {
@@ -35,7 +35,7 @@ func newModel(r stream.Rules, created weir.Time) *model {
 	}
 }
 
-// cursor is the highest sequence ever stored, and 0 before the first batch (D1).
+// cursor is the highest sequence ever stored, or 0 before the first batch (D1).
 func (m *model) cursor() (highest weir.Seq) {
 	for seq := range m.stored {
 		highest = max(highest, seq)
@@ -62,8 +62,8 @@ func (m *model) bytes() (sum int64) {
 	return sum
 }
 
-// charge is what all kept batches cost of max_bytes: the larger of the size and 128 bytes, and the
-// length of the key (D12).
+// charge is the number of bytes that all kept batches count towards max_bytes. Each counts the
+// larger of its size and 128 bytes, plus the length of its key (D12).
 func (m *model) charge() (sum int64) {
 	for seq, h := range m.stored {
 		if !m.evicted[seq] {
@@ -73,8 +73,8 @@ func (m *model) charge() (sum int64) {
 	return sum
 }
 
-// low is just above the highest evicted batch. Before the first eviction it is 0, or 1 if 0 is
-// closed.
+// low is the sequence just above the highest evicted batch. Before the first eviction it is 0, or 1
+// if sequence 0 is closed.
 func (m *model) low() (low weir.Seq) {
 	if m.closed[0] {
 		low = 1
@@ -105,7 +105,7 @@ func (m *model) settled(from weir.Seq) weir.Seq {
 }
 
 // lookup reports whether a sequence can be read. Below the low mark, a sequence that was never
-// stored counts as evicted, except for a closed 0.
+// stored counts as evicted, except sequence 0.
 func (m *model) lookup(seq, low weir.Seq) stream.Presence {
 	_, stored := m.stored[seq]
 	switch {
@@ -119,8 +119,9 @@ func (m *model) lookup(seq, low weir.Seq) stream.Presence {
 	return stream.Unknown
 }
 
-// decide is the table of D3, with D2 and D25 for a sequence that the server chooses. It returns the
-// sequence to store the batch under or that it duplicates, or the code of the refusal.
+// decide implements the table of D3, and D2 and D25 for a sequence that the server chooses. It
+// returns the sequence under which the batch is to be stored, the sequence of the batch that it
+// duplicates, or the code of the refusal.
 func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Seq, weir.Code) {
 	c, seq := m.cursor(), p.Seq
 	_, stored := m.stored[seq]
@@ -153,9 +154,10 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 	return stream.Stored, seq, ""
 }
 
-// keyed finds the batch that was published with a key, whether or not it is still kept. There can be
-// two, if a crash brought back one whose key had been forgotten. Then the later one was acknowledged
-// last.
+// keyed finds the batch that was published with a key, whether or not the batch is still kept.
+// There can be two such batches: the key of the first was forgotten, a second batch was published
+// with the same key, and then a crash brought the first back. The second batch counts, because it
+// was acknowledged last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
 		if key != "" && h.Key == weir.DigestKey(key) && !m.dropped[seq] && !m.spent[seq] && !m.keyOver(h, now) {
@@ -187,14 +189,14 @@ func (m *model) trim() {
 	}
 }
 
-// keyOver tells whether a key has expired: it is valid for at most 24 h (D25). A clock that steps
-// back makes no batch younger (D14).
+// keyOver reports whether the key of a batch has expired. A key is valid for at most 24 h (D25). A
+// clock that steps back makes no batch younger (D14).
 func (m *model) keyOver(h stream.Header, now weir.Time) bool {
 	return h.Time.Add(weir.IdempotencyKeyLife) <= max(now, m.last)
 }
 
-// store adds a batch. It is late if it is below the cursor. Its time is now, or that of the newest
-// entry if the clock is behind (D14).
+// store adds a batch. The batch is late if its sequence is below the cursor. Its time is now, or
+// the time of the newest entry if the clock is behind that (D14).
 func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Header {
 	c, first := m.cursor(), len(m.stored) == 0
 	h := stream.Header{Seq: seq, Time: max(now, m.last), Size: uint32(p.Size), Late: !first && seq < c}
@@ -205,7 +207,7 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	m.stored[seq] = h
 	delete(m.since, seq)
 	for missing := c + 1; missing < seq; missing++ {
-		m.since[missing] = h.Time // this is the first batch above it (D4)
+		m.since[missing] = h.Time // the grace starts with the first batch above the missing sequence (D4)
 	}
 	if first && seq > 0 {
 		m.closed[0] = true // sequence 0 is never waited for (D4)
@@ -213,8 +215,8 @@ func (m *model) store(p stream.Publish, seq weir.Seq, now weir.Time) stream.Head
 	return h
 }
 
-// tick records the time of an entry. A sequence that seems to be missing since a time in the future
-// means that the clock has stepped back; its grace restarts now.
+// tick records the time of an entry. If a sequence seems to be missing since a time in the future,
+// the clock has stepped back, and the grace of that sequence restarts now.
 func (m *model) tick(now weir.Time) {
 	m.last = max(m.last, now)
 	m.behind(now)
@@ -241,8 +243,8 @@ func (m *model) due(now weir.Time) (first, last weir.Seq, some bool) {
 	return first, last, some
 }
 
-// blocked tells whether a request for this missing sequence or for one below it is being received:
-// a gap never closes under a body that is on its way.
+// blocked reports whether a request is being received for this missing sequence or for a missing
+// sequence below it. Such a gap must not close, because its batch may still arrive.
 func (m *model) blocked(seq weir.Seq) bool {
 	for _, held := range m.held {
 		if _, missing := m.since[held]; missing && held <= seq {
@@ -258,7 +260,8 @@ func (m *model) release(seq weir.Seq) {
 	m.held = slices.Delete(m.held, i, i+1)
 }
 
-// elapse lets time pass: the grace of what is blocked stands still.
+// elapse tells the model that time has passed. The grace of blocked sequences is paused for that
+// time.
 func (m *model) elapse(from, to weir.Time) {
 	if to <= from || !m.blocked(weir.MaxSeq) {
 		return
@@ -271,14 +274,14 @@ func (m *model) elapse(from, to weir.Time) {
 	}
 }
 
-// restartGrace starts the grace of all missing sequences afresh.
+// restartGrace gives all missing sequences their whole grace again, from now.
 func (m *model) restartGrace(now weir.Time) {
 	for missing := range m.since {
 		m.since[missing] = now
 	}
 }
 
-// close closes the sequences that are due.
+// close closes the missing sequences up to the highest one that is due.
 func (m *model) close(now weir.Time) {
 	_, last, _ := m.due(now)
 	m.tick(max(now, m.last))
@@ -295,8 +298,9 @@ func (m *model) shut(seq weir.Seq) {
 	m.closed[seq] = true
 }
 
-// evict evicts every expired batch and all batches below it, then the lowest ones until the rest
-// fit (D12). Sequences missing below an evicted batch are closed (D4).
+// evict evicts every expired batch and all batches below it. Then it evicts the lowest batches
+// until the rest fit into max_bytes (D12). Sequences missing below an evicted batch are closed
+// (D4).
 func (m *model) evict(now weir.Time) (count int) {
 	before := len(m.evicted)
 	for seq, h := range m.stored {
@@ -312,7 +316,7 @@ func (m *model) evict(now weir.Time) (count int) {
 			}
 		}
 		if lowest == m.cursor() {
-			break // the newest always stays
+			break // the newest batch always stays
 		}
 		m.evictThrough(lowest)
 	}
@@ -334,7 +338,7 @@ func (m *model) evictThrough(highest weir.Seq) {
 	}
 }
 
-// spend records expired keys: they stay expired even if the clock steps back.
+// spend records which keys have expired. They stay expired even if the clock steps back.
 func (m *model) spend(now weir.Time) {
 	for seq, h := range m.stored {
 		if m.keyOver(h, now) {
@@ -343,9 +347,9 @@ func (m *model) spend(now weir.Time) {
 	}
 }
 
-// restart simulates a crash after a trim to low. Batches evicted since then are back. A missing
-// sequence is closed if it is below low, or at or below a sequence that a marker closed. Otherwise
-// it gets a new grace period (D4).
+// restart simulates a crash after a trim to low. Batches that were evicted after that trim are
+// back. A missing sequence is closed if it is below low, or at or below a sequence that a marker
+// closed. Otherwise it gets a new grace period (D4).
 func (m *model) restart(low weir.Seq, now weir.Time) {
 	missing := map[weir.Seq]bool{}
 	for seq := range m.closed {

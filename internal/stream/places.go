@@ -6,21 +6,22 @@ import (
 	"math/rand/v2"
 )
 
-// places finds the positions of keys in their queue by digest. It is a hash table with linear
-// probing, and takes a third of the memory and a tenth of the time of a map: restoring a stream with
-// a million keys is mostly filling this table.
+// places is a hash table with linear probing. It maps the digest of an idempotency key to the key's
+// position in the queue. It needs a third of the memory and a tenth of the time of a Go map. The
+// time matters, because restoring a stream with a million keys mostly consists of filling this
+// table.
 //
-// A slot holds 31 bits of the digest, a bit that marks it as used, and the low 32 bits of a
-// position. The digest's bits give the slot where a search starts, so the table can grow and shrink
-// without looking at the keys.
+// A slot holds 31 bits of the digest, a bit that marks the slot as used, and a position, which has
+// 32 bits. The 31 bits determine the slot where a search starts, so the table can grow and shrink
+// without reading the keys.
 type places struct {
-	slots []uint64 // a power of two; at most three quarters are used
+	slots []uint64 // the length is a power of two; at most three quarters of the slots are used
 	used  int
-	shift int // 64 minus the binary logarithm of the number of slots
+	shift int // 64 minus the binary logarithm of len(slots)
 }
 
-// spread is a random odd number, different in each process, so that clients cannot choose keys whose
-// searches all start in the same place.
+// spread is a random odd number, different in each process, so that clients cannot choose keys
+// whose searches all start at the same slot.
 var spread = rand.Uint64() | 1
 
 const (
@@ -28,17 +29,18 @@ const (
 	fewestSlots = 8
 )
 
-// tagOf returns the part of a digest that a slot holds, with the mark.
+// tagOf returns the upper half of a slot for a digest: 31 bits of the digest and the bit slotUsed.
 func tagOf(d digest) uint64 {
 	return uint64(binary.LittleEndian.Uint32(d[:]))<<32 | slotUsed
 }
 
-// home returns the slot where the search for a tag starts. It depends on nothing but the tag's part
-// of a slot.
+// home returns the index of the slot where the search for the key of a slot starts. It uses only
+// the digest's bits in the slot.
 func (p *places) home(slot uint64) int { return int(slot >> 33 * spread >> p.shift) }
 
-// find returns the slot of the key for whose position is returns true, or the free slot where it
-// belongs.
+// find returns the slot of the key with digest d. It calls the argument is to ask whether the key
+// at a position has this digest. If there is no such key, ok is false and slot is the free slot
+// where the key belongs.
 func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
 	tag := tagOf(d)
 	for i := p.home(tag); ; i = (i + 1) & (len(p.slots) - 1) {
@@ -52,7 +54,7 @@ func (p *places) find(d digest, is func(pos uint32) bool) (slot int, ok bool) {
 	}
 }
 
-// set stores a position in a slot that find returned, or that is used already.
+// set stores the position of a key in a slot that find returned.
 func (p *places) set(slot int, d digest, pos uint32) {
 	if p.slots[slot] == 0 {
 		p.used++
@@ -60,14 +62,15 @@ func (p *places) set(slot int, d digest, pos uint32) {
 	p.slots[slot] = tagOf(d) | uint64(pos)
 }
 
-// grow makes room for one more. Slots found before are not valid afterwards.
+// grow makes room for one more key. Slots that find returned before are not valid afterwards.
 func (p *places) grow() {
 	if (p.used+1)*4 > len(p.slots)*3 {
 		p.resize(max(fewestSlots, 2*len(p.slots)))
 	}
 }
 
-// remove frees a slot and moves the following ones up, so that searches still find them.
+// remove frees a slot. It moves keys in the following slots forward, so that searches, which stop
+// at a free slot, still find them.
 func (p *places) remove(slot int) {
 	p.used--
 	mask := len(p.slots) - 1
@@ -82,12 +85,12 @@ func (p *places) remove(slot int) {
 	}
 }
 
-// build fills an empty table with slots, the newest last. Of those whose positions hold the same key,
-// as same tells, the last one counts.
+// build fills an empty table with the given slots, the newest last. The function same reports
+// whether two positions hold the same key. Of several slots for the same key, the last one counts.
 //
-// A large table is not in the cache of the processor, and filling it in the order of the keys would
-// wait for the memory at each of them. So build sorts the slots by the part of the table where they
-// belong, and fills one part after another.
+// A large table does not fit into the processor's cache. If build filled it in the order of the
+// keys, it would wait for main memory at each key. So build sorts the slots by the part of the
+// table where they belong, and fills one part after another.
 func (p *places) build(slots []uint64, same func(pos, other uint32) bool) {
 	p.resize(1 << bits.Len(uint(len(slots)*4/3)))
 	const parts = 256

@@ -8,14 +8,14 @@ import (
 	"weir"
 )
 
-// Keys that come, go from either end and come again are found as a map would find them, however the
-// table grows, shrinks and wraps around.
+// The test adds keys, removes keys from either end of the queue, and adds some of them again, while
+// the hash table grows, shrinks and wraps around. find must always return the same result as a map.
 func TestPlacesAgreeWithAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	ks := &keys{queue: queue{base: 1<<32 - 300}} // so that positions wrap around on the way
+	ks := &keys{queue: queue{base: 1<<32 - 300}} // so that positions wrap around during the test
 	model := map[string]weir.Seq{}
 	seq := weir.Seq(0)
-	var names []string // in the order of the queue
+	var names []string // the names of the keys, in the order of the queue
 	for round := range 60 {
 		for range rng.IntN(400) {
 			seq++
@@ -53,11 +53,11 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 			name := fmt.Sprint(i)
 			got, ok := ks.find(weir.DigestKey(name), 0)
 			if want, known := model[name]; ok != known || got.seq() != want {
-				t.Fatalf("round %d: key %s is at %d (%t), want %d (%t)", round, name, got.seq(), ok, want, known)
+				t.Fatalf("round %d: key %s has sequence %d (found: %t), want %d (found: %t)", round, name, got.seq(), ok, want, known)
 			}
 		}
 		if ks.place.used != len(model) || len(ks.place.slots) > max(fewestSlots, 16*len(model)) {
-			t.Fatalf("round %d: %d of %d slots are used for %d keys", round, ks.place.used, len(ks.place.slots), len(model))
+			t.Fatalf("round %d: %d of %d slots are used for %d keys; each key must use one, and at most 16 times as many may exist", round, ks.place.used, len(ks.place.slots), len(model))
 		}
 	}
 }

@@ -1,15 +1,15 @@
 package stream
 
-// queue holds keys in the order of their batches. Keys leave it in front. It is made of pieces, so
-// that a queue of a million keys never has to be copied when it grows, and gives its memory back as
-// keys leave.
+// queue holds idempotency keys in the order of their batches. Keys are added at the end and removed
+// at the front. The queue consists of pieces. So a queue of a million keys is never copied when it
+// grows, and its memory is freed piece by piece as keys are removed.
 //
-// A key is known by its position, which counts all keys ever added, modulo 2^32. It stays the same
-// while other keys leave.
+// Each key has a position, which is one above the position of the key before it, modulo 2^32. The
+// position stays the same when other keys are removed.
 type queue struct {
-	pieces [][]key // each of pieceKeys keys, except the last, which may have fewer
-	first  int     // number of keys of the first piece that have left
-	base   uint32  // position of the first key of the first piece
+	pieces [][]key // each has pieceKeys keys, except the last, which may have fewer
+	first  int     // number of keys of the first piece that were removed
+	base   uint32  // position of the first key of the first piece, removed or not
 }
 
 const (
@@ -34,7 +34,7 @@ func (q *queue) at(pos uint32) *key {
 	return &q.pieces[i>>pieceBits][i&(pieceKeys-1)]
 }
 
-// index returns the i-th key, counted from the first.
+// index returns the i-th key of the queue, counted from 0.
 func (q *queue) index(i int) *key {
 	i += q.first
 	return &q.pieces[i>>pieceBits][i&(pieceKeys-1)]
@@ -57,8 +57,8 @@ func (q *queue) push(k key) uint32 {
 	return q.base + uint32((n-1)<<pieceBits+len(*last)-1)
 }
 
-// renew replaces the only piece by one that holds the same keys and has room for as many more. So a
-// stream with few keys takes little memory, however many have left.
+// renew replaces the only piece by a piece that holds the remaining keys and has room for as many
+// more. So a stream with few keys takes little memory, however many keys were removed.
 func (q *queue) renew() {
 	live := q.pieces[0][q.first:]
 	q.pieces[0] = append(make([]key, 0, min(max(2*len(live), 4), pieceKeys)), live...)
@@ -94,8 +94,8 @@ func (q *queue) cut(n int) {
 	}
 }
 
-// head returns a queue of the first n keys. It may be read while q changes, as long as those keys are
-// not cut off: a key never changes, and neither does its place in memory.
+// head returns a queue of the first n keys. The result may be read while q changes, except while
+// cut removes these keys: a key in memory is neither changed nor moved.
 func (q *queue) head(n int) queue {
 	out := queue{first: q.first, base: q.base}
 	for left := n + q.first; left > 0 && n > 0; left -= pieceKeys {

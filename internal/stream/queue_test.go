@@ -7,8 +7,8 @@ import (
 	"weir"
 )
 
-// A queue holds what a slice would hold, takes memory for at most a few times its keys, and does not
-// change the keys that head returned.
+// The test compares a queue with a slice. The queue must hold the same keys, must have memory for
+// at most a few times as many keys, and must not change a queue that head returned earlier.
 func TestQueueAgreesWithASlice(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var q queue
@@ -28,7 +28,7 @@ func TestQueueAgreesWithASlice(t *testing.T) {
 		q.pop(gone)
 		start += uint32(gone)
 		want = want[gone:]
-		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // of those behind head
+		if cut := rng.IntN(len(want) - (n - gone) + 1); cut > 0 { // remove only keys that are not in head
 			q.cut(cut)
 			want = want[:len(want)-cut]
 		}
@@ -36,20 +36,20 @@ func TestQueueAgreesWithASlice(t *testing.T) {
 		q.cut(1)
 		for i, seq := range held {
 			if got := head.index(i); got.seq() != seq {
-				t.Fatalf("round %d: key %d of the head is %d, want %d", round, i, got.seq(), seq)
+				t.Fatalf("round %d: key %d of the head has sequence %d, want %d", round, i, got.seq(), seq)
 			}
 		}
 		if q.len() != len(want) || head.len() != len(held) {
-			t.Fatalf("round %d: %d keys, want %d; %d in the head, want %d", round, q.len(), len(want), head.len(), len(held))
+			t.Fatalf("round %d: the queue has %d keys, want %d; the head has %d, want %d", round, q.len(), len(want), head.len(), len(held))
 		}
 		for i, seq := range want {
 			got := q.at(start + uint32(i))
 			if got != q.index(i) || got.seq() != seq || got.time() != -weir.Time(seq) || got.count() != uint32(seq) {
-				t.Fatalf("round %d: key %d is %d of %d with %d events, want %d", round, i, got.seq(), got.time(), got.count(), seq)
+				t.Fatalf("round %d: key %d has sequence %d, time %d and %d events; want sequence %d, its negative as the time, and as many events", round, i, got.seq(), got.time(), got.count(), seq)
 			}
 		}
 		if q.capacity() > 2*len(want)+2*pieceKeys {
-			t.Fatalf("round %d: memory for %d keys, %d are held", round, q.capacity(), len(want))
+			t.Fatalf("round %d: the queue has memory for %d keys, but holds only %d", round, q.capacity(), len(want))
 		}
 	}
 }

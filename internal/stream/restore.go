@@ -7,12 +7,13 @@ import (
 	"weir"
 )
 
-// Restore rebuilds a state from the note of the last trim (nil if there was none) and the entries
-// of the log in increasing order of sequence. It skips entries below the note's low mark. It fails
-// if the entries cannot be the log of one stream, or if a batch is missing that the note says is
-// kept.
+// Restore rebuilds a state from the note of the last trim (an encoded Checkpoint; nil if there was
+// no trim) and the entries of the log in increasing order of sequence. It skips entries below the
+// note's low mark. It fails if the entries cannot be the log of one stream, or if the note refers
+// to a stored batch that is missing.
 //
-// A gap that no marker closed is open and gets its full grace again, from now (D4).
+// A gap is closed only by a marker in the log. All other gaps are open and get their full grace
+// again, from now (D4).
 func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], now weir.Time) (*State, error) {
 	s := New(r, created)
 	if note != nil {
@@ -22,7 +23,7 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 	}
 	noted := *s
 	if s.low > 0 {
-		s.cursor = s.low - 1 // fold raises it to the highest entry; without entries this is the cursor
+		s.cursor = s.low - 1 // fold raises the cursor to the highest entry, if there is any
 	} else {
 		s.ever = false
 	}
@@ -43,9 +44,10 @@ func Restore(r Rules, created weir.Time, note []byte, entries iter.Seq[Header], 
 	return s, nil
 }
 
-// fold adds the kept entries and returns the last sequence of each marker. The caller closes the
-// gaps afterwards: in increasing order a marker comes before the batch above its gap, so the gap
-// does not exist yet when fold reads the marker. Keys are only collected.
+// fold adds the entries from the low mark upwards to the state. It returns the last sequence of
+// each marker, and the caller must close the gaps up to there. fold cannot close them itself: in
+// increasing order a marker comes before the batch above its gap, so the gap does not exist yet
+// when fold reads the marker. fold only collects keys; the caller must call keys.index.
 func (s *State) fold(entries iter.Seq[Header], now weir.Time) (markers []weir.Seq, err error) {
 	low := s.low
 	next := low

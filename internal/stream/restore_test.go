@@ -16,7 +16,8 @@ func marker(first, last weir.Seq) Header {
 	return Header{Closed: true, First: first, Seq: last, Time: 10}
 }
 
-// noteOf is the checkpoint of a stream with these batches, of which those below low were evicted.
+// noteOf returns the encoded checkpoint of a stream that stored these batches and evicted those
+// below low.
 func noteOf(t *testing.T, low weir.Seq, batches ...weir.Seq) []byte {
 	s := New(wide, 0)
 	for _, seq := range batches {
@@ -31,23 +32,23 @@ func TestRestoreRefusesImpossibleLogs(t *testing.T) {
 		name    string
 		note    []byte
 		entries []Header
-		fault   string // part of the error; empty: it succeeds
+		fault   string // part of the expected error; empty if Restore must succeed
 	}{
 		{"an empty log", nil, nil, ""},
 		{"a log without a note", nil, []Header{batch(0), batch(1), batch(5)}, ""},
 		{"a marker before the batch above its gap", nil, []Header{batch(1), marker(2, 4), batch(5)}, ""},
 		{"all batches evicted", noteOf(t, 3, 1, 2), nil, ""},
 		{"all batches evicted, then more stored", noteOf(t, 3, 1, 2), []Header{batch(5)}, ""},
-		{"trimmed entries are still there", noteOf(t, 3, 1, 2), []Header{batch(1), batch(2), batch(3)}, ""},
+		{"trimmed entries that were not reclaimed yet", noteOf(t, 3, 1, 2), []Header{batch(1), batch(2), batch(3)}, ""},
 		{"the same batch twice", nil, []Header{batch(1), batch(1)}, "out of order"},
 		{"decreasing sequences", nil, []Header{batch(3), batch(2)}, "out of order"},
-		{"0 after another batch", nil, []Header{batch(3), batch(0)}, "out of order"},
-		{"above the highest sequence", nil, []Header{batch(weir.MaxSeq + 1)}, "out of order"},
+		{"batch 0 after another batch", nil, []Header{batch(3), batch(0)}, "out of order"},
+		{"a batch above the highest sequence", nil, []Header{batch(weir.MaxSeq + 1)}, "out of order"},
 		{"a batch and a marker under one sequence", nil, []Header{batch(1), batch(3), marker(2, 3)}, "out of order"},
 		{"a marker above the cursor", nil, []Header{batch(1), marker(2, 3)}, "marker 3"},
 		{"a marker alone", nil, []Header{marker(1, 1)}, "marker 1"},
 		{"the batch at the cursor is missing", noteOf(t, 2, 1, 2, 3), []Header{batch(2)}, "missing"},
-		{"the batch at the cursor is missing, later ones exist", noteOf(t, 2, 1, 2, 3), []Header{batch(2), batch(4)}, "missing"},
+		{"the batch at the cursor is missing, but later batches exist", noteOf(t, 2, 1, 2, 3), []Header{batch(2), batch(4)}, "missing"},
 		{"all batches are missing", noteOf(t, 0, 1, 2, 3), nil, "missing"},
 		{"all batches from 0 are missing", noteOf(t, 0, 0, 1), nil, "missing"},
 		{"batch 0 is missing", noteOf(t, 0, 0, 1), []Header{batch(1)}, "missing"},
@@ -85,7 +86,8 @@ func TestNoteRoundTrip(t *testing.T) {
 	}
 }
 
-// keyedNote is the note of a stream whose batches 1 to 3 were evicted, each with a key.
+// keyedNote returns the note of a stream whose batches 1 to 3, each with an idempotency key, were
+// evicted.
 func keyedNote(t *testing.T) []byte {
 	s := New(wide, 0)
 	for i := range 4 {
@@ -97,7 +99,8 @@ func keyedNote(t *testing.T) []byte {
 	return Encoded(s)
 }
 
-// A note of an earlier version, without keys, is read, and one without keys is written as before.
+// A note without keys is written in version 1, which earlier programs read, and a note with keys in
+// version 2. Both versions can be read.
 func TestNotesWithAndWithoutKeys(t *testing.T) {
 	if note := noteOf(t, 4, 1, 2, 3); note[0] != 1 {
 		t.Errorf("a note without keys has version %d, want 1", note[0])
@@ -105,21 +108,21 @@ func TestNotesWithAndWithoutKeys(t *testing.T) {
 	note := keyedNote(t)
 	s := New(wide, 0)
 	if err := s.load(note); err != nil || note[0] != 2 {
-		t.Fatalf("version %d, %v", note[0], err)
+		t.Fatalf("load a note with keys: version %d, want 2; error %v", note[0], err)
 	}
 	s.keys.index(s.low, 5000, 1000)
 	for i := range 3 {
 		k, ok := s.keys.find(weir.DigestKey(fmt.Sprint("key ", i)), 5000)
 		if !ok || k.seq() != weir.Seq(i+1) || k.time() != weir.Time(1000*i) || k.count() != uint32(70*i) {
-			t.Errorf("key %d is %+v, %v", i, k, ok)
+			t.Errorf("key %d: found %+v, %v; want its sequence, time and number of events", i, k, ok)
 		}
 	}
 	if got := Encoded(s); !slices.Equal(got, note) {
-		t.Error("the note that was loaded is written differently")
+		t.Error("encoding the loaded state does not give the same note")
 	}
 }
 
-// The longest note fits into what engines store.
+// The longest possible note fits into the 4 MiB that engines can store.
 func TestLongestNote(t *testing.T) {
 	s := New(Rules{MaxBytes: 1 << 40, Retention: time.Hour, Keys: weir.MaxEvictedKeys}, 0)
 	for i := range weir.MaxEvictedKeys + 10 {
@@ -129,7 +132,7 @@ func TestLongestNote(t *testing.T) {
 	s.keys.forget(s.low, 0, s.rules.Keys)
 	note := Encoded(s)
 	if got := New(s.rules, 0); got.load(note) != nil || got.keys.queue.len() != weir.MaxEvictedKeys || len(note) > 4<<20 {
-		t.Errorf("%d bytes hold %d keys", len(note), got.keys.queue.len())
+		t.Errorf("a note of %d bytes holds %d keys; want all keys in at most 4 MiB", len(note), got.keys.queue.len())
 	}
 }
 
@@ -145,15 +148,15 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 	bad := map[string][]byte{
 		"trailing byte":              append(slices.Clone(good), 0),
 		"trailing byte after keys":   append(slices.Clone(keyed), 0),
-		"keys announced, none there": append([]byte{2}, good[1:]...),
+		"version with keys, no keys": append([]byte{2}, good[1:]...),
 		"version 3":                  append([]byte{3}, good[1:]...),
-		"more keys than bytes":       append(slices.Clone(good), 255, 255, 255, 255, 15),
+		"key count above the length": append(slices.Clone(good), 255, 255, 255, 255, 15),
 		"low above cursor+1":         {1, 1, 3, 5, 0, 0},
 		"cursor but nothing stored":  {1, 0, 3, 0, 0, 0},
 		"zero but nothing stored":    {1, 2, 0, 0, 0, 0},
 		"unknown flag":               {1, 5, 3, 1, 0, 0},
 		"0 kept but never stored":    {1, 1, 3, 0, 0, 0},
-		"cursor later than the last": {1, 1, 3, 1, 4, 2},
+		"cursor after the last time": {1, 1, 3, 1, 4, 2},
 	}
 	for name, note := range bad {
 		if _, err := Restore(wide, 0, note, slices.Values([]Header{}), 0); err == nil {
@@ -162,8 +165,8 @@ func TestRestoreRefusesDamagedNotes(t *testing.T) {
 	}
 }
 
-// A marker that ends inside a gap closes only the lower part. Closing the rest later merges the
-// two.
+// A marker that ends inside a gap closes only the lower part of the gap. When the upper part is
+// closed later, the two closed ranges are merged.
 func TestClosePartOfAGap(t *testing.T) {
 	s, err := Restore(wide, 0, nil, slices.Values([]Header{batch(1), marker(2, 3), batch(6)}), 50)
 	if err != nil {
@@ -185,7 +188,7 @@ func TestClosePartOfAGap(t *testing.T) {
 func TestApplyPanicsOnAContradiction(t *testing.T) {
 	state := func() *State {
 		s := New(wide, 0)
-		for _, seq := range []weir.Seq{2, 4, 7, 9} { // 1 and 2 end up evicted, 3 closed, 5, 6 and 8 open
+		for _, seq := range []weir.Seq{2, 4, 7, 9} { // in the end 1 and 2 are evicted, 3 is closed, and 5, 6 and 8 are open gaps
 			publish(t, s, Publish{Chosen: true, Seq: seq}, 10)
 		}
 		s.Apply(marker(1, 3))
@@ -222,7 +225,7 @@ func TestApplyPanicsOnAContradiction(t *testing.T) {
 		func() {
 			defer func() {
 				if r := recover(); (r != nil) != test.panics {
-					t.Errorf("%s: panicked: %v (%v), want %v", test.name, r != nil, r, test.panics)
+					t.Errorf("%s: panicked is %v (%v), want %v", test.name, r != nil, r, test.panics)
 				}
 			}()
 			s := state()

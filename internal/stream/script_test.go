@@ -13,27 +13,27 @@ import (
 	"weir/internal/stream"
 )
 
-// TestScripts runs the scripts in testdata. Each block consists of commands, a line of dashes, and
-// their output. Run with -rewrite to update the output. Times count from the creation of the
-// stream.
+// TestScripts runs the scripts in testdata. Each block of a script consists of commands, a line of
+// dashes, and the output of the commands. Run with -rewrite to update the output. Times count from
+// the creation of the stream.
 //
 //	new [max-bytes=N] [retention=D] [grace=D]   create a stream without batches, at time 0
 //	clock D | clock +D | clock -D               set or move the clock
-//	publish [seq=N] [next=N] [key=K] [size=N]   decide and, if admitted, store; next is a seq that may open no gap
+//	publish [seq=N] [next=N] [key=K] [size=N]   decide and, if admitted, store; next=N is like seq=N, but refused if it would open a gap
 //	decide [seq=N] [next=N] [key=K] [size=N]    only decide; without size, decide as if the body had not been read
 //	due                                         close the gaps whose grace has ended
-//	hold N                                      begin to receive a request for N
+//	hold N                                      a request for N begins to be received, which keeps N open
 //	release N                                   the request for N ends
-//	resume                                      the store takes writes again
+//	resume                                      the store accepts writes again after a time without writes
 //	evict                                       evict batches that exceed the age or size limit
-//	show                                        print cursor, marks and size
+//	show                                        print the cursor, the low and final marks, and the size
 //	lookup N...                                 print whether these sequences can be read
 //	subscribe NAME head|oldest|N                start a subscription; a number N means after N
 //	read NAME                                   print what the subscription receives until it waits
-//	trim                                        make the low mark durable
+//	trim                                        make the low mark durable, with a checkpoint
 //	restart                                     crash and restore from the log
 //	lose N                                      lose the payload of N, but not its header; use before a restart
-//	forget N                                    lose N without a trace; use before a mend
+//	forget N                                    lose the whole entry of N; use before a mend
 //	mend N                                      repair a log that may have lost up to N more entries; use before a restart
 //	given N                                     add batch N to the log without publishing it; use before a restart
 func TestScripts(t *testing.T) {
@@ -308,7 +308,8 @@ func (s *script) options(words []string) map[string]string {
 	return all
 }
 
-// number parses a number; max is the highest sequence, and max-N the one N below it.
+// number parses a number. The word max stands for the highest sequence, and max-N for the sequence
+// N below it.
 func (s *script) number(word string) uint64 {
 	var n uint64
 	if rest, ok := strings.CutPrefix(word, "max"); ok {

@@ -8,8 +8,8 @@ import (
 	"weir"
 )
 
-// The cost of a State depends on its gaps and keys, not on its batches. These tests count
-// allocations and examined gaps; none of them reads a clock.
+// The cost of a State depends on the number of its gaps and keys, not on the number of its batches.
+// To show this, the tests count allocations and examined gaps. They measure no time.
 
 var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * time.Second, Keys: 1000}
 
@@ -17,7 +17,7 @@ var wide = Rules{MaxBytes: 1 << 40, Retention: 48 * time.Hour, GapGrace: 2 * tim
 func publish(t testing.TB, s *State, p Publish, now weir.Time) {
 	v := s.Decide(p, now)
 	if v.Outcome != Stored {
-		t.Fatalf("publish %+v at %d: %+v", p, now, v)
+		t.Fatalf("publish %+v at time %d: got verdict %+v, want Stored", p, now, v)
 	}
 	s.Apply(v.Header)
 }
@@ -47,7 +47,7 @@ func TestOutOfOrderBatchesLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	if s.gaps.open != nil || s.gaps.closed != nil {
-		t.Errorf("the state holds %+v", s.gaps)
+		t.Errorf("all gaps were filled, but the state holds %+v", s.gaps)
 	}
 }
 
@@ -59,7 +59,7 @@ func steps(f func()) (n int) {
 	return n
 }
 
-// manyGaps returns a state whose odd sequences up to 2n are missing and closed.
+// manyGaps returns a state in which all odd sequences up to 2n are missing and closed.
 func manyGaps(t testing.TB, n int) *State {
 	s := New(wide, 0)
 	for s.cursor < weir.Seq(2*n) {
@@ -67,17 +67,17 @@ func manyGaps(t testing.TB, n int) *State {
 	}
 	marker, ok := s.Due(2000, NoneHeld)
 	if !ok {
-		t.Fatal("nothing is due")
+		t.Fatal("Due returned no marker for the open gaps")
 	}
 	s.Apply(marker)
 	if len(s.gaps.closed) != n || len(s.gaps.open) != 0 {
-		t.Fatalf("%d gaps are closed, %d open", len(s.gaps.closed), len(s.gaps.open))
+		t.Fatalf("%d gaps are closed and %d open, want all closed", len(s.gaps.closed), len(s.gaps.open))
 	}
 	return s
 }
 
 func TestManyClosedGapsStayCheap(t *testing.T) {
-	const n, few = 100_000, 100 // a binary search takes 17 steps; an operation may search a few times
+	const n, few = 100_000, 100 // a binary search of n gaps takes 17 steps, and an operation may search a few times
 	s := manyGaps(t, n)
 	now := weir.Time(3000)
 	operations := []struct {
@@ -95,7 +95,7 @@ func TestManyClosedGapsStayCheap(t *testing.T) {
 		{"nothing due", func() { s.Due(now, NoneHeld) }},
 		{"close", func() { m, _ := s.Due(now+2000, NoneHeld); s.Apply(m) }},
 		{"evict one", func() {
-			s.rules.MaxBytes = -1 // anything is too much, so that it evicts one batch
+			s.rules.MaxBytes = -1 // no size fits, so Evict evicts the one batch that it visits
 			s.Evict(now+2000, func(from weir.Seq, visit func(Header) bool) { visit(Header{Seq: 2, Time: now + 2000}) })
 		}},
 	}
@@ -132,7 +132,7 @@ func TestEvictedGapsAreForgotten(t *testing.T) {
 		}
 	})
 	if got > 50*n {
-		t.Errorf("opening and evicting %d gaps takes %d steps", n, got)
+		t.Errorf("opening and evicting %d gaps takes %d steps, want at most 50 per gap", n, got)
 	}
 	s.gaps.drop(s.cursor)
 	if s.gaps.closed != nil || s.gaps.open != nil {
@@ -146,12 +146,12 @@ func TestKeysAreForgotten(t *testing.T) {
 	for i := range 2000 {
 		publish(t, s, Publish{Key: fmt.Sprint("key ", i)}, weir.Time(i)*hour)
 		if s.keys.queue.len() > 24 || s.keys.place.used > 24 || len(s.keys.place.slots) > 256 || s.keys.queue.capacity() > 200 {
-			t.Fatalf("after %d hours %d keys are queued, %d indexed", i, s.keys.queue.len(), s.keys.place.used)
+			t.Fatalf("after %d hours, %d keys are in the queue and %d in the hash table, want at most 24", i, s.keys.queue.len(), s.keys.place.used)
 		}
 	}
 	s.Evict(3000*hour, func(weir.Seq, func(Header) bool) {})
 	if s.keys.queue.pieces != nil || s.keys.place.slots != nil {
-		t.Errorf("after they expired, %d keys are queued, %d indexed", s.keys.queue.len(), s.keys.place.used)
+		t.Errorf("after all keys expired, %d keys are in the queue and %d in the hash table, want no memory for either", s.keys.queue.len(), s.keys.place.used)
 	}
 }
 

@@ -10,8 +10,9 @@
 //
 // Two marks divide the sequences of a stream. Below Low, everything was evicted or closed. Below
 // Final, every sequence is settled: stored, evicted, or closed, which means that it will never be
-// stored. A subscription that started below Final reads up to it and waits there. One that started
-// above an open gap waits for the next open gap above its start.
+// stored. A subscription that started below Final reads up to Final and waits there. A subscription
+// that started above an open gap is not held up by that gap: it reads up to the next open gap above
+// its start.
 package stream
 
 import (
@@ -22,7 +23,7 @@ import (
 
 // Rules are the settings that the state machine depends on.
 type Rules struct {
-	MaxBytes  int64         // maximum charge of all kept batches together (D12)
+	MaxBytes  int64         // maximum total charge of all kept batches (D12); see Header.charge
 	Retention time.Duration // time for which a batch can be read (D12)
 	GapGrace  time.Duration // time for which a missing sequence can still be filled (D4)
 	Keys      int           // number of idempotency keys of evicted batches that are remembered (D25)
@@ -33,17 +34,17 @@ type Header struct {
 	Closed  bool      // a marker: the sequences missing from First to Seq stay missing (D4)
 	First   weir.Seq  // markers and lost batches only: lowest sequence of the range
 	Seq     weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
-	Time    weir.Time // when it was stored; never decreases in log order (D14)
+	Time    weir.Time // when the entry was stored; never decreases in log order (D14)
 	Size    uint32    // bytes of payload (D11)
-	Key     digest    // of the idempotency key (D25); zero: there is none, or it need not be remembered
-	KeySize uint16    // size of the key in bytes
+	Key     digest    // digest of the idempotency key (D25); zero if there is no key, or none to remember
+	KeySize uint16    // size of the idempotency key in bytes
 	Count   uint32    // number of events in the batch; only needed with a key
-	Late    bool      // the batch was below the cursor when it was stored
-	Lost    bool      // the sequences missing from First to Seq may have been stored, and a repair gave them up
+	Late    bool      // the batch was below the cursor when it was stored, so it filled a gap
+	Lost    bool      // a run of lost batches: sequences from First to Seq that may have been stored, and that a repair gave up
 }
 
-// charge is what a batch costs of MaxBytes: the larger of its size and weir.MinCharge, and the size of
-// its key (D12). A lost batch costs nothing.
+// charge is the number of bytes that a batch counts towards MaxBytes: the larger of its size and
+// weir.MinCharge, plus the size of its key (D12). A marker or a lost batch counts as 0.
 func (h *Header) charge() int64 {
 	if h.Closed || h.Lost {
 		return 0
@@ -56,16 +57,16 @@ func (h *Header) charge() int64 {
 type State struct {
 	rules Rules
 
-	ever   bool      // a batch was stored: distinguishes a cursor of 0 from no cursor
+	ever   bool      // a batch was ever stored; if not, the cursor is 0 as well
 	zero   bool      // sequence 0 was stored
 	cursor weir.Seq  // the highest sequence ever stored (D1)
-	stored weir.Time // when the batch at the cursor was stored; created_at before the first (D13)
+	stored weir.Time // when the batch at the cursor was stored; before the first batch, created_at (D13)
 	last   weir.Time // time of the newest entry; no later entry has an earlier time (D14)
-	low    weir.Seq  // every sequence below it was evicted or closed
+	low    weir.Seq  // every sequence below low was evicted or closed
 	bytes  int64     // payload bytes of the kept batches (D11)
-	charge int64     // what they cost of MaxBytes (D12)
+	charge int64     // total charge of the kept batches (D12)
 	gaps   gaps      // missing sequences from low to cursor
-	lost   []gap     // ranges of lost batches; since is not used
+	lost   []gap     // ranges of lost batches; their field since is not used
 	keys   keys      // idempotency keys, also of some evicted batches (D25)
 }
 
@@ -81,15 +82,15 @@ func (s *State) Cursor() weir.Cursor { return weir.Cursor{Cursor: s.cursor, Upda
 // Bytes returns the payload bytes of all kept batches (D11).
 func (s *State) Bytes() int64 { return s.bytes }
 
-// Charge returns what all kept batches cost of MaxBytes (D12).
+// Charge returns how many bytes all kept batches together count towards MaxBytes (D12).
 func Charge(s *State) int64 { return s.charge }
 
 // Low returns the mark below which every sequence was evicted or closed. The log may trim its
-// entries below it.
+// entries below this mark.
 func (s *State) Low() weir.Seq { return s.low }
 
-// Final returns the mark below which every sequence is stored, closed or evicted. Below it, only
-// eviction changes anything.
+// Final returns the mark below which every sequence is stored, closed or evicted. Below this mark,
+// only eviction changes anything.
 func (s *State) Final() weir.Seq {
 	if first, ok := s.gaps.firstOpen(); ok {
 		return first.from
@@ -97,7 +98,7 @@ func (s *State) Final() weir.Seq {
 	return s.next()
 }
 
-// next is the sequence above all stored ones; 0 before the first batch.
+// next is the sequence above all stored sequences, or 0 before the first batch.
 func (s *State) next() weir.Seq {
 	if !s.ever {
 		return 0
@@ -114,7 +115,8 @@ func (s *State) base() weir.Seq {
 	return 0
 }
 
-// clock is the time to measure ages at: a clock that steps back makes no batch younger (D14).
+// clock is the time at which ages are measured. It never goes back behind the newest entry, so a
+// clock that steps back makes no batch younger (D14).
 func (s *State) clock(now weir.Time) weir.Time { return max(now, s.last) }
 
 // Presence reports whether a sequence can be read, and if not, why.
@@ -125,11 +127,11 @@ const (
 	Unknown Presence = iota // never stored: above the cursor, or missing
 	Kept                    // stored and readable
 	Evicted                 // below the low mark: evicted, or missing below an evicted batch
-	Lost                    // stored once, and given up when the store was repaired
+	Lost                    // stored once, but given up by a repair of the store
 )
 
 // Lookup reports whether a sequence can be read. An expired batch counts as Kept until Evict has
-// seen it.
+// evicted it.
 func (s *State) Lookup(seq weir.Seq) Presence {
 	switch {
 	case seq < s.base() || seq >= s.next():
