@@ -14,20 +14,20 @@ import (
 // ContentType and Data.
 type Batch struct {
 	Seq         weir.Seq
-	Time        weir.Time // when it was stored; 0 for a raw batch from [Client.Batch], whose response has no time
+	Time        weir.Time // when the batch was stored; 0 for a raw batch from [Client.Batch], because that response has no time
 	Events      []json.RawMessage
 	ContentType string
 	Data        []byte
 
-	// Gap, if not nil, says that a subscriber has missed batches. All other fields are zero then.
+	// Gap, if not nil, says that the subscriber has missed batches. All other fields are then zero.
 	Gap *Gap
 
 	// Reset, if not nil, says that the stream is no longer the one that the subscriber knew. All
-	// other fields are zero then, and the subscriber goes on with the oldest stored batch.
+	// other fields are then zero, and the subscriber continues with the oldest stored batch.
 	Reset *Reset
 }
 
-// Gap is a range of sequence numbers, From and To included. The subscriber will not get these
+// Gap is a range of sequence numbers, including From and To. The subscriber will not get these
 // batches, because they were evicted or lost before it could read them.
 type Gap struct {
 	From   weir.Seq `json:"from"`
@@ -46,7 +46,7 @@ func Decode[T any](b Batch) ([]T, error) {
 	return list, nil
 }
 
-// Batch fetches one batch. If it was evicted or never stored, the error has the code
+// Batch fetches one batch. If the batch was evicted or never stored, the error has the code
 // [weir.StreamNotFound].
 func (c *Client) Batch(ctx context.Context, id weir.StreamID, seq weir.Seq) (Batch, error) {
 	var got body
@@ -93,7 +93,8 @@ func parseBatch(b []byte) (Batch, error) {
 	return batch, nil
 }
 
-// elements splits a JSON array, which must be valid, into its elements. They share its memory.
+// elements splits a JSON array, which must be valid, into its elements. The elements share the
+// memory of array.
 func elements(array []byte) []json.RawMessage {
 	list := []json.RawMessage{}
 	depth, start := 0, 1

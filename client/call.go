@@ -20,21 +20,22 @@ import (
 type request struct {
 	method      string
 	path        string // including the query
-	contentType string // of the body; empty if there is no body
+	contentType string // content type of the body; empty if there is no body
 	body        []byte
-	key         string // Idempotency-Key
-	publisher   string // x-svc-publisher, with x-svc-contiguous (D38)
+	key         string // value of the header field Idempotency-Key
+	publisher   string // value of the header field x-svc-publisher, sent together with x-svc-contiguous (D38)
 	accept      string
-	last        string // Last-Event-ID
+	last        string // value of the header field Last-Event-ID
 	sent        func() // if set, called when the whole body was written
 }
 
-// maxAnswer limits the size of a response: a batch of 8 MiB, with room for the members around it.
+// maxAnswer limits the size of a response: a batch of 8 MiB, plus room for the JSON members around
+// it.
 const maxAnswer = weir.MaxBody + 1<<20
 
-// open sends a request once. If the status is 2xx it returns the response; the caller must close
-// its body. Any other status is an error. If the service refuses the key, and there is a newer one,
-// open sends the request again with that.
+// open sends a request once. If the status is 2xx, open returns the response, and the caller must
+// close the response body. Any other status is an error. If the service refuses the key and the
+// client can get a newer key, open sends the request again with the newer key.
 func (c *Client) open(ctx context.Context, t http.RoundTripper, r *request, p *progress) (*http.Response, error) {
 	key, err := c.keys.get(ctx, "")
 	if err != nil {
@@ -88,8 +89,8 @@ func (c *Client) send(ctx context.Context, t http.RoundTripper, r *request, key 
 	return resp, nil
 }
 
-// do sends a request until it succeeds, fails for good, or Options.Retry is over. It returns whether
-// an attempt may have been carried out although it brought no response.
+// do sends a request until it succeeds, fails permanently, or the time in Options.Retry has passed.
+// unsure is true if the service may have carried out an attempt whose response was lost.
 func (c *Client) do(ctx context.Context, r *request, answer any) (unsure bool, err error) {
 	return c.repeat(ctx, r, answer, c.o.Retry, nil)
 }
@@ -153,10 +154,11 @@ func (c *Client) exchange(ctx context.Context, t http.RoundTripper, r *request, 
 	return resp.Header, nil
 }
 
-// checked is an answer that can tell whether it is Weir's answer to the request.
+// checked is a response that can verify that it is Weir's response to this request.
 type checked interface{ check(decoding error) error }
 
-// receipt is an acknowledgement that must be for this stream and, if seq is not nil, this sequence.
+// receipt is an acknowledgement. It must be for this stream and, if seq is not nil, for this
+// sequence.
 type receipt struct {
 	weir.Ack
 	stream weir.StreamID
@@ -184,8 +186,8 @@ type body struct {
 }
 
 // backoff returns how long to wait after the n-th attempt: 50 to 100 ms after the first, and twice
-// as long after each subsequent attempt, up to longest. The wait is chosen at random from the upper
-// half of its range, so that clients that were disconnected together do not retry together.
+// as long after each subsequent attempt, up to longest. The wait is random, between half of the
+// maximum and the maximum, so that clients that were disconnected together do not retry together.
 func backoff(n int, longest time.Duration) time.Duration {
 	d := longest
 	if n < 20 {
@@ -220,17 +222,18 @@ func (r *request) attach(req *http.Request, p *progress) {
 		return
 	}
 	// Without GetBody, no transport can resend the request on its own. A publisher resends batches
-	// itself, in order.
+	// itself, because they must stay in order.
 	b := &sending{Reader: body(), sent: r.sent}
 	b.left.Store(int64(len(r.body)))
 	req.Body = b
 }
 
-// sending is a request body that calls sent when the transport has taken all of it and closes it. It
-// is for transports that do not support httptrace. A body that is closed early was not written.
+// sending is a request body that calls sent once the transport has read all of the body and closed
+// it. It serves transports that do not support httptrace. If a body is closed before it was read to
+// the end, sent is not called.
 type sending struct {
 	io.Reader
-	left atomic.Int64 // a transport may close the body while it still reads it
+	left atomic.Int64 // bytes not read yet; atomic because a transport may close the body during a read
 	sent func()
 }
 

@@ -15,40 +15,40 @@ import (
 
 // Options configure a [Client]. Only URL is required.
 type Options struct {
-	// URL is the root of the service: http or https, a host, and the path that a proxy in front of
-	// the service adds before /v1, if any.
+	// URL is the root of the service: http or https, a host and, if a proxy in front of the service
+	// adds a path before /v1, that path.
 	URL string
 
 	// Key is the API key, sent with every request. Without a key, only health, version and the demo
 	// stream are available.
 	Key Key
 
-	// KeyFunc, if not nil, returns the key instead of Key. It is called for the first request, and
-	// again when the service refuses the key. If it then returns another key, the request is sent
-	// again with that; publishers and subscribers go on where they were. It may be called from any
-	// goroutine, but never concurrently.
+	// KeyFunc, if not nil, returns the key, and Key is ignored. The client calls KeyFunc for the
+	// first request, and again when the service refuses the key. If KeyFunc then returns another
+	// key, the client sends the request again with that key. Publishers and subscribers continue
+	// where they were. KeyFunc may be called from any goroutine, but never concurrently.
 	KeyFunc func(context.Context) (Key, error)
 
 	// TLS configures https connections, for example with the certificate authority of the service.
 	// Nil means the defaults, which trust the system's CA certificates.
 	TLS *tls.Config
 
-	// HTTP1 makes the client use HTTP/1.1 for an http URL. Without it, the client uses cleartext
-	// HTTP/2, until something in front of the service answers in HTTP/1.1 only. It has no effect on
-	// https, where the version is negotiated.
+	// HTTP1 makes the client use HTTP/1.1 for an http URL. By default the client starts with
+	// cleartext HTTP/2, and switches to HTTP/1.1 if a proxy in front of the service speaks only
+	// that. HTTP1 has no effect on https, where the version is negotiated.
 	HTTP1 bool
 
 	// Transport, if not nil, sends the requests instead of the client's own transport. An example
-	// is the HTTP/3 transport of package client/http3. It must not follow redirects.
+	// is the HTTP/3 transport of package client/http3. Transport must not follow redirects.
 	Transport http.RoundTripper
 
-	// Retry is how long a call is retried if the connection fails or the service cannot answer: 0
-	// means 20 s, and a negative value disables retries. Publishers and subscribers ignore it.
+	// Retry is how long a call is retried if the connection fails or the service cannot answer. 0
+	// means 20 s, and a negative value disables retries. Publishers and subscribers ignore Retry.
 	Retry time.Duration
 
-	// Timeout is how long an attempt may make no progress, which means that no data moves over its
-	// connection; 0 means 30 s. An attempt that is merely slow is not cancelled. Subscribers ignore
-	// it.
+	// Timeout is how long an attempt may go without progress; 0 means 30 s. An attempt makes
+	// progress as long as data moves over its connection, so an attempt that is merely slow is not
+	// cancelled. Subscribers ignore Timeout.
 	Timeout time.Duration
 
 	// UserAgent is the User-Agent header of all requests; empty means "weir-go".
@@ -65,8 +65,8 @@ type Client struct {
 	reached  atomic.Bool // the service has answered a request
 }
 
-// New returns a client. It does not connect: the first call does. New fails only if the options are
-// invalid.
+// New returns a client. New does not connect; the first call does. New fails only if the options
+// are invalid.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	switch {
@@ -98,8 +98,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close closes idle connections. It does not close publishers, which have a Close method of their
-// own, or subscribers, which end with their context.
+// Close closes idle connections. Close does not affect publishers, which have a Close method of
+// their own, or subscribers, which end with their context.
 func (c *Client) Close() { c.own.close() }
 
 func (c *Client) transport() http.RoundTripper { return c.own.get() }
@@ -126,7 +126,7 @@ func (c *Client) newTransport(http1 bool) *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second,
 		TLSClientConfig:     c.o.TLS.Clone(),
 		IdleConnTimeout:     90 * time.Second,
-		MaxIdleConnsPerHost: 64, // for HTTP/1.1; HTTP/2 needs one
+		MaxIdleConnsPerHost: 64, // for HTTP/1.1; HTTP/2 needs one connection only
 		DisableCompression:  true,
 		Protocols:           &p,
 		HTTP2:               &http.HTTP2Config{},

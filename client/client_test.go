@@ -59,7 +59,7 @@ func TestStreams(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := c.Stream(ctx, made.ID); client.CodeOf(err) != weir.StreamNotFound {
-				t.Errorf("the deleted stream: %v, want stream_not_found", err)
+				t.Errorf("read a deleted stream: %v, want stream_not_found", err)
 			}
 			if h, err := c.Health(ctx); err != nil || h.Status != "ok" {
 				t.Errorf("health: %+v, %v", h, err)
@@ -133,7 +133,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A proxy in front of the service, or a wrong URL, can return any status and body.
+// A response may come from a proxy in front of the service or, if the URL is wrong, from another
+// server. Such a response can have any status and body.
 func TestForeignResponses(t *testing.T) {
 	var status atomic.Int32
 	var text atomic.Value
@@ -188,17 +189,17 @@ func TestPublish(t *testing.T) {
 		t.Errorf("publish at 7 again: %+v, %v; want a duplicate", ack, err)
 	}
 	if b, err := c.Batch(ctx, id, 7); err != nil || b.Events == nil || len(b.Events) != 0 {
-		t.Errorf("the empty batch: %+v, %v", b, err)
+		t.Errorf("read the empty batch: %+v, %v", b, err)
 	}
 	if _, err = c.PublishAt(ctx, id, 7+weir.MaxAhead+1, client.Events(1)); client.CodeOf(err) != weir.SequenceTooFarAhead {
 		t.Errorf("publish too far ahead: %v, want sequence_too_far_ahead", err)
 	}
 	first, err := c.PublishOnce(ctx, id, "k", client.Events(1))
 	if again, err2 := c.PublishOnce(ctx, id, "k", client.Events(1)); err != nil || err2 != nil || again.Seq != first.Seq || !again.Duplicate {
-		t.Errorf("with an idempotency key: %+v, %v; then %+v, %v", first, err, again, err2)
+		t.Errorf("publish twice with the same idempotency key: %+v, %v; then %+v, %v", first, err, again, err2)
 	}
 	if _, err := c.Batch(ctx, id, 5); client.CodeOf(err) != weir.StreamNotFound {
-		t.Errorf("a missing batch: %v, want stream_not_found", err)
+		t.Errorf("read a missing batch: %v, want stream_not_found", err)
 	}
 }
 
@@ -212,15 +213,16 @@ func TestPublishRaw(t *testing.T) {
 		}
 		b, err := c.Batch(ctx, id, weir.Seq(i+1))
 		if err != nil || b.ContentType != "application/octet-stream" || !bytes.Equal(b.Data, data) || b.Events != nil || b.Seq != weir.Seq(i+1) {
-			t.Errorf("%d bytes read back as %d of %q, %v", len(data), len(b.Data), b.ContentType, err)
+			t.Errorf("published %d bytes, read back %d of type %q, %v", len(data), len(b.Data), b.ContentType, err)
 		}
 	}
 	if _, err := c.Publish(ctx, id, client.Events(1)); client.CodeOf(err) != weir.UnsupportedMediaType {
-		t.Errorf("events to a raw stream: %v, want unsupported_media_type", err)
+		t.Errorf("publish events to a raw stream: %v, want unsupported_media_type", err)
 	}
 }
 
-// An invalid payload or key is refused before anything is sent: no service listens at the URL.
+// An invalid payload or key is refused before anything is sent. The test proves this with a URL at
+// which no service listens.
 func TestPublishInvalid(t *testing.T) {
 	c := newClient(t, client.Options{URL: "http://127.0.0.1:1"})
 	for name, err := range map[string]error{
@@ -241,9 +243,9 @@ func second[T any](_ T, err error) error { return err }
 // drops their responses, and then works normally.
 type flaky struct {
 	http.Handler
-	refuse, lose atomic.Int32 // how many requests are still to be refused, and responses dropped
-	after        string       // Retry-After of a refusal
-	seen         atomic.Int32 // requests so far
+	refuse, lose atomic.Int32 // requests still to be refused; responses still to be dropped
+	after        string       // Retry-After field of a refusal
+	seen         atomic.Int32 // number of requests so far
 }
 
 func (d *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -314,13 +316,13 @@ func TestRetryTime(t *testing.T) {
 		d.seen.Store(0)
 		_, err := svc.client(client.Options{Retry: retry}).Version(t.Context())
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 503 || d.seen.Load() < least || retry < 0 && d.seen.Load() > 1 {
-			t.Errorf("with %v for retries: %d requests, %v", retry, d.seen.Load(), err)
+			t.Errorf("Options.Retry = %v: %d requests, %v", retry, d.seen.Load(), err)
 		}
 	}
-	d.after = "1000" // longer than a call is retried, so that waiting is pointless
+	d.after = "1000" // longer than Options.Retry, so that waiting is pointless
 	d.seen.Store(0)
 	if _, err := svc.client(client.Options{}).Version(t.Context()); err == nil || d.seen.Load() != 1 {
-		t.Errorf("%d requests, %v; want one", d.seen.Load(), err)
+		t.Errorf("%d requests, want 1: %v", d.seen.Load(), err)
 	}
 }
 

@@ -28,10 +28,10 @@
 //		orders, err := client.Decode[Order](batch)
 //	}
 //
-// [Subscriber.Position] is where it is. A program that saves the position continues there in its
-// next run with [Resume].
+// [Subscriber.Position] returns the position that the subscriber has reached. A program that saves
+// this position can continue there in its next run with [Resume].
 //
 // If the service refuses a request, the error is an [*Error] with the code, the status and the
-// request id. A response that is not from Weir, but from a proxy for example, is treated like a
-// broken connection. Timeouts concern progress: a connection that is slow is not dead.
+// request id. A response that is not from Weir, for example from a proxy, is treated like a broken
+// connection. Timeouts measure the time without progress: a slow connection is not treated as dead.
 package client

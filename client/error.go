@@ -18,9 +18,9 @@ import (
 type Error struct {
 	Status     int           // HTTP status
 	Type       string        // category, such as not_found_error
-	Code       weir.Code     // for programs to branch on; empty if the response is not from Weir, but from a proxy for example
-	Message    string        // for people
-	RequestID  string        // for the operator, who can look it up in the server's log
+	Code       weir.Code     // error code, for programs to branch on; empty if the response is not from Weir, but for example from a proxy
+	Message    string        // description for people
+	RequestID  string        // id of the request, which the operator can look up in the server's log
 	DocURL     string        // page that explains the code
 	RetryAfter time.Duration // how long to wait before a retry; 0 if the service did not say
 }
@@ -36,7 +36,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", code, e.Message, e.RequestID)
 }
 
-// CodeOf returns the code of the [*Error] in an error's chain, or "" if there is none.
+// CodeOf returns the code of the [*Error] in an error's chain, or "" if the chain has no [*Error].
 func CodeOf(err error) weir.Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -44,10 +44,11 @@ func CodeOf(err error) weir.Code {
 	return ""
 }
 
-// maxErrorBody limits what is read of an error response. Weir's own are much shorter.
+// maxErrorBody limits how much of an error response is read. Weir's own error responses are much
+// shorter.
 const maxErrorBody = 64 << 10
 
-// refusal turns a response without success into an *Error.
+// refusal turns a response with a status other than 2xx into an *Error.
 func refusal(resp *http.Response) error {
 	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("x-request-id")}
 	if seconds, err := strconv.Atoi(resp.Header.Get("retry-after")); err == nil && seconds > 0 {
@@ -80,13 +81,13 @@ func refusal(resp *http.Response) error {
 	return e
 }
 
-// permanent marks an error that a retry cannot fix, because the request cannot be built.
+// permanent wraps an error that a retry cannot fix, because the request cannot be built.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// alien is the error of a response that Weir never sends. A captive portal, an ingress or a proxy
-// answers like that for a while, so a retry may succeed.
+// alien is the error for a response that Weir never sends. A captive portal, an ingress or a proxy
+// may answer in place of the service for a while, so a retry may succeed.
 type alien struct{ error }
 
 func (a alien) Unwrap() error { return a.error }
@@ -96,12 +97,12 @@ func foreign(format string, a ...any) error {
 }
 
 // UnknownError means that a publish failed and that it is not known whether the batch is stored: at
-// least one attempt was sent and brought no answer. To find out, repeat the call with the same key
-// or sequence number. The batch is not stored twice.
+// least one attempt was sent and got no response. To find out, repeat the call with the same key or
+// sequence number. A repeated call does not store the batch twice.
 type UnknownError struct {
 	Key string   // idempotency key for [Client.PublishOnce]; empty if the caller chose a sequence number
 	Seq weir.Seq // sequence number for [Client.PublishAt], if Key is empty
-	Err error    // of the last attempt
+	Err error    // error of the last attempt
 }
 
 func (e *UnknownError) Error() string {
@@ -113,8 +114,9 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// transient reports whether a retry may succeed: the connection failed, the status says that the
-// problem is temporary, or the response is not Weir's, but that of something in between.
+// transient reports whether a retry may succeed. It may if the connection failed, if the status
+// says that the problem is temporary, or if the response came from a system between client and
+// service.
 func (c *Client) transient(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		if e.Code == "" {
@@ -130,8 +132,9 @@ func (c *Client) transient(err error) bool {
 	if _, ok := errors.AsType[permanent](err); ok {
 		return false
 	}
-	// Before the first success, the certificate or the URL is probably wrong. After it, something
-	// else answers in place of the service for a while.
+	// Before the first response from the service, such an error probably means that the certificate
+	// or the URL is wrong. Later it means that another server answers in place of the service for a
+	// while.
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return c.reached.Load()
 	}
@@ -141,7 +144,8 @@ func (c *Client) transient(err error) bool {
 	return true
 }
 
-// lost reports whether the service may have carried out a request that failed with err.
+// lost reports whether the service may have carried out a request that failed with err, so that
+// only the response was lost.
 func lost(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code == "" || e.Status >= 500

@@ -10,25 +10,26 @@ import (
 	"weir/client"
 )
 
-// A batch that was sent, not acknowledged and evicted may or may not have been stored. The publisher
-// does not invent an acknowledgement, and the batch stays unacknowledged.
+// A batch was sent and not acknowledged, and then its sequence number was evicted. It may or may
+// not have been stored. The publisher does not invent an acknowledgement, and the batch stays
+// unacknowledged.
 func TestPublisherEvicted(t *testing.T) {
 	d, svc := newFlaky(t)
 	c := svc.client(client.Options{})
 	id := newStream(t, c, client.NewStream{MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
 	var acks []weir.Seq
 	p := publisher(t, c, id, client.PublisherOptions{InFlight: 1, OnAck: func(a weir.Ack) { acks = append(acks, a.Seq) }})
-	large := make([]byte, weir.MinMaxBytes-10) // the stream has room for one of them
+	large := make([]byte, weir.MinMaxBytes-10) // the stream has room for one batch of this size
 	if err := p.AddBytes(t.Context(), large); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // another writer takes 2
+	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // another writer takes sequence 2
 		t.Fatal(err)
 	}
-	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // and 3, which evicts 2
+	if _, err := c.Publish(t.Context(), id, client.Bytes(large)); err != nil { // and sequence 3, which evicts 2
 		t.Fatal(err)
 	}
 	d.lose.Store(1)
@@ -39,12 +40,12 @@ func TestPublisherEvicted(t *testing.T) {
 		t.Errorf("got %v, want ErrEvicted", err)
 	}
 	if left := p.Unacknowledged(); len(left) != 1 || left[0].Seq != 2 || !slices.Equal(acks, []weir.Seq{1}) {
-		t.Errorf("acknowledged %v, left %d batches; want 1, and 2 unacknowledged", acks, len(left))
+		t.Errorf("acknowledged %v, %d batches unacknowledged; want batch 1 acknowledged and batch 2 not", acks, len(left))
 	}
 }
 
-// A run that numbers its batches can be repeated from its beginning after the first ones were
-// evicted.
+// A run that sets the sequence numbers of its batches can be repeated from its beginning, even if
+// its first batches were evicted in the meantime.
 func TestPublisherRepeatedAfterEviction(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{MaxBytes: weir.MinMaxBytes, Mode: weir.Raw})
@@ -71,6 +72,6 @@ func TestPublisherRepeatedAfterEviction(t *testing.T) {
 		t.Error(err)
 	}
 	if !slices.Equal(gone, []weir.Seq{1, 2, 3}) || !slices.Equal(stored, []weir.Seq{4, 5, 6}) {
-		t.Errorf("evicted %v, stored %v; want 1 to 3 and 4 to 6", gone, stored)
+		t.Errorf("evicted %v, stored %v; want 1 to 3 evicted and 4 to 6 stored", gone, stored)
 	}
 }

@@ -66,7 +66,7 @@ func ExampleClient_Publisher() {
 			panic(err) // the publisher has failed, or the event is invalid
 		}
 	}
-	if err := p.Close(ctx); err != nil { // if it is nil, everything is stored
+	if err := p.Close(ctx); err != nil { // nil means that everything is stored
 		for _, batch := range p.Unacknowledged() {
 			fmt.Println("may not be stored: batch", batch.Seq, "with", len(batch.Events), "events")
 		}
@@ -128,13 +128,13 @@ func ExampleResume() {
 	if err != nil {
 		panic(err)
 	}
-	var saved []byte // in a file or a database
+	var saved []byte // a real program saves this in a file or a database
 	for _, item := range []string{"tea", "bread"} {
 		if _, err := c.Publish(ctx, s.ID, client.Events(item)); err != nil {
 			panic(err)
 		}
 		from := client.Oldest
-		if saved != nil { // as a new run of the program would do
+		if saved != nil { // in a new run of the program
 			var p client.Position
 			if err := p.UnmarshalText(saved); err != nil {
 				panic(err)
@@ -173,7 +173,7 @@ func ExampleUnknownError() {
 	ack, err := c.Publish(ctx, s.ID, client.Events("tea"))
 	var unknown *client.UnknownError
 	if errors.As(err, &unknown) {
-		ack, err = c.PublishOnce(ctx, s.ID, unknown.Key, client.Events("tea")) // not stored twice
+		ack, err = c.PublishOnce(ctx, s.ID, unknown.Key, client.Events("tea")) // the batch is not stored twice
 	}
 	fmt.Println(ack.Seq, err)
 	// Output: 1 <nil>

@@ -9,18 +9,18 @@ import (
 	"weir"
 )
 
-// group is the batch that is being filled.
+// group is the batch that a publisher is filling with events.
 type group struct {
-	body   []byte // the body so far; for a json stream without its end
+	body   []byte // the request body so far; for a json stream still without the closing brackets
 	events int
-	due    bool // send it as soon as there is room
+	due    bool // send the group as soon as the window has room
 	timer  *time.Timer
 	usual  int // size of the previous batch, used as the initial capacity
 }
 
 func (g *group) some() bool { return g.events > 0 }
 
-// add appends an event. It returns false if the group is full.
+// add appends an event to the group. It returns false if the group is full.
 func (g *group) add(event []byte, o *PublisherOptions) bool {
 	if g.events > 0 && (g.due || g.events >= o.BatchEvents || len(g.body)+1+len(event)+len(bodyEnd) > o.BatchBytes) {
 		return false
@@ -36,8 +36,8 @@ func (g *group) add(event []byte, o *PublisherOptions) bool {
 	return true
 }
 
-// set makes a copy of b the batch. It returns false if the group already has one: raw batches are
-// not combined, because their boundaries matter to subscribers.
+// set makes a copy of b the content of the batch. It returns false if the group already has
+// content: raw batches are not combined, because their boundaries matter to subscribers.
 func (g *group) set(b []byte) bool {
 	if g.events > 0 {
 		return false
@@ -46,7 +46,7 @@ func (g *group) set(b []byte) bool {
 	return true
 }
 
-// flight returns the group as a batch with a sequence.
+// flight turns the group into a batch with a sequence.
 func (g *group) flight(seq weir.Seq, mode weir.Mode) *flight {
 	f := &flight{seq: seq, events: g.events, payload: Payload{contentType: typeBytes, body: g.body}}
 	if mode != weir.Raw {
@@ -61,25 +61,26 @@ func (g *group) stop() {
 	}
 }
 
-// flight is a batch with its sequence, until it is acknowledged.
+// flight is a batch that has a sequence and is not acknowledged yet. It may be waiting to be sent.
 type flight struct {
 	seq     weir.Seq
-	nth     int    // of the batches of this publisher, from 1
+	nth     int    // position among the batches of this publisher, from 1
 	claim   string // if not empty, an idempotency key to publish with, instead of seq
 	payload Payload
 	events  int
 	state   state
 	tries   int
-	epoch   int      // of the publisher, at the last attempt
-	ack     weir.Ack // fixed once the state is stored
+	epoch   int      // value of Publisher.epoch at the last attempt
+	ack     weir.Ack // the acknowledgement; set when state becomes stored
 
-	// The times of the last attempt and, if the service refused it as not next, of the refusal, by
-	// the clock of the publisher. A refused batch is sent again behind its predecessor.
+	// sent is the value of Publisher.clock at the last attempt. early is the clock value when the
+	// service refused that attempt because the predecessor of the batch was not stored. A refused
+	// batch is sent again after its predecessor.
 	sent, early int
-	lowest      bool                    // all batches below it were settled when the last attempt began
-	began       time.Time               // when that was
+	lowest      bool                    // all batches below this one were settled when the last attempt began
+	began       time.Time               // time at which the last attempt began
 	stop        context.CancelCauseFunc // cancels the attempt
-	slow        int                     // how often an attempt was cancelled because later ones were answered
+	slow        int                     // how often an attempt was cancelled because later batches got a response first
 }
 
 type state uint8
@@ -88,7 +89,7 @@ const (
 	queued  state = iota // waiting to be sent or resent
 	flying               // in flight
 	stored               // acknowledged
-	evicted              // its sequence number was evicted before, and OnEvicted allows that
+	evicted              // the stream evicted this sequence number earlier, and OnEvicted is set, so this is no error
 )
 
 // array returns the array of events of a json batch.
@@ -106,8 +107,8 @@ func (f *flight) unacknowledged(mode weir.Mode) Unacknowledged {
 	return u
 }
 
-// holds reports whether a batch that was read back is this one. White space between tokens does not
-// count.
+// holds reports whether b, which was read back from the service, has the content of this batch.
+// White space between tokens does not count.
 func (f *flight) holds(b Batch) bool {
 	if f.payload.contentType == typeBytes {
 		return bytes.Equal(f.payload.body, b.Data)
@@ -132,13 +133,13 @@ func compact(event json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// room reports whether another batch of n bytes may enter the window. While the service has yet to
-// choose the first sequence, only one batch may.
+// room reports whether another batch of n bytes may enter the window of unsettled batches. As long
+// as the service has not chosen the first sequence yet, only one batch may enter.
 func (p *Publisher) room(n int) bool {
 	return len(p.window) == 0 || p.claim == "" && len(p.window) < p.o.InFlight && p.bytes+n <= p.o.Buffer
 }
 
-// cutDue turns the group into a batch of the window, if it is due and there is room.
+// cutDue moves the group to the window as a batch, if the group is due and the window has room.
 func (p *Publisher) cutDue() {
 	if !p.group.some() || !p.group.due || !p.room(len(p.group.body)) {
 		return
@@ -159,7 +160,8 @@ func (p *Publisher) cutDue() {
 	p.changed.Broadcast()
 }
 
-// linger starts the timer that makes the group due, when the group gets its first event.
+// linger is called when the group gets its first event. It starts the timer that makes the group
+// due.
 func (p *Publisher) linger() {
 	if p.o.Linger < 0 || p.group.due || p.group.events != 1 {
 		return
@@ -171,8 +173,8 @@ func (p *Publisher) linger() {
 	p.group.timer = time.AfterFunc(p.o.Linger, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		// If the timer fires late, it may find the next group. That one is sent early, which is
-		// harmless.
+		// If the timer fires late, the current group may already be the next one. That group is
+		// then sent early, which is harmless.
 		p.group.due = p.group.some()
 		p.cutDue()
 	})

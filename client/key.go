@@ -11,8 +11,8 @@ import (
 	"weir"
 )
 
-// Key is an API key. It prints as "[hidden]", so that a log of options or errors does not give it
-// away; string(key) is the key itself.
+// Key is an API key. It prints as "[hidden]", so that a log of options or errors does not reveal
+// the key. string(key) returns the key itself.
 type Key string
 
 // String returns "[hidden]", or "" for an empty key.
@@ -23,7 +23,7 @@ func (k Key) String() string {
 	return "[hidden]"
 }
 
-// Format prints the key as String does, whatever the verb.
+// Format prints the same text as String, whatever the verb.
 func (k Key) Format(f fmt.State, _ rune) { io.WriteString(f, k.String()) }
 
 func (k Key) check() error {
@@ -44,7 +44,8 @@ type keys struct {
 	known bool
 }
 
-// get returns the current key. It asks for one if there is none, or if the current key is refused.
+// get returns the current key. It calls ask if there is no key yet, or if refused is the current
+// key.
 func (k *keys) get(ctx context.Context, refused Key) (Key, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -62,7 +63,8 @@ func (k *keys) get(ctx context.Context, refused Key) (Key, error) {
 	return key, nil
 }
 
-// refusedKey reports whether the service refused the key of a request, and not the request itself.
+// refusedKey reports whether err means that the service refused the API key, as opposed to the
+// request itself.
 func refusedKey(err error) bool {
 	code := CodeOf(err)
 	return code == weir.InvalidAPIKey || code == weir.KeyRevoked

@@ -18,8 +18,8 @@ import (
 	"weir/internal/service/servicetest"
 )
 
-// through publishes n raw batches of a size through a proxy, and checks that they are stored in
-// order. It calls during once the first batches are on their way.
+// through publishes n raw batches of the given size through a proxy, and checks that they are
+// stored in order. It calls during once the first batches are in flight.
 func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bool, n, size int, during func(proxy)) proxy {
 	t.Helper()
 	svc := startService(t, nil)
@@ -49,36 +49,36 @@ func through(t *testing.T, o faultnet.Options, now faultnet.Conditions, http1 bo
 	return x
 }
 
-// A slow uplink is not taken for a dead one: the publisher keeps its connection, and sends nothing
-// twice. Pings that wait behind the data used to end the connection every few seconds.
+// A publisher does not mistake a slow uplink for a dead connection: it keeps its connection and
+// sends nothing twice. HTTP/2 pings that wait behind the data must not end the connection.
 func TestPublisherSlowUplink(t *testing.T) {
 	t.Parallel()
 	const n, size = 8, 64 << 10
 	x := through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate40kB}, false, n, size, nil)
 	if x.Opened() != 2 || x.Sent() > n*size*5/4 { // one connection for the client, one for the publisher
-		t.Errorf("%d connections, and %d bytes for %d", x.Opened(), x.Sent(), n*size)
+		t.Errorf("%d connections, sent %d bytes for %d bytes of payload", x.Opened(), x.Sent(), n*size)
 	}
 }
 
-// Large batches at 10 Mbit/s survive a reset: the publisher used to send a later batch first, so that
-// the gap was closed.
+// Large batches at 10 Mbit/s survive a reset of the connection. If the publisher sent a later batch
+// first, the service would close the gap before it.
 func TestPublisherReset(t *testing.T) {
 	t.Parallel()
 	through(t, faultnet.Options{}, faultnet.Conditions{Rate: faultnet.Rate10M}, false, 4, 1<<20, func(x proxy) {
-		for x.Sent() < 1<<20 { // inside a batch
+		for x.Sent() < 1<<20 { // until the reset hits the middle of a batch
 			runtime.Gosched()
 		}
 		x.Reset()
 	})
 }
 
-// A proxy that repeats every POST does not make a publisher take its own batches for those of
-// another one.
+// A proxy repeats every POST. The publisher does not mistake its own batches for those of another
+// publisher.
 func TestPublisherDuplicatedRequests(t *testing.T) {
 	through(t, faultnet.Options{HTTP: true}, faultnet.Conditions{Duplicate: true}, false, 50, 100, nil)
 }
 
-// A proxy that speaks HTTP/1.1 only is used over HTTP/1.1, for calls, publishers and subscribers.
+// If a proxy speaks HTTP/1.1 only, the client uses HTTP/1.1 for calls, publishers and subscribers.
 func TestHTTP1Only(t *testing.T) {
 	svc := startService(t, nil)
 	x := startProxy(t, faultnet.Options{Backend: svc.address(), HTTP: true, HTTP1: true})
@@ -90,14 +90,14 @@ func TestHTTP1Only(t *testing.T) {
 		t.Fatal(err)
 	}
 	numbers(t, everything(t, c, id), 100)
-	// A subscriber is often the first to connect.
+	// A subscriber is often the first to connect, so it must switch to HTTP/1.1 too.
 	if got := take(t, svc.client(client.Options{URL: x.url}).Subscriber(id, client.SubscriberOptions{From: client.Oldest}), 2); len(got) != 2 {
 		t.Errorf("got %d batches, want 2", len(got))
 	}
 }
 
-// Over HTTP/1.1, one connection that hangs does not stop the others: the batch on it is sent again
-// over another connection.
+// Over HTTP/1.1, one connection that hangs does not stop the others. The batch on this connection
+// is sent again over another one.
 func TestPublisherHungConnection(t *testing.T) {
 	t.Parallel()
 	var hung atomic.Bool
@@ -112,7 +112,7 @@ func TestPublisherHungConnection(t *testing.T) {
 	}
 }
 
-// A full disk delays a publisher, and that is all.
+// A full disk delays a publisher, but does not make it fail.
 func TestPublisherOnAFullDisk(t *testing.T) {
 	disk := servicetest.NewDisk()
 	s := servicetest.Start(t, servicetest.Options{Engine: disk})
@@ -124,7 +124,7 @@ func TestPublisherOnAFullDisk(t *testing.T) {
 			disk.SetFull(nil)
 		}
 	}})
-	disk.SetFull(func(payload []byte) bool { return len(payload) == 3 && payload[1]%3 == 0 }) // others still fit
+	disk.SetFull(func(payload []byte) bool { return len(payload) == 3 && payload[1]%3 == 0 }) // only some batches are refused
 	addNumbers(t, p, 1, 30)
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -135,8 +135,8 @@ func TestPublisherOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A plain publish is retried for a while. If that fails, the error says that the outcome is unknown,
-// and has the key with which the call can be repeated.
+// Publish is retried for the time in Options.Retry. If no attempt succeeds, the error says that the
+// outcome is unknown, and has the key with which the call can be repeated.
 func TestUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
@@ -150,7 +150,7 @@ func TestUnknownOutcome(t *testing.T) {
 		_, err := c.Publish(t.Context(), "x", client.Events(1))
 		unknown, ok := errors.AsType[*client.UnknownError](err)
 		if took := time.Since(start); !ok || unknown.Key != keys[0] || !errors.Is(err, broken) || took < 15*time.Second || took > 30*time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
+			t.Errorf("Publish returned after %v: %v", time.Since(start), err)
 		}
 		for _, want := range []string{"outcome unknown", keys[0]} {
 			if !strings.Contains(err.Error(), want) {
@@ -166,7 +166,7 @@ func TestUnknownOutcome(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Nothing was sent, so the outcome is known.
+	// If no connection was opened, nothing was sent, so the outcome is known.
 	c := newClient(t, client.Options{URL: "http://127.0.0.1:1", Retry: -1})
 	_, err := c.Publish(t.Context(), "x", client.Events(1))
 	if _, ok := errors.AsType[*client.UnknownError](err); err == nil || ok {
@@ -174,7 +174,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A key does not print itself, and a redirect is reported with its target.
+// A printed key is hidden, and the error for a redirect names the target.
 func TestErrorsSayEnough(t *testing.T) {
 	o := client.Options{Key: "svc_live_secret"}
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v", o, o, o.Key), fmt.Sprintf("%s %q %d", o.Key, o.Key, o.Key), o.Key.String()} {

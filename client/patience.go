@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// load is how much a publisher keeps in flight. It follows what the connection carries, like the
-// congestion window of TCP: on a slow connection, batches must not queue for longer than it takes to
-// notice that the connection is dead.
+// load limits how many bytes a publisher keeps in flight. The limit follows the speed of the
+// connection, like the congestion window of TCP. On a slow connection, batches must not queue for
+// longer than the publisher needs to notice a dead connection.
 type load struct {
-	most     int           // bytes; at least one batch is in flight anyway
-	patience time.Duration // how long a batch may make no progress; never above Options.Timeout
+	most     int           // maximum number of bytes in flight; one batch is always allowed
+	patience time.Duration // how long a batch may go without progress; never longer than Options.Timeout
 }
 
 const (
 	firstLoad = 1 << 20
 	leastLoad = 64 << 10
-	prompt    = time.Second     // batches that arrive sooner show that the connection carries more
-	tardy     = 4 * time.Second // batches that arrive later show that it carries less
+	prompt    = time.Second     // an acknowledgement within this time shows that the connection can carry more
+	tardy     = 4 * time.Second // an acknowledgement after more than this time shows that the connection can carry less
 
-	// leastPatience is enough for the bytes that buffers on the way hold, at 40 kB/s. Before the
-	// first acknowledgement the publisher knows nothing about the connection, and is as patient as
-	// Options.Timeout allows.
+	// leastPatience is long enough to empty the buffers between client and service at 40 kB/s.
+	// Before the first acknowledgement the publisher knows nothing about the connection, so it
+	// waits as long as Options.Timeout allows.
 	leastPatience = 10 * time.Second
 	mostPatience  = time.Hour
 )
 
-// arrived takes into account how long a batch took.
+// arrived adjusts the limits after a batch of this many bytes was acknowledged within the time
+// took.
 func (l *load) arrived(bytes int, took time.Duration, limit int) {
 	l.patience = max(leastPatience, 8*took)
 	switch {
@@ -38,20 +39,22 @@ func (l *load) arrived(bytes int, took time.Duration, limit int) {
 	}
 }
 
-// broke takes into account that an attempt failed: what the connection carries now is unknown.
+// broke lowers the limit after an attempt failed, because the speed of the connection is then
+// unknown.
 func (l *load) broke(err error) {
 	l.most = max(min(l.most/2, firstLoad), leastLoad)
-	if _, ok := errors.AsType[errStalled](err); ok { // perhaps it was not dead, but slower than before
+	if _, ok := errors.AsType[errStalled](err); ok { // the connection may not have been dead, only slower than before
 		l.patience = min(2*l.patience, mostPatience)
 	}
 }
 
-// patience is how long the lowest batch may stay without a response while later ones are answered.
+// patience is how long the batch with the lowest sequence may go without a response while later
+// batches get one.
 const patience = 2 * time.Second
 
 var errOvertaken = errors.New("later batches were answered before this one")
 
-// schedule sets the alarm to the next time at which ring has something to do.
+// schedule sets the alarm timer to the next time at which ring has something to do.
 func (p *Publisher) schedule() {
 	at := time.Hour
 	if len(p.window) > 0 {
@@ -65,8 +68,9 @@ func (p *Publisher) schedule() {
 	p.alarm.Reset(max(at, 0))
 }
 
-// overtaken reports whether a batch is in flight although the service has refused a later one that
-// was sent after it. It may be stuck: on a connection that is dead while others work, or in a proxy.
+// overtaken reports whether a batch is still in flight although the service has already refused a
+// batch that was sent after it. The overtaken batch may be stuck in a proxy, or on a dead
+// connection while other connections work.
 func (p *Publisher) overtaken(f *flight) bool {
 	if f.state != flying || f.stop == nil {
 		return false
@@ -79,7 +83,9 @@ func (p *Publisher) overtaken(f *flight) bool {
 	return false
 }
 
-// ring gives up in time, and sends a batch again that later ones have overtaken.
+// ring runs when the alarm fires. It makes the publisher fail once the time in GiveUp has passed,
+// and cancels the attempt of a batch that later ones have overtaken, so that the batch is sent
+// again.
 func (p *Publisher) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

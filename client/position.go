@@ -8,11 +8,11 @@ import (
 	"weir"
 )
 
-// Position is a place in a stream that a subscriber has reached. It can be saved as text, and
-// [Resume] continues there.
+// Position is a point in a stream that a subscriber has reached. A program can save it as text and
+// continue there with [Resume].
 type Position struct {
-	Seq     weir.Seq  // of the last batch or gap in front of it
-	Created weir.Time // when the stream was created (D39); 0 if the stream never reached the position
+	Seq     weir.Seq  // sequence of the last batch or gap before this point
+	Created weir.Time // when the stream was created (D39); 0 if the stream is not known to have reached this point
 	Empty   bool      // nothing was ever stored in the stream; Seq is 0
 }
 
@@ -33,7 +33,7 @@ func (p Position) String() string {
 // MarshalText returns the text of the position.
 func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads the text of a position. A sequence number alone is a position, too.
+// UnmarshalText reads the text of a position. A sequence number alone is also accepted.
 func (p *Position) UnmarshalText(b []byte) error {
 	var got Position
 	seq, created, dated := strings.Cut(string(b), "@")
@@ -56,11 +56,11 @@ func (p *Position) UnmarshalText(b []byte) error {
 }
 
 // Reset says that a stream was deleted and created again, or restored from a backup that is older
-// than the subscriber's position. The subscriber cannot tell which of the batches that it yielded
-// are still in the stream.
+// than the subscriber's position. The subscriber cannot tell which of the batches that it has
+// yielded are still in the stream.
 type Reset struct {
-	Lost    Position  // where the subscriber was
-	Created weir.Time // when the stream that exists now was created; 0 if the service does not say
+	Lost    Position  // position of the subscriber in the former stream
+	Created weir.Time // when the existing stream was created; 0 if the service does not say
 }
 
 // Error describes the reset.

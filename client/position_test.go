@@ -17,16 +17,16 @@ func TestSubscriberPosition(t *testing.T) {
 	for _, x := range []struct {
 		name   string
 		from   client.From
-		first  string // the first connection; it is cut after that
-		then   string // how the second one begins
+		first  string // response on the first connection, which then breaks
+		then   string // how the second request must begin
 		at     weir.Seq
 		placed bool
 	}{
 		{"head", client.Head, "retry: 1\nid: 7\n\n", "last=7", 7, true},
 		{"head, heartbeats", client.Head, "retry: 1\nid: 7\n\n:\n\n:\n\n", "last=7", 7, true},
-		{"head, and a batch cut off", client.Head, "retry: 1\nid: 7\n\n" + batch[:len(batch)-1], "last=7", 7, true},
-		{"head, and a batch", client.Head, "retry: 1\nid: 7\n\n" + batch, "last=8", 8, true},
-		{"head, and a batch that was repeated", client.Head, "retry: 1\nid: 8\n\n" + batch, "last=8", 8, true},
+		{"head, the first batch is cut off", client.Head, "retry: 1\nid: 7\n\n" + batch[:len(batch)-1], "last=7", 7, true},
+		{"head, one batch arrives", client.Head, "retry: 1\nid: 7\n\n" + batch, "last=8", 8, true},
+		{"head, the first batch is not above the position", client.Head, "retry: 1\nid: 8\n\n" + batch, "last=8", 8, true},
 		{"head where nothing was ever stored", client.Head, "retry: 1\n\n", "?cursor=0 last=", 0, false},
 		{"head, cut inside the first frame", client.Head, "retry: 1\nid: 7\n", "?cursor=head last=", 0, false},
 		{"oldest", client.Oldest, "retry: 1\nid: 41\n\n", "last=41", 41, true},
@@ -54,7 +54,7 @@ func TestSubscriberPosition(t *testing.T) {
 					}
 				}
 				if len(asked) != 2 || asked[1] != x.then {
-					t.Errorf("asked %q, want a second request with %q", asked, x.then)
+					t.Errorf("requests %q, want a second one with %q", asked, x.then)
 				}
 				if at, ok := s.Position(); at.Seq != x.at || ok != x.placed {
 					t.Errorf("the position is %v, %t; want %d, %t", at, ok, x.at, x.placed)
@@ -65,7 +65,7 @@ func TestSubscriberPosition(t *testing.T) {
 }
 
 // A subscriber at the head of a stream in which nothing was ever stored gets everything that is
-// stored later, sequence 0 included (D15).
+// stored later, including sequence 0 (D15).
 func TestSubscriberAtHeadOfNothing(t *testing.T) {
 	h := startService(t, nil)
 	c := h.client(client.Options{})
@@ -77,11 +77,11 @@ func TestSubscriberAtHeadOfNothing(t *testing.T) {
 	<-connected
 	publishNumbers(t, c, id, 0, 2)
 	if all := <-got; !slices.Equal(all, []weir.Seq{0, 1, 2}) {
-		t.Errorf("got %d, want 0 to 2", all)
+		t.Errorf("got sequences %d, want 0 to 2", all)
 	}
 }
 
-// notify is a transport that tells when the header of a subscription has arrived.
+// notify is a transport that reports when the response header of a subscription has arrived.
 type notify struct {
 	http.RoundTripper
 	connected chan struct{}

@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// moving is a connection that knows when data last moved over it, in either direction. A slow
-// connection moves; a dead one does not.
+// moving is a connection that records when data last moved over it, in either direction. This
+// distinguishes a slow connection from a dead one.
 type moving struct {
 	net.Conn
 	at atomic.Int64 // when data last moved, in nanoseconds
 }
 
-// piece is how much moving writes at once, so that a slow write is seen to move.
+// piece is the maximum number of bytes that moving writes at once. A slow write is split into
+// pieces, so that each piece counts as movement.
 const piece = 64 << 10
 
 func newMoving(c net.Conn) *moving {
@@ -63,20 +64,21 @@ func movingOf(c net.Conn) *moving {
 	}
 }
 
-// stubborn is how many time limits a request may take without moving itself, although its connection
-// moves. Other requests move the connection, while this one may be stuck in a proxy.
+// stubborn is the number of time limits after which a request is cancelled if none of its own data
+// moves, although other data moves over its connection. Other requests move the connection, while
+// this request may be stuck in a proxy.
 const stubborn = 4
 
-// errStalled is why a request was cancelled.
+// errStalled is the reason for cancelling a request that made no progress.
 type errStalled struct{ limit time.Duration }
 
 func (e errStalled) Error() string {
 	return fmt.Sprintf("the connection did not move any data for %v", e.limit)
 }
 
-// progress watches one attempt of a request, and cancels it if it makes no progress for a time
-// limit. The attempt makes progress when its own body or response moves, and when anything moves
-// over its connection: requests in front of it on a slow link delay it, and that is no fault.
+// progress watches one attempt of a request, and cancels the attempt if it makes no progress for a
+// time limit. The attempt makes progress when its own body or response moves. Any other movement on
+// its connection counts too: on a slow link the attempt has to wait for the requests before it.
 type progress struct {
 	limit  time.Duration
 	own    atomic.Int64 // when the attempt itself last moved, in nanoseconds
@@ -85,7 +87,8 @@ type progress struct {
 	timer  *time.Timer
 }
 
-// watch returns a context for one attempt, and its progress. The caller must call stop.
+// watch returns a context for one attempt, and the progress of that attempt. The caller must call
+// stop.
 func watch(ctx context.Context, limit time.Duration) (context.Context, *progress) {
 	p := &progress{limit: limit}
 	ctx, p.cancel = context.WithCancelCause(ctx)
@@ -94,7 +97,7 @@ func watch(ctx context.Context, limit time.Duration) (context.Context, *progress
 	return ctx, p
 }
 
-// trace adds what the attempt needs to know from the transport to t.
+// trace adds a hook to t that tells the progress which connection the transport uses.
 func (p *progress) trace(t *httptrace.ClientTrace) *httptrace.ClientTrace {
 	t.GotConn = func(i httptrace.GotConnInfo) {
 		p.moved()
@@ -119,7 +122,7 @@ func (p *progress) check() {
 	}
 	p.cancel(errStalled{p.limit})
 	if c != nil && quiet >= p.limit {
-		c.Close() // otherwise the transport would send the next request over it
+		c.Close() // otherwise the transport would send the next request over this dead connection
 	}
 }
 
@@ -128,7 +131,8 @@ func (p *progress) stop() {
 	p.cancel(nil)
 }
 
-// explain returns why an attempt failed: the reason for which it was cancelled, if it was.
+// explain returns why an attempt failed. If the attempt was cancelled, that is the reason for
+// cancelling it.
 func (p *progress) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil && ctx.Err() != nil && !errors.Is(err, cause) {
 		if _, ok := errors.AsType[*Error](err); !ok && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {

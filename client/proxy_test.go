@@ -6,7 +6,7 @@ import (
 	"weir/internal/faultnet"
 )
 
-// proxy is a fault proxy with its address as a URL.
+// proxy is a fault proxy, together with its address as a URL.
 type proxy struct {
 	*faultnet.Proxy
 	url string

@@ -9,14 +9,14 @@ import (
 
 // Publish stores a batch under the next sequence number, which the service chooses. It returns once
 // the batch is durable. It sends a random idempotency key, so that a retry does not store the batch
-// twice. If no attempt is answered, the error is an [*UnknownError] with that key.
+// twice. If no attempt gets a response, the error is an [*UnknownError] with that key.
 func (c *Client) Publish(ctx context.Context, id weir.StreamID, p Payload) (weir.Ack, error) {
 	return c.PublishOnce(ctx, id, weir.Base62(22), p)
 }
 
-// PublishOnce is [Client.Publish] with an idempotency key that the caller chooses: 1 to 255 visible
-// ASCII characters. A program that saves the key can repeat the call even after a restart. The
-// service remembers a key for 24 hours, also after the batch was evicted.
+// PublishOnce is like [Client.Publish], but the caller chooses the idempotency key: 1 to 255
+// visible ASCII characters. A program that saves the key can repeat the call even after a restart.
+// The service remembers a key for 24 hours, even if the batch is evicted earlier.
 func (c *Client) PublishOnce(ctx context.Context, id weir.StreamID, key string, p Payload) (ack weir.Ack, err error) {
 	if err := p.check(); err != nil {
 		return ack, err
@@ -37,8 +37,8 @@ func publishNext(id weir.StreamID, key string, p Payload) *request {
 }
 
 // PublishAt stores a batch under a sequence number that the caller chooses. It returns once the
-// batch is durable, and is safe to repeat: if the number already holds a batch, that batch stays
-// and the acknowledgement has Duplicate set.
+// batch is durable. The call is safe to repeat: if the number already holds a batch, that batch
+// stays and the acknowledgement has Duplicate set.
 func (c *Client) PublishAt(ctx context.Context, id weir.StreamID, seq weir.Seq, p Payload) (ack weir.Ack, err error) {
 	if err := p.check(); err != nil {
 		return ack, err

@@ -19,23 +19,23 @@ type PublisherOptions struct {
 	// the cursor + 1, so that a program that is restarted continues where the stream ends.
 	//
 	// A program that sets StartAt can repeat an interrupted run: if a number already holds a batch
-	// with the same content, the publisher goes on. To compare the content, the key must be allowed
-	// to read.
+	// with the same content, the publisher continues with the next. To compare the content, the key
+	// must be allowed to read.
 	StartAt *weir.Seq
 
-	// OnEvicted, if not nil, is called for a batch whose sequence number the stream has evicted
-	// already, and the publisher goes on without storing it. A repeated run needs this, because its
-	// first batches may be gone. If it is nil, the publisher fails with [ErrEvicted]. It is called
-	// like OnAck, and has no effect without StartAt.
+	// OnEvicted, if not nil, is called for each batch whose sequence number the stream has already
+	// evicted. The publisher then continues without storing that batch. A repeated run needs this,
+	// because its first batches may be evicted. If OnEvicted is nil, the publisher fails with
+	// [ErrEvicted]. OnEvicted is called like OnAck, and has no effect without StartAt.
 	OnEvicted func(weir.Seq)
 
 	// InFlight is the maximum number of batches in flight: 0 means 64, and the limit is 512. On a
-	// slow connection the publisher keeps fewer in flight, so that what it sends arrives within
+	// slow connection the publisher keeps fewer batches in flight, so that each arrives within
 	// seconds.
 	InFlight int
 
-	// Buffer is the maximum number of bytes that are not acknowledged; 0 means 64 MiB. Above it,
-	// Add waits.
+	// Buffer is the maximum number of unacknowledged bytes; 0 means 64 MiB. Add waits while the
+	// buffer is full.
 	Buffer int
 
 	// BatchEvents and BatchBytes are the size of a full batch; 0 means 1,000 events and 256 KiB. An
@@ -43,29 +43,29 @@ type PublisherOptions struct {
 	BatchEvents int
 	BatchBytes  int
 
-	// Linger is how long a batch that is not full waits for more events; 0 means 5 ms. If it is
+	// Linger is how long a batch that is not full waits for more events; 0 means 5 ms. If Linger is
 	// negative, a batch waits until it is full or [Publisher.Flush] is called, so that the same
 	// events always form the same batches.
 	Linger time.Duration
 
-	// GiveUp is the maximum time without an acknowledgement while batches wait for one. After it, the
-	// publisher fails with [ErrGivenUp]. 0 means that it retries forever. Opening the publisher is
-	// retried for the same time, or for [Options.Retry] if GiveUp is 0.
+	// GiveUp is the maximum time without an acknowledgement while batches wait for one. After this
+	// time the publisher fails with [ErrGivenUp]. 0 means that the publisher retries forever.
+	// Opening the publisher is retried for the same time, or for [Options.Retry] if GiveUp is 0.
 	GiveUp time.Duration
 
 	// OnAck is called for every stored batch, in order of sequence number and never concurrently.
-	// It must not call the publisher.
+	// OnAck must not call the publisher.
 	OnAck func(weir.Ack)
 
-	// OnRetry is called before a retry, with the reason and the time until the retry. It may be
-	// called concurrently, and must not call the publisher.
+	// OnRetry is called before a retry, with the reason and the time until the retry. OnRetry may
+	// be called concurrently, and must not call the publisher.
 	OnRetry func(err error, wait time.Duration)
 }
 
 // The defaults and limits of a publisher.
 const (
 	defaultInFlight    = 64
-	maxInFlight        = weir.MaxAhead / 2 // so that the service never refuses a batch as too far ahead
+	maxInFlight        = weir.MaxAhead / 2 // low enough that the service never refuses a batch as too far ahead
 	defaultBuffer      = 64 << 20
 	defaultBatchEvents = 1000
 	defaultBatchBytes  = 256 << 10
@@ -74,29 +74,30 @@ const (
 
 // Errors of a publisher, in addition to those of the service.
 var (
-	// ErrTaken means that a sequence number holds a batch of another publisher, so this batch is not
-	// stored. A stream can have one publisher at a time; other writers must use [Client.Publish].
-	// Open a new publisher and add the unacknowledged batches again: it continues above the cursor.
+	// ErrTaken means that a sequence number holds a batch of another publisher, so this batch is
+	// not stored. A stream can have one publisher at a time; other writers must use
+	// [Client.Publish]. To continue, open a new publisher, which starts above the cursor, and add
+	// the unacknowledged batches again.
 	ErrTaken = errors.New("the sequence number is taken by another publisher")
 
 	// ErrGapClosed means that the batch is not stored and never will be under its sequence number:
-	// another writer published above it, and the service closed the gap (D4). Open a new publisher
-	// and add the unacknowledged batches again.
+	// another writer published above this number, and the service closed the gap (D4). To continue,
+	// open a new publisher and add the unacknowledged batches again.
 	ErrGapClosed = errors.New("the sequence number is in a closed gap")
 
-	// ErrEvicted means that the outcome is unknown: the stream has evicted the sequence number. The
-	// batch may have been stored before, and an acknowledgement got lost; or another writer used the
-	// number. The batch is among the unacknowledged ones. Do not add it again without checking
-	// whether subscribers got it.
+	// ErrEvicted means that the stream has evicted the sequence number of a batch, so that the
+	// outcome is unknown. Either the batch was stored earlier and its acknowledgement was lost, or
+	// another writer used the number. [Publisher.Unacknowledged] includes the batch. Do not add it
+	// again without checking whether subscribers got it.
 	ErrEvicted = errors.New("the sequence number is evicted; the batch may have been stored before")
 
 	// ErrReset means that the stream is no longer the one that the publisher published to: it was
 	// deleted and created again, or restored from a backup that lacks acknowledged batches.
 	ErrReset = errors.New("the stream was created again or restored from a backup")
 
-	// ErrUnsupported means that the service does not answer with the publisher's name (D38). It is
-	// older than this client, or a proxy removes the header field x-svc-publisher. Without it, the
-	// publisher cannot tell its batches from those of others.
+	// ErrUnsupported means that the service does not answer with the publisher's name (D38). Either
+	// the service is older than this client, or a proxy removes the header field x-svc-publisher.
+	// Without the name, the publisher cannot tell its batches from those of others.
 	ErrUnsupported = errors.New("the service does not support x-svc-publisher")
 
 	// ErrClosed means that the publisher was closed.
@@ -106,8 +107,8 @@ var (
 	ErrGivenUp = errors.New("gave up")
 )
 
-// PublishError says why a publisher failed, and on which batch. When it is reported, batches below
-// Seq may still be in flight, and batches above it may be stored. After [Publisher.Close],
+// PublishError says why a publisher failed, and on which batch. When the error is reported, batches
+// below Seq may still be in flight, and batches above Seq may be stored. After [Publisher.Close],
 // [Publisher.Unacknowledged] returns the batches that were not acknowledged.
 type PublishError struct {
 	Stream weir.StreamID
@@ -123,20 +124,21 @@ func (e *PublishError) Unwrap() error { return e.Err }
 // for concurrent use. When [Publisher.Flush] or [Publisher.Close] returns nil, all events that were
 // added before are stored.
 //
-// It writes batches in the order of their sequence numbers, and does not wait for a batch to be
-// acknowledged before it writes the next. A batch without a response is sent again with the same
-// number, so that it is stored only once. The service stores a batch of this publisher only behind
-// its predecessor (D38). So however connections break, it stores the batches in order and without
-// gaps. Each batch carries the publisher's random name, by which the publisher recognises a batch
-// whose acknowledgement was lost. If the service refuses a batch and a retry cannot help, the
-// publisher fails and sends nothing more. A connection that fails and a response that is not Weir's
-// never make it fail before the time in [PublisherOptions.GiveUp].
+// The publisher writes batches in the order of their sequence numbers, and does not wait for a
+// batch to be acknowledged before it writes the next. It sends a batch without a response again
+// with the same number, so that the batch is stored only once. The service stores a batch of this
+// publisher only after the batch before it (D38). Therefore the service stores the batches in order
+// and without gaps, however connections break. Each batch carries the publisher's random name, by
+// which the publisher recognises a batch whose acknowledgement was lost. If the service refuses a
+// batch and a retry cannot help, the publisher fails and sends nothing more. A broken connection,
+// or a response that is not from Weir, never makes the publisher fail before the time in
+// [PublisherOptions.GiveUp].
 type Publisher struct {
 	c      *Client
 	id     weir.StreamID
 	o      PublisherOptions
-	name   string          // random, stored with each batch (D38)
-	own    transports      // not shared with other publishers
+	name   string          // random name, stored with each batch (D38)
+	own    transports      // connections that are not shared with other publishers
 	ctx    context.Context // ends with Close, or when the publisher gives up
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -146,17 +148,17 @@ type Publisher struct {
 	mu       sync.Mutex
 	changed  sync.Cond // signals a change of any field below
 	mode     weir.Mode // empty until it is known
-	claim    string    // idempotency key of the first batch if the service chooses its number; empty once that is known
+	claim    string    // idempotency key of the first batch if the service chooses its number; empty once the number is known
 	group    group     // events of the next batch
-	window   []*flight // batches that are not settled, in order of sequences
+	window   []*flight // batches that are not settled (acknowledged and reported), in order of sequence
 	unsent   int       // index in window of the first batch to send
 	bytes    int       // total size of the bodies in window
-	next     weir.Seq  // of the next batch
+	next     weir.Seq  // sequence of the next batch
 	cut      int       // number of batches formed so far
 	settling bool      // a goroutine is reporting acknowledgements
-	reported int       // nth of the batch that it is reporting; 0 if none
+	reported int       // nth of the batch that the settling goroutine is reporting; 0 if there is none
 	sending  int       // number of batches in flight
-	flying   int       // total size of their bodies
+	flying   int       // total size of the bodies in flight
 	first    weir.Seq  // sequence of the first batch
 	closed   bool
 	err      *PublishError // why the publisher failed; nil if it has not
@@ -168,20 +170,20 @@ type Publisher struct {
 // resend is the retry state of a publisher.
 type resend struct {
 	// epoch counts failures. One failure of the connection fails all batches in flight. The first
-	// of them increases epoch; the others were sent in an older epoch, which shows that they belong
-	// to the same failure. So it is reported once, and causes one pause.
+	// failed batch increases epoch. The others were sent in an older epoch, which shows that they
+	// belong to the same failure. So the failure is reported once, and causes one pause.
 	epoch    int
-	failures int         // in a row
+	failures int         // number of failures in a row
 	until    time.Time   // nothing is sent before this time
-	since    time.Time   // of the last acknowledgement, or when a batch entered the empty window
+	since    time.Time   // time of the last acknowledgement, or when a batch entered the empty window
 	last     error       // the last failure
-	clock    int         // counts attempts and refusals, to order them
+	clock    int         // counts attempts and refusals, so that they can be put in order
 	alarm    *time.Timer // calls ring
 }
 
 // Publisher opens a publisher. The caller must close it. The call first fetches the stream, and ctx
-// applies only to that. If the key may publish but not read, the service chooses the sequence number
-// of the first batch, and the following batches are numbered from there.
+// applies only to this request. If the key may publish but not read, the service chooses the
+// sequence number of the first batch, and the publisher numbers the following batches from there.
 func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOptions) (*Publisher, error) {
 	limit := o.GiveUp
 	if limit <= 0 {
@@ -206,7 +208,7 @@ func (c *Client) Publisher(ctx context.Context, id weir.StreamID, o PublisherOpt
 	p.load = load{most: firstLoad, patience: mostPatience}
 	p.own = transports{c: c, make: func(http1 bool) *http.Transport {
 		t := c.newTransport(http1)
-		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, which would lose the order
+		t.HTTP2.StrictMaxConcurrentRequests = true // never open a second connection, because the batches would get out of order
 		t.HTTP2.MaxEncoderHeaderTableSize = 1      // every path differs, so storing it in the table costs more than it saves
 		t.DialContext = gathering(t.DialContext)
 		return t
@@ -234,10 +236,10 @@ func (o *PublisherOptions) fill() {
 	}
 }
 
-// Add adds an event to a json stream. It encodes the event with [Event]. It returns once the event
-// is buffered, and waits while the buffer is full; [Publisher.Flush] waits until it is stored. A
-// [*PublishError] means that the publisher has failed, and [ErrClosed] that it is closed. Any other
-// error concerns this event only, which was not added.
+// Add adds an event to a json stream. It encodes the event with [Event]. Add returns once the event
+// is buffered, and waits while the buffer is full. [Publisher.Flush] waits until the event is
+// stored. A [*PublishError] means that the publisher has failed, and [ErrClosed] that it is closed.
+// Any other error concerns only this event, which was not added.
 func (p *Publisher) Add(ctx context.Context, event any) error {
 	b, err := Event(event)
 	if err != nil {
@@ -246,7 +248,7 @@ func (p *Publisher) Add(ctx context.Context, event any) error {
 	return p.AddEvent(ctx, b)
 }
 
-// AddEvent is [Publisher.Add] for an event that [Event] has already encoded.
+// AddEvent is like [Publisher.Add], for an event that [Event] has already encoded.
 func (p *Publisher) AddEvent(ctx context.Context, event json.RawMessage) error {
 	if n := len(bodyStart) + len(event) + len(bodyEnd); n > weir.MaxBody {
 		return tooLarge(n)
@@ -254,7 +256,7 @@ func (p *Publisher) AddEvent(ctx context.Context, event json.RawMessage) error {
 	return p.take(ctx, weir.JSON, func() bool { return p.group.add(event, &p.o) })
 }
 
-// AddBytes adds a batch to a raw stream. It copies b. Otherwise it is like [Publisher.Add].
+// AddBytes adds a batch to a raw stream. It copies b. Otherwise AddBytes is like [Publisher.Add].
 func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	if len(b) > weir.MaxBody {
 		return tooLarge(len(b))
@@ -262,7 +264,7 @@ func (p *Publisher) AddBytes(ctx context.Context, b []byte) error {
 	return p.take(ctx, weir.Raw, func() bool { return p.group.set(b) })
 }
 
-// take calls add, which returns false if there is no room, until it returns true.
+// take calls add until add returns true. add returns false if there is no room.
 func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,7 +298,7 @@ func (p *Publisher) take(ctx context.Context, mode weir.Mode, add func() bool) e
 }
 
 // wait waits until holds returns true, or ctx ends. The caller holds p.mu, which wait releases
-// while it sleeps. It calls holds after every change.
+// while it sleeps. wait calls holds after every change.
 func (p *Publisher) wait(ctx context.Context, holds func() bool) error {
 	if holds() {
 		return nil
@@ -341,7 +343,8 @@ func (p *Publisher) flush(ctx context.Context) error {
 	return err
 }
 
-// settled tells whether the first n batches that were formed are acknowledged and reported to OnAck.
+// settled reports whether the first n batches of this publisher are acknowledged and reported to
+// OnAck.
 func (p *Publisher) settled(n int) bool {
 	return p.cut >= n && (p.reported == 0 || p.reported > n) &&
 		!slices.ContainsFunc(p.window, func(f *flight) bool { return f.nth <= n })
@@ -360,7 +363,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	}
 	p.closed = true
 	err := p.flush(ctx)
-	if p.err != nil { // batches in flight are not resent, but their acknowledgements still count
+	if p.err != nil { // batches in flight are not sent again, but their acknowledgements still count
 		_ = p.wait(ctx, func() bool { return p.sending == 0 })
 		err = p.err
 	}
@@ -377,8 +380,9 @@ func (p *Publisher) Close(ctx context.Context) error {
 	return err
 }
 
-// Done returns a channel that is closed when the publisher has failed or is closed. A program that adds events rarely learns from it that the publisher has failed; [Publisher.Err] says
-// why.
+// Done returns a channel that is closed when the publisher has failed or is closed. A program that
+// rarely adds events can watch this channel to learn of a failure at once. [Publisher.Err] returns
+// the reason.
 func (p *Publisher) Done() <-chan struct{} { return p.done }
 
 // Err returns why the publisher failed, as a [*PublishError], or nil if it has not failed.
@@ -392,7 +396,7 @@ func (p *Publisher) Err() error {
 }
 
 // Acknowledged returns the highest sequence number up to which all batches of this publisher are
-// stored, or false if there is none yet.
+// stored. It returns false if no batch is stored yet.
 func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -407,7 +411,7 @@ func (p *Publisher) Acknowledged() (weir.Seq, bool) {
 }
 
 // Unacknowledged returns the batches that were added and not acknowledged, in order. After a failed
-// Close, they are all that may be missing from the stream. A batch that was sent may still be
+// Close, no other batches can be missing from the stream. A batch that was sent may still be
 // stored: to find out, fetch it by its number with [Client.Batch].
 func (p *Publisher) Unacknowledged() []Unacknowledged {
 	p.mu.Lock()
@@ -427,8 +431,8 @@ func (p *Publisher) Unacknowledged() []Unacknowledged {
 
 // Unacknowledged is a batch that may or may not be stored.
 type Unacknowledged struct {
-	Seq    weir.Seq // under which it was or would have been sent
-	Sent   bool     // whether it was sent at least once; if not, it is not stored
+	Seq    weir.Seq // sequence number under which the batch was sent or would have been sent
+	Sent   bool     // whether the batch was sent at least once; if not, it is not stored
 	Events []json.RawMessage
 	Data   []byte // the payload, for a raw stream
 }

@@ -21,7 +21,8 @@ import (
 	"weir/internal/faultnet"
 )
 
-// publisher opens a publisher. If the test does not close it, the cleanup does, without waiting.
+// publisher opens a publisher. If the test does not close the publisher, the cleanup closes it
+// without waiting.
 func publisher(t testing.TB, c *client.Client, id weir.StreamID, o client.PublisherOptions) *client.Publisher {
 	t.Helper()
 	p, err := c.Publisher(t.Context(), id, o)
@@ -36,7 +37,7 @@ func publisher(t testing.TB, c *client.Client, id weir.StreamID, o client.Publis
 	return p
 }
 
-// addNumbers adds the numbers from a to b.
+// addNumbers adds the numbers from a to b as events.
 func addNumbers(t testing.TB, p *client.Publisher, a, b int) {
 	t.Helper()
 	for n := a; n <= b; n++ {
@@ -52,7 +53,7 @@ func TestPublisher(t *testing.T) {
 	var acks []weir.Ack
 	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 10, Linger: -1, OnAck: func(a weir.Ack) { acks = append(acks, a) }})
 	if seq, ok := p.Acknowledged(); ok {
-		t.Errorf("sequence %d is acknowledged before anything was sent", seq)
+		t.Errorf("sequence %d was acknowledged before anything was sent", seq)
 	}
 	addNumbers(t, p, 1, 995)
 	if err := p.Flush(t.Context()); err != nil {
@@ -92,7 +93,7 @@ func TestPublisher(t *testing.T) {
 	numbers(t, everything(t, c, id), 1100)
 }
 
-// A batch that is not full is sent after a short while.
+// A batch that is not full is sent after the time in Linger.
 func TestPublisherLinger(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	acks := make(chan weir.Ack, 1)
@@ -109,7 +110,7 @@ func TestPublisherBatchBytes(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, c, id, client.PublisherOptions{BatchBytes: 40, Linger: -1})
-	for _, e := range []string{"aaaaaaaaaa", "bbbbbbbbbb", strings.Repeat("c", 100), "d"} { // 27+13 bytes fit; larger than a batch; alone
+	for _, e := range []string{"aaaaaaaaaa", "bbbbbbbbbb", strings.Repeat("c", 100), "d"} { // the first two fit in one batch; the third is larger than a batch; the fourth is alone
 		if err := p.Add(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -130,13 +131,13 @@ func TestPublisherRaw(t *testing.T) {
 	p := publisher(t, c, id, client.PublisherOptions{Buffer: 20})
 	b := make([]byte, 0, 8)
 	for n := 1; n <= 300; n++ {
-		b = fmt.Append(b[:0], n) // reuses the memory: the publisher has copied it
+		b = fmt.Append(b[:0], n) // reusing the memory is allowed, because AddBytes copies it
 		if err := p.AddBytes(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := p.Add(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "use AddBytes") {
-		t.Errorf("an event to a raw stream: %v", err)
+		t.Errorf("Add to a raw stream: %v", err)
 	}
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func TestPublisherBadEvents(t *testing.T) {
 	numbers(t, everything(t, c, id), 2)
 }
 
-// gate blocks publishes until open is closed, and counts them.
+// gate blocks publishes until open is closed, and counts the blocked ones.
 func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Handler {
 	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -182,8 +183,8 @@ func gate(open chan struct{}, waiting *atomic.Int32) func(http.Handler) http.Han
 	}
 }
 
-// Add waits if the service does not keep up: here after 3 batches of 10 events in flight, and 10
-// more events.
+// Add waits if the service does not keep up. In this test that happens when 3 batches of 10 events
+// are in flight and 10 more events are buffered.
 func TestPublisherBackPressure(t *testing.T) {
 	open, waiting := make(chan struct{}), new(atomic.Int32)
 	c := startService(t, gate(open, waiting)).client(client.Options{})
@@ -209,7 +210,8 @@ func TestPublisherBackPressure(t *testing.T) {
 	numbers(t, everything(t, c, id), 100)
 }
 
-// If Close times out, it leaves no goroutine behind, and Unacknowledged returns what is not stored.
+// If Close times out, it leaves no goroutine behind, and Unacknowledged returns the batches that
+// are not stored.
 func TestPublisherCloseTimeout(t *testing.T) {
 	open, waiting := make(chan struct{}), new(atomic.Int32)
 	defer close(open)
@@ -230,7 +232,7 @@ func TestPublisherCloseTimeout(t *testing.T) {
 	numbers(t, left, 25)
 }
 
-// Many goroutines add and flush at once, and each event is stored once.
+// If many goroutines add and flush at once, each event is stored exactly once.
 func TestPublisherConcurrent(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
@@ -257,11 +259,11 @@ func TestPublisherConcurrent(t *testing.T) {
 	got := everything(t, c, id)
 	slices.Sort(got)
 	if n := len(slices.Compact(got)); n != 800 || len(got) != 800 {
-		t.Errorf("%d events, %d of them distinct; want 800", len(got), n)
+		t.Errorf("%d events, %d of them distinct; want 800 distinct events", len(got), n)
 	}
 }
 
-// A publisher uses one connection.
+// A publisher uses one connection of its own.
 func TestPublisherConnection(t *testing.T) {
 	svc := startService(t, nil)
 	proxy := startProxy(t, faultnet.Options{Backend: svc.address()})
@@ -272,19 +274,19 @@ func TestPublisherConnection(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := proxy.Opened(); n != 2 { // one for the client, one for the publisher
+	if n := proxy.Opened(); n != 2 { // one connection for the client, one for the publisher
 		t.Errorf("%d connections, want 2", n)
 	}
 }
 
-// However connections fail, every event is stored once and in order.
+// Every event is stored once and in order, however connections fail.
 func TestPublisherBrokenConnections(t *testing.T) {
 	random := func(least, most int64) int64 { return least + rand.Int64N(most-least) }
 	for name, fates := range map[string]func(n int) faultnet.Cut{
 		"cut in requests":    func(int) faultnet.Cut { return faultnet.Cut{Up: random(500, 6_000)} },
 		"cut in responses":   func(int) faultnet.Cut { return faultnet.Cut{Down: random(50, 5_000)} },
 		"responses are lost": func(int) faultnet.Cut { return faultnet.Cut{Down: random(50, 5_000), Swallow: random(50, 120)} },
-		"cut at once": func(n int) faultnet.Cut { // two of three connections
+		"cut at once": func(n int) faultnet.Cut { // applies to two of three connections
 			if n%3 == 0 {
 				return faultnet.Cut{Up: random(1_000, 10_000)}
 			}
@@ -309,13 +311,13 @@ func TestPublisherBrokenConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			numbers(t, everything(t, direct, id), n)
-			t.Logf("%d connections", proxy.Opened())
+			t.Logf("the publisher opened %d connections", proxy.Opened())
 		})
 	}
 }
 
-// A publisher detects that another writer is publishing to the stream, and reports the batch that it
-// could not store.
+// A publisher detects that another writer publishes to the same stream, and reports the batch that
+// it could not store.
 func TestPublisherConflict(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
@@ -324,7 +326,7 @@ func TestPublisherConflict(t *testing.T) {
 	if err := p.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Publish(t.Context(), id, client.Events(6)); err != nil { // the same event, from another writer
+	if _, err := c.Publish(t.Context(), id, client.Events(6)); err != nil { // the same content, but published by another writer
 		t.Fatal(err)
 	}
 	err := p.Add(t.Context(), 6)
@@ -348,7 +350,7 @@ func TestPublisherConflict(t *testing.T) {
 }
 
 // The first attempt of a batch is lost, and another writer uses its sequence before the retry. The
-// publisher must not take the other batch for its own.
+// publisher must not mistake the other writer's batch for its own.
 func TestPublisherConflictOnRetry(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		t.Run(fmt.Sprintf("same=%t", same), func(t *testing.T) {
@@ -371,7 +373,7 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 			second := svc.client(client.Options{})
 			other = func() {
 				content := client.Events("something else")
-				if same { // as if the first attempt had arrived
+				if same { // as if the first attempt had been stored
 					content = client.Events("mine", json.RawMessage(`{ "a": 1 }`))
 				}
 				if _, err := second.PublishAt(context.Background(), id, 1, content); err != nil {
@@ -391,7 +393,8 @@ func TestPublisherConflictOnRetry(t *testing.T) {
 	}
 }
 
-// With StartAt, batches can be published again under their sequences, if their content is the same.
+// A publisher with StartAt can publish batches again under the same sequences, if their content is
+// the same.
 func TestPublisherStartAt(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
@@ -410,15 +413,15 @@ func TestPublisherStartAt(t *testing.T) {
 	}{{1, 1, 50}, {1, 1, 50}, {3, 21, 100}, {0, 999, 999}} {
 		if err := run(x.start, x.from, x.to); err != nil && x.start > 0 {
 			t.Errorf("%+v: %v", x, err)
-		} else if x.start == 0 && !errors.Is(err, client.ErrGapClosed) { // 0 is closed: higher sequences are stored
+		} else if x.start == 0 && !errors.Is(err, client.ErrGapClosed) { // sequence 0 is closed once a higher sequence is stored
 			t.Errorf("%+v: %v, want ErrGapClosed", x, err)
 		}
 	}
 	if err := run(2, 1, 10); !errors.Is(err, client.ErrTaken) {
-		t.Errorf("other events under a stored sequence: %v, want ErrTaken", err)
+		t.Errorf("publish different events under a stored sequence: %v, want ErrTaken", err)
 	}
 	if err := run(10+weir.MaxAhead+1, 1, 10); client.CodeOf(err) != weir.SequenceNotNext {
-		t.Errorf("too far ahead: %v, want sequence_not_next", err)
+		t.Errorf("start too far ahead: %v, want sequence_not_next", err)
 	}
 	numbers(t, everything(t, c, id), 100)
 }
@@ -455,13 +458,13 @@ func TestPublisherRefused(t *testing.T) {
 	svc := startService(t, nil)
 	c := svc.client(client.Options{})
 	if _, err := c.Publisher(t.Context(), weir.NewStreamID(), client.PublisherOptions{}); client.CodeOf(err) != weir.StreamNotFound {
-		t.Errorf("an unknown stream: %v, want stream_not_found", err)
+		t.Errorf("publish to an unknown stream: %v, want stream_not_found", err)
 	}
 	id := newStream(t, c, client.NewStream{})
 	p := publisher(t, svc.client(client.Options{Key: client.Key(svc.NewKey(access.Read))}), id, client.PublisherOptions{})
 	addNumbers(t, p, 1, 1)
 	if err := p.Flush(t.Context()); client.CodeOf(err) != weir.ProjectForbidden {
-		t.Errorf("without the permission to publish: %v, want project_forbidden", err)
+		t.Errorf("open without the permission to publish: %v, want project_forbidden", err)
 	}
 	p = publisher(t, c, id, client.PublisherOptions{})
 	addNumbers(t, p, 1, 1)
@@ -473,6 +476,6 @@ func TestPublisherRefused(t *testing.T) {
 	}
 	addNumbers(t, p, 2, 2)
 	if err := p.Close(t.Context()); client.CodeOf(err) != weir.StreamNotFound {
-		t.Errorf("a deleted stream: %v, want stream_not_found", err)
+		t.Errorf("publish to a deleted stream: %v, want stream_not_found", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"weir/client"
 )
 
-// A subscriber that resumes in a stream that was deleted and created again reports it, and goes on
-// with the new stream from its beginning (D39).
+// A subscriber resumes in a stream that was deleted and created again. It reports a reset and
+// continues with the new stream from its beginning (D39).
 func TestSubscriberReset(t *testing.T) {
 	c := startService(t, nil).client(client.Options{})
 	id := newStream(t, c, client.NewStream{})
@@ -34,13 +34,13 @@ func TestSubscriberReset(t *testing.T) {
 	}
 	publishNumbers(t, c, id, 6, 6)
 	if got := take(t, resume(), 1); !slices.Equal(got, []weir.Seq{6}) {
-		t.Errorf("resumed with %d, want 6", got)
+		t.Errorf("resumed with sequences %d, want 6", got)
 	}
 	before, err := c.Stream(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for { // until the clock has moved on by a millisecond
+	for { // until the new stream has a later creation time in milliseconds
 		if err := c.DeleteStream(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestSubscriberReset(t *testing.T) {
 			break
 		}
 	}
-	publishNumbers(t, c, id, 1, 7) // beyond the old position
+	publishNumbers(t, c, id, 1, 7) // more batches than the old position
 	var seqs []weir.Seq
 	resets := 0
 	for b, err := range resume().Batches(t.Context()) {
@@ -61,7 +61,7 @@ func TestSubscriberReset(t *testing.T) {
 		}
 		if b.Reset != nil {
 			if resets++; b.Reset.Lost != saved || b.Reset.Created == saved.Created || len(seqs) > 0 {
-				t.Errorf("reset %+v after %d batches", b.Reset, len(seqs))
+				t.Errorf("got reset %+v after %d batches", b.Reset, len(seqs))
 			}
 			continue
 		}
@@ -70,12 +70,12 @@ func TestSubscriberReset(t *testing.T) {
 		}
 	}
 	if resets != 1 || !slices.Equal(seqs, []weir.Seq{1, 2, 3, 4, 5, 6, 7}) {
-		t.Errorf("%d resets, then %d; want one, and 1 to 7", resets, seqs)
+		t.Errorf("got %d resets, then sequences %d; want one reset, then 1 to 7", resets, seqs)
 	}
 }
 
-// A stream that was restored from an older backup does not reach the position any more. Its creation
-// time is the same.
+// A stream that was restored from an older backup ends before the position of the subscriber. Its
+// creation time is unchanged, so only its cursor shows the restore.
 func TestSubscriberRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cursor := `{"cursor":3,"updated_at":"2026-11-15T00:00:00.000Z"}`
@@ -84,7 +84,7 @@ func TestSubscriberRestored(t *testing.T) {
 				return respond(200, cursor, ""), nil
 			}
 			if r.Header.Get("Last-Event-ID") != "" {
-				t.Errorf("resumed after %s", r.Header.Get("Last-Event-ID"))
+				t.Errorf("the subscriber resumed at %s, where the restored stream does not reach", r.Header.Get("Last-Event-ID"))
 			}
 			return stream(r, "event: end\ndata: {}\n\n", false)
 		})})
@@ -114,12 +114,13 @@ func TestPositionText(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "-1", "empty", "1@", "1@yesterday", "01"} {
 		if err := new(client.Position).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken for a position", text)
+			t.Errorf("%q was accepted as a position", text)
 		}
 	}
 }
 
-// A key that is refused is asked for again; publishers and subscribers go on with the new one.
+// If the service refuses a key, the client asks KeyFunc for another. Publishers and subscribers
+// continue with the new key.
 func TestKeyFunc(t *testing.T) {
 	svc := startService(t, nil)
 	asked := 0
@@ -132,7 +133,7 @@ func TestKeyFunc(t *testing.T) {
 	}})
 	id := newStream(t, c, client.NewStream{})
 	if asked != 2 {
-		t.Errorf("asked %d times, want 2", asked)
+		t.Errorf("KeyFunc was called %d times, want 2", asked)
 	}
 	p := publisher(t, c, id, client.PublisherOptions{})
 	addNumbers(t, p, 1, 3)
@@ -142,6 +143,6 @@ func TestKeyFunc(t *testing.T) {
 	numbers(t, everything(t, c, id), 3)
 	stubborn := svc.client(client.Options{KeyFunc: func(context.Context) (client.Key, error) { return "svc_live_00000000000000000000000000000000", nil }})
 	if _, err := stubborn.Stream(t.Context(), id); client.CodeOf(err) != weir.InvalidAPIKey {
-		t.Errorf("the same key again: %v, want invalid_api_key", err)
+		t.Errorf("KeyFunc returns the refused key again: %v, want invalid_api_key", err)
 	}
 }

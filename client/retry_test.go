@@ -20,13 +20,13 @@ import (
 	"weir/client"
 )
 
-// stored is a transport that stores every publish in order (D38), unless trouble returns a response
-// or an error for it.
+// stored is a transport that acts as a service. It stores every publish in order (D38), unless
+// trouble returns a response or an error for the request.
 type stored struct {
 	mu      sync.Mutex
-	delay   map[string]time.Duration // of responses, by sequence
+	delay   map[string]time.Duration // delay of each response, by sequence
 	trouble func(r *http.Request) (*http.Response, error)
-	asked   []time.Time // when each publish arrived
+	asked   []time.Time // when each publish request arrived
 	cursor  int
 }
 
@@ -71,8 +71,8 @@ func respond(status int, text, publisher string) *http.Response {
 	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: h, Body: io.NopCloser(strings.NewReader(text))}
 }
 
-// A rate limit delays a pipeline, and that is all: the later batches, which still got through, wait
-// for the first one.
+// A rate limit only delays a publisher. The later batches, which still reach the service, wait
+// until the first one is stored.
 func TestPublisherRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := true
@@ -91,20 +91,21 @@ func TestPublisherRateLimit(t *testing.T) {
 		start := time.Now()
 		addNumbers(t, p, 1, 10)
 		if err := p.Close(t.Context()); err != nil || time.Since(start).Truncate(time.Second) != 37*time.Second {
-			t.Errorf("stored after %v, want 37s: %v", time.Since(start), err)
+			t.Errorf("stored everything after %v, want 37s: %v", time.Since(start), err)
 		}
 		if !slices.Equal(acks, []weir.Seq{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || !slices.Equal(waits, []time.Duration{37 * time.Second}) {
 			t.Errorf("acknowledged %v, retried after %v; want 1 to 10, and one retry after 37s", acks, waits)
 		}
-		// At most nine batches were refused as not next, once, and sent again behind the first.
+		// At most nine batches were refused once because the first was missing, and sent again
+		// after it.
 		if n := len(s.asked); n > 20 {
 			t.Errorf("%d publishes, want at most 20", n)
 		}
 	})
 }
 
-// The pauses between retries grow: up to 500 ms if connections break, and up to 5 s if there are
-// none.
+// The pauses between retries grow: up to 500 ms if open connections break, and up to 5 s if no
+// connection can be opened.
 func TestPublisherRetryInterval(t *testing.T) {
 	for most, broken := range map[time.Duration]error{
 		500 * time.Millisecond: errors.New("reset"),
@@ -135,7 +136,8 @@ func TestPublisherRetryInterval(t *testing.T) {
 	}
 }
 
-// A publisher gives up on time, whether attempts fail or hang, and says so without being asked.
+// A publisher gives up on time, whether attempts fail or hang. Done is closed then, even if no call
+// is waiting.
 func TestPublisherGivesUp(t *testing.T) {
 	for name, s := range map[string]*stored{
 		"no route": {trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }},
@@ -152,10 +154,10 @@ func TestPublisherGivesUp(t *testing.T) {
 			go p.Flush(t.Context())
 			<-p.Done()
 			if err := p.Err(); !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), name) || time.Since(start) != 7*time.Second {
-				t.Errorf("%q: after %v: %v", name, time.Since(start), err)
+				t.Errorf("%q: gave up after %v: %v", name, time.Since(start), err)
 			}
 			if err := p.Close(t.Context()); !errors.Is(err, client.ErrGivenUp) || time.Since(start) != 7*time.Second {
-				t.Errorf("%q: closed after %v: %v", name, time.Since(start), err)
+				t.Errorf("%q: Close returned after %v: %v", name, time.Since(start), err)
 			}
 			if left := p.Unacknowledged(); len(left) != 1 || !left[0].Sent {
 				t.Errorf("%q: unacknowledged: %+v", name, left)
@@ -164,7 +166,7 @@ func TestPublisherGivesUp(t *testing.T) {
 	}
 }
 
-// Opening a publisher is retried until it gives up, too.
+// If the stream cannot be fetched, opening a publisher is retried, also for the time in GiveUp.
 func TestPublisherOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -186,15 +188,15 @@ func TestPublisherOpening(t *testing.T) {
 	})
 }
 
-// Answers that are not Weir's acknowledge nothing and end nothing.
+// A response that is not from Weir neither acknowledges a batch nor makes the publisher fail.
 func TestPublisherForeignAnswers(t *testing.T) {
 	for name, answer := range map[string]func() (*http.Response, error){
-		"captive portal":  func() (*http.Response, error) { return respond(200, `{"status":"ok"}`, ""), nil },
-		"another stream":  func() (*http.Response, error) { return respond(200, `{"stream_id":"y","seq":1}`, ""), nil },
-		"another batch":   func() (*http.Response, error) { return respond(202, `{"stream_id":"x","seq":99}`, ""), nil },
-		"521":             func() (*http.Response, error) { return refusalOf(521, "") },
-		"404 of ingress":  func() (*http.Response, error) { return respond(404, `{"error":"no backend"}`, ""), nil },
-		"403 of firewall": func() (*http.Response, error) { return refusalOf(403, "") },
+		"captive portal":      func() (*http.Response, error) { return respond(200, `{"status":"ok"}`, ""), nil },
+		"another stream":      func() (*http.Response, error) { return respond(200, `{"stream_id":"y","seq":1}`, ""), nil },
+		"another batch":       func() (*http.Response, error) { return respond(202, `{"stream_id":"x","seq":99}`, ""), nil },
+		"521":                 func() (*http.Response, error) { return refusalOf(521, "") },
+		"404 from an ingress": func() (*http.Response, error) { return respond(404, `{"error":"no backend"}`, ""), nil },
+		"403 from a firewall": func() (*http.Response, error) { return refusalOf(403, "") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
@@ -215,8 +217,8 @@ func TestPublisherForeignAnswers(t *testing.T) {
 	}
 }
 
-// One attempt that hangs does not stop the others: it is sent again as soon as later batches show
-// that the service answers.
+// One attempt that hangs does not stop the others. Its batch is sent again as soon as later batches
+// show that the service answers.
 func TestPublisherHungAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung := false
@@ -245,7 +247,7 @@ type roundTrip func(r *http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A service that does not know publishers by name is refused with a reason, and so is a stream that
+// A publisher fails with a reason if the service does not support publisher names, or if the stream
 // has lost acknowledged batches.
 func TestPublisherRefusesToGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +257,7 @@ func TestPublisherRefusesToGuess(t *testing.T) {
 		p := publisher(t, newClient(t, client.Options{URL: "http://weir.example", Transport: old}), "x", client.PublisherOptions{BatchEvents: 1})
 		addNumbers(t, p, 1, 1)
 		if err := p.Close(t.Context()); !errors.Is(err, client.ErrUnsupported) || len(p.Unacknowledged()) != 1 {
-			t.Errorf("an old service: %v, want ErrUnsupported", err)
+			t.Errorf("a service without publisher names: %v, want ErrUnsupported", err)
 		}
 		s := &stored{}
 		p = publisher(t, newClient(t, client.Options{URL: "http://weir.example", Transport: s}), "x", client.PublisherOptions{BatchEvents: 1})
@@ -271,7 +273,8 @@ func TestPublisherRefusesToGuess(t *testing.T) {
 	})
 }
 
-// A context that ends while a call waits ends this call only, and the publisher keeps its batches.
+// If the context of a call ends while the call waits, only this call ends. The publisher keeps its
+// batches.
 func TestPublisherContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stored{trouble: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}

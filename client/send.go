@@ -13,8 +13,8 @@ import (
 	"weir"
 )
 
-// The longest pauses before a retry: after the service refused a batch or could not be reached, and
-// after a connection broke.
+// The longest pauses before a retry. The first applies after the service refused a batch or could
+// not be reached, the second after a connection broke.
 const (
 	maxRetry  = 5 * time.Second
 	maxReopen = 500 * time.Millisecond
@@ -22,7 +22,8 @@ const (
 
 // send sends batches until the publisher ends, always the lowest sequence number first. It starts a
 // batch when the previous one has been written to the connection, so that the service receives the
-// batches in order. It would refuse the others, and they would have to be sent again (D38).
+// batches in order. The service refuses a batch that arrives before its predecessor, which would
+// have to be sent again (D38).
 func (p *Publisher) send() {
 	stop := context.AfterFunc(p.ctx, p.wake)
 	defer stop()
@@ -35,7 +36,7 @@ func (p *Publisher) send() {
 		}
 		a := &attempt{f: f, written: make(chan struct{})}
 		select {
-		case next <- a: // an idle goroutine takes it
+		case next <- a: // an idle goroutine takes the attempt
 		default:
 			p.work.Go(func() { p.carry(a, next) })
 		}
@@ -56,13 +57,13 @@ func (p *Publisher) wake() {
 type attempt struct {
 	f       *flight
 	once    sync.Once
-	written chan struct{} // closed when the batch has been written to the connection, or the attempt is over
+	written chan struct{} // closed when the batch has been written to the connection, or the attempt has ended
 }
 
 func (a *attempt) wrote() { a.once.Do(func() { close(a.written) }) }
 
-// carry makes an attempt, and then takes further attempts from next. Reusing the goroutine saves
-// growing a new stack.
+// carry makes an attempt, and then takes further attempts from next. Reusing the goroutine avoids
+// growing a new stack for each attempt.
 func (p *Publisher) carry(a *attempt, next <-chan *attempt) {
 	for ; a != nil; a = <-next {
 		p.attempt(a)
@@ -99,15 +100,16 @@ func (p *Publisher) toSend() *flight {
 	return f
 }
 
-// advance moves unsent to the next batch that is to be sent.
+// advance moves the index unsent to the next batch that must be sent.
 func (p *Publisher) advance() {
 	for p.unsent < len(p.window) && p.window[p.unsent].state != queued {
 		p.unsent++
 	}
 }
 
-// ready reports whether the batch at an index of the window can be sent now: the connection has room
-// for it, and if the service refused it as not next, its predecessor is stored or was sent again.
+// ready reports whether the batch at index i of the window can be sent now. The connection must
+// have room for it. If the service refused the batch because its predecessor was missing, the
+// predecessor must be stored by now or have been sent again.
 func (p *Publisher) ready(i int) bool {
 	f := p.window[i]
 	if p.sending > 0 && p.flying >= p.load.most {
@@ -129,8 +131,8 @@ func (p *Publisher) attempt(a *attempt) {
 	p.mu.Unlock()
 	defer progress.stop()
 	trace := progress.trace(&httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
-		// After an error the batch is not written. The next one must wait until this one is queued
-		// again, because it would overtake it.
+		// After an error the batch is not written. The next batch must wait until this one is
+		// queued again; otherwise the next batch would overtake it.
 		if i.Err == nil {
 			a.wrote()
 		}
@@ -144,7 +146,7 @@ func (p *Publisher) attempt(a *attempt) {
 	a.wrote()
 }
 
-// try publishes a batch once, and makes sure that what is stored under its number is this batch.
+// try publishes a batch once, and verifies that the batch stored under its number is this batch.
 func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (weir.Ack, error) {
 	f := a.f
 	r, got := publishAt(p.id, f.seq, f.payload), &receipt{stream: p.id, seq: &f.seq}
@@ -168,15 +170,15 @@ func (p *Publisher) try(ctx context.Context, a *attempt, progress *progress) (we
 	return got.Ack, permanent{ErrTaken}
 }
 
-// same checks whether another publisher, such as an earlier run of the program, has stored the same
-// batch.
+// same checks whether the stored batch has the same content as f although another publisher stored
+// it, such as an earlier run of the program.
 func (p *Publisher) same(ctx context.Context, f *flight) error {
 	var got body
 	_, err := p.c.once(ctx, p.own.get(), batchRequest(p.id, f.seq), &got)
 	switch CodeOf(err) {
 	case weir.ProjectForbidden:
 		return permanent{fmt.Errorf("%w, and the key may not read it to compare", ErrTaken)}
-	case weir.StreamNotFound: // evicted since it was reported as a duplicate
+	case weir.StreamNotFound: // the batch was evicted after the service reported it as a duplicate
 		return permanent{fmt.Errorf("%w: %w", ErrEvicted, err)}
 	}
 	if err != nil {
@@ -204,7 +206,7 @@ func (p *Publisher) succeed(f *flight, ack weir.Ack) {
 	p.settle()
 }
 
-// landed ends an attempt.
+// landed records that an attempt has ended.
 func (p *Publisher) landed(f *flight) {
 	p.sending--
 	p.flying -= len(f.payload.body)
@@ -212,12 +214,12 @@ func (p *Publisher) landed(f *flight) {
 	p.changed.Broadcast()
 }
 
-// settle reports every batch that is now settled and next in order.
+// settle reports batches to OnAck in order, as far as they are acknowledged without a gap.
 func (p *Publisher) settle() {
 	p.since = time.Now()
 	p.schedule()
 	if p.settling {
-		return // the goroutine that is reporting will get to the others
+		return // the goroutine that is already reporting will report the others too
 	}
 	p.settling = true
 	for len(p.window) > 0 && (p.window[0].state == stored || p.window[0].state == evicted) {
@@ -237,8 +239,8 @@ func (p *Publisher) settle() {
 		if f.state == evicted {
 			report = func() { p.o.OnEvicted(f.seq) }
 		}
-		// Without the lock, so that a slow callback does not block Add. The settling flag ensures
-		// that only one goroutine gets here at a time, which preserves the order.
+		// OnAck runs without the lock, so that a slow callback does not block Add. The settling
+		// flag ensures that only one goroutine gets here at a time, which preserves the order.
 		p.mu.Unlock()
 		report()
 		p.mu.Lock()
@@ -255,7 +257,7 @@ func (p *Publisher) fail(f *flight, err error) {
 	p.clock++
 	f.state = queued
 	p.unsent = min(p.unsent, slices.Index(p.window, f))
-	var silent bool // a batch that only lost its place is sent again without a pause or a report
+	var silent bool // a batch that only arrived before its predecessor is sent again without a pause or a report
 	switch {
 	case p.ctx.Err() != nil:
 		p.mu.Unlock()
@@ -308,8 +310,8 @@ func (p *Publisher) fail(f *flight, err error) {
 	}
 }
 
-// notNext says what it means that a batch is not next although all batches below it were
-// acknowledged when it was sent.
+// notNext returns the error for a batch that the service refused as not next, although all batches
+// below it were acknowledged when it was sent.
 func (p *Publisher) notNext(f *flight, err error) error {
 	if f.seq == p.first {
 		return fmt.Errorf("the batch would leave a gap above the stream's cursor: start at most one above it: %w", err)
@@ -317,7 +319,7 @@ func (p *Publisher) notNext(f *flight, err error) error {
 	return fmt.Errorf("%w: %w", ErrReset, err)
 }
 
-// explain says what an invalid_sequence means.
+// explain returns the publisher's error for an invalid_sequence error of the service.
 func explain(err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if ok && (strings.Contains(e.Message, weir.InClosedGap) || strings.Contains(e.Message, "sequence 0 is closed")) {
@@ -326,8 +328,8 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %w", ErrEvicted, err)
 }
 
-// end makes the publisher fail. If several batches fail, it keeps the error of the lowest sequence
-// number.
+// end makes the publisher fail. If several batches fail, the publisher keeps the error of the batch
+// with the lowest sequence number.
 func (p *Publisher) end(f *flight, err error) {
 	p.finish()
 	if p.err == nil || f.seq < p.err.Seq {

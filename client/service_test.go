@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	}), goleak.IgnoreCurrent())
 }
 
-// mainTB is the testing.TB of TestMain, which has none. It implements what servicetest.Start uses.
+// mainTB is a testing.TB for TestMain, which gets none from the testing package. It implements the
+// methods that servicetest.Start uses.
 type mainTB struct {
 	testing.TB
 	cleanups []func()
@@ -53,22 +54,23 @@ func (m *mainTB) clean() {
 // thisBuild is the version that the service reports.
 var thisBuild = build.This()
 
-// testService is a running service that tests make clients for.
+// testService is a running service. Its client method creates clients of the service.
 type testService struct {
 	*servicetest.Service
 	t testing.TB
 }
 
-// startService starts a service. Its handler is wrap of the service's own, unless wrap is nil.
+// startService starts a service. If wrap is not nil, it wraps the handler of the service.
 func startService(t testing.TB, wrap func(http.Handler) http.Handler) *testService {
 	t.Helper()
 	return &testService{servicetest.Start(t, servicetest.Options{Wrap: wrap}), t}
 }
 
-// address is the host and port of the service.
+// address returns the host and port of the service.
 func (svc *testService) address() string { return strings.TrimPrefix(svc.HTTP, "http://") }
 
-// client makes a client. The defaults are the address of the service and a key with all permissions.
+// client returns a new client. By default it uses the address of the service and a key with all
+// permissions.
 func (svc *testService) client(o client.Options) *client.Client {
 	svc.t.Helper()
 	o.URL, o.Key = cmp.Or(o.URL, svc.HTTP), cmp.Or(o.Key, client.Key(svc.Key))
@@ -85,7 +87,7 @@ func newClient(t testing.TB, o client.Options) *client.Client {
 	return c
 }
 
-// newStream creates a stream with a client. The default name is that of the test.
+// newStream creates a stream with a client. The default name is the name of the test.
 func newStream(t testing.TB, c *client.Client, n client.NewStream) weir.StreamID {
 	t.Helper()
 	if n.Name == "" {
@@ -101,8 +103,8 @@ func newStream(t testing.TB, c *client.Client, n client.NewStream) weir.StreamID
 	return s.ID
 }
 
-// everything reads a stream from its beginning up to its cursor and returns the events. Of a raw
-// stream, each batch is one event.
+// everything reads a stream from its beginning up to its cursor and returns the events. For a raw
+// stream, each batch counts as one event.
 func everything(t testing.TB, c *client.Client, id weir.StreamID) (events []string) {
 	t.Helper()
 	cursor, err := c.Cursor(t.Context(), id)
@@ -117,7 +119,7 @@ func everything(t testing.TB, c *client.Client, id weir.StreamID) (events []stri
 			t.Fatal(err)
 		}
 		if b.Gap != nil {
-			t.Fatalf("gap from %d to %d", b.Gap.From, b.Gap.To)
+			t.Fatalf("unexpected gap from %d to %d", b.Gap.From, b.Gap.To)
 		}
 		for _, e := range b.Events {
 			events = append(events, string(e))
@@ -140,7 +142,7 @@ func numbers(t testing.TB, events []string, n int) {
 	}
 	for i, e := range events {
 		if e != fmt.Sprint(i+1) {
-			t.Fatalf("event %d is %s; around it: %s", i+1, e, strings.Join(events[max(0, i-3):min(len(events), i+4)], " "))
+			t.Fatalf("event %d is %s; the events around it are %s", i+1, e, strings.Join(events[max(0, i-3):min(len(events), i+4)], " "))
 		}
 	}
 }

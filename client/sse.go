@@ -15,12 +15,12 @@ import (
 
 // event is one event of a text/event-stream. Its data is valid until the next event is read.
 type event struct {
-	id   string // of this event, or of the last event before it that had one
-	name string // empty means "message"
+	id   string // id of this event, or of the last event before it that had an id
+	name string // name of the event; empty means "message"
 	data []byte
 }
 
-// maxEvent limits the data of an event: 8 MiB in base64, with room for the members around it.
+// maxEvent limits the data of an event: 8 MiB in base64, plus room for the JSON members around it.
 const maxEvent = weir.MaxBody/3*4 + 64<<10
 
 // keep is the largest buffer that a decoder keeps between events.
@@ -31,20 +31,20 @@ var (
 	errEventUTF8 = permanent{errors.New("decode the subscription: invalid UTF-8")}
 )
 
-// decoder parses a text/event-stream as the HTML standard defines it, in bounded memory. An event
-// that is cut off by an error is dropped.
+// decoder parses a text/event-stream as the HTML standard defines it, in bounded memory. It drops
+// an event that is cut off by an error.
 type decoder struct {
 	r      *bufio.Reader
-	skipLF bool // the last line ended with CR, so an LF that follows belongs to it
+	skipLF bool // the last line ended with CR, so an LF that follows belongs to the same line end
 	begun  bool // the first line was read
 	line   []byte
 	data   []byte
 	id     string
-	retry  time.Duration // the last retry field; 0 if there was none
+	retry  time.Duration // value of the last retry field; 0 if there was none
 
-	// idle is set once a block without data has ended: a frame that only sets fields. at is the
-	// last id by then. An id that precedes data counts only once the event is returned, because the
-	// event may still be cut off.
+	// idle is set once a block without data has ended, that is, a block that only sets fields. at
+	// is the last id at that time. The id in a block with data counts only once the event is
+	// returned, because the event may still be cut off.
 	idle  bool
 	at    string
 	pause bool // return errPaused after the first block without data
@@ -101,8 +101,8 @@ func (d *decoder) next() (event, error) {
 	}
 }
 
-// readLine returns a line without its end, which is CR, LF or CRLF. It returns as soon as the line
-// has ended: after a CR it does not wait to see whether an LF follows.
+// readLine returns a line without its line end, which is CR, LF or CRLF. It returns as soon as the
+// line has ended: after a CR, readLine does not wait to see whether an LF follows.
 func (d *decoder) readLine() ([]byte, error) {
 	if cap(d.line) > keep {
 		d.line = nil

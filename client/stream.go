@@ -34,7 +34,8 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	s := described{id: n.ID}
 	unsure, err := c.do(ctx, &request{method: "POST", path: "/v1/streams", contentType: typeJSON, body: b}, &s)
 	if unsure && CodeOf(err) == weir.StreamNameTaken {
-		// An earlier attempt may have created the stream although its response was lost.
+		// An earlier attempt may have created the stream although the response to that attempt was
+		// lost.
 		if made, err := c.Stream(ctx, n.ID); err == nil && made.Name == n.Name {
 			return made, nil
 		}
@@ -42,7 +43,7 @@ func (c *Client) CreateStream(ctx context.Context, n NewStream) (weir.Stream, er
 	return s.Stream, err
 }
 
-// described is a stream object that must be of this stream.
+// described is a stream object from a response. It must describe the stream that was asked for.
 type described struct {
 	weir.Stream
 	id weir.StreamID
@@ -57,8 +58,8 @@ func (d *described) check(decoding error) error {
 	return decoding
 }
 
-// Streams yields the streams that the key may read, newest first. It fetches them page by page.
-// After an error it yields nothing more.
+// Streams yields the streams that the key may read, newest first. It fetches them page by page. If
+// Streams yields an error, the iteration ends.
 func (c *Client) Streams(ctx context.Context) iter.Seq2[weir.Stream, error] {
 	return func(yield func(weir.Stream, error) bool) {
 		for token := ""; ; {
@@ -94,17 +95,17 @@ func (c *Client) Stream(ctx context.Context, id weir.StreamID) (s weir.Stream, e
 	return got.Stream, err
 }
 
-// DeleteStream deletes a stream and all its batches. Its subscriptions end.
+// DeleteStream deletes a stream and all its batches. Subscriptions to the stream end.
 func (c *Client) DeleteStream(ctx context.Context, id weir.StreamID) error {
 	unsure, err := c.do(ctx, &request{method: "DELETE", path: streamPath(id)}, nil)
 	if unsure && CodeOf(err) == weir.StreamNotFound {
-		return nil // an earlier attempt has deleted it
+		return nil // an earlier attempt has deleted the stream
 	}
 	return err
 }
 
-// Cursor returns the highest sequence number of a stream and the time at which that batch was
-// stored.
+// Cursor returns the highest sequence number of a stream and the time at which the batch with this
+// number was stored.
 func (c *Client) Cursor(ctx context.Context, id weir.StreamID) (cursor weir.Cursor, err error) {
 	_, err = c.do(ctx, &request{method: "GET", path: streamPath(id) + "/cursor"}, (*position)(&cursor))
 	return cursor, err
@@ -120,14 +121,14 @@ func (p *position) check(decoding error) error {
 	return decoding
 }
 
-// Health is the state of a service that takes reads and writes.
+// Health is the state of a service that accepts reads and writes.
 type Health struct {
 	Status string `json:"status"`   // "ok"
 	Uptime int64  `json:"uptime_s"` // seconds
 }
 
-// Health checks whether the service takes reads and writes. If it does not, the error is an
-// [*Error] with status 503. Health makes one attempt only.
+// Health checks whether the service accepts reads and writes. If the service does not, the error is
+// an [*Error] with status 503. Health makes one attempt only.
 func (c *Client) Health(ctx context.Context) (h Health, err error) {
 	_, err = c.once(ctx, c.transport(), &request{method: "GET", path: "/v1/health"}, &h)
 	return h, err

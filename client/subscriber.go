@@ -32,15 +32,15 @@ const (
 )
 
 var (
-	Head   = From{}              // new batches only: above the cursor at the time of the first connection; all if it had none
+	Head   = From{}              // only batches above the cursor at the time of the first connection; all batches if the stream had none then
 	Oldest = From{start: oldest} // the oldest stored batch
 )
 
 // After starts with the first batch above a sequence number, which may lie in the future.
 func After(seq weir.Seq) From { return From{after, Position{Seq: seq}} }
 
-// Resume starts at a position that an earlier subscriber had reached. If the stream was created
-// again or restored from an older backup since, the subscriber notices and reports it.
+// Resume starts at a position that an earlier subscriber had reached. The subscriber reports a
+// [Reset] if the stream was since created again, or restored from an older backup.
 func Resume(p Position) From {
 	if p.Empty {
 		return From{oldest, p}
@@ -52,22 +52,24 @@ func Resume(p Position) From {
 type SubscriberOptions struct {
 	From From
 
-	// Until, if not nil, ends the iteration without an error as soon as nothing up to this sequence
-	// number can follow. A program that reads what is stored, and no more, sets it to the cursor.
+	// Until, if not nil, ends the iteration without an error as soon as no more batch up to this
+	// sequence number can follow. To read only the batches that are already stored, set Until to
+	// the cursor.
 	Until *weir.Seq
 
-	// Silence is the time without any data, not even a heartbeat, after which the subscriber drops
-	// the connection and reconnects. 0 means 45 s: three heartbeats of a service with default
+	// Silence is the time after which the subscriber drops a connection without any data, not even
+	// a heartbeat, and reconnects. 0 means 45 s: three heartbeats of a service with default
 	// settings.
 	Silence time.Duration
 
 	// GiveUp is how long the subscriber tries to open its first connection: 0 means a minute, and a
-	// negative value means forever. Then the iteration ends with [ErrGivenUp] and the reason, which is
-	// probably a wrong address. After the first success, the subscriber reconnects forever.
+	// negative value means forever. After this time the iteration ends with [ErrGivenUp] and the
+	// reason, which is probably a wrong address. After the first success, the subscriber reconnects
+	// forever.
 	GiveUp time.Duration
 
-	// OnOpen is called when a connection is open. It is called by the goroutine that ranges over the
-	// batches, as is OnRetry.
+	// OnOpen is called when a connection is open. The goroutine that ranges over the batches calls
+	// both OnOpen and OnRetry.
 	OnOpen func()
 
 	// OnRetry is called when the connection is lost or cannot be opened, with the reason and the
@@ -81,20 +83,20 @@ type Subscriber struct {
 	c       *Client
 	id      weir.StreamID
 	o       SubscriberOptions
-	retry   time.Duration // the service's delay before a reconnect
-	created weir.Time     // of the stream; 0 until it is known (D39)
-	opened  bool          // there was a connection
+	retry   time.Duration // delay before a reconnect that the service sent
+	created weir.Time     // when the stream was created; 0 until the subscriber knows (D39)
+	opened  bool          // at least one connection was opened
 
 	mu    sync.Mutex
-	from  From // advances with every batch that is yielded
+	from  From // where to continue; advances with every yielded batch
 	state State
 }
 
 // State says whether a subscriber is connected.
 type State struct {
-	Open  bool      // it is connected
-	Since time.Time // of the last change of Open; zero before the first connection
-	Err   error     // why the last connection ended or could not be opened; nil if none did
+	Open  bool      // whether the subscriber is connected
+	Since time.Time // time of the last change of Open; zero before the first connection
+	Err   error     // why the last connection ended or could not be opened; nil if no connection has failed
 }
 
 const (
@@ -115,16 +117,16 @@ func (c *Client) Subscriber(id weir.StreamID, o SubscriberOptions) *Subscriber {
 	return &Subscriber{c: c, id: id, o: o, from: o.From, retry: defaultRetry, created: o.From.at.Created}
 }
 
-// Position returns where the subscriber continues. It returns false while that is not known: before
-// the first connection of a subscriber that starts at [Head] or [Oldest]. A program that saves the
-// position can continue there in its next run with [Resume].
+// Position returns the point at which the subscriber continues. It returns false while this point
+// is not known: before the first connection of a subscriber that starts at [Head] or [Oldest]. A
+// program that saves the position can continue there in its next run with [Resume].
 func (s *Subscriber) Position() (Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.from.at, s.from.start == after || s.from.at.Empty && s.from.at.Created != 0
 }
 
-// State returns whether the subscriber is connected, and what went wrong last.
+// State returns whether the subscriber is connected, and the last error.
 func (s *Subscriber) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,16 +151,16 @@ func (s *Subscriber) turn(open bool, err error) {
 }
 
 // Batches yields every batch from the starting point on, once and in order, and then waits for new
-// ones. It reconnects and resumes when the connection is lost or the service restarts. Missed
-// batches are yielded as a [Batch] with a Gap, and a stream that is no longer the same as a [Batch]
-// with a Reset. The iteration ends
+// batches. It reconnects and resumes when the connection is lost or the service restarts. For
+// missed batches it yields a [Batch] with a Gap. If the stream is no longer the same, it yields a
+// [Batch] with a Reset. The iteration ends
 //
 //   - without an error when the stream is deleted,
 //   - with the context's error when the context ends,
 //   - with [ErrGivenUp] if the first connection cannot be opened in time,
 //   - with a permanent error of the service, such as an unknown stream or a revoked key.
 //
-// A caller that leaves the loop and ranges again continues after the last batch that was yielded.
+// A caller that leaves the loop and ranges again continues after the last yielded batch.
 func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		began := time.Now()
@@ -202,8 +204,8 @@ func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 }
 
 // pause returns how long to wait before a reconnect: the service's delay after the first failure,
-// and twice as long after each subsequent one, up to a limit. It adds up to half of that at random,
-// because the service sends the same delay to all clients.
+// and twice as long after each subsequent failure, up to a limit. It adds up to half of that at
+// random, because the service sends the same delay to all clients.
 func (s *Subscriber) pause(failures int, err error) time.Duration {
 	d := retryAfter(err)
 	if d == 0 {
@@ -230,7 +232,7 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	watch := time.AfterFunc(s.o.Silence, func() {
 		cancel(errSilent)
 		if c := line.conn.Load(); c != nil && time.Since(time.Unix(0, c.at.Load())) >= s.o.Silence {
-			c.Close() // otherwise the transport would reconnect over it
+			c.Close() // otherwise the transport would reconnect over this connection
 		}
 	})
 	defer watch.Stop()
@@ -296,9 +298,9 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	}
 }
 
-// same checks before a reconnect that the stream still reaches the position of the subscriber. A
-// stream that was restored from an older backup does not, and a subscription would wait or skip
-// batches without a word. A position that the stream never reached, such as a sequence in the
+// same checks before a reconnect that the stream still reaches the position of the subscriber.
+// After a restore from an older backup the stream may end earlier, and a subscription would wait or
+// skip batches without notice. A position that the stream never reached, such as a sequence in the
 // future, is not checked.
 func (s *Subscriber) same(ctx context.Context) error {
 	at := s.from.at
@@ -323,7 +325,7 @@ func (s *Subscriber) same(ctx context.Context) error {
 func (s *Subscriber) incarnation(h http.Header) error {
 	var created weir.Time
 	if created.UnmarshalText([]byte(h.Get(weir.HeaderStreamCreated))) != nil {
-		return nil // a service that does not send it
+		return nil // the service does not send the creation time
 	}
 	if s.created != 0 && s.created != created {
 		return &Reset{Lost: s.from.at, Created: created}
@@ -332,9 +334,9 @@ func (s *Subscriber) incarnation(h http.Header) error {
 	return nil
 }
 
-// stand takes the position from the first frame of the connection, so that a connection lost before
-// the first batch is resumed there. A service without a position has never stored anything, so
-// everything it stores from then on is above the head.
+// stand takes the position from the first frame of the connection. If the connection is lost before
+// the first batch, the subscriber resumes at this position. If the first frame has no position, the
+// stream has never stored anything, so the subscriber continues with the oldest batch.
 func (s *Subscriber) stand(d *decoder) {
 	if !d.idle || s.from.start == after {
 		return
@@ -351,7 +353,7 @@ func (s *Subscriber) arrived() bool {
 	return s.o.Until != nil && (s.from.at.Empty || s.from.start == after && s.from.at.Seq >= *s.o.Until)
 }
 
-// reach moves the subscriber behind a batch or a gap.
+// reach moves the position of the subscriber past a batch or a gap.
 func (s *Subscriber) reach(seq weir.Seq) { s.move(From{after, Position{Seq: seq, Created: s.created}}) }
 
 func (s *Subscriber) request() *request {
@@ -375,8 +377,8 @@ func isEvents(resp *http.Response) error {
 	return nil
 }
 
-// read decodes an event. The batch is nil for events that this client does not know, and for
-// batches that it has already yielded.
+// read decodes an event. The returned batch is nil if this client does not know the kind of event,
+// or has already yielded the batch.
 func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 	switch e.name {
 	case "end":
@@ -405,7 +407,7 @@ func (s *Subscriber) read(e event) (batch *Batch, end bool, err error) {
 func (s *Subscriber) seen(seq weir.Seq) bool { return s.from.start == after && seq <= s.from.at.Seq }
 
 // watched is a reader that runs a timer during each Read. The timer does not run while the caller
-// handles a batch, which may take any time.
+// handles a batch, because that may take any time.
 type watched struct {
 	r     io.Reader
 	watch *time.Timer

@@ -21,7 +21,7 @@ import (
 	"weir/internal/faultnet"
 )
 
-// take reads n batches and leaves the loop.
+// take reads n batches, leaves the loop and returns their sequences.
 func take(t testing.TB, s *client.Subscriber, n int) (seqs []weir.Seq) {
 	t.Helper()
 	for b, err := range s.Batches(t.Context()) {
@@ -59,14 +59,14 @@ func TestSubscriber(t *testing.T) {
 	} {
 		s := c.Subscriber(id, client.SubscriberOptions{From: x.from})
 		if got := take(t, s, len(x.want)); !slices.Equal(got, x.want) {
-			t.Errorf("%s: got %d, want %d", x.name, got, x.want)
+			t.Errorf("%s: got sequences %d, want %d", x.name, got, x.want)
 		}
 		if at, ok := s.Position(); !ok || at.Seq != x.want[len(x.want)-1] {
 			t.Errorf("%s: the position is %v, %t", x.name, at, ok)
 		}
 	}
 
-	// a second loop continues where the first stopped
+	// A second loop continues where the first stopped.
 	s := c.Subscriber(id, client.SubscriberOptions{From: client.Oldest})
 	if got := append(take(t, s, 2), take(t, s, 3)...); !slices.Equal(got, []weir.Seq{0, 1, 2, 3, 4}) {
 		t.Errorf("two loops got %d, want 0 to 4", got)
@@ -94,7 +94,7 @@ func TestSubscriberAtHead(t *testing.T) {
 			got <- b.Seq
 		}
 	}()
-	for seq := 1; ; seq++ { // until the subscriber is connected and gets one
+	for seq := 1; ; seq++ { // until the subscriber is connected and gets a batch
 		publishNumbers(t, c, id, seq, seq)
 		select {
 		case first := <-got:
@@ -146,7 +146,7 @@ func TestSubscriberGap(t *testing.T) {
 		break
 	}
 	if got := take(t, s, 2); !slices.Equal(got, []weir.Seq{3, 4}) {
-		t.Errorf("after the gap: %d, want 3 and 4", got)
+		t.Errorf("sequences after the gap: %d, want 3 and 4", got)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestSubscriberEnds(t *testing.T) {
 	}
 }
 
-// However connections fail, every batch is yielded once and in order.
+// Every batch is yielded once and in order, however connections fail.
 func TestSubscriberBrokenConnections(t *testing.T) {
 	svc := startService(t, nil)
 	direct := svc.client(client.Options{})
@@ -230,11 +230,11 @@ func TestSubscriberBrokenConnections(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
-	t.Logf("%d connections", proxy.Opened())
+	t.Logf("the subscriber opened %d connections", proxy.Opened())
 }
 
-// fake returns the response to the n-th request, from 1 on. It replaces the network inside a
-// synctest bubble.
+// fake returns the response to the n-th request; the first request has n = 1. It replaces the
+// network inside a synctest bubble.
 type fake func(n int, r *http.Request) (*http.Response, error)
 
 type fakes struct {
@@ -247,8 +247,8 @@ func (f *fakes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.answer(f.n, r)
 }
 
-// stream returns the response to a subscription. It sends a text, and then ends, or with stay
-// remains open until the client cancels the request.
+// stream returns the response to a subscription. The response body is text. After that the body
+// ends or, if stay is true, remains open until the client cancels the request.
 func stream(r *http.Request, text string, stay bool) (*http.Response, error) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -270,7 +270,7 @@ func refusalOf(status int, retryAfter string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: h, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-// When a subscriber reconnects, where it resumes, and how long it waits.
+// The test logs when a subscriber reconnects, where it resumes, and how long it waits.
 func TestSubscriberReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const batch = "id: %d\nevent: batch\ndata: {\"seq\":%[1]d,\"ts\":\"2026-11-15T00:00:00.000Z\",\"events\":[]}\n\n"
@@ -288,7 +288,7 @@ func TestSubscriberReconnects(t *testing.T) {
 				return nil, errors.New("no route")
 			case 3:
 				return refusalOf(503, "20")
-			case 4: // no data after the first events
+			case 4: // no more data after the first events
 				return stream(r, ":\n\n"+fmt.Sprintf(batch, 4)+fmt.Sprintf(batch, 5), true)
 			case 5: // an event that this client does not know
 				return stream(r, "retry: 2000\n\nevent: news\ndata: {}\n\nid: 9\nevent: gap\ndata: {\"from\":6,\"to\":9,\"reason\":\"evicted\"}\n\n", false)
@@ -320,7 +320,7 @@ func TestSubscriberReconnects(t *testing.T) {
 	})
 }
 
-// event is an expected line of a log, with the range of seconds in which it may occur.
+// event is an expected line of the log, with the range of seconds in which it may occur.
 type event struct {
 	from, to float64
 	text     string
@@ -340,7 +340,7 @@ func within(t *testing.T, log []string, want []event) {
 	}
 }
 
-// A response that Weir never sends ends the iteration, because a retry would bring the same.
+// An event that Weir never sends ends the iteration, because a retry would bring the same event.
 func TestSubscriberForeignResponses(t *testing.T) {
 	for want, text := range map[string]string{
 		"decode a gap: invalid data":      "event: gap\ndata: {\"from\":9,\"to\":1}\n\n",
@@ -360,8 +360,9 @@ func TestSubscriberForeignResponses(t *testing.T) {
 	}
 }
 
-// Before the first connection, a subscriber gives up after a while and says why. Afterwards, it goes
-// on whatever is in front of the service. It tells its state all the time.
+// Before the first connection, a subscriber gives up after a while and says why. After the first
+// connection, it retries forever, whatever response it gets. State always returns the current
+// state.
 func TestSubscriberGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -371,7 +372,7 @@ func TestSubscriberGivesUp(t *testing.T) {
 		c := newClient(t, client.Options{URL: "http://weir.example", Transport: &fakes{answer: func(int, *http.Request) (*http.Response, error) { return page() }}})
 		for _, err := range c.Subscriber("x", client.SubscriberOptions{From: client.Oldest}).Batches(t.Context()) {
 			if !errors.Is(err, client.ErrGivenUp) || !strings.Contains(err.Error(), `its content type is "text/html"`) || time.Since(start) > time.Minute {
-				t.Errorf("an HTML page: after %v: %v", time.Since(start), err)
+				t.Errorf("an HTML page as response: gave up after %v: %v", time.Since(start), err)
 			}
 		}
 		start = time.Now()
@@ -403,7 +404,7 @@ func TestSubscriberGivesUp(t *testing.T) {
 			t.Error(err)
 		}
 		if opened != 2 || retried < 50 || s.State().Open {
-			t.Errorf("opened %d times, retried %d times, %+v", opened, retried, s.State())
+			t.Errorf("opened %d times, retried %d times, state %+v", opened, retried, s.State())
 		}
 	})
 }

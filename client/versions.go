@@ -11,24 +11,27 @@ import (
 	"time"
 )
 
-// versions says which HTTP version a client uses for an http URL. It starts with cleartext HTTP/2.
-// Many proxies do not speak it, and a client that insisted on it could not reach the service at all.
+// versions decides which HTTP version a client uses for an http URL. The client starts with
+// cleartext HTTP/2. Many proxies do not speak cleartext HTTP/2, and behind such a proxy the client
+// has to use HTTP/1.1 to reach the service at all.
 type versions struct {
 	http1  atomic.Bool
-	doubts atomic.Int32 // failures in a row that may have another reason
+	doubts atomic.Int32 // number of failures in a row that may mean HTTP/1.1, but may have another reason
 }
 
-// enoughDoubts is how many connections must end before HTTP/2 has begun until the client asks over
-// HTTP/1.1. A connection that breaks ends like that, too.
+// enoughDoubts is the number of connections in a row that must end before HTTP/2 has begun, until
+// the client tries HTTP/1.1. One is not enough, because a connection that breaks ends like that
+// too.
 const enoughDoubts = 3
 
-// failed looks at the error of a request. If the address seems to speak HTTP/1.1 only, it asks there,
-// and on any HTTP response it switches the client to HTTP/1.1. It returns the error of the request.
+// failed examines the error of a request. If the server at the address seems to speak HTTP/1.1
+// only, failed sends it an HTTP/1.1 request, and switches the client to HTTP/1.1 if there is any
+// response. failed returns the error of the original request.
 func (v *versions) failed(ctx context.Context, c *Client, t http.RoundTripper, err error) error {
 	if own, ok := t.(*http.Transport); !ok || c.o.Transport != nil || v.http1.Load() || !own.Protocols.UnencryptedHTTP2() {
 		return err
 	}
-	// net/http has no error values for these.
+	// net/http has no error values for these failures.
 	switch text := err.Error(); {
 	case strings.Contains(text, "http2: frame too large"): // the first bytes were an HTTP/1.1 response
 	case strings.Contains(text, "http2: client conn could not be established"):
@@ -46,7 +49,7 @@ func (v *versions) failed(ctx context.Context, c *Client, t http.RoundTripper, e
 	return err
 }
 
-// answersHTTP1 reports whether there is any response over HTTP/1.1.
+// answersHTTP1 reports whether the server sends any response over HTTP/1.1.
 func (c *Client) answersHTTP1(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -72,7 +75,7 @@ type transports struct {
 
 	mu    sync.Mutex
 	now   *http.Transport
-	http1 bool // the version of now
+	http1 bool // the HTTP version in use is HTTP/1.1
 }
 
 func (t *transports) get() http.RoundTripper {

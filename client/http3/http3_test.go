@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newTransport makes a transport that trusts the local authority of the server with this data
-// directory.
+// newTransport returns a transport that trusts the certificate authority of the server with this
+// data directory.
 func newTransport(t *testing.T, data string) http3.Transport {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(data, "tls", "ca.pem"))
@@ -55,7 +55,7 @@ func checkNumbers(t *testing.T, s *client.Subscriber, n int) {
 			return
 		}
 	}
-	t.Fatalf("the subscription ended before %d", next)
+	t.Fatalf("the subscription ended before event %d", next)
 }
 
 // All requests of a client, a publisher and a subscriber go over HTTP/3.

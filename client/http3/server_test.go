@@ -21,7 +21,7 @@ type served struct {
 	data   string
 	binary string
 	cmd    *exec.Cmd
-	url    string // https address
+	url    string // https address of the server
 
 	ended    chan struct{}  // closed when the process has ended
 	versions map[string]int // number of requests per HTTP version; read it after ended is closed
@@ -78,7 +78,7 @@ func (s *served) start(address string) {
 	}
 }
 
-// end sends a signal to the server and waits for its end.
+// end sends a signal to the server and waits until the process has ended.
 func (s *served) end(how os.Signal) {
 	s.cmd.Process.Signal(how)
 	<-s.ended

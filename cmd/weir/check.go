@@ -72,7 +72,7 @@ func checkData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 	return verdict(report)
 }
 
-// mostListed is how many streams --largest lists.
+// mostListed is the number of streams that --largest lists.
 const mostListed = 20
 
 func listLargest(c *cobra.Command, data string, asJSON bool) error {

@@ -1,4 +1,4 @@
-// Command weir is the server and its command line.
+// Command weir is the Weir server and its command-line client.
 package main
 
 import (
@@ -19,7 +19,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1 // the server refused the request, or the command failed
 	exitMisused = 2 // wrong usage
-	exitLost    = 3 // repaired, but data is lost or may be lost
+	exitLost    = 3 // the data directory was repaired, but data is lost or may be lost
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
@@ -51,7 +51,7 @@ func program(stdout, stderr io.Writer) *cobra.Command {
 		Short:         "Append-only streams of batches over plain HTTP",
 		Long:          "Weir stores append-only streams of batches. Publishers send numbered batches over HTTP,\nand subscribers receive them over server-sent events.",
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs, // without this, cobra itself refuses an unknown command, with another exit code
+		Args: cobra.ArbitraryArgs, // without this setting, cobra itself would refuse an unknown command, with another exit code
 		RunE: func(c *cobra.Command, got []string) error {
 			if len(got) > 0 {
 				return noCommand(c, got[0])

@@ -30,15 +30,15 @@ type publishing struct {
 	linger   time.Duration
 	giveUp   time.Duration
 
-	// What was read, and what is stored.
+	// Counts of what was read from the input and of what the service has stored.
 	lines, read     atomic.Int64
 	events, batches atomic.Int64
 	duplicates      atomic.Int64
 	evicted         atomic.Int64
-	first, last     atomic.Int64 // sequence numbers; first is -1 before the first acknowledgement
+	first, last     atomic.Int64 // lowest and highest acknowledged sequence number; first is -1 before the first acknowledgement
 }
 
-// chunk is the largest batch that is made of raw input, in bytes.
+// chunk is the size in bytes of the largest batch that is made from raw input.
 const chunk = 256 << 10
 
 func publishCommand() *cobra.Command {
@@ -131,7 +131,7 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	}
 	endOfStatus := t.refresh(p.status(t, c.InOrStdin()))
 	read := make(chan error, 1)
-	go func() { // keeps waiting for input if a signal ends the command
+	go func() { // this goroutine may still wait for input when a signal has ended the command
 		if p.raw {
 			read <- p.bytes(ctx, pub, c.InOrStdin())
 		} else {
@@ -147,7 +147,7 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 		var cancel context.CancelFunc
-		closing, cancel = context.WithTimeout(closing, 5*time.Second) // for the events that have been read
+		closing, cancel = context.WithTimeout(closing, 5*time.Second) // time to store the events that have been read
 		defer cancel()
 	}
 	closed := pub.Close(closing)
@@ -161,7 +161,8 @@ func (p *publishing) run(ctx context.Context, c *cobra.Command, cl *client.Clien
 	return p.print(c.OutOrStdout(), id)
 }
 
-// maxLine is the longest line. It leaves room for white space around the largest event.
+// maxLine is the length of the longest accepted line. It leaves room for white space around the
+// largest event.
 const maxLine = weir.MaxBody + 1<<20
 
 // jsonLines adds every line as an event.
@@ -216,8 +217,8 @@ func (p *publishing) add(ctx context.Context, pub *client.Publisher, line []byte
 	return fmt.Errorf("line %d: %w", n, err)
 }
 
-// bytes adds input as it arrives. With --seq it cuts the input into chunks of a fixed size, so that a
-// repeated run publishes the same batches.
+// bytes publishes input as it arrives. With --seq it cuts the input into chunks of a fixed size, so
+// that a repeated run publishes the same batches.
 func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Reader) error {
 	b := make([]byte, chunk)
 	for {
@@ -246,7 +247,7 @@ func (p *publishing) bytes(ctx context.Context, pub *client.Publisher, in io.Rea
 	}
 }
 
-// summary says what has been stored.
+// summary describes in a sentence what the service has stored.
 func (p *publishing) summary() string {
 	skipped := ""
 	switch n := p.evicted.Load(); {
@@ -282,7 +283,7 @@ func (p *publishing) print(w io.Writer, id weir.StreamID) error {
 		Events     int64         `json:"events"`
 		Batches    int64         `json:"batches"`
 		Duplicates int64         `json:"duplicates"` // batches that were already stored
-		Evicted    int64         `json:"evicted"`    // batches that were skipped, because their sequence number is evicted
+		Evicted    int64         `json:"evicted"`    // batches that were skipped because the stream has evicted their sequence numbers
 		First      *int64        `json:"first_seq"`
 		Last       *int64        `json:"last_seq"`
 	}{Stream: id, Events: p.events.Load(), Batches: p.batches.Load(), Duplicates: p.duplicates.Load(), Evicted: p.evicted.Load()}
@@ -292,8 +293,8 @@ func (p *publishing) print(w io.Writer, id weir.StreamID) error {
 	return json.NewEncoder(w).Encode(done)
 }
 
-// status shows how many events are stored and how fast. If the input is a file, it also shows when the
-// run will end.
+// status shows how many events are stored and how fast. If the input is a file, status also shows
+// when the run will end.
 func (p *publishing) status(t *terminal, in io.Reader) func() {
 	total := int64(0)
 	if f, ok := in.(*os.File); ok {
@@ -305,7 +306,7 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	rate := 0.0
 	return func() {
 		now, stored := time.Now(), p.events.Load()
-		const weight = 0.2 // of the newest sample; there are five per second
+		const weight = 0.2 // weight of the newest sample in the average; there are five samples per second
 		rate += weight * (float64(stored-before)/now.Sub(then).Seconds() - rate)
 		before, then = stored, now
 		line := fmt.Sprintf("%s events stored  %s/s", count(stored), count(int64(rate)))
@@ -319,14 +320,15 @@ func (p *publishing) status(t *terminal, in io.Reader) func() {
 	}
 }
 
-// notices reports a retry, and stays silent about further ones until there is progress.
+// notices returns a function that reports a retry. After that the function stays silent about
+// further retries until progress increases.
 func notices(t *terminal, progress *atomic.Int64) func(error, time.Duration) {
 	var told atomic.Int64
 	told.Store(-1)
 	return func(err error, wait time.Duration) {
 		now := progress.Load()
 		switch first := told.Swap(now) != now; {
-		case client.CodeOf(err) == weir.RateLimited: // these pauses are long, so each is reported
+		case client.CodeOf(err) == weir.RateLimited: // pauses for rate limits are long, so each is reported
 			t.say("weir: rate limited; retrying in %d s", int(wait.Round(time.Second).Seconds()))
 		case first:
 			t.say("weir: %v; retrying", err)

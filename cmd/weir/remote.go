@@ -18,8 +18,8 @@ import (
 	"weir/internal/settings"
 )
 
-// remote holds the connection flags of the commands that talk to a service over HTTP, like any
-// other client.
+// remote holds the connection flags of the commands that talk to a service over HTTP. These
+// commands have no special access: they use the API like any other client.
 type remote struct {
 	url   string
 	key   string
@@ -30,11 +30,12 @@ type remote struct {
 
 const defaultURL = "http://127.0.0.1:8080"
 
-// commandRetry is how long a command that makes one call retries it. A person waits for the result.
+// commandRetry is how long a command retries a single call. It is short, because a person waits for
+// the result.
 const commandRetry = 3 * time.Second
 
-// flags adds the flags of a remote to a command and its subcommands. Before the command runs, flags that
-// were not given are set from the environment.
+// flags adds the flags of a remote to a command and its subcommands. Flags that the user did not
+// give are set from the environment before the command runs.
 func (r *remote) flags(c *cobra.Command) *cobra.Command {
 	f := c.PersistentFlags()
 	f.StringVar(&r.url, "url", defaultURL, "`URL` of the service; can also be set as WEIR_URL")
@@ -71,7 +72,7 @@ func (r *remote) client(c *cobra.Command) (*client.Client, error) {
 	return made, nil
 }
 
-// run calls do with a client. If no service answers, the error names the URL.
+// run creates a client and calls do with it. If no service answers, the error names the URL.
 func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.Client) error) error {
 	cl, err := r.client(c)
 	if err != nil {
@@ -100,8 +101,8 @@ func streamID(c *cobra.Command, s string) (weir.StreamID, error) {
 	return id, nil
 }
 
-// completeStream returns the ids of all streams of the service, for shell completion. Shells show
-// the names next to the ids.
+// completeStream returns the ids of all streams of the service, for shell completion. A shell shows
+// the name of each stream next to its id.
 func (r *remote) completeStream(c *cobra.Command, got []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(got) > 0 || settings.Environment(c.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

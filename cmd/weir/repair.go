@@ -30,12 +30,13 @@ func repairData(c *cobra.Command, data string, p *progress, asJSON bool) error {
 	return lost(r)
 }
 
-// loss is the error of a repair that made the directory usable, without all of its data.
+// loss is the error of a repair that made the directory usable but lost data, or may have lost
+// some.
 type loss struct{ what string }
 
 func (l loss) Error() string { return "the directory can be served again, " + l.what }
 
-// lost returns a loss if anything is lost or may be lost.
+// lost returns a loss error if data is lost or may be lost, and nil otherwise.
 func lost(r *datadir.Repaired) error {
 	switch b := r.Before; {
 	case b.MayBeLost > 0:
@@ -83,7 +84,7 @@ func printRepair(w io.Writer, data string, r *datadir.Repaired) {
 // mostStale is the maximum number of possibly outdated documents that the output names.
 const mostStale = 20
 
-// printDoubts reports losses that cannot be identified.
+// printDoubts reports losses of which it is not known what was lost.
 func printDoubts(w io.Writer, r *datadir.Report) {
 	if r.Orphans > 0 && r.MayBeLost > 0 {
 		fmt.Fprintf(w, "%d batches belong to streams whose record, or the record of whose deletion, is lost\n", r.Orphans)

@@ -84,7 +84,7 @@ func holds(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
-			t.Errorf("no %q in\n%s", p, text)
+			t.Errorf("%q is missing in the output:\n%s", p, text)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type tailing struct {
 	follow bool
 	state  string // file that holds the position between runs
 
-	saved  time.Time // when the position was last written to it
+	saved  time.Time // when the position was last written to the state file
 	out    *bufio.Writer
 	screen *terminal // standard output
 	stderr *terminal
@@ -105,7 +105,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	defer stop()
 	t.screen, t.stderr = terminalOf(c.OutOrStdout()), terminalOf(c.ErrOrStderr())
 	t.out = bufio.NewWriterSize(c.OutOrStdout(), 64<<10)
-	s, err := cl.Stream(ctx, id) // fails at once on an error that the subscriber would retry for ever
+	s, err := cl.Stream(ctx, id) // reports errors at once that the subscriber would retry forever
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (t *tailing) run(ctx context.Context, c *cobra.Command, cl *client.Client, 
 	return cmp.Or(err, t.save(sub, true))
 }
 
-// printAll prints batches until the iteration ends. It returns whether the stream was deleted.
+// printAll prints batches until the iteration ends. It reports whether the stream was deleted.
 func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted bool, err error) {
 	for b, err := range sub.Batches(ctx) {
 		if ctx.Err() != nil {
@@ -139,7 +139,7 @@ func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted
 			err = t.print(b)
 		}
 		if errors.Is(err, syscall.EPIPE) {
-			return false, nil // the reader of the pipe, such as head, has finished
+			return false, nil // the reader of the pipe, such as head, has exited
 		}
 		if err == nil {
 			err = t.save(sub, false)
@@ -154,7 +154,7 @@ func (t *tailing) printAll(ctx context.Context, sub *client.Subscriber) (deleted
 	return t.follow, nil
 }
 
-// restore returns the position in the state file, or from if there is none.
+// restore returns the position in the state file, or from if the file does not exist.
 func (t *tailing) restore(from client.From) (client.From, error) {
 	if t.state == "" {
 		return from, nil
@@ -173,12 +173,12 @@ func (t *tailing) restore(from client.From) (client.From, error) {
 	return client.Resume(p), nil
 }
 
-// saveEvery is how often the position is written to the state file while batches arrive. A command
-// that is killed prints what came since then again.
+// saveEvery is how often the position is written to the state file while batches arrive. If the
+// command is killed, its next run prints the batches since the last write again.
 const saveEvery = 100 * time.Millisecond
 
-// save writes the position to the state file. It replaces the file, so that a crash never leaves half
-// a position.
+// save writes the position to the state file. It replaces the file atomically, so that a crash
+// never leaves a partial position.
 func (t *tailing) save(sub *client.Subscriber, last bool) error {
 	p, ok := sub.Position()
 	if t.state == "" || !ok || !last && time.Since(t.saved) < saveEvery {
@@ -252,7 +252,7 @@ func (t *tailing) escapeControls(event []byte) []byte {
 // printJSON writes a batch in the form in which subscribers receive it.
 func (t *tailing) printJSON(b client.Batch) error {
 	e := json.NewEncoder(t.out)
-	e.SetEscapeHTML(false) // print events as they are
+	e.SetEscapeHTML(false) // print <, > and & unescaped
 	switch {
 	case b.Gap != nil:
 		return e.Encode(map[string]*client.Gap{"gap": b.Gap})

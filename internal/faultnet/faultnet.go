@@ -1,6 +1,6 @@
-// Package faultnet is a bad network for tests. A [Proxy] stands between a client and a server, and
-// slows down, holds back, resets, repeats or answers what passes. A [Schedule] plays random faults;
-// its seed repeats them.
+// Package faultnet simulates a bad network for tests. A [Proxy] stands between a client and a
+// server. It slows down, holds back, resets or repeats traffic, or answers requests itself.
+// [Schedule] returns a random sequence of faults; the same seed returns the same faults.
 //
 // The command faultproxy runs a proxy as a process of its own, for the tests of clients that are
 // not written in Go.
@@ -28,37 +28,37 @@ type Conditions struct {
 	// Delay is how long every piece of data waits before the proxy forwards it.
 	Delay time.Duration `json:"delay_ns,omitempty"`
 
-	// BlackHole holds back all data. TCP connections stay open, and continue when the hole closes;
-	// UDP packets are lost.
+	// BlackHole holds back all data. TCP connections stay open, and their data continues when
+	// BlackHole is cleared. UDP packets are lost.
 	BlackHole bool `json:"black_hole,omitempty"`
 
 	// Refuse closes every new TCP connection at once.
 	Refuse bool `json:"refuse,omitempty"`
 
-	// Answer is the status with which the proxy itself answers every request: for example 521, 404,
-	// or 200 with a body that is not Weir's. It needs [Options.HTTP].
+	// Answer, if not 0, is the status with which the proxy itself answers every request: for
+	// example 521, 404, or 200 with a body that is not from Weir. It needs [Options.HTTP].
 	Answer int `json:"answer,omitempty"`
 
-	// Duplicate makes the proxy send every POST to the server twice, and return the second answer.
-	// It needs [Options.HTTP].
+	// Duplicate makes the proxy send every POST to the server twice, and return the second
+	// response. It needs [Options.HTTP].
 	Duplicate bool `json:"duplicate,omitempty"`
 
-	// Loss and Reorder are the shares of UDP packets, from 0 to 1, that the proxy drops or delays
-	// behind later ones.
+	// Loss is the share of UDP packets, from 0 to 1, that the proxy drops. Reorder is the share of
+	// UDP packets that it delays so that later packets arrive first.
 	Loss    float64 `json:"loss,omitempty"`
 	Reorder float64 `json:"reorder,omitempty"`
 }
 
-// Step is a part of a schedule: conditions, and for how long they hold.
+// Step is a part of a schedule: conditions, and how long they last.
 type Step struct {
 	Conditions
-	Reset bool // reset all connections at the beginning
+	Reset bool // reset all connections at the beginning of the step
 	For   time.Duration
 }
 
-// Schedule returns a random schedule. Its steps are faults and, between them, times without any. The
-// same seed returns the same schedule. HTTP says whether the schedule may contain Answer and
-// Duplicate, and udp whether the proxy carries packets instead of connections.
+// Schedule returns a random schedule: faults, and times without faults between them. The same seed
+// returns the same schedule. http says whether the schedule may contain Answer and Duplicate, and
+// udp says whether the proxy carries UDP packets instead of TCP connections.
 func Schedule(seed uint64, steps int, http, udp bool) []Step {
 	r := rand.New(rand.NewPCG(seed, 17))
 	between := func(least, most time.Duration) time.Duration {

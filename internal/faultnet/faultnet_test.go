@@ -32,7 +32,7 @@ func start(t testing.TB, o faultnet.Options) *faultnet.Proxy {
 	return p
 }
 
-// echo starts a server that returns every byte.
+// echo starts a server that sends every byte back.
 func echo(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func dial(t testing.TB, p *faultnet.Proxy) net.Conn {
 	return c
 }
 
-// round sends a text and reads it back.
+// round sends a text and expects the same text back.
 func round(c net.Conn, text string) error {
 	if _, err := io.WriteString(c, text); err != nil {
 		return err
@@ -104,7 +104,7 @@ func TestConnections(t *testing.T) {
 		t.Error("a connection outlived Reset")
 	}
 	p.Set(faultnet.Conditions{Refuse: true})
-	if c, err := net.Dial("tcp", p.Address()); err == nil { // otherwise it was reset while it was being opened
+	if c, err := net.Dial("tcp", p.Address()); err == nil { // an error is fine too: the proxy closed the connection while it was being opened
 		defer c.Close()
 		if err := round(c, "refused"); err == nil {
 			t.Error("a connection was not refused")
@@ -115,7 +115,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// A slow link is no faster than its rate, and a delay is no shorter than it says.
+// A slow link is no faster than its rate, and data waits at least as long as Delay.
 func TestSlow(t *testing.T) {
 	p := start(t, faultnet.Options{Backend: echo(t)})
 	c := dial(t, p)
@@ -227,7 +227,7 @@ func TestPackets(t *testing.T) {
 	b := make([]byte, 10)
 	p.Set(faultnet.Conditions{Loss: 1})
 	client.Write([]byte("lost"))
-	for p.Sent() < int64(len("lost")) { // the proxy has not dropped it yet
+	for p.Sent() < int64(len("lost")) { // until the proxy has dropped the packet
 		runtime.Gosched()
 	}
 	p.Set(faultnet.Conditions{})
@@ -267,13 +267,13 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// A seed repeats its schedule.
+// The same seed returns the same schedule.
 func TestSchedule(t *testing.T) {
 	if a, b := faultnet.Schedule(7, 20, true, false), faultnet.Schedule(7, 20, true, false); !reflect.DeepEqual(a, b) || len(a) != 41 {
-		t.Errorf("one seed, two schedules:\n%v\n%v", a, b)
+		t.Errorf("the same seed returned different schedules:\n%v\n%v", a, b)
 	}
 	if a, b := faultnet.Schedule(7, 20, true, false), faultnet.Schedule(8, 20, true, false); reflect.DeepEqual(a, b) {
-		t.Error("two seeds, one schedule")
+		t.Error("different seeds returned the same schedule")
 	}
 	p := start(t, faultnet.Options{Backend: echo(t)})
 	p.Play(t.Context(), []faultnet.Step{{Conditions: faultnet.Conditions{Refuse: true}}, {}})
@@ -281,6 +281,6 @@ func TestSchedule(t *testing.T) {
 		t.Error(err)
 	}
 	if !bytes.Contains([]byte(faultnet.Step{Reset: true}.String()), []byte("reset=true")) {
-		t.Error("a step does not describe itself")
+		t.Error("String of a step is empty")
 	}
 }

@@ -19,15 +19,16 @@ import (
 	"time"
 )
 
-// gateway is the HTTP part of a proxy: what an ingress, a content delivery network or a captive
-// portal does to requests.
+// gateway is the HTTP part of a proxy. It treats requests like an ingress, a content delivery
+// network or a captive portal does.
 type gateway struct {
 	p       *Proxy
 	backend http.RoundTripper
 	forward *httputil.ReverseProxy
 }
 
-// startGateway starts the HTTP server of a gateway, and returns how to connect to it.
+// startGateway starts the HTTP server of a gateway. It returns a function that connects to this
+// server.
 func (p *Proxy) startGateway() (dial func() (net.Conn, error), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,7 +48,7 @@ func (p *Proxy) startGateway() (dial func() (net.Conn, error), err error) {
 	g.forward = &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "backend"}) },
 		Transport:     backend,
-		FlushInterval: -1, // events of a subscription must not wait
+		FlushInterval: -1, // flush at once, because events of a subscription must not wait
 		ErrorLog:      quiet,
 	}
 	server := &http.Server{Handler: g, Protocols: &front, ErrorLog: quiet, TLSConfig: p.o.TLS}
@@ -74,7 +75,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer writes what something other than Weir would.
+// answer writes a response that does not come from Weir.
 func answer(w http.ResponseWriter, r *http.Request, status int) {
 	io.Copy(io.Discard, r.Body)
 	text := "<html><title>" + http.StatusText(status) + "</title></html>"
@@ -90,8 +91,8 @@ func answer(w http.ResponseWriter, r *http.Request, status int) {
 	io.WriteString(w, text)
 }
 
-// twice sends a request to the backend two times and returns the second response, as a proxy does
-// that has lost the first one.
+// twice sends a request to the backend two times and returns the second response. A proxy that has
+// lost the first response does the same.
 func (g *gateway) twice(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -117,8 +118,8 @@ func (g *gateway) twice(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Certificate makes a certificate for 127.0.0.1, for the TLS of a gateway, and the pool of
-// certificates with which a client trusts it.
+// Certificate creates a certificate for 127.0.0.1. It returns the TLS configuration of a gateway
+// that uses the certificate, and the pool with which a client trusts it.
 func Certificate() (*tls.Config, *x509.CertPool, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -41,7 +41,7 @@ func (k *packets) end() {
 	}
 }
 
-// receive takes packets from clients.
+// receive reads packets from clients and passes them on.
 func (k *packets) receive() {
 	b := make([]byte, 64<<10)
 	for {
@@ -57,7 +57,8 @@ func (k *packets) receive() {
 	}
 }
 
-// peer returns the socket of a client, or nil if the backend cannot be reached.
+// peer returns the socket that carries a client's packets to the backend, or nil if the backend
+// cannot be reached.
 func (k *packets) peer(client netip.AddrPort) *net.UDPConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,11 +96,11 @@ func (k *packets) peer(client netip.AddrPort) *net.UDPConn {
 	return c
 }
 
-// longestQueue is how much later than now a packet may leave on a slow link. Later ones are lost, as
-// in a router whose queue is full.
+// longestQueue is the longest time that a packet may wait on a slow link. A packet that would wait
+// longer is lost, as in a router whose queue is full.
 const longestQueue = 500 * time.Millisecond
 
-// pass sends a packet, later or never, as the conditions say.
+// pass sends a packet at once, later or never, as the conditions require.
 func (k *packets) pass(b []byte, by *pipe, send func([]byte)) {
 	defer by.carried.Add(int64(len(b)))
 	now, _ := k.p.conditions()
@@ -128,7 +129,7 @@ func (k *packets) pass(b []byte, by *pipe, send func([]byte)) {
 	})
 }
 
-// queue returns how long a new packet would wait.
+// queue returns how long a new packet would wait on a link with this rate.
 func (l *pipe) queue(rate int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

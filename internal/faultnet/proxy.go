@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Options say what a proxy carries.
+// Options configure what a proxy carries and where it forwards to.
 type Options struct {
-	// Backend is the address of the server, host and port. SetBackend changes it.
+	// Backend is the address of the server: host and port. SetBackend changes it.
 	Backend string
 
-	// HTTP makes the proxy an HTTP gateway: it answers requests itself or sends them to the backend,
-	// over connections of its own and in any order. Without HTTP it forwards bytes.
+	// HTTP makes the proxy an HTTP gateway. A gateway answers requests itself or sends them to the
+	// backend, over connections of its own and in any order. Without HTTP the proxy forwards bytes.
 	HTTP bool
 
 	// HTTP1 makes a gateway refuse HTTP/2.
 	HTTP1 bool
 
-	// TLS is the configuration of a gateway that speaks TLS to its clients; see [Certificate]. To
-	// the backend a gateway speaks cleartext.
+	// TLS is the configuration of a gateway that speaks TLS to its clients; see [Certificate]. A
+	// gateway always speaks cleartext to the backend.
 	TLS *tls.Config `json:"-"`
 
-	// Cut, if not nil, says how the n-th connection ends, from 1 on.
+	// Cut, if not nil, returns how the n-th connection ends. The first connection has n = 1.
 	Cut func(n int) Cut `json:"-"`
 
 	// UDP makes the proxy carry UDP packets, for HTTP/3.
@@ -35,11 +35,11 @@ type Options struct {
 	Seed uint64
 }
 
-// Cut ends a connection at an exact place. Numbers are bytes; 0 disables a fault.
+// Cut ends a connection after an exact number of bytes. 0 disables a fault.
 type Cut struct {
-	Up, Down int64 // close the connection after this many bytes to the server, or from it
-	Swallow  int64 // discard this many bytes of responses before closing: requests arrive, responses do not
-	Stall    bool  // after Down, forward nothing more from the server but keep the connection open
+	Up, Down int64 // close the connection after Up bytes to the server, or after Down bytes from the server
+	Swallow  int64 // discard this many bytes of responses before closing the connection: requests arrive, responses do not
+	Stall    bool  // after Down bytes, forward nothing more from the server, but keep the connection open
 }
 
 // Proxy is a running proxy. Its methods may be called concurrently.
@@ -61,7 +61,7 @@ type Proxy struct {
 	closed  bool
 }
 
-// Start starts a proxy on a free port of 127.0.0.1. The caller must close it.
+// Start starts a proxy on a free port of 127.0.0.1. The caller must close the proxy.
 func Start(o Options) (*Proxy, error) {
 	p := &Proxy{o: o, done: make(chan struct{}), changed: make(chan struct{}), conns: map[net.Conn]bool{}}
 	p.backend.Store(&o.Backend)
@@ -88,19 +88,19 @@ func Start(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Address is the host and port that clients connect to.
+// Address returns the host and port that clients connect to.
 func (p *Proxy) Address() string { return p.address }
 
 // SetBackend changes the address of the server for new connections.
 func (p *Proxy) SetBackend(address string) { p.backend.Store(&address) }
 
-// Opened is the number of connections that clients have opened.
+// Opened returns the number of connections that clients have opened.
 func (p *Proxy) Opened() int { return int(p.opened.Load()) }
 
-// Sent is the number of bytes that the proxy has taken from clients.
+// Sent returns the number of bytes that the proxy has taken from clients.
 func (p *Proxy) Sent() int64 { return p.up.carried.Load() }
 
-// Set changes the conditions, also for connections that are open.
+// Set changes the conditions. The change also applies to open connections.
 func (p *Proxy) Set(c Conditions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Proxy) conditions() (Conditions, <-chan struct{}) {
 	return p.now, p.changed
 }
 
-// Reset resets all open connections: both ends get an error, and data on the way is lost.
+// Reset resets all open connections: client and server get an error, and data in flight is lost.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +140,8 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// hold remembers an open connection for Reset. It returns false if the proxy is closed.
+// hold registers an open connection, so that Reset can find it. It returns false if the proxy is
+// closed.
 func (p *Proxy) hold(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,13 +180,13 @@ func (p *Proxy) accept(l net.Listener, target func() (net.Conn, error)) {
 	}
 }
 
-// carry forwards a connection until either end closes it.
+// carry forwards the data of a connection until either side closes the connection.
 func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error), cut Cut) {
 	defer p.drop(c)
 	if !p.hold(c) {
 		return
 	}
-	// A small buffer, so that the client soon notices how slow the link is.
+	// The buffer is small, so that the client soon notices how slow the link is.
 	c.(*net.TCPConn).SetReadBuffer(64 << 10)
 	s, err := target()
 	if err != nil {
@@ -212,7 +213,8 @@ func (p *Proxy) carry(c net.Conn, target func() (net.Conn, error), cut Cut) {
 	both.Wait()
 }
 
-// copy forwards data under the conditions of the moment: this many bytes, or all if limit is 0.
+// copy forwards data under the current conditions. It forwards limit bytes, or everything if limit
+// is 0.
 func (p *Proxy) copy(to, from net.Conn, by *pipe, limit int64) {
 	b := make([]byte, 16<<10)
 	for total := int64(0); limit == 0 || total < limit; {
@@ -245,7 +247,7 @@ func (p *Proxy) copy(to, from net.Conn, by *pipe, limit int64) {
 	}
 }
 
-// open waits until there is no black hole. It returns false if the proxy is closed.
+// open waits until BlackHole is not set. It returns false if the proxy is closed.
 func (p *Proxy) open() bool {
 	for {
 		now, changed := p.conditions()
@@ -260,14 +262,14 @@ func (p *Proxy) open() bool {
 	}
 }
 
-// pipe is one direction of a link. All connections share its speed.
+// pipe is one direction of the link. All connections share the rate of the pipe.
 type pipe struct {
 	carried atomic.Int64
 	mu      sync.Mutex
-	free    time.Time // when the data that is on the way has arrived
+	free    time.Time // when the data in flight will have arrived
 }
 
-// reserve returns how long n more bytes take.
+// reserve adds n bytes to the data in flight and returns how long they take to arrive.
 func (l *pipe) reserve(n, rate int) time.Duration {
 	if rate <= 0 {
 		return 0

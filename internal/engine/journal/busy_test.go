@@ -18,8 +18,8 @@ import (
 	"weir/internal/engine"
 )
 
-// TestReadWhileReclaiming scans and opens logs while their segments are emptied, recycled and
-// overwritten. Readers never see wrong bytes.
+// TestReadWhileReclaiming scans and opens logs while the reclaimer empties, recycles and overwrites
+// their segments. Readers never see wrong bytes.
 func TestReadWhileReclaiming(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -54,12 +54,12 @@ func TestReadWhileReclaiming(t *testing.T) {
 	}
 	reader(func() error { return w.logs["kept"].Scan(background, 0, 0, right("kept", 400)) })
 	reader(func() error { return w.logs["moving"].Scan(background, 0, 0, right("moving", 900)) })
-	reader(func() error { // opening a log reads the heads of entries with a key
+	reader(func() error { // opening a log reads the heads of all entries that have a key
 		k.logs["keyed"].Close()
 		judge, least := &fixed{}, appended
 		l, err := w.j.Open(background, keyed.Created, judge)
 		if err != nil || len(judge.restored) != least {
-			return fmt.Errorf("%d of %d entries restored: %w", len(judge.restored), least, err)
+			return fmt.Errorf("restored %d entries, want at least %d: %w", len(judge.restored), least, err)
 		}
 		for _, e := range judge.restored {
 			want := engine.Header{Key: fmt.Sprintf("%.*s", int(e.Seq%3), "ab")}.Restored()
@@ -75,7 +75,7 @@ func TestReadWhileReclaiming(t *testing.T) {
 		if err := w.append("moving", seq, 900); err != nil {
 			t.Fatal(err)
 		}
-		if seq%20 == 0 { // entries of "kept" stay much longer, so segments become sparse
+		if seq%20 == 0 { // entries of "kept" stay much longer than the others, so segments become sparse
 			err = errors.Join(w.append("kept", seq, 400), w.trim("moving", seq-min(seq, 20), ""), w.trim("kept", seq-min(seq, 800), ""))
 		}
 		if err != nil {
@@ -97,12 +97,13 @@ func TestReadWhileReclaiming(t *testing.T) {
 }
 
 // TestDiskFailsWhileWaiting makes the disk fail while the committer waits for a segment, the writer
-// holds a group and more ops are queued. Every append returns, and the journal can be closed.
+// holds a group and more ops are queued. Every append returns with or without an error, and the journal
+// can be closed.
 func TestDiskFailsWhileWaiting(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		holds   func(faulty.Call) bool // calls that block until the disk fails
-		failing func(faulty.Call) bool // calls that fail from then on
+		failing func(faulty.Call) bool // calls that fail once the disk has failed
 	}{
 		{"preparer", func(c faulty.Call) bool { return c.Name == temporary && c.Kind == faulty.Write },
 			func(c faulty.Call) bool { return c.Name == temporary }},
@@ -144,7 +145,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 				go func() { time.Sleep(time.Second); close(failed) }()
 				refused := 0
 				want, state := engine.ErrReadOnly, engine.ReadOnly
-				if c.name == "preparer" { // it takes other files until one can be written
+				if c.name == "preparer" { // the preparer tries other files until one can be written
 					want, state = engine.ErrFull, engine.Full
 				}
 				for seq := 2; seq < 300; seq++ {
@@ -155,7 +156,7 @@ func TestDiskFailsWhileWaiting(t *testing.T) {
 					}
 				}
 				if s := w.j.Status(); refused == 0 || s.State != state {
-					t.Errorf("%d appends refused, status %v", refused, s)
+					t.Errorf("after the disk failed: %d appends refused, status %v", refused, s)
 				}
 				if err := w.append("a", 1000, 1000); !errors.Is(err, want) {
 					t.Error(err)

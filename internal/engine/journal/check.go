@@ -19,26 +19,27 @@ import (
 // CheckOptions are the callbacks of a check. The journal does not know what documents and logs
 // mean; its callers do.
 type CheckOptions struct {
-	// Document validates a document whose log is undamaged, given the note and the entries of the
-	// log, as Judge.Restore gets them. It returns why the document cannot be used, or nil.
+	// Document validates a document whose log is undamaged. It receives the note of the log's last
+	// trim and the entries of the log, as Judge.Restore does. It returns the reason why the
+	// document cannot be used, or nil.
 	Document func(d engine.Document, note []byte, entries iter.Seq[engine.Header]) error
 	// Progress, if set, receives the number of bytes read so far and the total.
 	Progress func(done, total int64)
 }
 
-// Fate says what a damaged place means for the data.
+// Fate says what one instance of damage means for the data that was stored there.
 type Fate string
 
 // The fates of damaged data.
 const (
-	Dead    Fate = "dead"    // nothing is lost: it was trimmed, replaced or deleted, or there is another copy
-	Intact  Fate = "intact"  // nothing is lost: it can be rebuilt from undamaged data
+	Dead    Fate = "dead"    // nothing is lost: the data was trimmed, replaced or deleted, or there is another copy
+	Intact  Fate = "intact"  // nothing is lost: the data can be rebuilt from undamaged data
 	Mended  Fate = "mended"  // nothing is lost: one bit is flipped, and a repair corrects it
-	Lost    Fate = "lost"    // known, but no longer readable
-	Unknown Fate = "unknown" // its former content cannot be determined
+	Lost    Fate = "lost"    // it is known which data was there, but the data cannot be read
+	Unknown Fate = "unknown" // it is not known which data was there
 )
 
-// Damage is one damaged place.
+// Damage describes one damaged range of a file.
 type Damage struct {
 	File     string       `json:"file"`
 	Offset   int64        `json:"offset"`
@@ -53,19 +54,19 @@ type Damage struct {
 // Report is the result of a check.
 type Report struct {
 	Segments    int            `json:"segments"`
-	Ready       int            `json:"ready"` // segment files that are ready or dead and hold no data of the journal
+	Ready       int            `json:"ready"` // segment files without data of the journal: prepared for later use, or freed
 	Bytes       int64          `json:"bytes"` // size of all segment files
 	Records     int            `json:"records"`
 	Documents   map[string]int `json:"documents"` // number of documents, by the part of their keys before the slash
 	Batches     int            `json:"batches"`   // readable batches
-	Payload     int64          `json:"payload"`   // bytes in those batches
+	Payload     int64          `json:"payload"`   // total payload bytes of the readable batches
 	ClosedGaps  int            `json:"closed_gaps"`
-	Torn        int64          `json:"torn"` // bytes of a newest group that a crash cut short; it was never acknowledged
+	Torn        int64          `json:"torn"` // bytes of the newest group that a crash cut short; that group was never acknowledged
 	Damages     []Damage       `json:"damages"`
-	Orphans     int            `json:"orphans"`      // batches of logs whose document, or whose document's deletion, is lost
+	Orphans     int            `json:"orphans"`      // batches of logs whose document is lost, or the record of whose deletion is lost
 	MayBeLost   int            `json:"may_be_lost"`  // upper bound for the number of records with unknown content
-	MayBeStale  []string       `json:"may_be_stale"` // documents that one of those records may have changed or deleted
-	LostBatches uint64         `json:"lost_batches"` // sequences given up by earlier repairs
+	MayBeStale  []string       `json:"may_be_stale"` // keys of documents that a record with unknown content may have changed or deleted
+	LostBatches uint64         `json:"lost_batches"` // number of sequences given up by earlier repairs
 }
 
 // checkup is a check in progress. It follows the steps of a recovery, but reads every byte and does
@@ -75,35 +76,35 @@ type checkup struct {
 	o         CheckOptions
 	report    Report
 	buf       []byte
-	tailed    *inspection            // the tail
+	tailed    *inspection            // inspection of the tail, the last segment that holds a group
 	harmed    map[uint64]*inspection // segments with damage
 	listed    []uint64               // segments of the journal, according to the newest manifest
-	manifest  place                  // of the newest manifest
-	endLost   bool                   // the file "end" should exist but cannot be used
+	manifest  place                  // position of the newest manifest
+	endLost   bool                   // the file "end", which proves how far the log reached, should exist but cannot be used
 	holes     []*hole
-	files     []*hole         // damaged files other than segments; they are among the holes too
+	files     []*hole         // damaged files other than segments; holes includes them
 	missing   int             // number of listed segments whose file is missing
 	unknown   int             // upper bound for the number of records with unknown content
-	last      place           // the last place with unknown content
+	last      place           // position of the last data with unknown content
 	cutOff    bool            // the newest segments were written by an interrupted repair
-	drafts    map[uint64]bool // segments whose last manifest is a draft
+	drafts    map[uint64]bool // segments whose last manifest is the draft of an unfinished repair
 	lostDocs  []lostDocument
 	orphans   map[uint64]bool // logs with entries but without a document
 	hurt      map[uint64]bool // logs with damage
-	lostMarks map[uint64]bool // logs whose mark is unreadable; low is still known from its slot
+	lostMarks map[uint64]bool // logs whose mark (the record of the last trim) is unreadable; the index slot of the mark still tells low
 	done      int64
 }
 
-// lostDocument is a document whose newest state, or whose deletion, cannot be read.
+// lostDocument is a document whose newest state cannot be read, or whose deletion cannot be read.
 type lostDocument struct {
-	key     string // empty if not known
+	key     string // empty if the key is not known
 	created uint64
 }
 
 // Check reads every byte of a journal that no other process has open, and reports its content and
-// its damage. It changes nothing. It returns disk.ErrLocked, ErrForeign, ErrNewer,
-// engine.ErrDamaged if the format file is damaged (nothing can be read without it), or an error of
-// the file system.
+// its damage. It changes nothing. It returns disk.ErrLocked, ErrForeign, ErrNewer, or an error of
+// the file system. It returns engine.ErrDamaged if the format file is damaged, because nothing can
+// be read without that file.
 func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 	c, err := openCheckup(dir, o)
 	if err != nil {
@@ -114,7 +115,7 @@ func Check(dir disk.FS, o CheckOptions) (*Report, error) {
 }
 
 // openCheckup takes the lock and reads the format. Unlike Open, it does not turn an empty directory
-// into a journal, and it can do without a usable format file if a copy of the salt is found.
+// into a journal. If the format file cannot be used, a copy of the salt in another file is enough.
 func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	names, err := dir.List()
 	if err != nil {
@@ -145,13 +146,13 @@ func openCheckup(dir disk.FS, o CheckOptions) (*checkup, error) {
 	return c, nil
 }
 
-// unusable reports whether err is about the content of a file, as opposed to an error of the file
-// system that another attempt may not meet.
+// unusable reports whether err means that the content of a file cannot be used. For any other error
+// of the file system another attempt may succeed.
 func unusable(err error) bool {
 	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
 }
 
-// fileDamage records damage to a file that can be written anew.
+// fileDamage records damage to a file that a repair can write again.
 func (c *checkup) fileDamage(name, what string, err error) {
 	if d, ok := errors.AsType[*DamageError](err); ok {
 		err = d.Err
@@ -159,8 +160,8 @@ func (c *checkup) fileDamage(name, what string, err error) {
 	c.files = append(c.files, &hole{seg: &segment{name: name}, what: what, err: err, frame: true})
 }
 
-// readProof reads the file "end". Without it, only a tail that is not sealed proves that no later
-// segment was used.
+// readProof reads the file "end", which proves how far the log reached. If "end" is unusable, only
+// an unsealed tail proves that no later segment was used.
 func (c *checkup) readProof() error {
 	if c.j.version < 2 {
 		return nil
@@ -200,11 +201,11 @@ func (c *checkup) run() (*Report, error) {
 	return &c.report, nil
 }
 
-// openAll opens the files. Their content, including the header, is checked later by inspect.
+// openAll opens the segment files. inspect checks their content later, including the header.
 func (c *checkup) openAll() error { return c.openEach(func(*segment) error { return nil }) }
 
 // inspect reads one segment and reports progress. findEnd and readAll both read the tail, so the
-// total is one segment more than there are files.
+// total is the size of all files plus one segment.
 func (c *checkup) inspect(n uint64) (*inspection, error) {
 	synced := int64(0)
 	if c.j.end.latest.segment == n {
@@ -238,7 +239,7 @@ func (c *checkup) findEnd() error {
 		if c.tail == nil && begun {
 			c.tail, c.tailed = x.seg, x
 		}
-		c.listed = append(c.listed, n) // it belongs to the journal even if its manifest is lost
+		c.listed = append(c.listed, n) // the segment belongs to the journal even if its manifest is lost
 		if k := len(x.manifests); k > 0 {
 			newest = &x.manifests[k-1]
 			c.manifest = place{uint32(n), uint32(newest.off)}
@@ -255,13 +256,14 @@ func (c *checkup) findEnd() error {
 	return nil
 }
 
-// above reports whether a segment is known never to have held a group.
+// above reports whether the file "end" proves that segment n never held a group.
 func (c *checkup) above(n uint64) bool { return c.j.end.count > 0 && n > c.j.end.latest.segment }
 
-// below reports whether a segment is known to have been sealed.
+// below reports whether the file "end" proves that segment n was sealed.
 func (c *checkup) below(n uint64) bool { return n < c.j.end.latest.segment }
 
-// listMissing lists segments that were used after the tail, or may have been, and are gone.
+// listMissing lists segments after the tail that were used, or may have been used, and whose files
+// are missing.
 func (c *checkup) listMissing() {
 	tail, last := uint64(0), c.j.end.latest.segment
 	if c.tail != nil {
@@ -277,11 +279,11 @@ func (c *checkup) listMissing() {
 	}
 }
 
-// mostMissing is the largest number of missing segments after the tail that are reported one by one.
-// If there are more, nearly all of the journal is gone.
+// mostMissing is the largest number of missing segments after the tail that are reported one by
+// one. If more are missing, nearly all of the journal is lost.
 const mostMissing = 1000
 
-// sound records the damage of a segment. It returns true if there is none.
+// sound records the damage of a segment. It returns true if the segment has none.
 func (c *checkup) sound(x *inspection) bool {
 	c.holes = append(c.holes, x.holes...)
 	return len(x.holes) == 0
@@ -334,9 +336,10 @@ func (c *checkup) readAll() error {
 	return nil
 }
 
-// ended reports groups that a sealed segment has lost, or may have lost, at its end. The next segment
-// and its first group are known; the group is 0 if it is not. The end of a segment is proved by its
-// footer, by its final watermark, or by the number of the next group.
+// ended reports groups that a sealed segment has lost, or may have lost, at its end. next is the
+// number of the next segment, and group is the number of the first group in it, or 0 if that is not
+// known. Three things can prove where a segment ends: its footer, its final watermark, or the
+// number of the next group.
 func (c *checkup) ended(x *inspection, next, group uint64) {
 	switch {
 	case x == nil || x.proved || next == x.seg.number+1 && group == x.group+1:
@@ -350,7 +353,8 @@ func (c *checkup) ended(x *inspection, next, group uint64) {
 	c.harmed[x.seg.number] = x
 }
 
-// applyValid applies the valid records of a segment, and those with a single flipped bit.
+// applyValid applies the valid records of a segment, and the records in which it can correct a
+// single flipped bit.
 func (c *checkup) applyValid(x *inspection) error {
 	x.seg.sealed.Store(x.sealed)
 	c.report.Records += x.records
@@ -409,7 +413,7 @@ func (c *checkup) ask() error {
 	return nil
 }
 
-// ending returns the end of the log that was found.
+// ending returns where the log ends, as this check found it.
 func (c *checkup) ending() ending {
 	if x := c.tailed; x != nil {
 		return ending{x.seg.number, x.end, x.group + 1}
@@ -450,7 +454,7 @@ func (c *checkup) sum() {
 		if l == nil {
 			continue
 		}
-		above := l.low // the sequence after the previous item
+		above := l.low // the sequence after the previous entry
 		l.index.ascend(0, func(it item) bool {
 			switch {
 			case it.kind == kindGapClosed && it.flags&engine.Lost != 0:

@@ -50,8 +50,8 @@ func TestCheckOfUndamagedJournal(t *testing.T) {
 	}
 }
 
-// A crash may cut the newest write short. A check does not report that as damage, whatever is left
-// of the write.
+// A crash may cut the newest write short. A check does not report a partial write as damage,
+// however much of it reached the disk.
 func TestCheckAfterCrash(t *testing.T) {
 	for i, im := range crashes(t, faulty.New(), newHistory(), script) {
 		if i%5 > 0 {
@@ -62,12 +62,12 @@ func TestCheckAfterCrash(t *testing.T) {
 			continue // the crash came before the journal was created
 		}
 		if err != nil || len(r.Damages) > 0 {
-			t.Fatalf("%s: %+v, %v", im.at, r, err)
+			t.Fatalf("crash before %s: report %+v, error %v", im.at, r, err)
 		}
 	}
 }
 
-// planted is a record of a journal and its place.
+// planted is a record of a journal and its position on disk.
 type planted struct {
 	file string
 	off  int64
@@ -125,8 +125,8 @@ func stories(t *testing.T) (*faulty.FS, *history) {
 	return fs, h
 }
 
-// A flipped bit in any byte of any record, except its padding, is found and reported with file,
-// offset, log and sequence.
+// A check finds a flipped bit in any byte of any record, except in its padding. It reports the
+// file, the offset, the log and the sequence.
 func TestCheckNamesEveryRecord(t *testing.T) {
 	fs, _ := stories(t)
 	kinds := map[kind]int{}
@@ -143,12 +143,12 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 			after.Flip(p.file, off, uint(rng.IntN(8)))
 			r, err := Check(after, CheckOptions{})
 			if err != nil || len(r.Damages) != 1 {
-				t.Fatalf("%s at %d (%s): %+v, %v", p.file, off, kindNames[p.r.kind], r, err)
+				t.Fatalf("flipped a bit of %s at %d (%s): report %+v, error %v", p.file, off, kindNames[p.r.kind], r, err)
 			}
 			d := r.Damages[0]
 			entry := p.r.kind == kindBatch || p.r.kind == kindGapClosed
 			if d.File != p.file || d.Offset != p.off || d.What != kindNames[p.r.kind] || entry && (d.Seq == nil || *d.Seq != weir.Seq(p.r.seq) || uint64(d.Log) != p.r.log) {
-				t.Fatalf("%s at %d (%s %d of log %d): reported as %+v", p.file, off, kindNames[p.r.kind], p.r.seq, p.r.log, d)
+				t.Fatalf("flipped a bit of %s at %d (%s %d of log %d): reported as %+v", p.file, off, kindNames[p.r.kind], p.r.seq, p.r.log, d)
 			}
 			kinds[p.r.kind]++
 		}
@@ -161,8 +161,8 @@ func TestCheckNamesEveryRecord(t *testing.T) {
 	}
 }
 
-// A segment that lost its footer, its watermark and its last groups is detected by the group numbers of
-// the next segment.
+// A segment has lost its footer, its watermark and its last groups. A check detects this by the
+// group numbers of the next segment.
 func TestCheckSegmentWithLostEnd(t *testing.T) {
 	fs, h := stories(t)
 	c, err := openCheckup(fs, CheckOptions{})
@@ -183,6 +183,6 @@ func TestCheckSegmentWithLostEnd(t *testing.T) {
 	spoil(t, fs, segmentName(n), watermarkOffset, watermarkSize, rng)
 	r, _ := repaired(t, "lost end", fs, h, false)
 	if !slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return strings.Contains(d.Why, "are missing") }) {
-		t.Errorf("damages: %+v", r.Before.Damages)
+		t.Errorf("damages found: %+v", r.Before.Damages)
 	}
 }

@@ -45,8 +45,8 @@ func openOne(t *testing.T, fs *faulty.FS, judge engine.Judge) (*Journal, engine.
 	return j, d, l
 }
 
-// TestCloseLogWhileJournalCloses closes a log while the journal waits for the sync of an append to
-// it. The judge gets no calls after its log is closed.
+// TestCloseLogWhileJournalCloses closes a log while the closing journal waits for the sync of an
+// append to that log. The judge gets no calls after its log is closed.
 func TestCloseLogWhileJournalCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, judge := faulty.New(), &counting{}
@@ -71,8 +71,8 @@ func TestCloseLogWhileJournalCloses(t *testing.T) {
 	})
 }
 
-// TestAppendThroughClosedHandle has an append reach the committer after its log was closed and
-// reopened. The append belongs to the old judge; the new one is not asked.
+// TestAppendThroughClosedHandle queues an append, then closes and reopens its log before the
+// committer takes the append. The append belongs to the old judge, so the new judge is not asked.
 func TestAppendThroughClosedHandle(t *testing.T) {
 	j, d, l := openOne(t, faulty.New(), &counting{})
 	defer j.Close()
@@ -104,7 +104,7 @@ func TestScanWhileJournalCloses(t *testing.T) {
 	}
 }
 
-// TestLongNote trims with a note that does not fit in a segment.
+// TestLongNote trims a log with a note that does not fit in a segment. The trim returns an error.
 func TestLongNote(t *testing.T) {
 	j, _, l := openOne(t, faulty.New(), &fixed{})
 	defer j.Close()
@@ -118,7 +118,7 @@ func TestLongNote(t *testing.T) {
 			t.Error("a note larger than a segment was accepted")
 		}
 	case <-time.After(5 * time.Second):
-		t.Errorf("trim did not return; %d segments, %d before", j.Stats().Segments, before)
+		t.Errorf("the trim did not return; the journal has %d segments, before the trim %d", j.Stats().Segments, before)
 	}
 }
 
@@ -138,8 +138,8 @@ func TestOnlyFourFlagsAreKept(t *testing.T) {
 }
 
 // TestRecycleWithoutSpace fails the header write of a segment that is being recycled, as a
-// copy-on-write file system may do on a full disk. The file is removed, so it takes no unaccounted
-// space.
+// copy-on-write file system may do on a full disk. The file is removed. If it stayed, it would take
+// space that the journal does not account for.
 func TestRecycleWithoutSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()

@@ -8,20 +8,21 @@ import (
 	"weir/internal/engine"
 )
 
-// committer is the goroutine that decides the order. It takes ops from the queue, stages them one
-// after another, and hands groups to the writer. It stages the next group while the disk works on
-// the current one, so a group is everything that arrived in the meantime.
+// committer is the goroutine that decides the order of all operations. It takes ops from the queue,
+// stages them one after another (adds their records to a group), and hands groups to the writer. It
+// stages the next group while the disk works on the current one, so a group holds everything that
+// arrived in the meantime.
 type committer struct {
 	j       *Journal
 	active  *segment
 	group   *group
 	reserve int64  // bytes of a segment kept free for deletions on a full disk
-	room    int64  // bytes of a segment kept free for two manifests, which free segments
+	room    int64  // bytes of a segment kept free for two manifests, because freeing a segment writes one
 	next    uint64 // revision of the next document change or mark
 
 	full    chan *group // to the writer
 	empty   chan *group // back from the writer
-	pending *group      // the group that the writer got last; its ops may not be settled yet
+	pending *group      // the group that the writer received last; its ops may not be in memory yet
 }
 
 func (c *committer) init(j *Journal) {
@@ -80,9 +81,9 @@ func (c *committer) handed() {
 	c.begin()
 }
 
-// stage stages ops until the group or the segment is full, and returns the rest. Ops that find no
-// space on the disk are finished here with an error. In a read-only journal, and while the writer waits
-// for space, so are all ops that write.
+// stage stages ops until the group or the segment is full, and returns the remaining ops. An op
+// that finds no space on the disk is finished here with an error. So is every op that writes, if
+// the journal is read-only or the writer is waiting for space.
 func (c *committer) stage(ops []op) []op {
 	for len(ops) > 0 {
 		o, g := ops[0], c.group
@@ -132,9 +133,9 @@ func (c *committer) rotate() error {
 }
 
 // spare returns how many bytes of a segment an op of this class must leave free. Freeing a segment
-// takes a manifest: without room for one, a full disk could never free anything. While the disk has
-// no space for another segment, half of the current one is reserved for emptying segments that are
-// mostly dead.
+// takes a manifest (the list of the journal's segments): without room for one, a full disk could
+// never free anything. While the disk has no space for another segment, half of the current segment
+// is reserved for emptying segments that are mostly dead.
 func (c *committer) spare(of class) int64 {
 	if of == freeing {
 		return 0
@@ -182,14 +183,14 @@ func (o *freeOp) stage(g *group) {
 
 func (o *freeOp) finish(err error) { o.done <- err }
 
-// settle removes the segment from memory: the manifest without it is durable. The file is recycled
-// or removed once its last reader has released it.
+// settle removes the segment from memory, because the manifest without the segment is now durable.
+// The file is recycled or removed once its last reader has released it.
 func (o *freeOp) settle(*group) {
 	o.c.j.store.removeSegment(o.seg)
 	o.c.j.counts.freed.Add(1)
 }
 
-// errFull wraps a shortage in engine.ErrFull.
+// errFull wraps the error of a full disk in engine.ErrFull.
 func errFull(err error) error {
 	if errors.Is(err, engine.ErrFull) {
 		return err

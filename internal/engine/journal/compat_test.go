@@ -17,9 +17,9 @@ import (
 	"weir/internal/engine"
 )
 
-// format1 is a journal that a version of Weir with format 1 wrote, as a tar archive. Document a has
-// entries 11 to 130 and a gap closed up to 140; its value was changed from "active" to "revoked".
-// Document b has the value "active", and document gone was deleted.
+// format1 is a journal that was written by a version of Weir with format 1, as a tar archive.
+// Document a has entries 11 to 130 and a gap closed up to 140. Its value was changed from "active"
+// to "revoked". Document b has the value "active", and the document "gone" was deleted.
 //
 //go:embed testdata/format1.tar.gz.base64
 var format1 string
@@ -45,7 +45,8 @@ func oldJournal(t *testing.T) *faulty.FS {
 	}
 }
 
-// verifyOld verifies a journal that began as the stored one. Its log a may hold more, up to last.
+// verifyOld verifies a journal that began as the stored one. The log of document a may hold further
+// entries, up to last.
 func verifyOld(fs *faulty.FS, last weir.Seq) (err error) {
 	j, err := Open(fs, small)
 	if err != nil {
@@ -77,11 +78,12 @@ func verifyOld(fs *faulty.FS, last weir.Seq) (err error) {
 	return errors.Join(err, scan)
 }
 
-// A journal of format 1 is checked, repaired and opened. Opening it makes it a journal of the current
-// format, whatever a crash leaves of that, and its groups of both formats can be read.
+// A journal of format 1 can be checked, repaired and opened. Opening converts it to the current
+// format. A crash at any time during the conversion leaves a journal that opens. Groups of both
+// formats can be read afterwards.
 func TestFormat1(t *testing.T) {
 	if r, err := Check(oldJournal(t), CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 120 || r.ClosedGaps != 1 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("report %+v, error %v", r, err)
 	}
 	fs := oldJournal(t)
 	images := 0
@@ -112,7 +114,7 @@ func TestFormat1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seq := weir.Seq(141); seq <= 220; seq++ { // fills the segment that format 1 began
+	for seq := weir.Seq(141); seq <= 220; seq++ { // fills the segment that was begun in format 1
 		e := &engine.Entry{Payload: bytes.Repeat([]byte("old"), 300), Header: engine.Header{Kind: engine.Batch, Seq: seq, Time: weir.Time(seq)}}
 		if err := l.Append(background, e); err != nil {
 			t.Fatal(err)
@@ -124,22 +126,22 @@ func TestFormat1(t *testing.T) {
 		t.Errorf("format %q", text)
 	}
 	if r, err := Check(fs, CheckOptions{}); err != nil || len(r.Damages) > 0 || r.Batches != 200 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("report %+v, error %v", r, err)
 	}
 	if err := verifyOld(fs, 220); err != nil {
 		t.Error(err)
 	}
 }
 
-// A journal of format 1 cannot prove where its newest segment ended. A repair does not call a damaged
-// one unused.
+// A journal of format 1 cannot prove where its newest segment ended. So a repair does not treat a
+// damaged newest segment as one that was never used.
 func TestFormat1LostTail(t *testing.T) {
 	for _, name := range []string{segmentName(2), segmentName(3)} {
 		fs := oldJournal(t)
 		put(fs, name, nil)
 		r, err := RepairJournal(fs, repairOptions(faulty.New()))
 		if err != nil || r.Before.MayBeLost == 0 || len(r.After.Damages) > 0 {
-			t.Errorf("%s: %+v, %v", name, r, err)
+			t.Errorf("%s: report %+v, error %v", name, r, err)
 		}
 		if _, err := Open(fs, small); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -10,9 +10,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// script exercises everything a journal does: groups of one and of many records, large and small
-// records, rotation, updates, trims, deletions, and the reclaiming that follows from them. It stops
-// at the first error.
+// script makes a journal do everything it can: groups of one and of many records, large and small
+// records, rotation, updates, trims, deletions, and the reclaiming that follows. It stops at the
+// first error.
 func script(w *world) error {
 	for _, step := range []func() error{
 		func() error { return w.create("a", "one") },
@@ -60,7 +60,7 @@ func (w *world) many(key string, from, to weir.Seq, size int) error {
 	return nil
 }
 
-// image is a disk as it may look after a power cut, with the history at that instant.
+// image is a disk as it may look after a power cut, with the history up to that moment.
 type image struct {
 	at   string
 	fs   *faulty.FS
@@ -68,12 +68,13 @@ type image struct {
 }
 
 // TestCrashAtEveryCall cuts the power before every write, sync, rename and removal of the script,
-// with every pattern of losing unsynced bytes. Everything acknowledged survives, nothing is partial
-// or duplicated, and the journal opens without help, even if the power is cut again while it opens.
+// with every pattern of losing unsynced bytes. Everything acknowledged survives, and nothing is
+// partial or duplicated. The journal opens without help, even if the power is cut again while it
+// opens.
 func TestCrashAtEveryCall(t *testing.T) {
 	images := crashes(t, faulty.New(), newHistory(), func(w *world) error { return script(w) })
 	if len(images) < 300 {
-		t.Fatalf("only %d images", len(images))
+		t.Fatalf("only %d power cuts were simulated", len(images))
 	}
 	nested := 0
 	for i, im := range images {
@@ -86,10 +87,10 @@ func TestCrashAtEveryCall(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d crashes, %d while opening after one", len(images), nested)
+	t.Logf("%d crashes, and %d more while opening after a crash", len(images), nested)
 }
 
-// crashes runs f on a journal and returns images from before each call that changes the disk.
+// crashes runs f on a journal and returns an image from before each call that changes the disk.
 func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []image {
 	t.Helper()
 	return crashesOf(fs, h, func() {
@@ -104,7 +105,7 @@ func crashes(t *testing.T, fs *faulty.FS, h *history, f func(*world) error) []im
 	})
 }
 
-// crashesOf returns images from before each call of run that changes the disk.
+// crashesOf returns an image from before each call of run that changes the disk.
 func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	var mu sync.Mutex
 	var images []image
@@ -127,8 +128,8 @@ func crashesOf(fs *faulty.FS, h *history, run func()) []image {
 	return images
 }
 
-// verifyImage opens an image and verifies it against its history. With again, it also returns
-// images of power cuts while the image is opened and used.
+// verifyImage opens an image and verifies it against its history. If again is true, verifyImage
+// also returns images of power cuts that come while the image is opened and used.
 func verifyImage(t *testing.T, im image, again bool) (images []image) {
 	t.Helper()
 	if again {

@@ -24,17 +24,19 @@ var (
 	damageSeed = flag.Uint64("journal.seed", 0, "seed of TestDamage; 0 chooses one")
 )
 
-// victim is a journal on disk and what was acknowledged before its disk was damaged.
+// victim is a journal on disk, and the history of what was acknowledged before the disk was
+// damaged.
 type victim struct {
 	name string
 	fs   *faulty.FS
 	h    *history
 }
 
-// TestDamage damages one file of a journal, or swaps two. Every fourth time it does so twice. Each
-// damage ends in one of three ways: the repair loses nothing; the repair reports what is or may be
-// lost; or the journal is refused. No loss is silent, no older state of a document and no deleted
-// document returns, and a repaired journal opens. Opening without a repair is held to the same rule.
+// TestDamage damages one file of a journal, or swaps two files. Every fourth time it does so twice.
+// Each damage must end in one of three ways: the repair loses nothing, the repair reports what is
+// lost or may be lost, or the journal is refused. No loss is silent, no older state of a document
+// and no deleted document returns, and a repaired journal opens. The same rule applies to opening
+// without a repair.
 func TestDamage(t *testing.T) {
 	seed := *damageSeed
 	if seed == 0 {
@@ -68,8 +70,8 @@ func TestDamage(t *testing.T) {
 // clock lets time pass on the fake clock of a test.
 type clock func(time.Duration)
 
-// victims returns journals of several shapes. Each is closed cleanly or killed. Of a killed journal,
-// what was acknowledged in the last moments may be missing.
+// victims returns journals of several shapes. Each is closed cleanly or killed. A killed journal
+// may lack what was acknowledged in the last moments.
 func victims(t *testing.T) (all []victim) {
 	grow := func(w *world, _ clock) error { // nothing is reclaimed
 		err := errors.Join(w.create("a", "active"), w.create("b", "active"), w.create("gone", "active"))
@@ -84,7 +86,7 @@ func victims(t *testing.T) (all []victim) {
 		}
 		return err
 	}
-	churn := func(w *world, pass clock) error { // most is reclaimed, and most segment numbers are free
+	churn := func(w *world, pass clock) error { // most segments are reclaimed, so most segment numbers are unused
 		err := errors.Join(w.create("kept", "active"), w.create("a", "active"), w.create("b", "active"))
 		for n := weir.Seq(0); n < 9; n++ {
 			short := fmt.Sprint("short", n)
@@ -100,7 +102,7 @@ func victims(t *testing.T) (all []victim) {
 	tiny := func(w *world, _ clock) error {
 		return errors.Join(w.create("a", "active"), w.many("a", 1, 3, 100), w.update("a", "revoked"))
 	}
-	full := func(w *world, pass clock) error { // the last group just fits, so that the next starts a segment
+	full := func(w *world, pass clock) error { // the last group just fits, so the next group starts a new segment
 		return errors.Join(grow(w, pass), w.many("b", 100, 130, 1400), w.create("last", "active"), w.many("b", 131, 140, 1400))
 	}
 	for _, story := range []struct {
@@ -131,8 +133,8 @@ func victims(t *testing.T) (all []victim) {
 	return all
 }
 
-// load appends without a pause of 100 ms. It returns the history without what was acknowledged in the
-// last 200 ms.
+// load appends without any pause of 100 ms, so that the journal is never idle. It returns the
+// history without the appends of the last 200 ms.
 func (w *world) load(t *testing.T, pass clock) *history {
 	const entries = 100
 	var proved *history
@@ -152,8 +154,8 @@ func (w *world) load(t *testing.T, pass clock) *history {
 	return all
 }
 
-// damage returns a damaged copy of the journal's disk. Its reads must go through a new hook each time
-// that the disk is used.
+// damage returns a damaged copy of the journal's disk. Some damage consists of failing reads, so
+// the caller must install a new hook from the returned function each time the disk is used.
 func (v *victim) damage(rng *rand.Rand) (what string, damaged *faulty.FS, hook func() func(faulty.Call) error) {
 	hook = func() func(faulty.Call) error { return nil }
 	fs := v.fs.Crash(faulty.LoseNothing, nil)
@@ -211,7 +213,8 @@ func (v *victim) damage(rng *rand.Rand) (what string, damaged *faulty.FS, hook f
 	return what, fs.Crash(faulty.LoseNothing, nil), hook
 }
 
-// somewhere returns an offset in a file: anywhere, in its first page, or near the end of its used part.
+// somewhere returns an offset in a file: anywhere, in the first page, or near the end of the used
+// part.
 func somewhere(rng *rand.Rand, content []byte) int {
 	n := len(content)
 	if n == 0 {
@@ -280,7 +283,7 @@ func (v *victim) judge(fs *faulty.FS, hook func() func(faulty.Call) error) (stri
 		return "", fmt.Errorf("repair: %w", err)
 	}
 	if len(r.After.Damages) > 0 {
-		return "", fmt.Errorf("still damaged: %+v, was %+v", r.After.Damages, r.Before.Damages)
+		return "", fmt.Errorf("still damaged after the repair: %+v, before: %+v", r.After.Damages, r.Before.Damages)
 	}
 	after := fs.Crash(faulty.LoseAll, nil)
 	if r.Lossless() {
@@ -310,8 +313,8 @@ func refused(err error) bool {
 	return false
 }
 
-// excused verifies a journal whose repair reported a loss: everything that is missing is among what
-// was reported, and nothing that was changed or deleted is back.
+// excused verifies a journal whose repair reported a loss. Everything that is missing must have
+// been reported, and nothing that was changed or deleted may return.
 func (v *victim) excused(fs *faulty.FS, r *Repair) error {
 	j, err := Open(fs, small)
 	if err != nil {
@@ -328,7 +331,7 @@ func (v *victim) excused(fs *faulty.FS, r *Repair) error {
 		found[d.Key] = true
 		stale := string(d.Value) == "suspended" && slices.Contains(r.Before.MayBeStale, d.Key)
 		if h := v.h.docs[d.Key]; !stale && (h == nil || string(d.Value) != *h.acked) {
-			return fmt.Errorf("document %s is back with value %q", d.Key, d.Value)
+			return fmt.Errorf("document %s returned with the former value %q", d.Key, d.Value)
 		}
 	}
 	for key, h := range v.h.docs {
@@ -354,8 +357,8 @@ func (v *victim) excused(fs *faulty.FS, r *Repair) error {
 	return nil
 }
 
-// excused counts the acknowledged entries that are missing without a marker. Trimmed entries may be
-// back if the mark may be among unknown data.
+// excused counts the acknowledged entries that are missing without a marker. Trimmed entries may
+// return if the record of the trim may be among the unknown data.
 func (d *docHistory) excused(j *Journal, key string, doc engine.Document, unknown bool) (missing int, err error) {
 	l, err := j.Open(background, doc.Created, &fixed{})
 	if err != nil {
@@ -369,7 +372,7 @@ func (d *docHistory) excused(j *Journal, key string, doc engine.Document, unknow
 		switch {
 		case e.Flags&engine.Lost != 0, e.Kind == engine.GapClosed && d.closed[e.Seq]:
 		case e.Seq < d.low && !unknown:
-			err = fmt.Errorf("trimmed entry %d is back, low is %d", e.Seq, d.low)
+			err = fmt.Errorf("trimmed entry %d returned although low is %d", e.Seq, d.low)
 		case !ok || !bytes.Equal(e.Payload, payloadOf(key, e.Seq, size)):
 			err = fmt.Errorf("entry %d differs from what was appended", e.Seq)
 		}

@@ -8,18 +8,18 @@ import (
 )
 
 // This file serves operators of a journal whose index does not fit in memory, so that no server can
-// start on it. It opens the journal without its entries: that takes memory for the documents and for
-// the index of one segment, however many entries there are.
+// start on it. The functions here open the journal without its entries. That takes memory for the
+// documents and for the index of one segment, however many entries there are.
 
-// Size is a document and how much its log holds.
+// Size is a document and the size of its log.
 type Size struct {
 	Document engine.Document
-	Entries  int   // a record that was being moved when the journal was closed may count twice
-	Bytes    int64 // of their payloads
+	Entries  int   // number of entries; an entry that was being copied when the journal was closed may count twice
+	Bytes    int64 // total size of the payloads of these entries
 }
 
-// Sizes returns the documents of a journal that is not in use, in order of their keys, with the sizes
-// of their logs. It fails like Open.
+// Sizes returns the documents of a journal that is not in use, in order of their keys, with the
+// sizes of their logs. It returns the same errors as Open.
 func Sizes(fs disk.FS) ([]Size, error) {
 	j, err := openWithoutEntries(fs)
 	if err != nil {
@@ -59,16 +59,17 @@ func Sizes(fs disk.FS) ([]Size, error) {
 	return all, nil
 }
 
-// Drop deletes a document of a journal that is not in use, and its log with all entries. The deletion
-// is durable when Drop returns nil, and a crash leaves the journal as it was before or after it. The
-// next Open does not read the entries into memory, and frees their space. Drop returns
-// engine.ErrNotFound if there is no such document, and otherwise fails like Open and Delete.
+// Drop deletes a document of a journal that is not in use, and its log with all entries. The
+// deletion is durable when Drop returns nil. A crash leaves the journal either with the document or
+// without it. The next Open does not read the entries into memory, and frees their space. Drop
+// returns engine.ErrNotFound if there is no such document, and otherwise the errors of Open and
+// Delete.
 func Drop(fs disk.FS, key string) error {
 	j, err := openWithoutEntries(fs)
 	if err != nil {
 		return err
 	}
-	// There is no reclaimer: without the entries, it would take every segment for a dead one.
+	// The reclaimer is not started: it does not know the entries, so it would free every segment.
 	j.serve()
 	err = j.Delete(context.Background(), key, 0)
 	if closed := j.Close(); err == nil {
@@ -77,8 +78,8 @@ func Drop(fs disk.FS, key string) error {
 	return err
 }
 
-// openWithoutEntries recovers a journal like Open, but leaves the entries out of memory and starts
-// nothing.
+// openWithoutEntries recovers a journal like Open, but does not read the entries into memory and
+// starts no goroutine.
 func openWithoutEntries(fs disk.FS) (*Journal, error) {
 	j := newJournal(fs, Options{SegmentSize: defaultSegment, Ahead: 1})
 	j.entriesLeftOut = true

@@ -8,7 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// twoLogs returns a journal with a small log, of which 10 entries were trimmed, and a large one.
+// twoLogs returns a journal with two logs: a small one, of which 10 entries were trimmed, and a
+// large one.
 func twoLogs(t *testing.T) (fs *faulty.FS, h *history, largest engine.LogID) {
 	t.Helper()
 	fs, h = faulty.New(), newHistory()
@@ -32,8 +33,8 @@ func twoLogs(t *testing.T) (fs *faulty.FS, h *history, largest engine.LogID) {
 	return fs, h, doc.Created
 }
 
-// A journal whose index does not fit in memory can be measured, and a log can be dropped from it.
-// Neither of the two, nor the opening after it, reads the entries of that log into memory.
+// An operator can measure the logs of a journal whose index does not fit in memory, and drop one of
+// them. Sizes, Drop and the next Open do not read the entries of the dropped log into memory.
 func TestDrop(t *testing.T) {
 	fs, h, large := twoLogs(t)
 	sizes, err := Sizes(fs)
@@ -45,7 +46,7 @@ func TestDrop(t *testing.T) {
 		got[s.Document.Key] = s.Entries
 	}
 	if len(got) != 3 || got["stream/small"] != 20 || got["stream/large"] != 600 || got["project/empty"] != 0 {
-		t.Errorf("the logs hold %v entries", got)
+		t.Errorf("Sizes returned %v entries per log", got)
 	}
 	j, err := openWithoutEntries(fs)
 	if err != nil {
@@ -85,7 +86,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// A power cut during Drop leaves the log as it was, or drops it. All other logs stay as they were.
+// A power cut during Drop leaves the log either complete or dropped. All other logs stay as they
+// were.
 func TestCrashDuringDrop(t *testing.T) {
 	fs, h, _ := twoLogs(t)
 	h.doc("stream/large").gone = true

@@ -8,17 +8,19 @@ import (
 	"weir/internal/disk"
 )
 
-// endFile proves how far the log reached at least. Without it, the loss of the newest segment, or of
-// its newest groups, would look like a journal of an earlier time.
+// endFile is the file that proves how far the log reached at least. Without this file, a journal
+// that lost its newest segment, or the newest groups in it, would look like an undamaged older
+// journal.
 const (
 	endFile    = "end"
 	endTmpFile = "end.tmp"
 )
 
-// proof is the open file "end". The writer owns it while the journal runs.
+// proof is the open file "end", which proves how far the log reached. The writer owns it while the
+// journal runs.
 type proof struct {
 	file   disk.File
-	count  uint64 // of the newest slot
+	count  uint64 // count of the newest slot; each write adds 1
 	latest ending
 }
 
@@ -53,7 +55,7 @@ func (j *Journal) readEnd() error {
 	return nil
 }
 
-// createEnd writes a new file "end" in place of the old one and opens it.
+// createEnd writes a new file "end" in place of the old one and opens the new file.
 func (j *Journal) createEnd(e ending) error {
 	if j.end.file != nil {
 		j.end.file.Close()
@@ -63,7 +65,7 @@ func (j *Journal) createEnd(e ending) error {
 	b := make([]byte, endSize)
 	copy(b, e.encode(j.salt, j.size, j.end.count))
 	if j.end.count%2 == 1 {
-		b = append(b[endBlock:], b[:endBlock]...) // where write would have put it
+		b = append(b[endBlock:], b[:endBlock]...) // the slot that write would have used for this count
 	}
 	if err := j.replace(endFile, endTmpFile, b); err != nil {
 		return fmt.Errorf("create %s: %w", endFile, err)
@@ -71,9 +73,9 @@ func (j *Journal) createEnd(e ending) error {
 	return j.readEnd()
 }
 
-// write records that the log reached e. The caller syncs the file.
+// write records in the file "end" that the log reached e. The caller syncs the file.
 func (p *proof) write(j *Journal, e ending) error {
-	next := p.count + 1 // not yet: after a failed write the same slot is written again
+	next := p.count + 1 // p.count changes only after a successful write, so a failed write is repeated in the same slot
 	if err := p.file.WriteAt(int64(next%2)*endBlock, e.encode(j.salt, j.size, next)); err != nil {
 		return fmt.Errorf("write %s: %w", endFile, err)
 	}
@@ -88,8 +90,9 @@ func (p *proof) sync() error {
 	return nil
 }
 
-// restate records the end that recovery found. A journal of format 1 becomes one of the current
-// format: it gets its file "end" first, because the current format requires one.
+// restate records the end of the log that recovery found. It also turns a journal of format 1 into
+// one of the current format. The file "end" is created before the format file changes, because the
+// current format requires "end".
 func (j *Journal) restate(found ending) error {
 	if j.version < formatVersion {
 		if err := j.createEnd(found); err != nil {
@@ -97,7 +100,7 @@ func (j *Journal) restate(found ending) error {
 		}
 		return j.writeFormat()
 	}
-	if found == j.end.latest || found.segment < j.end.latest.segment { // the newest segment may have no group yet
+	if found == j.end.latest || found.segment < j.end.latest.segment { // the segment named in "end" may have no group yet
 		return nil
 	}
 	if err := j.end.write(j, found); err != nil {

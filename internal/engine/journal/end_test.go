@@ -11,8 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// A crash cuts two attempts to write a group short, at the same offset and with the same layout. What
-// is left of both looks complete, but it is not taken for a group.
+// Two attempts to write a group are cut short by crashes, at the same offset and with the same
+// layout. The remains of both together look like a complete group, but recovery does not accept
+// them as one.
 func TestTwoTornAttempts(t *testing.T) {
 	fs := faulty.New()
 	w := newWorld(t, fs, newHistory())
@@ -76,14 +77,15 @@ func TestTwoTornAttempts(t *testing.T) {
 	defer l.Close()
 	l.Headers(0, func(h engine.Header) bool {
 		if h.Seq > 1 {
-			t.Errorf("entry %d was recovered from two attempts", h.Seq)
+			t.Errorf("entry %d was recovered from the remains of two attempts", h.Seq)
 		}
 		return true
 	})
 }
 
 // Two processes start on an empty directory. While one waits for the lock, the other makes the
-// directory a journal, uses it and stops. The first finds that journal instead of making another.
+// directory a journal, uses it and stops. The first process then opens that journal instead of
+// creating another.
 func TestTwoFirstStarts(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	raced := false
@@ -104,27 +106,27 @@ func TestTwoFirstStarts(t *testing.T) {
 	}
 }
 
-// The format file is lost. A check says so and finds the salt elsewhere: in the file "end", or in the
-// header of a segment. A repair writes the format file anew, and nothing is lost.
+// The format file is lost. A check reports the loss and finds the salt in the file "end" or in the
+// header of a segment. A repair writes the format file again, and no data is lost.
 func TestLostFormat(t *testing.T) {
 	fs := threeFiles(t)
 	want := fs.Files()[formatFile]
 	for name, spoil := range map[string]func(*faulty.FS){
-		"removed":       func(fs *faulty.FS) { fs.Remove(formatFile) },
-		"empty":         func(fs *faulty.FS) { put(fs, formatFile, nil) },
-		"flipped":       func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
-		"without end":   func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
-		"and end empty": func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
+		"removed":                  func(fs *faulty.FS) { fs.Remove(formatFile) },
+		"empty":                    func(fs *faulty.FS) { put(fs, formatFile, nil) },
+		"flipped":                  func(fs *faulty.FS) { fs.Flip(formatFile, 40, 2) },
+		"without end":              func(fs *faulty.FS) { fs.Remove(formatFile); fs.Remove(endFile) },
+		"format and end are empty": func(fs *faulty.FS) { put(fs, formatFile, nil); put(fs, endFile, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := fs.Crash(faulty.LoseNothing, nil)
 			spoil(after)
 			if _, err := Open(after, small); !errors.Is(err, engine.ErrDamaged) && !errors.Is(err, ErrForeign) {
-				t.Errorf("opened: %v", err)
+				t.Errorf("open without a format file: %v", err)
 			}
 			r, err := RepairJournal(after, repairOptions(faulty.New()))
 			if err != nil || r.Before.MayBeLost > 0 || len(r.Before.Damages) == 0 || len(r.After.Damages) > 0 {
-				t.Fatalf("%+v, %v", r, err)
+				t.Fatalf("report %+v, error %v", r, err)
 			}
 			if got := after.Files()[formatFile]; !bytes.Equal(got, want) {
 				t.Errorf("format %q, want %q", got, want)
@@ -141,7 +143,8 @@ func TestLostFormat(t *testing.T) {
 	}
 }
 
-// A check does not take an error of the file system for damage: another attempt may succeed.
+// A check does not report an error of the file system as damage, because another attempt may
+// succeed.
 func TestCheckWithoutPermission(t *testing.T) {
 	for _, name := range []string{formatFile, endFile} {
 		fs := threeFiles(t)
@@ -152,7 +155,7 @@ func TestCheckWithoutPermission(t *testing.T) {
 			return nil
 		})
 		if r, err := Check(fs, CheckOptions{}); !errors.Is(err, syscall.EACCES) {
-			t.Errorf("%s: %+v, %v", name, r, err)
+			t.Errorf("%s: report %+v, error %v", name, r, err)
 		}
 	}
 }

@@ -10,8 +10,8 @@ var kindNames = map[kind]string{
 	kindBatch: "batch", kindGapClosed: "closed gap", kindMark: "mark", kindDocument: "document", kindDeleted: "deletion", kindManifest: "manifest",
 }
 
-// judge determines the fate of every damaged place. Documents come first, because the lost
-// documents decide which logs exist.
+// judge determines the fate of every damaged range (what its damage means for the data). Documents
+// come first, because the lost documents decide which logs exist.
 func (c *checkup) judge() error {
 	for _, h := range c.holes {
 		if h.known && h.mended == nil && (h.slot.kind == kindDocument || h.slot.kind == kindDeleted) {
@@ -62,7 +62,7 @@ func (c *checkup) judge() error {
 	return nil
 }
 
-// eachOrphan visits the entries of a log that has lost its document.
+// eachOrphan visits the entries of a log whose document is lost.
 func (c *checkup) eachOrphan(id uint64, visit func(item)) {
 	if l := c.logs[id]; l != nil {
 		l.index.ascend(l.low, func(it item) bool {
@@ -73,14 +73,15 @@ func (c *checkup) eachOrphan(id uint64, visit func(item)) {
 }
 
 // findUnknown counts the records with unknown content. If there are any, a log with neither a
-// document nor a deletion is an orphan: one of the two was in the unknown data, and there is no way
-// to tell which.
+// document nor a deletion is an orphan: the document or the deletion was in the unknown data, and
+// there is no way to tell which of the two.
 func (c *checkup) findUnknown() {
 	for _, h := range c.holes {
 		at := place{uint32(h.seg.number), uint32(h.off)}
 		if h.known && h.slot.kind == kindManifest && h.mended == nil && c.manifest.before(at) {
-			// An older manifest is used instead of this one. It may list segments that were freed since,
-			// with states of documents whose deletions were freed too.
+			// This manifest is damaged, so an older one is used. The older manifest may list
+			// segments that were freed later. They may hold states of documents whose deletions
+			// were in segments freed later too.
 			h.known, h.what, h.count = false, kindNames[kindManifest], 1
 		}
 		if !h.known && !h.frame && h.mended == nil {
@@ -104,10 +105,10 @@ func (c *checkup) findUnknown() {
 	}
 }
 
-// stale reports whether the state at this place may be outdated, because a newer one may have been
-// in the unknown data. A record after all unknown data is the newest state, even if it is a copy,
-// because only current records are copied. A record written by an interrupted repair proves
-// nothing, because that repair knew no more than this one.
+// stale reports whether the state of a document at this position may be outdated, because a newer
+// state may have been in the unknown data. A record after all unknown data is the newest state,
+// even if the record is a copy, because only current records are copied. A record written by an
+// interrupted repair proves nothing, because that repair knew no more than this one.
 func (c *checkup) stale(at place) bool {
 	return c.unknown > 0 && (!c.last.before(at) || c.cutOff && c.drafts[uint64(at.segment)])
 }
@@ -116,7 +117,8 @@ func (c *checkup) stale(at place) bool {
 func room(bytes int64) int { return int(max(bytes, 0)/(recordSize+slotSize)) + 1 }
 
 // judgeDocument determines the fate of a document or a deletion that cannot be read. An older state
-// never takes its place: otherwise a revoked key could become valid again.
+// of the document never replaces the unreadable one: otherwise a revoked key could become valid
+// again.
 func (c *checkup) judgeDocument(h *hole) {
 	h.fate = Lost
 	key, revision := h.key, engine.Revision(h.slot.seq)
@@ -142,7 +144,8 @@ func (c *checkup) judgeDocument(h *hole) {
 	c.lostDocs = append(c.lostDocs, lostDocument{key, h.slot.log})
 }
 
-// fate returns the fate of a damaged place. It is called when documents and logs are settled.
+// fate returns what the damage at h means for the data. It is called after the fate of all
+// documents is known and the content of the logs is settled.
 func (c *checkup) fate(h *hole) Fate {
 	switch {
 	case h.frame:

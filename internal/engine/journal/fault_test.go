@@ -16,8 +16,8 @@ import (
 )
 
 // TestEveryCallFails fails the k-th call of each kind, for every k. Nothing is acknowledged that a
-// power cut could still lose, a journal whose write or sync failed accepts no more writes, and the
-// remaining data opens and is complete.
+// power cut could still lose. A journal whose write or sync failed accepts no more writes. The
+// remaining data can be opened and is complete.
 func TestEveryCallFails(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.SyncDir, faulty.Rename, faulty.Remove, faulty.Read} {
 		points := 0
@@ -27,7 +27,7 @@ func TestEveryCallFails(t *testing.T) {
 				return
 			}
 		}
-		t.Logf("%v: %d points", kind, points)
+		t.Logf("%v: failed at %d points", kind, points)
 	}
 }
 
@@ -68,8 +68,8 @@ func failOne(t *testing.T, kind faulty.Kind, k int) (fired bool) {
 	return fired
 }
 
-// TestBitFlips flips bits all over a journal. Each flip is reported or has no effect: no wrong byte
-// is served, and no acknowledged entry goes missing silently.
+// TestBitFlips flips bits all over a journal. Each flip is reported or has no effect: no reader
+// gets a wrong byte, and no acknowledged entry disappears silently.
 func TestBitFlips(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -122,9 +122,9 @@ func openAndVerify(fs *faulty.FS, h *history) error {
 	return h.verify(j)
 }
 
-// TestNewestRecordDamaged damages the last record of a journal that was not closed. Once the
-// journal was idle long enough to write its watermark, such damage is not mistaken for a write cut
-// short.
+// TestNewestRecordDamaged damages the last record of a journal that was not closed. A journal
+// writes its watermark when it is idle. From then on, such damage is not mistaken for a write that
+// a crash cut short.
 func TestNewestRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -136,7 +136,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := w.j.write.synced
-	for marked := int64(0); marked != end; { // an earlier watermark may be there already
+	for marked := int64(0); marked != end; { // an earlier watermark may exist already
 		after := fs.Crash(faulty.LoseNothing, nil)
 		f, err := after.Open(segmentName(1))
 		if err != nil {
@@ -158,7 +158,7 @@ func TestNewestRecordDamaged(t *testing.T) {
 	}
 }
 
-// TestLostSegment removes a whole segment file.
+// TestLostSegment removes a whole segment file. The journal is then refused as damaged.
 func TestLostSegment(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w, err := openWorld(fs, h)
@@ -177,12 +177,12 @@ func TestLostSegment(t *testing.T) {
 		}
 		var damage *DamageError
 		if _, err := Open(after, small); !errors.As(err, &damage) || damage.File != s.name {
-			t.Errorf("without %s: %v", s.name, err)
+			t.Errorf("open without segment %s: %v", s.name, err)
 		}
 	}
 }
 
-// TestFullDisk fills the disk. Appends are refused, reads and deletions still work, and appends are
+// TestFullDisk fills the disk. Appends are refused, and reads and deletions still work. Appends are
 // accepted again as soon as there is space, without a restart.
 func TestFullDisk(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
@@ -238,8 +238,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRefusedDirectories opens directories that must be refused. Each gets its own error, and
-// nothing in it is changed.
+// TestRefusedDirectories opens directories that must be refused. Each is refused with its own
+// error, and its content is not changed.
 func TestRefusedDirectories(t *testing.T) {
 	good := faulty.New()
 	w, err := openWorld(good, newHistory())
@@ -311,8 +311,8 @@ func TestRefusedDirectories(t *testing.T) {
 	}
 }
 
-// TestOlderRecordDamaged damages a group that is followed by others, in a journal that crashed
-// before it was idle.
+// TestOlderRecordDamaged crashes a journal before it is idle, and then damages a group that is
+// followed by other groups. The journal is refused as damaged.
 func TestOlderRecordDamaged(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

@@ -9,8 +9,8 @@ import (
 	"weir/internal/engine"
 )
 
-// The layout of a segment. DESIGN.md describes every byte; only this file and footer.go encode and
-// decode them.
+// The layout of a segment. DESIGN.md describes every byte. Only this file and footer.go encode and
+// decode these bytes.
 //
 //	0          header (64)           magic, number, size, checksum; durable before the file gets its name
 //	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
@@ -27,8 +27,8 @@ const (
 	recordSize      = 48 // the fixed part of a record
 	slotSize        = 40
 	keySlotSize     = 26
-	keyBlock        = 256 // keys per entry of the directory of keys
-	keyBlockSize    = 8   // an entry of the directory
+	keyBlock        = 256 // keys per block; the directory of keys has one entry for each block
+	keyBlockSize    = 8   // size of an entry of the directory
 	footerSize      = 64
 	align           = 8
 )
@@ -47,7 +47,7 @@ type kind uint8
 const (
 	kindBatch     = kind(engine.Batch)
 	kindGapClosed = kind(engine.GapClosed)
-	kindMark      = kind(3) // a log's low and note
+	kindMark      = kind(3) // a log's low (all entries below it are trimmed) and the note stored with the last trim
 	kindDocument  = kind(4)
 	kindDeleted   = kind(5) // the deletion of a document and its log
 	kindManifest  = kind(6) // the list of the journal's segments
@@ -55,9 +55,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// seed returns the start value of the seeded checksums of a segment. It covers the journal's secret
-// salt and the segment number. Therefore the previous content of a recycled file is never valid,
-// and no client can publish bytes that look like a group.
+// seed returns the start value of the seeded checksums of a segment. The seed depends on the
+// journal's secret salt and on the segment number. Therefore the previous content of a recycled
+// file is never valid, and no client can publish bytes that look like a group.
 func seed(salt [8]byte, number uint64) uint32 {
 	var b [16]byte
 	copy(b[:], salt[:])
@@ -95,7 +95,7 @@ type record struct {
 	payload     []byte
 	payloadSum  uint32
 	length      uint32         // length of the payload, set even if only the head was read
-	digest      weir.KeyDigest // of key, if it is known already; not on disk
+	digest      weir.KeyDigest // digest of key, or zero if it is not computed yet; not on disk
 }
 
 func (r *record) headLen() int {
@@ -147,9 +147,9 @@ func (r *record) decodeHead(b []byte, seed uint32) error {
 	return nil
 }
 
-// checkHead verifies the head of the record at the start of b. It returns where the content type
-// ends, which begins at recordSize, where the key ends, which follows it, and where the head ends.
-// The publisher takes what is left between the key and the end.
+// checkHead verifies the head of the record at the start of b. It returns three offsets: where the
+// content type ends, where the key ends, and where the head ends. The content type begins at
+// recordSize, the key follows the content type, and the publisher takes the rest of the head.
 func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 	if len(b) < recordSize {
 		return 0, 0, 0, errShort
@@ -203,7 +203,7 @@ func (r *record) header() engine.Header {
 type frame struct {
 	length int
 	group  uint64
-	bond   uint32 // bond of the group's records; in a group of format 1, their number
+	bond   uint32 // checksum over the checksums of the group's records (see bind); in a group of format 1, the number of records
 	old    bool   // the group was written in format 1
 }
 
@@ -229,13 +229,14 @@ func decodeFrame(b []byte, seed uint32) (frame, bool) {
 	}, true
 }
 
-// bind adds a record to the bond of its group. head begins with the record's checksum, which covers
-// the whole record. Two attempts to write a group at the same offset have different bonds, so that
-// what a crash left of both is never taken for one group.
+// bind adds a record to the bond of its group, a checksum over the checksums of all records in the
+// group. head begins with the record's checksum, which covers the whole record. If a group is
+// written twice at the same offset, the two attempts have different bonds. A mixture of both that a
+// crash left behind is therefore never taken for a valid group.
 func bind(bond uint32, head []byte) uint32 { return sum(bond, head[:4]) }
 
-// checkGroup checks all records of a group and their bond. It returns the offset of the first
-// damaged record.
+// checkGroup checks all records of a group and their bond. On an error it returns the offset of the
+// first damaged record, or 0 if only the bond is wrong.
 func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 	off, count, bond := frameSize, uint32(0), uint32(0)
 	for ; off < len(b); count++ {
@@ -255,12 +256,13 @@ func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 	return 0, nil
 }
 
-// headerVersion is the version of segments whose header holds the salt and whose watermark is final
-// once they are sealed. Headers of format 1 have zeros instead.
+// headerVersion is the version number in the header of a segment. Since version 2 the header holds
+// the salt, and the watermark of a sealed segment is final. Headers of format 1 have zeros in these
+// fields.
 const headerVersion = 2
 
 func encodeHeader(salt [8]byte, number uint64, size int64) []byte {
-	b := make([]byte, dataStart) // the whole block, so that the watermark of a recycled file is erased
+	b := make([]byte, dataStart) // the whole block, to erase the watermark of a recycled file
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint64(b[8:], number)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
@@ -285,7 +287,7 @@ func checkHeader(b []byte, seed uint32, number uint64, size int64) error {
 }
 
 // saltOf returns the salt and the segment size that a header holds. It returns false if b is not a
-// valid header, or one of format 1.
+// valid header, or is a header of format 1, which has no salt.
 func saltOf(b []byte) (salt [8]byte, size int64, ok bool) {
 	if len(b) < headerSize || b[32] != headerVersion {
 		return salt, 0, false
@@ -295,15 +297,15 @@ func saltOf(b []byte) (salt [8]byte, size int64, ok bool) {
 	return salt, size, checkHeader(b, seed(salt, number), number, size) == nil
 }
 
-// ending says how far the log reached at least.
+// ending is a position that the log has reached; the log may be longer.
 type ending struct {
-	segment uint64 // the newest segment that may hold a group; 0: none
+	segment uint64 // the newest segment that may hold a group; 0 if there is none
 	offset  int64  // everything below this offset of that segment was synced
 	group   uint64 // number of the next group
 }
 
-// The file "end" holds two slots, each in a block of its own. They are written in turn, so that a
-// write cut short spoils at most the newer one.
+// The file "end" holds two slots, each in a block of its own. The two slots are written in turn, so
+// that an interrupted write damages at most the newer slot.
 const (
 	endSlot  = 64
 	endBlock = 4096
@@ -323,8 +325,8 @@ func (e ending) encode(salt [8]byte, size int64, count uint64) []byte {
 	return b
 }
 
-// decodeEnding returns the content of a slot. Its checksum is not seeded, so that the slot can be read
-// without knowing the salt.
+// decodeEnding returns the content of a slot of the file "end". The checksum of the slot is not
+// seeded, so that the slot can be read without knowing the salt.
 func decodeEnding(b []byte) (e ending, salt [8]byte, size int64, count uint64, ok bool) {
 	if binary.LittleEndian.Uint32(b[4:]) != endMagic || binary.LittleEndian.Uint32(b) != sum(0, b[4:endSlot]) {
 		return e, salt, 0, 0, false
@@ -357,7 +359,7 @@ func decodeWatermark(b []byte, seed uint32) int64 {
 // slot is the index entry of one record in a sealed segment.
 type slot struct {
 	off   uint32
-	size  uint32 // of the payload
+	size  uint32 // size of the payload
 	head  uint16
 	kind  kind
 	flags engine.Flags
@@ -398,10 +400,10 @@ func decodeSlot(b []byte) slot {
 	}
 }
 
-// keySlot is what the keys of a segment say about one batch with a key.
+// keySlot holds what the key table of a segment stores about one batch with an idempotency key.
 type keySlot struct {
 	off    uint32
-	size   uint16 // of the key
+	size   uint16 // size of the key
 	count  uint32
 	digest weir.KeyDigest
 }
@@ -424,8 +426,8 @@ func decodeKeySlot(b []byte) keySlot {
 	}
 }
 
-// keyDirectory returns the directory of keys: for each block of keys, the offset of its first record
-// and a checksum of the block.
+// keyDirectory returns the directory of the key table. For each block of key slots, the directory
+// holds the offset of the first record in that block, and a checksum of the block.
 func keyDirectory(keys []byte, seed uint32) []byte {
 	var b []byte
 	for len(keys) > 0 {
@@ -437,7 +439,7 @@ func keyDirectory(keys []byte, seed uint32) []byte {
 	return b
 }
 
-// keySpace returns the bytes that this number of keys take, with their directory.
+// keySpace returns the number of bytes that this many key slots take, including their directory.
 func keySpace(keys int) int64 {
 	return int64(keys)*keySlotSize + int64((keys+keyBlock-1)/keyBlock)*keyBlockSize
 }

@@ -27,7 +27,8 @@ func drawRecord(t *rapid.T) record {
 
 func encode(r *record, seed uint32) []byte { return append(r.appendHead(nil, seed), r.payload...) }
 
-// TestRecordRoundTrip decodes encoded records. They are valid in their own segment and in no other.
+// TestRecordRoundTrip decodes encoded records. A record is valid in its own segment and in no
+// other.
 func TestRecordRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRecord(t)
@@ -65,12 +66,12 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFramesRoundTrip does the same for frames, footers, headers, watermarks and endings.
+// TestFramesRoundTrip decodes encoded frames, footers, headers, watermarks and endings.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, other := rapid.Uint32().Draw(t, "seed"), rapid.Uint32().Draw(t, "other")
 		if s == other {
-			t.Skip("the same")
+			t.Skip("both seeds are the same")
 		}
 		f := frame{length: rapid.IntRange(0, 1<<31).Draw(t, "length"), group: rapid.Uint64().Draw(t, "group"), bond: rapid.Uint32().Draw(t, "bond")}
 		b := make([]byte, frameSize)
@@ -93,15 +94,15 @@ func TestFramesRoundTrip(t *testing.T) {
 		s = seed(salt, f.group)
 		b = encodeHeader(salt, f.group, 1<<20)
 		if found, size, ok := saltOf(b); found != salt || size != 1<<20 || !ok {
-			t.Fatalf("salt %x of a header, want %x", found, salt)
+			t.Fatalf("salt %x in the header, want %x", found, salt)
 		}
 		if checkHeader(b, s, f.group, 1<<20) != nil || checkHeader(b, other, f.group, 1<<20) == nil ||
 			checkHeader(b, s, f.group+1, 1<<20) == nil || checkHeader(b, s, f.group, 1<<21) == nil {
-			t.Fatal("header")
+			t.Fatal("the header is invalid with its own seed, number and size, or valid with others")
 		}
 		b = encodeWatermark(s, int64(f.length), f.group)
 		if decodeWatermark(b, s) != int64(f.length) || decodeWatermark(b, other) != 0 {
-			t.Fatal("watermark")
+			t.Fatal("the watermark is invalid under its own seed, or valid under another")
 		}
 		mark := ending{f.group, int64(f.length), f.group + 1}
 		b = mark.encode(salt, 1<<20, f.group+2)
@@ -111,7 +112,8 @@ func TestFramesRoundTrip(t *testing.T) {
 	})
 }
 
-// TestZerosAreInvalid decodes zeros under many seeds: a prepared segment holds nothing valid.
+// TestZerosAreInvalid decodes zeros under many seeds. A segment that was prepared with zeros holds
+// nothing valid.
 func TestZerosAreInvalid(t *testing.T) {
 	zeros := make([]byte, dataStart)
 	for n := range uint32(10_000) {
@@ -120,7 +122,7 @@ func TestZerosAreInvalid(t *testing.T) {
 		_, frame := decodeFrame(zeros, s)
 		_, footer := decodeFooter(zeros, s)
 		if _, _, _, _, ok := decodeEnding(zeros); ok {
-			t.Fatal("zeros are a valid end")
+			t.Fatal("zeros decode as a valid slot of the file end")
 		}
 		if frame || footer || r.decode(zeros, s) == nil || checkHeader(zeros, s, 0, 0) == nil || decodeWatermark(zeros, s) != 0 {
 			t.Fatalf("zeros are valid under seed %d", s)
@@ -154,7 +156,7 @@ func FuzzRecordDecode(f *testing.F) {
 			t.Errorf("%x decodes to a record that encodes to %x", b, again)
 		}
 		if r.decode(b, seed^1) == nil {
-			t.Error("valid under two seeds")
+			t.Error("the record is valid under two seeds")
 		}
 	})
 }

@@ -37,9 +37,9 @@ func fillUp(t *testing.T, w *world, logs int) (last weir.Seq) {
 	return last
 }
 
-// TestFullOfSparseSegments fills the disk with interleaved logs and trims all but one, so every
-// segment still holds live entries. There is room to empty the segments, and appends are accepted
-// again without help.
+// TestFullOfSparseSegments fills the disk with interleaved logs and trims all but one, so that
+// every segment still holds live entries. The journal has enough reserved space to empty the
+// segments, and accepts appends again without help.
 func TestFullOfSparseSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -54,7 +54,7 @@ func TestFullOfSparseSegments(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := w.j.Status(); s.State != engine.Ready {
-			t.Errorf("status %v after nine of ten logs were trimmed; %+v", s, w.j.Stats())
+			t.Errorf("status is %v after nine of ten logs were trimmed; %+v", s, w.j.Stats())
 		}
 		for seq := last + 1; seq < last+60; seq++ {
 			if err := w.append("log0", seq, 700); err != nil {
@@ -72,7 +72,7 @@ func TestFullOfSparseSegments(t *testing.T) {
 }
 
 // TestFullOfDeletions uses up the space reserved for deletions. Dead segments are still freed,
-// because room for a manifest is always kept.
+// because the journal always keeps room for a manifest, which freeing a segment needs.
 func TestFullOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -80,7 +80,7 @@ func TestFullOfDeletions(t *testing.T) {
 		w := newWorld(t, fs, h)
 		defer w.j.Close()
 		last := fillUp(t, w, 2)
-		for i := range 2 { // then everything is dead except the documents in the first segment
+		for i := range 2 { // after this, only the documents in the first segment are live
 			if err := w.trim(fmt.Sprint("log", i), last+1, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -135,8 +135,8 @@ func TestOpenLogOnFullDisk(t *testing.T) {
 	if err := openAndVerify(fs, h); err != nil {
 		t.Error(err)
 	}
-	// If the newest segment is sealed, the next start has no segment to write to and no space for
-	// one.
+	// If the newest segment is sealed, the next start has no segment to write to and no space for a
+	// new one.
 	sealed := fs.Crash(faulty.LoseAll, nil)
 	j, err := Open(sealed, small)
 	if err != nil {
@@ -173,10 +173,10 @@ func TestOpenLogOnReadOnlyJournal(t *testing.T) {
 	}
 }
 
-// TestNoSpaceToOverwrite refuses writes of groups, seals and proofs for lack of space, as a
+// TestNoSpaceToOverwrite makes writes of groups, seals and watermarks fail for lack of space, as a
 // copy-on-write file system does. The append that is being written waits, others are refused, reads
-// work, and the journal says that it is full. When there is space again, the same group is written at
-// the same offset, without a restart.
+// work, and the journal reports that it is full. When there is space again, the journal writes the
+// same group at the same offset, without a restart.
 func TestNoSpaceToOverwrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -231,8 +231,8 @@ func TestNoSpaceToOverwrite(t *testing.T) {
 	})
 }
 
-// TestBadFileWhilePreparing fails calls while the next segment is prepared. The journal takes another
-// file, and no append is refused.
+// TestBadFileWhilePreparing fails calls while the preparer makes the next segment ready. The
+// preparer tries another file, and no append is refused.
 func TestBadFileWhilePreparing(t *testing.T) {
 	for _, kind := range []faulty.Kind{faulty.Create, faulty.Write, faulty.Sync, faulty.Rename} {
 		synctest.Test(t, func(t *testing.T) {

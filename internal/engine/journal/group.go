@@ -5,11 +5,12 @@ import (
 )
 
 const (
-	// maxGroup is the size at which a group is full. Without it, the first of many large appends
-	// would wait until the last one was written.
+	// maxGroup is the size at which a group is full. Without this limit, the first of many large
+	// appends would wait until the last one was written.
 	maxGroup = 16 << 20
-	// largePayload is the size from which a payload is written from the caller's slice. Smaller
-	// payloads are copied next to their head, which is cheaper than another buffer in the write.
+	// largePayload is the size from which a payload is written directly from the caller's slice.
+	// Smaller payloads are copied next to the heads of their records, which is cheaper than one
+	// more buffer in the write.
 	largePayload = 32 << 10
 	// keepBuffer is the largest buffer that is kept for the next group.
 	keepBuffer = 4 << 20
@@ -25,14 +26,14 @@ type group struct {
 
 	buf     []byte // the frame, heads and small payloads
 	pieces  []piece
-	length  int // bytes so far, including the frame
+	length  int // bytes so far, including the frame (the head of the group)
 	records int
 	bond    uint32
-	live    int64 // live bytes of appended entries and marks, counted while the group is settled
+	live    int64 // live bytes of appended entries and marks, counted while the group is settled (applied to memory)
 
 	ops     []op
 	commits []commit             // one for each log with admitted entries
-	docs    map[string]*document // documents changed by this group; nil value: deleted
+	docs    map[string]*document // documents changed by this group; a nil value means deleted
 	before  *group               // the previous group; its document changes may not be in memory yet
 }
 
@@ -64,9 +65,9 @@ func (g *group) begin(seg *segment) {
 	}
 }
 
-// add appends a record to the group and its slot to the segment's index. It returns the place where
-// the record will be. A payload of largePayload bytes or more must not change until the group was
-// written.
+// add appends a record to the group and adds the record's slot to the segment's index. It returns
+// the position that the record will have. A payload of largePayload bytes or more must not change
+// until the group was written.
 func (g *group) add(r *record) place {
 	if g.records == 0 {
 		g.off = g.seg.end
@@ -110,7 +111,7 @@ func (g *group) piece(from, to int, large []byte) {
 	}
 }
 
-// buffers returns the content of the group, ready to be written, under the given group number.
+// buffers returns the content of the group, ready to be written, with the given group number.
 func (g *group) buffers(number uint64) [][]byte {
 	encodeFrame(g.buf, g.seg.seed, frame{length: g.length, group: number, bond: g.bond})
 	bufs := make([][]byte, 0, len(g.pieces))
@@ -124,8 +125,8 @@ func (g *group) buffers(number uint64) [][]byte {
 	return bufs
 }
 
-// document returns the state of a key at the current position in the order: as changed by this
-// group or by the previous one, otherwise as settled.
+// document returns the state of a document at the current position in the order: the state left by
+// this group or by the previous one if either changed the document, otherwise the state in memory.
 func (g *group) document(key string) *document {
 	if d, ok := g.docs[key]; ok {
 		return d
@@ -145,8 +146,8 @@ func (g *group) setDocument(key string, d *document) {
 	g.docs[key] = d
 }
 
-// admit asks the log's judge about an entry. If the entry is admitted, it is counted so that the
-// judge gets its Commit once the group is durable.
+// admit asks the log's judge about an entry. It counts each admitted entry, so that the judge gets
+// its Commit call once the group is durable.
 func (g *group) admit(l *log, e *engine.Entry) bool {
 	if !l.judge.Admit(e) {
 		return false

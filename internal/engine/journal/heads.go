@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// headItems is how many entries are passed to a judge at a time, while the next are read.
+	// headItems is the number of entries passed to a judge at a time. The next entries are read
+	// meanwhile.
 	headItems = 1024
 	// headRun is the longest single read of heads, and the size of the buffer for it.
 	headRun = 256 << 10
-	// headBridge is the longest stretch between two heads that is read over. A read of this length
-	// takes about as long as a second read.
+	// headBridge is the longest stretch of unneeded bytes between two heads that is read along with
+	// them. Reading that many bytes takes about as long as starting a second read.
 	headBridge = 4 << 10
 )
 
-// restore passes the content of the log to a judge. Closed gaps and what the judge needs of keys are
-// read from disk, because the index holds neither. From then on the index knows the size of every
-// key.
+// restore passes the content of the log to a judge. The ranges of closed gaps, and the digest and
+// event count that the judge needs for each key, are read from disk, because the index does not
+// hold them. From then on the index knows the size of every key.
 func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) error {
 	since := weir.Time(math.MinInt64)
 	if f, ok := judge.(engine.Forgetful); ok {
@@ -37,12 +38,12 @@ func (l *log) restore(ctx context.Context, note []byte, judge engine.Judge) erro
 	}
 	err := judge.Restore(note, iter.Seq[engine.Header](entries))
 	if fault != nil {
-		return fault // the judge may only complain about what is missing because of it
+		return fault // the judge's own error may only be a consequence of this one
 	}
 	return err
 }
 
-// heads reads the headers of a log's entries from the lowest up.
+// heads reads the headers of a log's entries in increasing order of sequence.
 type heads struct {
 	l     *log
 	since weir.Time // keys of older entries are not read
@@ -50,9 +51,9 @@ type heads struct {
 
 	items  []item
 	known  []bool     // for each of items, whether its header is complete
-	held   []*segment // those of items, in the order of items, each followed by another one
-	ends   []int      // for each of held, the index after its last item
-	sizes  []keySize  // of keys whose size the index does not know
+	held   []*segment // segments of items, in the order of items; equal neighbours are listed once
+	ends   []int      // for each segment in held, the index after its last item
+	sizes  []keySize  // sizes of keys that the index does not know yet
 	reader keyReader
 }
 
@@ -62,8 +63,9 @@ type batch struct {
 	err     error
 }
 
-// pass calls yield with all headers. While yield works on one batch of them, a goroutine reads the
-// next: reading and folding a long log take about as long as each other.
+// pass calls yield with all headers. While yield works on one batch of headers, a goroutine reads
+// the next. This pays off because reading a long log takes about as long as what yield does with
+// it.
 func (h *heads) pass(ctx context.Context, yield func(engine.Header) bool) error {
 	each := func(b batch) (more bool, err error) {
 		for i := range b.headers {
@@ -110,7 +112,7 @@ func (h *heads) pass(ctx context.Context, yield func(engine.Header) bool) error 
 	}
 }
 
-// read returns the next headers, or an error. There are no more if it returns neither.
+// read returns the next headers, or an error. If it returns neither, there are no more headers.
 func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	if err := ctx.Err(); err != nil {
 		return batch{nil, err}
@@ -203,8 +205,8 @@ func (h *heads) fill(out []engine.Header, seg *segment, start, end int) error {
 	return nil
 }
 
-// need returns how many bytes of a record are needed. A closed gap is read whole: its payload holds
-// the first sequence.
+// need returns how many bytes of a record must be read. A closed gap is read whole, because its
+// payload holds the first sequence of the gap.
 func need(it *item) int {
 	if it.kind == kindGapClosed {
 		return it.length()
@@ -212,8 +214,8 @@ func need(it *item) int {
 	return int(it.head)
 }
 
-// near returns how many of the unknown items one read can cover, starting with the item at i, and
-// the length of that read.
+// near returns how many of the incomplete items one read can cover, starting with the item at i,
+// and the length of that read.
 func (h *heads) near(i, end int) (n, length int) {
 	first := int64(h.items[i].place.off)
 	n, length = 1, need(&h.items[i])
@@ -232,8 +234,8 @@ func (h *heads) near(i, end int) (n, length int) {
 	return n, length
 }
 
-// complete adds to a header what only its record has: the key and the number of events, or the first
-// sequence of a closed gap.
+// complete adds the fields to a header that only the record holds: the key and the number of events
+// of a batch, or the first sequence of a closed gap.
 func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) error {
 	it := &h.items[i]
 	if it.kind == kindGapClosed {
@@ -255,7 +257,7 @@ func (h *heads) complete(out *engine.Header, i int, seg *segment, b []byte) erro
 	return nil
 }
 
-// know completes the header of the batch at an index.
+// know completes the header of the batch at index i from the key slot k.
 func (h *heads) know(out *engine.Header, i int, k keySlot) {
 	h.known[i] = true
 	out.KeySize, out.Count, out.KeyDigest = k.size, k.count, k.digest

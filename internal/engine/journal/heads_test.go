@@ -12,7 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// recall is a judge that needs the keys since a time and counts those that it gets.
+// recall is a judge that needs the keys of entries since a given time, and counts the keys that it
+// gets.
 type recall struct {
 	since   weir.Time
 	entries int
@@ -33,7 +34,8 @@ func (r *recall) Restore(_ []byte, entries iter.Seq[engine.Header]) error {
 	return nil
 }
 
-// keyed opens a journal with one log, whose n entries have a key and the sequence as their time.
+// keyed opens a journal with one log of n entries. Each entry has a key, and its sequence is its
+// time.
 func keyed(t *testing.T, fs *faulty.FS, n, payload int) (*Journal, engine.LogID) {
 	t.Helper()
 	ctx := context.Background()
@@ -59,14 +61,14 @@ func keyed(t *testing.T, fs *faulty.FS, n, payload int) (*Journal, engine.LogID)
 	return j, d.Created
 }
 
-// Opening a log reads the keys that its judge needs in few reads, and no others.
+// When a log is opened, the journal reads only the keys that the judge needs, with few reads.
 func TestKeysAreReadInRuns(t *testing.T) {
 	const n = 3000
 	for _, payload := range []int{10, 500, headBridge + 1} {
 		fs := faulty.New()
 		count := n
 		if payload > headBridge {
-			count = 100 // heads that lie apart are read one by one
+			count = 100 // with payloads this large, heads are read one by one, so fewer entries suffice
 		}
 		j, id := keyed(t, fs, count, payload)
 		for _, since := range []int{0, count/2 + 1, count + 1} {
@@ -84,7 +86,7 @@ func TestKeysAreReadInRuns(t *testing.T) {
 			if payload > headBridge {
 				most = keys
 			} else if keys > 0 {
-				most += 20 // segments and batches of heads end somewhere
+				most += 20 // each segment and each batch of heads may need one more read
 			}
 			if reads > most {
 				t.Errorf("payloads of %d bytes: %d reads for %d keys, want at most %d", payload, reads, keys, most)
@@ -95,8 +97,8 @@ func TestKeysAreReadInRuns(t *testing.T) {
 	}
 }
 
-// If a head cannot be read, opening fails with the damage, not with what the judge makes of it, and
-// the log can be opened once the disk recovers.
+// If a head cannot be read, opening the log returns the damage, not the judge's complaint about the
+// missing data. The log can be opened once the disk recovers.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	fs := faulty.New()
 	j, id := keyed(t, fs, 3000, 500)

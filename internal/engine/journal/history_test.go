@@ -18,13 +18,13 @@ import (
 	"weir/internal/engine"
 )
 
-// small is used by the fault tests: its segments fill, rotate and are reclaimed within a short
-// script.
+// small are the options of the fault tests. With them, segments fill, rotate and are reclaimed
+// within a short script.
 var small = Options{SegmentSize: 64 << 10, ReclaimRate: 1 << 40}
 
-// history records what a test did to a journal and which calls returned success. An opened journal
-// is verified against it: everything acknowledged must be present, everything requested but not
-// acknowledged may be present if it is complete, and nothing else may be.
+// history records what a test did to a journal and which calls succeeded. A test verifies an opened
+// journal against its history. Everything acknowledged must be present. Everything requested but
+// not acknowledged may be present if it is complete. Nothing else may be present.
 type history struct {
 	mu   sync.Mutex
 	docs map[string]*docHistory
@@ -32,20 +32,20 @@ type history struct {
 
 type docHistory struct {
 	acked   *string           // last acknowledged value; nil if no creation was acknowledged
-	maybe   map[string]bool   // requested values that may be present instead
+	maybe   map[string]bool   // requested values that may be present instead of acked
 	gone    bool              // a deletion was requested but not acknowledged
 	entries map[weir.Seq]int  // acknowledged appends: size of the payload
 	open    map[weir.Seq]int  // requested appends: size of the payload
 	closed  map[weir.Seq]bool // acknowledged closed gaps, by their last sequence
-	low     weir.Seq          // acknowledged
-	lowMay  weir.Seq          // requested
-	note    string            // acknowledged
-	notes   map[string]bool   // requested
+	low     weir.Seq          // low of the last acknowledged trim
+	lowMay  weir.Seq          // low of the last requested trim
+	note    string            // note of the last acknowledged trim
+	notes   map[string]bool   // notes of all requested trims
 }
 
 func newHistory() *history { return &history{docs: map[string]*docHistory{}} }
 
-// copy returns the current history.
+// copy returns a copy of the history at this moment.
 func (h *history) copy() *history {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *fixed) Admit(*engine.Entry) bool { return true }
 func (f *fixed) Commit(int)               {}
 func (f *fixed) Dropped()                 {}
 
-// world operates a journal and records the history.
+// world operates a journal and records each operation in a history.
 type world struct {
 	j    *Journal
 	h    *history
@@ -240,7 +240,7 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 			return false
 		}
 		if n := len(seen); n >= len(judge.restored) || judge.restored[n] != e.Header.Restored() {
-			err = fmt.Errorf("entry %d was not restored, or differently", e.Seq)
+			err = fmt.Errorf("entry %d was not restored, or its restored header differs", e.Seq)
 			return false
 		}
 		seen[e.Seq] = true
@@ -268,7 +268,7 @@ func (d *docHistory) verify(j *Journal, key string, doc engine.Document) error {
 	return nil
 }
 
-// allowed reports whether a journal with a failed disk may return err.
+// allowed reports whether a journal on a failing disk may return err.
 func allowed(err error) bool {
 	return err == nil || errors.Is(err, engine.ErrReadOnly) || errors.Is(err, engine.ErrFull) || errors.Is(err, engine.ErrClosed)
 }

@@ -21,12 +21,14 @@ const (
 )
 
 // formatVersion is the version of the format that this code writes. A directory with a higher
-// version is refused. A journal of format 1 has no file "end", no salts in its segment headers and no
-// bonds in its frames; opening it writes what the current format needs.
+// version is refused. A journal of format 1 has no file "end", no salts in its segment headers and
+// no bonds (checksums over all records) in the frames of its groups. Opening such a journal writes
+// what the current format needs.
 const formatVersion = 2
 
 // identify is steps 1 to 3 of opening: decide whether the directory is a journal, take the lock,
-// and read the format. An empty directory becomes a journal, and fresh is true.
+// and read the format. identify turns an empty directory into a journal and then returns fresh =
+// true.
 func (j *Journal) identify() (fresh bool, err error) {
 	known, err := j.known()
 	if err != nil {
@@ -70,14 +72,14 @@ func (j *Journal) known() (bool, error) {
 	return false, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used: a crash came between
-// its creation and that of the format file.
+// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
+// crash came after "end" was created and before the format file was.
 func neverUsed(fs disk.FS) bool {
 	e, _, _, ok := anyEnd(fs)
 	return ok && e.segment == 0
 }
 
-// anyEnd reads a slot of the file "end" without knowing the salt.
+// anyEnd reads a valid slot of the file "end" without knowing the salt.
 func anyEnd(fs disk.FS) (e ending, salt [8]byte, size int64, ok bool) {
 	f, err := fs.Open(endFile)
 	if err != nil {
@@ -97,8 +99,8 @@ func anyEnd(fs disk.FS) (e ending, salt [8]byte, size int64, ok bool) {
 	return e, salt, size, ok
 }
 
-// salvageFormat finds the salt and the segment size elsewhere if the format file is lost: the file
-// "end" and the header of every segment have copies.
+// salvageFormat finds the salt and the segment size if the format file is lost. The file "end" and
+// the header of every segment hold copies of both.
 func (j *Journal) salvageFormat() bool {
 	e, salt, size, ok := anyEnd(j.fs)
 	names, err := j.fs.List()
@@ -151,7 +153,7 @@ func (j *Journal) readFormat() error {
 	return j.parseFormat(string(b))
 }
 
-// parseFormat checks the version before anything else: in a newer format, the other lines may look
+// parseFormat checks the version first, because the other lines of a newer format may look
 // different.
 func (j *Journal) parseFormat(text string) error {
 	first, rest, _ := strings.Cut(text, "\n")
@@ -179,14 +181,14 @@ func (j *Journal) parseFormat(text string) error {
 
 func formatCheck(text string) string { return fmt.Sprintf("%08x\n", sum(0, []byte(text))) }
 
-// formatText returns the content of the format file, always in the current format: other files may
-// have parts of it already.
+// formatText returns the content of the format file. It always states the current format, because
+// other files may already contain parts of the current format.
 func (j *Journal) formatText() string {
 	text := fmt.Sprintf("weir journal %d\nsegment %d\nsalt %x\n", formatVersion, j.size, j.salt)
 	return text + "check " + formatCheck(text)
 }
 
-// writeFormat writes the format file. It makes an empty directory a journal.
+// writeFormat writes the format file. With this file an empty directory becomes a journal.
 func (j *Journal) writeFormat() error {
 	j.version = formatVersion
 	err := j.replace(formatFile, formatTmpFile, []byte(j.formatText()))

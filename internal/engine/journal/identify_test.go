@@ -10,7 +10,7 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// asVersion1 rewrites the format file as the first version of the format has it.
+// asVersion1 rewrites the format file to say version 1.
 func asVersion1(t *testing.T, j *Journal) {
 	t.Helper()
 	text, _, _ := strings.Cut(j.formatText(), "check ")
@@ -21,8 +21,8 @@ func asVersion1(t *testing.T, j *Journal) {
 }
 
 // A journal of an older version opens with all its content and gets the current version, so that an
-// older program refuses it from then on. That needs space for two small files: on a full disk, opening
-// fails and leaves the version as it is.
+// older program refuses it from then on. Changing the version needs space for two small files. On a
+// full disk, opening fails and leaves the version as it is.
 func TestOlderVersion(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)

@@ -14,7 +14,7 @@ type place struct {
 	off     uint32
 }
 
-// before reports whether p was written before o.
+// before reports whether p precedes o in the journal.
 func (p place) before(o place) bool {
 	return p.segment < o.segment || p.segment == o.segment && p.off < o.off
 }
@@ -24,12 +24,12 @@ type item struct {
 	seq   weir.Seq
 	time  weir.Time
 	place place
-	size  uint32 // of the payload
+	size  uint32 // size of the payload
 	head  uint16
 	kind  kind
 	flags engine.Flags
 	keyed bool
-	key   uint16 // size of the key; 0 if keyed and not known yet
+	key   uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
 
 func (it *item) length() int { return int(it.head) + int(it.size) }
@@ -37,8 +37,8 @@ func (it *item) length() int { return int(it.head) + int(it.size) }
 // bytes returns the space that the record takes in its segment, including its slot in the index.
 func (it *item) bytes() int64 { return int64(padded(it.length()) + slotSize) }
 
-// packed is an item in 24 bytes: sequence and time are relative to the chunk's base, and the
-// payload size takes 24 bits.
+// packed is an item in 24 bytes: sequence and time are relative to the base of the chunk that holds
+// the item, and the payload size takes 24 bits.
 type packed struct {
 	seq     uint32
 	time    uint32
@@ -46,7 +46,7 @@ type packed struct {
 	off     uint32
 	size    uint32 // low 24 bits: size of the payload; above: kind (2 bits), keyed (1), flags (4)
 	head    uint16
-	key     uint16 // size of the key; 0 if keyed and not known yet
+	key     uint16 // size of the key; 0 if there is no key or if its size is not known yet
 }
 
 const (
@@ -60,8 +60,8 @@ const (
 
 // chunk is a run of entries in increasing order of sequence.
 type chunk struct {
-	seq   weir.Seq  // base
-	time  weir.Time // base
+	seq   weir.Seq  // base: packed items store their distance from it
+	time  weir.Time // base: packed items store their distance from it
 	items []packed
 }
 
@@ -70,8 +70,8 @@ const (
 	maxChunk   = 512
 )
 
-// pack returns false if the item's sequence or time is below the base of the chunk or too far above
-// it.
+// pack returns false if the item's sequence or time is below the base of the chunk, or too far
+// above the base.
 func (c *chunk) pack(it item) (packed, bool) {
 	ds, dt := uint64(it.seq-c.seq), uint64(it.time-c.time)
 	if it.seq < c.seq || it.time < c.time || ds > 1<<32-1 || dt > 1<<32-1 {
@@ -100,7 +100,7 @@ func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1
 // insert is almost always an append.
 type index struct {
 	chunks []*chunk
-	n      int // items
+	n      int // number of items
 }
 
 // search returns the chunk of the first item at or above seq and the item's position in it, or
@@ -123,8 +123,9 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 	return it, it.seq == seq
 }
 
-// insert adds an item. An item with the same sequence is replaced and returned. The replaced item is
-// another copy of the same entry, so the size of its key stays known.
+// insert adds an item. If the index has an item with the same sequence, insert replaces that item
+// and returns it. The replaced item is another copy of the same entry, so the size of its key stays
+// known.
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
@@ -157,7 +158,7 @@ type keySize struct {
 	size uint16
 }
 
-// learn notes sizes of keys that were read from disk. They are in increasing order of sequence.
+// learn stores sizes of keys that were read from disk. sizes is in increasing order of sequence.
 // Entries that were removed in the meantime are skipped.
 func (x *index) learn(sizes []keySize) {
 	if len(sizes) == 0 {
@@ -207,9 +208,9 @@ func newChunk(room int, it item) *chunk {
 	return c
 }
 
-// rebuild inserts an item at position i of chunk n, or replaces the item there if replace is set,
-// when the chunk cannot take it as it is. The chunk gets lower bases, and a full chunk is split in
-// two.
+// rebuild inserts an item at position i of chunk n, or replaces the item there if replace is set.
+// It is called when the chunk cannot take the item as it is. The chunk gets lower bases, and a full
+// chunk is split in two.
 func (x *index) rebuild(n, i int, it item, replace bool) {
 	c := x.chunks[n]
 	all := make([]item, 0, len(c.items)+1)
@@ -250,7 +251,7 @@ func layOut(all []item) []*chunk {
 			}
 			c.items = append(c.items, p)
 		}
-		if k == 0 { // the first item is more than 49 days (2^32 ms) newer than a later one: it gets its own chunk
+		if k == 0 { // the first item is more than 49 days (2^32 ms) newer than a later one, so the first item gets its own chunk
 			c, k = newChunk(1, all[0]), 1
 		}
 		parts, all = append(parts, c), all[k:]
@@ -270,8 +271,8 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	}
 }
 
-// cut removes the items below low and returns them as a separate index, which later inserts into x
-// do not change.
+// cut removes the items below low and returns them as a separate index. Later inserts into x do not
+// change the returned index.
 func (x *index) cut(low weir.Seq) index {
 	n, i := x.search(low)
 	out := index{chunks: append([]*chunk(nil), x.chunks[:n]...)}

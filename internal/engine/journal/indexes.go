@@ -10,21 +10,22 @@ import (
 	"weir/internal/engine"
 )
 
-// state is where the newest state of a mark or a document is, according to the slots. Older states are
-// not read, so damage to them does no harm.
+// state is the position and size of the newest record of a mark or a document, found in the index
+// slots. (A mark is the record of a log's last trim.) Older records are not read, so damage to them
+// does no harm.
 type state struct {
 	at       place
 	size     uint32
 	head     uint16
 	kind     kind
-	first    uint32 // segment with the oldest state of a document; 0 if only its deletion was found
+	first    uint32 // segment with the oldest record of a document; 0 if only the deletion of the document was found
 	log      uint64
 	seq      uint64
 	revision uint64
 }
 
-// readIndexes is step 7: read the index of every segment, in order, and then the newest state of every
-// mark and document.
+// readIndexes is step 7: read the index of every segment, in order, and then the newest state of
+// every mark and document.
 func (r *recovery) readIndexes() error {
 	marks, docs := map[uint64]state{}, map[uint64]state{}
 	for _, s := range r.j.store.allSegments() {
@@ -55,8 +56,8 @@ func (r *recovery) readIndexes() error {
 	return r.readStates(marks, docs)
 }
 
-// newer keeps the state of a slot if no newer one of the same log is known. Of original and copy, which
-// have the same revision, it keeps the copy.
+// newer keeps the state in a slot unless a newer state of the same log is known. A copy made by the
+// reclaimer has the same revision as its original; newer keeps the copy.
 func newer(states map[uint64]state, at place, sl slot, revision uint64) {
 	old := states[sl.log]
 	first := old.first
@@ -70,8 +71,8 @@ func newer(states map[uint64]state, at place, sl slot, revision uint64) {
 	states[sl.log] = old
 }
 
-// readStates reads and applies states in the order of their places. What lies between two of them is
-// read too if it is short.
+// readStates reads and applies states in the order of their positions on disk. If only few bytes
+// lie between two states, one read covers both.
 func (r *recovery) readStates(marks, docs map[uint64]state) error {
 	all := make([]state, 0, len(marks)+len(docs))
 	for _, st := range marks {
@@ -85,7 +86,7 @@ func (r *recovery) readStates(marks, docs map[uint64]state) error {
 	})
 	w := &window{}
 	for i, st := range all {
-		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot has all the rest
+		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note
 			bytes := int64(padded(int(st.head)+int(st.size)) + slotSize)
 			r.applyMark(st.log, int64(st.revision), weir.Seq(st.seq), nil, extent{st.at, bytes})
 			continue
@@ -115,11 +116,12 @@ func (r *recovery) readStates(marks, docs map[uint64]state) error {
 	return nil
 }
 
-// shortGap is the number of bytes between two states that are rather read than skipped.
+// shortGap is the largest number of bytes between two states for which one read covers both.
 const shortGap = 16 << 10
 
-// readIndex returns the slots of a sealed segment. If its index or its footer is damaged but all of its
-// groups are valid, the slots are built from the groups, and confirm writes the index again.
+// readIndex returns the slots of a sealed segment. If the index or the footer is damaged but all
+// groups of the segment are valid, readIndex builds the slots from the groups, and confirm later
+// writes the index again.
 func (r *recovery) readIndex(s *segment) ([]byte, error) {
 	slots, damage := s.index(r.j.size)
 	if damage == nil || !errors.Is(damage, engine.ErrDamaged) {
@@ -129,7 +131,7 @@ func (r *recovery) readIndex(s *segment) ([]byte, error) {
 	if err != nil || end == 0 {
 		return nil, errors.Join(damage, err)
 	}
-	tail := *r // scan finds the end of a tail too; this is not one
+	tail := *r // a copy, because scan stores the end of the tail in it, and this segment is not the tail
 	next := r.j.write.next
 	err = tail.scan(s)
 	s.next, r.j.write.next = r.j.write.next, next
@@ -141,8 +143,8 @@ func (r *recovery) readIndex(s *segment) ([]byte, error) {
 	return s.slots, nil
 }
 
-// provedEnd returns where the groups of a sealed segment end, according to its footer or to its final
-// watermark. It returns 0 if neither is valid.
+// provedEnd returns the offset where the groups of a sealed segment end. The footer and the final
+// watermark both hold this offset. provedEnd returns 0 if neither is valid.
 func (s *segment) provedEnd(size int64) (int64, error) {
 	f, ok, err := s.footer(size)
 	if err != nil || ok {

@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// manyStates returns a closed journal with several states of the same documents and marks, in sealed
-// segments and in the tail.
+// manyStates returns a closed journal with several states of the same documents and marks (the
+// records of trims), in sealed segments and in the tail.
 func manyStates(t *testing.T) (*faulty.FS, *history) {
 	t.Helper()
 	fs, h := faulty.New(), newHistory()
@@ -31,8 +31,8 @@ func manyStates(t *testing.T) (*faulty.FS, *history) {
 	return fs, h
 }
 
-// Damage to a superseded state of a document or a mark in a sealed segment does not stop the journal
-// from opening: such a state is not read. Damage to the newest state does.
+// A journal opens although a superseded state of a document or a mark in a sealed segment is
+// damaged, because such a state is not read. Damage to the newest state makes opening fail.
 func TestSupersededStatesAreNotRead(t *testing.T) {
 	fs, h := manyStates(t)
 	records := recordsOf(t, fs)
@@ -68,12 +68,12 @@ func TestSupersededStatesAreNotRead(t *testing.T) {
 		}
 	}
 	if old < 10 || current < 1 {
-		t.Errorf("damaged only %d old and %d new states", old, current)
+		t.Errorf("the test damaged only %d old and %d new states", old, current)
 	}
 }
 
-// A sealed segment whose index or footer is damaged gets a new one from its groups. If a group is
-// damaged too, the journal is refused.
+// If the index or the footer of a sealed segment is damaged, opening writes it again from the
+// groups of the segment. If a group is damaged too, the journal is refused.
 func TestIndexIsRebuilt(t *testing.T) {
 	fs, h := manyStates(t)
 	c, err := openCheckup(fs, CheckOptions{})

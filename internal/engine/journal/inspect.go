@@ -9,8 +9,9 @@ import (
 	"sort"
 )
 
-// inspection is the result of reading a whole segment, whatever its state. A valid record counts
-// wherever it is found, because its checksum covers the journal's salt and the segment number.
+// inspection is the result of reading a whole segment, in whatever state the segment is. A valid
+// record counts wherever it is found, because its checksum covers the journal's salt and the
+// segment number.
 type inspection struct {
 	seg       *segment
 	size      int64
@@ -19,16 +20,16 @@ type inspection struct {
 	records   int
 	index     []byte // the stored index, if it is valid
 	sealed    bool   // footer and index are valid
-	proved    bool   // if the segment was sealed, the footer or the watermark says where its groups end
+	proved    bool   // the footer or the final watermark says where the groups end, if this segment was sealed
 	end       int64  // offset of the end of the groups
-	group     uint64 // number of the last group; 0: none
+	group     uint64 // number of the last group; 0 if there is none
 	first     uint64 // number of the first group
 	manifests []manifest
 	holes     []*hole
-	torn      int64 // bytes of a newest group that a crash cut short; it was never acknowledged
+	torn      int64 // bytes of the newest group that a crash cut short; that group was never acknowledged
 }
 
-// manifest is a list of segments and its offset.
+// manifest is a list of the journal's segments, and the offset of the record that holds the list.
 type manifest struct {
 	off   int64
 	next  uint64
@@ -36,24 +37,24 @@ type manifest struct {
 	draft bool // written by a repair that had not finished
 }
 
-// hole is a damaged place in a segment.
+// hole is a damaged range of a file.
 type hole struct {
 	seg    *segment
 	off    int64
 	length int64
 	what   string
 	err    error
-	slot   slot    // the record that was there; valid if known
-	known  bool    // the index or the record's own head says what was there
+	slot   slot    // slot of the record that was there; valid only if known is true
+	known  bool    // the index or the record's own head says which record was there
 	mended *record // the corrected record, if one flipped bit explains the damage
-	frame  bool    // a frame, header, index or footer: no record is lost
-	count  int     // if not known: upper bound for the number of records
-	key    string  // key of a known record whose head is valid
-	fate   Fate    // set by judgeDocument for documents and deletions
+	frame  bool    // the damage is in a frame (group head), header, index or footer, so no record is lost
+	count  int     // if known is false: upper bound for the number of records that were there
+	key    string  // key of the record, if known is true and the head is valid
+	fate   Fate    // fate of a document or a deletion, set by judgeDocument
 }
 
-// inspect reads and checks a whole segment, of which everything below synced is known to have been
-// written. It uses buf for the file's content; the result holds no reference to it.
+// inspect reads and checks a whole segment. Everything below the offset synced is known to have
+// been written. inspect reads the file into buf; the result holds no reference to buf.
 func inspect(s *segment, size, synced int64, buf []byte) (*inspection, error) {
 	x := &inspection{seg: s, size: size, b: buf[:size], end: dataStart}
 	have, err := s.file.Size()
@@ -89,7 +90,7 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 	}
 	at, fault := int64(0), error(nil)
 	for len(b) > 0 {
-		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time: its neighbour may be readable
+		piece := b[:min(sector-int(off%sector), len(b))] // one sector at a time, because the sectors around a bad one may be readable
 		if err := s.read(piece, off); err != nil {
 			clear(piece)
 			if fault == nil {
@@ -101,8 +102,8 @@ func (s *segment) readable(b []byte, off int64) (int64, error) {
 	return at, fault
 }
 
-// unknown records that records of unknown content may be lost from here to the end of the groups, of
-// which the index would have taken up a part.
+// unknown records that the file may have held more groups from x.end on, whose content is not
+// known. Part of that space would have been used by the index, which room takes into account.
 func (x *inspection) unknown(err error) {
 	x.holes = append(x.holes, &hole{seg: x.seg, off: x.end, what: "group", err: err, count: room(x.size - x.end)})
 }
@@ -112,9 +113,10 @@ func (x *inspection) structural(off, length int64, what string, err error) {
 	x.holes = append(x.holes, &hole{seg: x.seg, off: off, length: length, what: what, err: err, frame: true})
 }
 
-// readIndex reads the footer and the index and returns the end of the groups. Without a valid
-// footer, the last valid frame determines the end: everything before a frame was synced, and its
-// own group counts if it is complete. The watermark may move the end further.
+// readIndex reads the footer and the index, and returns the end of the groups. Without a valid
+// footer, the last valid frame (group head) determines the end: everything before that frame was
+// synced, and the frame's own group counts if it is complete. The watermark may move the end
+// further.
 func (x *inspection) readIndex() (limit int64) {
 	f, ok := decodeFooter(x.b[x.size-footerSize:], x.seg.seed)
 	if ok && f.number == x.seg.number && f.index >= f.end && f.end >= dataStart &&
@@ -150,7 +152,7 @@ func (x *inspection) readIndex() (limit int64) {
 // walk goes from record to record up to limit. Beyond limit there can only be a group that a crash
 // cut short.
 func (x *inspection) walk(limit int64) {
-	next := int64(0) // where the current group ends, according to its frame
+	next := int64(0) // offset where the current group ends, according to its frame
 	for x.end < limit {
 		if f, ok := decodeFrame(x.b[x.end:], x.seg.seed); ok {
 			if x.group > 0 && f.group != x.group+1 {
@@ -172,7 +174,7 @@ func (x *inspection) walk(limit int64) {
 			if x.next(x.end+frameSize) && x.end+frameSize <= limit {
 				x.structural(x.end, frameSize, "group", errChecksum)
 				x.end += frameSize
-				next = x.size // not known without the frame
+				next = x.size // the end of the group is not known without the frame
 				continue
 			}
 		}
@@ -227,7 +229,7 @@ func (x *inspection) noteManifest(off int64, r *record) {
 	x.manifests = append(x.manifests, m)
 }
 
-// identify determines what should be at x.end and how far the damage extends.
+// identify determines which record should be at x.end and how far the damage extends.
 func (x *inspection) identify(limit int64) *hole {
 	off := x.end
 	h := &hole{seg: x.seg, off: off, what: "record", err: errChecksum}
@@ -242,7 +244,7 @@ func (x *inspection) identify(limit int64) *hole {
 		}
 	case listed:
 		h.known, h.slot = true, sl
-	case x.sealed: // the index lists every record, so this is not one
+	case x.sealed: // the index lists every record, so there was no record at x.end
 		h.length, h.what, h.frame = x.resync(off, limit), "group", true
 		return h
 	default:
@@ -255,7 +257,8 @@ func (x *inspection) identify(limit int64) *hole {
 	return h
 }
 
-// resync returns the distance from off to the next place that is valid or listed in the index.
+// resync returns the distance from off to the next offset that has a valid frame or record head, or
+// that the index lists.
 func (x *inspection) resync(off, limit int64) int64 {
 	for at := off + align; at < limit; at += align {
 		if _, ok := x.listed(at); ok {
@@ -275,8 +278,8 @@ func (x *inspection) resync(off, limit int64) int64 {
 	return limit - off
 }
 
-// compareIndex verifies that the index matches the records. In a segment with other damage this is
-// not possible: there the index was used to identify the damaged records.
+// compareIndex verifies that the index matches the records. A segment with other damage is skipped,
+// because there the index was used to identify the damaged records.
 func (x *inspection) compareIndex() {
 	if len(x.holes) == 0 && !bytes.Equal(x.slots, x.index) {
 		x.structural(x.size-footerSize-int64(len(x.index)), int64(len(x.index)), "index", errors.New("does not match the records"))
@@ -284,13 +287,13 @@ func (x *inspection) compareIndex() {
 	x.index = nil
 }
 
-// unseal ignores an invalid index in the tail. A crash may have come before the index was synced,
-// and the index contains nothing that the records do not.
+// unseal discards the damage of an invalid index in the tail. A crash may have come before the
+// index was synced, and the index contains nothing that the records do not.
 func (x *inspection) unseal() {
 	x.holes = slices.DeleteFunc(x.holes, func(h *hole) bool { return h.what == "index" && !x.sealed })
 }
 
-// slotOf returns the slot of a record whose payload may be missing.
+// slotOf returns the index slot of a record. The payload of the record may be missing.
 func slotOf(off uint32, r *record) slot {
 	return slot{
 		off: off, size: r.length, head: uint16(r.headLen()), kind: r.kind, flags: r.flags & flagMask, count: r.count, log: r.log, seq: r.seq,

@@ -20,7 +20,7 @@ import (
 
 // Options configure a journal. The zero value is right for a server.
 type Options struct {
-	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size it was created with
+	SegmentSize int64 // bytes; default 64 MiB. An existing journal keeps the size with which it was created
 	Ahead       int   // number of segments kept ready beyond the active one; default 1
 	ReclaimRate int64 // bytes per second that the reclaimer may copy; default 64 MiB
 }
@@ -31,8 +31,8 @@ const (
 	maxSegment     = 1 << 31  // the format stores offsets in 32 bits
 	defaultRate    = 64 << 20
 
-	// idle is the time after which the writer proves how far the log is synced: without an append, or
-	// since the last proof.
+	// idle is the time after which the writer records in the file "end" how far the log is synced.
+	// It does so this long after the last append, and this often under load.
 	idle = 100 * time.Millisecond
 	// retry is the time between attempts to prepare a segment on a full disk.
 	retry = 250 * time.Millisecond
@@ -43,14 +43,14 @@ const (
 type Journal struct {
 	fs   disk.FS
 	lock io.Closer
-	size int64 // of a segment
+	size int64 // size of each segment
 	salt [8]byte
 
-	version int // of the format
+	version int // version of the format
 	end     proof
 	opts    Options
 
-	entriesLeftOut bool // by recovery; see drop.go
+	entriesLeftOut bool // recovery did not read the entries into memory; see drop.go
 
 	queue    queue
 	store    store
@@ -60,12 +60,12 @@ type Journal struct {
 	write    writer
 	announce announcer
 	counts   counters
-	appends  sync.Pool              // of *appendOp
+	appends  sync.Pool              // unused *appendOp values
 	slots    atomic.Pointer[[]byte] // index buffer of the segment sealed last, for reuse
 
 	failure atomic.Pointer[error] // set at most once; the journal is read-only from then on
-	stalled atomic.Pointer[error] // why the writer waits for space; nil if it does not
-	reads   reads                 // in progress for clients
+	stalled atomic.Pointer[error] // why the writer is waiting for space; nil if it is not waiting
+	reads   reads                 // client reads in progress
 	closing atomic.Bool
 	halt    chan struct{} // closed when Close begins
 	closed  chan struct{}
@@ -141,9 +141,9 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	close(j.halt)
-	// The order matters. The committer still processes what is queued and may need a new segment
-	// for it, so the preparer must run until the writer is done. The announcer leaves dropped entries
-	// to the reclaimer.
+	// The order matters. The committer still processes the queued ops and may need a new segment
+	// for them, so the preparer must run until the writer has ended. The announcer hands the
+	// entries of deleted logs to the reclaimer, so the reclaimer stops after it.
 	j.queue.close()
 	<-j.announce.done
 	j.reclaim.stop()
@@ -186,9 +186,10 @@ func (j *Journal) Status() engine.Status {
 	return engine.Status{}
 }
 
-// fail makes the journal read-only and returns the error that all later writes get. A failed sync is
-// never retried: the kernel may have dropped the dirty pages, so a second sync can succeed without
-// having written them. A failed write is retried only for lack of space (writer.put).
+// fail makes the journal read-only and returns the error that all later writes get. A failed sync
+// is never retried: the kernel may have dropped the dirty pages, so a second sync could succeed
+// without having written them. A failed write is retried only if the reason was a lack of space
+// (writer.put).
 func (j *Journal) fail(err error) error {
 	err = fmt.Errorf("%w: %w", engine.ErrReadOnly, err)
 	j.failure.CompareAndSwap(nil, &err)
@@ -202,7 +203,7 @@ func (j *Journal) failed() error {
 	return nil
 }
 
-// refusing returns why the journal accepts no ops that write; nil if it does.
+// refusing returns why the journal refuses ops that write, or nil if it accepts them.
 func (j *Journal) refusing() error {
 	if err := j.failed(); err != nil {
 		return err
@@ -213,8 +214,8 @@ func (j *Journal) refusing() error {
 	return nil
 }
 
-// isShortage reports whether err is a shortage that can pass (no space, no file handles). Any other
-// error makes the journal read-only.
+// isShortage reports whether err is a temporary shortage, of disk space or of file handles. Any
+// other error makes the journal read-only.
 func isShortage(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
 		if errors.Is(err, e) {
@@ -224,8 +225,8 @@ func isShortage(err error) bool {
 	return false
 }
 
-// spareSlots returns an empty index buffer for the next segment, reusing the last one if it is
-// free.
+// spareSlots returns an empty index buffer for the next segment. It reuses the buffer of the
+// segment that was sealed last, if that buffer is free.
 func (j *Journal) spareSlots() []byte {
 	if b := j.slots.Swap(nil); b != nil {
 		return (*b)[:0]

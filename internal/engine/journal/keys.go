@@ -8,22 +8,24 @@ import (
 	"weir/internal/engine"
 )
 
-// Opening a log needs the digest of each idempotency key, the size of the key and the number of
-// events. Reading them from the records of a million batches takes a third of a second. So a segment
-// keeps them together, in the order of its records: in memory until the segment is sealed, and from
-// then on before its index.
+// To open a log, the journal needs the digest of each idempotency key, the size of the key and the
+// number of events in the batch. Reading these from the records of a million batches takes a third
+// of a second. So a segment keeps one key slot per batch with a key, in the order of its records.
+// The key slots are in memory until the segment is sealed, and from then on in the file, before the
+// index.
 
-// keyRoom is how much space an op must reserve for a key: its slot, and perhaps a new block.
+// keyRoom is how much space an op must reserve for a key: its key slot, and perhaps the directory
+// entry of a new block of key slots.
 const keyRoom = keySlotSize + keyBlockSize
 
-// keyList holds the encoded key slots of a segment that is not sealed. The committer adds to it. Other
-// goroutines may read what was there when they asked.
+// keyList holds the encoded key slots of a segment that is not sealed. The committer adds to it.
+// Other goroutines get the slots that were present when they called.
 type keyList struct {
 	mu    sync.Mutex
 	slots []byte
 }
 
-// add adds the key of a record, if it is a batch with a key.
+// add adds a key slot for a record if the record is a batch with a key.
 func (k *keyList) add(off uint32, r *record) {
 	if r.kind != kindBatch || r.key == "" {
 		return
@@ -35,7 +37,7 @@ func (k *keyList) add(off uint32, r *record) {
 
 func (k *keyList) clear() {
 	k.mu.Lock()
-	k.slots = nil // not reused: readers may still have it
+	k.slots = nil // not reused, because readers may still hold the slice
 	k.mu.Unlock()
 }
 
@@ -50,13 +52,13 @@ func (k *keyList) len() int { return len(k.all()) / keySlotSize }
 // keyReader finds the key slots of records in one segment after another.
 type keyReader struct {
 	seg       *segment
-	directory []byte // of seg; nil if it is not sealed, or if its keys cannot be read
+	directory []byte // directory of the key slots of seg; nil if seg is not sealed or its key slots cannot be read
 	buf       []byte
 }
 
-// between returns the key slots of seg for the records from one offset to another, and perhaps of
-// more records. It returns nil if there are none, if they take more than limit bytes, or if they are
-// damaged: then the records themselves must be read.
+// between returns the key slots of seg for the records from one offset to another. The result may
+// include slots of other records. between returns nil if there are no key slots, if they take more
+// than limit bytes, or if they are damaged. The caller must then read the records themselves.
 func (k *keyReader) between(seg *segment, from, to uint32, limit int) []byte {
 	if !seg.sealed.Load() {
 		if all := seg.keys.all(); all != nil || !seg.sealed.Load() {
@@ -67,7 +69,7 @@ func (k *keyReader) between(seg *segment, from, to uint32, limit int) []byte {
 		k.seg, k.directory = seg, seg.keyDirectory()
 	}
 	n := len(k.directory) / keyBlockSize
-	block := func(off uint32) int { // the last one that begins at or before off
+	block := func(off uint32) int { // index of the last block that begins at or before off
 		return sort.Search(n, func(i int) bool { return binary.LittleEndian.Uint32(k.directory[i*keyBlockSize:]) > off }) - 1
 	}
 	first, last := max(block(from), 0), block(to)
@@ -92,8 +94,8 @@ func (k *keyReader) between(seg *segment, from, to uint32, limit int) []byte {
 	return b
 }
 
-// keyDirectory reads the directory of the keys of a sealed segment. It returns nil if there is none or
-// it is damaged.
+// keyDirectory reads the directory of the key slots of a sealed segment. It returns nil if there is
+// no directory or the directory is damaged.
 func (s *segment) keyDirectory() []byte {
 	if s.table.count == 0 {
 		return nil
@@ -106,11 +108,13 @@ func (s *segment) keyDirectory() []byte {
 	return b
 }
 
-// fewKeys is the number of keys up to which reading their records is as good as reading key slots.
+// fewKeys is the number of keys up to which reading the records is as fast as reading the key
+// slots.
 const fewKeys = 4
 
-// takeKeys completes the headers of the items from start to end, which lie in one segment, as far as
-// the keys of the segment allow.
+// takeKeys completes the headers of the items from start to end from the key slots of their
+// segment. All these items lie in that one segment. An item without a usable key slot stays
+// incomplete.
 func (h *heads) takeKeys(out []engine.Header, seg *segment, start, end int) {
 	n, from, to := 0, uint32(0), uint32(0)
 	for i := start; i < end; i++ {

@@ -11,9 +11,9 @@ import (
 	"weir/internal/engine"
 )
 
-// Opening a log finds every key, its size and its number of events in the keys of the segments. If
-// those are damaged, or if a segment has none because an older build or a restore wrote it, they are
-// read from the records, with the same result.
+// When a log is opened, the journal finds every key, its size and its number of events in the key
+// slots of the segments. The key slots may be damaged, or missing because an older build or a
+// restore wrote the segment. Then the journal reads the records instead, with the same result.
 func TestKeysOfSegments(t *testing.T) {
 	const n, segment = 6000, 1 << 20
 	made := faulty.New()
@@ -61,7 +61,7 @@ func TestKeysOfSegments(t *testing.T) {
 			write(t, fs, file, b)
 		}
 		if sealed < 2 {
-			t.Fatalf("%d segments have keys, want at least 2", sealed)
+			t.Fatalf("%d segments have key slots, want at least 2", sealed)
 		}
 		j, err := Open(fs, Options{})
 		if err != nil {
@@ -69,7 +69,7 @@ func TestKeysOfSegments(t *testing.T) {
 		}
 		before := fs.Calls(faulty.Read)
 		if got := headersOf(t, j, id); !slices.Equal(got, want) {
-			t.Errorf("%s: restored differently", name)
+			t.Errorf("%s: the restored entries differ", name)
 		}
 		if reads := fs.Calls(faulty.Read) - before; change == nil && reads > n/headItems+2*sealed+2 {
 			t.Errorf("%s: opening took %d reads", name, reads)

@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine"
 )
 
-// log is the in-memory state of one log. It exists once the log was opened or holds entries or a
-// mark.
+// log is the in-memory state of one log. It exists once the log was opened, has entries, or has a
+// mark (the record of its last trim).
 type log struct {
 	j  *Journal
 	id engine.LogID
@@ -21,8 +21,8 @@ type log struct {
 	mu      sync.RWMutex
 	index   index
 	low     weir.Seq
-	note    []byte // nil if there is none, or if it is longer than keptNote: readNote reads it
-	mark    extent // the record that holds low and note
+	note    []byte // note of the last trim; nil if there is none or it is longer than keptNote, then readNote reads it from disk
+	mark    extent // position and size of the record that holds low and note
 	open    bool
 	dropped bool
 
@@ -30,7 +30,7 @@ type log struct {
 	judge  engine.Judge
 	owner  *handle  // the handle that attached judge
 	commit int      // position of this log in group.commits
-	staged weir.Seq // low, including trims still in flight
+	staged weir.Seq // value of low after all trims, including those in flight
 	doomed bool     // the document is deleted, or its deletion is in flight
 }
 
@@ -58,8 +58,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	}
 	l.open = true
 	l.mu.Unlock()
-	// Appends need an attached judge. So no entry can be added between restore and attach, and the
-	// judge has seen everything when it is attached.
+	// Appends need an attached judge. So no entry can be added between restore and attach: when the
+	// judge is attached, it has seen every entry.
 	h := &handle{log: l}
 	note, err := l.readNote()
 	if err == nil {
@@ -77,8 +77,8 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	return h, nil
 }
 
-// keptNote is the size of the longest note that stays in memory. Longer ones are read when their log
-// is opened: a note has up to engine.MaxNote bytes, and there may be one for each log.
+// keptNote is the size of the longest note that stays in memory. Longer notes are read when their
+// log is opened: a note has up to engine.MaxNote bytes, and every log may have one.
 const keptNote = 256
 
 // readNote returns the note of the last trim, from memory or from its record.
@@ -120,10 +120,11 @@ func (j *Journal) logOf(id engine.LogID) *log {
 	return l
 }
 
-// perEntry is the memory of an entry in a long log, rounded up; see Costs in DESIGN.md.
+// perEntry is the memory that one entry of a long log takes, rounded up; see Costs in DESIGN.md.
 const perEntry = 32
 
-// Held implements engine.Engine. A journal keeps the index of every log, open or not.
+// Held implements engine.Engine. A journal keeps the index of every log in memory, whether the log
+// is open or not.
 func (j *Journal) Held(id engine.LogID) int64 {
 	j.store.mu.RLock()
 	l := j.store.logs[id]
@@ -164,7 +165,8 @@ func (o *attachOp) stage(*group) {
 }
 
 // finish succeeds in a read-only journal too, so that its logs can be opened, read and closed. A
-// detached judge gets no calls any more, so a deletion that is not announced yet comes first.
+// detached judge gets no more calls, so the announcer answers a detach only after it has announced
+// earlier deletions.
 func (o *attachOp) finish(err error) {
 	if err == nil || errors.Is(err, engine.ErrReadOnly) {
 		err = o.err
@@ -185,7 +187,7 @@ func (h *handle) Close() error {
 	}
 	// Detaching is queued behind every append in flight, so the judge gets no calls after Close.
 	if err := h.j.attach(h, nil); err != nil {
-		<-h.j.announce.done // the journal is closing: wait until it has settled those appends
+		<-h.j.announce.done // the journal is closing: wait until it has settled the appends in flight
 	}
 	h.mu.Lock()
 	h.open = false
@@ -209,7 +211,7 @@ func (l *log) drop(judge engine.Judge) {
 // CatchUp implements engine.Log. The judge always knows everything that was acknowledged.
 func (h *handle) CatchUp(context.Context) error { return h.usable() }
 
-// Attend implements engine.Log. There are no other processes to hear of.
+// Attend implements engine.Log. It does nothing, because no other process writes to a journal.
 func (h *handle) Attend() {}
 
 // Leave implements engine.Log.
@@ -229,7 +231,7 @@ type appendOp struct {
 	owner    *handle
 	e        *engine.Entry
 	sum      uint32
-	key      string // whose digest is known
+	key      string // key whose digest is already computed
 	digest   weir.KeyDigest
 	first    [8]byte
 	item     item
@@ -250,7 +252,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 	done := o.done
 	*o = appendOp{l: h.log, owner: h, e: e, done: done}
 	if e.Kind == engine.Batch {
-		o.sum = sum(0, e.Payload) // in the caller's goroutine: the single committer would be a bottleneck
+		o.sum = sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
 		if o.key = e.Key; o.key != "" {
 			o.digest = weir.DigestKey(o.key)
 		}
@@ -266,7 +268,7 @@ func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
 		select {
 		case err = <-done:
 		case <-ctx.Done():
-			return ctx.Err() // the committer still holds the op, so it must not go back to the pool
+			return ctx.Err() // the committer still holds the op, so the op must not go back to the pool
 		}
 	}
 	*o = appendOp{done: done}
@@ -303,7 +305,7 @@ func (o *appendOp) stage(g *group) {
 	case o.l.doomed:
 		o.err = engine.ErrDropped
 		return
-	case o.l.judge == nil || o.l.owner != o.owner: // closed, and perhaps reopened, while this append was queued
+	case o.l.judge == nil || o.l.owner != o.owner: // the log was closed, and perhaps reopened, while this append was queued
 		o.err = engine.ErrClosed
 		return
 	}
@@ -315,7 +317,7 @@ func (o *appendOp) stage(g *group) {
 		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
 		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, payload: e.Payload, payloadSum: o.sum,
 	}
-	if e.Key == o.key { // the judge may have changed it
+	if e.Key == o.key { // the judge may have changed the key
 		r.digest = o.digest
 	}
 	if e.Kind == engine.GapClosed {
@@ -328,7 +330,7 @@ func (o *appendOp) stage(g *group) {
 	}
 }
 
-// settle adds the entry to the index. An entry below low, or of a dropped log, is on disk but dead,
+// settle adds the entry to the index. An entry below low, or of a deleted log, is on disk but dead,
 // and is not added.
 func (o *appendOp) settle(g *group) {
 	if !o.admitted {
@@ -403,7 +405,8 @@ func (o *trimOp) stage(g *group) {
 	o.at = extent{g.add(&r), r.bytes()}
 }
 
-// settle removes the trimmed entries from the index and leaves their accounting to the reclaimer.
+// settle removes the trimmed entries from the index. The reclaimer later subtracts their bytes from
+// the live bytes of their segments.
 func (o *trimOp) settle(g *group) {
 	if o.err != nil {
 		return

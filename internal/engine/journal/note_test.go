@@ -10,7 +10,7 @@ import (
 	"weir/internal/engine"
 )
 
-// noted is a judge that keeps the note.
+// noted is a judge that keeps the note that it gets from Restore.
 type noted struct {
 	recall
 	note []byte
@@ -21,8 +21,8 @@ func (n *noted) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	return n.recall.Restore(note, entries)
 }
 
-// Long notes are not kept in memory, not even while their log is open. After a crash they are read
-// only when their log is opened.
+// The journal does not keep long notes in memory, not even while their log is open. After a crash
+// it reads a long note only when the log of that note is opened.
 func TestLongNotesStayOnDisk(t *testing.T) {
 	ctx := context.Background()
 	fs := faulty.New()

@@ -12,21 +12,21 @@ import (
 	"weir/internal/engine"
 )
 
-// preparer is the goroutine that makes segments ready before they are needed: written at full size
-// (with zeros, or with the old content of a dead segment), header in place, synced, and with a
-// durable name. On blocks that were written before, a sync costs a fraction, and taking a ready
-// segment costs nothing.
+// preparer is the goroutine that makes segments ready before they are needed. A ready segment was
+// written at full size (with zeros, or with the old content of a dead segment), has its header, is
+// synced, and has a durable name. A sync costs a fraction on blocks that were written before, and
+// switching to a ready segment costs nothing.
 type preparer struct {
 	j *Journal
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	ready   []*segment  // in the order of their numbers
+	ready   []*segment  // ready segments in the order of their numbers
 	dead    []*segment  // freed segments, to be recycled or removed
 	spare   int         // number of dead segments to keep for recycling
 	number  uint64      // number of the next segment to prepare
 	short   error       // why the last attempt found no space; nil if there was space
-	refused bool        // an op was refused because of that shortage
+	refused bool        // an op was refused because of the shortage in short
 	tight   atomic.Bool // there is no space for a segment and none is ready
 	stopped bool
 	closed  bool
@@ -43,10 +43,10 @@ func (p *preparer) init(j *Journal) {
 }
 
 // run keeps the wanted number of segments ready and removes dead files that are not needed. After a
-// shortage it tries again, and if a file cannot be written it takes another. Any other error makes the
-// journal read-only.
+// shortage of space run tries again. If a file cannot be written, run tries another file. Any other
+// error makes the journal read-only.
 func (p *preparer) run() {
-	spoilt := 0 // files in a row that could not be written
+	spoilt := 0 // number of files in a row that could not be written
 	for p.wait() {
 		p.mu.Lock()
 		need := len(p.ready) < p.j.opts.Ahead
@@ -63,7 +63,7 @@ func (p *preparer) run() {
 		case errors.Is(err, engine.ErrClosed):
 			return
 		case errors.As(err, new(spoiltFile)) && !isShortage(err) && spoilt < mostSpoilt:
-			spoilt++ // another file may be on better blocks
+			spoilt++ // another file may be on better blocks of the disk
 		case isShortage(err), errors.As(err, new(spoiltFile)):
 			p.setShort(err)
 			select {
@@ -110,7 +110,7 @@ func (p *preparer) add(s *segment) {
 	p.change.Broadcast()
 }
 
-// setShort records that there is no space. take then fails instead of waiting.
+// setShort records that there is no space. From then on take fails instead of waiting.
 func (p *preparer) setShort(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *preparer) setShort(err error) {
 	p.change.Broadcast()
 }
 
-// shortage returns why appends are refused for lack of space; nil if they are not.
+// shortage returns why appends are refused for lack of space, or nil if they are not refused.
 func (p *preparer) shortage() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +129,8 @@ func (p *preparer) shortage() error {
 	return nil
 }
 
-// take returns the next segment, waiting while it is being prepared. It returns engine.ErrFull if
-// there is no space for one.
+// take returns the next segment. It waits while that segment is being prepared. It returns
+// engine.ErrFull if there is no space for one.
 func (p *preparer) take() (*segment, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *preparer) take() (*segment, error) {
 	return s, nil
 }
 
-// keepSpare sets how many dead segments are kept for recycling. Under load it is one: recycling
+// keepSpare sets how many dead segments are kept for recycling. Under load this is one: recycling
 // costs next to nothing, whereas removing a file may stall the disk.
 func (p *preparer) keepSpare(n int) {
 	p.mu.Lock()
@@ -169,11 +169,11 @@ func (p *preparer) hasSpare() bool {
 	return len(p.dead) > 0
 }
 
-// give takes back a segment that was freed and has no more readers.
+// give hands a segment that was freed and has no more readers back to the preparer.
 func (p *preparer) give(s *segment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed { // the last reader outlived the journal
+	if p.closed { // the last reader released the segment after the journal was closed
 		s.file.Close()
 		return
 	}
@@ -192,7 +192,7 @@ func (p *preparer) removeDead() {
 	p.dead = p.dead[1:]
 	p.mu.Unlock()
 	s.file.Close()
-	p.j.fs.Remove(s.name) // if this fails, the next start finds the file unlisted and removes it
+	p.j.fs.Remove(s.name) // if this fails, the next start removes the file, because no manifest lists it
 }
 
 // make prepares one segment, from a dead one if possible.
@@ -225,18 +225,19 @@ func (p *preparer) make() (*segment, error) {
 	return s, nil
 }
 
-// mostSpoilt is the number of files in a row that are replaced at once. After that there is a pause
-// before each attempt.
+// mostSpoilt is the number of unwritable files in a row that are replaced at once. After that there
+// is a pause before each attempt.
 const mostSpoilt = 3
 
-// spoiltFile is the error of a file that could not be prepared and was removed. It held no data.
+// spoiltFile is the error for a file that could not be prepared and was removed. The file held no
+// data.
 type spoiltFile struct{ error }
 
 func (f spoiltFile) Unwrap() error { return f.error }
 
 // recycle turns a dead segment into a ready one. No manifest lists the old number any more, so
-// whatever a crash leaves under the old name is ignored. If recycling fails, the file is removed:
-// if the reason was a lack of space, this frees some.
+// whatever a crash leaves under the old name is ignored. If recycling fails, the file is removed,
+// which frees space if the reason was a lack of space.
 func (p *preparer) recycle(old, s *segment) (err error) {
 	s.file = old.file
 	defer func() {
@@ -257,8 +258,9 @@ func (p *preparer) recycle(old, s *segment) (err error) {
 	return nil
 }
 
-// create writes a new segment in full under a temporary name. It gets its final name only when its
-// header is durable, so recovery can treat a segment name without a valid header as damage.
+// create writes a new segment in full under a temporary name. The segment gets its final name only
+// when its header is durable. Recovery can therefore treat a file with a segment name but without a
+// valid header as damage.
 func (p *preparer) create(s *segment) (err error) {
 	if err := p.j.fs.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", temporary, err)

@@ -10,23 +10,25 @@ import (
 )
 
 const (
-	// longRun is the number of bytes that a scan reads at once by default, and at most.
+	// longRun is the number of bytes that a scan reads at once by default, which is also the
+	// maximum.
 	longRun = 1 << 20
-	// shortRun is the size of the buffers for scans that ask for less. Subscribers that catch up
-	// ask for runs of 24 KiB, thousands of them at once.
+	// shortRun is the size of the buffers for scans that ask for shorter runs than longRun.
+	// Subscribers that catch up ask for runs of 24 KiB, thousands of them at once.
 	shortRun = 64 << 10
-	// mostReads is the number of reads for clients that wait for the disk at once. Each occupies a
-	// thread and a buffer, and a Go program with 10,000 threads is aborted. It is enough to keep any
-	// disk busy.
+	// mostReads is the number of client reads that may wait for the disk at once. Each read
+	// occupies a thread and a buffer, and Go aborts a program with 10,000 threads. This many reads
+	// keep any disk busy.
 	mostReads = 256
 	// runItems is the largest number of entries that a scan looks up at once.
 	runItems = 1024
-	// bridge is the largest gap between two entries that a scan reads over, instead of reading
-	// twice.
+	// bridge is the largest number of unneeded bytes between two entries that a scan reads along
+	// with them, instead of starting a second read.
 	bridge = 8 << 10
 )
 
-// spot is an entry to be read. Its segment is held until the spot is released.
+// spot is an entry to be read, together with its segment. The segment is held until the spot is
+// released.
 type spot struct {
 	item
 	seg *segment
@@ -79,23 +81,24 @@ func (h *handle) fetch(ctx context.Context, seq weir.Seq, payload bool) (record,
 	return l.load(ctx, s, payload)
 }
 
-// spot holds the segment of an item. The caller must hold the log's lock: only while the index
-// points to the segment is the segment certain to exist.
+// spot returns the spot of an item and holds its segment. The caller must hold the log's lock: the
+// segment is certain to exist only while the index points to it.
 func (l *log) spot(it item) spot {
 	seg := l.j.store.segment(it.place.segment)
 	seg.acquire()
 	return spot{it, seg}
 }
 
-// decode decodes the record at a spot and verifies that it is the entry that the index promises.
+// decode decodes the record at a spot. It returns an error if the record is not the entry that the
+// index expects there.
 func (l *log) decode(s spot, b []byte) (record, error) {
 	var r record
 	err := r.decode(b, s.seg.seed)
 	return r, l.verify(s, &r, err)
 }
 
-// load reads the record at a spot, either whole or the head alone. A closed gap is always read
-// whole: it is short, and its payload holds the first sequence.
+// load reads the record at a spot, either whole or only its head. A closed gap is always read
+// whole: it is short, and its payload holds the first sequence of the gap.
 func (l *log) load(ctx context.Context, s spot, payload bool) (record, error) {
 	payload = payload || s.kind == kindGapClosed
 	n := int(s.head)
@@ -142,8 +145,8 @@ func (it *item) header() (h engine.Header) {
 	return h
 }
 
-// fill sets a header to what is known from memory. Count, ContentType, Key and First are not known.
-// KeySize is known if the log was opened before.
+// fill sets those fields of a header that the index holds. Count, ContentType, Key and First are
+// not in the index. KeySize is in the index if the log was opened before.
 func (it *item) fill(h *engine.Header) {
 	*h = engine.Header{Kind: engine.Kind(it.kind), Flags: it.flags, Seq: it.seq, Time: it.time, Size: it.size, KeySize: it.key}
 	if it.kind == kindGapClosed {
@@ -198,7 +201,8 @@ func (l *log) trimmed(seq weir.Seq) bool {
 	return seq < l.low
 }
 
-// ahead looks up the next entries, up to about budget bytes, and holds their segments.
+// ahead looks up the next entries, up to about budget bytes, and holds the segments of these
+// entries.
 func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -213,7 +217,7 @@ func (l *log) ahead(from weir.Seq, budget int) (spots []spot, dropped bool) {
 // reads limits how many client reads are in progress at once.
 type reads chan struct{}
 
-// begin waits until a read may start. The caller must call end after it.
+// begin waits until a read may start. The caller must call end when the read is done.
 func (r reads) begin(ctx context.Context) error {
 	select {
 	case r <- struct{}{}:
@@ -248,8 +252,8 @@ func buffer(length int) ([]byte, func()) {
 	return (*b)[:length], func() { pool.Put(b) }
 }
 
-// visit reads the records at the spots, nearby ones in one read of about run bytes, and releases the
-// spots. It returns false if the visitor wants no more.
+// visit reads the records at the spots and releases the spots. It reads neighbouring records
+// together, about run bytes at a time. It returns false if the visitor wants no more.
 func (l *log) visit(ctx context.Context, spots []spot, run int, visit func(*record) bool) (more bool, err error) {
 	defer release(spots)
 	for len(spots) > 0 {
@@ -262,7 +266,8 @@ func (l *log) visit(ctx context.Context, spots []spot, run int, visit func(*reco
 	return true, nil
 }
 
-// visitNear reads the records at the spots, which have the given length together, in one read.
+// visitNear reads the records at the spots in one read. length is the number of bytes from the
+// first record to the end of the last.
 func (l *log) visitNear(ctx context.Context, spots []spot, length int, visit func(*record) bool) (more bool, err error) {
 	if err := l.j.reads.begin(ctx); err != nil {
 		return false, err
@@ -287,8 +292,8 @@ func (l *log) visitNear(ctx context.Context, spots []spot, length int, visit fun
 	return true, nil
 }
 
-// near returns how many of the spots one read of at most limit bytes can cover, starting with the
-// first, and the length of that read. A single entry may be longer.
+// near returns how many spots one read of at most limit bytes can cover, starting with the first,
+// and the length of that read. The read is longer than limit if the first entry alone is longer.
 func near(spots []spot, limit int) (n, length int) {
 	first := spots[0]
 	length = first.length()

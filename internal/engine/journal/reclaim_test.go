@@ -12,9 +12,9 @@ import (
 	"weir/internal/disk/faulty"
 )
 
-// TestReclaim removes most of what many logs hold, so that every segment is left sparse. When idle,
-// the journal shrinks to within two segments of its live bytes while it runs, and the remaining
-// data is complete, even after a crash.
+// TestReclaim removes most entries of many logs, so that every segment is left sparse. Once idle,
+// the running journal shrinks to within two segments of its live bytes. The remaining data is
+// complete, even after a crash.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -52,7 +52,7 @@ func TestReclaim(t *testing.T) {
 		s := w.j.Stats()
 		fixed := int64(s.Segments) * (dataStart + w.j.commit.reserve + 1024) // overhead of each segment
 		if s.Disk > s.Live+2*small.SegmentSize+fixed || s.Copied == 0 {
-			t.Errorf("%+v after %+v", s, full)
+			t.Errorf("the journal did not shrink: %+v, when full %+v", s, full)
 		}
 		if err := h.verifyOpen(w); err != nil {
 			t.Error(err)
@@ -76,7 +76,8 @@ func (h *history) verifyOpen(w *world) error {
 }
 
 // TestTombstoneOutlivesItsSegment deletes a document whose old state stays in a segment that is not
-// reclaimed, and then reclaims the segment with the tombstone. The document does not reappear.
+// reclaimed. Then the segment with the tombstone (the record of the deletion) is reclaimed. The
+// document does not reappear.
 func TestTombstoneOutlivesItsSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -93,7 +94,7 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.j.store.segment(1) == nil || w.j.store.segment(born) != nil {
-			t.Fatalf("want segment 1 kept and segment %d freed", born)
+			t.Fatalf("segment 1 was freed, or segment %d was not", born)
 		}
 		w.j.Close()
 		if err := openAndVerify(fs.Crash(faulty.LoseAll, nil), h); err != nil {
@@ -102,7 +103,7 @@ func TestTombstoneOutlivesItsSegment(t *testing.T) {
 	})
 }
 
-// TestCopyOvertaken has a trim, an update and a deletion overtake copies of the records they
+// TestCopyOvertaken puts a trim, an update and a deletion before copies of the records that they
 // remove, in the same group. The copies have no effect, in memory or after a restart.
 func TestCopyOvertaken(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
@@ -128,9 +129,9 @@ func TestCopyOvertaken(t *testing.T) {
 		}
 	}
 	if len(all.copies) != 33 {
-		t.Fatalf("%d records", len(all.copies))
+		t.Fatalf("%d records to copy, want 33", len(all.copies))
 	}
-	slices.Reverse(all.copies) // so that a later copy cannot hide the effect of an overtaken one
+	slices.Reverse(all.copies) // so that a later copy cannot hide the effect of an earlier one
 	old, err := w.j.Get(background, "b")
 	if err != nil {
 		t.Fatal(err)
@@ -164,8 +165,9 @@ func TestCopyOvertaken(t *testing.T) {
 	}
 }
 
-// TestDeleteOvertakesCopy deletes a document while a copy of it is in flight. The bytes must be
-// subtracted where they are counted, which is the segment of the copy.
+// TestDeleteOvertakesCopy deletes a document while a copy of it is in flight. The bytes of the
+// document must be subtracted from the segment in which they are counted, which is the segment of
+// the copy.
 func TestDeleteOvertakesCopy(t *testing.T) {
 	fs, h := faulty.New(), newHistory()
 	w := newWorld(t, fs, h)
@@ -181,7 +183,7 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 	}
 	old := w.j.store.document("a")
 	if old.at.segment != 1 || w.j.commit.active == before {
-		t.Fatalf("a is in %d", old.at.segment)
+		t.Fatalf("document a is in segment %d", old.at.segment)
 	}
 	o := w.j.reclaim.newCopy()
 	c, err := w.j.reclaim.load(before, slot{off: old.at.off, head: recordSize + 1, size: 1, kind: kindDocument})
@@ -199,9 +201,9 @@ func TestDeleteOvertakesCopy(t *testing.T) {
 	}
 }
 
-// TestTombstonesAreFreed creates and deletes thousands of documents while one segment stays. The
-// tombstones are freed together with the segments that held the documents, so memory and disk usage
-// do not grow with the number of deletions.
+// TestTombstonesAreFreed creates and deletes thousands of documents while one segment stays. Each
+// tombstone (the record of a deletion) is freed together with the segments that held its document,
+// so memory and disk usage do not grow with the number of deletions.
 func TestTombstonesAreFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, h := faulty.New(), newHistory()
@@ -230,7 +232,7 @@ func TestTombstonesAreFreed(t *testing.T) {
 		}
 		defer next.Close()
 		if a, b := len(w.j.store.deleted), len(next.store.deleted); a < b {
-			t.Errorf("%d tombstones, after a restart %d", a, b)
+			t.Errorf("%d tombstones before a restart, %d after it", a, b)
 		}
 		if err := h.verify(next); err != nil {
 			t.Error(err)

@@ -11,7 +11,8 @@ import (
 const (
 	// copyAtOnce is the size of one copy op. It bounds how long later appends wait behind a copy.
 	copyAtOnce = 256 << 10
-	// calm is how long the journal must be idle before the reclaimer applies the strict bound.
+	// calm is how long the journal must be idle before the reclaimer applies the strict bound (see
+	// victim).
 	calm = time.Second
 	// calmBytes is the largest number of bytes appended during calm that still counts as idle.
 	calmBytes = 1 << 20
@@ -26,11 +27,11 @@ type reclaimer struct {
 
 	mu        sync.Mutex
 	forgotten []forgotten
-	counting  sync.Mutex // held while forgotten entries are subtracted, so that a test sees all or none of them
+	counting  sync.Mutex // held while bytes of forgotten entries are subtracted, so that a test sees all or none of them subtracted
 }
 
-// forgotten are the entries and the mark that a trim or a deletion removed and that still count as
-// live.
+// forgotten holds the entries and the mark (the record of the last trim) that a trim or a deletion
+// removed from memory. Their bytes still count as live.
 type forgotten struct {
 	items index
 	mark  extent
@@ -50,8 +51,9 @@ func (r *reclaimer) wake() {
 
 func (r *reclaimer) stop() { close(r.halt) }
 
-// forget takes over entries that no reader can reach any more. The reclaimer subtracts their bytes,
-// because a log can hold millions of entries and the writer must not wait for that.
+// forget takes over entries that no reader can reach any more. The reclaimer, not the writer,
+// subtracts their bytes from the live bytes: a log can hold millions of entries, and the writer
+// must not spend time on that.
 func (r *reclaimer) forget(items index, mark extent) {
 	r.mu.Lock()
 	r.forgotten = append(r.forgotten, forgotten{items, mark})
@@ -59,8 +61,9 @@ func (r *reclaimer) forget(items index, mark extent) {
 	r.wake()
 }
 
-// run waits for a signal (a trim, a deletion or a sealed segment), reclaims what the bound under
-// load requires, and then what the strict bound requires once the journal is idle.
+// run waits for a signal (a trim, a deletion or a sealed segment) and reclaims space down to the
+// bound for a journal under load. Once the journal is idle, run continues down to the strict bound.
+// See victim for both bounds.
 func (r *reclaimer) run() {
 	for {
 		select {
@@ -103,7 +106,8 @@ func (r *reclaimer) tidy() bool {
 	return s == nil || r.step(true)
 }
 
-// step does one piece of work. It returns false if there is none, or if it has to stop.
+// step frees one segment or empties one. It returns false if there is nothing to do, or if the
+// journal is closing.
 func (r *reclaimer) step(strict bool) bool {
 	select {
 	case <-r.halt:
@@ -124,8 +128,8 @@ func (r *reclaimer) step(strict bool) bool {
 	}
 }
 
-// settled reports whether to continue after an operation. If there was no space, it waits and then
-// continues.
+// settled reports whether to continue after an operation that returned err. If err is a lack of
+// space, settled first waits.
 func (r *reclaimer) settled(err error) bool {
 	if err == nil {
 		return true
@@ -148,7 +152,7 @@ func (r *reclaimer) pause(d time.Duration) bool {
 	}
 }
 
-// account subtracts the bytes of forgotten entries from their segments.
+// account subtracts the bytes of forgotten entries from the live bytes of their segments.
 func (r *reclaimer) account() {
 	r.counting.Lock()
 	defer r.counting.Unlock()
@@ -169,11 +173,11 @@ func (r *reclaimer) account() {
 // live bytes is emptied.
 //
 // Under load, "too much" is more than one segment plus an eighth of the live bytes: the oldest
-// segment is always partly dead and usually dies by itself. When idle (strict), it means that the
-// dead bytes plus the unused part of the active segment exceed one segment. The journal, including the spare segment, is then at most two segments
-// larger than its live bytes. A segment that is more
-// than 7/8 live is left alone: emptying it would write more than seven bytes for each byte it
-// frees.
+// segment is always partly dead, and usually its remaining entries are trimmed soon anyway. When
+// idle (strict), "too much" means that the dead bytes plus the unused part of the active segment
+// exceed one segment. The journal, including the spare segment, is then at most two segments larger
+// than its live bytes. A segment that is more than 7/8 live is left alone: emptying it would write
+// more than seven bytes for each byte it frees.
 func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 	dead, live := int64(0), int64(0)
 	for _, seg := range r.j.store.allSegments() {
@@ -206,8 +210,9 @@ func (r *reclaimer) victim(strict bool) (s *segment, empty bool) {
 	return s, false
 }
 
-// empty copies the live records of a segment. If a record is damaged, the segment is left as it is,
-// so that a reader of that record gets an error instead of finding nothing.
+// empty copies the live records of a segment to the end of the journal. If a record is damaged, the
+// segment is left as it is. Otherwise a reader of the damaged record would find nothing instead of
+// getting an error.
 func (r *reclaimer) empty(s *segment) error {
 	s.acquire()
 	defer s.release()
@@ -242,7 +247,7 @@ func (r *reclaimer) empty(s *segment) error {
 
 func (r *reclaimer) newCopy() *copyOp { return &copyOp{j: r.j, done: make(chan error, 1)} }
 
-// copy commits a copy op, then waits long enough to keep to ReclaimRate.
+// copy commits a copy op, then waits long enough to stay below ReclaimRate.
 func (r *reclaimer) copy(o *copyOp) error {
 	r.j.do(o)
 	if err := <-o.done; err != nil {
@@ -260,7 +265,7 @@ func (r *reclaimer) load(s *segment, sl slot) (*copied, error) {
 	switch sl.kind {
 	case kindManifest:
 		return nil, nil
-	case kindBatch, kindGapClosed, kindMark: // the slot alone identifies these: skip dead ones without reading
+	case kindBatch, kindGapClosed, kindMark: // the slot alone tells whether these are dead, so dead ones are skipped without reading
 		if !r.j.store.current(at, &record{kind: sl.kind, log: sl.log, seq: sl.seq}) {
 			return nil, nil
 		}
@@ -298,7 +303,7 @@ type copyOp struct {
 func (o *copyOp) bound() (int, int) { return o.size, len(o.copies) }
 func (o *copyOp) class() class      { return copying }
 
-// stage copies the records that are still needed at this position in the order.
+// stage copies the records that are still needed at this position in the committer's order.
 func (o *copyOp) stage(g *group) {
 	for i := range o.copies {
 		c := &o.copies[i]
@@ -308,7 +313,7 @@ func (o *copyOp) stage(g *group) {
 	}
 }
 
-// settle points memory to the copies.
+// settle makes the in-memory state point to the copies.
 func (o *copyOp) settle(*group) {
 	for i := range o.copies {
 		if c := &o.copies[i]; c.staged {

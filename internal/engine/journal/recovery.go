@@ -10,27 +10,28 @@ import (
 	"weir/internal/engine"
 )
 
-// recovery is the state of opening a journal. Nothing is written until everything was checked, and
-// then only bytes that were found are written again. The step numbers are those of DESIGN.md.
+// recovery is the state of opening a journal. Recovery writes nothing until it has checked
+// everything. After that it only writes bytes again that it has found. The step numbers are those
+// of DESIGN.md.
 type recovery struct {
 	j        *Journal
 	segments map[uint64]*segment // all segment files
-	bad      map[uint64]error    // errors of the files whose header or size is wrong
+	bad      map[uint64]error    // errors of the segment files whose header or size is wrong
 	numbers  []uint64            // numbers of all segment files, sorted
 	tail     *segment            // the last segment that holds a group; nil in a fresh journal
-	newest   int64               // offset of the tail's last group; if sealed, of its keys and index
+	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
-	stale    bool                // a segment.tmp exists
+	stale    bool                // the file segment.tmp exists, left by an interrupted preparation
 	rebuilt  []*segment          // sealed segments whose index was built from their groups
-	marks    map[uint64]int64    // revision of each log's mark
+	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
 	deleted  map[string]*tombstone
-	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs it
-	over     map[uint64]bool // logs whose deletion is in the tail: their entries are not read into memory
+	dropped  map[uint64]bool // logs whose document was deleted; nil unless a check needs this map
+	over     map[uint64]bool // logs whose deletion is recorded in the tail; their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
-	lazy     bool // leave long notes on disk until their log is opened
+	lazy     bool // leave long notes on disk until the logs they belong to are opened
 }
 
 // recover runs the steps of opening. If a step fails, all segment files are closed.
@@ -66,7 +67,8 @@ func newRecovery(j *Journal) *recovery {
 	}
 }
 
-// readEnd reads the proof of the end. A journal of format 1 has none.
+// readEnd reads the file "end", which proves how far the log reached. A journal of format 1 has no
+// such file.
 func (r *recovery) readEnd() error {
 	if r.j.version < 2 {
 		return nil
@@ -134,12 +136,12 @@ func (r *recovery) checkHeader(s *segment) error {
 	return nil
 }
 
-// findTail is step 5: going down from the highest number, the first segment that holds a group is
-// the tail. A tail that is not sealed is read group by group.
+// findTail is step 5: search from the highest segment number downwards. The first segment that
+// holds a group is the tail. A tail that is not sealed is read group by group.
 func (r *recovery) findTail() error {
 	for _, number := range slices.Backward(r.numbers) {
 		if err := r.bad[number]; err != nil {
-			return err // a file is named after its header is durable: this is damage, and may be the tail
+			return err // a file gets its name after its header is durable, so this is damage, and the file may be the tail
 		}
 		s := r.segments[number]
 		slots, err := s.index(r.j.size)
@@ -166,8 +168,9 @@ func (r *recovery) findTail() error {
 	return nil
 }
 
-// compareEnd is the end of step 5: the log must reach as far as the file "end" says. A segment that was
-// announced there without a group must exist, because it may have held some since.
+// compareEnd is the end of step 5: the log must reach as far as the file "end" says. If "end" names
+// a segment in which no group was written yet, that segment must exist too, because it may have
+// received groups later.
 func (r *recovery) compareEnd() error {
 	e := r.j.end.latest
 	if next := r.j.write.next; next < e.group {
@@ -179,7 +182,7 @@ func (r *recovery) compareEnd() error {
 	return nil
 }
 
-// ending returns the end of the log that was found.
+// ending returns where the log ends, as recovery found it.
 func (r *recovery) ending() ending {
 	e := ending{group: r.j.write.next}
 	if s := r.tail; s != nil {
@@ -188,7 +191,7 @@ func (r *recovery) ending() ending {
 	return e
 }
 
-// readManifest is step 6: the last manifest lists the segments of the journal.
+// readManifest is step 6: read the last manifest, which lists the segments of the journal.
 func (r *recovery) readManifest() error {
 	if r.tail == nil {
 		r.keepUnused()
@@ -239,8 +242,9 @@ func (r *recovery) keepUnused() {
 	}
 }
 
-// findDeleted notes the deletions in the tail before the entries are read. A stream that was dropped
-// because its index does not fit in memory must not be read into memory once more.
+// findDeleted collects the deletions in the tail before the entries are read. A log may have been
+// deleted because its index does not fit in memory. Its entries must not be read into memory once
+// more.
 func (r *recovery) findDeleted() error {
 	if r.tail != nil {
 		for b := r.tail.slots; len(b) > 0; b = b[slotSize:] {
@@ -252,8 +256,8 @@ func (r *recovery) findDeleted() error {
 	return nil
 }
 
-// apply applies one record. Of several states of the same document or mark, the one with the
-// highest revision wins.
+// apply applies one record. If several states of the same document or mark are found, the one with
+// the highest revision wins.
 func (r *recovery) apply(w *window, sl slot) error {
 	at := place{uint32(w.seg.number), sl.off}
 	switch sl.kind {
@@ -263,7 +267,7 @@ func (r *recovery) apply(w *window, sl slot) error {
 	case kindManifest:
 		return nil
 	case kindMark:
-		if r.lazy && sl.size > keptNote { // the slot has all the rest, and replaced marks may be long too
+		if r.lazy && sl.size > keptNote { // the slot holds everything but the note, and notes of replaced marks may be long too
 			r.applyMark(sl.log, sl.time, weir.Seq(sl.seq), nil, extent{at, int64(padded(int(sl.head)+int(sl.size)) + slotSize)})
 			return nil
 		}
@@ -279,7 +283,8 @@ func (r *recovery) apply(w *window, sl slot) error {
 	return nil
 }
 
-// insert adds an entry to the index of its log, unless the entries of that log are not read.
+// insert adds an entry to the index of its log, unless recovery leaves the entries of that log out
+// of memory.
 func (r *recovery) insert(at place, sl slot) {
 	if r.j.entriesLeftOut || r.over[sl.log] {
 		return
@@ -345,7 +350,7 @@ func (r *recovery) settle() error {
 		if d := r.docs[key]; d != nil && d.Revision < t.revision {
 			delete(r.docs, key)
 		}
-		if first, ok := r.first[key]; ok && r.docs[key] == nil { // otherwise no older state can reappear
+		if first, ok := r.first[key]; ok && r.docs[key] == nil { // keep the deletion while an older state on disk could reappear
 			t.first = first
 			s.deleted[key] = t
 			s.keep(t.at)
@@ -373,11 +378,11 @@ func (r *recovery) settle() error {
 	return nil
 }
 
-// confirm is step 9: make durable what was found, before any caller can read it. A killed process
-// may have left a complete group, a seal or a file name that was never synced. Syncing alone is not
-// enough: after a failed sync the kernel may consider such pages clean and never write them. So the
-// newest bytes are written again and synced. All older bytes were synced before the newest were
-// written.
+// confirm is step 9: make durable what recovery found, before any caller can read it. A killed
+// process may have left a complete group, a seal or a file name that was never synced. A sync alone
+// is not enough: after a failed sync the kernel may consider such pages clean and never write them.
+// So the newest bytes are written again and then synced. All older bytes were synced before the
+// newest were written.
 func (r *recovery) confirm() error {
 	if err := r.j.fs.SyncDir(); err != nil {
 		return fmt.Errorf("sync directory: %w", err)

@@ -19,13 +19,14 @@ type RepairOptions struct {
 	CheckOptions
 	// Aside returns the directory to which damaged files are copied before anything is changed.
 	Aside func() (disk.FS, error)
-	// Mend decides what a log needs to continue without its lost entries. It receives the mark's
-	// low and note (nil if the mark is lost), the remaining entries, including those known to be
-	// lost, and how many more records may be lost. It returns a note for the mark (nil: none) and
-	// entries, marked Lost, for sequences that must not be used again.
+	// Mend decides what a log needs to continue without its lost entries. It receives the log's low
+	// (all entries below it are trimmed) and the note of the last trim, which is nil if it is lost.
+	// It also receives the remaining entries, including those known to be lost, and the number of
+	// further records that may be lost. It returns the new note of the log (nil: none) and entries,
+	// marked Lost, for sequences that must not be used again.
 	Mend func(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error)
-	// Stale is called for every document that may have been changed or deleted in unknown data. It
-	// returns the value the document should have from now on, or nil to keep it.
+	// Stale is called for every document that may have been changed or deleted by a record with
+	// unknown content. It returns the value that the document gets, or nil to keep its value.
 	Stale func(d engine.Document) ([]byte, error)
 }
 
@@ -42,10 +43,10 @@ type Repair struct {
 	After     *Report  `json:"after"`
 	Aside     []string `json:"aside"`     // files that were copied aside
 	Losses    []Loss   `json:"losses"`    // sequences that are lost and will never be used again
-	Documents []string `json:"documents"` // keys of lost documents; an empty string if the key is lost too
+	Documents []string `json:"documents"` // keys of lost documents; an empty string stands for a document whose key is lost too
 }
 
-// Lossless reports whether the repair lost nothing, and could prove it.
+// Lossless reports whether the repair has proof that nothing was lost.
 func (r *Repair) Lossless() bool {
 	gone := slices.ContainsFunc(r.Before.Damages, func(d Damage) bool { return d.Fate == Lost || d.Fate == Unknown })
 	return !gone && len(r.Losses)+len(r.Documents)+r.Before.Orphans+r.Before.MayBeLost == 0
@@ -108,8 +109,7 @@ type repair struct {
 	added  []uint64
 }
 
-// setAside copies every damaged file, and every file with entries of logs that have lost their
-// document.
+// setAside copies every damaged file, and every file with entries of logs whose document is lost.
 func (p *repair) setAside() error {
 	numbers := slices.Collect(maps.Keys(p.harmed))
 	for _, d := range p.lostDocs {
@@ -161,7 +161,8 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	return f.SyncData()
 }
 
-// copyFormatAside copies the format file too: without its salt the segments cannot be read.
+// copyFormatAside copies the format file as well, because the segments cannot be read without the
+// salt in it.
 func (p *repair) copyFormatAside(dir disk.FS) error {
 	f, err := dir.Create(formatFile)
 	if err != nil {
@@ -174,7 +175,7 @@ func (p *repair) copyFormatAside(dir disk.FS) error {
 	return f.SyncData()
 }
 
-// sealTail seals an undamaged tail, because the repair writes to a new segment after it.
+// sealTail seals an undamaged tail, because the repair continues in a new segment after it.
 func (p *repair) sealTail() error {
 	p.next = max(p.j.end.latest.group, 1)
 	x := p.tailed
@@ -189,8 +190,8 @@ func (p *repair) sealTail() error {
 	return x.seg.seal(p.j.size, p.next, once)
 }
 
-// rewrite writes the current records of the damaged segments again: the valid ones and the
-// corrected ones.
+// rewrite writes the current records of the damaged segments to new segments: the valid records and
+// the corrected ones.
 func (p *repair) rewrite() error {
 	if p.unknown > 0 {
 		p.j.commit.next += max(1<<20, uint64(p.unknown)) // revisions used in the unknown data must not be reused
@@ -230,7 +231,8 @@ func (p *repair) rewriteRecord(at place, r *record) error {
 	return p.add(r)
 }
 
-// writeDeletions writes a deletion for every lost document that has an older state left.
+// writeDeletions writes a deletion for every lost document of which an older state remains.
+// Otherwise the next opening would use the older state.
 func (p *repair) writeDeletions() error {
 	for _, d := range p.lostDocs {
 		if _, ok := p.first[d.key]; !ok || d.key == "" {
@@ -245,7 +247,8 @@ func (p *repair) writeDeletions() error {
 	return nil
 }
 
-// mend writes a marker for every lost entry and whatever else the Mend callback asks for.
+// mend writes a marker for every lost entry, and the note and entries that the Mend callback
+// returns.
 func (p *repair) mend() error {
 	lost := map[uint64][]*hole{}
 	for _, h := range p.holes {
@@ -267,11 +270,11 @@ func (p *repair) mend() error {
 				entries = append(entries, engine.Header{
 					Kind: engine.Batch, Seq: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags | engine.Lost,
 				})
-			case kindGapClosed: // First is lost, but only Seq matters: it closes everything missing up to Seq
+			case kindGapClosed: // First is lost, but Seq suffices: the gap covers every missing sequence up to Seq
 				e := engine.Header{
 					Kind: engine.GapClosed, Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time),
 				}
-				if h.slot.flags&engine.Lost != 0 { // it covers everything missing above the previous entry
+				if h.slot.flags&engine.Lost != 0 { // this marker covers every missing sequence above the previous entry
 					e.Flags, e.First = engine.Lost, 0
 				}
 				entries = append(entries, e)
@@ -298,9 +301,9 @@ func (p *repair) mend() error {
 	return nil
 }
 
-// maxLost returns how many entries of a log may be lost without a trace: all records in unknown
-// data. If a mark may have been among them, it adds every record that fits in the segments recycled
-// since, because that mark may have trimmed them.
+// maxLost returns how many entries of a log may be lost without a trace. These are all records with
+// unknown content. If one of them may have been a mark (the record of a trim), maxLost adds every
+// record that fits in the segments recycled since, because that trim may have removed them.
 func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown
@@ -309,7 +312,7 @@ func (p *repair) maxLost(l *log) int {
 	return p.unknown + max(recycled, 0)*room(p.j.size-dataStart)
 }
 
-// renew writes the new values of documents that the Stale callback does not want to keep.
+// renew writes the new value of each document for which the Stale callback returned one.
 func (p *repair) renew() error {
 	if p.o.Stale == nil {
 		return nil
@@ -340,10 +343,10 @@ func (p *repair) askMend(d engine.Document, low weir.Seq, note []byte, entries i
 	return p.o.Mend(d, low, note, entries, unknown)
 }
 
-// give writes entries that stand for lost ones.
+// give writes entries that stand for lost entries.
 func (p *repair) give(key string, l *log, entries []engine.Header) error {
 	slices.SortFunc(entries, func(a, b engine.Header) int { return int(int64(a.Seq) - int64(b.Seq)) })
-	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // original and copy
+	entries = slices.CompactFunc(entries, func(a, b engine.Header) bool { return a.Seq == b.Seq }) // the same entry may occur twice, as original and as copy
 	for _, e := range entries {
 		r := &record{kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(l.id), seq: uint64(e.Seq), time: int64(e.Time)}
 		if e.Kind == engine.GapClosed {
@@ -368,14 +371,15 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 	return nil
 }
 
-// addMark writes a mark with the log's low and the next revision.
+// addMark writes a mark (low and note) for a log, with the next revision.
 func (p *repair) addMark(l *log, note []byte) error {
 	r := &record{kind: kindMark, log: uint64(l.id), seq: uint64(l.low), time: int64(p.j.commit.next), payload: note, payloadSum: sum(0, note)}
 	p.j.commit.next++
 	return p.add(r)
 }
 
-// verify reads back what was written, so that no segment is taken out of service for a bad copy.
+// verify reads back the segments that the repair wrote, so that no damaged segment is taken out of
+// service if its copy is bad.
 func (p *repair) verify() error {
 	if p.seg == nil {
 		if err := p.rotate(); err != nil {
@@ -390,7 +394,7 @@ func (p *repair) verify() error {
 		if err != nil {
 			return err
 		}
-		if x.end != x.seg.end { // inspect takes a damaged newest group for a write cut short
+		if x.end != x.seg.end { // inspect takes a damaged newest group for a write that a crash cut short
 			x.structural(x.end, 0, "group", errChecksum)
 		}
 		if len(x.holes) > 0 {
@@ -401,7 +405,8 @@ func (p *repair) verify() error {
 	return nil
 }
 
-// finish takes the damaged segments out of service with one write: a manifest without them.
+// finish takes the damaged segments out of service with one write: a manifest that does not list
+// them.
 func (p *repair) finish() error {
 	var keep []uint64
 	for _, n := range slices.Concat(p.listed, p.added) {
@@ -422,7 +427,8 @@ func (p *repair) finish() error {
 	return nil
 }
 
-// writeFiles writes the files "end" and "format" anew. The new end is that of the repaired log.
+// writeFiles writes the files "end" and "format" again. The new file "end" holds the end of the
+// repaired log.
 func (p *repair) writeFiles() error {
 	e := p.ending()
 	if p.seg != nil {

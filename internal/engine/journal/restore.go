@@ -12,8 +12,8 @@ import (
 // ErrNotEmpty means that the target directory of a restore is not empty.
 var ErrNotEmpty = errors.New("not empty")
 
-// restoringFile exists while a directory is being restored. Without a format file next to it, no
-// opening takes the directory for a journal.
+// restoringFile exists while a directory is being restored. A directory that has this file and no
+// format file is not taken for a journal.
 const restoringFile = "restoring"
 
 // Restore fills an empty directory with the files of a snapshot. Until Finish, the directory is not
@@ -46,7 +46,8 @@ func NewRestore(fs disk.FS) (*Restore, error) {
 	return r, nil
 }
 
-// begin creates the file that makes every opening refuse the directory until it has a format file.
+// begin creates the file "restoring". Until the directory has a format file, this file makes every
+// opening refuse the directory.
 func (r *Restore) begin() error {
 	f, err := r.j.fs.Create(restoringFile)
 	if err != nil {
@@ -69,8 +70,8 @@ func (r *Restore) empty() error {
 	return nil
 }
 
-// Add writes one file of a snapshot and syncs it. The format file must come first; it is only kept
-// in memory until Finish.
+// Add writes one file of a snapshot and syncs it. The format file must come first. It is kept in
+// memory and written by Finish.
 func (r *Restore) Add(name string, content io.Reader) error {
 	if name == formatFile {
 		b, err := io.ReadAll(io.LimitReader(content, 4096))
@@ -94,8 +95,8 @@ func (r *Restore) Add(name string, content io.Reader) error {
 	return errors.Join(r.fill(f, name, content), f.Close())
 }
 
-// fill writes a segment to its full size, because later syncs are cheaper on blocks that were
-// written before.
+// fill writes a segment to its full size, because syncs are cheaper on blocks that were written
+// before.
 func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 	buf := make([]byte, min(zeroStep, r.j.size))
 	off := int64(0)
@@ -125,7 +126,7 @@ func (r *Restore) fill(f disk.File, name string, content io.Reader) error {
 }
 
 // Finish checks everything that was added and makes the directory a journal. The report may contain
-// damage that the snapshot already had; the restore succeeds nevertheless.
+// damage that the snapshot already had. Such damage does not make the restore fail.
 func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 	if r.format == nil {
 		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
@@ -150,15 +151,15 @@ func (r *Restore) Finish(o CheckOptions) (*Report, error) {
 		return nil, fmt.Errorf("create %s: %w", formatFile, err)
 	}
 	// From here on the directory is a journal, even if the next steps fail: an opening ignores the
-	// file "restoring" next to a format file.
+	// file "restoring" if there is a format file.
 	_ = r.j.fs.Remove(restoringFile)
 	_ = r.j.fs.SyncDir()
 	_ = r.j.lock.Close()
 	return report, nil
 }
 
-// Abort removes everything that was created. The lock file goes last and while the lock is held, so
-// no other process can start using the directory before it is empty.
+// Abort removes everything that was created. It removes the lock file last and while it holds the
+// lock, so no other process can start using the directory before it is empty.
 func (r *Restore) Abort() error {
 	var faults []error
 	r.made = append([]string{lockFile}, r.made...)

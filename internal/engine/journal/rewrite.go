@@ -16,13 +16,14 @@ func (p *repair) add(r *record) error {
 		}
 	}
 	p.group.add(r)
-	if p.group.length >= copyStep || len(r.payload) >= largePayload { // a group does not copy large payloads
+	if p.group.length >= copyStep || len(r.payload) >= largePayload { // a group only refers to large payloads, so it is written at once
 		return p.flush()
 	}
 	return nil
 }
 
-// rotate begins a new segment. Its first manifest is a draft that still lists the damaged segments.
+// rotate begins a new segment. The first manifest in it is a draft, which still lists the damaged
+// segments.
 func (p *repair) rotate() error {
 	if p.seg != nil {
 		if err := p.flush(); err != nil {
@@ -52,8 +53,8 @@ func (p *repair) rotate() error {
 	return nil
 }
 
-// draftManifest is the count of a manifest that lists damaged or missing segments until the repair
-// is done.
+// draftManifest is the count field of a draft: a manifest that lists damaged or missing segments
+// until the repair is complete.
 const draftManifest = 1
 
 func (p *repair) manifest(numbers []uint64, count uint32) {

@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// scan reads a segment group by group up to the last complete one and builds its index.
+// scan reads a segment group by group up to the last complete group and builds the segment's index.
 //
-// An incomplete group after that is normally a write cut short by a crash, which was never
-// acknowledged. It is damage if the watermark says that the segment was synced further, or if a
-// later group is valid: each group is synced before the next is written, so a later group proves
-// that this one was once complete.
+// An incomplete group after that is normally a write that a crash cut short, which was never
+// acknowledged. It is damage in two cases: the watermark says that the segment was synced further,
+// or a later group is valid. Each group is synced before the next is written, so a later group
+// proves that the incomplete one was once complete.
 func (r *recovery) scan(s *segment) error {
 	s.end, s.count, s.slots = dataStart, 0, nil
 	s.keys.clear()
@@ -73,8 +73,7 @@ func (r *recovery) group(s *segment, buf []byte) ([]byte, frame, error) {
 	return buf, f, nil
 }
 
-// evidence returns engine.ErrDamaged if the segment once held more than the complete groups that
-// scan found.
+// evidence returns engine.ErrDamaged if the segment once held more groups than scan found.
 func (r *recovery) evidence(s *segment, last uint64) error {
 	var mark [watermarkSize]byte
 	if err := s.read(mark[:], watermarkOffset); err != nil {
@@ -101,8 +100,9 @@ func (r *recovery) evidence(s *segment, last uint64) error {
 }
 
 // nextFrame returns the first aligned offset at or after from that has the magic number of a frame
-// and room for the rest of it, or -1 if there is none. It searches for the magic number instead of
-// testing every offset, because most of the data is zeros and bytes.Index is much faster on those.
+// (group head) and room for the rest of the frame. It returns -1 if there is none. It searches for
+// the magic number instead of testing every offset, because most of the data is zeros, on which
+// bytes.Index is much faster.
 func nextFrame(b []byte, from int) int {
 	for i := from; i+frameSize <= len(b); {
 		k := bytes.Index(b[i+4:], frameMark)
@@ -119,8 +119,8 @@ func nextFrame(b []byte, from int) int {
 	return -1
 }
 
-// frameMark is what the magic numbers of frames begin with. In a frame it follows the first four
-// bytes.
+// frameMark is the common prefix of both magic numbers of frames. In a frame the magic number
+// follows the first four bytes.
 var frameMark = []byte("WGR")
 
 // window reads consecutive records of a segment, a large piece at a time.
@@ -133,10 +133,10 @@ type window struct {
 
 const windowSize = 256 << 10
 
-// holds reports whether the window was read over these bytes.
+// holds reports whether the window contains the n bytes at off.
 func (w *window) holds(off, n int64) bool { return off >= w.off && off+n <= w.off+int64(len(w.buf)) }
 
-// record reads the record of a slot. Its payload is valid until the next call.
+// record reads the record that a slot describes. The payload is valid until the next call.
 func (w *window) record(sl slot) (record, error) {
 	off, n := int64(sl.off), int64(sl.head)+int64(sl.size)
 	if !w.holds(off, n) {
@@ -150,7 +150,7 @@ func (w *window) record(sl slot) (record, error) {
 		}
 		w.buf, w.off = w.buf[:want], off
 		if err := w.seg.read(w.buf, off); err != nil {
-			w.buf = w.buf[:n] // retry with this record alone: only the data after it may be unreadable
+			w.buf = w.buf[:n] // retry with this record alone, because only the data after it may be unreadable
 			if err := w.seg.read(w.buf, off); err != nil {
 				return record{}, err
 			}

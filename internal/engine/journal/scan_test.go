@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// nextFrame finds the same offsets as testing every aligned offset.
+// nextFrame finds the same offsets as a search that tests every aligned offset.
 func TestNextFrame(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 2000 {
 		b := make([]byte, rng.IntN(200))
-		for range rng.IntN(6) { // anywhere, including overlapping and unaligned offsets
+		for range rng.IntN(6) { // place frames anywhere, also overlapping and at unaligned offsets
 			if at := rng.IntN(len(b) + 1); at+4 <= len(b) {
 				copy(b[at:], []string{"WGR2", "WGRP", "WGRX"}[rng.IntN(3)])
 			}

@@ -25,19 +25,19 @@ type segment struct {
 	refs      atomic.Int32   // number of readers, plus one for the journal itself
 	onRelease func(*segment) // called when refs reaches 0
 
-	// Used by the committer only, until it moves on to the next segment; then by the writer only,
-	// until the segment is sealed.
+	// The next fields are used by the committer only, until it moves on to the next segment. From
+	// then on the writer alone uses them, until the segment is sealed.
 	end     int64  // offset of the next record or group
 	slots   []byte // the index so far; nil once sealed
 	count   int    // number of records
 	keys    keyList
-	next    uint64 // while the index is rebuilt: number of the group after the last
+	next    uint64 // number of the group after the last one, while the index is rebuilt
 	leaving bool   // used by the committer only: no further manifest lists this segment
 
 	sealed atomic.Bool
 	used   int64    // bytes of groups and index; set when sealed
-	table  keyTable // set when sealed
-	stuck  bool     // used by the reclaimer only: damaged, so it is left as it is
+	table  keyTable // position of the key slots; set when sealed
+	stuck  bool     // used by the reclaimer only: a record is damaged, so the segment is not emptied
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%012d.seg", number) }
@@ -63,7 +63,7 @@ func (s *segment) damage(off int64, what string, err error) error {
 	return &DamageError{File: s.name, Offset: off, What: what, Err: err}
 }
 
-// read fills b from off. A short read is damage, because every segment has its full size.
+// read fills b from offset off. A short read is damage, because every segment has its full size.
 func (s *segment) read(b []byte, off int64) error {
 	n, err := s.file.ReadAt(b, off)
 	if n == len(b) {
@@ -78,14 +78,15 @@ func (s *segment) read(b []byte, off int64) error {
 	return fmt.Errorf("read %s: %w", s.name, err)
 }
 
-// fits reports whether n more bytes in the given number of records leave room for the index, the
+// fits reports whether n more bytes, in the given number of records, leave room for the index, the
 // footer and reserve bytes.
 func (s *segment) fits(size int64, n, records int, reserve int64) bool {
 	index := int64(s.count+records)*slotSize + keySpace(s.keys.len())
 	return s.end+frameSize+int64(n)+index+footerSize+reserve <= size
 }
 
-// mark writes the watermark: everything below end was synced, and next is the number of the next group.
+// mark writes the watermark, which says that everything below end was synced, and that next is the
+// number of the next group.
 func (s *segment) mark(end int64, next uint64) error {
 	if err := s.file.WriteAt(watermarkOffset, encodeWatermark(s.seed, end, next)); err != nil {
 		return fmt.Errorf("write watermark of %s: %w", s.name, err)
@@ -93,10 +94,10 @@ func (s *segment) mark(end int64, next uint64) error {
 	return nil
 }
 
-// seal writes and syncs the keys, the index and the footer, so that the next start need not read the
-// records. Keys that do not fit are left out: a repair reserves no space for them. seal also writes
-// the final watermark: the watermark and the footer each prove where the groups end if the other one is
-// damaged. put runs the writes.
+// seal writes and syncs the key slots, the index and the footer, so that the next start need not
+// read the records. Key slots that do not fit are left out: a repair reserves no space for them.
+// seal also writes the final watermark. The watermark and the footer both say where the groups end,
+// so this is still known if one of the two is damaged. put runs the writes.
 func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) error) error {
 	f := footer{
 		number: s.number, nextGroup: nextGroup, end: s.end, slots: s.count,
@@ -130,8 +131,7 @@ func (s *segment) seal(size int64, nextGroup uint64, put func(func() error) erro
 // once runs a write and returns its error.
 func once(write func() error) error { return write() }
 
-// footer reads the footer. It returns false if there is no valid one: the segment is not sealed, or
-// the footer is damaged.
+// footer reads the footer. It returns false if the segment is not sealed or the footer is damaged.
 func (s *segment) footer(size int64) (footer, bool, error) {
 	b := make([]byte, footerSize)
 	if err := s.read(b, size-footerSize); err != nil {
@@ -141,8 +141,8 @@ func (s *segment) footer(size int64) (footer, bool, error) {
 	return f, ok && f.number == s.number, nil
 }
 
-// index reads the slots of a sealed segment and sets used and table. It returns engine.ErrDamaged if footer
-// or index is not valid.
+// index reads the index slots of a sealed segment and sets used and table. It returns
+// engine.ErrDamaged if the footer or the index is not valid.
 func (s *segment) index(size int64) ([]byte, error) {
 	f, ok, err := s.footer(size)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"weir/internal/engine"
 )
 
-// Snapshot is the content of the journal at one point in time, as a list of files. They can be
-// copied while the journal continues to run: sealed segments never change, and of the active
-// segment only the part that was synced is included. Each file is held until it was copied or the
-// snapshot is closed. Nothing else waits for a snapshot. A Snapshot must not be used by several
-// goroutines at once.
+// Snapshot is the content of the journal at one point in time, as a list of files. These files can
+// be copied while the journal continues to run: sealed segments never change, and only the synced
+// part of the active segment is included. Each file is held until it was copied or the snapshot is
+// closed. Nothing else waits for a snapshot. A Snapshot must not be used by several goroutines at
+// once.
 type Snapshot struct {
 	Format  string // content of the file "format"
 	j       *Journal
@@ -27,21 +27,21 @@ type Snapshot struct {
 // part is one segment of a snapshot.
 type part struct {
 	seg  *segment
-	end  int64  // active segment: copy up to this offset; 0: sealed, copy the whole file
-	next uint64 // active segment: number of the next group
-	torn bool   // damaged tail without an index: copy the whole file unchecked
+	end  int64  // for the active segment: copy up to this offset; 0 for a sealed segment: copy the whole file
+	next uint64 // for the active segment: number of the next group
+	torn bool   // the segment is a damaged tail without an index: copy the whole file unchecked
 	held bool
 }
 
 // SnapshotFile is one file of a snapshot.
 type SnapshotFile struct {
 	Name string
-	Size int64 // bytes that Copy writes; the rest of the active segment, which is not copied, is zeros
+	Size int64 // bytes that Copy writes; the rest of the active segment is zeros and is not copied
 }
 
-// Snapshot takes a snapshot at a position in the committer's order. It contains everything that was
-// durable before the call. It also works if the journal became read-only after a failed write. The
-// caller must close it.
+// Snapshot takes a snapshot at a position in the committer's order. The snapshot contains
+// everything that was durable before the call. Snapshot also works if the journal became read-only
+// after a failed write. The caller must close the snapshot.
 func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	o := &snapshotOp{j: j, done: make(chan error, 1)}
 	j.do(o)
@@ -49,7 +49,7 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	case err := <-o.done:
 		return o.snap, err
 	case <-ctx.Done():
-		go func() { // the committer still holds the op: release its files when it is done
+		go func() { // the committer still holds the op: release the files of the op when it is done
 			if <-o.done == nil {
 				o.snap.Close()
 			}
@@ -58,9 +58,9 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-// OpenSnapshot takes a snapshot of a journal that no server has open, even if it is too damaged to
-// be opened. The lock is held until the snapshot is closed. OpenSnapshot writes no more than Open
-// does.
+// OpenSnapshot takes a snapshot of a journal that no server has open, even if the journal is too
+// damaged to be opened. The lock is held until the snapshot is closed. OpenSnapshot writes no more
+// than Open does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
 	names, err := fs.List()
 	if err != nil {
@@ -112,7 +112,7 @@ func damagedSnapshot(fs disk.FS, why error) (*Snapshot, error) {
 	return s, nil
 }
 
-// snapshotOp takes a snapshot when everything before it is durable.
+// snapshotOp takes a snapshot once everything before it in the committer's order is durable.
 type snapshotOp struct {
 	j    *Journal
 	snap *Snapshot
@@ -124,8 +124,9 @@ func (o *snapshotOp) class() class      { return freeing }
 func (o *snapshotOp) stage(*group)      {}
 func (o *snapshotOp) settle(*group)     { o.snap = o.j.write.snapshot() }
 
-// finish takes the snapshot of a read-only journal: what was synced before the failure can still be
-// copied. In that case the writer itself calls finish, so the segments cannot change.
+// finish takes the snapshot if the journal is read-only, because everything synced before the
+// failure can still be copied. In that case the writer itself calls finish, so the segments cannot
+// change.
 func (o *snapshotOp) finish(err error) {
 	if errors.Is(err, engine.ErrReadOnly) {
 		o.snap, err = o.j.write.snapshot(), nil
@@ -165,9 +166,9 @@ func (s *Snapshot) Files() []SnapshotFile {
 	return files
 }
 
-// Copy writes file i of Files to w and then releases it. Every record is checked on the way.
-// Damaged data is copied unchanged, unreadable data as zeros, and both are reported by Damages. The
-// error is that of w, or engine.ErrClosed.
+// Copy writes file i of Files to w and then releases the file. It checks every record while it
+// copies. Damaged data is copied unchanged, unreadable data as zeros, and Damages reports both.
+// Copy returns the error of w, or engine.ErrClosed.
 func (s *Snapshot) Copy(w io.Writer, i int) error {
 	if i == 0 {
 		_, err := io.WriteString(w, s.Format)
@@ -209,11 +210,11 @@ type copier struct {
 	buf  []byte
 }
 
-// copyStep is the number of bytes copied at once where nothing is checked.
+// copyStep is the number of bytes copied at once in parts that are not checked.
 const copyStep = 1 << 20
 
-// run copies the segment. Groups are checked wherever their end is known; the rest is copied as it
-// is.
+// run copies the segment. It checks the groups if it knows where they end. Everything else is
+// copied unchecked.
 func (c *copier) run() error {
 	block := make([]byte, dataStart)
 	size := c.s.j.size
@@ -244,7 +245,7 @@ func (c *copier) run() error {
 		err = c.seg.damage(size-footerSize, "footer", errChecksum)
 	}
 	if err != nil {
-		if errors.Is(err, engine.ErrDamaged) { // read errors are reported by raw instead
+		if errors.Is(err, engine.ErrDamaged) { // raw reports read errors instead
 			c.s.damages = append(c.s.damages, err)
 		}
 		return c.raw(dataStart, size)
@@ -252,7 +253,7 @@ func (c *copier) run() error {
 	if err := c.groups(f.end); err != nil {
 		return err
 	}
-	zeros := make([]byte, copyStep) // instead of the previous content of a recycled file
+	zeros := make([]byte, copyStep) // zeros replace the previous content of a recycled file
 	for n := f.unused() - f.end; n > 0; n -= copyStep {
 		if _, err := c.w.Write(zeros[:min(n, copyStep)]); err != nil {
 			return err

@@ -12,12 +12,12 @@ type writer struct {
 	j       *Journal
 	active  *segment  // segment of the last group
 	synced  int64     // everything in active below this offset is durable
-	marked  int64     // value of synced in the last watermark
-	proved  bool      // that watermark and the file "end" are synced
-	when    time.Time // of that watermark
+	marked  int64     // value of synced when the last watermark was written
+	proved  bool      // the last watermark and the file "end" are synced
+	when    time.Time // time of the last watermark
 	next    uint64    // number of the next group
-	settled chan []op // settled ops whose callers must be woken
-	reuse   chan []op // emptied slices of those ops, for reuse
+	settled chan []op // ops whose effects are in memory and whose callers must be woken
+	reuse   chan []op // emptied slices from settled, for reuse
 }
 
 func (w *writer) init(j *Journal) {
@@ -25,8 +25,8 @@ func (w *writer) init(j *Journal) {
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 }
 
-// run writes groups until the committer ends. It proves how far the log is synced every 100 ms under
-// load, when there was no group for a while, and at the end.
+// run writes groups until the committer ends. It records how far the log is synced every 100 ms
+// under load, after a time without a group, and at the end.
 func (w *writer) run() {
 	defer close(w.settled)
 	idling := time.NewTimer(idle)
@@ -50,9 +50,9 @@ func (w *writer) run() {
 }
 
 // prove records how far the log is synced, in the watermark of the active segment and in the file
-// "end". Without the first, damage to the newest groups would look like a write cut short by a crash,
-// and without the second, so would the loss of the whole segment. Losing a proof loses no data, so
-// under load it is written without a sync.
+// "end". Without the watermark, damage to the newest groups would look like a write that a crash
+// cut short. Without "end", the loss of the whole segment would look like that too. Losing these
+// records loses no data, so under load they are written without a sync.
 func (w *writer) prove(sync bool) {
 	if w.j.failed() != nil || w.active == nil {
 		return
@@ -63,7 +63,7 @@ func (w *writer) prove(sync bool) {
 			err = w.j.end.write(w.j, ending{w.active.number, w.synced, w.next})
 		}
 		if isShortage(err) {
-			return // the next proof says the same
+			return // no space: a later call records the position
 		}
 		w.marked, w.proved, w.when = w.synced, false, time.Now()
 	}
@@ -78,8 +78,9 @@ func (w *writer) prove(sync bool) {
 	}
 }
 
-// begin records in the file "end" that the log continues in another segment, before that segment holds
-// a group. A segment above the recorded one has therefore never held anything.
+// begin records in the file "end" that the log continues in another segment, before that segment
+// holds a group. A segment with a higher number than the one recorded in "end" has therefore never
+// held a group.
 func (w *writer) begin(s *segment) error {
 	w.marked, w.proved = 0, false
 	err := w.put(func() error { return w.j.end.write(w.j, ending{s.number, dataStart, w.next}) })
@@ -89,10 +90,10 @@ func (w *writer) begin(s *segment) error {
 	return w.j.end.sync()
 }
 
-// put runs a write, and repeats it while the disk has no space: a copy-on-write file system needs space
-// to overwrite data. Repeating a write is safe as long as nothing after it was synced. Meanwhile the
-// ops that are being written wait, and the committer refuses others. put gives up when the journal
-// closes.
+// put runs a write, and repeats it while the disk has no space: a copy-on-write file system needs
+// space to overwrite data. Repeating a write is safe as long as nothing after it was synced.
+// Meanwhile the ops of the current group wait, and the committer refuses others. put gives up when
+// the journal closes.
 func (w *writer) put(write func() error) error {
 	defer w.j.stalled.Store(nil)
 	for {
@@ -111,8 +112,8 @@ func (w *writer) put(write func() error) error {
 }
 
 // commit makes a group durable, then updates memory, then notifies the judges, then has the callers
-// woken. This order is the guarantee of an acknowledgement. If the group cannot be written, none of
-// its ops has any effect on memory.
+// woken. An acknowledgement relies on this order. If the group cannot be written, none of its ops
+// changes memory.
 func (w *writer) commit(g *group) {
 	err := w.j.failed()
 	if err == nil {
@@ -144,8 +145,9 @@ func (w *writer) commit(g *group) {
 }
 
 // write writes and syncs a group. If the group starts a new segment, write first seals the previous
-// one and then announces the new one in the file "end". Recovery reports a segment without a footer as
-// damaged unless it is the tail, so the footer must be durable before the next segment holds a group.
+// segment and then records the new one in the file "end". Recovery reports a segment without a
+// footer as damaged unless it is the tail, so the footer must be durable before the next segment
+// holds a group.
 func (w *writer) write(g *group) error {
 	if g.records == 0 {
 		return nil
@@ -177,7 +179,7 @@ func (w *writer) write(g *group) error {
 }
 
 // tell wakes the callers of settled ops while the writer already works on the next group. It hands
-// document changes to the announcer, in their order.
+// document changes to the announcer, in the order of the changes.
 func (w *writer) tell() {
 	defer w.j.announce.close()
 	for ops := range w.settled {

@@ -8,7 +8,7 @@
 //	{"play":{"seed":7,"steps":5}}                       → {} after the last step
 //	{"count":true}                                      → {"opened":2,"sent":1234}
 //
-// An error is answered with {"error":"…"}. The proxy ends with its input.
+// The proxy answers an error with {"error":"…"}. It ends when its standard input ends.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"weir/internal/faultnet"
 )
 
-// command is a line of input. Exactly one member is set.
+// command is a line of input. Exactly one of its members is set.
 type command struct {
 	Start   *faultnet.Options
 	Set     *faultnet.Conditions
@@ -62,7 +62,7 @@ func run(in io.Reader, out io.Writer) {
 			a.Error = err.Error()
 		}
 		if w.Encode(a) != nil || err != nil {
-			return // after a line that is no command, the next ones cannot be told apart
+			return // after malformed JSON, the beginning of the next command cannot be found
 		}
 	}
 }
