@@ -66,8 +66,11 @@ func encodedSize(mode weir.Mode, payload int) int {
 	return payload
 }
 
-// freeMemory returns the memory of the last run of batches to the budget.
+// freeMemory returns the memory of the last run of batches to the budget. It also drops the
+// references to the frames of that run: otherwise a waiting subscription would keep frames in memory
+// that the budget and the tail count no more.
 func (s *Subscription) freeMemory() {
+	clear(s.frames[:cap(s.frames)])
 	if s.older != nil {
 		runs.Put(s.older)
 		s.older = nil

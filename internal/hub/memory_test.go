@@ -146,6 +146,36 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 	}
 }
 
+// A subscription that waits for the next batch refers to no frame, whether it got the last one from
+// the tail or from the log. Otherwise the frame would stay in memory after the tail has dropped it.
+func TestWaitingSubscriptionKeepsNoFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, strings.Repeat("x", 400<<10)))
+		sub, e := stalled(t, s, Oldest)
+		if len(e.Frames) != 1 || !e.Sole {
+			t.Fatalf("got %d frames from the log, sole %v; want one frame and true", len(e.Frames), e.Sole)
+		}
+		for i, text := range []string{"small", strings.Repeat("y", 400<<10), "small"} {
+			publish(t, s, at(weir.Seq(i+2), text))
+			e, err := sub.Next(ctx, time.Second)
+			if err != nil || len(e.Frames) != 1 || e.Sole {
+				t.Fatalf("got %d frames from the tail, sole %v, %v; want one frame and false", len(e.Frames), e.Sole, err)
+			}
+			if e, err = sub.Next(ctx, time.Second); err != nil || len(e.Frames) > 0 {
+				t.Fatalf("got %d frames and %v, want none", len(e.Frames), err)
+			}
+			for _, b := range sub.frames[:cap(sub.frames)] {
+				if b != nil {
+					t.Errorf("the waiting subscription keeps a frame of %d bytes", len(b))
+				}
+			}
+		}
+	})
+}
+
 // SizeOf returns the payload size of a batch.
 func TestSizeOf(t *testing.T) {
 	h := open(t, memory.New(), Options{})
