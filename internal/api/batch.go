@@ -21,8 +21,8 @@ func (c *call) batch() error {
 	if err != nil {
 		return errNoSuchBatch
 	}
-	// A batch stays in memory until a slow client has read it, so a large batch counts against the
-	// memory budget.
+	// The bytes that a slow client has not read yet stay in memory, so a large batch counts against
+	// the memory budget.
 	if size := int64(s.SizeOf(c.r.Context(), seq)); size > unlent {
 		control := http.NewResponseController(c.w)
 		c.loan = c.h.Batches.Open(c.holder(), size, func() { _ = control.SetWriteDeadline(longAgo) })
@@ -63,6 +63,9 @@ const buffered = 2 << 10
 // writeLong sends a response body that consists of the given parts. If the body may not fit into
 // the write buffer, writeLong sets write deadlines. It ignores errors, because they mean that the
 // client has disconnected.
+//
+// writeLong releases the memory of a large part while it sends the part. If the call has a loan, the
+// loan must be for that memory. The caller must not use a large part afterwards.
 func (c *call) writeLong(parts ...[]byte) {
 	switch {
 	case c.isHead():
@@ -72,8 +75,8 @@ func (c *call) writeLong(parts ...[]byte) {
 		w := c.writer()
 		w.loan = c.loan
 		w.loan.Watch(true)
-		for _, part := range parts {
-			if w.write(part) != nil {
+		for i := range parts {
+			if w.release(&parts[i]) != nil {
 				return
 			}
 		}

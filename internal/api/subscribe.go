@@ -102,6 +102,10 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 		switch {
 		case err == nil && event.Gap != nil:
 			err = w.send(gapFrame(event.Gap))
+		case err == nil && event.Sole:
+			if err = w.release(&event.Frames[0]); err == nil {
+				err = w.flush()
+			}
 		case err == nil && len(event.Frames) > 0:
 			err = w.send(event.Frames...)
 		case err == nil:

@@ -224,6 +224,24 @@ func TestRevokedWhileOpen(t *testing.T) {
 	svc.run(t, []row{{"revoked", "GET", "/v1/streams/{id}", []string{"key: reader"}, "", 401, weir.KeyRevoked}})
 }
 
+// When a key is revoked while its subscription over HTTP/1.1 waits for a batch, the server closes
+// the connection, and not only the response (D18).
+func TestRevokedWhileWaiting(t *testing.T) {
+	svc := startService(t)
+	c, resp := subscribe(t, svc.Service, svc.ids["id"], svc.keys["reader"])
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("the subscription got status %d, want 200", resp.StatusCode)
+	}
+	if _, err := svc.Access.Revoke(context.Background(), svc.records["reader"].ID); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(time.Minute)) // an idle connection is closed later than this
+	_, err := io.Copy(io.Discard, c)
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Error("the connection of the subscription is still open")
+	}
+}
+
 // stuck subscribes to a stream and stops reading after 64 KiB. The stream has more data than fits
 // into all buffers between the server and the client, so the server blocks in a write.
 func (svc *testService) stuck(t *testing.T, key string) *http.Response {

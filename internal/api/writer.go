@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"os"
@@ -36,14 +37,49 @@ func (c *call) writer() writer {
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), piece)
-		if err := w.arm(); err != nil {
+		if err := w.writePiece(b[:n]); err != nil {
 			return err
 		}
-		if _, err := w.w.Write(b[:n]); err != nil {
-			return err
-		}
-		w.loan.Moved(n)
 		b = b[n:]
+	}
+	return nil
+}
+
+func (w *writer) writePiece(b []byte) error {
+	if err := w.arm(); err != nil {
+		return err
+	}
+	if _, err := w.w.Write(b); err != nil {
+		return err
+	}
+	w.loan.Moved(len(b))
+	return nil
+}
+
+// unhurried is how long a client may take for the first half of a large response before the memory
+// of that half is released. For a faster client, the copy would cost more than it saves.
+const unhurried = 100 * time.Millisecond
+
+// release sends *b like write, and releases the memory of *b while it does (D34). Part of an
+// allocation cannot be freed. So each time half of the memory was sent, release copies the rest,
+// replaces *b by the copy and shrinks the loan to the size of the copy. A slow client therefore
+// holds at most twice the bytes that it still has to receive, and the copies together are smaller
+// than *b.
+//
+// The loan must be for the memory of *b alone, and *b must be the only reference to that memory.
+func (w *writer) release(b *[]byte) error {
+	begun, held := time.Now(), len(*b)
+	for len(*b) > 0 {
+		n := min(len(*b), piece)
+		if err := w.writePiece((*b)[:n]); err != nil {
+			return err
+		}
+		*b = (*b)[n:]
+		if rest := len(*b); held > 2*piece && rest <= held/2 && time.Since(begun) >= unhurried {
+			*b = bytes.Clone(*b)
+			held = rest
+			w.loan.Shrink(int64(rest))
+		}
 	}
 	return nil
 }

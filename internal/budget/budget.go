@@ -33,6 +33,9 @@
 // the loan must return the memory. Only loans of keys that hold at least as much as the waiting key
 // are cut. Loans of the key that holds most are cut first. A loan is not slow while it waits for the
 // server's own disk, or for more memory from the part of the budget that it already uses.
+//
+// Several loans can share memory that one of them, the payer, is charged for. All of them must be
+// fast enough, and those that are not are cut at the same time.
 package budget
 
 import (
@@ -106,6 +109,8 @@ type Loan struct {
 	watch bool // the loan must send or receive enough; see Watch
 	since time.Time
 	seen  int64 // value of moved at the time since
+
+	sharers map[*Loan]struct{} // loans that use the memory of this loan, see Share
 }
 
 // Open returns an empty loan. most is the size that the loan will not exceed, or negative if that
@@ -236,8 +241,35 @@ func (l *Loan) Moved(n int) {
 // IsCut reports whether the loan was cut. If so, the code that uses the loan must call End.
 func (l *Loan) IsCut() bool { return l != nil && l.lost.Load() }
 
+// Share records that another loan, the sharer, uses the memory of the loan payer without being
+// charged for it. The memory becomes free only when all of them have stopped using it, so the sharer
+// must be as fast as the payer while other loans wait, or it is cut.
+func Share(payer, sharer *Loan) {
+	if payer == nil || sharer == nil {
+		return
+	}
+	payer.b.mu.Lock()
+	defer payer.b.mu.Unlock()
+	if payer.sharers == nil {
+		payer.sharers = make(map[*Loan]struct{})
+	}
+	payer.sharers[sharer] = struct{}{}
+	sharer.since = time.Time{}
+}
+
+// Unshare undoes Share.
+func Unshare(payer, sharer *Loan) {
+	if payer == nil || sharer == nil {
+		return
+	}
+	payer.b.mu.Lock()
+	defer payer.b.mu.Unlock()
+	delete(payer.sharers, sharer)
+}
+
 // Move transfers n bytes from one loan to another. The memory is already in use, so the receiving
-// loan gets the bytes even if its holder may not take more.
+// loan gets the bytes even if its holder may not take more. If the receiving loan shares the memory,
+// it becomes the payer for the other sharers.
 func Move(from, to *Loan, n int64) {
 	if from == nil || to == nil || n == 0 {
 		return
@@ -249,6 +281,10 @@ func Move(from, to *Loan, n int64) {
 	from.shrink(from.size - n)
 	p := b.poolFor(to, to.size+n)
 	p.force(to, to.size+n)
+	if _, shares := from.sharers[to]; shares {
+		delete(from.sharers, to)
+		to.sharers, from.sharers = from.sharers, nil
+	}
 }
 
 // interrupt calls stop, unless the loan has ended.

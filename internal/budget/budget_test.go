@@ -294,6 +294,47 @@ func TestMove(t *testing.T) {
 	b.check(t)
 }
 
+// Loans that share memory are cut together if they are slow, and a fast loan among them is not. The
+// memory then moves to the fast loan, which pays for it from then on.
+func TestSharersAreCutTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(64*mib, 8*mib)
+		payer := open(b, "p", "k", 8*mib)
+		payer.must(t, 8*mib)
+		slow, gone, fast := open(b, "p", "k", -1), open(b, "p", "other", -1), open(b, "p", "k", -1)
+		for _, l := range []*body{slow, gone, fast} {
+			Share(payer.Loan, l.Loan)
+		}
+		Unshare(payer.Loan, gone.Loan)
+		stop, cancel := context.WithCancel(ctx)
+		var waiting []*body
+		for i := range 20 { // more than the budget has
+			l := open(b, fmt.Sprint(i), "k", 8*mib)
+			l.Watch(false)
+			l.grow(stop, 8*mib)
+			waiting = append(waiting, l)
+		}
+		for range 8 {
+			time.Sleep(time.Second / 2)
+			fast.Moved(leastBytes)
+		}
+		if !payer.IsCut() || !slow.IsCut() || gone.IsCut() || fast.IsCut() {
+			t.Errorf("cut: payer %v, slow %v, gone %v, fast %v; want the first two", payer.IsCut(), slow.IsCut(), gone.IsCut(), fast.IsCut())
+		}
+		Move(payer.Loan, fast.Loan, 8*mib)
+		if len(fast.sharers) != 1 || len(payer.sharers) != 0 || fast.size != 8*mib {
+			t.Errorf("after Move: %d and %d sharers, %d bytes; want 1 and 0, 8 MiB", len(fast.sharers), len(payer.sharers), fast.size)
+		}
+		cancel()
+		synctest.Wait()
+		for _, l := range append(waiting, payer, slow, gone, fast) {
+			l.End()
+		}
+		synctest.Wait()
+		b.check(t)
+	})
+}
+
 // Loans grow, are cancelled and end concurrently. They never hold more than the budget, and at the
 // end all memory is free.
 func TestConcurrentUse(t *testing.T) {

@@ -175,28 +175,67 @@ func (p *pool) press(now time.Time, b *Budget) {
 			need -= w.loan.size
 		}
 	}
-	var slow []*Loan
+	var slow []slowUse
 	for l := range p.loans {
+		u := p.slowUseOf(l, first.key.held, now, pause >= 2*pressEvery)
 		switch {
-		case l.lost.Load():
-			need -= l.size // this loan was cut before, and is about to return its memory
-		case l.key.held < first.key.held:
-		case l.isSlow(now, pause >= 2*pressEvery):
-			slow = append(slow, l)
+		case len(u.slow) > 0:
+			slow = append(slow, u)
+		case u.ends:
+			need -= l.size // all users were cut before, and the memory is about to be returned
 		}
 	}
-	slices.SortFunc(slow, func(a, b *Loan) int {
+	slices.SortFunc(slow, func(x, y slowUse) int {
+		a, b := x.payer, y.payer
 		return cmp.Or(cmp.Compare(b.key.project.held, a.key.project.held), cmp.Compare(b.key.held, a.key.held), cmp.Compare(b.size, a.size))
 	})
-	for _, l := range slow {
+	for _, u := range slow {
 		if need <= 0 {
 			return
 		}
-		need -= l.size
-		b.cut++
-		l.lost.Store(true)
-		go l.interrupt()
+		if u.ends {
+			need -= u.payer.size
+		}
+		for _, l := range u.slow {
+			b.cut++
+			l.lost.Store(true)
+			go l.interrupt()
+		}
 	}
+}
+
+// slowUse is the memory of one loan, and the loans among its users that are too slow. The users are
+// the payer and the loans that share its memory.
+type slowUse struct {
+	payer *Loan
+	slow  []*Loan
+	ends  bool // all users are slow or were cut, so the memory becomes free
+}
+
+// slowUseOf measures the users of a loan's memory. A user whose key holds less than least bytes, the
+// shared memory included, is not cut.
+func (p *pool) slowUseOf(payer *Loan, least int64, now time.Time, anew bool) slowUse {
+	u := slowUse{payer: payer, ends: true}
+	measure := func(l *Loan, held int64) {
+		switch {
+		case l.lost.Load():
+		case held >= least && l.isSlow(now, anew):
+			u.slow = append(u.slow, l)
+		default:
+			u.ends = false
+		}
+	}
+	measure(payer, payer.key.held)
+	for l := range payer.sharers {
+		k := p.join(l.of)
+		held := k.held
+		if k != payer.key {
+			held += payer.size
+		}
+		measure(l, held)
+		p.leave(k)
+	}
+	return u
 }
 
 // isSlow reports whether a loan has sent or received too little in the last leastTime. If anew is

@@ -66,8 +66,11 @@ func encodedSize(mode weir.Mode, payload int) int {
 	return payload
 }
 
-// freeMemory returns the memory of the last run of batches to the budget.
+// freeMemory returns the memory of the last run of batches to the budget. It also drops the
+// references to the frames of that run: otherwise a waiting subscription would keep frames in memory
+// that the budget and the tail count no more.
 func (s *Subscription) freeMemory() {
+	clear(s.frames[:cap(s.frames)])
 	if s.older != nil {
 		runs.Put(s.older)
 		s.older = nil
@@ -79,7 +82,7 @@ func (s *Subscription) freeMemory() {
 // pins are the subscriptions that are sending one large frame of the tail. While any of them sends
 // the frame, it stays in memory, even if the tail has dropped it. So one of them, the payer,
 // borrows the memory for the frame: the budget counts the frame once, however many subscriptions
-// send it.
+// send it. The loans of the others share this memory, so the budget can cut all that are slow.
 type pins struct {
 	// lock is held by the subscription that changes the fields below. It is a channel, because pin
 	// gives up waiting for lock after a time. A subscription also holds lock while it waits for
@@ -118,6 +121,8 @@ func (s *Subscription) pin(ctx context.Context, r *frame, wait time.Duration) er
 			return err
 		}
 		r.pins.payer, r.pins.all = s, make(map[*Subscription]struct{})
+	} else {
+		budget.Share(r.pins.payer.loan, s.loan)
 	}
 	r.pins.all[s] = struct{}{}
 	s.pinned = r
@@ -136,6 +141,7 @@ func (s *Subscription) unpin() {
 	defer func() { <-r.pins.lock }()
 	delete(r.pins.all, s)
 	if r.pins.payer != s {
+		budget.Unshare(r.pins.payer.loan, s.loan)
 		return
 	}
 	r.pins.payer = nil

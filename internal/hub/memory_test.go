@@ -1,7 +1,9 @@
 package hub
 
 import (
+	"context"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -144,6 +146,88 @@ func TestSharedFrameCountsOnce(t *testing.T) {
 			t.Fatalf("after %d of 100 closed, %d bytes are held, want %d", i+1, held, want)
 		}
 	}
+}
+
+// While another loan waits for memory, all stalled subscriptions of one frame are cut at the same
+// time. If only the payer were cut, the next payer would be measured for two seconds in its turn,
+// and the frame would stay in memory for minutes.
+func TestStalledFrameIsFreedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := budget.New(8<<20, 1<<20)
+		h := open(t, memory.New(), Options{Memory: room})
+		defer h.Close()
+		s := made(t, h, nil)
+		const n = 50
+		var open sync.WaitGroup
+		var subs []*Subscription
+		for range n {
+			sub, err := s.Subscribe(ctx, Head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open.Add(1)
+			sub.ChargeTo(budget.Holder{Project: "p", Key: "slow"}, func() {
+				go func() { sub.Close(); open.Done() }()
+			}).Watch(true)
+			subs = append(subs, sub)
+		}
+		publish(t, s, at(1, strings.Repeat("x", 400<<10)))
+		for _, sub := range subs {
+			if e, err := sub.Next(ctx, time.Minute); err != nil || len(e.Frames) != 1 {
+				t.Fatalf("a subscription got %d frames and %v, want one frame", len(e.Frames), err)
+			}
+		}
+		wait, cancel := context.WithCancel(ctx)
+		var waiting sync.WaitGroup
+		for i := range 20 { // more than the budget has; none of them depends on a client
+			waiting.Go(func() {
+				l := room.Open(budget.Holder{Project: strconv.Itoa(i)}, 1<<20, nil)
+				defer l.End()
+				_ = l.Grow(wait, 1<<20)
+				<-wait.Done()
+			})
+		}
+		begun := time.Now()
+		open.Wait()
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("ending %d stalled subscriptions of one frame took %v, want at most 5 s", n, took)
+		}
+		cancel()
+		waiting.Wait()
+		if held := room.Stats().Held; held != 0 {
+			t.Errorf("at the end %d bytes are held, want 0", held)
+		}
+	})
+}
+
+// A subscription that waits for the next batch refers to no frame, whether it got the last one from
+// the tail or from the log. Otherwise the frame would stay in memory after the tail has dropped it.
+func TestWaitingSubscriptionKeepsNoFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, strings.Repeat("x", 400<<10)))
+		sub, e := stalled(t, s, Oldest)
+		if len(e.Frames) != 1 || !e.Sole {
+			t.Fatalf("got %d frames from the log, sole %v; want one frame and true", len(e.Frames), e.Sole)
+		}
+		for i, text := range []string{"small", strings.Repeat("y", 400<<10), "small"} {
+			publish(t, s, at(weir.Seq(i+2), text))
+			e, err := sub.Next(ctx, time.Second)
+			if err != nil || len(e.Frames) != 1 || e.Sole {
+				t.Fatalf("got %d frames from the tail, sole %v, %v; want one frame and false", len(e.Frames), e.Sole, err)
+			}
+			if e, err = sub.Next(ctx, time.Second); err != nil || len(e.Frames) > 0 {
+				t.Fatalf("got %d frames and %v, want none", len(e.Frames), err)
+			}
+			for _, b := range sub.frames[:cap(sub.frames)] {
+				if b != nil {
+					t.Errorf("the waiting subscription keeps a frame of %d bytes", len(b))
+				}
+			}
+		}
+	})
 }
 
 // SizeOf returns the payload size of a batch.

@@ -70,6 +70,10 @@ type Event struct {
 	// shared with other subscribers: do not modify them, and do not use them after the next call to
 	// Next or Close.
 	Frames [][]byte
+	// Sole is set if Frames has a single element, the loan of the subscription is for its memory
+	// (see ChargeTo), and nothing else refers to it. The caller may then release the memory before
+	// the next call: it shrinks the loan when it has dropped its own reference in Frames.
+	Sole bool
 	// Gap is set instead of Frames if batches were evicted before they could be sent, or were lost.
 	Gap *Gap
 }
@@ -183,12 +187,13 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Event, err
 			return Event{Gap: &Gap{step.First, step.Last, step.Kind == stream.Loss}}, nil
 		}
 		s.next = step.First // skips sequence 0 if it was never stored
+		logged := s.next < v.low
 		frames, err := s.read(ctx, v, step, wait)
 		if errors.Is(err, errNoMemory) {
 			return Event{}, nil // the caller sends a keep-alive and calls Next again
 		}
 		if err != nil || len(frames) > 0 {
-			return Event{Frames: frames}, err
+			return Event{Frames: frames, Sole: logged && len(frames) == 1 && s.older == nil}, err
 		}
 	}
 }

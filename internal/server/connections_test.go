@@ -37,7 +37,7 @@ func limited(t *testing.T, most int, o Options) *Server {
 	over := make(chan struct{})
 	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if io.WriteString(w, r.Proto); r.URL.Path == "/wait" {
-			w.(http.Flusher).Flush()
+			http.NewResponseController(w).Flush()
 			<-over
 		}
 	}), secured())
@@ -282,7 +282,7 @@ func TestIncompleteRequests(t *testing.T) {
 	s.http3.idle = 50 * time.Millisecond
 	finish := make(chan struct{})
 	s.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.(http.Flusher).Flush()
+		http.NewResponseController(w).Flush()
 		<-finish
 	}), secured())
 	defer s.Shutdown(context.Background())

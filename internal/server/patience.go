@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -22,16 +23,18 @@ type patience struct {
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	last := http.NewResponseController(w) // sets the deadline that outlives the handler
-	if r.ProtoMajor == 2 {
+	switch r.ProtoMajor {
+	case 1:
+		// Remove the deadline of the previous response on this connection.
+		_ = last.SetWriteDeadline(time.Time{})
+		w = &stoppable{ResponseWriter: w}
+		last = http.NewResponseController(w)
+	case 2:
 		a := &alarmed{ResponseWriter: w}
 		defer a.end()
 		w = a
 	}
 	control := http.NewResponseController(w)
-	if r.ProtoMajor == 1 {
-		// Remove the deadline of the previous response on this connection.
-		_ = control.SetWriteDeadline(time.Time{})
-	}
 	patience := answerTime
 	if r.ContentLength != 0 {
 		_ = control.SetReadDeadline(time.Now().Add(skipTime))
@@ -44,4 +47,29 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.ServeHTTP(w, r)
 	_ = last.SetWriteDeadline(time.Now().Add(patience))
+}
+
+// stoppable is an HTTP/1.1 response writer. A write deadline in the past stops it for good: later
+// deadlines have no effect. So net/http cannot send the end of the response, and closes the
+// connection. Otherwise the connection of a subscription whose key was revoked would stay open
+// (D18), because patience sets another deadline after the handler. alarmed does the same for
+// HTTP/2, where only the response ends.
+type stoppable struct {
+	http.ResponseWriter
+	mu      sync.Mutex // deadlines are set by the handler and by the goroutine that stops it
+	stopped bool
+}
+
+// Unwrap gives http.ResponseController access to everything that stoppable does not change.
+func (s *stoppable) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// SetWriteDeadline is called by http.ResponseController. The zero time removes the deadline.
+func (s *stoppable) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	s.stopped = !t.IsZero() && !t.After(time.Now())
+	return http.NewResponseController(s.ResponseWriter).SetWriteDeadline(t)
 }
