@@ -269,7 +269,7 @@ func TestPublisherConnection(t *testing.T) {
 	proxy := startProxy(t, faultnet.Options{Backend: svc.address()})
 	c := svc.client(client.Options{URL: proxy.url})
 	id := newStream(t, svc.client(client.Options{}), client.NewStream{})
-	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1, InFlight: 100})
+	p := publisher(t, c, id, client.PublisherOptions{BatchEvents: 1, InFlight: 50})
 	addNumbers(t, p, 1, 2000)
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
