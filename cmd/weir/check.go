@@ -24,9 +24,9 @@ changed.
 
 With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
 kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If it
-cannot be determined which records were lost, the revocation of a key may be among them. To be safe, every key that may
-have been revoked is then revoked. The exit code is 3 if anything is lost, or may be lost because nothing proves that it
-was complete.
+cannot be determined which records were lost, a lost record may have been the revocation of a key. In that case every
+key whose revocation may be lost is revoked, to be safe. The exit code is 3 if anything was lost, or if the command
+cannot prove that nothing was lost.
 
 A server keeps an index of all batches in memory. If it no longer fits, --largest lists the 20 streams with the most
 batches, and --drop deletes a stream and all its batches. Both need little memory, and verify only what they need.`,
@@ -50,8 +50,8 @@ batches, and --drop deletes a stream and all its batches. Both need little memor
 		},
 	}
 	c.Flags().BoolVar(&repair, "repair", false, "copy damaged files aside, and rebuild the journal from the intact records")
-	c.Flags().BoolVar(&largest, "largest", false, "list the streams with the most batches instead")
-	c.Flags().StringVar(&drop, "drop", "", "delete the stream with this `id` and all its batches instead")
+	c.Flags().BoolVar(&largest, "largest", false, "do not check; list the streams with the most batches")
+	c.Flags().StringVar(&drop, "drop", "", "do not check; delete the stream with this `id` and all its batches")
 	return operator(c, &data, &asJSON)
 }
 

@@ -294,7 +294,9 @@ func (a *Access) update(ctx context.Context, e *entry, change func(*Key) bool) e
 		if !change(&record) {
 			return nil
 		}
-		if revision == tried { // a conflict, but no newer record in memory: the newer document cannot be read
+		if revision == tried {
+			// The last attempt conflicted with a newer document, but the record in memory is still the
+			// same. So the newer document could not be read, and another attempt would fail too.
 			return engine.ErrConflict
 		}
 		value, err := json.Marshal(record)

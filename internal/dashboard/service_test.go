@@ -37,7 +37,7 @@ type testService struct {
 	earlier string // log of the service before its last restart
 
 	stream weir.StreamID // "clicks", the only stream of Project
-	key    string        // the Key of the first start
+	key    string        // Service.Key as it was after the first start
 	keyID  string
 }
 

@@ -51,7 +51,7 @@ func (p *Proxy) startGateway() (dial func() (net.Conn, error), err error) {
 		FlushInterval: -1, // flush at once, because events of a subscription must not wait
 		ErrorLog:      quiet,
 	}
-	server := &http.Server{Handler: g, Protocols: &front, ErrorLog: quiet, TLSConfig: p.o.TLS}
+	server := &http.Server{Handler: g, Protocols: &front, ErrorLog: quiet, TLSConfig: p.o.TLS.Clone()}
 	p.work.Go(func() {
 		if p.o.TLS != nil {
 			server.ServeTLS(l, "", "")

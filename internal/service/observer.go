@@ -44,7 +44,7 @@ func (svc *Service) observe() error {
 	}
 	l, err := net.Listen("tcp", addr)
 	if svc.settings.IsDefault(settings.MetricsFlag) && errors.Is(err, syscall.EADDRINUSE) {
-		svc.logger.Warn("metrics are off because their address is taken: choose another with --metrics, or off", "address", addr)
+		svc.logger.Warn("metrics are off because their address is taken: set --metrics to another address, or to off", "address", addr)
 		return nil
 	}
 	if err != nil {

@@ -138,8 +138,8 @@ func (s *subscriber) told(seq weir.Seq) bool {
 	return slices.ContainsFunc(s.lost, func(l [2]weir.Seq) bool { return l[0] <= seq && seq <= l[1] })
 }
 
-// readAll lets every subscriber read until its next step is Wait, which is at the first sequence
-// that can still be filled.
+// readAll lets every subscriber read until it has to wait. That happens at the first sequence that
+// can still be filled.
 func (h *history) readAll(t *rapid.T) {
 	for _, s := range h.subs {
 		for s.step(t, h) != stream.Wait {

@@ -198,7 +198,7 @@ func confined(t *testing.T, commands string, flags ...string) *server {
 	}
 	t.Cleanup(func() {
 		s.stop(t)
-		if text := s.logged(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
+		if text := s.logged(); hasOwnRace(text) || strings.Contains(text, "panic") {
 			t.Errorf("the server's log:\n%s", text)
 		}
 	})

@@ -44,7 +44,7 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 		}
 		all.Wait()
 		for _, s := range c.nodes {
-			if s != nil && (strings.Contains(s.logged(), "DATA RACE") || strings.Contains(s.logged(), "panic:")) {
+			if s != nil && (hasOwnRace(s.logged()) || strings.Contains(s.logged(), "panic:")) {
 				t.Errorf("data race or panic in a node's log:\n%s", s.logged())
 			}
 			if s != nil && t.Failed() {

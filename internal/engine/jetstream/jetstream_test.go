@@ -60,8 +60,8 @@ func open(t *testing.T, s *embedded.Server, name string) *Engine {
 	return e
 }
 
-// crash closes the engine's connection. The server may not have processed all writes yet that the
-// engine sent. So crash waits until the server has closed the connection, and then stores a message
+// crash closes the engine's connection. At that moment the server may not have processed all the
+// writes that the engine sent. So crash waits until the server has closed the connection, and then stores a message
 // in each shard. The server processes this message after the engine's writes.
 func crash(t *testing.T, s *embedded.Server, e *Engine) {
 	t.Helper()

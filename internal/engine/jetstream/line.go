@@ -35,7 +35,7 @@ type line struct {
 	live   atomic.Bool // a consumer exists
 
 	// reread is called before the line reads the whole stream again from its start. The line calls
-	// the returned function when it has read everything. Only the documents set reread. If the line
+	// the returned function when it has read everything. Only the line that follows the documents has a reread. If the line
 	// received nothing for longer than maxSilence, the servers may have removed the markers of
 	// deletions in the meantime. Then the only sign of a deletion is that the document is missing.
 	reread func() (end func())
@@ -56,8 +56,9 @@ type line struct {
 }
 
 // coalescer merges calls that ask the servers the same question. While one call is running, all
-// further callers share the next call. They cannot share the running call: its fence may have been
-// stored before a write was acknowledged that a later caller must see.
+// further callers share the next call. They cannot share the running call. A later caller must see
+// every write that was acknowledged before its call, and the fence of the running call may have been
+// stored before such a write.
 type coalescer struct{ running, next *sharedCall }
 
 // sharedCall is one call of a coalescer and its result, which any number of callers share.
@@ -77,7 +78,8 @@ const (
 	fenceLife = "3s"
 )
 
-// begin prepares the line. When it listens, it starts with the message after sequence from.
+// begin prepares the line. Once the line listens, its first message is the one after the sequence
+// given as from.
 func (l *line) begin(e *Engine, from uint64) {
 	l.e, l.seen, l.heard = e, from, time.Now().Round(0)
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
@@ -275,8 +277,8 @@ func (l *line) consumer(ctx context.Context, from uint64) (made *consumer, err e
 	return &consumer{sub, got.Name, got.Pending, near}, nil
 }
 
-// control handles a control message of the consumer: a heartbeat or a flow control request. It
-// returns a sequence, at: all messages up to this sequence were delivered or have been deleted. If
+// control handles a control message of the consumer: a heartbeat or a flow control request. The
+// result at is a sequence: all messages up to it were delivered or have been deleted. If the result
 // idle is true, there is nothing more to deliver.
 func (l *line) control(m *nats.Msg, delivered uint64) (at uint64, idle bool, err error) {
 	if m.Header.Get("Status") != "100" {
@@ -350,7 +352,7 @@ func (l *line) reach(ctx context.Context, seq uint64) error {
 // catchUp returns when the line has taken every message that was acknowledged to any client before
 // the call. It cannot ask a server for the last message: a server that was replaced as leader may
 // not know the newest messages. So catchUp stores a fence and waits until the line reaches it.
-// Every message that was acknowledged before comes before the fence in the stream.
+// In the stream, the fence comes after every message that was acknowledged earlier.
 func (l *line) catchUp(ctx context.Context) error {
 	_, err := l.coalesce(ctx, &l.catches, func(ctx context.Context) (uint64, error) {
 		at, err := l.storeFence(ctx)
@@ -387,7 +389,7 @@ func (l *line) coalesce(ctx context.Context, c *coalescer, put func(context.Cont
 		}
 	}
 	l.mu.Unlock()
-	late := time.NewTimer(l.e.opts.Patience) // needed because the call before this one may already take Patience
+	late := time.NewTimer(l.e.opts.Patience) // the shared call may first have to wait for the running call
 	defer late.Stop()
 	select {
 	case <-q.done:
@@ -443,8 +445,8 @@ func (l *line) storeFence(ctx context.Context) (uint64, error) {
 }
 
 // markWithoutFence does the work of a fence when the servers have no space for one. It purges the
-// subject of the fences. The purge needs no space and changes nothing, but a majority of the
-// replicas must agree on it. So the leader that answers afterwards is the current one, and its last
+// subject of the fences. The purge needs no space, and no node needs what it removes, because fences
+// are empty. But a majority of the replicas must agree on it. So the leader that answers afterwards is the current one, and its last
 // sequence covers everything that was acknowledged before.
 func (l *line) markWithoutFence(ctx context.Context) (uint64, error) {
 	if err := l.e.purge(ctx, l.stream, l.fence, 1); err != nil {

@@ -37,7 +37,7 @@ func TestWatch(t *testing.T) {
 		func() error { _, err := b.Create(ctx, "own", []byte("three")); return err },
 	} {
 		if err == nil {
-			err = b.CatchUp(ctx) // without CatchUp, the watcher may receive only the next change of the document
+			err = b.CatchUp(ctx) // otherwise a newer change of the same document may replace this one before the watcher gets it
 		}
 		if err == nil {
 			err = next()
@@ -68,7 +68,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// If a server loses a consumer, the line creates another one and misses no message.
+// A line is the engine's ordered subscription to a shard. If a server loses the consumer that the line
+// reads from, the line creates another one and misses no message.
 func TestConsumerLost(t *testing.T) {
 	t.Parallel() // mostly waiting
 	s := server(t, quickDir(t))
@@ -149,8 +150,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// A caller may have to wait for a running call that gets no answer. It waits no longer than the
-// caller of the running call did.
+// A caller may have to wait for a running call that gets no answer. Every caller waits for at most
+// Patience, counted from its own start.
 func TestCoalescedCallsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{e: &Engine{opts: Options{Patience: 10 * time.Second}}, ctx: t.Context()}

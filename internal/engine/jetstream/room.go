@@ -36,7 +36,7 @@ const (
 	roomEvery = 500 * time.Millisecond
 	fullFor   = 5 * time.Second
 
-	reserveMost = 256 << 20 // if the limit is small, the reserve is a quarter of it, but at most this
+	reserveMost = 256 << 20 // the reserve is a quarter of the limit up to this many bytes, or a twentieth of the limit if that is more
 )
 
 // reserve returns how many bytes of a limit are reserved and must not be used by entries.
@@ -68,7 +68,7 @@ func (e *Engine) measureRoom(ctx context.Context) {
 	case limit > 0 && used > limit-kept:
 		why := fmt.Errorf("%w: NATS holds %d of %d bytes, and the rest is reserved for deletions", engine.ErrFull, used, limit)
 		e.room.full.Store(&why)
-		// The message is lost if no server is connected.
+		// If no server is connected, the message is lost, and the next measurement is sent instead.
 		e.nc.Publish(e.opts.Name+".full", binary.BigEndian.AppendUint64(nil, e.node))
 	case time.Since(e.room.elsewhere) < 4*roomEvery:
 		// Another node's server is full: entries stay refused.

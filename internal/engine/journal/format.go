@@ -15,7 +15,7 @@ import (
 //	0          header (64)           magic, number, size, checksum; durable before the file gets its name
 //	2048       watermark (16)        how far the segment is known to be synced; a hint, not authoritative
 //	4096       groups                frame, then records; each group is one write and one sync
-//	           keys (26 per key)     what opening a log needs of the batches with a key; only in a sealed segment
+//	           keys (26 per key)     for each batch with an idempotency key, what is needed to open its log; only in a sealed segment
 //	size-64-n  index (40 per slot)   one slot per record; only in a sealed segment
 //	size-64    footer (64)           only in a sealed segment
 const (
@@ -79,7 +79,9 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	deleted     Created  revision                 birth segment               document key
 //	manifest             next revision            1: a draft                                   segment numbers (8 each)
 //
-// A batch may have a publisher as well.
+// A batch may have a publisher as well. Created is the revision at which the document was created. The
+// birth segment holds the oldest state of the document. A draft is a manifest of a repair that has not
+// ended.
 //
 // Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
@@ -257,8 +259,8 @@ func checkGroup(b []byte, f frame, seed uint32) (int, error) {
 }
 
 // headerVersion is the version number in the header of a segment. Since version 2 the header holds
-// the salt, and the watermark of a sealed segment is final. Headers of format 1 have zeros in these
-// fields.
+// the salt, and the watermark of a sealed segment covers all of its groups. In segments of format 1,
+// the version number and the salt are zero.
 const headerVersion = 2
 
 func encodeHeader(salt [8]byte, number uint64, size int64) []byte {
@@ -297,15 +299,15 @@ func saltOf(b []byte) (salt [8]byte, size int64, ok bool) {
 	return salt, size, checkHeader(b, seed(salt, number), number, size) == nil
 }
 
-// ending is a position that the log has reached; the log may be longer.
+// ending is a position up to which the journal is known to be written. More groups may follow it.
 type ending struct {
 	segment uint64 // the newest segment that may hold a group; 0 if there is none
 	offset  int64  // everything below this offset of that segment was synced
 	group   uint64 // number of the next group
 }
 
-// The file "end" holds two slots, each in a block of its own. The two slots are written in turn, so
-// that an interrupted write damages at most the newer slot.
+// The file "end" holds two slots, each in a block of its own. Each write replaces the older of the two
+// slots, so an interrupted write leaves the other one intact.
 const (
 	endSlot  = 64
 	endBlock = 4096

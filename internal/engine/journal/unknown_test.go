@@ -12,7 +12,7 @@ import (
 )
 
 // threeFiles returns a journal of three segments. The first holds the documents a, b and c. In the
-// second, b is updated and c is deleted. All three hold entries of a.
+// second, b is updated and c is deleted. All three hold entries of the log of document a.
 func threeFiles(t *testing.T) *faulty.FS {
 	t.Helper()
 	fs := faulty.New()
