@@ -74,8 +74,8 @@ func appends(dir string, rounds int, span time.Duration) ([]row, error) {
 }
 
 // contest runs all contenders one after the other in every round, so that other load on the machine
-// affects them alike. It computes each ratio from two results of the same round, and returns the
-// median over the rounds.
+// affects them alike. The ratio of a contender is its rate divided by the rate of the first contender
+// in the same round. The result is the median over the rounds.
 func contest(dir string, w workload, rounds int, span time.Duration) ([]row, error) {
 	all, err := contenders(dir)
 	if err != nil {

@@ -23,9 +23,9 @@ the stream, sequence number, file and offset. The exit code is 1 if anything is 
 changed.
 
 With --repair, damaged files are first copied to a directory damaged-TIME beside the journal. Every intact record is
-kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. If it
-cannot be determined which records were lost, a lost record may have been the revocation of a key. In that case every
-key whose revocation may be lost is revoked, to be safe. The exit code is 3 if anything was lost, or if the command
+kept. The sequence numbers of lost batches are not used again, and subscribers receive an event for them. A lost
+record may have been the revocation of a key. If the command cannot determine which records were lost, it revokes every
+key that could be affected, to be safe. The exit code is 3 if anything was lost, or if the command
 cannot prove that nothing was lost.
 
 A server keeps an index of all batches in memory. If it no longer fits, --largest lists the 20 streams with the most

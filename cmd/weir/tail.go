@@ -52,7 +52,7 @@ Batches that were evicted before they could be read are reported on standard err
 the member "gap". If the stream was deleted and created again, or restored from an older backup, that is reported in the same way (member
 "reset"), and the command goes on with the oldest stored batch.
 
-Unless --follow=false is set, the command prints on standard error where to resume when it ends. With --state it keeps
+When the command ends, it prints on standard error where to resume, unless --follow=false is set. With --state it keeps
 that position in a file, and the next run resumes there.`,
 		Example: `  weir tail demo000000000000000000
   weir tail 0000000000000000000001 --cursor 0 | jq .price

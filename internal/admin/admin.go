@@ -41,7 +41,7 @@ func (h *Handler) did(r *http.Request, what, detail string) {
 	}
 }
 
-// New returns a handler that manages the projects and keys of a. It serves no backups until Backups
+// New returns a handler that manages projects and keys. It serves no backups until Backups
 // is called.
 func New(a *access.Access, l *slog.Logger) *Handler {
 	h := &Handler{access: a, logger: l, mux: http.NewServeMux()}

@@ -27,7 +27,7 @@ var absences = []absence{
 	{[]string{"stream"}, false, "sync", "", "the rules take no lock; their caller does"},
 	{[]string{"stream", "weir"}, false, "context", "", "nothing here waits"},
 	{[]string{"stream", "weir"}, false, "log/slog", "", "the rules answer and never log"},
-	{[]string{"cmd", "bench"}, true, "flag", "", "only cmd reads flags"},
+	{[]string{"cmd", "bench"}, true, "flag", "", "only commands (cmd and bench) read flags"},
 	{[]string{""}, true, "log", "", "the project logs with log/slog only"},
 }
 
@@ -112,7 +112,7 @@ func TestAbsencesPlanted(t *testing.T) {
 		{"rules use durations", "-- internal/stream/a.go --\npackage stream\nimport \"time\"\nconst d = time.Second\n", ""},
 		{"rules lock", "-- internal/stream/a.go --\npackage stream\nimport \"sync\"\n", "their caller does"},
 		{"the hub speaks HTTP", "-- internal/hub/a.go --\npackage hub\nimport \"net/http\"\n", "above the hub know HTTP"},
-		{"a room reads flags", "-- internal/server/a.go --\npackage server\nimport \"flag\"\n", "only cmd reads flags"},
+		{"a room reads flags", "-- internal/server/a.go --\npackage server\nimport \"flag\"\n", "only commands (cmd and bench) read flags"},
 		{"cmd reads flags", "-- cmd/weir/a.go --\npackage main\nimport \"flag\"\n", ""},
 	})
 }

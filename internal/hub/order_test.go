@@ -87,9 +87,9 @@ func TestContiguousInAnyOrder(t *testing.T) {
 	})
 }
 
-// If the batch below does not arrive, a contiguous publish is refused before its body is read. If
-// the request below ends without storing its batch, the contiguous publishes above it are refused
-// too. No refused publish leaves a gap.
+// A contiguous publish is refused, before its body is read, if the batch with the next lower sequence
+// does not arrive. If the request for that batch ends without storing it, the contiguous publishes
+// above it are refused too. No refused publish leaves a gap.
 func TestContiguousRefused(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})
@@ -127,8 +127,9 @@ func TestContiguousRefused(t *testing.T) {
 	})
 }
 
-// A contiguous publish waits for the batch below if the client sends that batch again, and if that
-// batch is not a contiguous publish itself. It stops waiting when the stream is deleted.
+// A contiguous publish waits for the batch below it, even if the client has to send that batch again,
+// and even if that batch is not published as contiguous. The publish stops waiting when the stream is
+// deleted.
 func TestContiguousWaits(t *testing.T) {
 	engines(t, func(t *testing.T, e engine.Engine) {
 		h := open(t, e, Options{})

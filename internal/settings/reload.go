@@ -29,7 +29,7 @@ func (s *Settings) Reread() (*Settings, error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("repeat the flags: %w", err)
+		return nil, fmt.Errorf("apply the command-line flags again: %w", err)
 	}
 	return next, next.load(flags)
 }
@@ -43,7 +43,7 @@ func (s *Settings) UseLogLevel() {
 
 // Changes compares s, which was just re-read, with the settings in effect. It compares reloadable
 // settings with running, the settings after the last reload. It compares all other settings with
-// started, the settings from the start of the server, because these cannot have changed since. The
+// started, the settings from the start of the server, which are still in effect for them. The
 // result changed lists the settings that take effect at once. The result waiting lists the settings
 // that need a restart.
 func (s *Settings) Changes(running, started *Settings) (changed, waiting []string) {

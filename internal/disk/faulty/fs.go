@@ -55,7 +55,8 @@ type inode struct {
 	current content // the content that programs read
 	durable content // the content that remains after a crash with LoseAll
 	// pending holds the writes since the last SyncData, in order. Writes that were pending when a
-	// SyncData failed are in current, but neither in durable nor in pending.
+	// SyncData failed are in current, but neither in durable nor in pending: as on Linux, a later
+	// SyncData does not write them again, and a crash loses them.
 	pending []write
 }
 

@@ -51,7 +51,7 @@ func (e *Engine) Stand(ctx context.Context, leader string) Standing {
 				all.Headless++
 			}
 			if c == nil || c.Leader != "" {
-				all.Replicas++ // Replicas lists all copies except that of the leader
+				all.Replicas++ // the copy of the leader, which is not in c.Replicas
 			}
 			if c == nil {
 				return

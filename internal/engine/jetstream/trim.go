@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim stores the low mark and the note in one message of the log. The messages of the removed
-// entries are purged later.
+// Trim stores low, the lowest sequence that is kept, and the judge's note in one message of the log.
+// The messages of the removed entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
@@ -70,9 +70,9 @@ func (e *Engine) tidy() {
 	e.mu.Unlock()
 	for id, p := range due {
 		l := e.opened(id)
-		// The log is not open on this node any more. If this purge fails, the next node that opens
-		// the log repeats it.
 		if l == nil || !l.started() {
+			// The log is no longer open on this node. If this purge fails, the next node that opens
+			// the log repeats it.
 			s := e.shard(id)
 			e.background(func() { e.purge(e.ctx, s.stream, s.subject(id), p.floor) })
 			continue
@@ -99,7 +99,8 @@ func (l *log) purge(floor uint64) {
 	l.purgeLater() // the log may have been trimmed again
 }
 
-// purge removes the messages of a subject with a sequence below before; 0 removes all of them.
+// purge removes the messages of a subject whose sequence is lower than the argument before. If before
+// is 0, it removes all of them.
 func (e *Engine) purge(ctx context.Context, stream, subject string, before uint64) error {
 	ask, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
 	if err != nil {
