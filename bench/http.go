@@ -169,33 +169,38 @@ func numbering(s *target, l publishLoad, span time.Duration, fields []string) (r
 func proving(weir *target, rounds int, span time.Duration) ([]row, error) {
 	var rows []row
 	for _, l := range []publishLoad{{64, 100, 1}, {64, 16 << 10, 1}, {1, 100, 1}} {
-		var got [2][]row
-		for range rounds {
-			for i, fields := range [][]string{nil, proofs} {
-				r, err := numbering(weir, l, span, fields)
-				if err != nil {
-					return rows, fmt.Errorf("%v: %s: %w", l, r.Contender, err)
-				}
-				r.Ratio = 1
-				if i > 0 {
-					r.Ratio = r.Rate / got[0][len(got[0])-1].Rate
-				}
-				got[i] = append(got[i], r)
-			}
+		two, err := duel(l, rounds, func(i int) (row, error) { return numbering(weir, l, span, [][]string{nil, proofs}[i]) })
+		if err != nil {
+			return rows, err
 		}
-		rows = append(rows, printed(l, got)...)
+		rows = append(rows, two...)
 	}
 	return rows, nil
 }
 
-// printed prints the medians of two contenders and returns them.
-func printed(l publishLoad, got [2][]row) (rows []row) {
+// duel measures two contenders in turn in every round. It prints the median of each and returns both.
+// The ratio of the second contender is its rate divided by that of the first in the same round.
+func duel(l publishLoad, rounds int, measure func(contender int) (row, error)) (rows []row, err error) {
+	var got [2][]row
+	for n := range rounds {
+		for i := range got {
+			r, err := measure(i)
+			if err != nil {
+				return nil, fmt.Errorf("%v: %s: %w", l, r.Contender, err)
+			}
+			r.Ratio = 1
+			if i > 0 {
+				r.Ratio = r.Rate / got[0][n].Rate
+			}
+			got[i] = append(got[i], r)
+		}
+	}
 	for i := range got {
 		r := median(got[i])
 		fmt.Printf("%-28s %-22s %7.2f %10.0f %8.1f %8.3f %8.3f %8.2f\n", l, r.Contender, r.Ratio, r.Rate, r.MBps, r.P50, r.P99, r.CPU)
 		rows = append(rows, r)
 	}
-	return rows
+	return rows, nil
 }
 
 // overHTTP runs the publish loads alternately against a server that does nothing and against Weir,
@@ -220,21 +225,11 @@ func overHTTP(dir string, rounds int, span time.Duration) ([]row, error) {
 	var rows []row
 	fmt.Printf("\n%-28s %-22s %7s %10s %8s %8s %8s %8s\n", "publish over HTTP/1.1", "", "ratio", "req/s", "MB/s", "p50 ms", "p99 ms", "CPU us")
 	for _, l := range publishLoads {
-		var got [2][]row
-		for range rounds {
-			for i, s := range []*target{hello, weir} {
-				r, err := publishing(s, l, span)
-				if err != nil {
-					return rows, fmt.Errorf("%v: %s: %w", l, s.name, err)
-				}
-				r.Ratio = 1
-				if i > 0 {
-					r.Ratio = r.Rate / got[0][len(got[0])-1].Rate
-				}
-				got[i] = append(got[i], r)
-			}
+		two, err := duel(l, rounds, func(i int) (row, error) { return publishing([]*target{hello, weir}[i], l, span) })
+		if err != nil {
+			return rows, err
 		}
-		rows = append(rows, printed(l, got)...)
+		rows = append(rows, two...)
 	}
 	more, err := proving(weir, rounds, span)
 	return append(rows, more...), err

@@ -110,23 +110,24 @@ func dropStream(c *cobra.Command, data, id string, asJSON bool) error {
 // verdict returns an error if the directory is damaged, and nil otherwise.
 func verdict(r *datadir.Report) error {
 	if n := len(r.Damages); n > 0 {
-		return fmt.Errorf("%d damaged %s", n, plural(n, "place", "places"))
+		return errors.New(counted(n, "damaged place", "damaged places"))
 	}
 	return nil
 }
 
-func plural(n int, one, many string) string {
+// counted returns a number with its noun.
+func counted(n int, one, many string) string {
 	if n == 1 {
-		return one
+		return "1 " + one
 	}
-	return many
+	return fmt.Sprint(n, " ", many)
 }
 
 func printReport(w io.Writer, data string, r *datadir.Report) {
 	streams, projects, keys := datadir.Counts(r)
-	fmt.Fprintf(w, "%s: %d segments, %d spare, %s\n", data, r.Segments, r.Ready, size(r.Bytes))
-	fmt.Fprintf(w, "%d streams, %d projects, %d keys\n", streams, projects, keys)
-	fmt.Fprintf(w, "%d batches, %s; %d closed gaps\n", r.Batches, size(r.Payload), r.ClosedGaps)
+	fmt.Fprintf(w, "%s: %s, %d spare, %s\n", data, counted(r.Segments, "segment", "segments"), r.Ready, size(r.Bytes))
+	fmt.Fprintf(w, "%s, %s, %s\n", counted(streams, "stream", "streams"), counted(projects, "project", "projects"), counted(keys, "key", "keys"))
+	fmt.Fprintf(w, "%s, %s; %s\n", counted(r.Batches, "batch", "batches"), size(r.Payload), counted(r.ClosedGaps, "closed gap", "closed gaps"))
 	if r.LostBatches > 0 {
 		fmt.Fprintf(w, "sequence numbers given up as lost by an earlier repair: %d\n", r.LostBatches)
 	}

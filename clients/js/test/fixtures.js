@@ -226,12 +226,26 @@ export async function take(subscription, count) {
 export const numbers = (n, from = 1) => Array.from({ length: n }, (_, i) => from + i);
 
 /** Returns a client that passes every publish request to `handler`, with its sequence, a function that sends it, and its signal. */
-export function intercepted(server, handler) {
+function intercepted(server, handler) {
   const through = (url, init) => {
     const seq = init.method === "POST" ? /\/(\d+|publish)$/.exec(url)?.[1] : undefined;
     return seq === undefined ? fetch(url, init) : handler(seq, () => fetch(url, init), init.signal);
   };
   return new Client({ url: server.url, key, fetch: through });
+}
+
+/** Starts a server for all tests of a file, and returns it with a client and what most tests do with them. */
+export async function service(after) {
+  const server = await Server.start({ after });
+  const client = new Client({ url: server.url, key });
+  return {
+    server,
+    client,
+    newStream: (options) => client.createStream({ name: "x", ...options }),
+    /** Returns the first `count` events of a stream. */
+    everything: async (stream, count) => (await take(client.subscribe(stream, { cursor: "oldest" }), count)).flatMap((batch) => batch.events),
+    intercepted: (handler) => intercepted(server, handler),
+  };
 }
 
 /** Lets a publisher store numbers one at a time, so that it sends more batches at once. */

@@ -4,19 +4,9 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, WeirError } from "../src/index.js";
-import { Faults, Proxy, Server, intercepted as interceptedAt, key, learn, numbers, take } from "./fixtures.js";
+import { Faults, Proxy, Server, key, learn, numbers, service, take } from "./fixtures.js";
 
-const server = await Server.start({ after });
-const client = new Client({ url: server.url, key });
-
-const newStream = (options) => client.createStream({ name: "x", ...options });
-
-/** Returns the first `count` events of a stream. */
-async function everything(stream, count) {
-  return (await take(client.subscribe(stream, { cursor: "oldest" }), count)).flatMap((batch) => batch.events);
-}
-
-const intercepted = (handler) => interceptedAt(server, handler);
+const { server, client, newStream, everything, intercepted } = await service(after);
 
 test("two publishers notice each other, also if they publish the same events", async () => {
   const s = await newStream();

@@ -2,19 +2,9 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { Client, PublishError } from "../src/index.js";
-import { Proxy, Server, deferred, hanging, intercepted as interceptedAt, key, learn, numbers, take } from "./fixtures.js";
+import { Proxy, Server, deferred, hanging, key, learn, numbers, service, take } from "./fixtures.js";
 
-const server = await Server.start({ after });
-const client = new Client({ url: server.url, key });
-
-const newStream = (options) => client.createStream({ name: "x", ...options });
-
-/** Returns the first `count` events of a stream. */
-async function everything(stream, count) {
-  return (await take(client.subscribe(stream, { cursor: "oldest" }), count)).flatMap((batch) => batch.events);
-}
-
-const intercepted = (handler) => interceptedAt(server, handler);
+const { server, client, newStream, everything, intercepted } = await service(after);
 
 test("events are stored in order, and a second publisher continues", async () => {
   const s = await newStream();

@@ -2,12 +2,9 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { Client, ConnectionError, GapError, ResetError, Subscription } from "../src/index.js";
-import { Proxy, Server, deferred, key, numbers, take } from "./fixtures.js";
+import { Proxy, Server, deferred, key, numbers, service, take } from "./fixtures.js";
 
-const server = await Server.start({ after });
-const client = new Client({ url: server.url, key });
-
-const newStream = (options) => client.createStream({ name: "x", ...options });
+const { server, client, newStream } = await service(after);
 const seqs = (batches) => batches.map((batch) => batch.seq);
 
 /**

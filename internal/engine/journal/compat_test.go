@@ -106,14 +106,7 @@ func TestFormat1(t *testing.T) {
 	if images < 10 {
 		t.Errorf("only %d power cuts", images)
 	}
-	d, err := j.Get(background, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := j.Open(background, d.Created, &fixed{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := attach(t, j, "a")
 	for seq := weir.Seq(141); seq <= 220; seq++ { // fills the segment that was begun in format 1
 		e := &engine.Entry{Payload: bytes.Repeat([]byte("old"), 300), Header: engine.Header{Kind: engine.Batch, Seq: seq, Time: weir.Time(seq)}}
 		if err := l.Append(background, e); err != nil {

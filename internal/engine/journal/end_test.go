@@ -29,14 +29,7 @@ func TestTwoTornAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer j.Close()
-		d, err := j.Get(background, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := j.Open(background, d.Created, &fixed{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := attach(t, j, "a")
 		defer l.Close()
 		log := l.(*handle).log
 		var ops []op
@@ -66,14 +59,7 @@ func TestTwoTornAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	d, err := j.Get(background, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := j.Open(background, d.Created, &fixed{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := attach(t, j, "a")
 	defer l.Close()
 	l.Headers(0, func(h engine.Header) bool {
 		if h.Seq > 1 {

@@ -95,6 +95,20 @@ func (f *fixed) Admit(*engine.Entry) bool { return true }
 func (f *fixed) Commit(int)               {}
 func (f *fixed) Dropped()                 {}
 
+// attach opens the log of a document with a judge that admits everything.
+func attach(t *testing.T, j *Journal, key string) engine.Log {
+	t.Helper()
+	d, err := j.Get(background, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := j.Open(background, d.Created, &fixed{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // world operates a journal and records each operation in a history.
 type world struct {
 	j    *Journal
