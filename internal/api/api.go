@@ -38,7 +38,7 @@ type Options struct {
 	PerProject     int            // maximum number of open subscriptions of one project; 0 means no limit besides its share
 	PerAddress     int            // maximum number of open subscriptions of one client address; 0 means no limit
 	Bodies         *budget.Budget // memory for request bodies above 4 KiB; nil means unlimited
-	Batches        *budget.Budget // memory for batches above 64 KiB while they are sent; nil means unlimited
+	Batches        *budget.Budget // memory for batches above 32 KiB while they are sent; nil means unlimited
 	CORSOrigins    []string       // allowed origins (D29); "*" allows all origins, an empty list disables CORS
 	Logger         *slog.Logger   // nil discards all logs
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // ends closes the subscriptions of a key when the key is revoked (D18), and all subscriptions when
@@ -31,7 +30,7 @@ type ender struct {
 // writer.arm.
 func (e *ender) end() {
 	e.cancel()
-	_ = e.control.SetWriteDeadline(time.Unix(1, 0))
+	_ = e.control.SetWriteDeadline(longAgo)
 }
 
 // all ends every subscription.

@@ -56,8 +56,8 @@ func (w *writer) writePiece(b []byte) error {
 	return nil
 }
 
-// unhurried is how long a client may take for the first half of a large response before the memory
-// of that half is released. For a faster client, the copy would cost more than it saves.
+// unhurried is how long a response must have been under way before release copies the rest of it.
+// For a client that is done sooner, the copy would cost more than it saves.
 const unhurried = 100 * time.Millisecond
 
 // release sends *b like write, and releases the memory of *b while it does (D34). Part of an
@@ -91,7 +91,8 @@ func (w *writer) release(b *[]byte) error {
 //
 // Over HTTP/1.1 and HTTP/3 a deadline does no harm while nothing is written. There arm sets it an
 // eighth later than needed and reuses it for as long: setting and clearing a deadline for every
-// batch would cost as much as waking the subscriber. Over HTTP/2 package server makes that cheap.
+// batch would cost as much as waking the subscriber. Over HTTP/2, package server makes setting and
+// clearing a deadline cheap.
 func (w *writer) arm() error {
 	now := time.Now()
 	if w.lasting && w.until.Sub(now) >= w.timeout {

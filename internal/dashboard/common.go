@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -71,8 +72,6 @@ var commonRoots = func() map[string]bool {
 
 func reversed(s string) string {
 	r := []rune(s)
-	for i, j := 0, len(r)-1; i < j; i, j = i+1, j-1 {
-		r[i], r[j] = r[j], r[i]
-	}
+	slices.Reverse(r)
 	return string(r)
 }

@@ -48,16 +48,16 @@ func (d *Dashboard) documentChanged(c engine.Change) {
 // use.
 func (a *account) follow(c engine.Change) {
 	var record accountRecord
+	var err error
 	if !c.Deleted {
-		if err := json.Unmarshal(c.Value, &record); err != nil {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.unreadable = fmt.Errorf("read %s: %w", c.Key, err)
-			return
-		}
+		err = json.Unmarshal(c.Value, &record)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err != nil {
+		a.unreadable = fmt.Errorf("read %s: %w", c.Key, err)
+		return
+	}
 	if a.record, a.revision = record, c.Revision; c.Deleted {
 		a.revision = 0
 	}

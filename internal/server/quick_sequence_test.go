@@ -58,9 +58,9 @@ var sequences = []struct{ name, fields, variants string }{
 }
 
 // The quick path, which answers simple requests without net/http, remembers the header fields of
-// the previous request. A request that shares these
-// fields must get the same response as from net/http, which remembers nothing. Above all, the quick
-// path and net/http must agree on where a request ends.
+// the previous request. A request that shares these fields must get the same response as from
+// net/http, which remembers nothing. Above all, the quick path and net/http must agree on where a
+// request ends.
 func TestQuickSequences(t *testing.T) {
 	p := newPair(t)
 	for _, s := range sequences {

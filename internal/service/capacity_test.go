@@ -26,6 +26,11 @@ func TestCapacity(t *testing.T) {
 			t.Errorf("%d bytes of memory: %d for the index, want %d", memory, got, want)
 		}
 	}
+	for memory, want := range map[int64]int64{4 << 30: 256 << 20, 64 << 10: leastStates, 1 << 62: mostStates} {
+		if got := (capacity{memory: memory}).states(); got != want {
+			t.Errorf("%d bytes of memory: %d for states, want %d", memory, got, want)
+		}
+	}
 	if c := thisCapacity(); c.files < fewest || c.memory < 16<<20 {
 		t.Errorf("this machine has %+v", c)
 	}

@@ -31,7 +31,7 @@ func knownHosts(h http.Handler, s *settings.Settings) http.Handler {
 		name := strings.ToLower(strings.TrimSuffix((&url.URL{Host: r.Host}).Hostname(), "."))
 		_, err := netip.ParseAddr(name)
 		if err != nil && !known[name] && !strings.HasSuffix(name, ".localhost") && r.Host != "" { // health checks over HTTP/1.0 send no Host
-			http.Error(w, "unknown host: use an IP address, localhost, or the host of --metrics or --base-url", http.StatusMisdirectedRequest)
+			http.Error(w, "unknown host: use an IP address, localhost, the name of the machine, or the host of --metrics or --base-url", http.StatusMisdirectedRequest)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -19,7 +19,7 @@ type office struct {
 }
 
 // officeConnections is the maximum number of connections to the dashboard's own listener. One
-// client can have half of them.
+// client can have three quarters of them (D34).
 const officeConnections = 256
 
 // openOffice listens on the address that --dashboard names. Requests are answered after serve is
@@ -47,8 +47,7 @@ func (o office) url() string {
 // serve starts to answer requests with h. Requests under /v1 get 404, because this listener is for
 // operators and not for clients of the API.
 func (o office) serve(h http.Handler) {
-	v1 := http.NotFoundHandler()
-	o.server.Serve(v1First(v1, h), server.TLS{})
+	o.server.Serve(v1First(http.NotFoundHandler(), h), server.TLS{})
 }
 
 // watch logs an error if the listener fails. The service then continues without a dashboard.

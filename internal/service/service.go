@@ -160,8 +160,8 @@ func (svc *Service) start(ctx context.Context) (err error) {
 // pretends to be a proxy.
 func unnamedProxy(logger *slog.Logger) func(peer netip.Addr) {
 	return func(peer netip.Addr) {
-		logger.Warn("X-Forwarded-For of a peer was ignored: if it is your proxy, name it with --trusted-proxies; "+
-			"otherwise all its clients count as one, for rate limits and for wrong passwords", "peer", peer)
+		logger.Warn("X-Forwarded-For of a peer was ignored: if the peer is your proxy, name it with --trusted-proxies; "+
+			"until then all its clients count as one, for rate limits and for wrong passwords", "peer", peer)
 	}
 }
 

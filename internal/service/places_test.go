@@ -1,0 +1,22 @@
+package service_test
+
+import (
+	"runtime/debug"
+	"testing"
+
+	"weir/internal/service/servicetest"
+)
+
+// The default of --max-subscribers follows the memory. A number that the operator sets does not.
+func TestDefaultMaxSubscribers(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(256 << 20))
+	for _, c := range []struct {
+		args []string
+		want int
+	}{{nil, 2048}, {[]string{"--max-subscribers", "5000"}, 5000}} {
+		s := servicetest.Start(t, servicetest.Options{Args: c.args})
+		if got := s.API.Stats().Places; got != c.want {
+			t.Errorf("%v: %d places, want %d", c.args, got, c.want)
+		}
+	}
+}
