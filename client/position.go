@@ -12,7 +12,7 @@ import (
 // continue there with [Resume].
 type Position struct {
 	Seq     weir.Seq  // sequence of the last batch or gap before this point
-	Created weir.Time // when the stream was created (D39); 0 if the stream is not known to have reached this point
+	Created weir.Time // when the stream was created (D39); 0 if unknown, as in a position that is a sequence number alone
 	Empty   bool      // nothing was ever stored in the stream; Seq is 0
 }
 

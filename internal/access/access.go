@@ -1,5 +1,5 @@
 // Package access decides which caller may do what. It manages projects, API keys and their scopes,
-// the public demo stream and rate limits, and finds the client address that a request counts under.
+// the public demo stream and rate limits, and determines the client address for the limits.
 //
 // Access answers requests from memory. The store reports every change of a document, and memory is
 // updated from these reports. A call that makes a change returns when the change is durable and in
@@ -47,8 +47,8 @@ type Access struct {
 	renaming sync.Mutex // held during a rename, which changes two documents
 
 	// mu guards the fields below and the entries in the maps, but not the grants in the entries. No
-	// method holds mu while it calls the store: the store calls documentChanged, which locks mu and
-	// must not wait for another call to the store. Except for the demo, only documentChanged
+	// method holds mu while it calls the store. That would be a deadlock: the call waits until the
+	// store has called documentChanged, which locks mu. Except for the demo, only documentChanged
 	// changes the guarded data. So memory agrees with the store even if the caller that changed a
 	// document has gone (D33).
 	mu         sync.RWMutex

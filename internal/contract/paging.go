@@ -125,10 +125,11 @@ func (t *T) page(query string, options ...Option) Page {
 }
 
 // walk reads page after page until it has seen all streams in mine, and returns their ids in the
-// order of the list. After each page it calls between with the number of these streams seen so far.
+// order of the list. After each page it calls afterPage with the number of these streams seen so
+// far.
 // It skips all other streams, because other cases create and delete streams in the same project at
 // the same time.
-func (t *T) walk(query string, mine []string, between func(seen int)) []string {
+func (t *T) walk(query string, mine []string, afterPage func(seen int)) []string {
 	t.Helper()
 	var got []string
 	last := ""
@@ -148,8 +149,8 @@ func (t *T) walk(query string, mine []string, between func(seen int)) []string {
 		if !p.HasMore || len(got) >= len(mine) {
 			return got
 		}
-		if between != nil {
-			between(len(got))
+		if afterPage != nil {
+			afterPage(len(got))
 		}
 		p = t.page("?" + query + "&cursor=" + url.QueryEscape(*p.NextCursor))
 	}

@@ -59,7 +59,7 @@ func (a *audit) add(e entry, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if key != "" && slices.Contains(a.keys[max(0, len(a.keys)-100):], key) {
-		return // note has already added it, because it could not tell whether its write succeeded
+		return // the method note added the entry already, because it did not know whether the entry was stored
 	}
 	a.entries, a.keys = append(a.entries, e), append(a.keys, key)
 	if n := len(a.entries) - maxAudit; n > 0 {

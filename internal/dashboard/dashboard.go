@@ -71,8 +71,8 @@ type Dashboard struct {
 	mux       *http.ServeMux
 	assets    map[string]asset
 
-	// Only the sampling goroutine uses these fields, and Close after that goroutine has ended. So
-	// they need no lock.
+	// Only the sampling goroutine uses these fields. Close uses them too, but only after that
+	// goroutine has ended. So they need no lock.
 	written    map[int64]string // contents of the figures documents by hour, to skip writes that change nothing
 	complained bool             // the last attempt to store figures failed and was logged
 

@@ -170,9 +170,9 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between returns the samples from now-back until now, oldest first. For an hour or less they are
-// fine samples. For the time before the first fine sample, for example after a restart, the result
-// contains coarse samples.
+// between returns the samples from now-back until now, oldest first. If back is
+// an hour or less, the samples come from the fine ring. For the time before the first sample of that
+// ring, for example after a restart, they come from the coarse ring.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()

@@ -268,7 +268,7 @@ type Placeable interface {
 // watchers receive it.
 type Documents interface {
 	// Create stores a document under a key that has none; ErrExists otherwise. The new document's
-	// revision is also its Created, which names its log.
+	// revision is also the value of its field Created, which is the id of its log.
 	Create(ctx context.Context, key string, value []byte) (Document, error)
 
 	// Update replaces the value of the document if its revision is still rev. ErrConflict: it has

@@ -53,7 +53,7 @@ func TestOpenWithUnavailableStore(t *testing.T) {
 		all.Wait()
 		e.cutOff.Store(false)
 		if _, err := st.Batch(ctx, 1); code(err) != weir.StreamNotFound {
-			t.Errorf("using the stream after the store has returned: %v", err)
+			t.Errorf("using the stream after the store is available again: %v", err)
 		}
 	})
 }

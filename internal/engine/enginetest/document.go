@@ -13,7 +13,7 @@ import (
 
 var documentCases = []testCase{
 	{"create, get, update, delete", []string{
-		"Create stores a document under a key that has none; ErrExists otherwise. The new document's revision is also its Created, which names its log.",
+		"Create stores a document under a key that has none; ErrExists otherwise. The new document's revision is also the value of its field Created, which is the id of its log.",
 		"Update replaces the value of the document if its revision is still rev. ErrConflict: it has another revision. ErrNotFound: there is no such document.",
 		"Delete removes the document if its revision is still rev (any revision if rev is 0)",
 		"ErrConflict and ErrNotFound are as for Update.",

@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// When a log is opened, the journal finds every key, its size and its number of events in the key
-// slots of the segments. The key slots may be damaged, or missing because an older build or a
+// When a log is opened, the journal finds every idempotency key, its size, and the number of
+// events in its batch in the key slots of the segments. The key slots may be damaged, or missing because an older build or a
 // restore wrote the segment. Then the journal reads the records instead, with the same result.
 func TestKeysOfSegments(t *testing.T) {
 	const n, segment = 6000, 1 << 20

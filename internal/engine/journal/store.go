@@ -41,8 +41,8 @@ type extent struct {
 
 // tombstone describes the record of a document's deletion. The record is needed while any segment
 // may still hold an older record of the same key: without it, the document would reappear after a
-// restart. Only the segments first to birth can hold such a record. birth is the segment to which
-// the tombstone was first written.
+// restart. Only the segments from number first to number birth can hold such a record. The field
+// birth is the segment to which the tombstone was first written.
 type tombstone struct {
 	created  engine.LogID
 	revision engine.Revision
@@ -203,8 +203,8 @@ func (s *store) log(id engine.LogID) *log {
 
 // doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
 // fails from now on. If the store has no such log yet, doom creates it, because a caller may try to
-// open the log before the deletion is settled. That is possible even before the creation of the
-// document is settled. The committer calls doom.
+// open the log before the deletion is settled. A caller may even try before the creation of
+// the document is settled. The committer calls doom.
 func (s *store) doom(j *Journal, id engine.LogID) *log {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,8 +25,8 @@ func (w *writer) init(j *Journal) {
 	w.settled, w.reuse = make(chan []op, 1), make(chan []op, 4)
 }
 
-// run writes groups until the committer ends. It records how far the log is synced every 100 ms
-// under load, after a time without a group, and at the end.
+// run writes groups until the committer ends. Every 100 ms under load, after a time
+// without a group, and at the end, it records how far the journal is synced.
 func (w *writer) run() {
 	defer close(w.settled)
 	idling := time.NewTimer(idle)
@@ -90,8 +90,8 @@ func (w *writer) begin(s *segment) error {
 	return w.j.end.sync()
 }
 
-// put runs a write, and repeats it while the disk has no space: a copy-on-write file system needs
-// space to overwrite data. Repeating a write is safe as long as nothing after it was synced.
+// put runs a write, and repeats it while the disk has no space. The segments are allocated in
+// advance, but a copy-on-write file system needs space even to overwrite data. Repeating a write is safe as long as nothing after it was synced.
 // Meanwhile the ops of the current group wait, and the committer refuses others. put gives up when
 // the journal closes.
 func (w *writer) put(write func() error) error {

@@ -54,8 +54,8 @@ type Service struct {
 	*service.Service
 
 	// The URLs of the listeners, without a trailing slash. The URL of a listener that is off is
-	// empty. The method URL returns the address that links start with, which differs from HTTP if
-	// --base-url is set.
+	// empty. They may differ from the address that links start with: see the method URL and the
+	// flag --base-url.
 	HTTP, HTTPS, Metrics string
 
 	Data    string         // the data directory
@@ -72,8 +72,8 @@ type Service struct {
 // service created in this moment would be unusable.
 var starting sync.Mutex
 
-// Start starts a service and stops it when the test ends. It fails the test if the service does not
-// start or stop without an error.
+// Start starts a service and stops it when the test ends. If starting or stopping
+// the service returns an error, the test fails.
 //
 // Start calls only the methods Helper, Fatal, Error and Cleanup of t. TestMain, which has no
 // testing.TB, can pass a type that implements these four.
