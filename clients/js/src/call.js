@@ -145,11 +145,15 @@ export class Caller {
   async send(call, { signal, giveUp = this.#giveUp, repeated } = {}) {
     const end = performance.now() + giveUp + uploadTime(call);
     let unknown = false; // whether an attempt may have been carried out although no response arrived
+    /** @type {any} */
+    let error;
     for (let tries = 1; ; tries++) {
       try {
         return await this.once(call, signal, end - performance.now());
-      } catch (error) {
-        if (signal?.aborted) throw error;
+      } catch (failure) {
+        if (signal?.aborted) throw failure;
+        // If giveUp ended the attempt, the reason for the retries is the failure of the attempt before it.
+        if (tries === 1 || performance.now() < end) error = failure;
         unknown ||= error instanceof ConnectionError || (error instanceof WeirError && error.status === 500);
         const pause = Math.max(backoff(tries, 5000), askedFor(error));
         if (transient(error) && performance.now() + pause < end) {

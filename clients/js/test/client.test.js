@@ -233,23 +233,29 @@ test("responses that are not from Weir are retried, and never taken for success"
     [(r) => r.end("<h1>nginx"), /not from Weir/],
     [portal, /not from Weir/],
   ]) {
-    const { client: other, requests } = await otherServer(t, answer, { giveUp: 400 });
-    for (const call of [
-      () => other.stream(id),
-      () => other.createStream({ name: "x" }),
-      () => other.deleteStream(id),
-      () => other.cursor(id),
-      () => other.batch(id, 1),
-      () => other.publish(id, [1]),
-      () => other.publishAt(id, 1, [1]),
-      () => other.publisher(id),
-      () => other.streams().next(),
-    ]) {
-      requests.length = 0;
-      await assert.rejects(call, { name: "ConnectionError", message: want });
+    const calls = [
+      (other) => other.stream(id),
+      (other) => other.createStream({ name: "x" }),
+      (other) => other.deleteStream(id),
+      (other) => other.cursor(id),
+      (other) => other.batch(id, 1),
+      (other) => other.publish(id, [1]),
+      (other) => other.publishAt(id, 1, [1]),
+      (other) => other.publisher(id),
+      (other) => other.streams().next(),
+    ];
+    const check = async (call) => {
+      const { client: other, requests } = await otherServer(t, answer, { giveUp: 3000 });
+      await assert.rejects(call(other), { name: "ConnectionError", message: want });
       assert.ok(requests.length > 1, `${call}: ${requests.length} requests`);
-    }
+    };
+    await Promise.all(calls.map(check));
   }
+});
+
+test("the error after giveUp is the reason for the retries, not the attempt that giveUp ended", async (t) => {
+  const { client: other } = await otherServer(t, (response, n) => n === 1 && response.writeHead(530).end(), { giveUp: 1500 });
+  await assert.rejects(other.cursor(id), { name: "ConnectionError", message: /not from Weir: status 530/ });
 });
 
 test("a slow upload is not taken for a dead connection", async (t) => {
