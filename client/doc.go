@@ -13,7 +13,8 @@
 //   - [Client.Publisher] is for many events. It groups them into batches, numbers the batches, and
 //     keeps many of them in flight on one connection. If connections break or the server restarts,
 //     it resends what was not acknowledged. Each event is stored once and in order, or the
-//     publisher reports which ones may not be stored. It needs a service that knows D38.
+//     publisher reports which ones may not be stored. It needs a service that supports D38 (see
+//     docs/decisions.md).
 //
 // [Client.Subscriber] returns an iterator that reconnects on its own and yields every batch once
 // and in order:

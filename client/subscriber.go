@@ -52,9 +52,9 @@ func Resume(p Position) From {
 type SubscriberOptions struct {
 	From From
 
-	// Until, if not nil, ends the iteration without an error as soon as no more batch up to this
-	// sequence number can follow. To read only the batches that are already stored, set Until to
-	// the cursor.
+	// Until, if not nil, is the last sequence number to read. The iteration ends without an error
+	// when all batches up to this number were yielded. To read only the batches that are already
+	// stored, set Until to the cursor.
 	Until *weir.Seq
 
 	// Silence is the time after which the subscriber drops a connection without any data, not even
@@ -83,7 +83,7 @@ type Subscriber struct {
 	c       *Client
 	id      weir.StreamID
 	o       SubscriberOptions
-	retry   time.Duration // delay before a reconnect that the service sent
+	retry   time.Duration // the delay before a reconnect, as sent by the service
 	created weir.Time     // when the stream was created; 0 until the subscriber knows (D39)
 	opened  bool          // at least one connection was opened
 
@@ -100,7 +100,7 @@ type State struct {
 }
 
 const (
-	defaultRetry  = time.Second // delay before a reconnect, until the service sends one
+	defaultRetry  = time.Second // the delay before a reconnect if the service has sent none
 	maxReconnect  = 30 * time.Second
 	silentDefault = 45 * time.Second
 	firstGiveUp   = time.Minute
@@ -204,8 +204,8 @@ func (s *Subscriber) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 }
 
 // pause returns how long to wait before a reconnect: the service's delay after the first failure,
-// and twice as long after each subsequent failure, up to a limit. It adds up to half of that at
-// random, because the service sends the same delay to all clients.
+// and twice as long after each subsequent failure, up to a limit. A random time of at most half
+// the delay is added, because the service sends the same delay to all clients.
 func (s *Subscriber) pause(failures int, err error) time.Duration {
 	d := retryAfter(err)
 	if d == 0 {
@@ -223,7 +223,7 @@ var errSilent = errors.New("the connection was silent for too long: no data, not
 // the caller left the loop or the stream was deleted. Otherwise the error says why the connection
 // ended.
 func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, failures *int) (over bool, err error) {
-	if err := s.same(ctx); err != nil {
+	if err := s.checkPosition(ctx); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -232,7 +232,7 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	watch := time.AfterFunc(s.o.Silence, func() {
 		cancel(errSilent)
 		if c := line.conn.Load(); c != nil && time.Since(time.Unix(0, c.at.Load())) >= s.o.Silence {
-			c.Close() // otherwise the transport would reconnect over this connection
+			c.Close() // otherwise the transport would send the next request over this connection
 		}
 	})
 	defer watch.Stop()
@@ -298,11 +298,11 @@ func (s *Subscriber) follow(ctx context.Context, yield func(Batch, error) bool, 
 	}
 }
 
-// same checks before a reconnect that the stream still reaches the position of the subscriber.
-// After a restore from an older backup the stream may end earlier, and a subscription would wait or
-// skip batches without notice. A position that the stream never reached, such as a sequence in the
-// future, is not checked.
-func (s *Subscriber) same(ctx context.Context) error {
+// checkPosition is called before a reconnect. It checks that the stream still reaches the position of
+// the subscriber. After a restore from an older backup the stream may end earlier, and a
+// subscription would wait or skip batches without notice. A position that the stream never reached,
+// such as a sequence in the future, is not checked.
+func (s *Subscriber) checkPosition(ctx context.Context) error {
 	at := s.from.at
 	if at.Created == 0 || s.from.start != after {
 		return nil

@@ -79,7 +79,7 @@ number the stream has evicted are skipped and counted.`,
 	f.IntVar(&p.batch, "batch-events", 0, "maximum number of events in a batch (default: 1000, or 1 if --seq is given)")
 	f.IntVar(&p.inFlight, "in-flight", 64, "maximum number of batches in flight, 1 to 512")
 	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "time to wait for more events before sending a batch that is not full; has no effect with --seq")
-	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "give up after this time without contact or acknowledgement; 0 means never, except that the command fails if it cannot reach the service at the start")
+	f.DurationVar(&p.giveUp, "give-up", 5*time.Minute, "give up if the service acknowledges nothing for this long; 0 means never, but if the service cannot be reached at the start, the command fails even with 0")
 	return p.r.flags(c)
 }
 

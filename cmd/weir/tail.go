@@ -48,9 +48,9 @@ On a terminal, each event is preceded by the sequence number and the time of its
 line: an object with its sequence number, its time and its events. Each batch of a raw stream is printed as a line of
 base64; with --raw its bytes are written as they are.
 
-Batches that were evicted before they could be read are reported on standard error, or with --json on standard output, as an object with
-the member "gap". If the stream was deleted and created again, or restored from an older backup, that is reported in the same way (member
-"reset"), and the command goes on with the oldest stored batch.
+Batches that were evicted before they could be read are reported on standard error. With --json they are reported on standard output
+instead, as an object with the member "gap". If the stream was deleted and created again, or restored from an older backup, that is reported
+in the same way, with the member "reset", and the command continues with the oldest stored batch.
 
 When the command ends, it prints on standard error where to resume, unless --follow=false is set. With --state it keeps
 that position in a file, and the next run resumes there.`,

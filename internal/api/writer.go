@@ -56,8 +56,8 @@ func (w *writer) writePiece(b []byte) error {
 	return nil
 }
 
-// unhurried is how long a response must have been under way before release copies the rest of it.
-// For a client that is done sooner, the copy would cost more than it saves.
+// unhurried is the minimum age of a response at which the method release copies memory. If a client
+// receives the response sooner, the copies cost more than they save.
 const unhurried = 100 * time.Millisecond
 
 // release sends *b like write, and releases the memory of *b while it does (D34). Part of an
@@ -86,12 +86,13 @@ func (w *writer) release(b *[]byte) error {
 
 // arm sets the deadline and then checks whether the response was ended, and whether its memory was
 // taken back. The order matters: ender.end cancels the context first and then sets a deadline in
-// the past. If arm overwrites that deadline, it is sure to see the cancelled context. The same holds
-// for a loan that is cut.
+// the past. If arm overwrites that deadline, it is sure to see the cancelled context. If the
+// memory is taken back, the loan is marked first and then the deadline is set, for the same reason.
 //
-// Over HTTP/1.1 and HTTP/3 a deadline does no harm while nothing is written. There arm sets it an
-// eighth later than needed and reuses it for as long: setting and clearing a deadline for every
-// batch would cost as much as waking the subscriber. Over HTTP/2, package server makes setting and
+// Over HTTP/1.1 and HTTP/3 a deadline does no harm while nothing is written. There arm sets
+// the deadline later than needed, by an eighth of the timeout, and does not set it again until that
+// eighth has passed: setting and clearing a deadline for every batch would cost as much as waking
+// the subscriber. Over HTTP/2, package server makes setting and
 // clearing a deadline cheap.
 func (w *writer) arm() error {
 	now := time.Now()

@@ -78,7 +78,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// Only HTTP/2 connections read ahead, which means more than the caller asked for.
+// Only HTTP/2 connections read more from the network than the caller asked for.
 func TestReadAheadFramesOnly(t *testing.T) {
 	for raw, want := range map[string]bool{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": true, "GET / HTTP/1.1\r\n\r\n": false, "": false} {
 		c := newReplayed(&pieces{list: [][]byte{[]byte("01234567890123456789")}}, []byte(raw), nil)
@@ -89,7 +89,7 @@ func TestReadAheadFramesOnly(t *testing.T) {
 			t.Fatalf("connection that begins with %q: Read returned %d, %v", raw, n, err)
 		}
 		if ahead := c.ahead != nil; ahead != want {
-			t.Errorf("connection that begins with %q: whether it read ahead is %v, which is wrong", raw, ahead)
+			t.Errorf("connection that begins with %q: read ahead: %v, want %v", raw, ahead, want)
 		}
 	}
 }

@@ -22,8 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// After net/http has refused a request header, this goroutine waits half a second, so that the
-	// client can read the response.
+	// closeWriteAndWait is no leak. After net/http has refused a request header, it waits half a
+	// second, so that the client can read the response.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 

@@ -44,7 +44,7 @@ func TestTooManyConnections(t *testing.T) {
 	rest := 0
 	for i := range 4 {
 		rest += crowd(fmt.Sprintf("127.0.0.%d", 3+i), 50)
-		fresh.Stream(stream) // otherwise its connection may be the one that has been idle longest, and make room
+		fresh.Stream(stream) // use the connection; the server closes the one that has been idle longest to make room
 	}
 	if rest < 10 || rest > 64 {
 		t.Errorf("the other addresses got %d connections", rest)
