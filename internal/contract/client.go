@@ -59,8 +59,8 @@ func undeclared() Option {
 	return func(r *Request) { r.Body, r.Length = io.MultiReader(r.Body), -1 }
 }
 
-// announced declares a body with Expect: 100-continue but never sends the body. So the request gets
-// a response only if the server decides without the body. Without the Expect header, a server may
+// announced declares a body with Expect: 100-continue but never sends the body. The request gets a
+// response only if the server does not wait for the body. Without the Expect header, a server may
 // read part of the body before it answers, to keep the connection usable.
 func announced(contentType string, length int64) Option {
 	return func(r *Request) {

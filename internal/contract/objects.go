@@ -63,8 +63,8 @@ const (
 	reach     = 1024 // a published sequence may be at most this far above the cursor
 )
 
-// create creates a stream that is named after the test. The text members is added to the JSON
-// object of the request. The stream is deleted when the test ends.
+// create creates a stream that is named after the test. The parameter members holds further members
+// of the request's JSON object. The stream is deleted when the test ends.
 func (t *T) create(members string) Stream {
 	t.Helper()
 	if members != "" {

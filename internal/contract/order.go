@@ -5,7 +5,7 @@ import "fmt"
 // orderCases send requests with several faults. The response must be about the fault that is
 // checked first.
 var orderCases = []Case{
-	{"key first", `D19: the key is checked first (it is present, matches the pattern and is known), then the stream, then the body`, func(t *T) {
+	{"key first", `D19: the server first checks that the key is present, well-formed and known; then it checks the stream, then the body`, func(t *T) {
 		bad := announced("text/plain", BodyLimit+1)
 		for _, path := range []string{"/v1/streams/short/publish", NextPath(NewID()), "/v1/streams/short/x"} {
 			t.Post(path, bad, WithKey("")).Refused(401, "missing_api_key")
