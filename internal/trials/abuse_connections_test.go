@@ -10,9 +10,9 @@ import (
 	"weir/internal/contract"
 )
 
-// A client that opens as many connections as it can gets at most three quarters of the connections
-// that the server accepts. All clients together never use up the server's file descriptors: open
-// connections keep working, the journal can create files, and the operator's commands work.
+// If a client opens as many connections as it can, the server gives it at most three quarters of
+// the connections that it accepts. All clients together never use up the server's file descriptors:
+// open connections keep working, the journal can create files, and the operator's commands work.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	s := confined(t, "ulimit -n 256", "--demo=false", "--rate-live", "0")

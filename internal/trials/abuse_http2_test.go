@@ -73,8 +73,8 @@ func TestHTTP2Floods(t *testing.T) {
 	p.progress(5)
 }
 
-// rapidResets sends requests that are reset at once: by the client (CVE-2023-44487), or by the
-// server, which the client provokes (CVE-2025-8671).
+// rapidResets sends requests that are reset at once. Either the client resets them
+// (CVE-2023-44487), or it provokes the server to reset them (CVE-2025-8671).
 func (a *attack) rapidResets() {
 	t, s, p := a.T, a.s, a.p
 	resets := map[string]func(f *frames, id uint32){

@@ -132,9 +132,9 @@ func (c *cluster) newKey(t testing.TB, k contract.Key) (string, func()) {
 	}
 }
 
-// agree sends requests with the key to every node, until the condition so holds for the status of
-// each node's response.
-func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
+// agree sends requests with the key to every node, until wanted returns true for the status of each
+// node's response.
+func (c *cluster) agree(t testing.TB, key string, wanted func(status int) bool) {
 	t.Helper()
 	for i := range c.nodes {
 		contract.Eventually(t, contract.Patience, fmt.Sprintf("node %d knows of the change to a key", i), func() bool {
@@ -149,7 +149,7 @@ func (c *cluster) agree(t testing.TB, key string, so func(status int) bool) {
 			}
 			io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
-			return so(resp.StatusCode)
+			return wanted(resp.StatusCode)
 		})
 	}
 }

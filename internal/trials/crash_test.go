@@ -189,7 +189,7 @@ func (c *crash) publish(ctx context.Context, a *account, n int64, body string) (
 	}
 	out, status, k := c.caller.publish(ctx, path, key, body)
 	if out == refused && status == 422 {
-		return out, status // refused, because the sequence is too far above that of batches in flight
+		return out, status // the sequence is too far above the cursor
 	}
 	if err := c.ledger.answer(a, n, body, out, status, k); err != nil {
 		c.t.Error(err)

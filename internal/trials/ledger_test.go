@@ -142,7 +142,7 @@ func (a *account) audit(t testing.TB, log []sighting, cursor int64) {
 	for what, earlier := range map[string]map[int64]sighting{"seen by a subscriber": a.seen, "read after the last restart": a.log} {
 		for seq, s := range earlier {
 			if now[seq] != s {
-				t.Errorf("%s: batch %d, %s with ts %s, is %+v", a.id, seq, what, s.ts, short(now[seq]))
+				t.Errorf("%s: batch %d was %s with ts %s, but is now %+v", a.id, seq, what, s.ts, short(now[seq]))
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func TestPartition(t *testing.T) {
 type partition struct {
 	*chaos
 	n     *network
-	homes []*track // one stream per node; its writers use only that node
+	homes []*track // one stream per node; the writers of the stream use only this node
 }
 
 // both returns the links between two nodes, in both directions.
