@@ -144,7 +144,7 @@ func (p *running) end(sig syscall.Signal) {
 	<-p.exited
 }
 
-// await waits until the function fits accepts the output so far, and returns that output.
+// await waits until fits returns true for the output so far, and returns that output.
 func (p *running) await(fits func(output string) bool) (string, error) {
 	late := time.After(patience)
 	for {
@@ -177,8 +177,8 @@ func (r *reader) shell(b block, prelude string) *exec.Cmd {
 	return cmd
 }
 
-// env returns a setting of the go command. The reader has its own HOME, so without these settings
-// the go command would download and build everything again.
+// env returns a setting of the go command. The reader's shell gets these settings, because it has
+// its own HOME: without them, its go command would download and build everything again.
 func env(name string) string {
 	out, err := exec.Command("go", "env", name).Output()
 	if err != nil {

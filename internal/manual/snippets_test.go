@@ -17,7 +17,7 @@ import (
 // unrun lists the blocks that the tests do not run, by document and by the start of the block. The
 // value is the reason.
 var unrun = map[string]map[string]string{
-	"manual/index.md": {"make build": "it builds into the source tree; binary builds the same program elsewhere"},
+	"manual/index.md": {"make build": "it builds into the source tree; the function binary builds the same program elsewhere"},
 	"operating.md": {
 		"sysctl ":               "it changes the machine",
 		"curl --http2 --cacert": "covered by the script https of cmd/weir",
@@ -99,8 +99,8 @@ func (r *reader) follow(document string) {
 	}
 }
 
-// do handles one block according to its language and the words after it. output is the block with
-// the expected output, or nil.
+// do handles one block according to its language and the words after it. The parameter output is
+// the block with the expected output, or nil.
 func (r *reader) do(b block, output *block) {
 	t := r.t
 	t.Helper()
