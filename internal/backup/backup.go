@@ -75,8 +75,8 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	})
 }
 
-// Add writes the next file of the head. content must write exactly the number of bytes that the
-// head says.
+// Add writes the next file of the head. The function content must write exactly the number of bytes
+// that the head says.
 func (a *Writer) Add(content func(io.Writer) error) error {
 	e := a.head.Files[a.next]
 	a.next++
@@ -101,8 +101,8 @@ func (a *Writer) member(e Entry, content func(io.Writer) error) error {
 	return nil
 }
 
-// Close writes the checksums, together with remarks that Read returns, and ends the archive. It
-// does not close the underlying writer.
+// Close writes the checksums and the remarks, and ends the archive. Read returns the same remarks.
+// It does not close the underlying writer.
 func (a *Writer) Close(remarks []string) error {
 	if a.next != len(a.head.Files) {
 		return errors.New("close backup: not all files were written")
@@ -130,11 +130,11 @@ var (
 	ErrShort   = errors.New("the backup is truncated")
 )
 
-// Read reads an archive to its end and passes every file to visit, in order. visit need not read
-// all of the content. The caller must not rely on any file before Read returns nil, because only
-// the end of the archive proves that it is complete and unaltered. Read returns the head and the
-// remarks. If the archive cannot be restored, the error wraps one of those above and adds details.
-// Any other error comes from visit or from r.
+// Read reads an archive to its end and passes every file to the function visit, in order. This
+// function need not read all of the content. The caller must not rely on any file before Read
+// returns nil, because only the end of the archive proves that it is complete and unaltered. Read
+// returns the head and the remarks. If the archive cannot be restored, the error wraps ErrForeign,
+// ErrNewer, ErrAltered or ErrShort and adds details. Any other error comes from visit or from r.
 func Read(r io.Reader, visit func(e Entry, content io.Reader) error) (Head, []string, error) {
 	a := &reader{tar: tar.NewReader(r), raw: r, sums: &strings.Builder{}}
 	if err := a.readHead(); err != nil {
@@ -206,8 +206,8 @@ func (a *reader) readHead() error {
 	return nil
 }
 
-// Holds reports whether an archive can contain a file of this name. A name that cannot be restored
-// would make the whole archive useless.
+// Holds reports whether an archive can contain a file of this name. Read refuses a whole archive if
+// it contains a name that cannot be restored.
 func Holds(name string) bool {
 	return name == path.Clean(name) && isLocal(name) && !strings.ContainsAny(name, "\n")
 }
@@ -227,7 +227,7 @@ func (a *reader) small(name string) ([]byte, error) {
 	return text, nil
 }
 
-// cut turns an unexpected end into ErrShort.
+// cut replaces io.ErrUnexpectedEOF by ErrShort, and returns any other error unchanged.
 func cut(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: in %s", ErrShort, name)
@@ -292,7 +292,7 @@ func (a *reader) readSums() ([]string, error) {
 	return list, nil
 }
 
-// firstDifference names the first file whose checksum does not match.
+// firstDifference returns a text about the first file whose checksum does not match.
 func firstDifference(has, want string) string {
 	lines := strings.Split(has, "\n")
 	for i, line := range strings.Split(want, "\n") {
