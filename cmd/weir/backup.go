@@ -108,7 +108,8 @@ func takeBackup(ctx context.Context, c *cobra.Command, data, name string, force 
 		"the backup is complete, but some of the data was damaged before: run weir check")
 }
 
-// say prints the result, and the damage that was found in the data.
+// say prints the result, and the damage that was found in the data. If there is damage, it returns
+// an error with the text fault.
 func (r *backupResult) say(c *cobra.Command, w io.Writer, asJSON bool, line, fault string) error {
 	if !asJSON {
 		fmt.Fprintln(w, line)
@@ -165,7 +166,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	return t, nil
 }
 
-// free returns an error if the final name cannot be used, because a file with this name exists.
+// free returns an error if a file with the final name exists and must not be replaced.
 func (t *target) free() error {
 	st, err := os.Lstat(t.name)
 	switch {

@@ -139,8 +139,8 @@ func (r *running) await(ts *testscript.TestScript, pattern *regexp.Regexp) []str
 	}
 }
 
-// logged waits until the log contains a line. A grep directly after a request may come too early,
-// because the log reaches its file through a pipe.
+// logged waits until the log contains a line. The log reaches its file through a pipe, so a grep
+// directly after a request may run before the line is in the file.
 func logged(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: logged NAME PATTERN")
