@@ -247,7 +247,7 @@ func streamCreated(t *T) {
 	text := []byte(`{"name":"again","id":"` + s.ID + `"}`)
 	a := t.Post("/v1/streams", body("application/json", bytes.Clone(text))).Want(201)
 	var again Stream
-	a.into(&again)
+	a.decode(&again)
 	of(again)(a)
 	about(of(again))
 }

@@ -5,8 +5,8 @@
 //
 // Each case states what it checks: it quotes the specification, or it summarises a decision. D1, D2
 // and so on are the numbers of the decisions in docs/decisions.md. Each case creates its own
-// streams and deletes them at the end. No case sleeps: it waits for the expected effect, up to a
-// deadline.
+// streams and deletes them at the end. Cases do not sleep: they wait for the expected effect, up to
+// a deadline.
 package contract
 
 import (

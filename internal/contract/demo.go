@@ -21,7 +21,7 @@ var demoCases = []Case{
 		t.demo()
 		for _, k := range []string{"", DemoKey, t.Live, t.OtherLive} {
 			var s Stream
-			t.Get(demoPath, WithKey(k)).Want(200).into(&s)
+			t.Get(demoPath, WithKey(k)).Want(200).decode(&s)
 			t.checkStream(s)
 			t.Get(demoPath+"/cursor", WithKey(k)).Want(200)
 			if s.Cursor > 0 {

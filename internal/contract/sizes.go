@@ -20,7 +20,7 @@ var sizeCases = []Case{
 			t.Errorf("got cursor %d and %d bytes, want 2 and %d", got.Cursor, got.BytesStored, 2*BodyLimit)
 		}
 	}},
-	{"json limit", `D9: the limit on json streams counts the HTTP body too`, func(t *T) {
+	{"json limit", `D9: on json streams too, the limit applies to the HTTP body`, func(t *T) {
 		s := t.jsonStream()
 		fill := func(n int) string { return `{"events":["` + strings.Repeat("x", n-len(`{"events":[""]}`)) + `"]}` }
 		t.Post(SeqPath(s.ID, 1), JSONBody(fill(BodyLimit))).Want(202)

@@ -177,7 +177,7 @@ var subscribeCases = []Case{
 		}
 		for _, values := range [][]string{nil, {"*/*"}, {"application/json"}, {"text/*"}, {"text/event-stream;q=0"}, {"text/event-stream;q=0.000, */*"}, {"text/html"}, {"text/event-streams"}, {"x-text/event-stream"}} {
 			var got Stream
-			t.Get("/v1/streams/"+s.ID, WithHeader("Accept", values...)).Want(200).into(&got)
+			t.Get("/v1/streams/"+s.ID, WithHeader("Accept", values...)).Want(200).decode(&got)
 		}
 	}},
 	{"HEAD never subscribes", `D30: HEAD works wherever GET does and never subscribes`, func(t *T) {

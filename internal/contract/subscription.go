@@ -74,7 +74,7 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 		s.read(resp.Request.Context(), resp.Body)
 	}()
 	t.Cleanup(func() { cancel(); <-over })
-	if s.start = s.any(); s.start.Retry != 1000 || s.start.HasData {
+	if s.start = s.nextBlock(); s.start.Retry != 1000 || s.start.HasData {
 		t.Errorf("subscribe to %s: first event is %+v, want retry: 1000", path, s.start)
 	}
 	return s
@@ -128,8 +128,8 @@ func (s *Subscription) read(ctx context.Context, body io.Reader) {
 	}
 }
 
-// any returns the next block of any kind, including comments.
-func (s *Subscription) any() Event {
+// nextBlock returns the next block of any kind, including comments.
+func (s *Subscription) nextBlock() Event {
 	s.t.Helper()
 	return s.until(time.After(Patience + s.t.GapGrace))
 }
