@@ -43,7 +43,8 @@ func (f *frames) send() error {
 	return err
 }
 
-// request writes a GET request with further header fields, given as names and values.
+// request writes a GET request. The parameter fields holds further header fields: a name, its
+// value, the next name, its value, and so on.
 func (f *frames) request(id uint32, path string, fields ...string) {
 	f.head.Reset()
 	fields = append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "x", "authorization", "Bearer " + liveKey}, fields...)

@@ -114,7 +114,7 @@ func (k *chaos) add(s *track, writers int) *track {
 	return s
 }
 
-// on returns a caller for a node.
+// on returns a caller that sends requests to a node.
 func (k *chaos) on(node int) *caller { return &caller{k.c.node(node).url, k.client} }
 
 var chaosClient = contract.HTTP1()

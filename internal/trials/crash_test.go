@@ -215,7 +215,7 @@ func (c *crash) subscriber(ctx context.Context, r *rand.Rand, a *account) {
 	}
 }
 
-// verify compares a server that has just been started with the ledger.
+// verify checks that a server that has just started has everything that the ledger records.
 func (c *crash) verify() {
 	c.t.Helper()
 	for _, a := range c.ledger.all() {

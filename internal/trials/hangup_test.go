@@ -100,7 +100,7 @@ type view struct {
 	cursor   int64
 	stored   int64
 	revoked  bool
-	accepted bool // requests with the key are accepted; only if the test knows the key
+	accepted bool // requests with the key are accepted; false if the test does not know the key
 }
 
 // carriedOut tells whether the server carried out the request of the client that hung up.

@@ -27,7 +27,7 @@ type account struct {
 	batches map[int64]*publishes // by sequence, or by the number in the idempotency key
 	seen    map[int64]sighting   // batches that subscribers saw since the last restart
 	log     map[int64]sighting   // batches read after the last restart
-	closed  map[int64]bool       // sequences that the server has closed: it must never accept them again
+	closed  map[int64]bool       // sequences in closed gaps: the server must never accept them again
 	next    int64                // number of the next publish
 	cursor  int64                // highest cursor that any client saw
 }

@@ -45,8 +45,8 @@ func TestPowerCut(t *testing.T) {
 	t.Log(c.summary())
 }
 
-// cut cuts the power while the server runs at full speed. If stopped is true, cut suspends all
-// threads of the server first.
+// cut cuts the power. If stopped is true, it first suspends all threads of the server. Otherwise
+// the server runs at full speed until the cut.
 func (c *crash) cut(d *blockDevice, stopped bool) {
 	if stopped {
 		c.server.cmd.Process.Signal(syscall.SIGSTOP)

@@ -8,7 +8,7 @@ import (
 // raceExit is the exit code of a process in which the race detector found something.
 const raceExit = 66
 
-// natsServer begins the name of every function of the NATS server.
+// natsServer is the prefix of the name of every function in the NATS server.
 const natsServer = "github.com/nats-io/nats-server/"
 
 // hasOwnRace reports whether a log has a data race that concerns Weir. A race in which both

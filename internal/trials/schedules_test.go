@@ -48,7 +48,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// scheduled is the server of one protocol.
+// scheduled is a server and the protocol over which one subtest uses it.
 type scheduled struct {
 	protocol string
 	data     string
