@@ -82,8 +82,8 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// mine replaces the addresses, keys and paths in a text of the manual by those of this reader.
-func (r *reader) mine(s string) string {
+// localise replaces the addresses, keys and paths in a text of the manual by those of this reader.
+func (r *reader) localise(s string) string {
 	s = strings.ReplaceAll(s, printed, r.url)
 	s = strings.ReplaceAll(s, "svc_live_…", r.key)
 	return strings.NewReplacer(r.places...).Replace(s)
@@ -168,7 +168,7 @@ func (p *running) await(fits func(output string) bool) (string, error) {
 // shell returns a command that runs a block in the directory of the reader. It starts with the
 // variables of the earlier blocks, because each block saves its variables when it ends.
 func (r *reader) shell(b block, prelude string) *exec.Cmd {
-	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.mine(b.text)
+	script := "set -ea\n[ -f .state ] && . ./.state\n" + prelude + "trap 'export -p > " + filepath.Join(r.dir, ".state") + "' EXIT\n" + r.localise(b.text)
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir = r.dir
 	root, _ := filepath.Abs("../..")

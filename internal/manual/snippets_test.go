@@ -110,7 +110,7 @@ func (r *reader) do(b block, output *block) {
 		r.browse(b)
 	case name != "":
 		path := filepath.Join(r.dir, name)
-		if err := os.WriteFile(path, []byte(r.mine(b.text)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(r.localise(b.text)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if b.language == "go" {
@@ -146,7 +146,7 @@ func (r *reader) do(b block, output *block) {
 // run runs a block until it ends, and compares its output with the expected output.
 func (r *reader) run(b block, output *block) {
 	r.t.Helper()
-	r.wantsPrograms(b)
+	r.requirePrograms(b)
 	p := start(r.t, r.shell(b, ""))
 	select {
 	case <-p.exited:
@@ -172,7 +172,7 @@ func (r *reader) watch(b block, output *block) {
 	if output == nil {
 		t.Fatal("a block marked follow must be followed by an output block")
 	}
-	r.wantsPrograms(b)
+	r.requirePrograms(b)
 	p := start(t, r.shell(b, ""))
 	defer p.end(syscall.SIGINT)
 	if text, err := p.await(func(s string) bool { return output.pattern(false).MatchString(r.asPrinted(s)) }); err != nil {
@@ -180,18 +180,18 @@ func (r *reader) watch(b block, output *block) {
 	}
 }
 
-// wantsPrograms skips the test if a program that a block runs is not installed.
-func (r *reader) wantsPrograms(b block) {
+// requirePrograms skips the test if a program that a block runs is not installed.
+func (r *reader) requirePrograms(b block) {
 	r.t.Helper()
 	for _, program := range []string{"node", "python3"} {
 		if strings.Contains(b.text, program+" ") {
-			r.wants(program)
+			r.requireProgram(program)
 		}
 	}
 }
 
-// wants skips the test if a program is not installed.
-func (r *reader) wants(program string) string {
+// requireProgram skips the test if a program is not installed.
+func (r *reader) requireProgram(program string) string {
 	r.t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
