@@ -165,8 +165,8 @@ func (f *osFile) Size() (int64, error) {
 }
 
 // control calls the function call, which makes a system call on the descriptor of f. If a signal
-// interrupts the system call, control calls it again. Meanwhile the descriptor cannot be closed, so
-// its number cannot be reused for another file.
+// interrupts the system call, control calls the function again. Meanwhile the descriptor cannot be
+// closed, so its number cannot be reused for another file.
 func control(f *os.File, op string, call func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -90,8 +90,8 @@ func (f *FS) Calls(kind Kind) int {
 	return f.calls[kind]
 }
 
-// before counts a call and runs the hook. It returns the error that the call must fail with.
-func (f *FS) before(op string, c Call) error {
+// beforeCall counts a call and runs the hook. It returns the error that the call must fail with.
+func (f *FS) beforeCall(op string, c Call) error {
 	if c.Kind != SyncDir && c.Kind != List {
 		if err := disk.CheckName(op, c.Name); err != nil {
 			return err
