@@ -101,8 +101,8 @@ func (a *Writer) member(e Entry, content func(io.Writer) error) error {
 	return nil
 }
 
-// Close writes the checksums and the remarks, and ends the archive. Read returns the same remarks.
-// It does not close the underlying writer.
+// Close writes the checksums and the remarks, which Read returns, and ends the archive. It does not
+// close the underlying writer.
 func (a *Writer) Close(remarks []string) error {
 	if a.next != len(a.head.Files) {
 		return errors.New("close backup: not all files were written")
@@ -130,7 +130,7 @@ var (
 	ErrShort   = errors.New("the backup is truncated")
 )
 
-// Read reads an archive to its end and passes every file to the function visit, in order. This
+// Read reads an archive to its end and passes every file to the function visit, in order. The
 // function need not read all of the content. The caller must not rely on any file before Read
 // returns nil, because only the end of the archive proves that it is complete and unaltered. Read
 // returns the head and the remarks. If the archive cannot be restored, the error wraps ErrForeign,
@@ -188,7 +188,7 @@ func (a *reader) readHead() error {
 		}
 		return fmt.Errorf("%w: it does not begin with %s", ErrForeign, headName)
 	}
-	text, err := a.small(headName)
+	text, err := a.readSmall(headName)
 	if err != nil {
 		return err
 	}
@@ -217,8 +217,8 @@ func isLocal(name string) bool {
 	return name != "." && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\\\x00:")
 }
 
-// small reads a whole member into memory and records its checksum.
-func (a *reader) small(name string) ([]byte, error) {
+// readSmall reads a whole member into memory and records its checksum.
+func (a *reader) readSmall(name string) ([]byte, error) {
 	text, err := io.ReadAll(a.tar)
 	if err != nil {
 		return nil, cut(name, err)
@@ -268,7 +268,7 @@ func (a *reader) readSums() ([]string, error) {
 		return nil, fmt.Errorf("%w: %s is %d bytes", ErrAltered, sumsName, a.size)
 	}
 	want := a.sums.String()
-	b, err := a.small(sumsName)
+	b, err := a.readSmall(sumsName)
 	if err != nil {
 		return nil, err
 	}
