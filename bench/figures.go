@@ -94,8 +94,8 @@ func emptyDir(dir, name string) (string, error) {
 }
 
 // memoryPerBatch measures the heap per batch, for a million batches of 100 bytes. It subtracts the
-// heap of the same number of empty streams. The figure "while writing" also includes the index of
-// the journal's current file. This index does not grow with the journal.
+// heap that the streams need while they are empty. The figure "while writing" also includes the
+// index of the journal's current file. This index does not grow with the journal.
 func memoryPerBatch(dir string) (figures []figure, err error) {
 	const batches = 1_000_000
 	for _, streams := range []int{1, 10_000} {
