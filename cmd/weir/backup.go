@@ -155,7 +155,7 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 		return &target{Writer: c.OutOrStdout()}, nil
 	}
 	t := &target{name: name, force: force}
-	if err := t.free(); err != nil {
+	if err := t.checkFree(); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // mode 0600
@@ -166,8 +166,8 @@ func createTarget(c *cobra.Command, name string, force bool) (*target, error) {
 	return t, nil
 }
 
-// free returns an error if a file with the final name exists and must not be replaced.
-func (t *target) free() error {
+// checkFree returns an error if a file with the final name exists and must not be replaced.
+func (t *target) checkFree() error {
 	st, err := os.Lstat(t.name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -190,7 +190,7 @@ func (t *target) keep() error {
 	if err := t.file.Sync(); err != nil {
 		return err
 	}
-	if err := t.free(); err != nil {
+	if err := t.checkFree(); err != nil {
 		return err
 	}
 	if err := os.Rename(t.file.Name(), t.name); err != nil {
