@@ -76,8 +76,8 @@ func staysBehind(key string) bool {
 	return strings.HasPrefix(key, claims) || strings.HasPrefix(key, dashboard.FiguresPrefix) || id == access.DemoStream
 }
 
-// everything returns the documents to copy, in the order of their creation.
-func everything(ctx context.Context, e engine.Engine) ([]engine.Document, error) {
+// documentsToCopy returns the documents to copy, in the order of their creation.
+func documentsToCopy(ctx context.Context, e engine.Engine) ([]engine.Document, error) {
 	var all []engine.Document
 	for after := ""; ; {
 		docs, err := e.List(ctx, "", after, 1000)
@@ -101,7 +101,7 @@ func everything(ctx context.Context, e engine.Engine) ([]engine.Document, error)
 // is in use: one with a stream that has batches. If again is true, an earlier copy was interrupted
 // and may have left these batches, so clear does not refuse them.
 func (t *transfer) clear(ctx context.Context, again bool) error {
-	docs, err := everything(ctx, t.to)
+	docs, err := documentsToCopy(ctx, t.to)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (t *transfer) clear(ctx context.Context, again bool) error {
 
 // copyAll copies all documents, and each stream with its log.
 func (t *transfer) copyAll(ctx context.Context) error {
-	docs, err := everything(ctx, t.from)
+	docs, err := documentsToCopy(ctx, t.from)
 	if err != nil {
 		return err
 	}
