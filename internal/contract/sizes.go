@@ -85,7 +85,7 @@ var sizeCases = []Case{
 	}},
 }
 
-// heavy skips a case that needs much CPU if Target.Light is set.
+// heavy skips the case if Target.Light is set. Cases that need much CPU call it.
 func (t *T) heavy() {
 	if t.Light {
 		t.Skip("needs much CPU and is the same on every transport; another transport runs it")

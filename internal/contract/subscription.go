@@ -80,8 +80,8 @@ func (t *T) follow(path string, resp *http.Response, cancel context.CancelFunc) 
 	return s
 }
 
-// stands checks the id of the first frame. The id is the position of the subscription: it delivers
-// the batches above this sequence.
+// stands checks the id of the first frame. The id is the position of the subscription, which
+// delivers the batches above this sequence.
 func (s *Subscription) stands(at int64) {
 	s.t.Helper()
 	if want := strconv.FormatInt(at, 10); s.start.ID != want {

@@ -134,7 +134,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%+v reset=%t for %v", s.Conditions, s.Reset, s.For)
 }
 
-// pause waits for d. It returns false if done is closed first.
+// pause waits for the duration d. It returns false if the channel done is closed before that.
 func pause(done <-chan struct{}, d time.Duration) bool {
 	if d <= 0 {
 		select {

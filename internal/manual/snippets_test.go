@@ -48,8 +48,8 @@ func (b block) reason(document string) string {
 }
 
 // TestSnippets runs the code blocks of every page from top to bottom, as a reader with an empty
-// directory would, and compares their output with the manual. Pages other than the first start with
-// a running server, its address and its key.
+// directory would, and compares their output with the manual. On all pages except the first, a
+// server is already running, and the reader has its address and its key.
 func TestSnippets(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
@@ -165,7 +165,8 @@ func (r *reader) run(b block, output *block) {
 	}
 }
 
-// watch runs a block that does not end by itself until it has printed the expected output.
+// watch is for a block that does not end by itself. It stops the block when the block has printed
+// the expected output.
 func (r *reader) watch(b block, output *block) {
 	t := r.t
 	t.Helper()
