@@ -74,7 +74,8 @@ func (l *log) batches(first, last weir.Seq) (found []weir.Seq) {
 	return found
 }
 
-// held lists the sequences for which requests are being received, as a caller of Due does.
+// held lists the sequences for which requests are being received. Every caller of Due needs such a
+// list.
 type held []weir.Seq
 
 // lowest returns the lowest held sequence that is missing in s and can still be filled, or
