@@ -10,10 +10,10 @@ import (
 
 var listCases = []testCase{
 	{"list by prefix, after and limit", []string{
-		"List returns up to limit documents whose key begins with prefix and is greater than after, in order of keys.",
+		"List returns up to limit documents whose key begins with prefix and is greater than afterKey, in order of keys.",
 	}, listAll},
 	{"list in pages", []string{
-		"List returns up to limit documents whose key begins with prefix and is greater than after, in order of keys.",
+		"List returns up to limit documents whose key begins with prefix and is greater than afterKey, in order of keys.",
 	}, listPages},
 }
 
@@ -26,7 +26,8 @@ func (s *store) list(prefix, after string, limit int) []engine.Document {
 	return docs
 }
 
-// listing computes what List should return from all keys, which are sorted.
+// listing computes the keys that List should return. The parameter keys holds all keys of the
+// store, sorted.
 func listing(keys []string, prefix, after string, limit int) []string {
 	var want []string
 	for _, key := range keys {

@@ -95,7 +95,7 @@ func (s *store) open(id engine.LogID, j *judge) engine.Log {
 	return log
 }
 
-// watch reports the judge's faults at the end of the case.
+// watch makes the case report the faults of j when it ends.
 func (s *store) watch(j *judge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,11 +148,11 @@ func (s *store) parallel(n int, call func(i int)) {
 	all.Wait()
 }
 
-// patience is how long a case waits for something that must happen. The time passes only if the
-// engine is broken.
+// patience is how long a case waits for something that must happen. A case waits that long only if
+// the engine is broken.
 const patience = time.Minute
 
-// await waits until done is closed.
+// await waits until the channel done is closed.
 func (s *store) await(done <-chan struct{}, what string) {
 	s.Helper()
 	late := time.NewTimer(patience)
