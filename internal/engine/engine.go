@@ -26,7 +26,7 @@ type Engine interface {
 
 	// Held returns about how many bytes of memory this process uses for the entries of a log and
 	// for its note. A log that is not open may use none. A log that was dropped, or that holds no
-	// entry and was never trimmed, uses none. It never blocks on a disk.
+	// entry and was never trimmed, uses none. Held never blocks on a disk.
 	Held(id LogID) int64
 
 	// Status reports whether the store takes writes now. It never blocks on a disk.
@@ -83,7 +83,7 @@ type Log interface {
 	// Scan visits the entries with a sequence of at least start, in increasing order and with their
 	// payloads, until visit returns false or there are no more entries. It visits at least the
 	// entries that were durable when Scan was called. It reads about runBytes at a time. The caller
-	// passes how many bytes it expects to take, or 0 for long runs. It holds no lock while visit
+	// passes how many bytes it expects to take, or 0 for long runs. Scan holds no lock while visit
 	// runs. The payload belongs to the engine and is valid only during the visit. An entry that is
 	// trimmed before the scan reaches it is left out.
 	Scan(ctx context.Context, start weir.Seq, runBytes int, visit func(*Entry) bool) error
@@ -257,9 +257,9 @@ type Entry struct {
 
 // Placeable is a Proposer that must know when its entry has a place in the order of the log.
 type Placeable interface {
-	// Append calls Placed at most once, as soon as the entry has its place. If another Append is
-	// called after Placed, the judge is asked about the entry of the first Append first. Placed
-	// must not block.
+	// Append calls Placed at most once, as soon as the entry has its place. The judge is asked
+	// about this entry before the entry of any Append that is called after Placed. Placed must not
+	// block.
 	Placed()
 }
 

@@ -17,7 +17,7 @@ var scanCases = []testCase{
 		"It reads about runBytes at a time. The caller passes how many bytes it expects to take, or 0 for long runs.",
 	}, scanRuns},
 	{"a visitor may use the log", []string{
-		"It holds no lock while visit runs.",
+		"Scan holds no lock while visit runs.",
 	}, scanUsesLog},
 	{"a scan while entries are appended", []string{
 		"It visits at least the entries that were durable when Scan was called.",
