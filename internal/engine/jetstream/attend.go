@@ -64,8 +64,8 @@ func (l *log) Attend() {
 	l.wake()
 }
 
-// Leave implements engine.Log. The log stays followed until attended checks it the next time,
-// because another caller may call Attend soon.
+// Leave implements engine.Log. The log stays followed until reviewFollowing checks it the next
+// time, because another caller may call Attend soon.
 func (l *log) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,27 +155,27 @@ func (l *log) join(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// part stops following a log. The caller holds l.mu.
-func (l *log) part() {
+// unjoin stops following a log. The caller holds l.mu.
+func (l *log) unjoin() {
 	if l.attendance.joined {
-		l.shard.part()
+		l.shard.unjoin()
 	}
 	l.attendance.wanted, l.attendance.joined, l.attendance.followed = false, false, false
 }
 
-// attendances checks for each open log whether it should be followed or refreshed.
-func (e *Engine) attendances(now time.Time) {
+// reviewLogs calls reviewFollowing for each open log.
+func (e *Engine) reviewLogs(now time.Time) {
 	e.mu.Lock()
 	open := slices.Collect(maps.Values(e.logs))
 	e.mu.Unlock()
 	for _, l := range open {
-		l.attended(now)
+		l.reviewFollowing(now)
 	}
 }
 
-// attended stops following a log that no caller needs any more, and starts a refresh of a log that
-// is not followed and has become outdated.
-func (l *log) attended(now time.Time) {
+// reviewFollowing stops following a log that no caller needs any more, and starts a refresh of a
+// log that is not followed and has become outdated.
+func (l *log) reviewFollowing(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &l.attendance
@@ -186,7 +186,7 @@ func (l *log) attended(now time.Time) {
 		if l.shard.live.Load() {
 			a.sure = now
 		}
-		l.part()
+		l.unjoin()
 	case !a.wanted && len(a.refreshes) == 0 && now.Sub(a.sure) >= l.e.opts.sure:
 		a.refreshes = []*request{{done: make(chan error, 1)}}
 		l.wake()
@@ -218,15 +218,15 @@ func (l *log) catchUpToRead(ctx context.Context) {
 	}
 }
 
-// join makes the line follow the shard until part has been called as often as join. The line does
+// join makes the line follow the shard until unjoin has been called as often as join. The line does
 // not deliver messages that were stored before the call.
 func (s *shard) join(ctx context.Context) {
 	s.mu.Lock()
 	quiet := s.users == 0
 	s.mu.Unlock()
 	if quiet {
-		// mark finds out the shard's last sequence, at which the line can start. If mark fails, the
-		// line starts earlier and delivers more messages than necessary.
+		// The method mark finds the shard's last sequence, at which the line can start. If mark
+		// fails, the line starts earlier and delivers more messages than necessary.
 		s.mark(ctx)
 	}
 	s.mu.Lock()
@@ -237,8 +237,8 @@ func (s *shard) join(ctx context.Context) {
 	}
 }
 
-// part undoes one join. After the last part, the shard is not followed.
-func (s *shard) part() {
+// unjoin undoes one join. After the last unjoin, the shard is not followed.
+func (s *shard) unjoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && s.stop != nil {
