@@ -21,14 +21,14 @@ import (
 // The engine calls Admit before it writes an entry, and Commit once the entry is durable. Many
 // entries can be in flight between the two calls. A feed therefore keeps two states:
 //
-//   - ahead contains every admitted entry. Decisions on publishes use ahead, so that two batches in
+//   - f.ahead contains every admitted entry. Decisions on publishes use it, so that two batches in
 //     flight never get the same sequence.
-//   - state contains the durable entries only. Reads and subscriptions use it, so that no client sees a
-//     batch that a crash could still lose (D5).
+//   - f.state contains the durable entries only. Reads and subscriptions use it, so that no client
+//     sees a batch that a crash could still lose (D5).
 //
-// pending holds the entries that are in ahead but not yet in state.
+// f.pending holds the entries that are in f.ahead but not yet in f.state.
 //
-// While the feed holds mu, the only method of the log that it calls is Headers. Others could
+// While the feed holds mu, the only method of the log that it calls is Headers. Other methods could
 // deadlock: Append, for example, waits until the engine has called Admit and Commit, and both need
 // mu.
 type feed struct {
@@ -47,7 +47,7 @@ type feed struct {
 	pending   []admitted    // entries in ahead that are not in state, in order
 	trimmed   weir.Seq      // low mark of the last trim
 	evicted   int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
-	untrimmed weir.Time     // when the sweeper first saw something to trim since the last trim; 0 until then
+	untrimmed weir.Time     // when the sweeper first saw something to trim after the last trim; 0 until then
 	dropped   bool          // the stream was deleted
 	behind    bool          // shared stores only: the log must be reopened
 	foreign   bool          // the newest entry was stored by another node

@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// Trim stores low, the lowest sequence that is kept, and the judge's note in one message of the log.
-// The messages of the removed entries are purged later.
+// Trim stores the lowest kept sequence (low) and the judge's note in one message of the log. The
+// messages of the removed entries are purged later.
 func (l *log) Trim(ctx context.Context, low weir.Seq, note []byte) error {
 	return l.propose(ctx, &request{low: low, note: note, done: make(chan error, 1), size: len(note), parts: l.parts(len(note))})
 }
