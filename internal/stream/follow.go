@@ -5,7 +5,7 @@ import "weir"
 // Follow adds an entry that another process wrote to the log that both processes share. It must be
 // called in the order of the log. Unlike Apply it does not panic if the entry disagrees with the
 // state, because the other process has its own clock and may have evicted more or less than this
-// one:
+// process:
 //
 //   - An entry below this state's low mark is skipped. The other process will soon evict the entry
 //     too.
@@ -22,9 +22,9 @@ func (s *State) Follow(h Header, now weir.Time) {
 }
 
 // Back undoes the newest entries of s. The parameter fork must be a fork of s that lacks exactly
-// these entries. Back returns a copy of fork with the idempotency keys of s, except the newest n. n
-// must be the number of undone entries that have a key. s must not be used afterwards, because the
-// result takes over its keys.
+// these entries. Back returns a copy of fork with the idempotency keys of s, except the newest n
+// keys. The argument n must be the number of undone entries that have a key. The state s must not
+// be used afterwards, because the result takes over its keys.
 func (s *State) Back(fork *State, n int) *State {
 	c := fork.Fork()
 	c.keys = s.keys

@@ -9,7 +9,7 @@ import (
 
 // gaps are the missing sequences between the low mark and the cursor, as ranges.
 //
-// All closed ranges lie below total open ones, for three reasons. A new gap opens above the cursor,
+// All closed ranges lie below all open ones, for three reasons. A new gap opens above the cursor,
 // and so above every other gap. The grace of a higher gap never starts before the grace of a lower
 // gap, so the gaps whose grace has ended are the lowest. And a marker, the log entry that closes
 // gaps, closes every gap up to its own sequence.
@@ -73,7 +73,7 @@ func (g *gaps) firstOpen() (gap, bool) {
 	return g.open[0], true
 }
 
-// add opens a gap. The new gap must lie above total others.
+// add opens a gap. The new gap must lie above all others.
 func (g *gaps) add(from, to weir.Seq, graceStart weir.Time) {
 	g.open = append(g.open, gap{from, to, graceStart})
 }
@@ -100,7 +100,7 @@ func (g *gaps) fill(seq weir.Seq) {
 	}
 }
 
-// close closes total missing sequences up to last, inclusive.
+// close closes all missing sequences up to last, inclusive.
 func (g *gaps) close(last weir.Seq) {
 	n := search(g.open, last+1)
 	look(n)
@@ -114,7 +114,7 @@ func (g *gaps) close(last weir.Seq) {
 	}
 }
 
-// closeRange adds a closed range, which must lie above total other closed ranges. It merges ranges
+// closeRange adds a closed range, which must lie above all other closed ranges. It merges ranges
 // that touch.
 func (g *gaps) closeRange(from, to weir.Seq) {
 	if n := len(g.closed); n > 0 && g.closed[n-1].to+1 == from {
@@ -124,7 +124,7 @@ func (g *gaps) closeRange(from, to weir.Seq) {
 	g.closed = append(g.closed, gap{from: from, to: to})
 }
 
-// drop forgets total ranges below low. No range straddles low, because the sequence just below low
+// drop forgets all ranges below low. No range straddles low, because the sequence just below low
 // held a batch.
 func (g *gaps) drop(low weir.Seq) {
 	g.closed = release(g.closed, search(g.closed, low))
@@ -141,7 +141,7 @@ func release(ranges []gap, n int) []gap {
 }
 
 // rewind restarts the grace of gaps whose grace seems to start in the future, because the clock has
-// stepped back. Without rewind, subscribers would wait until the clock has caught up.
+// stepped back. Without rewind, subscribers would wait until the clock shows the old time again.
 func (g *gaps) rewind(now weir.Time) {
 	for i := len(g.open) - 1; i >= 0 && g.open[i].graceStart > now; i-- {
 		look(1)
@@ -149,7 +149,7 @@ func (g *gaps) rewind(now weir.Time) {
 	}
 }
 
-// pause delays the grace of total open sequences from seq upwards by the time from pausedAt to now.
+// pause delays the grace of all open sequences from seq upwards by the time from pausedAt to now.
 // If a gap opened after pausedAt, its whole grace starts at now. If a gap contains seq and begins
 // below it, pause splits the gap, because the grace of the lower part was not paused.
 func (g *gaps) pause(seq weir.Seq, pausedAt, now weir.Time) {
@@ -173,8 +173,8 @@ func (g *gaps) pause(seq weir.Seq, pausedAt, now weir.Time) {
 type Range struct{ First, Last weir.Seq }
 
 // Missing returns the gaps between the low mark and the cursor: open ones, which can still be
-// filled, and closed ones. It returns at limit limit open ranges and at limit limit closed ranges,
-// the highest ones. The result total is the number of total missing and lost sequences.
+// filled, and closed ones. It returns at most limit open ranges and at most limit closed ranges,
+// the highest ones. The result total is the number of all missing and lost sequences.
 func (s *State) Missing(limit int) (open, closed []Range, total uint64) {
 	open, n := ranges(s.gaps.open, limit)
 	closed, m := ranges(s.gaps.closed, limit)

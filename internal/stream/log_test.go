@@ -57,7 +57,7 @@ func (l *log) headers(from weir.Seq, visit func(stream.Header) bool) {
 	}
 }
 
-// all visits all entries, in the form in which Restore receives them.
+// all returns an iterator over all entries, as Restore needs it.
 func (l *log) all() iter.Seq[stream.Header] { return slices.Values(l.entries) }
 
 // batches returns the sequences of the batches from first to last.

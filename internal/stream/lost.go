@@ -105,7 +105,7 @@ func Mend(r Rules, created weir.Time, low weir.Seq, note []byte, entries iter.Se
 	return c.Encode(), lost, nil
 }
 
-// leap returns the highest distance from top that this number of batches can have reached. The
+// leap returns the largest distance above top that this number of batches can have reached. The
 // result is at most half of the remaining sequences, so that clients can still publish to the
 // stream. No real stream gets near that limit.
 func leap(top weir.Seq, batches int) weir.Seq {

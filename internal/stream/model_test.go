@@ -156,8 +156,8 @@ func (m *model) decide(p stream.Publish, now weir.Time) (stream.Outcome, weir.Se
 
 // keyed finds the batch that was published with a key, whether or not the batch is still kept.
 // There can be two such batches: the key of the first was forgotten, a second batch was published
-// with the same key, and then a crash brought the first back. The second batch counts, because it
-// was acknowledged last.
+// with the same key, and then a crash brought the key of the first back. The second batch counts,
+// because it was acknowledged last.
 func (m *model) keyed(key string, now weir.Time) (highest weir.Seq, known bool) {
 	for seq, h := range m.stored {
 		if key != "" && h.Key == weir.DigestKey(key) && !m.dropped[seq] && !m.spent[seq] && !m.keyOver(h, now) {
@@ -316,7 +316,7 @@ func (m *model) evict(now weir.Time) (count int) {
 			}
 		}
 		if lowest == m.cursor() {
-			break // the newest batch always stays
+			break // the batch at the cursor always stays
 		}
 		m.evictThrough(lowest)
 	}

@@ -36,7 +36,7 @@ type Header struct {
 	Seq     weir.Seq  // sequence of the batch; for markers and lost batches, highest sequence of the range
 	Time    weir.Time // when the entry was stored; never decreases in log order (D14)
 	Size    uint32    // bytes of payload (D11)
-	Key     digest    // digest of the idempotency key (D25); zero if there is no key, or none to remember
+	Key     digest    // digest of the idempotency key (D25); zero if there is no key, or if the state need not remember it
 	KeySize uint16    // size of the idempotency key in bytes
 	Count   uint32    // number of events in the batch; only needed with a key
 	Late    bool      // the batch was below the cursor when it was stored, so it filled a gap
