@@ -62,7 +62,7 @@ func listAll(s *store) {
 				for _, limit := range []int{0, 1, 3, 1000} {
 					got := s.list(prefix, after, limit)
 					if want := listing(keys, prefix, after, limit); !slices.Equal(names(got), want) {
-						s.Fatalf("%d of %q after %q: %q, want %q", limit, prefix, after, names(got), want)
+						s.Fatalf("list of at most %d keys with the prefix %q after %q: %q, want %q", limit, prefix, after, names(got), want)
 					}
 					for _, doc := range got {
 						s.sameDocument(doc, docs[doc.Key])

@@ -35,7 +35,7 @@ var restoreCases = []testCase{
 	}, closeInFlight},
 }
 
-// asRestored returns a header as Restore gets it.
+// asRestored returns a header in the form that Restore receives.
 func asRestored(h engine.Header) engine.Header {
 	return h.Restored()
 }

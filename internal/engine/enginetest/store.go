@@ -73,7 +73,6 @@ func (s *store) crash() {
 	s.blame()
 }
 
-// create creates a document.
 func (s *store) create(key, value string) engine.Document {
 	s.Helper()
 	doc, err := s.Create(s.ctx, key, []byte(value))
@@ -113,7 +112,6 @@ func (s *store) stream(key string, j *judge) (engine.Document, engine.Log) {
 	return doc, s.open(doc.Created, j)
 }
 
-// closeLog closes a log.
 func (s *store) closeLog(log engine.Log) {
 	s.Helper()
 	if err := log.Close(); err != nil {
@@ -131,7 +129,6 @@ func (s *store) append(log engine.Log, entries ...*engine.Entry) {
 	}
 }
 
-// trim trims a log.
 func (s *store) trim(log engine.Log, low weir.Seq, note string) {
 	s.Helper()
 	if err := log.Trim(s.ctx, low, []byte(note)); err != nil {

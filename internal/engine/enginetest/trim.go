@@ -215,7 +215,7 @@ func memoryHeld(s *store) {
 	s.trim(log, 151, "note")
 	few := s.Held(doc.Created)
 	if few < all/8 || few > all/2 {
-		s.Errorf("after a trim to 50 entries: holds %d bytes of %d", few, all)
+		s.Errorf("after a trim from 200 to 50 entries: holds %d bytes, want between an eighth and a half of %d", few, all)
 	}
 	s.append(log, batches(300, 250, 260)...) // out of order
 	few = s.Held(doc.Created)

@@ -16,9 +16,9 @@ import (
 // A shard is a JetStream stream that holds many logs. To follow a shard means to subscribe to it,
 // so that this node receives every message as soon as it is stored. That costs every server and
 // node something for each message, no matter which node wrote the message. Most logs have only one
-// node that writes to them, and such a log need not be followed: a write is stored only if no other
-// message came before it, so every successful write proves that the node has missed nothing.
-// Therefore a log is followed only while
+// node that writes to them, and such a log need not be followed: a write is stored only if no node
+// stored another message in between, so every successful write proves that the node has missed
+// nothing. Therefore a log is followed only while
 //
 //   - a caller wants to receive entries of other nodes at once (Attend),
 //   - the log is read (readFor), or
@@ -193,7 +193,8 @@ func (l *log) reviewFollowing(now time.Time) {
 	}
 }
 
-// keepFollowing makes the log followed for at least the time span from now. The caller holds l.mu.
+// keepFollowing makes the node follow the log for at least the duration span, counted from now. The
+// caller holds l.mu.
 func (l *log) keepFollowing(span time.Duration) {
 	l.attendance.wanted = true
 	if until := time.Now().Add(span); until.After(l.attendance.until) {
@@ -201,10 +202,10 @@ func (l *log) keepFollowing(span time.Duration) {
 	}
 }
 
-// catchUpToRead is called before a read. It makes the log followed for some time, and catches up if
-// the log was not followed before. It waits for the servers only for a short time, because known
-// entries must be readable even if other nodes cannot be reached. It does not wait at all if the
-// node already knows that it is cut off.
+// catchUpToRead is called before a read. It makes the node follow the log for some time, and
+// catches up if the log was not followed before. It waits for the servers only for a short time,
+// because known entries must be readable even if other nodes cannot be reached. It does not wait at
+// all if the node already knows that it is cut off.
 func (l *log) catchUpToRead(ctx context.Context) {
 	l.mu.Lock()
 	followed := l.attendance.followed
@@ -218,8 +219,8 @@ func (l *log) catchUpToRead(ctx context.Context) {
 	}
 }
 
-// join makes the line follow the shard until unjoin has been called as often as join. The line does
-// not deliver messages that were stored before the call.
+// join makes the line follow the shard until unjoin has been called as often as join. The line may
+// leave out messages that were stored before the call.
 func (s *shard) join(ctx context.Context) {
 	s.mu.Lock()
 	quiet := s.users == 0

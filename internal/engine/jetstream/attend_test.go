@@ -138,7 +138,7 @@ func TestAttend(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if there.isFollowed() {
-		t.Error("CatchUp made the log followed")
+		t.Error("CatchUp made the node follow the log")
 	}
 }
 

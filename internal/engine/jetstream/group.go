@@ -62,7 +62,7 @@ func (l *log) takeGroup(group []*request) []*request {
 // and builds messages from the entries that the judge admits. It leaves out requests whose callers
 // stopped waiting before the judge was asked.
 func (l *log) decide(requests []*request) *group {
-	// node is a random number, so writes of different nodes do not share an id.
+	// l.e.node is a random number, so writes of different nodes do not share an id.
 	g := &group{id: l.e.node + l.e.groups.Add(1)}
 	l.asking.Lock()
 	defer l.asking.Unlock()

@@ -182,7 +182,7 @@ func (l *log) started() bool {
 func (l *log) abandon() {
 	l.mu.Lock()
 	if l.over != nil {
-		close(l.gone) // the log was dropped while it was being opened, so the judge needs no Dropped
+		close(l.gone) // the log was dropped while it was being opened, so Judge.Dropped need not be called
 	}
 	l.over = engine.ErrClosed
 	l.rest()

@@ -327,7 +327,7 @@ func (l *log) nextRun(ctx context.Context, start weir.Seq, bytes int) ([]entry, 
 // subscribers of a log often need the same run at the same time.
 type fetch struct {
 	first, last uint64 // positions of the first and the last entry in the log
-	n           int    // number of entries; it grows when a late entry is stored between first and last
+	n           int    // number of entries; it changes if a late entry is stored whose sequence lies between the two
 	done        chan struct{}
 	entries     []engine.Entry
 	err         error

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Names of the metadata that the stream of documents has. The metadata is written when the store is
+// Keys in the metadata of the stream of documents. The metadata is written when the store is
 // created.
 const (
 	formatKey = "weir-format"

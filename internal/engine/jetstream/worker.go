@@ -318,7 +318,7 @@ func (l *log) certain() error {
 	return l.over
 }
 
-// fitting checks whether there is space for the requests. If not, it answers all appends with the
+// fitting checks whether there is space for the requests. If not, it answers all appends with an
 // error and returns only the trims, because trims free space.
 func (l *log) fitting(requests []*request) []*request {
 	bytes := 0
