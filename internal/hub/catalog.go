@@ -296,8 +296,8 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, err
 	}
-	// The engine may finish the creation even if the caller leaves. With WithoutCancel, this call
-	// waits for that, so the stream stays reserved until then.
+	// The engine may finish the creation even if the caller leaves. Because of WithoutCancel, this
+	// call waits for the engine even then, so the stream stays reserved.
 	_, err = h.engine.Create(context.WithoutCancel(ctx), documentKey(s.ID), value)
 	if errors.Is(err, engine.ErrExists) {
 		return weir.Stream{}, weir.Errorf(weir.StreamNameTaken, "stream %s already exists", s.ID)

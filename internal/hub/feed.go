@@ -169,9 +169,9 @@ func (f *feed) release() {
 
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
-// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. With
-// force, closeFeed closes the feed in any case, and callers that still use the feed get errors from
-// the closed log.
+// in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. If
+// force is true, closeFeed closes the feed in any case, and callers that still use the feed get
+// errors from the closed log.
 func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Lock()
 	f := s.feed
@@ -302,7 +302,7 @@ func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyK
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.kept; s != nil { // do not read entries, because reading them is slow
+	if s := f.kept; s != nil { // with the kept state, the entries need not be read, which would be slow
 		f.ahead, f.state, f.kept = s, s.Fork(), nil
 		f.trimmed = s.Low()
 		f.s.order.begin(s.Cursor().Cursor)

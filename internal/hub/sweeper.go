@@ -42,8 +42,8 @@ const (
 //
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
-//   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
-//     batches, and
+//   - opens idle streams whose oldest batch has expired, because opening a stream evicts its
+//     expired batches, and
 //   - after a start, opens every stream once, because only opening a stream shows when its batches
 //     expire.
 //

@@ -46,7 +46,7 @@ type frame struct {
 	bytes []byte     // the encoded batch
 
 	foreign bool
-	read    atomic.Bool // for foreign frames only: bytes is set
+	read    atomic.Bool // for foreign frames only: the field bytes is set
 
 	pins pins // only used if the frame is large
 }
@@ -68,9 +68,10 @@ func (r *frame) encoded(h *Hub, mode weir.Mode) []byte {
 	return r.bytes
 }
 
-// fetch reads, with one scan of the log, the batches among frames that other nodes published and
-// that have not been read yet. Only one goroutine fetches at a time, so that each batch is read
-// once for all subscribers. The other goroutines find the batch read when they get the lock.
+// fetch reads the batches of the given frames if other nodes published them and they have not been
+// read yet. It needs one scan of the log. Only one goroutine fetches at a time, so that each batch
+// is read once for all subscribers. When the other goroutines get the lock, the batch has already
+// been read.
 func (f *feed) fetch(ctx context.Context, frames []*frame) error {
 	unread := func(r *frame) bool { return r.foreign && !r.read.Load() }
 	if !slices.ContainsFunc(frames, unread) {

@@ -56,8 +56,8 @@ func (c *crowd) publish(rng *rand.Rand) {
 }
 
 // follow subscribes and reads until the last sequence, or until the stream is deleted. After a
-// random number of events it closes the subscription and resumes with a new one. It gives up
-// waiting for some of the events.
+// random number of events it closes the subscription and resumes with a new one. It cancels some
+// calls of Next, as a client that disconnects does.
 func (c *crowd) follow(rng *rand.Rand) {
 	next := weir.Seq(1)
 	for next <= c.last {
