@@ -26,7 +26,7 @@ func TestAddressInUse(t *testing.T) {
 }
 
 // With HTTPSMayFail, Listen only logs a warning that names the flag if the HTTPS address is in use.
-// If HTTP is disabled too, it returns an error.
+// If HTTP is disabled, Listen returns an error instead.
 func TestHTTPSMayFail(t *testing.T) {
 	taken := serve(t, func(http.ResponseWriter, *http.Request) {}).HTTPS()
 	var log bytes.Buffer

@@ -81,10 +81,10 @@ func countDigits(b []byte) int {
 	return n
 }
 
-// again returns the next request if its header fields are the remembered ones, and consumes the
+// recall returns the next request if its header fields are the remembered ones, and consumes the
 // head of the request from the buffer. It returns nil, and consumes nothing, if the fields are
 // different or if the path has to be decoded.
-func (c *quickConn) again(raw []byte) *http.Request {
+func (c *quickConn) recall(raw []byte) *http.Request {
 	m := c.last
 	end := bytes.IndexByte(raw, '\n')
 	if m == nil || len(m.fields) == 0 || !bytes.HasPrefix(raw, post) || !bytes.HasSuffix(raw[:end+1], version11) {

@@ -106,9 +106,10 @@ var started = time.Now()
 // written before the handler returns.
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
-// send sends the response in one write. If last is true, the response says that the connection will
-// be closed. The client has at least idleTimeout to receive the response. send extends the write
-// deadline only if less than idleTimeout is left, which saves a system call for most responses.
+// send sends the response in one write. If the parameter last is true, the response says that the
+// connection will be closed. The client has at least idleTimeout to receive the response. send
+// extends the write deadline only if less than idleTimeout is left, which saves a system call for
+// most responses.
 func (a *answer) send(last bool) error {
 	a.WriteHeader(http.StatusOK)
 	b := a.c.out

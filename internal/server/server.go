@@ -85,9 +85,9 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// ports is the number of attempts to find a port that is free for both TCP and UDP, if the
+// portAttempts is the number of attempts to find a port that is free for both TCP and UDP, if the
 // operating system chooses the port.
-const ports = 20
+const portAttempts = 20
 
 // listenBoth listens on an address for TCP and for UDP, with the same port number. If UDP fails and
 // TCP does not, it returns the TCP listener and the error of UDP.
@@ -98,7 +98,7 @@ func listenBoth(address string) (net.Listener, *net.UDPConn, error) {
 	}
 	tries := 1
 	if port == "0" {
-		tries = ports
+		tries = portAttempts
 	}
 	for {
 		l, err := net.Listen("tcp", address)
