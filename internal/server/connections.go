@@ -18,10 +18,10 @@ import (
 //   - While more than a quarter of the connections is free, any address may connect.
 //   - In the last quarter, an address may connect if it has less than a fair share (the average
 //     of all addresses) of the open connections, and not more connections than are free.
-//   - Any other address gets a new connection only in exchange for an old one: the server closes the
-//     connection of the same address that has been idle longest.
-//   - If all connections are taken and the address has less than a fair share, the server closes the
-//     connection that has been idle longest, of any address with at least as many connections.
+//   - Any other address gets a new connection only in exchange for an old one: the server closes
+//     the connection of the same address that has been idle longest.
+//   - If all connections are taken and the address has less than a fair share, the server closes
+//     the connection that has been idle longest, of any address with at least as many connections.
 //
 // A few connections are reserved for this machine, so that its operator can always connect.
 type connections struct {
