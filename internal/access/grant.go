@@ -25,7 +25,7 @@ type Grant struct {
 	ending  sync.Once
 	used    atomic.Int64 // weir.Time of the last use
 	window  counter
-	tallied uint64        // part of taken that was reported to other nodes
+	tallied uint64        // how much of the count taken was reported to other nodes
 	taken   atomic.Uint64 // requests counted; next to window, because a request touches that cache line anyway
 }
 
@@ -191,7 +191,7 @@ func (p permissions) String() string {
 	return strings.Join(names, ", ")
 }
 
-// end closes Ended, once.
+// end closes the channel of Ended. It may be called more than once.
 func (g *Grant) end() { g.ending.Do(func() { close(g.ended) }) }
 
 // hasEnded reports whether the key was revoked or deleted.
@@ -208,7 +208,7 @@ func (g *Grant) hasEnded() bool {
 // of a busy key would write to the same word of memory, and the CPU cores would contend for it.
 const useGrain = weir.Time(1000)
 
-// use records a use at t, unless a later use is already recorded.
+// use records that the key was used at the time t, unless a later use is already recorded.
 func (g *Grant) use(t weir.Time) {
 	for {
 		last := g.used.Load()
