@@ -170,9 +170,9 @@ func (r *ring) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// between returns the samples from now-back until now, oldest first. If back is
-// an hour or less, the samples come from the fine ring. For the time before the first sample of that
-// ring, for example after a restart, they come from the coarse ring.
+// between returns the samples of the period of length back that ends now, oldest first. If back is
+// an hour or less, the samples come from the fine ring. For the time before the first sample of
+// that ring, for example after a restart, they come from the coarse ring.
 func (f *figures) between(now time.Time, back time.Duration) []sample {
 	from := float64(now.Add(-back).Unix())
 	f.mu.Lock()
@@ -213,7 +213,7 @@ type usage struct {
 	hours map[int64]map[string]uint64 // by Unix hour, then by key ID
 }
 
-// take adds the requests since the last take to the current hour, and drops hours older than a day.
+// take adds the requests since its last call to the current hour, and drops hours older than a day.
 func (u *usage) take(now time.Time, taken map[string]uint64) {
 	hour := now.Unix() / 3600
 	for id, n := range taken {

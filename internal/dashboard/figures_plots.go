@@ -70,8 +70,9 @@ func thin(list []sample, every time.Duration) []sample {
 	return joined
 }
 
-// join merges next, which follows s directly, into s. Counts are added, the median sync is weighted
-// by time, p99 and subscribers get the larger value, and the disk figures come from next.
+// join merges the sample next, which directly follows s, into s. Counts are added, the median sync
+// is weighted by time, p99 and subscribers get the larger value, and the disk figures come from
+// next.
 func (s *sample) join(next *sample) {
 	both := s[span] + next[span]
 	s[syncMedian] = (s[syncMedian]*s[span] + next[syncMedian]*next[span]) / both
