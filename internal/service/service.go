@@ -292,7 +292,7 @@ func (svc *Service) health() (string, bool) {
 	return "ok", true
 }
 
-// keepUse stores once a minute when keys were last used.
+// keepUse stores the last use of each key, once a minute.
 func (svc *Service) keepUse() {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
