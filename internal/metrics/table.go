@@ -66,9 +66,9 @@ func (r *row) desc() *prometheus.Desc { return prometheus.NewDesc(r.name, r.help
 // seconds converts nanoseconds to seconds, as a row's unit.
 const seconds = 1e9
 
-// table lists Weir's metrics. Labels have few values, all known in advance, and never a path, an id
-// or a key: clients could otherwise create any number of time series, or leak a key into the
-// metrics.
+// table lists Weir's metrics. Labels have few values, which are all known in advance. A path, an id
+// or a key is never a label: clients could create any number of time series with them, or leak a
+// key into the metrics.
 var table = []row{
 	{name: "weir_build_info", kind: gauge, labels: []string{"version", "commit", "go_version"},
 		help: "Build information. Always 1.",
