@@ -86,7 +86,7 @@ func TestACMEHTTPChallenge(t *testing.T) {
 			t.Error(err)
 		}
 		if a.issuer.DisableHTTPChallenge != test.off {
-			t.Errorf("cleartext %q, TLS %q: HTTP challenge disabled is %v, want %v", test.plain, test.secure, !test.off, test.off)
+			t.Errorf("cleartext %q, TLS %q: HTTP challenge disabled: %v, want %v", test.plain, test.secure, !test.off, test.off)
 		}
 		a.Close()
 	}
