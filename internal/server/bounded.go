@@ -69,7 +69,8 @@ func (c *counted) Close() error {
 	return err
 }
 
-// placeIn returns the place of the counted connection inside c, or nil if there is none.
+// placeIn returns the record of the counted connection that c is or wraps. It returns nil if there
+// is none.
 func placeIn(c net.Conn) *place {
 	for {
 		switch n := c.(type) {

@@ -35,7 +35,7 @@ type connections struct {
 	asked time.Time // when getLimit was last called
 	open  int
 	of    map[netip.Addr]*address // the key is the result of placeOf
-	idle  idlest                  // the connections of all addresses that have been idle longest
+	idle  idlest                  // finds the connection that has been idle longest, among those of all addresses
 
 	refused int       // connections refused since the last log entry
 	said    time.Time // time of the last log entry
@@ -52,7 +52,7 @@ type Counts struct {
 // address is a client address with its open connections.
 type address struct {
 	places map[*place]struct{}
-	idle   idlest // the connections of this address that have been idle longest
+	idle   idlest // finds the connection that has been idle longest, among those of this address
 }
 
 // place is the record of an open connection. A nil place stands for a connection that is not
@@ -62,7 +62,8 @@ type place struct {
 	gone bool // the connection was removed from the count; guarded by connections.mu
 
 	// since is the time at which the connection became idle, in nanoseconds since this process
-	// started. It is inUse or replaced, see below, if the connection is not idle.
+	// started. If the connection is not idle, the value is one of the constants inUse and replaced
+	// below.
 	since atomic.Int64
 	close atomic.Pointer[func()] // closes the connection; nil if it cannot be closed yet
 }
@@ -107,7 +108,7 @@ func newConnections(o Options) *connections {
 
 // take adds a connection from an address to the count. It returns nil and false if the limits do
 // not allow the connection. Otherwise the caller must call give when the connection is closed. The
-// connection counts as in use until rest is called.
+// connection counts as in use until the method rest is called.
 func (c *connections) take(from net.Addr) (*place, bool) {
 	if c.getLimit == nil {
 		return nil, true
@@ -287,8 +288,8 @@ func (l *idlest) longest(now time.Time, latest int64, forEach func(func(*place))
 	}
 }
 
-// add inserts a connection into best, in order, if it is among the mostIdlers that have been idle
-// longest.
+// add inserts a connection into the list best, in order, if it is among the mostIdlers connections
+// that have been idle longest.
 func (l *idlest) add(p idler) {
 	if len(l.best) == mostIdlers {
 		if p.since >= l.best[0].since {

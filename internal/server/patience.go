@@ -22,7 +22,7 @@ type patience struct {
 }
 
 func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	last := http.NewResponseController(w) // sets the deadline that outlives the handler
+	last := http.NewResponseController(w) // sets the deadline that applies after the handler has returned
 	switch r.ProtoMajor {
 	case 1:
 		// Remove the deadline of the previous response on this connection.
@@ -52,11 +52,11 @@ func (p patience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // stoppable is an HTTP/1.1 response writer. A write deadline in the past stops it for good: later
 // deadlines have no effect. So net/http cannot send the end of the response, and closes the
 // connection. Otherwise the connection of a subscription whose key was revoked would stay open
-// (D18), because patience sets another deadline after the handler has returned. alarmed does the
-// same for HTTP/2, where only the response ends.
+// (D18), because patience sets another deadline after the handler has returned. The type alarmed
+// does the same for HTTP/2, where only the response ends.
 type stoppable struct {
 	http.ResponseWriter
-	mu      sync.Mutex // deadlines are set by the handler and by the goroutine that stops it
+	mu      sync.Mutex // deadlines are set by the handler, and by a goroutine that stops the response
 	stopped bool
 }
 

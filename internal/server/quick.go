@@ -153,7 +153,7 @@ func (q *quick) add(conn net.Conn) {
 	q.conns[c] = struct{}{}
 	q.mu.Unlock()
 	if q.stopping.Load() && c.state.CompareAndSwap(waiting, finished) {
-		c.Close() // stop may have run before the connection was added, and missed it
+		c.Close() // the method stop may have run before the connection was added, and missed it
 	}
 	q.work.Go(func() { q.converse(c) })
 }

@@ -16,7 +16,7 @@ import (
 // The requests then share the URL and the header. A handler may read them until it returns, and
 // must not change them. net/http requires the same.
 
-// remembered is the last request of a connection that http.ReadRequest parsed. Its header fields
+// remembered is the last request that http.ReadRequest parsed on a connection. Its header fields
 // contain Content-Length at most once.
 type remembered struct {
 	request http.Request
@@ -30,8 +30,8 @@ const maxRemembered = 1 << 10
 // remember keeps the header fields of a request. It must be called before the request is parsed,
 // because http.ReadRequest changes field names in the buffer that it reads from. remember does not
 // keep long header fields, nor fields with an unusual Content-Length. After such a request, the
-// next request is always parsed. It returns false if there is more than one Content-Length. Such a
-// request must go to net/http.
+// next request is always parsed. If there is more than one Content-Length, remember returns false,
+// and the request must go to net/http.
 func (m *remembered) remember(fields []byte) bool {
 	m.fields = m.fields[:0]
 	lines, digits := findLength(fields)

@@ -89,9 +89,9 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // SetReadDeadline is called by http.ResponseController. The deadline applies from the next read
-// from the network. A deadline before the start of this process has a special meaning: from then on
-// all reads fail, including one that is waiting. Only such a deadline may be set by a goroutine
-// other than the handler's.
+// from the network. A deadline before the start of this process has a special meaning: once it is
+// set, all reads fail, including one that is waiting. Only such a deadline may be set by a
+// goroutine other than the handler's.
 func (a *answer) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(started) {
 		return a.c.cutOff()

@@ -10,7 +10,7 @@ import (
 )
 
 // hidden is the body of every request of a sequence. It contains a request after its first 16
-// bytes. A server that takes 16 for the length of the body handles this hidden request.
+// bytes. A server that wrongly takes the body to be 16 bytes long handles this hidden request.
 const hidden = "0123456789abcdefPOST /hidden HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n"
 
 // sequence returns requests that share their header fields. Each # in fields stands for a value
@@ -67,9 +67,9 @@ func TestQuickSequences(t *testing.T) {
 	}
 }
 
-// The test compares random sequences of requests. The header fields are a random choice of the
-// lines below, in random order. The first request is plain, and each later request changes one
-// value.
+// The quick path and net/http give the same responses to random sequences of requests. The header
+// fields are a random choice of the lines below, in random order. The first request is plain, and
+// each later request changes one value.
 func TestQuickRandomSequences(t *testing.T) {
 	lines := []string{"Content-Length: #\r\n", "content-length:#\r\n", "Content-Length: 58\r\n", "X-A: #\r\n", "X-B: c\r\nX-C: #\r\n"}
 	values := []string{

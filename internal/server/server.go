@@ -129,8 +129,8 @@ func (s *Server) HTTPS() string { return s.https.addr() }
 // parsed nothing.
 func (s *Server) Oversized(h http.Handler) { s.oversized = h }
 
-// Serve starts serving and returns immediately. If a listener fails later, the channel Failed
-// receives the error. t is ignored if HTTPS is disabled.
+// Serve starts serving and returns immediately. If a listener fails later, the channel that Failed
+// returns receives the error. The parameter t is ignored if HTTPS is disabled.
 func (s *Server) Serve(h http.Handler, t TLS) {
 	if s.http != nil {
 		clear := s.http.serve(h, s.oversized, nil)
