@@ -189,8 +189,8 @@ func (c *call) endpoint() func(*call) error {
 }
 
 // stream returns the stream named in the path, if the caller may perform the action on it (D19).
-// After stream has returned a stream, the response says when the stream was created, even if the
-// response is an error (D39).
+// Once the method stream has returned a stream, the response says when the stream was created, even
+// if the response is an error (D39).
 func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	id, err := weir.ParseStreamID(c.route.id)
 	if err != nil {

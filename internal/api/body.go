@@ -188,8 +188,9 @@ func (c *call) linger() {
 	if control.Flush() != nil || control.SetReadDeadline(end) != nil {
 		return
 	}
-	// A client that sends lingerBytes has not read the response yet. Stop reading, so that flow
-	// control keeps the client from sending more, and wait until the time is up.
+	// A client that sends another lingerBytes is probably not reading the response yet. Stop
+	// reading, so that flow control keeps the client from sending more, and wait until the time is
+	// up.
 	if _, err := io.CopyN(io.Discard, c.r.Body, lingerBytes); err == nil {
 		select {
 		case <-c.r.Context().Done():

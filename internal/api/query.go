@@ -6,9 +6,9 @@ import (
 )
 
 // queryParameter returns the value of a query parameter, and whether the query has this parameter
-// (given). ok is false if the query has the parameter more than once, or if the parameter cannot be
-// parsed (D35): it has an invalid percent escape, or a semicolon, which some clients use as a
-// separator.
+// (the result given). The result ok is false if the query has the parameter more than once, or if
+// the parameter cannot be parsed (D35): it has an invalid percent escape, or a semicolon, which
+// some clients use as a separator.
 //
 // url.ParseQuery is not used, because it drops pairs that it cannot parse: a request with a
 // malformed cursor would be treated like a request without a cursor. In queryParameter, a pair

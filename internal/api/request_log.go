@@ -45,7 +45,7 @@ type requestRing struct {
 // requestNote is one request. It contains neither the path nor header fields, because clients
 // sometimes put API keys there.
 type requestNote struct {
-	at       int64 // when the request arrived, as a result of meter.Now
+	at       int64 // when the request arrived, by the clock of meter.Now
 	took     int64 // duration in nanoseconds
 	received uint32
 	sent     uint32

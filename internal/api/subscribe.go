@@ -124,7 +124,7 @@ func (c *call) follow(sub *hub.Subscription, w *writer) error {
 	}
 }
 
-// gathered is a pool of the buffers in which send combines small frames into one write.
+// gathered is a pool of the buffers in which the method send combines small frames into one write.
 var gathered = sync.Pool{New: func() any { b := make([]byte, 0, 24<<10); return &b }}
 
 // send writes frames and flushes them. It combines small frames into one write, because every write
