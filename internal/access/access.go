@@ -73,7 +73,7 @@ type entry struct {
 const page = 500
 
 // Open reads all projects and keys. It fails if a document cannot be read. It also completes
-// renames of projects that were interrupted.
+// interrupted renames of projects.
 func Open(ctx context.Context, docs engine.Documents, o Options) (*Access, error) {
 	if o.Now == nil {
 		o.Now = time.Now

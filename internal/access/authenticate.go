@@ -91,7 +91,7 @@ type catchUp struct {
 
 // inquiry is one request to the store.
 type inquiry struct {
-	done chan struct{} // closed at the end
+	done chan struct{} // closed when the request has ended
 	err  error         // valid once done is closed
 }
 

@@ -178,7 +178,7 @@ type shard struct {
 	young map[netKey]uint64
 	old   map[netKey]uint64
 	fresh map[netKey]int // requests not yet reported to other nodes; nil if the store is not shared
-	_     [24]byte       // keeps the locks of two shards off one cache line
+	_     [24]byte       // keeps the locks of two shards on different cache lines
 }
 
 // Network returns the network that counts as one client: an IPv4 address, or the /64 of an IPv6
