@@ -21,7 +21,7 @@ func (v *visit) plots(over string) map[string][]any {
 	if over == "day" {
 		list = thin(list, plotDayEvery)
 	}
-	const hole = 1.5 * float64(coarseEvery/time.Second) // seconds without a sample
+	const hole = 1.5 * float64(coarseEvery/time.Second) // a longer time without a sample is shown as a hole; in seconds
 	plots := map[string][]any{}
 	for c := range columns {
 		if c == span || c == diskFree { // not plotted

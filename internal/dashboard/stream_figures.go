@@ -109,7 +109,7 @@ func plotFrom(st *hub.Standing, marks []hub.Mark, now time.Time) time.Time {
 	if !st.Cut {
 		return from
 	}
-	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // all batches were evicted because of their age, so the plot can start here
+	known := now.Add(-time.Duration(st.Object.RetentionSeconds) * time.Second) // if no batch is known, all were evicted because of their age, so the plot can start here
 	if len(marks) > 0 {
 		known = marks[0].Time.Std()
 	}

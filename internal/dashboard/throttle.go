@@ -12,10 +12,10 @@ import (
 // must wait until the window ends. IPv6 clients are counted per /64 network. A browser that has
 // signed in before is counted by itself and not by its address.
 //
-// A second limit, maxStrangers, protects against guesses from many addresses. It applies to all
-// addresses together that have had no successful sign-in since the server started. After the first
-// sign-in, the address of an operator is exempt from this limit, so an attack cannot lock that
-// operator out.
+// A second limit, maxStrangers, protects against guesses from many addresses. It limits the
+// failures of all those addresses together from which no sign-in has succeeded since the server
+// started. After the first sign-in, the address of an operator is exempt from this limit, so an
+// attack cannot lock that operator out.
 const (
 	maxFailures   = 5    // failures per address and window
 	maxStrangers  = 1000 // failures per window, of all addresses without a successful sign-in together
@@ -71,7 +71,7 @@ func (t *throttle) try(client netip.Addr) time.Duration {
 	return 0
 }
 
-// tryBrowser is like try, for a browser that has signed in before.
+// tryBrowser is like the method try, but for a browser that has signed in before.
 func (t *throttle) tryBrowser(id string, client netip.Addr) time.Duration {
 	now := t.now()
 	t.mu.Lock()
