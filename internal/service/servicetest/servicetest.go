@@ -1,5 +1,5 @@
 // Package servicetest starts services for tests. A test gets the service that weir serve starts, on
-// free ports of 127.0.0.1, with a project and a key, and the service stops when the test ends.
+// free ports of 127.0.0.1, with a project and a key. The service stops when the test ends.
 package servicetest
 
 import (
@@ -27,8 +27,8 @@ import (
 // clients by then. Only a test that left a request open waits for the whole period.
 const grace = 10 * time.Second
 
-// Options say how a service differs from the default. By default, HTTP is on a free port, HTTPS,
-// metrics and the demo are off, there are no rate limits, and the engine stores everything in
+// Options say how a service differs from the default. By default, HTTP is on a free port. HTTPS,
+// metrics and the demo are off. There are no rate limits, and the engine stores everything in
 // memory.
 type Options struct {
 	// Args are arguments of weir serve. They override the defaults.
