@@ -79,7 +79,7 @@ func configure(f *pflag.FlagSet) (sources, error) {
 	return from, nil
 }
 
-// Environment sets the flags that are not on the command line from WEIR_* variables.
+// Environment sets flags from WEIR_* variables, except the flags that are on the command line.
 func Environment(f *pflag.FlagSet) error {
 	var all faults
 	f.VisitAll(func(flag *pflag.Flag) {
