@@ -28,12 +28,12 @@
 // wait for memory, so they can end and let the waiting loans continue.
 //
 // A client could keep such a loan from ending by sending or reading slowly. So while any loan
-// waits, a loan that depends on its client must move (send or receive) at least leastBytes every
-// leastTime. A loan that moves less is cut: the budget calls the loan's stop function, and the code
-// that uses the loan must return the memory. Only loans of keys that hold at least as much as the
-// waiting key are cut. Loans of the key that holds most are cut first. A loan is not slow while it
-// waits for the server's own disk, or for more memory from the part of the budget that it already
-// uses.
+// waits, a loan that depends on its client must move (send or receive) at least leastBytes in every
+// period of length leastTime. A loan that moves less is cut: the budget calls the loan's stop
+// function, and the code that uses the loan must return the memory. Only loans of keys that hold at
+// least as much as the waiting key are cut. Loans of the key that holds most are cut first. A loan
+// is not slow while it waits for the server's own disk, or for more memory from the part of the
+// budget that it already uses.
 //
 // Several loans can share memory that one of them, the payer, is charged for. All of them must be
 // fast enough. The slow ones are cut at the same time.
