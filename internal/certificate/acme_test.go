@@ -13,8 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// certmagic keeps a rate limiter for each account until the process ends and, for each lock, a
-	// goroutine that takes up to five seconds to notice that the lock was removed.
+	// certmagic runs a goroutine for the rate limiter of each account until the process ends. For
+	// each lock it runs a goroutine that takes up to five seconds to notice that the lock was
+	// removed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"),
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
 }
