@@ -81,6 +81,9 @@ func manPage(c *cobra.Command) string {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(c.Example))
 	}
 	b.WriteString(".SH EXIT STATUS\n0 success, 1 refused by the server or failed, 2 wrong usage.\n")
+	if c.Name() == "check" {
+		b.WriteString("3 if a repair had to give up data.\n")
+	}
 	if c.HasParent() {
 		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(strings.ReplaceAll(c.Parent().CommandPath(), " ", "-")))
 	}
