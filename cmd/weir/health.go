@@ -38,6 +38,7 @@ cannot be reached. Use this command as the health check of a container.`,
 				}
 				address = settings.LocalURL("http", listens)
 			}
+			address = withScheme(address)
 			u, err := url.Parse(address)
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 				return misuse{fmt.Errorf("--url %q: not an http or https address", address), c.CommandPath()}
@@ -77,7 +78,7 @@ func health(ctx context.Context, w io.Writer, address, ca string, asJSON bool) e
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
-		return fmt.Errorf("no response from the server: %w", err)
+		return fmt.Errorf("no response from the server: %w", trustHint(err, ca))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))

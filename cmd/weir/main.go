@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -102,8 +103,14 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
+// noCommand reports an unknown command, and suggests the commands whose names are similar.
 func noCommand(c *cobra.Command, name string) error {
-	return misuse{fmt.Errorf("unknown command %q", c.CommandPath()+" "+name), c.CommandPath()}
+	err := fmt.Errorf("unknown command %q", c.CommandPath()+" "+name)
+	c.SuggestionsMinimumDistance = 2 // the largest number of letters in which a suggestion may differ
+	if similar := c.SuggestionsFor(name); len(similar) > 0 {
+		err = fmt.Errorf("%w; did you mean %q?", err, strings.Join(similar, `" or "`))
+	}
+	return misuse{err, c.CommandPath()}
 }
 
 // helpCommand returns cobra's help command, except that an unknown command counts as wrong usage.

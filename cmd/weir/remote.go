@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +57,7 @@ func (r *remote) flags(c *cobra.Command) *cobra.Command {
 
 // client creates the client of the service. An invalid flag is reported as wrong usage.
 func (r *remote) client(c *cobra.Command) (*client.Client, error) {
+	r.url = withScheme(r.url)
 	o := client.Options{URL: r.url, Key: client.Key(r.key), HTTP1: r.http1, UserAgent: "weir/" + build.This().Version, Retry: commandRetry}
 	if r.ca != "" {
 		pem, err := os.ReadFile(r.ca)
@@ -83,7 +87,32 @@ func (r *remote) run(c *cobra.Command, do func(ctx context.Context, cl *client.C
 	return r.explain(do(c.Context(), cl))
 }
 
+// withScheme adds a scheme to an address such as 127.0.0.1:8080. For this machine the scheme is http,
+// and for all others https, because a key must not be sent over a network without encryption.
+func withScheme(address string) string {
+	if strings.Contains(address, "://") || address == "" {
+		return address
+	}
+	u, err := url.Parse("//" + address)
+	if err != nil {
+		return address
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && ip.IsLoopback() {
+		return "http://" + address
+	}
+	return "https://" + address
+}
+
+// trustHint adds to a certificate error which flag makes the command trust the certificate.
+func trustHint(err error, ca string) error {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok && ca == "" {
+		return fmt.Errorf("%w; if the service has its own certificate authority, set --cacert to its file tls/ca.pem", err)
+	}
+	return err
+}
+
 func (r *remote) explain(err error) error {
+	err = trustHint(err, r.ca)
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("no service answers at %s; set --url or WEIR_URL: %w", r.url, err)
 	}

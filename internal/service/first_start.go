@@ -117,9 +117,9 @@ Subscribe to it from its beginning:
 
   curl -sSN%[7]s -H 'Authorization: Bearer %[3]s' -H 'Accept: text/event-stream' '%[1]s/v1/streams/%[4]s?cursor=0'
 
-Create more keys: weir key create --project default --data %[5]s
+Create more keys: %[8]s key create --project default --data %[5]s
 
-`, svc.URL(), svc.settings.Data, svc.first.key, svc.first.stream, Quoted(svc.settings.Data), svc.welcomeHTTPS(), svc.trusting())
+`, svc.URL(), svc.settings.Data, svc.first.key, svc.first.stream, Quoted(svc.settings.Data), svc.welcomeHTTPS(), svc.trusting(), program())
 		svc.first = nil
 	}
 	if svc.password != "" {
@@ -131,6 +131,15 @@ Sign in as %s with this password. It is shown only once:
 `, cmp.Or(svc.office.url(), svc.URL()), dashboard.Account, svc.password)
 		svc.password = ""
 	}
+}
+
+// program returns the command that runs this program, as it was started: after make run, the program
+// is not in the shell's search path.
+func program() string {
+	if strings.ContainsRune(os.Args[0], os.PathSeparator) {
+		return Quoted(os.Args[0])
+	}
+	return "weir"
 }
 
 // welcomeHTTPS returns the text that the first start prints about HTTPS.

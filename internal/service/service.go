@@ -274,10 +274,10 @@ func (svc *Service) Addresses() []any {
 		all = append(all, "https", settings.LocalURL("https", at))
 	}
 	all = append(all, "data", svc.settings.Data, "url", svc.URL(), "metrics", svc.observer.address())
-	if at := svc.office.url(); at != "" {
-		all = append(all, "dashboard", at+"/dashboard")
+	if svc.settings.Dashboard != settings.DashboardOff {
+		all = append(all, "dashboard", cmp.Or(svc.office.url(), svc.URL())+"/dashboard")
 	}
-	return all
+	return append(all, "manual", svc.URL()+"/docs")
 }
 
 // health reports whether the service accepts reads and writes (D32).
