@@ -280,9 +280,8 @@ func Move(from, to *Loan, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n = min(n, from.size)
+	b.poolFor(to, to.size+n).force(to, to.size+n) // before shrink, which gives free memory to loans that wait
 	from.shrink(from.size - n)
-	p := b.poolFor(to, to.size+n)
-	p.force(to, to.size+n)
 	if _, shares := from.sharers[to]; shares {
 		delete(from.sharers, to)
 		to.sharers, from.sharers = from.sharers, nil

@@ -295,6 +295,35 @@ func TestMove(t *testing.T) {
 	b.check(t)
 }
 
+// While memory moves to another loan, it is not free: a loan that waits gets none of it.
+func TestMoveWhileOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(16*mib, 4*mib)
+		from, to := open(b, "p", "a", 8*mib), open(b, "p", "b", 8*mib)
+		from.must(t, 8*mib)
+		stop, cancel := context.WithCancel(ctx)
+		var waiting []*body
+		for i := range 4 {
+			l := open(b, fmt.Sprint(i), "k", 8*mib)
+			l.grow(stop, 8*mib)
+			waiting = append(waiting, l)
+		}
+		synctest.Wait()
+		before := b.Stats().Held
+		Move(from.Loan, to.Loan, 8*mib)
+		synctest.Wait()
+		if after := b.Stats().Held; after != before {
+			t.Errorf("Move changed the memory in use from %d to %d bytes", before, after)
+		}
+		cancel()
+		synctest.Wait()
+		for _, l := range append(waiting, from, to) {
+			l.End()
+		}
+		b.check(t)
+	})
+}
+
 // Loans that share memory are cut together if they are slow, and a fast loan among them is not. The
 // memory then moves to the fast loan, which pays for it from then on.
 func TestSharersAreCutTogether(t *testing.T) {

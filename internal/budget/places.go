@@ -87,7 +87,7 @@ func (p *Places) Give(of Holder, at netip.Addr) {
 	k := p.join(of)
 	p.free++
 	p.add(k, -1)
-	k.users -= 1 // ends the use that Take began
+	p.leave(k) // ends the use that Take began
 	p.leave(k)
 	if p.o.Address > 0 {
 		if p.addresses[at]--; p.addresses[at] == 0 {

@@ -32,17 +32,16 @@ func (s *State) Back(fork *State, n int) *State {
 	return c
 }
 
-// EvictBelow raises the low mark to low, after another process evicted everything below low. It
-// returns the number of evicted batches. headers has the same meaning as in Evict.
-func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(Header) bool)) (evicted int) {
+// EvictBelow raises the low mark to low, after another process evicted everything below low. headers
+// has the same meaning as in Evict.
+func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(Header) bool)) {
 	if low = min(low, s.next()); low <= s.low {
-		return 0
+		return
 	}
 	headers(s.low, func(h Header) bool {
 		if h.Seq < low && !h.Closed {
 			s.bytes -= int64(h.Size)
 			s.charge -= h.charge()
-			evicted++
 		}
 		return h.Seq < low
 	})
@@ -50,5 +49,4 @@ func (s *State) EvictBelow(low weir.Seq, headers func(from weir.Seq, visit func(
 	s.gaps.drop(low)
 	s.dropLost()
 	s.keys.forget(low, s.last, s.rules.Keys)
-	return evicted
 }
