@@ -361,7 +361,6 @@ func (r *recovery) settle() error {
 		s.put(d)
 		if l := r.logs[uint64(d.Created)]; l != nil {
 			l.index.cut(l.low)
-			l.staged = l.low
 			s.logs[d.Created] = l
 			s.account(&l.index, 1)
 			if l.mark.bytes > 0 {

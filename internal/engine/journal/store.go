@@ -138,13 +138,22 @@ func (s *store) drop(e extent) {
 func (s *store) account(x *index, sign int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	var seg *segment // neighbouring entries are mostly in the same segment
+	number, bytes := uint32(0), int64(0)
 	for _, c := range x.chunks {
 		for i := range c.items {
 			it := c.item(i)
-			if seg := s.segments[it.place.segment]; seg != nil {
-				seg.live.Add(sign * it.bytes())
+			if it.place.segment != number {
+				if seg != nil {
+					seg.live.Add(sign * bytes)
+				}
+				number, seg, bytes = it.place.segment, s.segments[it.place.segment], 0
 			}
+			bytes += it.bytes()
 		}
+	}
+	if seg != nil {
+		seg.live.Add(sign * bytes)
 	}
 }
 
@@ -204,8 +213,9 @@ func (s *store) log(id engine.LogID) *log {
 // doom marks a log as doomed: its document is being deleted, so opening the log or appending to it
 // fails from now on. If the store has no such log yet, doom creates it, because a caller may try to
 // open the log before the deletion is settled. That is possible even before the creation of the
-// document is settled. The committer calls doom.
-func (s *store) doom(j *Journal, id engine.LogID) *log {
+// document is settled. doom also returns the judge of the log, or nil if the log is not open. The
+// committer calls doom.
+func (s *store) doom(j *Journal, id engine.LogID) (*log, engine.Judge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.logs[id]
@@ -213,8 +223,10 @@ func (s *store) doom(j *Journal, id engine.LogID) *log {
 		l = &log{j: j, id: id}
 		s.logs[id] = l
 	}
-	l.doomed = true
-	return l
+	if h := l.attached.Swap(doomed); h != nil {
+		return l, h.judge
+	}
+	return l, nil
 }
 
 // current reports whether the record at this place will still be needed when all groups in flight
@@ -231,7 +243,7 @@ func (g *group) current(at place, r *record) bool {
 			return false
 		}
 	default:
-		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.doomed {
+		if l := g.j.store.log(engine.LogID(r.log)); l == nil || l.attached.Load() == doomed {
 			return false
 		}
 	}
