@@ -87,7 +87,7 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 
 // rules returns the rules of a stream with these settings. grace is the time for which its gaps
 // stay open.
-func (s *Spec) rules(grace time.Duration) stream.Rules {
+func (s *terms) rules(grace time.Duration) stream.Rules {
 	return stream.Rules{
 		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace, Keys: weir.MaxEvictedKeys,
 	}

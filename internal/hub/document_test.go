@@ -79,8 +79,8 @@ func TestDocumentRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec, created, err := readDocument(doc)
-	if err != nil || spec != s.Spec || created != s.CreatedAt {
-		t.Errorf("read %+v, created %s, %v; want %+v, created %s", spec, created, err, s.Spec, s.CreatedAt)
+	if err != nil || spec != s.Spec() || created != s.CreatedAt {
+		t.Errorf("read %+v, created %s, %v; want %+v, created %s", spec, created, err, s.Spec(), s.CreatedAt)
 	}
 }
 

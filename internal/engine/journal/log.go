@@ -145,6 +145,29 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	return int64(l.index.len())*perEntry + int64(len(l.note))
 }
 
+// Outline implements engine.Engine.
+func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
+	l := j.store.log(id)
+	if l == nil {
+		return o, true
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	o.Low = l.low
+	l.index.ascend(0, func(it item) bool {
+		if o.Last = it.seq; o.Entries == 0 {
+			o.First, o.Oldest = it.seq, it.time
+		}
+		o.Entries++
+		o.Oldest = min(o.Oldest, it.time)
+		if it.kind == kindBatch {
+			o.Bytes += int64(it.size)
+		}
+		return true
+	})
+	return o, true
+}
+
 // detachOp detaches the judge of a handle behind every op of the handle that is in flight, and
 // behind the deletion of the document.
 type detachOp struct {

@@ -232,6 +232,29 @@ func (e *Engine) Held(id engine.LogID) (bytes int64) {
 	return bytes + int64(len(l.note))
 }
 
+// Outline implements engine.Engine.
+func (e *Engine) Outline(id engine.LogID) (o engine.Outline, known bool) {
+	e.mu.Lock()
+	l := e.logs[id]
+	e.mu.Unlock()
+	if l == nil {
+		return o, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o.Low = l.low
+	for i := range l.entries {
+		h := &l.entries[i]
+		if o.Last = h.Seq; i == 0 {
+			o.First, o.Oldest = h.Seq, h.Time
+		}
+		o.Entries++
+		o.Oldest = min(o.Oldest, h.Time)
+		o.Bytes += int64(len(h.Payload))
+	}
+	return o, true
+}
+
 // Status returns Ready until the engine is closed.
 func (e *Engine) Status() engine.Status {
 	e.mu.Lock()
