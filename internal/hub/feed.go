@@ -186,7 +186,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	f.mu.Lock()
 	_, waiting := f.ahead.NextDue()
-	if (waiting || len(f.pending) > 0 || f.untrimmed()) && !force {
+	if (waiting || len(f.pending) > 0 || untrimmed(f)) && !force {
 		f.mu.Unlock()
 		s.mu.Unlock()
 		return

@@ -68,7 +68,7 @@ func TestStartOpensFewStreams(t *testing.T) {
 		if o, _ := e.Outline(large.log); o.Entries != 5 {
 			t.Errorf("the log of the large stream has %d entries, want the 5 that fit", o.Entries)
 		}
-		time.Sleep(time.Hour + latest + 2*trimAfter)
+		<-time.After(time.Hour + latest + 2*trimAfter)
 		synctest.Wait()
 		for _, s := range []*Stream{whole, unused, large, hole, late} {
 			if o, _ := e.Outline(s.log); o.Entries != 0 {

@@ -251,7 +251,7 @@ func (w *sweeper) due() []*Stream {
 }
 
 // untrimmed reports whether the log holds evicted batches. Called with f.mu held.
-func (f *feed) untrimmed() bool { return f.evicted > 0 && f.trimmed < f.state.Low() }
+func untrimmed(f *feed) bool { return f.evicted > 0 && f.trimmed < f.state.Low() }
 
 // wantsTrim evicts expired batches and reports whether it is time to trim them from the log: at
 // once with hurry, otherwise when there are enough of them.
@@ -262,7 +262,7 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 		return false
 	}
 	f.evict(now)
-	if !f.untrimmed() {
+	if !untrimmed(f) {
 		return false
 	}
 	if f.trimFrom == 0 {

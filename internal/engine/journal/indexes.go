@@ -2,9 +2,11 @@ package journal
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"weir"
 	"weir/internal/engine"
@@ -24,17 +26,48 @@ type state struct {
 	revision uint64
 }
 
+// states are the newest states of all marks or of all documents.
+type states struct {
+	all []state
+	of  map[uint64]int32 // by log: the index in all
+}
+
 // readIndexes is step 7: read the index of every segment, in order, and then the newest state of
-// every mark and document.
+// every mark and document. While the slots of one segment are applied, a goroutine reads the next.
 func (r *recovery) readIndexes() error {
-	marks, docs := map[uint64]state{}, map[uint64]state{}
-	for _, s := range r.j.store.allSegments() {
-		slots := s.slots
-		if s != r.tail {
-			var err error
-			if slots, err = r.readIndex(s); err != nil {
-				return err
+	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
+	type loaded struct {
+		s     *segment
+		slots []byte
+		err   error
+	}
+	next, stop := make(chan loaded, 1), make(chan struct{})
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	defer close(stop)
+	reader.Go(func() {
+		defer close(next)
+		for _, s := range r.j.store.allSegments() {
+			of := loaded{s: s, slots: s.slots}
+			if s != r.tail {
+				of.slots, of.err = s.index(r.j.size)
 			}
+			select {
+			case next <- of:
+			case <-stop:
+				return
+			}
+		}
+	})
+	for of := range next {
+		s, slots, err := of.s, of.slots, of.err
+		if err != nil {
+			slots, err = r.rebuildIndex(s, err)
+		}
+		if err != nil {
+			return err
+		}
+		if s != r.tail {
 			s.sealed.Store(true)
 		}
 		for ; len(slots) > 0; slots = slots[slotSize:] {
@@ -45,47 +78,48 @@ func (r *recovery) readIndexes() error {
 				r.insert(at, sl)
 			case kindManifest:
 			case kindMark:
-				newer(marks, at, sl, uint64(sl.time))
+				marks.add(at, sl, uint64(sl.time))
 			case kindDocument, kindDeleted:
-				newer(docs, at, sl, sl.seq)
+				docs.add(at, sl, sl.seq)
 			default:
 				return s.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
 			}
 		}
 	}
-	return r.readStates(marks, docs)
+	return r.readStates(append(marks.all, docs.all...))
 }
 
-// newer keeps the state in a slot unless a newer state of the same log is known. A copy made by the
-// reclaimer has the same revision as its original; newer keeps the copy.
-func newer(states map[uint64]state, at place, sl slot, revision uint64) {
-	old := states[sl.log]
-	first := old.first
-	if first == 0 && sl.kind == kindDocument {
-		first = at.segment
+// add keeps the state in a slot unless a newer state of the same log is known. A copy made by the
+// reclaimer has the same revision as its original; add keeps the copy.
+func (s *states) add(at place, sl slot, revision uint64) {
+	st := state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
+	if sl.kind == kindDocument {
+		st.first = at.segment
 	}
+	i, known := s.of[sl.log]
+	if !known {
+		s.of[sl.log] = int32(len(s.all))
+		s.all = append(s.all, st)
+		return
+	}
+	old := &s.all[i]
+	first := cmp.Or(old.first, st.first)
 	if revision >= old.revision {
-		old = state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
+		*old = st
 	}
 	old.first = first
-	states[sl.log] = old
 }
 
 // readStates reads and applies states in the order of their positions on disk. If only few bytes
 // lie between two states, one read covers both.
-func (r *recovery) readStates(marks, docs map[uint64]state) error {
-	all := make([]state, 0, len(marks)+len(docs))
-	for _, st := range marks {
-		all = append(all, st)
-	}
-	for _, st := range docs {
-		all = append(all, st)
-	}
+func (r *recovery) readStates(all []state) error {
 	slices.SortFunc(all, func(a, b state) int {
 		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
 	})
+	docs := make([]*compact, 0, len(all))
 	w := &window{}
-	for i, st := range all {
+	for i := range all {
+		st := &all[i]
 		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note
 			bytes := int64(padded(int(st.head)+int(st.size)) + slotSize)
 			r.applyMark(st.log, int64(st.revision), weir.Seq(st.seq), nil, extent{st.at, bytes})
@@ -96,7 +130,8 @@ func (r *recovery) readStates(marks, docs map[uint64]state) error {
 		}
 		if n := int64(st.head) + int64(st.size); !w.holds(int64(st.at.off), n) {
 			w.ahead = n
-			for _, next := range all[i+1:] {
+			for k := range all[i+1:] {
+				next := &all[i+1+k]
 				far := int64(next.at.off) - int64(st.at.off)
 				if next.at.segment != st.at.segment || far > w.ahead+shortGap || far > windowSize {
 					break
@@ -108,24 +143,84 @@ func (r *recovery) readStates(marks, docs map[uint64]state) error {
 		if err != nil {
 			return err
 		}
+		if st.kind == kindDocument {
+			d := document{at: extent{st.at, rec.bytes()}, first: st.first}
+			d.Created, d.Revision = engine.LogID(rec.log), engine.Revision(rec.seq)
+			docs = append(docs, r.j.store.docs.pack(rec.key, rec.payload, &d))
+			continue
+		}
 		r.applyRecord(st.at, &rec)
 		if old, ok := r.first[rec.key]; st.first > 0 && (!ok || st.first < old) {
 			r.first[rec.key] = st.first
 		}
 	}
+	r.keepDocuments(docs)
 	return nil
+}
+
+// keepDocuments puts documents into the store, unless a later deletion is known. Of several
+// documents with the same key it keeps the newest, which replaced the others.
+func (r *recovery) keepDocuments(docs []*compact) {
+	s := &r.j.store
+	sorted := make([]byKey, len(docs))
+	for i, c := range docs {
+		sorted[i] = keyOf(c)
+	}
+	slices.SortFunc(sorted, byKey.compare)
+	s.logs = make(map[engine.LogID]*log, len(docs))
+	for i := 0; i < len(sorted); {
+		c := sorted[i].doc
+		for i++; i < len(sorted) && sorted[i].doc.name() == c.name(); i++ {
+			older := sorted[i].doc
+			if older.revision > c.revision {
+				c, older = older, c
+			}
+			c.first = min(c.first, older.first)
+		}
+		r.j.commit.next = max(r.j.commit.next, uint64(c.revision)+1)
+		if t := r.deleted[c.name()]; t != nil {
+			first := cmp.Or(r.first[c.name()], c.first)
+			r.first[c.name()] = min(first, c.first)
+			if t.revision > c.revision {
+				continue // settle keeps the deletion
+			}
+			c.first = r.first[c.name()]
+			delete(r.deleted, c.name())
+		}
+		s.docs.tree.Load(c)
+		s.logs[c.created] = nil
+		s.keep(extent{c.at, int64(c.bytes)})
+		s.revision = max(s.revision, c.revision)
+		r.adopt(c.created)
+	}
+}
+
+// byKey is a document with the first 16 bytes of its key. Sorting a million documents by their keys
+// is several times as fast if most comparisons need no other memory.
+type byKey struct {
+	start [2]uint64
+	doc   *compact
+}
+
+func keyOf(c *compact) byKey {
+	var b [16]byte
+	copy(b[:], c.name())
+	return byKey{[2]uint64{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}, c}
+}
+
+func (a byKey) compare(b byKey) int {
+	return cmp.Or(cmp.Compare(a.start[0], b.start[0]), cmp.Compare(a.start[1], b.start[1]), cmp.Compare(a.doc.name(), b.doc.name()))
 }
 
 // shortGap is the largest number of bytes between two states for which one read covers both.
 const shortGap = 16 << 10
 
-// readIndex returns the slots of a sealed segment. If the index or the footer is damaged but all
-// groups of the segment are valid, readIndex builds the slots from the groups, and confirm later
-// writes the index again.
-func (r *recovery) readIndex(s *segment) ([]byte, error) {
-	slots, damage := s.index(r.j.size)
-	if damage == nil || !errors.Is(damage, engine.ErrDamaged) {
-		return slots, damage
+// rebuildIndex returns the slots of a sealed segment whose index cannot be read. If the index or
+// the footer is damaged but all groups of the segment are valid, rebuildIndex builds the slots from
+// the groups, and confirm later writes the index again.
+func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
+	if !errors.Is(damage, engine.ErrDamaged) {
+		return nil, damage
 	}
 	end, err := s.provedEnd(r.j.size)
 	if err != nil || end == 0 {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tidwall/btree"
-
 	"weir"
 	"weir/internal/engine"
 )
@@ -17,7 +15,7 @@ import (
 // before they are durable, only adds segments and marks logs as doomed.
 type store struct {
 	mu       sync.RWMutex
-	docs     btree.Map[string, *document]
+	docs     documentMap
 	logs     map[engine.LogID]*log // by Document.Created; the value is nil until the log is first used
 	segments map[uint32]*segment
 	deleted  map[string]*tombstone // by document key
@@ -59,6 +57,7 @@ func (t *tombstone) needed(segments []uint32) bool {
 }
 
 func (s *store) init() {
+	s.docs.init()
 	s.logs = make(map[engine.LogID]*log)
 	s.segments = make(map[uint32]*segment)
 	s.deleted = make(map[string]*tombstone)
@@ -78,7 +77,7 @@ func (s *store) put(d *document) {
 	if d.first == 0 {
 		d.first = d.at.segment
 	}
-	if old, ok := s.docs.Set(d.Key, d); ok {
+	if old, ok := s.docs.Get(d.Key); ok {
 		d.first = old.first
 		s.drop(old.at)
 	}
@@ -87,6 +86,7 @@ func (s *store) put(d *document) {
 		s.drop(t.at)
 		delete(s.deleted, d.Key)
 	}
+	s.docs.Set(d)
 	if _, ok := s.logs[d.Created]; !ok {
 		s.logs[d.Created] = nil
 	}
@@ -112,15 +112,11 @@ func (s *store) remove(key string, t *tombstone) {
 
 // everything returns all documents in order of their revisions, and the revision of the last
 // change.
-func (s *store) everything() (docs []engine.Document, revision engine.Revision) {
+func (s *store) everything() (docs []*compact, revision engine.Revision) {
 	s.mu.RLock()
-	s.docs.Scan(func(_ string, d *document) bool {
-		docs = append(docs, d.Document)
-		return true
-	})
-	revision = s.revision
+	docs, revision = s.docs.tree.Items(), s.revision
 	s.mu.RUnlock()
-	slices.SortFunc(docs, func(a, b engine.Document) int { return cmp.Compare(a.Revision, b.Revision) })
+	slices.SortFunc(docs, func(a, b *compact) int { return cmp.Compare(a.revision, b.revision) })
 	return docs, revision
 }
 
@@ -138,22 +134,13 @@ func (s *store) drop(e extent) {
 func (s *store) account(x *index, sign int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var seg *segment // neighbouring entries are mostly in the same segment
-	number, bytes := uint32(0), int64(0)
 	for _, c := range x.chunks {
 		for i := range c.items {
 			it := c.item(i)
-			if it.place.segment != number {
-				if seg != nil {
-					seg.live.Add(sign * bytes)
-				}
-				number, seg, bytes = it.place.segment, s.segments[it.place.segment], 0
+			if seg := s.segments[it.place.segment]; seg != nil {
+				seg.live.Add(sign * it.bytes())
 			}
-			bytes += it.bytes()
 		}
-	}
-	if seg != nil {
-		seg.live.Add(sign * bytes)
 	}
 }
 
@@ -292,9 +279,8 @@ func (s *store) move(r *record, from, to place) {
 	case kindDocument:
 		s.mu.Lock()
 		d, _ := s.docs.Get(r.key)
-		moved := *d // readers use *d without a lock, so move changes a copy
-		moved.at.place = to
-		s.docs.Set(r.key, &moved)
+		d.at.place = to
+		s.docs.Set(d)
 		s.mu.Unlock()
 	case kindDeleted:
 		s.mu.Lock()
