@@ -30,7 +30,7 @@ type Engine interface {
 	Held(id LogID) int64
 
 	// Outline describes the entries of a log that is not open. If the second result is false, the
-	// log must be opened to know them. It never blocks on a disk.
+	// log must be opened to know them, and only Memory is set. It never blocks on a disk.
 	Outline(id LogID) (Outline, bool)
 
 	// Status reports whether the store takes writes now. It never blocks on a disk.
@@ -46,8 +46,9 @@ type Engine interface {
 // entries.
 type LogID uint64
 
-// Outline describes the entries of a log. If Entries is 0, only Low may be set.
+// Outline describes the entries of a log. If Entries is 0, only Memory and Low may be set.
 type Outline struct {
+	Memory      int64 // what Held returns
 	Entries     int
 	Low         weir.Seq  // entries below it were trimmed; 0 if the log was never trimmed
 	First, Last weir.Seq  // the lowest and the highest sequence of an entry

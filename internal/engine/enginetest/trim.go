@@ -35,7 +35,7 @@ var trimCases = []testCase{
 	{"an outline of a closed log", []string{
 		"Outline describes the entries of a log that is not open.",
 		"Outline describes the entries of a log.",
-		"If Entries is 0, only Low may be set.",
+		"If Entries is 0, only Memory and Low may be set.",
 	}, outline},
 	{"trim while entries are appended", []string{
 		"Trim removes every entry whose sequence is below low and stores note. Both are durable together when it returns.",
@@ -212,7 +212,8 @@ func outline(s *store) {
 	check := func(want engine.Outline) {
 		s.Helper()
 		s.closeLog(log)
-		if got, known := s.Outline(doc.Created); known && got != want {
+		want.Memory = s.Held(doc.Created)
+		if got, known := s.Outline(doc.Created); known && got != want || got.Memory != want.Memory {
 			s.Errorf("outline %+v, want %+v", got, want)
 		}
 		log = s.open(doc.Created, newJudge())

@@ -326,7 +326,9 @@ func (e *Engine) Held(id engine.LogID) int64 {
 }
 
 // Outline implements engine.Engine. A node knows nothing of a log that it has not opened.
-func (e *Engine) Outline(engine.LogID) (engine.Outline, bool) { return engine.Outline{}, false }
+func (e *Engine) Outline(id engine.LogID) (engine.Outline, bool) {
+	return engine.Outline{Memory: e.Held(id)}, false
+}
 
 // Status returns Ready while the node reaches a server that can store data and has space.
 func (e *Engine) Status() engine.Status {

@@ -142,8 +142,10 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return int64(l.index.len())*perEntry + int64(len(l.note))
+	return l.held()
 }
+
+func (l *log) held() int64 { return int64(l.index.len())*perEntry + int64(len(l.note)) }
 
 // Outline implements engine.Engine.
 func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
@@ -153,7 +155,7 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	o.Low = l.low
+	o.Low, o.Memory = l.low, l.held()
 	l.index.ascend(0, func(it item) bool {
 		if o.Last = it.seq; o.Entries == 0 {
 			o.First, o.Oldest = it.seq, it.time

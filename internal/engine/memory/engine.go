@@ -226,6 +226,11 @@ func (e *Engine) Held(id engine.LogID) (bytes int64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.held()
+}
+
+// held returns the bytes of the log. Called with l.mu held.
+func (l *log) held() (bytes int64) {
 	for i := range l.entries {
 		bytes += int64(unsafe.Sizeof(l.entries[i])) + int64(len(l.entries[i].Payload))
 	}
@@ -242,7 +247,7 @@ func (e *Engine) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o.Low = l.low
+	o.Low, o.Memory = l.low, l.held()
 	for i := range l.entries {
 		h := &l.entries[i]
 		if o.Last = h.Seq; i == 0 {
