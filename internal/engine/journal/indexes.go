@@ -32,61 +32,94 @@ type states struct {
 	of  map[uint64]int32 // by log: the index in all
 }
 
+// found are the newest states of all marks and documents, read from disk.
+type found struct {
+	docs []byKey // the documents, in the order of their keys
+	rest []foundState
+	err  error
+}
+
+// foundState is the record of a mark or of a deletion. A long note is left out of its record.
+type foundState struct {
+	at    extent
+	rec   record
+	first uint32 // as in state
+}
+
 // readIndexes is step 7: read the index of every segment, in order, and then the newest state of
-// every mark and document. While the slots of one segment are applied, a goroutine reads the next.
+// every mark and document. Three goroutines share the work: one reads the indexes, this one puts
+// the entries into memory, and the third chooses and reads the states.
 func (r *recovery) readIndexes() error {
-	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
-	type loaded struct {
-		s     *segment
-		slots []byte
-		err   error
-	}
-	next, stop := make(chan loaded, 1), make(chan struct{})
-	var reader sync.WaitGroup
-	defer reader.Wait()
+	all := r.j.store.allSegments()
+	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found, 1)
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	defer work.Wait()
 	defer close(stop)
-	reader.Go(func() {
-		defer close(next)
-		for _, s := range r.j.store.allSegments() {
-			of := loaded{s: s, slots: s.slots}
-			if s != r.tail {
-				of.slots, of.err = s.index(r.j.size)
-			}
-			select {
-			case next <- of:
-			case <-stop:
-				return
-			}
+	work.Go(func() { r.load(all, read, stop) })
+	work.Go(func() { done <- r.readStates(slots, stop) })
+	for range all {
+		x := <-read
+		if x.err != nil {
+			x.slots, x.err = r.rebuildIndex(x.seg, x.err)
 		}
-	})
-	for of := range next {
-		s, slots, err := of.s, of.slots, of.err
-		if err != nil {
-			slots, err = r.rebuildIndex(s, err)
+		if x.err != nil {
+			return x.err
 		}
-		if err != nil {
-			return err
+		if x.seg != r.tail {
+			x.seg.sealed.Store(true)
 		}
-		if s != r.tail {
-			s.sealed.Store(true)
-		}
-		for ; len(slots) > 0; slots = slots[slotSize:] {
-			sl := decodeSlot(slots)
-			at := place{uint32(s.number), sl.off}
-			switch sl.kind {
+		slots <- x
+		for b := x.slots; len(b) > 0; b = b[slotSize:] {
+			switch sl := decodeSlot(b); sl.kind {
 			case kindBatch, kindGapClosed:
-				r.insert(at, sl)
-			case kindManifest:
-			case kindMark:
-				marks.add(at, sl, uint64(sl.time))
-			case kindDocument, kindDeleted:
-				docs.add(at, sl, sl.seq)
+				r.insert(place{uint32(x.seg.number), sl.off}, sl)
+			case kindManifest, kindMark, kindDocument, kindDeleted:
 			default:
-				return s.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
+				return x.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
 			}
 		}
 	}
-	return r.readStates(append(marks.all, docs.all...))
+	close(slots)
+	f := <-done
+	if f.err != nil {
+		return f.err
+	}
+	for i := range f.rest {
+		st := &f.rest[i]
+		if st.rec.kind == kindMark {
+			r.applyMark(st.rec.log, st.rec.time, weir.Seq(st.rec.seq), st.rec.payload, st.at)
+			continue
+		}
+		r.applyRecord(st.at.place, &st.rec)
+		if old, ok := r.first[st.rec.key]; st.first > 0 && (!ok || st.first < old) {
+			r.first[st.rec.key] = st.first
+		}
+	}
+	r.keepDocuments(f.docs)
+	return nil
+}
+
+// loadedIndex holds the slots of a segment, or the error of reading them.
+type loadedIndex struct {
+	seg   *segment
+	slots []byte
+	err   error
+}
+
+// load reads the indexes of the segments until stop is closed.
+func (r *recovery) load(all []*segment, into chan<- loadedIndex, stop <-chan struct{}) {
+	for _, s := range all {
+		x := loadedIndex{seg: s, slots: s.slots}
+		if s != r.tail {
+			x.slots, x.err = s.index(r.j.size)
+		}
+		select {
+		case into <- x:
+		case <-stop:
+			return
+		}
+	}
 }
 
 // add keeps the state in a slot unless a newer state of the same log is known. A copy made by the
@@ -110,64 +143,95 @@ func (s *states) add(at place, sl slot, revision uint64) {
 	old.first = first
 }
 
-// readStates reads and applies states in the order of their positions on disk. If only few bytes
-// lie between two states, one read covers both.
-func (r *recovery) readStates(all []state) error {
-	slices.SortFunc(all, func(a, b state) int {
-		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
-	})
-	docs := make([]*compact, 0, len(all))
+// readStates chooses the newest states from the slots of all segments, and reads them in the order
+// of their positions on disk. If only few bytes lie between two states, one read covers both. It
+// returns early if stop is closed.
+func (r *recovery) readStates(slots <-chan loadedIndex, stop <-chan struct{}) (f found) {
+	all, ok := chooseStates(slots, stop)
+	if !ok {
+		return f
+	}
 	w := &window{}
 	for i := range all {
 		st := &all[i]
+		at := extent{st.at, int64(padded(int(st.head)+int(st.size)) + slotSize)}
 		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note
-			bytes := int64(padded(int(st.head)+int(st.size)) + slotSize)
-			r.applyMark(st.log, int64(st.revision), weir.Seq(st.seq), nil, extent{st.at, bytes})
+			rec := record{kind: kindMark, log: st.log, seq: st.seq, time: int64(st.revision)}
+			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue
 		}
 		if s := r.segments[uint64(st.at.segment)]; w.seg != s {
 			w = &window{seg: s, buf: w.buf[:0]}
 		}
 		if n := int64(st.head) + int64(st.size); !w.holds(int64(st.at.off), n) {
-			w.ahead = n
-			for k := range all[i+1:] {
-				next := &all[i+1+k]
-				far := int64(next.at.off) - int64(st.at.off)
-				if next.at.segment != st.at.segment || far > w.ahead+shortGap || far > windowSize {
-					break
-				}
-				w.ahead = far + int64(next.head) + int64(next.size)
-			}
+			w.ahead = together(all[i:])
 		}
 		rec, err := w.record(slot{off: st.at.off, size: st.size, head: st.head, kind: st.kind, log: st.log, seq: st.seq})
 		if err != nil {
-			return err
+			return found{err: err}
 		}
 		if st.kind == kindDocument {
-			d := document{at: extent{st.at, rec.bytes()}, first: st.first}
+			d := document{at: at, first: st.first}
 			d.Created, d.Revision = engine.LogID(rec.log), engine.Revision(rec.seq)
-			docs = append(docs, r.j.store.docs.pack(rec.key, rec.payload, &d))
+			f.docs = append(f.docs, keyOf(r.j.store.docs.pack(rec.key, rec.payload, &d)))
 			continue
 		}
-		r.applyRecord(st.at, &rec)
-		if old, ok := r.first[rec.key]; st.first > 0 && (!ok || st.first < old) {
-			r.first[rec.key] = st.first
+		rec.payload = slices.Clone(rec.payload) // the window reuses its buffer
+		f.rest = append(f.rest, foundState{at, rec, st.first})
+	}
+	slices.SortFunc(f.docs, byKey.compare)
+	return f
+}
+
+// chooseStates returns the newest states in the order of their positions. It returns false if stop
+// is closed first.
+func chooseStates(slots <-chan loadedIndex, stop <-chan struct{}) ([]state, bool) {
+	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
+	for {
+		select {
+		case <-stop:
+			return nil, false
+		case x, more := <-slots:
+			if !more {
+				all := append(marks.all, docs.all...)
+				slices.SortFunc(all, func(a, b state) int {
+					return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
+				})
+				return all, true
+			}
+			for b := x.slots; len(b) > 0; b = b[slotSize:] {
+				switch sl, number := decodeSlot(b), uint32(x.seg.number); sl.kind {
+				case kindMark:
+					marks.add(place{number, sl.off}, sl, uint64(sl.time))
+				case kindDocument, kindDeleted:
+					docs.add(place{number, sl.off}, sl, sl.seq)
+				}
+			}
 		}
 	}
-	r.keepDocuments(docs)
-	return nil
+}
+
+// together returns the number of bytes that one read must take to cover the first of the states and
+// those that follow it closely.
+func together(all []state) int64 {
+	from := &all[0]
+	n := int64(from.head) + int64(from.size)
+	for i := range all[1:] {
+		next := &all[1+i]
+		far := int64(next.at.off) - int64(from.at.off)
+		if next.at.segment != from.at.segment || far > n+shortGap || far > windowSize {
+			break
+		}
+		n = far + int64(next.head) + int64(next.size)
+	}
+	return n
 }
 
 // keepDocuments puts documents into the store, unless a later deletion is known. Of several
 // documents with the same key it keeps the newest, which replaced the others.
-func (r *recovery) keepDocuments(docs []*compact) {
+func (r *recovery) keepDocuments(sorted []byKey) {
 	s := &r.j.store
-	sorted := make([]byKey, len(docs))
-	for i, c := range docs {
-		sorted[i] = keyOf(c)
-	}
-	slices.SortFunc(sorted, byKey.compare)
-	s.logs = make(map[engine.LogID]*log, len(docs))
+	s.logs = make(map[engine.LogID]*log, len(sorted))
 	for i := 0; i < len(sorted); {
 		c := sorted[i].doc
 		for i++; i < len(sorted) && sorted[i].doc.name() == c.name(); i++ {
