@@ -203,7 +203,7 @@ func (c *call) stream(action access.Action) (*hub.Stream, error) {
 	if err := c.grant.May(action, id, s.Project); err != nil {
 		return nil, err
 	}
-	c.created = s.Created
+	c.created = s.Created()
 	return s, nil
 }
 

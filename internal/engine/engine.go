@@ -29,6 +29,10 @@ type Engine interface {
 	// entry and was never trimmed, uses none. Held never blocks on a disk.
 	Held(id LogID) int64
 
+	// Outline describes the entries of a log that is not open. If the second result is false, the
+	// log must be opened to know them, and only Memory is set. It never blocks on a disk.
+	Outline(id LogID) (Outline, bool)
+
 	// Status reports whether the store takes writes now. It never blocks on a disk.
 	Status() Status
 
@@ -41,6 +45,16 @@ type Engine interface {
 // document that is deleted and created again under the same key gets a fresh log without the old
 // entries.
 type LogID uint64
+
+// Outline describes the entries of a log. If Entries is 0, only Memory and Low may be set.
+type Outline struct {
+	Memory      int64 // what Held returns
+	Entries     int
+	Low         weir.Seq  // entries below it were trimmed; 0 if the log was never trimmed
+	First, Last weir.Seq  // the lowest and the highest sequence of an entry
+	Oldest      weir.Time // the earliest time of an entry
+	Bytes       int64     // sum of the sizes of all payloads
+}
 
 // Log is one ordered log. All methods may be called from many goroutines at once.
 type Log interface {

@@ -29,10 +29,14 @@ type Spec struct {
 //
 // Lock order: Stream.mu, then feed.mu. Code that holds the catalog's or the sweeper's lock takes
 // neither of them.
+//
+// A server may have a million streams, so every field counts: a Stream takes 160 bytes. What only a
+// stream in use needs is in its feed and its traffic.
 type Stream struct {
-	Spec
+	ID   weir.StreamID
+	Name string
+	*terms
 	CreatedAt weir.Time
-	Created   string // CreatedAt as clients see it
 
 	hub *Hub
 	log engine.LogID
@@ -42,30 +46,61 @@ type Stream struct {
 	mu      sync.Mutex
 	feed    *feed       // set while the log is open; otherwise nil
 	busy    *transition // set while the feed is being opened or closed; otherwise nil
+	traffic *traffic    // set while the log is open, or a publish is in progress; otherwise nil
+	used    int64       // bytes of memory for the stream's batches and keys, as last measured
+	summary summary     // cursor and size to answer with while no feed is open
 	deleted bool
-	used    int64    // bytes of memory for the stream's batches and keys, as last measured
-	summary *summary // cursor and size to answer with while no feed is open; nil if they are not known
-
-	holds holds // has its own lock, which may be taken while holding any other lock
-	order order // has its own lock, like the field holds
 
 	// Guarded by sweeper.mu.
-	checkAt weir.Time // when the sweeper opens the stream to evict its expired batches
-	queued  int       // position in the sweeper's queue, counted from 1; 0: not in the queue
 	gone    bool      // the stream was deleted and must not be queued again
+	queued  int32     // position in the sweeper's queue, counted from 1; 0: not in the queue
+	checkAt weir.Time // when the sweeper opens the stream to evict
+}
+
+// terms are the settings of a stream that many streams have in common. Streams with equal settings
+// share one value (catalog.terms).
+type terms struct {
+	Project          weir.ProjectID
+	RetentionSeconds int64
+	MaxBytes         int64
+	Mode             weir.Mode
+}
+
+// sharedTerms are terms and the number of streams that have them.
+type sharedTerms struct {
+	terms
+	streams int
+}
+
+// traffic belongs to the publishes to one stream that are in progress. It survives when the log is
+// reopened.
+type traffic struct {
+	holds holds // has its own lock, which may be taken while holding any other lock
+	order order // has its own lock, as holds has
+}
+
+// idle reports whether no publish is in progress.
+func (t *traffic) idle() bool { return t.holds.none() && t.order.none() }
+
+// Created returns CreatedAt as clients see it.
+func (s *Stream) Created() string { return s.CreatedAt.String() }
+
+// Spec returns the settings of the stream.
+func (s *Stream) Spec() Spec {
+	return Spec{ID: s.ID, Project: s.Project, Name: s.Name, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode}
 }
 
 // summary holds the facts about a stream that the hub keeps while the log is closed. It is valid
-// until a batch expires.
+// until a batch expires. The zero summary is never valid.
 type summary struct {
 	cursor weir.Cursor
 	bytes  int64
 	until  weir.Time // no batch expires before this time
 }
 
-// empty is the summary of a stream that was just created.
-func (s *Stream) empty() *summary {
-	return &summary{cursor: weir.Cursor{UpdatedAt: s.CreatedAt}, until: never}
+// empty returns the summary of a stream that was just created.
+func empty(created weir.Time) summary {
+	return summary{cursor: weir.Cursor{UpdatedAt: created}, until: never}
 }
 
 // catalog holds all streams of the store. Only a change to a document in the store changes the
@@ -75,6 +110,7 @@ type catalog struct {
 	mu       sync.RWMutex
 	byID     map[weir.StreamID]*Stream
 	projects map[weir.ProjectID]*projectStreams
+	terms    map[terms]*sharedTerms
 	opened   map[*Stream]struct{} // streams with a feed
 
 	loaded     bool  // Open has read all documents
@@ -97,6 +133,7 @@ type projectStreams struct {
 func (c *catalog) init() {
 	c.byID = make(map[weir.StreamID]*Stream)
 	c.projects = make(map[weir.ProjectID]*projectStreams)
+	c.terms = make(map[terms]*sharedTerms)
 	c.opened = make(map[*Stream]struct{})
 }
 
@@ -169,11 +206,20 @@ func (h *Hub) streamOf(c engine.Change) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{Spec: spec, CreatedAt: created, Created: created.String(), hub: h, log: c.Created}
+	s := newStream(&spec, created)
+	s.hub, s.log = h, c.Created
 	if h.catalog.isLoaded() && !h.shared {
-		s.summary = s.empty()
+		s.summary = empty(created)
 	}
 	return s, nil
+}
+
+func newStream(s *Spec, created weir.Time) *Stream {
+	return &Stream{ID: s.ID, Name: s.Name, terms: s.terms(), CreatedAt: created}
+}
+
+func (s *Spec) terms() *terms {
+	return &terms{Project: s.Project, RetentionSeconds: s.RetentionSeconds, MaxBytes: s.MaxBytes, Mode: s.Mode}
 }
 
 func (c *catalog) project(p weir.ProjectID) *projectStreams {
@@ -190,6 +236,13 @@ func (c *catalog) add(s *Stream, r *room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.byID[s.ID] = s
+	shared := c.terms[*s.terms]
+	if shared == nil {
+		shared = &sharedTerms{terms: *s.terms}
+		c.terms[*s.terms] = shared
+	}
+	shared.streams++
+	s.terms = &shared.terms
 	ps := c.project(s.Project)
 	if s.owner = ps; len(ps.streams) == 0 {
 		r.projects.Add(1)
@@ -200,6 +253,9 @@ func (c *catalog) add(s *Stream, r *room) {
 
 // find returns the index of the first stream whose log id is log or higher.
 func (ps *projectStreams) find(log engine.LogID) int {
+	if n := len(ps.streams); n == 0 || ps.streams[n-1].log < log {
+		return n // a new stream
+	}
 	return sort.Search(len(ps.streams), func(i int) bool { return ps.streams[i].log >= log })
 }
 
@@ -214,6 +270,11 @@ func (c *catalog) remove(s *Stream, r *room) {
 	if i := ps.find(s.log); i < len(ps.streams) && ps.streams[i] == s {
 		if ps.streams = slices.Delete(ps.streams, i, i+1); len(ps.streams) == 0 {
 			r.projects.Add(-1)
+		}
+		if shared := c.terms[*s.terms]; shared.streams > 1 {
+			shared.streams--
+		} else {
+			delete(c.terms, *s.terms)
 		}
 	}
 	delete(c.opened, s)
@@ -305,8 +366,7 @@ func (h *Hub) Create(ctx context.Context, s Spec) (weir.Stream, error) {
 	if err != nil {
 		return weir.Stream{}, clientError(s.ID, err)
 	}
-	made := Stream{Spec: s, CreatedAt: created}
-	return made.object(*made.empty()), nil
+	return newStream(&s, created).object(empty(created)), nil
 }
 
 // Stream returns the stream with this id, or StreamNotFound. On a shared store it may not find a

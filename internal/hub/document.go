@@ -72,9 +72,12 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	if !ok {
 		return Spec{}, 0, errors.New("not a stream document: its key belongs to another kind")
 	}
-	var v document
-	if err := json.Unmarshal(d.Value, &v); err != nil {
-		return Spec{}, 0, fmt.Errorf("not a stream document: %w", err)
+	v, ok := scanDocument(d.Value)
+	if !ok {
+		v = document{}
+		if err := json.Unmarshal(d.Value, &v); err != nil {
+			return Spec{}, 0, fmt.Errorf("not a stream document: %w", err)
+		}
 	}
 	if err := v.check(); err != nil {
 		return Spec{}, 0, fmt.Errorf("not a stream document: %w", err)
@@ -85,9 +88,86 @@ func readDocument(d engine.Document) (s Spec, created weir.Time, err error) {
 	}, weir.Time(v.CreatedAt), nil
 }
 
+// scanDocument reads a document in the form in which writeDocument writes most of them: the members
+// in their order, without white space, and no string with an escape or a byte above 127. It returns
+// false for any other document, which encoding/json must read. A start reads a million documents
+// several times as fast with it.
+func scanDocument(b []byte) (v document, ok bool) {
+	p := scanner{rest: b}
+	p.skip(`{"project":"`)
+	project := p.text()
+	p.skip(`,"name":"`)
+	name := p.text()
+	p.skip(`,"created_at":`)
+	v.CreatedAt = p.number()
+	p.skip(`,"retention_seconds":`)
+	v.RetentionSeconds = p.number()
+	p.skip(`,"max_bytes":`)
+	v.MaxBytes = p.number()
+	p.skip(`,"mode":"`)
+	mode := p.text()
+	p.skip(`}`)
+	if p.bad || len(p.rest) > 0 {
+		return v, false
+	}
+	v.Project, v.Name = weir.ProjectID(project), string(name)
+	switch {
+	case string(mode) == string(weir.JSON):
+		v.Mode = weir.JSON
+	case string(mode) == string(weir.Raw):
+		v.Mode = weir.Raw
+	default:
+		return v, false
+	}
+	return v, true
+}
+
+// scanner reads the parts of a document. bad is set if one of them is not what scanDocument
+// expects.
+type scanner struct {
+	rest []byte
+	bad  bool
+}
+
+func (p *scanner) skip(s string) {
+	if len(p.rest) < len(s) || string(p.rest[:len(s)]) != s {
+		p.rest, p.bad = nil, true
+		return
+	}
+	p.rest = p.rest[len(s):]
+}
+
+// text returns a string up to its closing quote.
+func (p *scanner) text() []byte {
+	for i, c := range p.rest {
+		switch {
+		case c == '"':
+			s := p.rest[:i]
+			p.rest = p.rest[i+1:]
+			return s
+		case c < ' ' || c == '\\' || c > '~':
+			p.bad = true
+			return nil
+		}
+	}
+	p.bad = true
+	return nil
+}
+
+// number returns a positive integer without leading zeros that fits into an int64.
+func (p *scanner) number() (n int64) {
+	i := 0
+	for ; i < len(p.rest) && i < 18 && '0' <= p.rest[i] && p.rest[i] <= '9'; i++ {
+		n = n*10 + int64(p.rest[i]-'0')
+	}
+	p.bad = p.bad || i == 0 || p.rest[0] == '0'
+	p.rest = p.rest[i:]
+	return n
+}
+
 // rules returns the rules of a stream with these settings. grace is the time for which its gaps
 // stay open.
-func (s *Spec) rules(grace time.Duration) stream.Rules {
+func (s *terms) rules(grace time.Duration) stream.Rules {
 	return stream.Rules{
 		MaxBytes: s.MaxBytes, Retention: time.Duration(s.RetentionSeconds) * time.Second, GapGrace: grace, Keys: weir.MaxEvictedKeys,
 	}

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -79,8 +81,8 @@ func TestDocumentRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec, created, err := readDocument(doc)
-	if err != nil || spec != s.Spec || created != s.CreatedAt {
-		t.Errorf("read %+v, created %s, %v; want %+v, created %s", spec, created, err, s.Spec, s.CreatedAt)
+	if err != nil || spec != s.Spec() || created != s.CreatedAt {
+		t.Errorf("read %+v, created %s, %v; want %+v, created %s", spec, created, err, s.Spec(), s.CreatedAt)
 	}
 }
 
@@ -116,5 +118,45 @@ func TestStreamOf(t *testing.T) {
 	}
 	if kind, _, _ := strings.Cut(documentKey("a"), "/"); kind != DocumentKind {
 		t.Errorf("the kind of a stream document is %q, want %q", kind, DocumentKind)
+	}
+}
+
+// FuzzScanDocument compares scanDocument with encoding/json, which must agree on every document that
+// scanDocument reads.
+func FuzzScanDocument(f *testing.F) {
+	for _, name := range []string{"n", "", "~", `quote " in it`, `back\slash`, "é", "\u2028", "<html>", "\x7f", "tab\t"} {
+		value, err := writeDocument(&Spec{ID: "x", Project: "p", Name: name, RetentionSeconds: 60, MaxBytes: 1 << 40, Mode: weir.Raw}, 5)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(value)
+		f.Add(append(value, ' '))
+		f.Add(bytes.Replace(value, []byte("60"), []byte("060"), 1))
+		f.Add(bytes.Replace(value, []byte("60"), []byte("9999999999999999999"), 1))
+	}
+	for _, value := range badDocuments {
+		f.Add([]byte(value))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		got, ok := scanDocument(value)
+		if !ok {
+			return
+		}
+		var want document
+		if err := json.Unmarshal(value, &want); err != nil || got != want {
+			t.Errorf("read %+v, want %+v (%v)", got, want, err)
+		}
+	})
+}
+
+// scanDocument reads the documents of nearly all streams.
+func TestScanDocument(t *testing.T) {
+	spec := Spec{ID: "x", Project: "p", Name: "A name, with commas.", RetentionSeconds: 60, MaxBytes: 1 << 40, Mode: weir.JSON}
+	value, err := writeDocument(&spec, 1_763_284_337_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := scanDocument(value); !ok || v.Name != spec.Name || v.Mode != spec.Mode || v.CreatedAt != 1_763_284_337_000 {
+		t.Errorf("read %+v, %v", v, ok)
 	}
 }

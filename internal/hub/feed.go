@@ -35,27 +35,28 @@ type feed struct {
 	s    *Stream
 	hub  *Hub
 	log  engine.Log
+	way  *traffic
 	used atomic.Bool   // the feed was used since the last sweep
 	idle weir.Time     // when the feed became idle; only the sweeper reads and writes this field
 	kept *stream.State // the state that the stream's previous feed left; nil once Restore has used it
 
 	users int // calls and subscriptions that use the feed; guarded by Stream.mu
 
-	mu        sync.Mutex
-	ahead     *stream.State // includes admitted entries
-	state     *stream.State // durable entries only
-	pending   []admitted    // entries in ahead that are not in state, in order
-	trimmed   weir.Seq      // low mark of the last trim
-	evicted   int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
-	untrimmed weir.Time     // when the sweeper first saw something to trim after the last trim; 0 until then
-	dropped   bool          // the stream was deleted
-	behind    bool          // shared stores only: the log must be reopened
-	foreign   bool          // the newest entry was stored by another node
-	newest    weir.Time     // time of the newest durable entry
-	expiry    weir.Time     // no batch expires before this time
-	held      heldFrom      // the missing sequences whose grace period is paused
-	timer     *time.Timer   // calls closeGaps
-	tail      tail
+	mu       sync.Mutex
+	ahead    *stream.State // includes admitted entries
+	state    *stream.State // durable entries only
+	pending  []admitted    // entries in ahead that are not in state, in order
+	trimmed  weir.Seq      // low mark of the last trim
+	evicted  int64         // charge (size counted against MaxBytes) of the batches evicted since the last trim
+	trimFrom weir.Time     // when the sweeper first saw something to trim since the last trim; 0 until then
+	dropped  bool          // the stream was deleted
+	behind   bool          // shared stores only: the log must be reopened
+	foreign  bool          // the newest entry was stored by another node
+	newest   weir.Time     // time of the newest durable entry
+	expiry   weir.Time     // no batch expires before this time
+	held     heldFrom      // the missing sequences whose grace period is paused
+	timer    *time.Timer   // calls closeGaps
+	tail     tail
 
 	// The fields below are for subscriptions, which read without taking mu.
 	view     atomic.Pointer[view] // set while there are subscriptions
@@ -111,12 +112,16 @@ func (s *Stream) acquire(ctx context.Context) (*feed, error) {
 		}
 		busy := &transition{done: make(chan struct{})}
 		s.busy = busy
+		if s.traffic == nil {
+			s.traffic = new(traffic)
+		}
+		way := s.traffic
 		s.mu.Unlock()
-		f, err := s.open()
+		f, err := s.open(way)
 		s.mu.Lock()
 		if err == nil {
 			f.users = 1
-			s.feed, s.summary = f, nil
+			s.feed, s.summary = f, summary{}
 		}
 		s.busy, busy.err = nil, err
 		s.mu.Unlock()
@@ -132,13 +137,13 @@ type transition struct {
 }
 
 // open opens the log of a stream.
-func (s *Stream) open() (*feed, error) {
+func (s *Stream) open(way *traffic) (*feed, error) {
 	select {
 	case <-s.hub.closing:
 		return nil, errStopped
 	default:
 	}
-	f := &feed{s: s, hub: s.hub, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}}
+	f := &feed{s: s, hub: s.hub, way: way, kept: s.hub.folded.take(s), held: heldFrom{seq: stream.NoneHeld}}
 	log, err := s.hub.engine.Open(context.Background(), s.log, f)
 	if err != nil {
 		if known := clientError(s.ID, err); known != err {
@@ -181,7 +186,7 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	}
 	f.mu.Lock()
 	_, waiting := f.ahead.NextDue()
-	if (waiting || len(f.pending) > 0 || f.trimmed < f.state.Low()) && !force {
+	if (waiting || len(f.pending) > 0 || untrimmed(f)) && !force {
 		f.mu.Unlock()
 		s.mu.Unlock()
 		return
@@ -197,6 +202,9 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	f.mu.Unlock()
 	busy := &transition{done: make(chan struct{})}
 	s.feed, s.busy = nil, busy
+	if !force && s.traffic.idle() {
+		s.traffic = nil
+	}
 	s.mu.Unlock()
 
 	f.log.Close()
@@ -205,15 +213,15 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
 	}
 	s.mu.Lock()
-	s.busy, s.summary = nil, &sum
-	if kept != nil && !s.deleted {
+	s.busy, s.summary = nil, sum
+	if kept != nil && !s.deleted && isCostly(kept) {
 		h.folded.put(s, kept)
 	}
 	s.mu.Unlock()
 	close(busy.done)
 	h.measureClosed(s)
 	if sum.until != never {
-		h.sweeper.checkBy(s, sum.until)
+		h.sweeper.checkBy(s, s.checkTime(sum.until))
 	}
 }
 
@@ -265,7 +273,7 @@ func (f *feed) shrink(now weir.Time) bool {
 	if n == 0 {
 		return false
 	}
-	f.evicted += charge - stream.Charge(f.state)
+	f.evicted += max(charge-stream.Charge(f.state), 1) // lost batches have no charge, but must be trimmed too
 	f.hub.counts.evicted.Add(uint64(n))
 	f.hub.counts.evictedBytes.Add(uint64(bytes - f.state.Bytes()))
 	f.ahead.Raise(f.state.Low())
@@ -305,7 +313,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	if s := f.kept; s != nil { // with the kept state, the entries need not be read, which would be slow
 		f.ahead, f.state, f.kept = s, s.Fork(), nil
 		f.trimmed = s.Low()
-		f.s.order.begin(s.Cursor().Cursor)
+		f.way.order.begin(s.Cursor().Cursor)
 		return nil
 	}
 	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
@@ -314,7 +322,7 @@ func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	}
 	f.ahead, f.state = s, s.Fork()
 	f.trimmed = s.Low()
-	f.s.order.begin(s.Cursor().Cursor)
+	f.way.order.begin(s.Cursor().Cursor)
 	return nil
 }
 
@@ -353,7 +361,7 @@ func (f *feed) Admit(e *engine.Entry) bool {
 	}
 	f.foreign = false
 	p.cursor = f.ahead.Cursor().Cursor
-	f.s.order.moved(p.cursor)
+	f.way.order.moved(p.cursor)
 	a := admitted{header: h, unknown: true}
 	if f.tail.wanted() {
 		a.unknown = false
@@ -408,6 +416,6 @@ func (f *feed) Dropped() {
 		f.timer.Stop()
 	}
 	f.tail.clear(f)
-	f.s.order.end()
+	f.way.order.end()
 	f.wake()
 }

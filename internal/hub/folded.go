@@ -28,6 +28,16 @@ type fold struct {
 	bytes int64
 }
 
+// fewBatches is the number of batches up to which reading the log is as quick as keeping the state.
+const fewBatches = 256
+
+// isCostly reports whether it takes long to read the state from the log. The state of a stream with
+// few batches and without gaps and keys comes from the engine's index alone, so keeping it would be
+// a waste of memory.
+func isCostly(s *stream.State) bool {
+	return stream.Held(s) > 0 || s.Cursor().Cursor >= s.Low()+fewBatches
+}
+
 func (d *folded) init(limit int64) {
 	d.limit = limit
 	d.of = make(map[*Stream]*list.Element)

@@ -44,7 +44,7 @@ func (c counted) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 // idle waits until the sweeper has closed all feeds.
 func idle(t *testing.T, h *Hub) {
 	t.Helper()
-	time.Sleep(idleFor + 5*time.Second)
+	time.Sleep(max(idleFor, trimAfter) + 5*time.Second)
 	synctest.Wait()
 	if n := h.Stats().Open; n != 0 {
 		t.Fatalf("%d streams are open after idling", n)

@@ -28,7 +28,7 @@ func (f *feed) Follow(h engine.Header) {
 		f.expiry = min(f.expiry, r.Time.Add(time.Duration(f.s.RetentionSeconds)*time.Second))
 		f.tail.add(f, &admitted{header: r, foreign: true})
 	}
-	f.s.order.moved(f.ahead.Cursor().Cursor)
+	f.way.order.moved(f.ahead.Cursor().Cursor)
 	f.shrink(now)
 	f.updateHeld(now)
 	f.schedule()
@@ -66,7 +66,7 @@ func (f *feed) Behind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.behind = true
-	f.s.order.end()
+	f.way.order.end()
 	f.wake()
 }
 
@@ -84,7 +84,7 @@ func (f *feed) Rewind() {
 	}
 	f.ahead = f.ahead.Back(f.state, keyed)
 	f.pending = nil
-	f.s.order.moved(f.ahead.Cursor().Cursor)
+	f.way.order.moved(f.ahead.Cursor().Cursor)
 	f.updateHeld(f.hub.now())
 	f.schedule()
 }

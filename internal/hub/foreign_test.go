@@ -149,7 +149,7 @@ func TestConcurrentlyDeletedStreamStaysDeleted(t *testing.T) {
 	if _, err := b.Stream(st.ID); code(err) != weir.StreamNotFound || b.Count(st.Project) != 0 {
 		t.Errorf("the deleted stream was found (error %v) or is still counted (%d streams)", err, b.Count(st.Project))
 	}
-	if _, err := b.Create(ctx, st.Spec); err != nil {
+	if _, err := b.Create(ctx, st.Spec()); err != nil {
 		t.Errorf("create a stream with the id of the deleted one: %v", err)
 	}
 }

@@ -56,6 +56,12 @@ func (h *holds) remove(seq weir.Seq) {
 	}
 }
 
+func (h *holds) none() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.seqs) == 0
+}
+
 // lowest returns the lowest held sequence that is missing in s and can still be filled, or
 // stream.NoneHeld.
 func (h *holds) lowest(s *stream.State) weir.Seq {
@@ -80,7 +86,7 @@ func (p *Publish) Release() {
 		return
 	}
 	p.held = nil
-	s.holds.remove(p.Seq)
+	p.way.holds.remove(p.Seq)
 	if p.settled {
 		return // the sequence is stored, and Admit has scheduled the closing of the gaps above it
 	}
@@ -112,7 +118,7 @@ type heldFrom struct {
 //
 // updateHeld changes both states, because Rewind may replace f.ahead by a copy of f.state.
 func (f *feed) updateHeld(now weir.Time) {
-	lowest := f.s.holds.lowest(f.ahead)
+	lowest := f.way.holds.lowest(f.ahead)
 	if lowest == f.held.seq {
 		return
 	}

@@ -50,8 +50,8 @@ func TestGapStaysOpenUnderABody(t *testing.T) {
 		if err := c.follow(s, 6, func() int { return 1 << 20 }); err != nil || len(c.got) != 5 {
 			t.Errorf("the subscriber got %v, %v; want all batches but 5", c.got, err)
 		}
-		if len(s.holds.seqs) != 0 {
-			t.Errorf("sequences %v are still held after Release", s.holds.seqs)
+		if len(s.traffic.holds.seqs) != 0 {
+			t.Errorf("sequences %v are still held after Release", s.traffic.holds.seqs)
 		}
 	})
 }

@@ -97,7 +97,6 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 	if err := h.load(ctx); err != nil {
 		return nil, err
 	}
-	h.measureAll()
 	h.sweeper.init(h)
 	h.work.Go(h.sweeper.run)
 	h.work.Go(h.waker.run)

@@ -63,6 +63,12 @@ func (e *stuck) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (
 	return e.Engine.Open(ctx, id, judge)
 }
 
+// Outline makes the sweeper open the stuck log after a start.
+func (e *stuck) Outline(id engine.LogID) (engine.Outline, bool) {
+	o, known := e.Engine.Outline(id)
+	return o, known && id != e.log
+}
+
 // The sweeper trims streams even while it waits for another stream to open.
 func TestOpeningDoesNotDelayTrims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -78,15 +84,20 @@ func TestOpeningDoesNotDelayTrims(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.MaxBytes = 10
+		f, err := s.acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.release()
 		publish(t, s, at(1, "123456789"))
 		publish(t, s, at(2, "123456789"))
 		time.Sleep(trimAfter + 3*sweepEvery)
 		synctest.Wait()
-		s.feed.mu.Lock()
-		if s.feed.trimmed != 2 {
-			t.Errorf("the log was trimmed below %d, want 2", s.feed.trimmed)
+		f.mu.Lock()
+		if f.trimmed != 2 {
+			t.Errorf("the log was trimmed below %d, want 2", f.trimmed)
 		}
-		s.feed.mu.Unlock()
+		f.mu.Unlock()
 		close(held.release)
 		h.Close()
 	})

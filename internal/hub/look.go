@@ -35,8 +35,8 @@ func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 		f.evict(now)
 		sum := summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
 		return s.object(sum), sum.cursor.UpdatedAt, true
-	case r != nil && now < r.until:
-		return s.object(*r), r.cursor.UpdatedAt, true
+	case now < r.until:
+		return s.object(r), r.cursor.UpdatedAt, true
 	}
 	return s.object(summary{}), s.CreatedAt, false
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // order holds the contiguous publishes of a stream that are in progress. The order belongs to the
-// stream and not to its feed, so that it survives when the log is reopened.
+// traffic of a stream and not to its feed, so that it survives when the log is reopened.
 type order struct {
 	// Requests read the fields cursor and over without a lock to decide whether to wait. The cursor
 	// includes entries that are not durable yet.
@@ -85,6 +85,13 @@ func (o *order) leave(seq weir.Seq) {
 		o.turns = nil
 	}
 	o.tell(seq + 1)
+}
+
+// none reports whether no contiguous publish is in progress.
+func (o *order) none() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.turns) == 0
 }
 
 // queue records that the entry of a request for seq is in the log's queue.
@@ -163,18 +170,18 @@ func (o *order) change(seq weir.Seq) <-chan struct{} {
 }
 
 // enter adds a contiguous publish to the order of its stream, unless enter has already done so.
-func (p *Publish) enter(s *Stream) {
+func (p *Publish) enter(f *feed) {
 	if p.Contiguous && p.ordered == nil {
-		s.order.enter(p.Seq)
-		p.ordered = s
+		p.ordered = &f.way.order
+		p.ordered.enter(p.Seq)
 	}
 }
 
 // leave removes a publish from the order of its stream.
 func (p *Publish) leave() {
-	if s := p.ordered; s != nil {
+	if o := p.ordered; o != nil {
 		p.ordered = nil
-		s.order.leave(p.Seq)
+		o.leave(p.Seq)
 	}
 }
 
@@ -210,7 +217,7 @@ func (p *Publish) awaitTurn(ctx context.Context, f *feed) {
 // sequence below. It returns false if the time patience passed or ctx ended first, or if the hub is
 // closing.
 func (p *Publish) await(ctx context.Context, f *feed, patience time.Duration, enough func(present, queued bool) bool) bool {
-	o := &f.s.order
+	o := &f.way.order
 	if o.isNext(p.Seq) || enough(o.look(p.Seq-1)) {
 		return true
 	}

@@ -77,8 +77,8 @@ func TestContiguousInAnyOrder(t *testing.T) {
 		if c := noGaps(t, s); c != n {
 			t.Errorf("the cursor is %d, want %d", c, n)
 		}
-		if len(s.order.turns) != 0 || s.order.waiting.Load() != 0 {
-			t.Errorf("after all publishes, the order still has %d sequences, and %d requests wait", len(s.order.turns), s.order.waiting.Load())
+		if len(s.traffic.order.turns) != 0 || s.traffic.order.waiting.Load() != 0 {
+			t.Errorf("after all publishes, the order still has %d sequences, and %d requests wait", len(s.traffic.order.turns), s.traffic.order.waiting.Load())
 		}
 		again, err := send(s, contiguous(7), 0)
 		if err != nil || !again.Duplicate || again.Publisher != "publisher of 7" {

@@ -20,9 +20,10 @@ type Publish struct {
 	Key        string     // idempotency key; only if not Chosen
 	Batch      weir.Batch // Seq and Time are ignored
 
-	ordered *Stream // the stream whose order (order.go) contains this publish; only if Contiguous
-	held    *Stream // the stream that keeps Seq open (gaps.go) until Release
-	settled bool    // the batch was stored, by this publish or an earlier one
+	ordered *order   // the order (order.go) that contains this publish; only if Contiguous
+	held    *Stream  // the stream that keeps Seq open (gaps.go) until Release
+	way     *traffic // the traffic of held
+	settled bool     // the batch was stored, by this publish or an earlier one
 }
 
 // proposal is a publish while its entry is in the log's queue. The entry carries the proposal to
@@ -59,11 +60,11 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 		return nil, err
 	}
 	defer f.release()
-	p.enter(s)
+	p.enter(f)
 	rules := p.rules(-1)
 	v, seen, cursor, err := f.preview(rules, p)
 	if err == nil && v.Outcome != stream.Stored { // another node may have stored more, so catch up and decide again
-		if p.early(v, cursor) && s.order.has(p.Seq-1) {
+		if p.early(v, cursor) && f.way.order.has(p.Seq-1) {
 			return nil, nil // Publish waits for the batch below
 		}
 		if err := f.catchUp(ctx); err != nil {
@@ -73,7 +74,7 @@ func (s *Stream) Decide(ctx context.Context, p *Publish) (*weir.Ack, error) {
 		v, seen, cursor, err = f.preview(rules, p)
 	}
 	if err == nil && p.early(v, cursor) {
-		if p.awaitArrival(ctx, f); s.order.has(p.Seq - 1) {
+		if p.awaitArrival(ctx, f); f.way.order.has(p.Seq - 1) {
 			return nil, nil
 		}
 		if err := f.catchUp(ctx); err != nil {
@@ -122,8 +123,8 @@ func (f *feed) preview(rules stream.Publish, p *Publish) (v, seen stream.Verdict
 	if v.Outcome != stream.Stored {
 		seen = f.durableVerdict(rules, v, now)
 	} else if p.Chosen && p.held == nil {
-		f.s.holds.add(p.Seq)
-		p.held = f.s
+		f.way.holds.add(p.Seq)
+		p.held, p.way = f.s, f.way
 		if v.Header.Late {
 			f.updateHeld(now)
 		}
@@ -155,7 +156,7 @@ func (s *Stream) Publish(ctx context.Context, p *Publish) (weir.Ack, error) {
 	defer f.release()
 	if p.Contiguous {
 		if p.ordered == nil { // Decide was not called
-			p.enter(s)
+			p.enter(f)
 			defer p.leave()
 		}
 		p.awaitTurn(ctx, f)
@@ -211,7 +212,7 @@ func (f *feed) append(ctx context.Context, rules stream.Publish, of *Publish, pr
 	p, b := proposals.Get().(*proposal), &of.Batch
 	*p = proposal{rules: rules, probe: probe}
 	if rules.Contiguous && !probe {
-		p.order = &f.s.order
+		p.order = &f.way.order
 	}
 	p.entry = engine.Entry{
 		Header: engine.Header{

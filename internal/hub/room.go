@@ -34,19 +34,6 @@ func (s *Stream) setUse(bytes int64) {
 	s.used = bytes
 }
 
-// measureAll records the memory that each stream uses. Open calls it while no stream is open yet.
-func (h *Hub) measureAll() {
-	h.catalog.mu.RLock()
-	all := make([]*Stream, 0, len(h.catalog.byID))
-	for _, s := range h.catalog.byID {
-		all = append(all, s)
-	}
-	h.catalog.mu.RUnlock()
-	for _, s := range all {
-		h.measureClosed(s)
-	}
-}
-
 // measureClosed records the memory of a stream whose log is closed. Only the engine holds memory
 // for such a stream.
 func (h *Hub) measureClosed(s *Stream) {

@@ -71,7 +71,7 @@ func TestDeletedOnAnotherNode(t *testing.T) {
 	s := shared(t)
 	a, b := node(t, s, Options{}), node(t, s, Options{})
 	id := made(t, a, func(s *Spec) { s.ID = weir.NewStreamID() }).ID
-	spec := find(t, a, id).Spec
+	spec := find(t, a, id).Spec()
 	put(t, find(t, a, id), 0)
 	sub, err := find(t, b, id).Subscribe(ctx, Head)
 	if err != nil {

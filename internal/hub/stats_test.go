@@ -75,7 +75,7 @@ func TestStats(t *testing.T) {
 		if got = h.Stats(); got.GapsClosed != 1 || got.Published != 6 {
 			t.Errorf("after a gap was closed: %+v", got)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + latest)
 		synctest.Wait()
 		if got = h.Stats(); got.Evicted != 6 || got.EvictedBytes != 26 || got.Backlog != 0 {
 			t.Errorf("after an hour: %+v", got)

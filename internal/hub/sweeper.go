@@ -18,11 +18,22 @@ const (
 	sweepEvery = time.Second
 	// idleFor is how long an unused feed stays open.
 	idleFor = 10 * time.Second
+	// While more than manyOpen feeds are open, an unused feed is closed after idleSoon, and what it
+	// evicted is trimmed at once. So a program that publishes once to each of a million streams
+	// does not fill the memory with open feeds.
+	manyOpen = 10_000
+	idleSoon = time.Second
 	// A trim removes evicted batches from the log. Each trim writes a record to the log, so batches
 	// are trimmed in groups: once trimBytes have been evicted, or trimAfter after the first
-	// eviction.
+	// eviction. Until then a crash brings the entries back, but not the batches: opening the stream
+	// evicts them again, because eviction depends only on the entries and the clock (D12).
 	trimBytes = 256 << 10
-	trimAfter = 5 * time.Second
+	trimAfter = time.Minute
+	// A stream that is not in use is opened to evict expired batches a little late, so that batches
+	// which expire soon after one another are evicted together: late by a share of the retention
+	// (1/lateShare), but at most latest. Reads see expired batches no longer in any case.
+	lateShare = 16
+	latest    = 10 * time.Minute
 	// Every trim also writes a note, a checkpoint that holds the idempotency keys of evicted
 	// batches and can reach 3 MB. So a stream with many keys is trimmed less often: once it has
 	// evicted noteShare times the size of the note, or after a longer time. This time grows by
@@ -42,10 +53,10 @@ const (
 //
 //   - evicts expired batches of open feeds and trims evicted batches from their logs,
 //   - closes feeds that have been idle for idleFor,
-//   - opens idle streams whose oldest batch has expired, because opening a stream evicts its
-//     expired batches, and
-//   - after a start, opens every stream once, because only opening a stream shows when its batches
-//     expire.
+//   - opens idle streams whose oldest batch expires, because opening a stream evicts its expired
+//     batches, and
+//   - after a start, opens each stream about which the engine does not know enough to tell when the
+//     stream must be opened.
 //
 // It opens streams in the background (checkIdle). Opening a stream can take long, and must delay
 // neither the trims of other streams nor their opening. On a shared store only the leading node
@@ -55,7 +66,7 @@ type sweeper struct {
 
 	mu        sync.Mutex
 	queue     checkQueue
-	unchecked []*Stream // streams that have not been opened since the start
+	unchecked []*Stream // streams to be opened as soon as possible after the start
 
 	checking atomic.Bool // checkIdle is running in the background
 	long     sync.Mutex  // held while a long note is made and written
@@ -68,12 +79,12 @@ func (q checkQueue) Len() int           { return len(q) }
 func (q checkQueue) Less(i, j int) bool { return q[i].checkAt < q[j].checkAt }
 func (q checkQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].queued, q[j].queued = i+1, j+1
+	q[i].queued, q[j].queued = int32(i+1), int32(j+1)
 }
 func (q *checkQueue) Push(x any) {
 	s := x.(*Stream)
 	*q = append(*q, s)
-	s.queued = len(*q)
+	s.queued = int32(len(*q))
 }
 func (q *checkQueue) Pop() any {
 	old := *q
@@ -84,19 +95,54 @@ func (q *checkQueue) Pop() any {
 	return s
 }
 
+// init records the memory that each stream uses, and when the sweeper must open it. No stream is
+// open yet. init visits the streams in the order of their creation, in which the engine has most of
+// what it knows of them in memory: any other order takes several times as long.
 func (w *sweeper) init(h *Hub) {
 	w.h = h
-	h.catalog.mu.RLock()
-	defer h.catalog.mu.RUnlock()
-	for _, s := range h.catalog.byID {
-		if !h.shared {
-			w.unchecked = append(w.unchecked, s)
-		} else {
+	for _, s := range h.Streams() {
+		at, ok := w.firstCheck(s)
+		switch {
+		case h.shared:
 			// Another node may have opened the stream recently, so there is no hurry. The random
 			// time spreads the load.
 			w.checkBy(s, h.now().Add(rand.N(idleCheckEvery)))
+		case !ok:
+			w.unchecked = append(w.unchecked, s)
+		case at != never:
+			w.checkBy(s, at)
 		}
 	}
+}
+
+// firstCheck returns when the sweeper must open a stream that has not been used since the start,
+// and records the memory that the stream uses. It returns false if the stream must be opened at
+// once: a gap may be open, whose grace begins now (D4), or the stream may hold more than MaxBytes,
+// because the server stopped before a trim.
+func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
+	o, known := w.h.engine.Outline(s.log)
+	s.mu.Lock()
+	s.setUse(o.Memory)
+	s.mu.Unlock()
+	switch {
+	case !known:
+		return 0, false
+	case o.Entries == 0:
+		return never, true
+	}
+	most := o.Bytes + int64(o.Entries)*(weir.MinCharge+weir.MaxIdempotencyKey)
+	if o.First > max(o.Low, 1) || o.Last-o.First+1 != weir.Seq(o.Entries) || most > s.MaxBytes {
+		return 0, false
+	}
+	return s.checkTime(o.Oldest.Add(s.retention())), true
+}
+
+func (s *Stream) retention() time.Duration { return time.Duration(s.RetentionSeconds) * time.Second }
+
+// checkTime returns when the sweeper opens an idle stream of which the first batch expires at the
+// given time.
+func (s *Stream) checkTime(expiry weir.Time) weir.Time {
+	return expiry.Add(min(s.retention()/lateShare, latest))
 }
 
 // checkBy makes the sweeper open the stream at the given time, or earlier if the queue already has
@@ -111,7 +157,7 @@ func (w *sweeper) checkBy(s *Stream, at weir.Time) {
 		heap.Push(&w.queue, s)
 	case at < s.checkAt:
 		s.checkAt = at
-		heap.Fix(&w.queue, s.queued-1)
+		heap.Fix(&w.queue, int(s.queued)-1)
 	}
 }
 
@@ -122,7 +168,7 @@ func (w *sweeper) forget(s *Stream) {
 	defer w.mu.Unlock()
 	s.gone = true
 	if s.queued > 0 {
-		heap.Remove(&w.queue, s.queued-1)
+		heap.Remove(&w.queue, int(s.queued)-1)
 	}
 }
 
@@ -153,8 +199,12 @@ func (w *sweeper) sweep() {
 	w.checkIdle()
 	var trims sync.WaitGroup
 	slots := make(chan struct{}, 256)
-	now := w.h.now()
-	for _, s := range w.h.catalog.open() {
+	now, open := w.h.now(), w.h.catalog.open()
+	patience, many := idleFor, len(open) > manyOpen
+	if many {
+		patience = idleSoon
+	}
+	for _, s := range open {
 		if w.h.isStopping() {
 			break
 		}
@@ -168,7 +218,7 @@ func (w *sweeper) sweep() {
 			w.h.closeFeed(s, true)
 			continue
 		}
-		if f.wantsTrim(now) {
+		if f.wantsTrim(now, many) {
 			slots <- struct{}{}
 			trims.Go(func() {
 				f.trim()
@@ -178,7 +228,7 @@ func (w *sweeper) sweep() {
 		f.measure()
 		if f.used.Swap(false) || f.idle == 0 || f.idle > now {
 			f.idle = now
-		} else if now-f.idle >= weir.Time(idleFor.Milliseconds()) {
+		} else if now-f.idle >= weir.Time(patience.Milliseconds()) {
 			w.h.closeFeed(s, false)
 		}
 	}
@@ -206,23 +256,27 @@ func (w *sweeper) due() []*Stream {
 	return list
 }
 
-// wantsTrim evicts expired batches and reports whether it is time to trim them from the log.
-func (f *feed) wantsTrim(now weir.Time) bool {
+// untrimmed reports whether the log holds evicted batches. Called with f.mu held.
+func untrimmed(f *feed) bool { return f.evicted > 0 && f.trimmed < f.state.Low() }
+
+// wantsTrim evicts expired batches and reports whether it is time to trim them from the log: at
+// once with hurry, otherwise when there are enough of them.
+func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dropped {
 		return false
 	}
 	f.evict(now)
-	if f.trimmed >= f.state.Low() {
+	if !untrimmed(f) {
 		return false
 	}
-	if f.untrimmed == 0 {
-		f.untrimmed = now
+	if f.trimFrom == 0 {
+		f.trimFrom = now
 	}
 	note := int64(stream.NoteSize(f.state, f.ahead))
-	waited := time.Duration(now-f.untrimmed) * time.Millisecond
-	return f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
+	waited := time.Duration(now-f.trimFrom) * time.Millisecond
+	return hurry || f.evicted >= max(trimBytes, noteShare*note) || waited >= min(trimAfter*time.Duration(1+note/shortNote), trimLatest)
 }
 
 // trim makes the low mark durable. All batches below this mark were evicted, and the log may
@@ -236,8 +290,8 @@ func (f *feed) trim() {
 		defer f.hub.sweeper.long.Unlock()
 		f.mu.Lock()
 	}
-	c := f.state.Checkpoint(f.ahead)
-	f.evicted, f.untrimmed = 0, 0
+	c, evicted := f.state.Checkpoint(f.ahead), f.evicted
+	f.evicted, f.trimFrom = 0, 0
 	f.mu.Unlock()
 	low := c.Low()
 	err := f.log.Trim(context.Background(), low, c.Encode())
@@ -245,6 +299,9 @@ func (f *feed) trim() {
 		if !errors.Is(err, engine.ErrDropped) && !errors.Is(err, engine.ErrClosed) {
 			f.hub.opts.Logger.Warn("failed to trim evicted batches, will retry", "stream", f.s.ID, "error", err)
 		}
+		f.mu.Lock()
+		f.evicted += evicted
+		f.mu.Unlock()
 		return
 	}
 	f.mu.Lock()

@@ -150,6 +150,7 @@ func (svc *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	svc.work.Go(svc.keepUse)
+	svc.work.Go(func() { returnMemory(svc.stopping) })
 	if s.Demo {
 		svc.work.Go(svc.feedDemo)
 	}

@@ -31,6 +31,8 @@ var unchecked = map[string]string{
 	"It never blocks on a disk.":                                                                                "a test without timing cannot tell",
 	"Held never blocks on a disk.":                                                                              "a test without timing cannot tell",
 
+	"If the second result is false, the log must be opened to know them, and only Memory is set.": "it is up to the engine when it returns false",
+
 	// These sentences say what the caller or the judge must do. An engine cannot break them.
 	"It holds the log's lock: visit must be quick and must not call the log.": "a demand on the caller",
 	"Admit must not block and must not call the engine.":                      "a demand on the judge",

@@ -32,6 +32,11 @@ var trimCases = []testCase{
 		"A log that is not open may use none.",
 		"A log that was dropped, or that holds no entry and was never trimmed, uses none.",
 	}, memoryHeld},
+	{"an outline of a closed log", []string{
+		"Outline describes the entries of a log that is not open.",
+		"Outline describes the entries of a log.",
+		"If Entries is 0, only Memory and Low may be set.",
+	}, outline},
 	{"trim while entries are appended", []string{
 		"Trim removes every entry whose sequence is below low and stores note. The removal and the note become durable together, before Trim returns.",
 		"All methods may be called from many goroutines at once.",
@@ -200,6 +205,32 @@ func trimAppending(s *store) {
 	s.again(doc.Created, log, func(_ *judge, log engine.Log) {
 		s.holds(log, upTo(n/2, n)...)
 	})
+}
+
+func outline(s *store) {
+	doc, log := s.stream("stream", nil)
+	check := func(want engine.Outline) {
+		s.Helper()
+		s.closeLog(log)
+		want.Memory = s.Held(doc.Created)
+		if got, known := s.Outline(doc.Created); known && got != want || got.Memory != want.Memory {
+			s.Errorf("outline %+v, want %+v", got, want)
+		}
+		log = s.open(doc.Created, newJudge())
+	}
+	check(engine.Outline{})
+	entries := batches(3, 7, 5)
+	entries[1].Time -= 100
+	s.append(log, entries...)
+	oldest, bytes := entries[1].Time, int64(len(content(5))+len(content(7)))
+	check(engine.Outline{Entries: 3, First: 3, Last: 7, Oldest: oldest, Bytes: bytes + int64(len(content(3)))})
+	s.trim(log, 4, "note")
+	check(engine.Outline{Entries: 2, Low: 4, First: 5, Last: 7, Oldest: oldest, Bytes: bytes})
+	s.reopen()
+	log = s.open(doc.Created, newJudge())
+	check(engine.Outline{Entries: 2, Low: 4, First: 5, Last: 7, Oldest: oldest, Bytes: bytes})
+	s.trim(log, 9, "note")
+	check(engine.Outline{Low: 9})
 }
 
 func memoryHeld(s *store) {

@@ -51,18 +51,12 @@ func TestCloseLogWhileJournalCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, judge := faulty.New(), &counting{}
 		j, _, l := openOne(t, fs, judge)
-		hold := make(chan struct{})
-		fs.OnCall(func(c faulty.Call) error {
-			if c.Kind == faulty.Sync {
-				<-hold
-			}
-			return nil
-		})
+		release := holdSyncs(fs)
 		go l.Append(background, batchOf(1, "x"))
 		synctest.Wait()
 		go j.Close()
 		synctest.Wait()
-		go func() { time.Sleep(time.Second); close(hold) }()
+		go func() { time.Sleep(time.Second); release() }()
 		l.Close()
 		if judge.admitted.Load() != 1 || judge.committed.Load() != 1 {
 			t.Errorf("log closed after %d of %d entries were committed", judge.committed.Load(), judge.admitted.Load())
@@ -76,7 +70,7 @@ func TestCloseLogWhileJournalCloses(t *testing.T) {
 func TestAppendThroughClosedHandle(t *testing.T) {
 	j, d, l := openOne(t, faulty.New(), &counting{})
 	defer j.Close()
-	late := &appendOp{l: l.(*handle).log, owner: l.(*handle), e: batchOf(1, "x"), done: make(chan error, 1)}
+	late := &appendOp{h: l.(*handle), e: batchOf(1, "x"), done: make(chan error, 1)}
 	l.Close()
 	next := &counting{}
 	if _, err := j.Open(background, d.Created, next); err != nil {
@@ -179,3 +173,78 @@ func TestRecycleWithoutSpace(t *testing.T) {
 		}
 	})
 }
+
+// holdSyncs makes every sync wait until the returned function is called.
+func holdSyncs(fs *faulty.FS) (release func()) {
+	hold := make(chan struct{})
+	fs.OnCall(func(c faulty.Call) error {
+		if c.Kind == faulty.Sync {
+			<-hold
+		}
+		return nil
+	})
+	return func() { close(hold) }
+}
+
+// TestIdleLogNeedsNoSync opens and closes a log while the journal waits for the sync of another
+// log. Neither call waits for that sync.
+func TestIdleLogNeedsNoSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := faulty.New()
+		j, _, busy := openOne(t, fs, &fixed{})
+		d, err := j.Create(background, "b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := holdSyncs(fs)
+		go busy.Append(background, batchOf(1, "x"))
+		synctest.Wait()
+		opened := make(chan error, 1)
+		go func() {
+			l, err := j.Open(background, d.Created, &fixed{})
+			if err == nil {
+				err = l.Close()
+			}
+			opened <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-opened:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("opening and closing an idle log waits for the sync of another log")
+		}
+		release()
+		j.Close()
+	})
+}
+
+// TestCloseLogDuringDeletion closes a log while the deletion of its document waits for a sync. Close
+// returns after the judge was told of the deletion, because a closed judge gets no calls.
+func TestCloseLogDuringDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, judge := faulty.New(), &told{}
+		j, _, l := openOne(t, fs, judge)
+		release := holdSyncs(fs)
+		go j.Delete(background, "a", 0)
+		synctest.Wait()
+		closed := make(chan bool, 1)
+		go func() { l.Close(); closed <- judge.dropped.Load() }()
+		synctest.Wait()
+		release()
+		if !<-closed {
+			t.Error("the log was closed before its judge was told of the deletion")
+		}
+		j.Close()
+	})
+}
+
+// told is a judge that notes the call of Dropped.
+type told struct {
+	fixed
+	dropped atomic.Bool
+}
+
+func (d *told) Dropped() { d.dropped.Store(true) }

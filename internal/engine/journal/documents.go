@@ -72,8 +72,7 @@ func (o *documentOp) stage(g *group) {
 		r.kind, r.payload, r.payloadSum, r.count = kindDeleted, nil, sum(0, nil), uint32(g.seg.number)
 		o.deleted = &tombstone{created: created, revision: engine.Revision(r.seq), birth: uint32(g.seg.number)}
 		o.deleted.at = extent{g.add(&r), r.bytes()}
-		o.log = o.j.store.doom(o.j, created)
-		o.judge = o.log.judge
+		o.log, o.judge = o.j.store.doom(o.j, created)
 		g.setDocument(o.key, nil)
 		return
 	}

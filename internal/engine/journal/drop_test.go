@@ -53,8 +53,8 @@ func TestDrop(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, l := range j.store.logs {
-		if l != nil && l.index.n > 0 {
-			t.Errorf("log %d holds %d entries in memory", id, l.index.n)
+		if l != nil && l.index.len() > 0 {
+			t.Errorf("log %d holds %d entries in memory", id, l.index.len())
 		}
 	}
 	j.closeAll()
@@ -76,8 +76,8 @@ func TestDrop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l := r.logs[uint64(large)]; l != nil && l.index.n > 0 {
-		t.Errorf("opening read %d entries of the dropped log", l.index.n)
+	if l := r.logs[uint64(large)]; l != nil && l.index.len() > 0 {
+		t.Errorf("opening read %d entries of the dropped log", l.index.len())
 	}
 	r.closeFiles()
 	again.closeAll()

@@ -31,13 +31,12 @@ func TestTwoTornAttempts(t *testing.T) {
 		defer j.Close()
 		l := attach(t, j, "a")
 		defer l.Close()
-		log := l.(*handle).log
 		var ops []op
 		var done []chan error
 		for seq := weir.Seq(2); seq <= 9; seq++ {
 			body := bytes.Repeat([]byte(payload), 1000)
 			o := &appendOp{done: make(chan error, 1)}
-			o.l, o.owner, o.e, o.sum = log, l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
+			o.h, o.e, o.sum = l.(*handle), &engine.Entry{Payload: body, Header: engine.Header{Kind: engine.Batch, Seq: seq}}, sum(0, body)
 			ops, done = append(ops, o), append(done, o.done)
 		}
 		j.together(ops...)

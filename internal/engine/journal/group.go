@@ -39,7 +39,7 @@ type group struct {
 
 // commit is the number of admitted entries to report to a judge once the group is durable.
 type commit struct {
-	log     *log
+	of      *handle
 	judge   engine.Judge
 	entries int // at least 1
 }
@@ -148,14 +148,14 @@ func (g *group) setDocument(key string, d *document) {
 
 // admit asks the log's judge about an entry. It counts each admitted entry, so that the judge gets
 // its Commit call once the group is durable.
-func (g *group) admit(l *log, e *engine.Entry) bool {
-	if !l.judge.Admit(e) {
+func (g *group) admit(h *handle, e *engine.Entry) bool {
+	if !h.judge.Admit(e) {
 		return false
 	}
-	if l.commit >= len(g.commits) || g.commits[l.commit].log != l {
-		l.commit = len(g.commits)
-		g.commits = append(g.commits, commit{log: l, judge: l.judge})
+	if h.commit >= len(g.commits) || g.commits[h.commit].of != h {
+		h.commit = len(g.commits)
+		g.commits = append(g.commits, commit{of: h, judge: h.judge})
 	}
-	g.commits[l.commit].entries++
+	g.commits[h.commit].entries++
 	return true
 }

@@ -119,8 +119,8 @@ func (h *heads) read(ctx context.Context, into []engine.Header) batch {
 	}
 	h.look()
 	defer h.release()
-	out := slices.Grow(into[:0], headItems)[:len(h.items)]
-	h.known, h.sizes = slices.Grow(h.known[:0], headItems)[:len(h.items)], h.sizes[:0]
+	out := slices.Grow(into[:0], len(h.items))[:len(h.items)]
+	h.known, h.sizes = slices.Grow(h.known[:0], len(h.items))[:len(h.items)], h.sizes[:0]
 	for i := range h.items {
 		it := &h.items[i]
 		it.fill(&out[i])

@@ -95,12 +95,21 @@ func (c *chunk) item(i int) item {
 
 func (c *chunk) last() weir.Seq { return c.seq + weir.Seq(c.items[len(c.items)-1].seq) }
 
-// index finds the entries of one log by sequence. Chunks double in size, so a small log wastes
-// little memory and a large one costs 24 bytes per entry. Entries arrive nearly in order, so an
-// insert is almost always an append.
+// index finds the entries of one log by sequence. The first chunk grows from one entry to
+// firstChunk, and each further chunk has twice the size of the one before it. So a log with one
+// entry takes 72 bytes, and a large log costs 24 bytes per entry. Entries arrive nearly in order,
+// so an insert is almost always an append.
 type index struct {
-	chunks []*chunk
-	n      int // number of items
+	chunks []chunk
+}
+
+// len returns the number of items.
+func (x *index) len() int {
+	n := 0
+	for i := range x.chunks {
+		n += len(x.chunks[i].items)
+	}
+	return n
 }
 
 // search returns the chunk of the first item at or above seq and the item's position in it, or
@@ -110,7 +119,7 @@ func (x *index) search(seq weir.Seq) (int, int) {
 	if n == len(x.chunks) {
 		return n, 0
 	}
-	c := x.chunks[n]
+	c := &x.chunks[n]
 	return n, sort.Search(len(c.items), func(i int) bool { return c.seq+weir.Seq(c.items[i].seq) >= seq })
 }
 
@@ -129,22 +138,19 @@ func (x *index) find(seq weir.Seq) (item, bool) {
 func (x *index) insert(it item) (old item, replaced bool) {
 	if n := len(x.chunks); n == 0 || x.chunks[n-1].last() < it.seq {
 		x.push(it)
-		x.n++
 		return item{}, false
 	}
 	n, i := x.search(it.seq)
-	c := x.chunks[n]
+	c := &x.chunks[n]
 	old = c.item(i)
 	if replaced = old.seq == it.seq; replaced {
 		it.key = max(it.key, old.key)
-	} else {
-		x.n++
 	}
 	p, ok := c.pack(it)
 	switch {
 	case ok && replaced:
 		c.items[i] = p
-	case ok && len(c.items) < cap(c.items):
+	case ok && c.hasRoom():
 		c.items = slices.Insert(c.items, i, p)
 	default:
 		x.rebuild(n, i, it, replaced)
@@ -166,7 +172,7 @@ func (x *index) learn(sizes []keySize) {
 	}
 	n, i := x.search(sizes[0].seq)
 	for ; n < len(x.chunks); n, i = n+1, 0 {
-		for c := x.chunks[n]; i < len(c.items); i++ {
+		for c := &x.chunks[n]; i < len(c.items); i++ {
 			at := c.seq + weir.Seq(c.items[i].seq)
 			for len(sizes) > 0 && sizes[0].seq < at {
 				sizes = sizes[1:]
@@ -184,8 +190,8 @@ func (x *index) learn(sizes []keySize) {
 // push appends an item above all others.
 func (x *index) push(it item) {
 	if n := len(x.chunks); n > 0 {
-		c := x.chunks[n-1]
-		if p, ok := c.pack(it); ok && len(c.items) < cap(c.items) {
+		c := &x.chunks[n-1]
+		if p, ok := c.pack(it); ok && c.hasRoom() {
 			c.items = append(c.items, p)
 			return
 		}
@@ -193,16 +199,25 @@ func (x *index) push(it item) {
 	x.chunks = append(x.chunks, newChunk(x.room(), it))
 }
 
+// hasRoom reports whether the chunk takes one more item. It doubles the capacity of a chunk that is
+// smaller than firstChunk.
+func (c *chunk) hasRoom() bool {
+	if n := cap(c.items); len(c.items) == n && n < firstChunk {
+		c.items = append(make([]packed, 0, min(2*n, firstChunk)), c.items...)
+	}
+	return len(c.items) < cap(c.items)
+}
+
 // room returns the capacity of the next chunk: twice that of the last one, up to maxChunk.
 func (x *index) room() int {
 	if len(x.chunks) == 0 {
-		return firstChunk
+		return 1
 	}
 	return min(2*cap(x.chunks[len(x.chunks)-1].items), maxChunk)
 }
 
-func newChunk(room int, it item) *chunk {
-	c := &chunk{seq: it.seq, time: it.time, items: make([]packed, 0, room)}
+func newChunk(room int, it item) chunk {
+	c := chunk{seq: it.seq, time: it.time, items: make([]packed, 0, room)}
 	p, _ := c.pack(it)
 	c.items = append(c.items, p)
 	return c
@@ -212,7 +227,7 @@ func newChunk(room int, it item) *chunk {
 // It is called when the chunk cannot take the item as it is. The chunk gets lower bases, and a full
 // chunk is split in two.
 func (x *index) rebuild(n, i int, it item, replace bool) {
-	c := x.chunks[n]
+	c := &x.chunks[n]
 	all := make([]item, 0, len(c.items)+1)
 	for k := range c.items {
 		if k == i {
@@ -228,8 +243,8 @@ func (x *index) rebuild(n, i int, it item, replace bool) {
 }
 
 // layOut distributes items over new chunks and leaves free space in them for later inserts.
-func layOut(all []item) []*chunk {
-	var parts []*chunk
+func layOut(all []item) []chunk {
+	var parts []chunk
 	room := max(firstChunk, len(all))
 	if len(all) > maxChunk {
 		room = maxChunk/2 + 1
@@ -242,7 +257,7 @@ func layOut(all []item) []*chunk {
 		for _, it := range all[1:n] {
 			base.time = min(base.time, it.time)
 		}
-		c := &chunk{seq: base.seq, time: base.time, items: make([]packed, 0, room)}
+		c := chunk{seq: base.seq, time: base.time, items: make([]packed, 0, room)}
 		k := 0
 		for ; k < n; k++ {
 			p, ok := c.pack(all[k])
@@ -263,7 +278,7 @@ func layOut(all []item) []*chunk {
 func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 	n, i := x.search(seq)
 	for ; n < len(x.chunks); n, i = n+1, 0 {
-		for c := x.chunks[n]; i < len(c.items); i++ {
+		for c := &x.chunks[n]; i < len(c.items); i++ {
 			if !visit(c.item(i)) {
 				return
 			}
@@ -275,21 +290,20 @@ func (x *index) ascend(seq weir.Seq, visit func(item) bool) {
 // change the returned index.
 func (x *index) cut(low weir.Seq) index {
 	n, i := x.search(low)
-	out := index{chunks: append([]*chunk(nil), x.chunks[:n]...)}
+	if n == 0 && i == 0 {
+		return index{}
+	}
+	out := index{chunks: append([]chunk(nil), x.chunks[:n]...)}
 	rest := x.chunks[n:]
 	if i > 0 {
 		c := rest[0]
-		out.chunks = append(out.chunks, &chunk{c.seq, c.time, c.items[:i:i]})
-		kept := &chunk{c.seq, c.time, make([]packed, len(c.items)-i, cap(c.items)-i)}
+		out.chunks = append(out.chunks, chunk{c.seq, c.time, c.items[:i:i]})
+		kept := chunk{c.seq, c.time, make([]packed, len(c.items)-i, cap(c.items)-i)}
 		copy(kept.items, c.items[i:])
-		rest = append([]*chunk{kept}, rest[1:]...)
+		rest = append([]chunk{kept}, rest[1:]...)
 	} else {
-		rest = append([]*chunk(nil), rest...)
+		rest = append([]chunk(nil), rest...)
 	}
 	x.chunks = rest
-	for _, c := range out.chunks {
-		out.n += len(c.items)
-	}
-	x.n -= out.n
 	return out
 }

@@ -2,9 +2,11 @@ package journal
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"weir"
 	"weir/internal/engine"
@@ -24,108 +26,265 @@ type state struct {
 	revision uint64
 }
 
-// readIndexes is step 7: read the index of every segment, in order, and then the newest state of
-// every mark and document.
-func (r *recovery) readIndexes() error {
-	marks, docs := map[uint64]state{}, map[uint64]state{}
-	for _, s := range r.j.store.allSegments() {
-		slots := s.slots
-		if s != r.tail {
-			var err error
-			if slots, err = r.readIndex(s); err != nil {
-				return err
-			}
-			s.sealed.Store(true)
-		}
-		for ; len(slots) > 0; slots = slots[slotSize:] {
-			sl := decodeSlot(slots)
-			at := place{uint32(s.number), sl.off}
-			switch sl.kind {
-			case kindBatch, kindGapClosed:
-				r.insert(at, sl)
-			case kindManifest:
-			case kindMark:
-				newer(marks, at, sl, uint64(sl.time))
-			case kindDocument, kindDeleted:
-				newer(docs, at, sl, sl.seq)
-			default:
-				return s.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
-			}
-		}
-	}
-	return r.readStates(marks, docs)
+// states are the newest states of all marks or of all documents.
+type states struct {
+	all []state
+	of  map[uint64]int32 // by log: the index in all
 }
 
-// newer keeps the state in a slot unless a newer state of the same log is known. A copy made by the
-// reclaimer has the same revision as its original; newer keeps the copy.
-func newer(states map[uint64]state, at place, sl slot, revision uint64) {
-	old := states[sl.log]
-	first := old.first
-	if first == 0 && sl.kind == kindDocument {
-		first = at.segment
+// found are the newest states of all marks and documents, read from disk.
+type found struct {
+	docs []byKey // the documents, in the order of their keys
+	rest []foundState
+	err  error
+}
+
+// foundState is the record of a mark or of a deletion. A long note is left out of its record.
+type foundState struct {
+	at    extent
+	rec   record
+	first uint32 // as in state
+}
+
+// readIndexes is step 7: read the index of every segment, in order, and then the newest state of
+// every mark and document. Three goroutines share the work: one reads the indexes, this one puts
+// the entries into memory, and the third chooses and reads the states.
+func (r *recovery) readIndexes() error {
+	all := r.j.store.allSegments()
+	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found, 1)
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer close(stop)
+	work.Go(func() { r.load(all, read, stop) })
+	work.Go(func() { done <- r.readStates(slots, stop) })
+	for range all {
+		x := <-read
+		if x.err != nil {
+			x.slots, x.err = r.rebuildIndex(x.seg, x.err)
+		}
+		if x.err != nil {
+			return x.err
+		}
+		if x.seg != r.tail {
+			x.seg.sealed.Store(true)
+		}
+		slots <- x
+		for b := x.slots; len(b) > 0; b = b[slotSize:] {
+			switch sl := decodeSlot(b); sl.kind {
+			case kindBatch, kindGapClosed:
+				r.insert(place{uint32(x.seg.number), sl.off}, sl)
+			case kindManifest, kindMark, kindDocument, kindDeleted:
+			default:
+				return x.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
+			}
+		}
 	}
+	close(slots)
+	f := <-done
+	if f.err != nil {
+		return f.err
+	}
+	for i := range f.rest {
+		st := &f.rest[i]
+		if st.rec.kind == kindMark {
+			r.applyMark(st.rec.log, st.rec.time, weir.Seq(st.rec.seq), st.rec.payload, st.at)
+			continue
+		}
+		r.applyRecord(st.at.place, &st.rec)
+		if old, ok := r.first[st.rec.key]; st.first > 0 && (!ok || st.first < old) {
+			r.first[st.rec.key] = st.first
+		}
+	}
+	r.keepDocuments(f.docs)
+	return nil
+}
+
+// loadedIndex holds the slots of a segment, or the error of reading them.
+type loadedIndex struct {
+	seg   *segment
+	slots []byte
+	err   error
+}
+
+// load reads the indexes of the segments until stop is closed.
+func (r *recovery) load(all []*segment, into chan<- loadedIndex, stop <-chan struct{}) {
+	for _, s := range all {
+		x := loadedIndex{seg: s, slots: s.slots}
+		if s != r.tail {
+			x.slots, x.err = s.index(r.j.size)
+		}
+		select {
+		case into <- x:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// add keeps the state in a slot unless a newer state of the same log is known. A copy made by the
+// reclaimer has the same revision as its original; add keeps the copy.
+func (s *states) add(at place, sl slot, revision uint64) {
+	st := state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
+	if sl.kind == kindDocument {
+		st.first = at.segment
+	}
+	i, known := s.of[sl.log]
+	if !known {
+		s.of[sl.log] = int32(len(s.all))
+		s.all = append(s.all, st)
+		return
+	}
+	old := &s.all[i]
+	first := cmp.Or(old.first, st.first)
 	if revision >= old.revision {
-		old = state{at: at, size: sl.size, head: sl.head, kind: sl.kind, log: sl.log, seq: sl.seq, revision: revision}
+		*old = st
 	}
 	old.first = first
-	states[sl.log] = old
 }
 
-// readStates reads and applies states in the order of their positions on disk. If only few bytes
-// lie between two states, one read covers both.
-func (r *recovery) readStates(marks, docs map[uint64]state) error {
-	all := make([]state, 0, len(marks)+len(docs))
-	for _, st := range marks {
-		all = append(all, st)
+// readStates chooses the newest states from the slots of all segments, and reads them in the order
+// of their positions on disk. If only few bytes lie between two states, one read covers both. It
+// returns early if stop is closed.
+func (r *recovery) readStates(slots <-chan loadedIndex, stop <-chan struct{}) (f found) {
+	all, ok := chooseStates(slots, stop)
+	if !ok {
+		return f
 	}
-	for _, st := range docs {
-		all = append(all, st)
-	}
-	slices.SortFunc(all, func(a, b state) int {
-		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
-	})
 	w := &window{}
-	for i, st := range all {
+	for i := range all {
+		st := &all[i]
+		at := extent{st.at, int64(padded(int(st.head)+int(st.size)) + slotSize)}
 		if r.lazy && st.kind == kindMark && st.size > keptNote { // the slot holds everything but the note
-			bytes := int64(padded(int(st.head)+int(st.size)) + slotSize)
-			r.applyMark(st.log, int64(st.revision), weir.Seq(st.seq), nil, extent{st.at, bytes})
+			rec := record{kind: kindMark, log: st.log, seq: st.seq, time: int64(st.revision)}
+			f.rest = append(f.rest, foundState{at: at, rec: rec})
 			continue
 		}
 		if s := r.segments[uint64(st.at.segment)]; w.seg != s {
 			w = &window{seg: s, buf: w.buf[:0]}
 		}
 		if n := int64(st.head) + int64(st.size); !w.holds(int64(st.at.off), n) {
-			w.ahead = n
-			for _, next := range all[i+1:] {
-				far := int64(next.at.off) - int64(st.at.off)
-				if next.at.segment != st.at.segment || far > w.ahead+shortGap || far > windowSize {
-					break
-				}
-				w.ahead = far + int64(next.head) + int64(next.size)
-			}
+			w.ahead = together(all[i:])
 		}
 		rec, err := w.record(slot{off: st.at.off, size: st.size, head: st.head, kind: st.kind, log: st.log, seq: st.seq})
 		if err != nil {
-			return err
+			return found{err: err}
 		}
-		r.applyRecord(st.at, &rec)
-		if old, ok := r.first[rec.key]; st.first > 0 && (!ok || st.first < old) {
-			r.first[rec.key] = st.first
+		if st.kind == kindDocument {
+			d := document{at: at, first: st.first}
+			d.Created, d.Revision = engine.LogID(rec.log), engine.Revision(rec.seq)
+			f.docs = append(f.docs, keyOf(r.j.store.docs.pack(rec.key, rec.payload, &d)))
+			continue
+		}
+		rec.payload = slices.Clone(rec.payload) // the window reuses its buffer
+		f.rest = append(f.rest, foundState{at, rec, st.first})
+	}
+	slices.SortFunc(f.docs, byKey.compare)
+	return f
+}
+
+// chooseStates returns the newest states in the order of their positions. It returns false if stop
+// is closed first.
+func chooseStates(slots <-chan loadedIndex, stop <-chan struct{}) ([]state, bool) {
+	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
+	for {
+		select {
+		case <-stop:
+			return nil, false
+		case x, more := <-slots:
+			if !more {
+				all := append(marks.all, docs.all...)
+				slices.SortFunc(all, func(a, b state) int {
+					return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
+				})
+				return all, true
+			}
+			for b := x.slots; len(b) > 0; b = b[slotSize:] {
+				switch sl, number := decodeSlot(b), uint32(x.seg.number); sl.kind {
+				case kindMark:
+					marks.add(place{number, sl.off}, sl, uint64(sl.time))
+				case kindDocument, kindDeleted:
+					docs.add(place{number, sl.off}, sl, sl.seq)
+				}
+			}
 		}
 	}
-	return nil
+}
+
+// together returns the number of bytes that one read must take to cover the first of the states and
+// those that follow it closely.
+func together(all []state) int64 {
+	from := &all[0]
+	n := int64(from.head) + int64(from.size)
+	for i := range all[1:] {
+		next := &all[1+i]
+		far := int64(next.at.off) - int64(from.at.off)
+		if next.at.segment != from.at.segment || far > n+shortGap || far > windowSize {
+			break
+		}
+		n = far + int64(next.head) + int64(next.size)
+	}
+	return n
+}
+
+// keepDocuments puts documents into the store, unless a later deletion is known. Of several
+// documents with the same key it keeps the newest, which replaced the others.
+func (r *recovery) keepDocuments(sorted []byKey) {
+	s := &r.j.store
+	s.logs = make(map[engine.LogID]*log, len(sorted))
+	for i := 0; i < len(sorted); {
+		c := sorted[i].doc
+		for i++; i < len(sorted) && sorted[i].doc.name() == c.name(); i++ {
+			older := sorted[i].doc
+			if older.revision > c.revision {
+				c, older = older, c
+			}
+			c.first = min(c.first, older.first)
+		}
+		r.j.commit.next = max(r.j.commit.next, uint64(c.revision)+1)
+		if t := r.deleted[c.name()]; t != nil {
+			first := cmp.Or(r.first[c.name()], c.first)
+			r.first[c.name()] = min(first, c.first)
+			if t.revision > c.revision {
+				continue // settle keeps the deletion
+			}
+			c.first = r.first[c.name()]
+			delete(r.deleted, c.name())
+		}
+		s.docs.tree.Load(c)
+		s.logs[c.created] = nil
+		s.keep(extent{c.at, int64(c.bytes)})
+		s.revision = max(s.revision, c.revision)
+		r.adopt(c.created)
+	}
+}
+
+// byKey is a document with the first 16 bytes of its key. Sorting a million documents by their keys
+// is several times as fast if most comparisons need no other memory.
+type byKey struct {
+	start [2]uint64
+	doc   *compact
+}
+
+func keyOf(c *compact) byKey {
+	var b [16]byte
+	copy(b[:], c.name())
+	return byKey{[2]uint64{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}, c}
+}
+
+func (a byKey) compare(b byKey) int {
+	return cmp.Or(cmp.Compare(a.start[0], b.start[0]), cmp.Compare(a.start[1], b.start[1]), cmp.Compare(a.doc.name(), b.doc.name()))
 }
 
 // shortGap is the largest number of bytes between two states for which one read covers both.
 const shortGap = 16 << 10
 
-// readIndex returns the slots of a sealed segment. If the index or the footer is damaged but all
-// groups of the segment are valid, readIndex builds the slots from the groups, and confirm later
-// writes the index again.
-func (r *recovery) readIndex(s *segment) ([]byte, error) {
-	slots, damage := s.index(r.j.size)
-	if damage == nil || !errors.Is(damage, engine.ErrDamaged) {
-		return slots, damage
+// rebuildIndex returns the slots of a sealed segment whose index cannot be read. If the index or
+// the footer is damaged but all groups of the segment are valid, rebuildIndex builds the slots from
+// the groups, and confirm later writes the index again.
+func (r *recovery) rebuildIndex(s *segment, damage error) ([]byte, error) {
+	if !errors.Is(damage, engine.ErrDamaged) {
+		return nil, damage
 	}
 	end, err := s.provedEnd(r.j.size)
 	if err != nil || end == 0 {

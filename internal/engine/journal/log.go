@@ -26,18 +26,25 @@ type log struct {
 	open    bool
 	dropped bool
 
-	// Used by the committer only.
-	judge  engine.Judge
-	owner  *handle  // the handle that attached judge
-	commit int      // position of this log in group.commits
-	staged weir.Seq // value of low after all trims, including those in flight
-	doomed bool     // the document is deleted, or its deletion is in flight
+	// attached is the open handle, whose judge the committer asks. It is nil while the log is not
+	// open, and doomed from the moment at which the committer decides the deletion of the document.
+	attached atomic.Pointer[handle]
 }
+
+// doomed is the value of log.attached for a log whose document is deleted, or whose deletion is in
+// flight.
+var doomed = &handle{}
 
 // handle is an open log, as returned to callers of the engine.
 type handle struct {
 	*log
+	judge  engine.Judge
 	closed atomic.Bool
+	ops    atomic.Int64 // appends and trims in flight, including those whose callers have left
+
+	// Used by the committer only.
+	commit int      // position of this log in group.commits
+	staged weir.Seq // value of low after all trims, including those in flight
 }
 
 var _ engine.Log = (*handle)(nil)
@@ -58,15 +65,16 @@ func (j *Journal) Open(ctx context.Context, id engine.LogID, judge engine.Judge)
 	}
 	l.open = true
 	l.mu.Unlock()
-	// Appends need an attached judge. So no entry can be added between restore and attach: when the
-	// judge is attached, it has seen every entry.
-	h := &handle{log: l}
+	// Appends need an attached judge. So no entry can be added between restore and the attachment:
+	// when the judge is attached, it has seen every entry. An earlier handle was closed, so none of
+	// its ops is in flight.
+	h := &handle{log: l, judge: judge, staged: l.low}
 	note, err := l.readNote()
 	if err == nil {
 		err = l.restore(ctx, note, judge)
 	}
-	if err == nil {
-		err = j.attach(h, judge)
+	if err == nil && !l.attached.CompareAndSwap(nil, h) {
+		err = engine.ErrDropped
 	}
 	if err != nil {
 		l.mu.Lock()
@@ -134,60 +142,70 @@ func (j *Journal) Held(id engine.LogID) int64 {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return int64(l.index.n)*perEntry + int64(len(l.note))
+	return l.held()
 }
 
-// attach sets the log's judge at a position in the committer's order: ops before it see the old
-// judge, ops after it the new one. A nil judge detaches.
-func (j *Journal) attach(h *handle, judge engine.Judge) error {
-	o := &attachOp{l: h.log, owner: h, judge: judge, done: make(chan error, 1)}
-	j.do(o)
-	return <-o.done
-}
+func (l *log) held() int64 { return int64(l.index.len())*perEntry + int64(len(l.note)) }
 
-type attachOp struct {
-	l     *log
-	owner *handle
-	judge engine.Judge
-	err   error
-	done  chan error
-}
-
-func (o *attachOp) bound() (int, int) { return 0, 0 }
-func (o *attachOp) class() class      { return freeing }
-func (o *attachOp) settle(*group)     {}
-func (o *attachOp) stage(*group) {
-	if o.l.doomed && o.judge != nil {
-		o.err = engine.ErrDropped
-		return
+// Outline implements engine.Engine.
+func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
+	l := j.store.log(id)
+	if l == nil {
+		return o, true
 	}
-	o.l.judge, o.l.owner = o.judge, o.owner
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	o.Low, o.Memory = l.low, l.held()
+	l.index.ascend(0, func(it item) bool {
+		if o.Last = it.seq; o.Entries == 0 {
+			o.First, o.Oldest = it.seq, it.time
+		}
+		o.Entries++
+		o.Oldest = min(o.Oldest, it.time)
+		if it.kind == kindBatch {
+			o.Bytes += int64(it.size)
+		}
+		return true
+	})
+	return o, true
 }
 
-// finish succeeds in a read-only journal too, so that its logs can be opened, read and closed. A
-// detached judge gets no more calls, so the announcer answers a detach only after it has announced
-// earlier deletions.
-func (o *attachOp) finish(err error) {
-	if err == nil || errors.Is(err, engine.ErrReadOnly) {
-		err = o.err
-	}
-	if o.judge == nil {
-		o.l.j.announce.add(o, err)
-		return
-	}
-	o.done <- err
+// detachOp detaches the judge of a handle behind every op of the handle that is in flight, and
+// behind the deletion of the document.
+type detachOp struct {
+	h    *handle
+	done chan error
 }
 
-func (o *attachOp) announce(_ *announcer, err error) { o.done <- err }
+func (o *detachOp) bound() (int, int) { return 0, 0 }
+func (o *detachOp) class() class      { return freeing }
+func (o *detachOp) settle(*group)     {}
+func (o *detachOp) stage(*group)      { o.h.attached.CompareAndSwap(o.h, nil) }
 
-// Close implements engine.Log.
+// finish succeeds in a read-only journal too, so that its logs can be closed. A detached judge gets
+// no more calls, so the announcer answers a detach only after it has announced earlier deletions.
+func (o *detachOp) finish(err error) {
+	if errors.Is(err, engine.ErrReadOnly) {
+		err = nil
+	}
+	o.h.j.announce.add(o, err)
+}
+
+func (o *detachOp) announce(_ *announcer, err error) { o.done <- err }
+
+// Close implements engine.Log. It detaches the judge at once if no op of the handle is in flight
+// and the document is not being deleted, which is so for nearly every stream that became idle.
+// begin counts an op before it looks at closed, so no op can begin after Close found none.
 func (h *handle) Close() error {
 	if h.closed.Swap(true) {
 		return nil
 	}
-	// Detaching is queued behind every append in flight, so the judge gets no calls after Close.
-	if err := h.j.attach(h, nil); err != nil {
-		<-h.j.announce.done // the journal is closing: wait until it has settled the appends in flight
+	if h.ops.Load() > 0 || !h.attached.CompareAndSwap(h, nil) {
+		o := &detachOp{h, make(chan error, 1)}
+		h.j.do(o)
+		if err := <-o.done; err != nil {
+			<-h.j.announce.done // the journal is closing: wait until it has settled the appends in flight
+		}
 	}
 	h.mu.Lock()
 	h.open = false
@@ -217,6 +235,17 @@ func (h *handle) Attend() {}
 // Leave implements engine.Log.
 func (h *handle) Leave() {}
 
+// begin counts an op as in flight. It returns engine.ErrClosed, and counts nothing, if the log or
+// the journal is closed.
+func (h *handle) begin() error {
+	h.ops.Add(1)
+	err := h.usable()
+	if err != nil {
+		h.ops.Add(-1)
+	}
+	return err
+}
+
 // usable returns engine.ErrClosed if the log or the journal is closed.
 func (h *handle) usable() error {
 	if h.closed.Load() || h.j.closing.Load() {
@@ -227,8 +256,7 @@ func (h *handle) usable() error {
 
 // appendOp is an append in flight.
 type appendOp struct {
-	l        *log
-	owner    *handle
+	h        *handle
 	e        *engine.Entry
 	sum      uint32
 	key      string // key whose digest is already computed
@@ -242,15 +270,15 @@ type appendOp struct {
 
 // Append implements engine.Log.
 func (h *handle) Append(ctx context.Context, e *engine.Entry) error {
-	if err := h.usable(); err != nil {
+	if err := h.check(e); err != nil {
 		return err
 	}
-	if err := h.check(e); err != nil {
+	if err := h.begin(); err != nil {
 		return err
 	}
 	o := h.j.appends.Get().(*appendOp)
 	done := o.done
-	*o = appendOp{l: h.log, owner: h, e: e, done: done}
+	*o = appendOp{h: h, e: e, done: done}
 	if e.Kind == engine.Batch {
 		o.sum = sum(0, e.Payload) // computed in the caller's goroutine, because the single committer would be a bottleneck
 		if o.key = e.Key; o.key != "" {
@@ -301,20 +329,21 @@ func (o *appendOp) class() class { return growing }
 
 // stage asks the judge and, if the entry is admitted, adds its record to the group.
 func (o *appendOp) stage(g *group) {
-	switch {
-	case o.l.doomed:
+	switch o.h.attached.Load() {
+	case o.h:
+	case doomed:
 		o.err = engine.ErrDropped
 		return
-	case o.l.judge == nil || o.l.owner != o.owner: // the log was closed, and perhaps reopened, while this append was queued
+	default: // the log was closed while this append was queued
 		o.err = engine.ErrClosed
 		return
 	}
 	e := o.e
-	if o.admitted = g.admit(o.l, e); !o.admitted {
+	if o.admitted = g.admit(o.h, e); !o.admitted {
 		return
 	}
 	r := record{
-		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.l.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
+		kind: kind(e.Kind), flags: e.Flags & flagMask, log: uint64(o.h.id), seq: uint64(e.Seq), time: int64(e.Time), count: e.Count,
 		contentType: e.ContentType, key: e.Key, publisher: e.Publisher, payload: e.Payload, payloadSum: o.sum,
 	}
 	if e.Key == o.key { // the judge may have changed the key
@@ -336,7 +365,7 @@ func (o *appendOp) settle(g *group) {
 	if !o.admitted {
 		return
 	}
-	l := o.l
+	l := o.h.log
 	l.mu.Lock()
 	dead := l.dropped || o.item.seq < l.low
 	if !dead {
@@ -354,12 +383,13 @@ func (o *appendOp) finish(err error) {
 	if err == nil {
 		err = o.err
 	}
+	o.h.ops.Add(-1)
 	o.done <- err
 }
 
 // trimOp removes the entries below low and stores a note.
 type trimOp struct {
-	l    *log
+	h    *handle
 	low  weir.Seq
 	note []byte
 	at   extent
@@ -369,13 +399,13 @@ type trimOp struct {
 
 // Trim implements engine.Log.
 func (h *handle) Trim(ctx context.Context, low weir.Seq, note []byte) error {
-	if err := h.usable(); err != nil {
-		return err
-	}
 	if len(note) > engine.MaxNote || int64(len(note)) > h.j.size/2 {
 		return fmt.Errorf("trim log %d: note of %d bytes is too long", h.id, len(note))
 	}
-	o := &trimOp{l: h.log, low: low, note: append([]byte{}, note...), done: make(chan error, 1)}
+	if err := h.begin(); err != nil {
+		return err
+	}
+	o := &trimOp{h: h, low: low, note: append([]byte{}, note...), done: make(chan error, 1)}
 	h.j.do(o)
 	select {
 	case err := <-o.done:
@@ -391,15 +421,15 @@ func (o *trimOp) class() class      { return deleting }
 // stage raises low at this position in the order. staged includes trims that are not settled yet,
 // so low never goes down.
 func (o *trimOp) stage(g *group) {
-	if o.l.doomed {
+	if o.h.attached.Load() == doomed {
 		o.err = engine.ErrDropped
 		return
 	}
-	o.l.staged = max(o.l.staged, o.low)
-	o.low = o.l.staged
-	c := &o.l.j.commit
+	o.h.staged = max(o.h.staged, o.low)
+	o.low = o.h.staged
+	c := &o.h.j.commit
 	r := record{
-		kind: kindMark, log: uint64(o.l.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
+		kind: kindMark, log: uint64(o.h.id), seq: uint64(o.low), time: int64(c.next), payload: o.note, payloadSum: sum(0, o.note),
 	}
 	c.next++
 	o.at = extent{g.add(&r), r.bytes()}
@@ -411,7 +441,7 @@ func (o *trimOp) settle(g *group) {
 	if o.err != nil {
 		return
 	}
-	l := o.l
+	l := o.h.log
 	l.mu.Lock()
 	old := l.mark
 	var gone index
@@ -433,5 +463,6 @@ func (o *trimOp) finish(err error) {
 	if err == nil {
 		err = o.err
 	}
+	o.h.ops.Add(-1)
 	o.done <- err
 }

@@ -33,15 +33,14 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	create, remove := newDocumentOp(j, createDocument, "a", "x"), newDocumentOp(j, deleteDocument, "a", "")
 	again, gone := newDocumentOp(j, createDocument, "a", "y"), newDocumentOp(j, deleteDocument, "a", "")
 	// The caller that created the document may open its log before the deletion is durable.
-	attach := &attachOp{done: make(chan error, 1)}
-	late := &lateAttach{attachOp: attach, j: j, of: create}
+	late := &lateOpen{j: j, of: create, done: make(chan error, 1)}
 	j.together(create, remove, again, late, gone)
 	for i, done := range []chan error{create.done, remove.done, again.done, gone.done} {
 		if err := <-done; err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	if err := <-attach.done; !errors.Is(err, engine.ErrDropped) {
+	if err := <-late.done; !errors.Is(err, engine.ErrDropped) {
 		t.Errorf("opening the log of a document that is being deleted: %v", err)
 	}
 	if _, err := j.Get(background, "a"); !errors.Is(err, engine.ErrNotFound) {
@@ -61,19 +60,18 @@ func TestDeleteOvertakesCreate(t *testing.T) {
 	}
 }
 
-// lateAttach opens the log of a document whose creation (of) was decided but is not durable yet.
-// Like Open, it looks for the log first and then attaches a judge to it.
-type lateAttach struct {
-	*attachOp
-	j  *Journal
-	of *documentOp
+// lateOpen opens the log of a document whose creation (of) was decided but is not durable yet.
+type lateOpen struct {
+	j    *Journal
+	of   *documentOp
+	err  error
+	done chan error
 }
 
-func (o *lateAttach) stage(g *group) {
-	if o.l = o.j.logOf(o.of.result.Created); o.l == nil {
-		o.err = engine.ErrDropped
-		return
-	}
-	o.judge = &fixed{}
-	o.attachOp.stage(g)
+func (o *lateOpen) bound() (int, int) { return 0, 0 }
+func (o *lateOpen) class() class      { return freeing }
+func (o *lateOpen) stage(*group) {
+	_, o.err = o.j.Open(background, o.of.result.Created, &fixed{})
 }
+func (o *lateOpen) settle(*group) {}
+func (o *lateOpen) finish(error)  { o.done <- o.err }

@@ -136,7 +136,7 @@ func TestCopyOvertaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trim := &trimOp{l: w.logs["a"].(*handle).log, low: 8, note: []byte("n"), done: make(chan error, 1)}
+	trim := &trimOp{h: w.logs["a"].(*handle), low: 8, note: []byte("n"), done: make(chan error, 1)}
 	update := &documentOp{j: w.j, change: updateDocument, key: "b", value: []byte("new"), sum: sum(0, []byte("new")), rev: old.Revision, done: make(chan error, 1)}
 	remove := &documentOp{j: w.j, change: deleteDocument, key: "c", done: make(chan error, 1)}
 	q := &w.j.queue

@@ -31,6 +31,7 @@ type recovery struct {
 	over     map[uint64]bool // logs whose deletion is recorded in the tail; their entries are not read into memory
 	docs     map[string]*document
 	logs     map[uint64]*log
+	last     *log // the log that was used last
 	lazy     bool // leave long notes on disk until the logs they belong to are opened
 }
 
@@ -335,11 +336,15 @@ func (r *recovery) applyMark(id uint64, revision int64, low weir.Seq, note []byt
 }
 
 func (r *recovery) log(id uint64) *log {
+	if r.last != nil && r.last.id == engine.LogID(id) {
+		return r.last // neighbouring entries often belong to the same log
+	}
 	l := r.logs[id]
 	if l == nil {
 		l = &log{j: r.j, id: engine.LogID(id)}
 		r.logs[id] = l
 	}
+	r.last = l
 	return l
 }
 
@@ -359,15 +364,7 @@ func (r *recovery) settle() error {
 	for key, d := range r.docs {
 		d.first = r.first[key]
 		s.put(d)
-		if l := r.logs[uint64(d.Created)]; l != nil {
-			l.index.cut(l.low)
-			l.staged = l.low
-			s.logs[d.Created] = l
-			s.account(&l.index, 1)
-			if l.mark.bytes > 0 {
-				s.keep(l.mark)
-			}
-		}
+		r.adopt(d.Created)
 	}
 	if r.tail != nil && !r.tail.sealed.Load() {
 		r.j.commit.active, r.j.write.active = r.tail, r.tail
@@ -376,6 +373,20 @@ func (r *recovery) settle() error {
 		r.tail.slots = nil
 	}
 	return nil
+}
+
+// adopt gives the log of a document to the store.
+func (r *recovery) adopt(id engine.LogID) {
+	l, s := r.logs[uint64(id)], &r.j.store
+	if l == nil {
+		return
+	}
+	l.index.cut(l.low)
+	s.logs[id] = l
+	s.account(&l.index, 1)
+	if l.mark.bytes > 0 {
+		s.keep(l.mark)
+	}
 }
 
 // confirm is step 9: make durable what recovery found, before any caller can read it. A killed

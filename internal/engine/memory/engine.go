@@ -226,10 +226,38 @@ func (e *Engine) Held(id engine.LogID) (bytes int64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.held()
+}
+
+// held returns the bytes of the log. Called with l.mu held.
+func (l *log) held() (bytes int64) {
 	for i := range l.entries {
 		bytes += int64(unsafe.Sizeof(l.entries[i])) + int64(len(l.entries[i].Payload))
 	}
 	return bytes + int64(len(l.note))
+}
+
+// Outline implements engine.Engine.
+func (e *Engine) Outline(id engine.LogID) (o engine.Outline, known bool) {
+	e.mu.Lock()
+	l := e.logs[id]
+	e.mu.Unlock()
+	if l == nil {
+		return o, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o.Low, o.Memory = l.low, l.held()
+	for i := range l.entries {
+		h := &l.entries[i]
+		if o.Last = h.Seq; i == 0 {
+			o.First, o.Oldest = h.Seq, h.Time
+		}
+		o.Entries++
+		o.Oldest = min(o.Oldest, h.Time)
+		o.Bytes += int64(len(h.Payload))
+	}
+	return o, true
 }
 
 // Status returns Ready until the engine is closed.

@@ -1,0 +1,131 @@
+package journal
+
+import (
+	"strings"
+
+	"github.com/tidwall/btree"
+
+	"weir/internal/engine"
+)
+
+// documentMap holds the documents in the order of their keys. A server may have a million streams,
+// each with a document, and the values of these documents differ in a few bytes only. So the map
+// keeps of each value the bytes that differ from another value of the same kind.
+type documentMap struct {
+	tree *btree.BTreeG[*compact]
+	like map[string]*string // by kind: the value that new values are compared with
+}
+
+// compact is a document in little memory. It is never changed.
+type compact struct {
+	text     string  // the key, and the middle of the value
+	like     *string // the value whose beginning and end the value shares
+	created  engine.LogID
+	revision engine.Revision
+	at       place
+	bytes    uint32 // size of the record, as in extent
+	first    uint32 // as in document
+	key      uint16 // length of the key
+	head     uint16 // number of bytes shared at the beginning
+	tail     uint16 // number of bytes shared at the end
+}
+
+// mostKinds bounds the number of values that like holds. Documents of further kinds share nothing.
+const mostKinds = 64
+
+func (m *documentMap) init() {
+	m.like = make(map[string]*string)
+	m.tree = btree.NewBTreeGOptions((*compact).before, btree.Options{NoLocks: true})
+}
+
+// before orders documents by key.
+func (c *compact) before(o *compact) bool { return c.name() < o.name() }
+func (c *compact) name() string           { return c.text[:c.key] }
+
+// pack returns a document in little memory.
+func (m *documentMap) pack(key string, value []byte, d *document) *compact {
+	c := &compact{
+		created: d.Created, revision: d.Revision, at: d.at.place, bytes: uint32(d.at.bytes), first: d.first, key: uint16(len(key)),
+	}
+	kind, _, _ := strings.Cut(key, "/")
+	like := m.like[kind]
+	if like != nil {
+		most := min(len(*like), len(value), 1<<16-1)
+		for int(c.head) < most && (*like)[c.head] == value[c.head] {
+			c.head++
+		}
+		for most -= int(c.head); int(c.tail) < most && (*like)[len(*like)-1-int(c.tail)] == value[len(value)-1-int(c.tail)]; {
+			c.tail++
+		}
+	}
+	if shared := int(c.head) + int(c.tail); shared < len(value)/2 && (like != nil || len(m.like) < mostKinds) {
+		like = new(string)
+		*like = string(value)
+		m.like[strings.Clone(kind)] = like
+		c.head, c.tail = 0, 0
+		if len(value) < 1<<16 {
+			c.head = uint16(len(value))
+		}
+	}
+	c.like = like
+	var b strings.Builder
+	b.Grow(len(key) + len(value) - int(c.head) - int(c.tail))
+	b.WriteString(key)
+	b.Write(value[c.head : len(value)-int(c.tail)])
+	c.text = b.String()
+	return c
+}
+
+// document returns the document as callers see it.
+func (c *compact) document() *document {
+	return &document{at: extent{c.at, int64(c.bytes)}, first: c.first, Document: c.full()}
+}
+
+func (c *compact) full() engine.Document {
+	value := make([]byte, 0, int(c.head)+len(c.text)-int(c.key)+int(c.tail))
+	if c.head > 0 {
+		value = append(value, (*c.like)[:c.head]...)
+	}
+	value = append(value, c.text[c.key:]...)
+	if c.tail > 0 {
+		value = append(value, (*c.like)[len(*c.like)-int(c.tail):]...)
+	}
+	return engine.Document{Key: c.name(), Value: value, Created: c.created, Revision: c.revision}
+}
+
+// probe returns an item that compares equal to the document with this key.
+func probe(key string) *compact { return &compact{text: key, key: uint16(len(key))} }
+
+// Get returns a copy of the document with this key.
+func (m *documentMap) Get(key string) (*document, bool) {
+	c, ok := m.tree.Get(probe(key))
+	if !ok {
+		return nil, false
+	}
+	return c.document(), true
+}
+
+// Set stores a document, and makes the key of d refer to the memory of the map.
+func (m *documentMap) Set(d *document) {
+	c := m.pack(d.Key, d.Value, d)
+	d.Key = c.name()
+	m.tree.Set(c)
+}
+
+// Delete removes and returns a document.
+func (m *documentMap) Delete(key string) (*document, bool) {
+	c, ok := m.tree.Delete(probe(key))
+	if !ok {
+		return nil, false
+	}
+	return c.document(), true
+}
+
+// Ascend visits copies of the documents whose key is from or higher, in order, until visit returns
+// false.
+func (m *documentMap) Ascend(from string, visit func(key string, d *document) bool) {
+	m.tree.Ascend(probe(from), func(c *compact) bool { return visit(c.name(), c.document()) })
+}
+
+// Scan visits copies of all documents in order.
+func (m *documentMap) Scan(visit func(key string, d *document) bool) { m.Ascend("", visit) }

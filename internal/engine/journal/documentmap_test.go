@@ -1,0 +1,60 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/engine"
+)
+
+// TestDocumentMap compares a documentMap with a plain map. Many values share their beginning and end
+// with others, some are longer than 64 KiB, and there are more kinds than values to compare with.
+func TestDocumentMap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var m documentMap
+	m.init()
+	want := map[string]engine.Document{}
+	value := func() []byte {
+		switch rng.IntN(10) {
+		case 0:
+			return bytes.Repeat([]byte{byte(rng.IntN(2))}, 1<<16-2+rng.IntN(4))
+		case 1:
+			return bytes.Repeat([]byte("ab"), rng.IntN(20))
+		}
+		return fmt.Appendf(nil, `{"name":%q,"created_at":%d,"mode":"json"}`, strings.Repeat("x", rng.IntN(8)), rng.IntN(1e6))
+	}
+	for i := range 5000 {
+		key := fmt.Sprintf("%d/%d", rng.IntN(10)*rng.IntN(20), rng.IntN(50))
+		if rng.IntN(4) == 0 {
+			_, had := want[key]
+			if d, ok := m.Delete(key); ok != had || ok && d.Key != key {
+				t.Fatalf("Delete(%s) = %+v, %v; want %v", key, d, ok, had)
+			}
+			delete(want, key)
+			continue
+		}
+		d := &document{Document: engine.Document{Key: key, Value: value(), Created: 7, Revision: engine.Revision(i)}, at: extent{place{1, uint32(i)}, 99}, first: 3}
+		want[key] = d.Document
+		m.Set(d)
+		got, ok := m.Get(key)
+		if !ok || got.at != d.at || got.first != d.first {
+			t.Fatalf("Get(%s) = %+v, %v", key, got, ok)
+		}
+	}
+	keys := slices.Sorted(maps.Keys(want))
+	m.Scan(func(key string, d *document) bool {
+		if len(keys) == 0 || key != keys[0] || d.Key != key || !bytes.Equal(d.Value, want[key].Value) || d.Revision != want[key].Revision || d.Created != 7 {
+			t.Fatalf("got document %.200q, want %.200q", fmt.Sprint(d.Document), fmt.Sprint(want[key]))
+		}
+		keys = keys[1:]
+		return true
+	})
+	if len(keys) > 0 {
+		t.Errorf("documents %q are missing", keys)
+	}
+}

@@ -1,0 +1,165 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir"
+	"weir/internal/engine"
+	"weir/internal/engine/memory"
+)
+
+// watched is an engine that counts how often logs are opened and trimmed.
+type watched struct {
+	engine.Engine
+	opened, trimmed atomic.Int64
+}
+
+func (w *watched) Open(ctx context.Context, id engine.LogID, judge engine.Judge) (engine.Log, error) {
+	w.opened.Add(1)
+	l, err := w.Engine.Open(ctx, id, judge)
+	return &watchedLog{l, w}, err
+}
+
+type watchedLog struct {
+	engine.Log
+	by *watched
+}
+
+func (l *watchedLog) Trim(ctx context.Context, low weir.Seq, note []byte) error {
+	l.by.trimmed.Add(1)
+	return l.Log.Trim(ctx, low, note)
+}
+
+// After a start, the sweeper opens only the streams that need it: those with a gap, and those that
+// may hold more than MaxBytes. It opens the others when their first batch has expired.
+func TestStartOpensFewStreams(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		before := open(t, e, Options{})
+		whole, unused := made(t, before, nil), made(t, before, nil)
+		large := made(t, before, func(s *Spec) { s.MaxBytes = 5 * 200 })
+		hole, late := made(t, before, nil), made(t, before, nil)
+		for seq := range weir.Seq(10) {
+			publish(t, whole, at(seq+1, "x"))
+			publish(t, large, at(seq+1, strings.Repeat("x", 200)))
+		}
+		publish(t, hole, at(1, "x"))
+		publish(t, hole, at(3, "x"))
+		publish(t, late, at(2, "x"))
+		before.Close()
+
+		w := &watched{Engine: e}
+		h := open(t, w, Options{})
+		defer h.Close()
+		idle(t, h)
+		if n := w.opened.Load(); n != 3 {
+			t.Errorf("%d streams were opened, want the three that need it", n)
+		}
+		for s, missing := range map[*Stream]weir.Seq{hole: 2, late: 1} {
+			if _, err := find(t, h, s.ID).Publish(ctx, at(missing, "y")); code(err) != weir.InvalidSequence {
+				t.Errorf("publish into a gap that was open at the start: %v; want it closed", err)
+			}
+		}
+		if o, _ := e.Outline(large.log); o.Entries != 5 {
+			t.Errorf("the log of the large stream has %d entries, want the 5 that fit", o.Entries)
+		}
+		<-time.After(time.Hour + latest + 2*trimAfter)
+		synctest.Wait()
+		for _, s := range []*Stream{whole, unused, large, hole, late} {
+			if o, _ := e.Outline(s.log); o.Entries != 0 {
+				t.Errorf("after all batches expired, the log of %s has %d entries", s.ID, o.Entries)
+			}
+		}
+	})
+}
+
+// A stream without evicted batches is not trimmed, even though sequence 0 was never stored and the
+// low mark is 1.
+func TestNothingToTrim(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		w := &watched{Engine: e}
+		h := open(t, w, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		publish(t, s, at(1, "x"))
+		idle(t, h)
+		if n := w.trimmed.Load(); n != 0 {
+			t.Errorf("the log was trimmed %d times, but no batch was evicted", n)
+		}
+	})
+}
+
+// A stream whose batches expire one after another is trimmed about once per minute, whether the
+// stream is in use or not. Each trim writes a record to the log.
+func TestSlowStreamsAreTrimmedRarely(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		w := &watched{Engine: e}
+		h := open(t, w, Options{})
+		defer h.Close()
+		const batches = 200
+		s := made(t, h, func(s *Spec) { s.RetentionSeconds = 16 * 60 })
+		for range batches {
+			publish(t, s, &Publish{Batch: weir.Batch{Payload: []byte("x")}})
+			<-time.After(15 * time.Second)
+		}
+		<-time.After(20 * time.Minute)
+		synctest.Wait()
+		if o, _ := e.Outline(s.log); o.Entries != 0 {
+			t.Errorf("after all batches expired, the log has %d entries", o.Entries)
+		}
+		if n := w.trimmed.Load(); n > batches/3 {
+			t.Errorf("%d trims for %d batches, want a third at most", n, batches)
+		}
+	})
+}
+
+// A program that uses very many streams does not keep them all open, and streams with few batches
+// leave no state in memory.
+func TestManyStreamsCloseSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{StreamsPerProject: 1 << 20})
+		defer h.Close()
+		for i := range manyOpen + 1 {
+			s := made(t, h, func(s *Spec) { s.Name = fmt.Sprint(i) })
+			publish(t, s, at(1, "x"))
+		}
+		time.Sleep(idleSoon + 3*sweepEvery)
+		synctest.Wait()
+		if n := h.Stats().Open; n != 0 {
+			t.Errorf("%d streams are open", n)
+		}
+		if n := len(h.folded.of); n != 0 {
+			t.Errorf("the states of %d streams are kept, although each has one batch", n)
+		}
+	})
+}
+
+// A sequence stays held while the log of its stream is closed, and the memory for publishes in
+// progress is freed after the last publish.
+func TestTrafficOfAnIdleStream(t *testing.T) {
+	engines(t, func(t *testing.T, e engine.Engine) {
+		h := open(t, e, Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		slow := at(1, "x")
+		if ack, err := s.Decide(ctx, slow); ack != nil || err != nil {
+			t.Fatal(ack, err)
+		}
+		idle(t, h)
+		publish(t, s, at(2, "x"))
+		<-time.After(time.Minute)
+		if ack := publish(t, s, slow); ack.Duplicate || ack.Seq != 1 {
+			t.Errorf("publish of the held sequence: %+v", ack)
+		}
+		slow.Release()
+		idle(t, h)
+		if s.traffic != nil {
+			t.Error("an idle stream keeps memory for publishes in progress")
+		}
+	})
+}

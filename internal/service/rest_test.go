@@ -1,0 +1,35 @@
+package service
+
+import "testing"
+
+// Memory is returned once after each burst of work, and never while the process allocates much.
+func TestReturnsMemoryAtRest(t *testing.T) {
+	const mib = 1 << 20
+	var r rest
+	for i, step := range []struct {
+		use  memoryUse
+		want bool
+	}{
+		{memoryUse{1000 * mib, 1300 * mib, 600 * mib}, false}, // starting
+		{memoryUse{1001 * mib, 1300 * mib, 600 * mib}, true},
+		{memoryUse{1002 * mib, 700 * mib, 600 * mib}, false}, // little to return
+		{memoryUse{1003 * mib, 900 * mib, 600 * mib}, false}, // fragments that cannot be returned
+		{memoryUse{2000 * mib, 1300 * mib, 600 * mib}, false},
+		{memoryUse{3000 * mib, 1300 * mib, 600 * mib}, false}, // busy
+		{memoryUse{3010 * mib, 1300 * mib, 600 * mib}, true},
+		{memoryUse{3020 * mib, 1300 * mib, 600 * mib}, false},
+		{memoryUse{3030 * mib, 1300 * mib, 600 * mib}, false},
+		{memoryUse{3080 * mib, 1300 * mib, 600 * mib}, false},
+		{memoryUse{3081 * mib, 1300 * mib, 600 * mib}, true}, // slow work has added up
+	} {
+		if got := r.due(step.use); got != step.want {
+			t.Errorf("step %d: due is %v, want %v", i, got, step.want)
+		}
+	}
+}
+
+func TestMemoryUse(t *testing.T) {
+	if u := thisMemoryUse(); u.allocated == 0 || u.mapped == 0 {
+		t.Errorf("memory use is %+v", u)
+	}
+}
