@@ -172,6 +172,14 @@ func (f *feed) release() {
 	f.s.mu.Unlock()
 }
 
+// openFeed returns the feed of the stream, or nil if the log is closed. It does not count as a use of
+// the feed.
+func (s *Stream) openFeed() *feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feed
+}
+
 // closeFeed closes the log of a stream and leaves a summary. The summary is enough to answer
 // requests for the stream object without reopening the log. closeFeed does nothing if the feed is
 // in use, has open gaps or entries in flight, or has evicted batches that are not trimmed yet. If
@@ -185,21 +193,12 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 		return
 	}
 	f.mu.Lock()
-	_, waiting := f.ahead.NextDue()
-	if (waiting || len(f.pending) > 0 || untrimmed(f)) && !force {
-		f.mu.Unlock()
+	settled := f.isSettled()
+	f.mu.Unlock()
+	if !settled && !force {
 		s.mu.Unlock()
 		return
 	}
-	sum := f.summarize()
-	if f.timer != nil {
-		f.timer.Stop()
-	}
-	var kept *stream.State
-	if !h.shared && !force {
-		kept = f.ahead.Back(f.state, 0)
-	}
-	f.mu.Unlock()
 	busy := &transition{done: make(chan struct{})}
 	s.feed, s.busy = nil, busy
 	if !force && s.traffic.idle() {
@@ -208,6 +207,18 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Unlock()
 
 	f.log.Close()
+	// The state is final only now: Close has waited for appends whose callers have left.
+	f.mu.Lock()
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	sum, settled := f.summarize(), f.isSettled()
+	var kept *stream.State
+	if settled && !h.shared && !force {
+		kept = f.ahead.Back(f.state, 0)
+		f.ahead = f.state // kept has taken over the keys, and Glance may still evict batches
+	}
+	f.mu.Unlock()
 	h.catalog.setOpen(s, false)
 	if h.shared {
 		sum.until = min(sum.until, h.now().Add(idleCheckEvery))
@@ -220,14 +231,23 @@ func (h *Hub) closeFeed(s *Stream, force bool) {
 	s.mu.Unlock()
 	close(busy.done)
 	h.measureClosed(s)
-	if sum.until != never {
+	if !settled {
+		h.sweeper.checkBy(s, h.now())
+	} else if sum.until != never {
 		h.sweeper.checkBy(s, s.checkTime(sum.until))
 	}
 }
 
-// summarize returns the summary to keep while the log is closed. Called with f.mu held.
+// isSettled reports whether nothing remains to be done for the stream until a batch expires: it has
+// no open gap, no entry in flight, and no evicted batch that is not trimmed. Called with f.mu held.
+func (f *feed) isSettled() bool {
+	_, waiting := f.ahead.NextDue()
+	return !waiting && len(f.pending) == 0 && !untrimmed(f)
+}
+
+// summarize returns the summary of the durable state. Called with f.mu held.
 func (f *feed) summarize() summary {
-	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes(), until: f.nextExpiry()}
+	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes(), until: f.expiry}
 }
 
 // headers visits the log's entries as headers of package stream.
@@ -310,18 +330,15 @@ func (f *feed) KeysSince() weir.Time { return f.hub.now().Add(-weir.IdempotencyK
 func (f *feed) Restore(note []byte, entries iter.Seq[engine.Header]) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.kept; s != nil { // with the kept state, the entries need not be read, which would be slow
-		f.ahead, f.state, f.kept = s, s.Fork(), nil
-		f.trimmed = s.Low()
-		f.way.order.begin(s.Cursor().Cursor)
-		return nil
+	s := f.kept
+	if f.kept = nil; s == nil { // with a kept state, the entries need not be read, which would be slow
+		var err error
+		s, err = stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
+		if err != nil {
+			return err
+		}
 	}
-	s, err := stream.Restore(f.s.rules(f.hub.opts.GapGrace), f.s.CreatedAt, note, ruleHeaders(entries), f.hub.now())
-	if err != nil {
-		return err
-	}
-	f.ahead, f.state = s, s.Fork()
-	f.trimmed = s.Low()
+	f.ahead, f.state, f.trimmed = s, s.Fork(), s.Low()
 	f.way.order.begin(s.Cursor().Cursor)
 	return nil
 }
@@ -385,6 +402,7 @@ func (f *feed) Commit(n int) {
 			batches, bytes = batches+1, bytes+uint64(a.header.Size)
 		}
 		if !a.header.Closed && a.header.Seq < f.state.Low() {
+			*a = admitted{}
 			continue // a late batch: while it was in flight, a batch above it was evicted, which evicts this one too
 		}
 		a.header.Key = weir.KeyDigest{} // only f.ahead remembers keys; KeySize stays, because it counts in the charge

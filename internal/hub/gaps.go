@@ -90,9 +90,7 @@ func (p *Publish) Release() {
 	if p.settled {
 		return // the sequence is stored, and Admit has scheduled the closing of the gaps above it
 	}
-	s.mu.Lock()
-	f := s.feed
-	s.mu.Unlock()
+	f := s.openFeed()
 	if f == nil {
 		return
 	}
@@ -257,9 +255,7 @@ func (h *Hub) checkWrites() {
 	}
 	defer h.stalled.Store(false) // after the loop: otherwise a gap whose grace is not restarted yet could be closed
 	for _, s := range h.catalog.open() {
-		s.mu.Lock()
-		f := s.feed
-		s.mu.Unlock()
+		f := s.openFeed()
 		if f != nil {
 			f.mu.Lock()
 			f.restartGrace()

@@ -109,9 +109,7 @@ func Open(ctx context.Context, e engine.Engine, o Options) (*Hub, error) {
 func (h *Hub) StopSubscriptions() {
 	h.stopping.Store(true)
 	for _, s := range h.catalog.open() {
-		s.mu.Lock()
-		f := s.feed
-		s.mu.Unlock()
+		f := s.openFeed()
 		if f != nil {
 			h.waker.wake(f)
 		}

@@ -33,7 +33,7 @@ func (s *Stream) Glance() (object weir.Stream, updated weir.Time, known bool) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.evict(now)
-		sum := summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
+		sum := f.summarize()
 		return s.object(sum), sum.cursor.UpdatedAt, true
 	case now < r.until:
 		return s.object(r), r.cursor.UpdatedAt, true
@@ -92,7 +92,7 @@ func (s *Stream) Look(ctx context.Context, n int, visit func(Mark)) (Standing, e
 		return Standing{}, notFound(s.ID)
 	}
 	f.evict(s.hub.now())
-	sum := summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}
+	sum := f.summarize()
 	st := Standing{Object: s.object(sum), Updated: sum.cursor.UpdatedAt, Subscribers: f.tail.subscribers}
 	st.Open, st.Closed, st.Missing = f.state.Missing(shownGaps)
 	low, end := f.state.Low(), sum.cursor.Cursor

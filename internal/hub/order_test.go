@@ -349,3 +349,27 @@ func TestContiguousOnSeveralNodes(t *testing.T) {
 		}
 	}
 }
+
+// While the body of a contiguous publish is received, its gap stays open, even if the batch below was
+// still missing when the request arrived, and another publisher has stored a batch above (D4).
+func TestContiguousBodyKeepsItsGapOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, memory.New(), Options{})
+		defer h.Close()
+		s := made(t, h, nil)
+		var all sync.WaitGroup
+		for seq, body := range []time.Duration{1: time.Second, 2: 10 * time.Second} {
+			if body == 0 {
+				continue
+			}
+			all.Go(func() {
+				if _, err := send(s, contiguous(weir.Seq(seq)), body); err != nil {
+					t.Errorf("publish %d, whose body takes %v: %v", seq, body, err)
+				}
+			})
+			synctest.Wait()
+		}
+		publish(t, s, at(10, "x"))
+		all.Wait()
+	})
+}

@@ -49,7 +49,7 @@ func (s *Stream) current(ctx context.Context) (summary, error) {
 		return summary{}, notFound(s.ID)
 	}
 	f.evict(now)
-	return summary{cursor: f.state.Cursor(), bytes: f.state.Bytes()}, nil
+	return f.summarize(), nil
 }
 
 // Batch reads one batch. If there is no such batch, the error is StreamNotFound, and its message

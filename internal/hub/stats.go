@@ -141,7 +141,7 @@ func (h *Hub) Stats() Stats {
 // subscriber's position to the first sequence that is not final (not yet stored, and not closed).
 func (f *feed) lags(to *Stats) {
 	f.mu.Lock()
-	watched := f.tail.subscribers > 0
+	watched := f.tail.wanted()
 	low, end := f.state.Low(), f.state.Final()
 	f.mu.Unlock()
 	if !watched {

@@ -208,9 +208,7 @@ func (w *sweeper) sweep() {
 		if w.h.isStopping() {
 			break
 		}
-		s.mu.Lock()
-		f := s.feed
-		s.mu.Unlock()
+		f := s.openFeed()
 		if f == nil {
 			continue
 		}
@@ -269,6 +267,7 @@ func (f *feed) wantsTrim(now weir.Time, hurry bool) bool {
 	}
 	f.evict(now)
 	if !untrimmed(f) {
+		f.evicted, f.trimFrom = 0, 0 // another node may have trimmed
 		return false
 	}
 	if f.trimFrom == 0 {

@@ -182,7 +182,7 @@ func (d *decoder) keys(s *State) {
 			d.bad = true
 			return
 		}
-		s.keys.queue.push(keyOf(&h))
+		s.keys.collect(&h)
 		before = h
 	}
 }
