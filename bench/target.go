@@ -26,6 +26,7 @@ type target struct {
 	key     string
 	process *exec.Cmd
 	streams []string
+	ready   time.Duration // time from the start of the process until it served requests
 }
 
 // The two keys of the project: one for the measured clients, one for attackers.
@@ -87,6 +88,7 @@ func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	begin := time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -95,7 +97,7 @@ func startWeirIn(dir string, env []string, flags ...string) (*target, error) {
 		var l struct{ Msg, HTTP, Metrics string }
 		if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "ready" {
 			go io.Copy(os.Stderr, log)
-			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), metrics: l.Metrics, key: benchKey, process: cmd}, nil
+			return &target{name: "weir", addr: strings.TrimPrefix(l.HTTP, "http://"), metrics: l.Metrics, key: benchKey, process: cmd, ready: time.Since(begin)}, nil
 		}
 		fmt.Fprintln(os.Stderr, lines.Text())
 	}

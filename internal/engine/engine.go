@@ -53,6 +53,8 @@ type Outline struct {
 	Low         weir.Seq  // entries below it were trimmed; 0 if the log was never trimmed
 	First, Last weir.Seq  // the lowest and the highest sequence of an entry
 	Oldest      weir.Time // the earliest time of an entry
+	Newest      weir.Time // the time of the entry with sequence Last
+	Batches     int       // number of batches that are not lost; the other entries are lost batches and closed gaps
 	Bytes       int64     // sum of the sizes of all payloads
 }
 

@@ -56,6 +56,13 @@ func TestStartOpensFewStreams(t *testing.T) {
 		w := &watched{Engine: e}
 		h := open(t, w, Options{})
 		defer h.Close()
+		for _, old := range []*Stream{whole, unused} {
+			want, updated, _ := old.Glance()
+			object, at, known := find(t, h, old.ID).Glance()
+			if !known || object != want || at != updated {
+				t.Errorf("after the start, the stream is %+v, updated %s, known %v; want %+v, updated %s", object, at, known, want, updated)
+			}
+		}
 		idle(t, h)
 		if n := w.opened.Load(); n != 3 {
 			t.Errorf("%d streams were opened, want the three that need it", n)

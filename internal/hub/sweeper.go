@@ -115,26 +115,31 @@ func (w *sweeper) init(h *Hub) {
 	}
 }
 
-// firstCheck returns when the sweeper must open a stream that has not been used since the start,
-// and records the memory that the stream uses. It returns false if the stream must be opened at
-// once: a gap may be open, whose grace begins now (D4), or the stream may hold more than MaxBytes,
-// because the server stopped before a trim.
+// firstCheck returns when the sweeper must open a stream that has not been used since the start. It
+// also records what the engine knows of the stream: the memory that the stream uses, its cursor and
+// its size. firstCheck returns false if the stream must be opened at once:
+//
+//   - a gap may be open, whose grace begins now (D4),
+//   - the stream may hold more than MaxBytes, because the server stopped before a trim, or
+//   - the cursor is not known, because all batches were evicted or some are lost.
 func (w *sweeper) firstCheck(s *Stream) (weir.Time, bool) {
 	o, known := w.h.engine.Outline(s.log)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.setUse(o.Memory)
-	s.mu.Unlock()
-	switch {
-	case !known:
-		return 0, false
-	case o.Entries == 0:
+	if known && o.Entries == 0 && o.Low == 0 {
+		s.summary = empty(s.CreatedAt)
 		return never, true
 	}
 	most := o.Bytes + int64(o.Entries)*(weir.MinCharge+weir.MaxIdempotencyKey)
-	if o.First > max(o.Low, 1) || o.Last-o.First+1 != weir.Seq(o.Entries) || most > s.MaxBytes {
+	if !known || o.Batches == 0 || o.Batches != o.Entries || o.First > max(o.Low, 1) ||
+		o.Last-o.First+1 != weir.Seq(o.Entries) || most > s.MaxBytes {
 		return 0, false
 	}
-	return s.checkTime(o.Oldest.Add(s.retention())), true
+	// The newest batch is evicted last, so the cursor is the highest sequence in the log.
+	expiry := o.Oldest.Add(s.retention())
+	s.summary = summary{cursor: weir.Cursor{Cursor: o.Last, UpdatedAt: o.Newest}, bytes: o.Bytes, until: expiry}
+	return s.checkTime(expiry), true
 }
 
 func (s *Stream) retention() time.Duration { return time.Duration(s.RetentionSeconds) * time.Second }

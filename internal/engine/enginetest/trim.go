@@ -222,13 +222,22 @@ func outline(s *store) {
 	entries := batches(3, 7, 5)
 	entries[1].Time -= 100
 	s.append(log, entries...)
-	oldest, bytes := entries[1].Time, int64(len(content(5))+len(content(7)))
-	check(engine.Outline{Entries: 3, First: 3, Last: 7, Oldest: oldest, Bytes: bytes + int64(len(content(3)))})
+	want := engine.Outline{
+		Entries: 3, First: 3, Last: 7, Oldest: entries[1].Time, Newest: entries[1].Time, Batches: 3,
+		Bytes: int64(len(content(3)) + len(content(5)) + len(content(7))),
+	}
+	check(want)
 	s.trim(log, 4, "note")
-	check(engine.Outline{Entries: 2, Low: 4, First: 5, Last: 7, Oldest: oldest, Bytes: bytes})
+	want.Entries, want.Batches, want.Low, want.First, want.Bytes = 2, 2, 4, 5, want.Bytes-int64(len(content(3)))
+	check(want)
+	lost := batch(8, "")
+	lost.Flags = engine.Lost
+	s.append(log, lost)
+	want.Entries, want.Last, want.Newest = 3, 8, lost.Time
+	check(want)
 	s.reopen()
 	log = s.open(doc.Created, newJudge())
-	check(engine.Outline{Entries: 2, Low: 4, First: 5, Last: 7, Oldest: oldest, Bytes: bytes})
+	check(want)
 	s.trim(log, 9, "note")
 	check(engine.Outline{Low: 9})
 }

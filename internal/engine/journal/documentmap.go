@@ -58,13 +58,13 @@ func (m *documentMap) pack(key string, value []byte, d *document) *compact {
 			c.tail++
 		}
 	}
-	if shared := int(c.head) + int(c.tail); shared < len(value)/2 && (like != nil || len(m.like) < mostKinds) {
-		like = new(string)
-		*like = string(value)
-		m.like[strings.Clone(kind)] = like
-		c.head, c.tail = 0, 0
-		if len(value) < 1<<16 {
-			c.head = uint16(len(value))
+	if shared := int(c.head) + int(c.tail); shared < len(value)/2 {
+		known := like != nil
+		c.head, c.tail, like = 0, 0, nil
+		if len(value) < 1<<16 && (known || len(m.like) < mostKinds) {
+			like = new(string)
+			*like, c.head = string(value), uint16(len(value))
+			m.like[strings.Clone(kind)] = like
 		}
 	}
 	c.like = like

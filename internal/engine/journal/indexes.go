@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"weir"
 	"weir/internal/engine"
@@ -49,41 +48,21 @@ type foundState struct {
 // readIndexes is step 7: read the index of every segment, in order, and then the newest state of
 // every mark and document. Three goroutines share the work: one reads the indexes, this one puts
 // the entries into memory, and the third chooses and reads the states.
-func (r *recovery) readIndexes() error {
+func (r *recovery) readIndexes() (err error) {
 	all := r.j.store.allSegments()
-	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found, 1)
-	stop := make(chan struct{})
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer close(stop)
-	work.Go(func() { r.load(all, read, stop) })
-	work.Go(func() { done <- r.readStates(slots, stop) })
-	for range all {
-		x := <-read
-		if x.err != nil {
-			x.slots, x.err = r.rebuildIndex(x.seg, x.err)
-		}
-		if x.err != nil {
-			return x.err
-		}
-		if x.seg != r.tail {
-			x.seg.sealed.Store(true)
-		}
-		slots <- x
-		for b := x.slots; len(b) > 0; b = b[slotSize:] {
-			switch sl := decodeSlot(b); sl.kind {
-			case kindBatch, kindGapClosed:
-				r.insert(place{uint32(x.seg.number), sl.off}, sl)
-			case kindManifest, kindMark, kindDocument, kindDeleted:
-			default:
-				return x.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
-			}
+	read, slots, done := make(chan loadedIndex, 1), make(chan loadedIndex, len(all)), make(chan found)
+	go r.load(all, read)
+	go func() { done <- r.readStates(slots) }()
+	for x := range read { // to the end also after an error, so that the goroutine ends
+		if err == nil {
+			err = r.readEntries(&x)
+			slots <- x
 		}
 	}
 	close(slots)
 	f := <-done
-	if f.err != nil {
-		return f.err
+	if err = cmp.Or(err, f.err); err != nil {
+		return err
 	}
 	for i := range f.rest {
 		st := &f.rest[i]
@@ -107,19 +86,38 @@ type loadedIndex struct {
 	err   error
 }
 
-// load reads the indexes of the segments until stop is closed.
-func (r *recovery) load(all []*segment, into chan<- loadedIndex, stop <-chan struct{}) {
+func (r *recovery) load(all []*segment, into chan<- loadedIndex) {
+	defer close(into)
 	for _, s := range all {
 		x := loadedIndex{seg: s, slots: s.slots}
 		if s != r.tail {
 			x.slots, x.err = s.index(r.j.size)
 		}
-		select {
-		case into <- x:
-		case <-stop:
-			return
+		into <- x
+	}
+}
+
+// readEntries puts the entries of a segment into memory. If the index cannot be read, it builds the
+// index first.
+func (r *recovery) readEntries(x *loadedIndex) error {
+	if x.err != nil {
+		if x.slots, x.err = r.rebuildIndex(x.seg, x.err); x.err != nil {
+			return x.err
 		}
 	}
+	if x.seg != r.tail {
+		x.seg.sealed.Store(true)
+	}
+	for b := x.slots; len(b) > 0; b = b[slotSize:] {
+		switch sl := decodeSlot(b); sl.kind {
+		case kindBatch, kindGapClosed:
+			r.insert(place{uint32(x.seg.number), sl.off}, sl)
+		case kindManifest, kindMark, kindDocument, kindDeleted:
+		default:
+			return x.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
+		}
+	}
+	return nil
 }
 
 // add keeps the state in a slot unless a newer state of the same log is known. A copy made by the
@@ -144,13 +142,23 @@ func (s *states) add(at place, sl slot, revision uint64) {
 }
 
 // readStates chooses the newest states from the slots of all segments, and reads them in the order
-// of their positions on disk. If only few bytes lie between two states, one read covers both. It
-// returns early if stop is closed.
-func (r *recovery) readStates(slots <-chan loadedIndex, stop <-chan struct{}) (f found) {
-	all, ok := chooseStates(slots, stop)
-	if !ok {
-		return f
+// of their positions on disk. If only few bytes lie between two states, one read covers both.
+func (r *recovery) readStates(indexes <-chan loadedIndex) (f found) {
+	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
+	for x := range indexes {
+		for b := x.slots; len(b) > 0; b = b[slotSize:] {
+			switch sl, number := decodeSlot(b), uint32(x.seg.number); sl.kind {
+			case kindMark:
+				marks.add(place{number, sl.off}, sl, uint64(sl.time))
+			case kindDocument, kindDeleted:
+				docs.add(place{number, sl.off}, sl, sl.seq)
+			}
+		}
 	}
+	all := append(marks.all, docs.all...)
+	slices.SortFunc(all, func(a, b state) int {
+		return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
+	})
 	w := &window{}
 	for i := range all {
 		st := &all[i]
@@ -181,34 +189,6 @@ func (r *recovery) readStates(slots <-chan loadedIndex, stop <-chan struct{}) (f
 	}
 	slices.SortFunc(f.docs, byKey.compare)
 	return f
-}
-
-// chooseStates returns the newest states in the order of their positions. It returns false if stop
-// is closed first.
-func chooseStates(slots <-chan loadedIndex, stop <-chan struct{}) ([]state, bool) {
-	marks, docs := states{of: map[uint64]int32{}}, states{of: map[uint64]int32{}}
-	for {
-		select {
-		case <-stop:
-			return nil, false
-		case x, more := <-slots:
-			if !more {
-				all := append(marks.all, docs.all...)
-				slices.SortFunc(all, func(a, b state) int {
-					return cmp.Or(cmp.Compare(a.at.segment, b.at.segment), cmp.Compare(a.at.off, b.at.off))
-				})
-				return all, true
-			}
-			for b := x.slots; len(b) > 0; b = b[slotSize:] {
-				switch sl, number := decodeSlot(b), uint32(x.seg.number); sl.kind {
-				case kindMark:
-					marks.add(place{number, sl.off}, sl, uint64(sl.time))
-				case kindDocument, kindDeleted:
-					docs.add(place{number, sl.off}, sl, sl.seq)
-				}
-			}
-		}
-	}
 }
 
 // together returns the number of bytes that one read must take to cover the first of the states and

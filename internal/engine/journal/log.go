@@ -157,12 +157,13 @@ func (j *Journal) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	defer l.mu.RUnlock()
 	o.Low, o.Memory = l.low, l.held()
 	l.index.ascend(0, func(it item) bool {
-		if o.Last = it.seq; o.Entries == 0 {
+		if o.Last, o.Newest = it.seq, it.time; o.Entries == 0 {
 			o.First, o.Oldest = it.seq, it.time
 		}
 		o.Entries++
 		o.Oldest = min(o.Oldest, it.time)
-		if it.kind == kindBatch {
+		if it.kind == kindBatch && it.flags&engine.Lost == 0 {
+			o.Batches++
 			o.Bytes += int64(it.size)
 		}
 		return true

@@ -112,23 +112,12 @@ func (s *store) remove(key string, t *tombstone) {
 
 // everything returns all documents in order of their revisions, and the revision of the last
 // change.
-func (s *store) everything() (docs []atRevision, revision engine.Revision) {
+func (s *store) everything() (docs []*compact, revision engine.Revision) {
 	s.mu.RLock()
-	docs, revision = make([]atRevision, 0, s.docs.tree.Len()), s.revision
-	s.docs.tree.Scan(func(c *compact) bool {
-		docs = append(docs, atRevision{c.revision, c})
-		return true
-	})
+	docs, revision = s.docs.tree.Items(), s.revision
 	s.mu.RUnlock()
-	slices.SortFunc(docs, func(a, b atRevision) int { return cmp.Compare(a.revision, b.revision) })
+	slices.SortFunc(docs, func(a, b *compact) int { return cmp.Compare(a.revision, b.revision) })
 	return docs, revision
-}
-
-// atRevision is a document with its revision. Sorting a million documents is several times as fast
-// if the comparisons need no other memory.
-type atRevision struct {
-	revision engine.Revision
-	doc      *compact
 }
 
 // keep adds the bytes of a record to the live bytes of its segment, and drop subtracts them. Live

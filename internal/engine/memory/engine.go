@@ -250,12 +250,15 @@ func (e *Engine) Outline(id engine.LogID) (o engine.Outline, known bool) {
 	o.Low, o.Memory = l.low, l.held()
 	for i := range l.entries {
 		h := &l.entries[i]
-		if o.Last = h.Seq; i == 0 {
+		if o.Last, o.Newest = h.Seq, h.Time; i == 0 {
 			o.First, o.Oldest = h.Seq, h.Time
 		}
 		o.Entries++
 		o.Oldest = min(o.Oldest, h.Time)
-		o.Bytes += int64(len(h.Payload))
+		if h.Kind == engine.Batch && h.Flags&engine.Lost == 0 {
+			o.Batches++
+			o.Bytes += int64(len(h.Payload))
+		}
 	}
 	return o, true
 }
