@@ -207,7 +207,6 @@ type copier struct {
 	part *part
 	seg  *segment
 	w    io.Writer
-	buf  []byte
 }
 
 // copyStep is the number of bytes copied at once in parts that are not checked.
@@ -262,32 +261,25 @@ func (c *copier) run() error {
 	return c.raw(f.unused(), size)
 }
 
-// groups copies and checks the groups up to end.
+// groups copies and checks the groups up to end. A damaged group is copied unchanged.
 func (c *copier) groups(end int64) error {
-	for off := int64(dataStart); off < end; {
-		var head [frameSize]byte
-		f, ok := frame{}, c.seg.read(head[:], off) == nil
-		if ok {
-			f, ok = decodeFrame(head[:], c.seg.seed)
+	for g := range groups(c.seg.read, c.seg.seed, dataStart, end) {
+		var err error
+		switch {
+		case g.err == nil:
+			_, err = c.w.Write(g.b)
+		case g.b == nil:
+			c.damaged(g.bad, "group", errChecksum)
+			return c.raw(g.off, end)
+		default:
+			if errors.Is(g.err, errChecksum) || errors.Is(g.err, errShort) { // raw reports read errors
+				c.damaged(g.bad, "record", g.err)
+			}
+			err = c.raw(g.off, g.off+int64(g.length))
 		}
-		if !ok || f.length <= frameSize || off+int64(f.length) > end {
-			c.damaged(off, "group", errChecksum)
-			return c.raw(off, end)
-		}
-		if cap(c.buf) < f.length {
-			c.buf = make([]byte, max(f.length, copyStep))
-		}
-		b := c.buf[:f.length]
-		if err := c.read(b, off); err != nil {
+		if err != nil {
 			return err
 		}
-		if at, err := checkGroup(b, f, c.seg.seed); err != nil {
-			c.damaged(off+int64(at), "record", err)
-		}
-		if _, err := c.w.Write(b); err != nil {
-			return err
-		}
-		off += int64(f.length)
 	}
 	return nil
 }
