@@ -27,32 +27,41 @@ type proof struct {
 // readEnd reads the file "end". It returns engine.ErrDamaged if neither slot is valid or the file is
 // missing.
 func (j *Journal) readEnd() error {
-	f, err := j.fs.Open(endFile)
+	p, salt, size, err := loadEnd(j.fs)
+	if err == nil && (salt != j.salt || size != j.size) {
+		p.file.Close()
+		err = &DamageError{File: endFile, What: "end of the log", Err: errors.New("belongs to another journal")}
+	}
+	if err == nil {
+		j.end = p
+	}
+	return err
+}
+
+// loadEnd reads the newest valid slot of the file "end". The slot also says to which journal it
+// belongs.
+func loadEnd(dir disk.FS) (p proof, salt [8]byte, size int64, err error) {
+	f, err := dir.Open(endFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &DamageError{File: endFile, What: "end of the log", Err: errMissing}
+		return p, salt, 0, &DamageError{File: endFile, What: "end of the log", Err: errMissing}
 	}
 	if err != nil {
-		return fmt.Errorf("open %s: %w", endFile, err)
+		return p, salt, 0, fmt.Errorf("open %s: %w", endFile, err)
 	}
-	p := proof{file: f}
 	fault := errChecksum
 	for off := int64(0); off < endSize; off += endBlock {
 		b := make([]byte, endSlot)
 		if n, err := f.ReadAt(b, off); n < len(b) {
 			fault = err
-			continue
-		}
-		e, salt, size, count, ok := decodeEnding(b)
-		if ok && salt == j.salt && size == j.size && count > p.count {
-			p.latest, p.count = e, count
+		} else if e, of, bytes, count, ok := decodeEnding(b); ok && count > p.count {
+			p, salt, size = proof{f, count, e}, of, bytes
 		}
 	}
 	if p.count == 0 {
 		f.Close()
-		return &DamageError{File: endFile, What: "end of the log", Err: fault}
+		err = &DamageError{File: endFile, What: "end of the log", Err: fault}
 	}
-	j.end = p
-	return nil
+	return p, salt, size, err
 }
 
 // createEnd writes a new file "end" in place of the old one and opens the new file.

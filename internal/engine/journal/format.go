@@ -53,6 +53,9 @@ const (
 	kindManifest  = kind(6) // the list of the journal's segments
 )
 
+// entry reports whether records of this kind are entries of logs.
+func (k kind) entry() bool { return k == kindBatch || k == kindGapClosed }
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // seed returns the start value of the seeded checksums of a segment. The seed depends on the
@@ -77,11 +80,10 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 //	mark        its log  low            revision                                               note
 //	document    Created  revision                                             document key     value
 //	deleted     Created  revision                 birth segment               document key
-//	manifest             next revision            1: a draft                                   segment numbers (8 each)
+//	manifest             next revision                                                         segment numbers (8 each)
 //
 // A batch may have a publisher as well. Created is the revision at which the document was created. The
-// birth segment holds the oldest state of the document. A draft is a manifest of a repair that has not
-// ended.
+// birth segment holds the oldest state of the document.
 //
 // Copies by the reclaimer may put records out of order on disk. Revisions restore the order.
 type record struct {
@@ -160,12 +162,9 @@ func checkHead(b []byte, seed uint32) (ct, key, head int, err error) {
 	if head < recordSize || head > len(b) {
 		return 0, 0, 0, errShort
 	}
-	if binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
-		return 0, 0, 0, errChecksum
-	}
 	ct = recordSize + int(binary.LittleEndian.Uint16(b[44:]))
 	key = ct + int(binary.LittleEndian.Uint16(b[46:]))
-	if key > head || b[14] == 0 {
+	if key > head || b[14] == 0 || binary.LittleEndian.Uint32(b) != sum(seed, b[4:head]) {
 		return 0, 0, 0, errChecksum
 	}
 	return ct, key, head, nil

@@ -5,12 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"weir/internal/disk"
+	"weir/internal/engine"
 )
 
 // Files of the journal other than segments.
@@ -30,21 +31,14 @@ const formatVersion = 2
 // and read the format. identify turns an empty directory into a journal and then returns fresh =
 // true.
 func (j *Journal) identify() (fresh bool, err error) {
-	known, err := j.known()
-	if err != nil {
+	if _, err := j.known(); err != nil {
 		return false, err
 	}
-	if j.lock, err = j.fs.Lock(lockFile); err != nil {
-		if errors.Is(err, disk.ErrLocked) {
-			return false, fmt.Errorf("the data directory is %w", disk.ErrLocked)
-		}
-		return false, fmt.Errorf("lock the data directory: %w", err)
+	if err := j.take(); err != nil {
+		return false, err
 	}
-	if known {
-		return false, nil
-	}
-	// Another process may have made the directory a journal, and used it, before the lock was taken.
-	if known, err = j.known(); known || err != nil {
+	// Another process may have changed the directory before the lock was taken.
+	if known, err := j.known(); known || err != nil {
 		return false, err
 	}
 	rand.Read(j.salt[:])
@@ -54,57 +48,86 @@ func (j *Journal) identify() (fresh bool, err error) {
 	return true, j.writeFormat()
 }
 
+// take takes the lock of the directory. It then installs what an interrupted repair or restore has
+// completed.
+func (j *Journal) take() (err error) {
+	if j.lock, err = j.fs.Lock(lockFile); err != nil {
+		if errors.Is(err, disk.ErrLocked) {
+			return fmt.Errorf("the data directory is %w", disk.ErrLocked)
+		}
+		return fmt.Errorf("lock the data directory: %w", err)
+	}
+	return install(j.fs)
+}
+
 // known reports whether the directory is a journal, and reads its format. It returns ErrForeign if
 // the directory is neither a journal nor empty.
 func (j *Journal) known() (bool, error) {
-	names, err := j.fs.List()
-	if err != nil {
-		return false, fmt.Errorf("list the data directory: %w", err)
+	names, err := j.list()
+	if slices.Contains(names, installFile) || err != nil {
+		return true, err // take installs a journal
 	}
 	if slices.Contains(names, formatFile) {
 		return true, j.readFormat()
 	}
 	for _, name := range names {
-		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && neverUsed(j.fs)) {
+		if !slices.Contains([]string{lockFile, formatTmpFile, endTmpFile}, name) && !(name == endFile && j.neverUsed()) {
 			return false, fmt.Errorf("%w: the directory contains %s but no file %s", ErrForeign, name, formatFile)
 		}
 	}
 	return false, nil
 }
 
-// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
-// crash came after "end" was created and before the format file was.
-func neverUsed(fs disk.FS) bool {
-	e, _, _, ok := anyEnd(fs)
-	return ok && e.segment == 0
+func (j *Journal) list() ([]string, error) {
+	names, err := j.fs.List()
+	if err != nil {
+		return nil, fmt.Errorf("list the data directory: %w", err)
+	}
+	return names, nil
 }
 
-// anyEnd reads a valid slot of the file "end" without knowing the salt.
-func anyEnd(fs disk.FS) (e ending, salt [8]byte, size int64, ok bool) {
-	f, err := fs.Open(endFile)
-	if err != nil {
-		return e, salt, 0, false
+// neverUsed reports whether the file "end" says that no segment was ever used. This happens if a
+// crash came after "end" was created and before the format file was.
+func (j *Journal) neverUsed() bool {
+	p, _, _, err := loadEnd(j.fs)
+	if err == nil {
+		p.file.Close()
 	}
-	defer f.Close()
-	newest := uint64(0)
-	for off := int64(0); off < endSize; off += endBlock {
-		b := make([]byte, endSlot)
-		if n, _ := f.ReadAt(b, off); n < len(b) {
-			continue
-		}
-		if found, of, bytes, count, valid := decodeEnding(b); valid && count > newest {
-			e, salt, size, ok, newest = found, of, bytes, true, count
-		}
+	return err == nil && p.latest.segment == 0
+}
+
+// findFormat reads the format of a journal that may be damaged. If the format file is unusable but
+// other files hold copies of its content, fault says what is wrong with the format file.
+func (j *Journal) findFormat() (fault, err error) {
+	names, err := j.list()
+	if slices.Contains(names, installFile) || err != nil {
+		return nil, err
 	}
-	return e, salt, size, ok
+	fault = fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
+	if slices.Contains(names, formatFile) {
+		fault = j.readFormat()
+	}
+	if fault != nil && (!unusable(fault) || !j.salvageFormat(names)) {
+		return nil, fault
+	}
+	return fault, nil
+}
+
+// unusable reports whether err means that the content of a file cannot be used. For any other error
+// of the file system another attempt may succeed.
+func unusable(err error) bool {
+	return errors.Is(err, engine.ErrDamaged) || errors.Is(err, ErrForeign) || errors.Is(err, syscall.EIO)
 }
 
 // salvageFormat finds the salt and the segment size if the format file is lost. The file "end" and
 // the header of every segment hold copies of both.
-func (j *Journal) salvageFormat() bool {
-	e, salt, size, ok := anyEnd(j.fs)
-	names, err := j.fs.List()
-	if err != nil || slices.Contains(names, restoringFile) || ok && e.segment == 0 { // never used
+func (j *Journal) salvageFormat(names []string) bool {
+	p, salt, size, err := loadEnd(j.fs)
+	ok := err == nil
+	if ok {
+		p.file.Close()
+	}
+	if ok && p.latest.segment == 0 { // never used
 		return false
 	}
 	for _, name := range names {
@@ -201,7 +224,7 @@ func (j *Journal) writeFormat() error {
 // replace writes a small file atomically: after a crash it has its full content or does not exist.
 // When replace returns nil, the file is durable.
 func (j *Journal) replace(name, tmp string, content []byte) error {
-	if err := j.fs.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := absent(j.fs.Remove(tmp)); err != nil {
 		return err
 	}
 	f, err := j.fs.Create(tmp)

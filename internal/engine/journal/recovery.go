@@ -22,7 +22,7 @@ type recovery struct {
 	newest   int64               // offset of the tail's last group; if the tail is sealed, offset of its keys and index
 	marked   bool                // the tail's watermark covers all of its groups
 	unused   []*segment          // segments above the tail
-	stale    bool                // the file segment.tmp exists, left by an interrupted preparation
+	stale    []string            // files left by an interrupted preparation or repair
 	rebuilt  []*segment          // sealed segments whose index was built from their groups
 	marks    map[uint64]int64    // revision of each log's mark (the record of its last trim)
 	first    map[string]uint32   // segment with the oldest state of each document
@@ -54,8 +54,8 @@ func (j *Journal) recover() error {
 			return err
 		}
 	}
-	if r.stale {
-		j.fs.Remove(temporary)
+	for _, name := range r.stale {
+		j.fs.Remove(name)
 	}
 	return nil
 }
@@ -89,12 +89,14 @@ func (r *recovery) openFiles() error {
 
 // openEach opens every file with a segment name and calls check for it.
 func (r *recovery) openEach(check func(*segment) error) error {
-	names, err := r.j.fs.List()
+	names, err := r.j.list()
 	if err != nil {
-		return fmt.Errorf("list the data directory: %w", err)
+		return err
 	}
 	for _, name := range names {
-		r.stale = r.stale || name == temporary
+		if name == temporary || isStaged(name) {
+			r.stale = append(r.stale, name)
+		}
 		number, ok := segmentNumber(name)
 		if !ok {
 			continue
@@ -253,33 +255,6 @@ func (r *recovery) findDeleted() error {
 			}
 		}
 	}
-	return nil
-}
-
-// apply applies one record. If several states of the same document or mark are found, the one with
-// the highest revision wins.
-func (r *recovery) apply(w *window, sl slot) error {
-	at := place{uint32(w.seg.number), sl.off}
-	switch sl.kind {
-	case kindBatch, kindGapClosed:
-		r.insert(at, sl)
-		return nil
-	case kindManifest:
-		return nil
-	case kindMark:
-		if r.lazy && sl.size > keptNote { // the slot holds everything but the note, and notes of replaced marks may be long too
-			r.applyMark(sl.log, sl.time, weir.Seq(sl.seq), nil, extent{at, int64(padded(int(sl.head)+int(sl.size)) + slotSize)})
-			return nil
-		}
-	case kindDocument, kindDeleted:
-	default:
-		return w.seg.damage(int64(sl.off), "record", fmt.Errorf("unknown kind %d", sl.kind))
-	}
-	rec, err := w.record(sl)
-	if err != nil {
-		return err
-	}
-	r.applyRecord(at, &rec)
 	return nil
 }
 

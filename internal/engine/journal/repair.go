@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"maps"
 	"slices"
@@ -52,15 +51,19 @@ func (r *Repair) Lossless() bool {
 	return !gone && len(r.Losses)+len(r.Documents)+r.Before.Orphans+r.Before.MayBeLost == 0
 }
 
-// RepairJournal checks a journal and takes its damaged segments out of service. It first copies the
-// damaged files aside. Then it writes their valid records to new segments, with markers for lost
-// entries. Until the very last write, Open refuses the journal as before, so an interrupted repair
-// can be run again. An undamaged journal is left unchanged.
+// RepairJournal checks a journal, and builds a new journal without its damage beside it: undamaged
+// sealed segments stay, and the records of all others that are still needed move to new segments,
+// with markers for lost entries. Damaged files are copied aside first. The new journal replaces the
+// old one in a single step, and only after a check of all of it. Until then the old journal is
+// unchanged, so an interrupted repair can be run again. An undamaged journal is left as it is.
 func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	c, err := openCheckup(dir, o.CheckOptions)
 	if err != nil {
 		return nil, err
 	}
+	lock := c.j.lock
+	c.j.lock = nil // the lock must outlive the journal that writes the new segments
+	defer lock.Close()
 	defer c.close()
 	before, err := c.run()
 	if err != nil {
@@ -70,56 +73,59 @@ func RepairJournal(dir disk.FS, o RepairOptions) (*Repair, error) {
 	if len(c.holes) == 0 {
 		return &p.result, nil
 	}
-	steps := []func() error{p.setAside, p.sealTail, p.rewrite, p.renew, p.mend, p.verify, p.finish, p.writeFiles, p.remove}
-	if len(c.holes) == len(c.files) { // the segments are undamaged
-		steps = []func() error{p.writeFiles}
+	if err := p.setAside(); err != nil {
+		return nil, err
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return nil, err
+	stage, err := newStage(dir)
+	if err == nil {
+		if err = p.build(stage); err == nil {
+			err = p.verify(stage)
+		}
+		if err == nil {
+			err = stage.commit()
 		}
 	}
-	p.result.After, err = p.checkAgain()
-	return &p.result, err
+	if err != nil {
+		return nil, errors.Join(err, stage.discard())
+	}
+	return &p.result, nil
 }
 
-// checkAgain checks the repaired journal. The lock is still held.
-func (p *repair) checkAgain() (*Report, error) {
-	p.closeFiles()
-	again := newJournal(p.j.fs, Options{SegmentSize: defaultSegment, Ahead: 1})
-	if err := again.readFormat(); err != nil {
-		return nil, err
+// verify checks the new journal before it replaces the old one.
+func (p *repair) verify(stage *stage) error {
+	j := newJournal(stage, Options{SegmentSize: defaultSegment, Ahead: 1})
+	if err := j.readFormat(); err != nil {
+		return err
 	}
-	c := newCheckup(again, p.o.CheckOptions)
+	c := newCheckup(j, p.o.CheckOptions)
 	defer c.close()
-	if err := c.readProof(); err != nil {
-		return nil, err
+	err := c.readProof()
+	if err == nil {
+		p.result.After, err = c.run()
 	}
-	return c.run()
+	if err == nil && len(c.holes) > 0 {
+		h := c.holes[0]
+		err = fmt.Errorf("read back repaired data (the journal is unchanged): %w", h.seg.damage(h.off, h.what, h.err))
+	}
+	return err
 }
 
-// repair is a repair in progress: a check, and the segments written after it.
+// repair is a repair in progress: a check, and the journal that it builds.
 type repair struct {
 	*checkup
-	o      RepairOptions
-	result Repair
-	seg    *segment
-	group  *group
-	next   uint64 // number of the next group
-	added  []uint64
+	o       RepairOptions
+	result  Repair
+	pending rewriteOp
 }
 
 // setAside copies every damaged file, and every file with entries of logs whose document is lost.
 func (p *repair) setAside() error {
 	numbers := slices.Collect(maps.Keys(p.harmed))
-	for _, d := range p.lostDocs {
-		p.result.Documents = append(p.result.Documents, d.key)
+	for it := range p.orphaned {
+		if n := uint64(it.place.segment); !slices.Contains(numbers, n) {
+			numbers = append(numbers, n)
+		}
 	}
-	left := map[uint64]bool{}
-	for id := range p.orphans {
-		p.eachOrphan(id, func(it item) { left[uint64(it.place.segment)] = true })
-	}
-	numbers = slices.AppendSeq(numbers, maps.Keys(left))
 	if len(numbers) == 0 {
 		return nil
 	}
@@ -128,13 +134,14 @@ func (p *repair) setAside() error {
 		return err
 	}
 	slices.Sort(numbers)
-	for _, n := range slices.Compact(numbers) {
+	for _, n := range numbers {
 		if err := p.copyAside(dir, p.segments[n]); err != nil {
 			return fmt.Errorf("set %s aside: %w", segmentName(n), err)
 		}
 		p.result.Aside = append(p.result.Aside, segmentName(n))
 	}
-	if err := p.copyFormatAside(dir); err != nil {
+	aside := Journal{fs: dir, size: p.j.size, salt: p.j.salt}
+	if err := aside.writeFormat(); err != nil { // the segments cannot be read without the salt in it
 		return fmt.Errorf("set %s aside: %w", formatFile, err)
 	}
 	return dir.SyncDir()
@@ -161,69 +168,111 @@ func (p *repair) copyAside(dir disk.FS, s *segment) error {
 	return f.SyncData()
 }
 
-// copyFormatAside copies the format file as well, because the segments cannot be read without the
-// salt in it.
-func (p *repair) copyFormatAside(dir disk.FS) error {
-	f, err := dir.Create(formatFile)
-	if err != nil {
+// build stages the new journal. If only "end" or "format" is damaged, these two files are all that
+// is new. Otherwise the journal writes new segments like a running one, beginning with a manifest
+// that does not list the replaced segments.
+func (p *repair) build(stage *stage) error {
+	j, e := p.j, p.ending()
+	next := max(e.group, j.end.latest.group)
+	if old := j.end.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
+		e = old
+	}
+	j.fs = stage
+	if err := errors.Join(j.createEnd(e), j.writeFormat()); err != nil || len(p.holes) == p.files {
 		return err
 	}
-	defer f.Close()
-	if err := f.WriteAt(0, []byte(p.j.formatText())); err != nil {
-		return err
+	if x := p.tailed; x != nil && !x.sealed {
+		p.harmed[x.seg.number] = x // the log continues in a new segment, and only sealed segments can precede it
 	}
-	return f.SyncData()
-}
-
-// sealTail seals an undamaged tail, because the repair continues in a new segment after it.
-func (p *repair) sealTail() error {
-	p.next = max(p.j.end.latest.group, 1)
-	x := p.tailed
-	if x == nil {
-		return nil
+	for _, x := range p.harmed {
+		stage.gone[x.seg.name], x.seg.leaving = true, true
 	}
-	p.next = max(p.next, x.group+1)
-	if x.sealed || p.harmed[x.seg.number] != nil {
-		return nil
-	}
-	x.seg.slots, x.seg.count, x.seg.end = x.slots, x.records, x.end
-	return x.seg.seal(p.j.size, p.next, once)
-}
-
-// rewrite writes the current records of the damaged segments to new segments: the valid records and
-// the corrected ones.
-func (p *repair) rewrite() error {
+	j.write.next, j.write.active, j.commit.active = next, nil, nil
+	j.prepare.number = p.top() + 1
 	if p.unknown > 0 {
-		p.j.commit.next += max(1<<20, uint64(p.unknown)) // revisions used in the unknown data must not be reused
+		j.commit.next += max(1<<20, uint64(p.unknown)) // revisions used in the unknown data must not be reused
 	}
+	j.serve()
+	var err error
+	for _, step := range []func() error{p.rewrite, p.writeDeletions, p.renew, p.mend, p.flush} {
+		if err = step(); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, j.Close(), j.failed())
+}
+
+// rewriteOp writes records as they are. Memory keeps its state, because the journal is closed when
+// all records are written.
+type rewriteOp struct {
+	j       *Journal
+	records []*record
+	size    int
+	done    chan error
+}
+
+func (o *rewriteOp) bound() (int, int) { return o.size + o.j.commit.manifestSize(), len(o.records) + 1 }
+func (o *rewriteOp) class() class      { return freeing }
+func (o *rewriteOp) settle(*group)     {}
+func (o *rewriteOp) finish(err error)  { o.done <- err }
+func (o *rewriteOp) stage(g *group) {
+	for _, r := range o.records {
+		g.add(r)
+	}
+	if len(o.records) == 0 {
+		o.j.commit.manifest(g)
+	}
+}
+
+// add writes a record to the new journal. Records are collected up to copyStep bytes.
+func (p *repair) add(r *record) error {
+	r.length, r.payloadSum = uint32(len(r.payload)), sum(0, r.payload)
+	p.pending.records = append(p.pending.records, r)
+	if p.pending.size += r.size() + keyRoom; p.pending.size >= min(copyStep, int(p.j.size/4)) {
+		return p.flush()
+	}
+	return nil
+}
+
+// flush writes the collected records, or a manifest if there are none, and waits until they are
+// durable.
+func (p *repair) flush() error {
+	o := p.pending
+	p.pending = rewriteOp{}
+	o.j, o.done = p.j, make(chan error, 1)
+	p.j.do(&o)
+	return <-o.done
+}
+
+// rewrite writes the current records of the replaced segments: the valid records and the corrected
+// ones.
+func (p *repair) rewrite() error {
 	for _, n := range slices.Sorted(maps.Keys(p.harmed)) {
 		x := p.harmed[n]
 		w := &window{seg: x.seg}
 		for b := x.slots; len(b) > 0; b = b[slotSize:] {
 			sl := decodeSlot(b)
-			if sl.kind == kindManifest {
-				continue
-			}
 			r, err := w.record(sl)
-			if err != nil {
-				return err
+			if err == nil {
+				r.payload = slices.Clone(r.payload)
+				err = p.rewriteRecord(place{uint32(n), sl.off}, &r)
 			}
-			if err := p.rewriteRecord(place{uint32(n), sl.off}, &r); err != nil {
+			if err != nil {
 				return err
 			}
 		}
 		for _, h := range x.holes {
-			if h.mended != nil && h.slot.kind != kindManifest {
+			if h.mended != nil {
 				if err := p.rewriteRecord(place{uint32(n), h.slot.off}, h.mended); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return p.writeDeletions()
+	return nil
 }
 
-// rewriteRecord writes a record again if it is current.
+// rewriteRecord writes a record again if it is current. Manifests never are.
 func (p *repair) rewriteRecord(at place, r *record) error {
 	if !p.j.store.current(at, r) {
 		return nil
@@ -234,12 +283,13 @@ func (p *repair) rewriteRecord(at place, r *record) error {
 // writeDeletions writes a deletion for every lost document of which an older state remains.
 // Otherwise the next opening would use the older state.
 func (p *repair) writeDeletions() error {
-	for _, d := range p.lostDocs {
-		if _, ok := p.first[d.key]; !ok || d.key == "" {
+	for _, id := range slices.Sorted(maps.Keys(p.lost)) {
+		key := p.lost[id]
+		p.result.Documents = append(p.result.Documents, key)
+		if _, ok := p.first[key]; !ok || key == "" {
 			continue
 		}
-		r := &record{kind: kindDeleted, log: d.created, seq: p.j.commit.next, key: d.key, count: uint32(p.numbers[len(p.numbers)-1]), payloadSum: sum(0, nil)}
-		p.j.commit.next++
+		r := &record{kind: kindDeleted, log: id, seq: p.revision(), key: key, count: uint32(p.top())}
 		if err := p.add(r); err != nil {
 			return err
 		}
@@ -252,7 +302,7 @@ func (p *repair) writeDeletions() error {
 func (p *repair) mend() error {
 	lost := map[uint64][]*hole{}
 	for _, h := range p.holes {
-		if h.known && !h.frame && h.mended == nil && p.fate(h) == Lost {
+		if h.known && h.fate == Lost {
 			lost[h.slot.log] = append(lost[h.slot.log], h)
 		}
 	}
@@ -265,40 +315,55 @@ func (p *repair) mend() error {
 		l := p.log(id)
 		var entries []engine.Header
 		for _, h := range lost[id] {
-			switch h.slot.kind {
-			case kindBatch:
-				entries = append(entries, engine.Header{
-					Kind: engine.Batch, Seq: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags | engine.Lost,
-				})
-			case kindGapClosed: // First is lost, but Seq suffices: the gap covers every missing sequence up to Seq
-				e := engine.Header{
-					Kind: engine.GapClosed, Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time),
-				}
-				if h.slot.flags&engine.Lost != 0 { // this marker covers every missing sequence above the previous entry
-					e.Flags, e.First = engine.Lost, 0
-				}
-				entries = append(entries, e)
+			e := engine.Header{
+				Kind: engine.Kind(h.slot.kind), Seq: weir.Seq(h.slot.seq), First: weir.Seq(h.slot.seq), Time: weir.Time(h.slot.time), Flags: h.slot.flags,
 			}
+			switch { // the First of a gap is lost, but Seq suffices: the gap covers every missing sequence up to Seq
+			case h.slot.kind == kindBatch:
+				e.Flags |= engine.Lost
+			case h.slot.kind == kindGapClosed && e.Flags&engine.Lost != 0: // this marker covers every missing sequence above the previous entry
+				e.First = 0
+			case h.slot.kind != kindGapClosed:
+				continue
+			}
+			entries = append(entries, e)
 		}
 		if err := p.give(key, l, entries); err != nil {
 			return err
 		}
-		note, more, err := p.askMend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
-			l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
-		}, p.maxLost(l))
-		if err != nil {
-			return fmt.Errorf("repair log of %s: %w", key, err)
-		}
-		if err := p.give(key, l, more); err != nil {
-			return err
+		var note []byte
+		if p.o.Mend != nil {
+			var more []engine.Header
+			var err error
+			note, more, err = p.o.Mend(d.Document, l.low, l.note, func(yield func(engine.Header) bool) {
+				l.index.ascend(l.low, func(it item) bool { return yield(it.header()) })
+			}, p.maxLost(l))
+			if err != nil {
+				return fmt.Errorf("repair log of %s: %w", key, err)
+			}
+			if err := p.give(key, l, more); err != nil {
+				return err
+			}
 		}
 		if p.lostMarks[id] {
-			if err := p.addMark(l, note); err != nil {
+			r := &record{kind: kindMark, log: id, seq: uint64(l.low), time: int64(p.revision()), payload: note}
+			if err := p.add(r); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// revision returns a new revision.
+func (p *repair) revision() uint64 {
+	p.j.commit.next++
+	return p.j.commit.next - 1
+}
+
+// top returns the highest number that a segment may have had.
+func (p *repair) top() uint64 {
+	return max(p.j.end.latest.segment, slices.Max(append(p.numbers, 0)))
 }
 
 // maxLost returns how many entries of a log may be lost without a trace. These are all records with
@@ -308,7 +373,7 @@ func (p *repair) maxLost(l *log) int {
 	if p.unknown == 0 || l.mark.bytes > 0 && !p.stale(l.mark.place) {
 		return p.unknown
 	}
-	recycled := int(p.numbers[len(p.numbers)-1]) - len(p.listed) - len(p.added) - len(p.unused)
+	recycled := int(p.top()) - len(p.listed) - len(p.unused)
 	return p.unknown + max(recycled, 0)*room(p.j.size-dataStart)
 }
 
@@ -326,21 +391,12 @@ func (p *repair) renew() error {
 		if value == nil {
 			continue
 		}
-		r := &record{kind: kindDocument, log: uint64(d.Created), seq: p.j.commit.next, key: key, payload: value, payloadSum: sum(0, value)}
-		p.j.commit.next++
+		r := &record{kind: kindDocument, log: uint64(d.Created), seq: p.revision(), key: key, payload: value}
 		if err := p.add(r); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// askMend calls the Mend callback, if there is one.
-func (p *repair) askMend(d engine.Document, low weir.Seq, note []byte, entries iter.Seq[engine.Header], unknown int) ([]byte, []engine.Header, error) {
-	if p.o.Mend == nil {
-		return nil, nil, nil
-	}
-	return p.o.Mend(d, low, note, entries, unknown)
 }
 
 // give writes entries that stand for lost entries.
@@ -352,7 +408,6 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 		if e.Kind == engine.GapClosed {
 			r.payload = binary.LittleEndian.AppendUint64(nil, uint64(e.First))
 		}
-		r.payloadSum, r.length = sum(0, r.payload), uint32(len(r.payload))
 		if err := p.add(r); err != nil {
 			return err
 		}
@@ -369,86 +424,4 @@ func (p *repair) give(key string, l *log, entries []engine.Header) error {
 		}
 	}
 	return nil
-}
-
-// addMark writes a mark (low and note) for a log, with the next revision.
-func (p *repair) addMark(l *log, note []byte) error {
-	r := &record{kind: kindMark, log: uint64(l.id), seq: uint64(l.low), time: int64(p.j.commit.next), payload: note, payloadSum: sum(0, note)}
-	p.j.commit.next++
-	return p.add(r)
-}
-
-// verify reads back the segments that the repair wrote, so that no damaged segment is taken out of
-// service if its copy is bad.
-func (p *repair) verify() error {
-	if p.seg == nil {
-		if err := p.rotate(); err != nil {
-			return err
-		}
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	for _, n := range p.added {
-		x, err := p.inspect(n)
-		if err != nil {
-			return err
-		}
-		if x.end != x.seg.end { // inspect takes a damaged newest group for a write that a crash cut short
-			x.structural(x.end, 0, "group", errChecksum)
-		}
-		if len(x.holes) > 0 {
-			h := x.holes[0]
-			return fmt.Errorf("read back repaired data (the damaged segments are unchanged): %w", h.seg.damage(h.off, h.what, h.err))
-		}
-	}
-	return nil
-}
-
-// finish takes the damaged segments out of service with one write: a manifest that does not list
-// them.
-func (p *repair) finish() error {
-	var keep []uint64
-	for _, n := range slices.Concat(p.listed, p.added) {
-		if p.harmed[n] == nil && p.segments[n] != nil {
-			keep = append(keep, n)
-		}
-	}
-	p.manifest(keep, 0)
-	if err := p.flush(); err != nil {
-		return err
-	}
-	if err := p.seg.mark(p.seg.end, p.next); err != nil {
-		return err
-	}
-	if err := p.seg.file.SyncData(); err != nil {
-		return fmt.Errorf("write watermark of %s: %w", p.seg.name, err)
-	}
-	return nil
-}
-
-// writeFiles writes the files "end" and "format" again. The new file "end" holds the end of the
-// repaired log.
-func (p *repair) writeFiles() error {
-	e := p.ending()
-	if p.seg != nil {
-		e = ending{p.seg.number, p.seg.end, p.next}
-	}
-	if old := p.j.end.latest; old.segment > e.segment || old.segment == e.segment && old.offset > e.offset {
-		e = old
-	}
-	if err := p.j.createEnd(e); err != nil {
-		return err
-	}
-	return p.j.writeFormat()
-}
-
-// remove removes the damaged files, which were copied aside.
-func (p *repair) remove() error {
-	for n := range p.harmed {
-		if err := p.j.fs.Remove(segmentName(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", segmentName(n), err)
-		}
-	}
-	return p.j.fs.SyncDir()
 }

@@ -37,7 +37,7 @@ func groups(read func([]byte, int64) error, seed uint32, from, to int64) iter.Se
 			}
 			if framed = framed && g.length > frameSize && off+int64(g.length) <= to; framed {
 				if cap(buf) < g.length {
-					buf = make([]byte, max(g.length, 256<<10))
+					buf = make([]byte, max(g.length, 2*cap(buf)))
 				}
 				g.b = buf[:g.length]
 				if g.err = read(g.b, off); g.err == nil {

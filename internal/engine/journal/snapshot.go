@@ -62,14 +62,14 @@ func (j *Journal) Snapshot(ctx context.Context) (*Snapshot, error) {
 // damaged to be opened. The lock is held until the snapshot is closed. OpenSnapshot writes no more
 // than Open does.
 func OpenSnapshot(fs disk.FS) (*Snapshot, error) {
-	names, err := fs.List()
+	j := newJournal(fs, Options{SegmentSize: defaultSegment})
+	names, err := j.list()
 	if err != nil {
-		return nil, fmt.Errorf("list the data directory: %w", err)
+		return nil, err
 	}
-	if !slices.Contains(names, formatFile) {
+	if !slices.Contains(names, formatFile) && !slices.Contains(names, installFile) {
 		return nil, fmt.Errorf("%w: file %s is missing", ErrForeign, formatFile)
 	}
-	j := newJournal(fs, Options{SegmentSize: defaultSegment})
 	if err := j.recover(); err != nil {
 		j.closeAll()
 		if errors.Is(err, engine.ErrDamaged) {
